@@ -1,0 +1,69 @@
+# Feedline's tasks. Rust, gcc and make are assumed; `make setup` sees to the rest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Every cargo call covers the whole workspace, so that features unify alike and all tasks share one build.
+FEEDLINE := target/debug/feedline
+VENV := target/venv
+DEMO := target/demo
+# On a terminal cargo shows its progress; in a log it is quiet.
+QUIET := $(shell test -t 2 || echo --quiet)
+
+.PHONY: help demo test check fmt clean setup build python
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+demo: build ## Make a small data set and run a pipeline on it
+	@rm -rf $(DEMO)
+	@$(FEEDLINE) make-data images $(DEMO)/images --rows 400 --format tfrecord --seed 1
+	@$(FEEDLINE) run examples/demo.yaml --audit
+
+test: build python ## Build and run all tests
+	@cargo test $(QUIET) --workspace
+
+check: setup ## Check formatting, lints and dependencies
+	@cargo fmt --all --check
+	@cargo clippy $(QUIET) --workspace --all-targets -- -D warnings
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny --log-level error check; \
+	else echo "cargo-deny is not installed, so licences and advisories were not checked: cargo install cargo-deny"; fi
+
+fmt: ## Format all code
+	@cargo fmt --all
+
+build: setup ## Build the feedline binary
+	@echo "building $(FEEDLINE) (the first time takes some minutes)"
+	@cargo build $(QUIET) --workspace --bin feedline
+
+clean: ## Remove everything built
+	@rm -rf target
+
+# cmake and nasm build libjpeg-turbo; Python holds the implementations that tests compare with.
+setup: ## Install what building and testing need
+	@missing=""; \
+	command -v cmake >/dev/null || missing+=" cmake"; \
+	command -v nasm >/dev/null || missing+=" nasm"; \
+	python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=" python3-venv"; \
+	test -n "$$missing" || exit 0; \
+	as_root=""; test "$$(id -u)" = 0 || as_root="sudo"; \
+	if command -v apt-get >/dev/null && { test -z "$$as_root" || command -v sudo >/dev/null; }; then \
+		echo "installing$$missing"; \
+		$$as_root apt-get update -qq; \
+		DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	else \
+		echo "these are needed and cannot be installed from here:$$missing; install them with your system's package manager" >&2; \
+		exit 1; \
+	fi
+
+# Only when the requirements changed.
+python: setup
+	@if ! cmp -s tests/requirements.txt $(VENV)/requirements.txt; then \
+		echo "preparing $(VENV)"; \
+		rm -rf $(VENV); \
+		python3 -m venv $(VENV); \
+		$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt; \
+		cp tests/requirements.txt $(VENV)/requirements.txt; \
+	fi

@@ -1,0 +1,357 @@
+//! The coordinator's state machine: jobs, workers and consumers, leases and positions.
+//!
+//! It is told the time and what happened ([`Input`]) and says what to persist and what to answer ([`Ready`]). Every
+//! answer waits until the records given before it are persisted. It owns no clock, task, socket or file.
+
+mod consumers;
+mod job;
+pub mod messages;
+mod prepare;
+pub mod records;
+mod schedule;
+mod status;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use self::job::Job;
+use self::messages::{
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, Refusal, RefusalKind, WorkerPlan,
+    WorkerReport,
+};
+use self::prepare::Preparation;
+use self::records::Record;
+use self::workers::Worker;
+use crate::ids::{JobId, Millis, WorkerId};
+use crate::manifest::Manifest;
+
+/// Times and depths of the state machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Milliseconds without contact after which a worker's leases are given to others.
+    pub worker_lease_ms: u64,
+    /// Milliseconds without contact after which a consumer of a relaxed job loses the splits it took.
+    pub consumer_lease_ms: u64,
+    /// Milliseconds that an unchanged plan is held back: the heartbeat interval.
+    pub hold_ms: u64,
+    /// Splits of one job that a worker holds and has not computed yet.
+    pub leases_ahead: u32,
+    /// Milliseconds after which a split near the job's end is leased a second time, to an idle worker.
+    pub straggler_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            worker_lease_ms: 3_000,
+            consumer_lease_ms: 15_000,
+            hold_ms: 500,
+            leases_ahead: 3,
+            straggler_ms: 1_000,
+        }
+    }
+}
+
+/// Names a request that waits for an answer; chosen by the driver.
+pub type RequestId = u64;
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// Time passed.
+    Tick,
+    /// Someone opens or joins a job.
+    OpenJob {
+        /// Answered with [`Reply::Opened`].
+        request: RequestId,
+        /// The job.
+        spec: Box<JobSpec>,
+        /// The dataset's saved index, if there is one.
+        saved: Option<Arc<Manifest>>,
+    },
+    /// Someone cancels a job.
+    CancelJob {
+        /// Answered with [`Reply::Cancelled`].
+        request: RequestId,
+        /// The job.
+        job: JobId,
+    },
+    /// A worker reports.
+    Worker {
+        /// Answered with [`Reply::Worker`] once its plan has changed or the hold time is over.
+        request: RequestId,
+        /// The report.
+        report: WorkerReport,
+    },
+    /// A consumer reports.
+    Consumer {
+        /// Answered with [`Reply::Consumer`] once its plan has changed or the hold time is over.
+        request: RequestId,
+        /// The report.
+        report: ConsumerReport,
+    },
+    /// Someone asks for what a worker needs to know of a job.
+    JobDetails {
+        /// Answered with [`Reply::Details`].
+        request: RequestId,
+        /// The job.
+        job: JobId,
+    },
+    /// Someone asks how jobs stand.
+    JobStatus {
+        /// Answered with [`Reply::Status`].
+        request: RequestId,
+        /// One job, or all.
+        job: Option<JobId>,
+    },
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// The job's id.
+    Opened(JobId),
+    /// The job is cancelled, or had ended before.
+    Cancelled,
+    /// What the worker shall do.
+    Worker(WorkerPlan),
+    /// What the consumer shall do.
+    Consumer(ConsumerPlan),
+    /// What a worker needs to know of a job.
+    Details(Box<JobDetails>),
+    /// How jobs stand.
+    Status(Vec<JobStatus>),
+    /// Refused; nothing was changed.
+    Refused(Refusal),
+}
+
+/// What to do after a step: save `manifests`, then persist `records`, then send `replies`.
+#[derive(Debug, Default)]
+pub struct Ready {
+    /// Indexes to save, by source key. A job becomes ready only after its index is saved.
+    pub manifests: Vec<(String, Arc<Manifest>)>,
+    /// Decisions to persist, in order.
+    pub records: Vec<Record>,
+    /// Answers to send once the records of this and all earlier steps are persisted.
+    pub replies: Vec<(RequestId, Reply)>,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Cluster {
+    settings: Settings,
+    /// Distinguishes revisions of this life from those of earlier ones.
+    life: u64,
+    now: Millis,
+    jobs: BTreeMap<JobId, Job>,
+    workers: BTreeMap<WorkerId, Worker>,
+    preparations: BTreeMap<JobId, Preparation>,
+    next_job: u64,
+    next_task: u64,
+}
+
+impl Cluster {
+    /// An empty cluster. `life` must differ from that of every earlier life of this coordinator.
+    pub fn new(settings: Settings, life: u64) -> Self {
+        Self {
+            settings,
+            life,
+            now: 0,
+            jobs: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            preparations: BTreeMap::new(),
+            next_job: 1,
+            next_task: 1,
+        }
+    }
+
+    /// Rebuilds the durable state from records, in the order in which they were persisted. Workers that hold leases
+    /// count as seen at `now`, so that they keep them if they report within the lease time.
+    pub fn restore(settings: Settings, life: u64, now: Millis, records: impl IntoIterator<Item = Record>) -> Self {
+        let mut cluster = Self::new(settings, life);
+        cluster.now = now;
+        for record in records {
+            cluster.apply(&record);
+        }
+        let mut holders: Vec<WorkerId> = Vec::new();
+        for job in cluster.jobs.values() {
+            holders.extend(job.holders());
+            if !job.is_ended() && job.dataset.is_none() {
+                cluster.preparations.insert(job.id, Preparation::new(None));
+            }
+        }
+        for worker in holders {
+            cluster.workers.entry(worker).or_insert_with(|| Worker::remembered(now));
+        }
+        for job in cluster.jobs.values() {
+            for (split, lease) in &job.leases {
+                for holder in &lease.holders {
+                    if let Some(worker) = cluster.workers.get_mut(&holder.worker) {
+                        worker.leases.insert((job.id, *split));
+                    }
+                }
+            }
+        }
+        cluster
+    }
+
+    /// Jobs whose dataset is being prepared, with their source keys: after [`Self::restore`] the driver gives their
+    /// saved indexes back by [`Self::set_saved`].
+    pub fn preparing(&self) -> Vec<(JobId, String)> {
+        let key = |job: &JobId| messages::source_key(&self.jobs[job].spec.pipeline.source);
+        self.preparations.keys().map(|job| (*job, key(job))).collect()
+    }
+
+    /// Gives a preparing job the saved index of its dataset.
+    pub fn set_saved(&mut self, job: JobId, saved: Arc<Manifest>) {
+        if let Some(preparation) = self.preparations.get_mut(&job) {
+            preparation.saved = Some(saved);
+        }
+    }
+
+    /// The records that rebuild the present durable state: what a compacted log holds.
+    pub fn snapshot(&self) -> Vec<Record> {
+        self.jobs.values().flat_map(Job::snapshot).collect()
+    }
+
+    /// Takes one input at time `now` and adds what follows to `ready`.
+    pub fn step(&mut self, now: Millis, input: Input, ready: &mut Ready) {
+        self.now = self.now.max(now);
+        match input {
+            Input::Tick => {}
+            Input::OpenJob { request, spec, saved } => {
+                let reply = self.on_open_job(*spec, saved, ready);
+                ready.replies.push((request, reply.map_or_else(Reply::Refused, Reply::Opened)));
+            }
+            Input::CancelJob { request, job } => {
+                let reply = self.on_cancel_job(job, ready);
+                ready.replies.push((request, reply));
+            }
+            Input::Worker { request, report } => self.on_worker(request, report, ready),
+            Input::Consumer { request, report } => self.on_consumer(request, report, ready),
+            Input::JobDetails { request, job } => ready.replies.push((request, self.details(job))),
+            Input::JobStatus { request, job } => ready.replies.push((request, self.status(job))),
+        }
+        self.expire(ready);
+        self.prepare(ready);
+        self.schedule(ready);
+        self.answer_parked(ready);
+    }
+
+    fn on_open_job(
+        &mut self,
+        spec: JobSpec,
+        saved: Option<Arc<Manifest>>,
+        ready: &mut Ready,
+    ) -> Result<JobId, Refusal> {
+        check_spec(&spec).map_err(|message| Refusal::new(RefusalKind::Invalid, message))?;
+        if let Some(job) = self.jobs.values().find(|job| job.spec.name == spec.name && !job.is_ended()) {
+            if job.spec == spec {
+                return Ok(job.id);
+            }
+            return Err(Refusal::new(
+                RefusalKind::Invalid,
+                format!(
+                    "job `{}` is running with other settings; join it with the same pipeline, epochs and consumers, or choose another name",
+                    spec.name
+                ),
+            ));
+        }
+        let job = JobId(self.next_job);
+        let saved = saved.filter(|_| !spec.reindex);
+        self.record(Record::Opened { job, spec: Box::new(spec) }, ready);
+        self.preparations.insert(job, Preparation::new(saved));
+        Ok(job)
+    }
+
+    fn on_cancel_job(&mut self, job: JobId, ready: &mut Ready) -> Reply {
+        match self.jobs.get(&job) {
+            None => Reply::Refused(unknown_job(job)),
+            Some(found) => {
+                if !found.is_ended() {
+                    self.end_job(job, JobState::Cancelled, ready);
+                }
+                Reply::Cancelled
+            }
+        }
+    }
+
+    /// Ends a job: its leases are gone, its workers and consumers are told.
+    fn end_job(&mut self, job: JobId, state: JobState, ready: &mut Ready) {
+        self.preparations.remove(&job);
+        for (id, worker) in &mut self.workers {
+            if worker.worked_on(job)
+                && let Some(found) = self.jobs.get_mut(&job)
+            {
+                found.unsettled.insert(*id);
+                worker.revision += 1;
+            }
+            worker.forget_job(job);
+        }
+        self.record(Record::Ended { job, state }, ready);
+        if let Some(found) = self.jobs.get_mut(&job) {
+            found.touch_all_consumers();
+        }
+    }
+
+    /// Decides: changes the durable state and asks for the record to be persisted.
+    fn record(&mut self, record: Record, ready: &mut Ready) {
+        self.apply(&record);
+        ready.records.push(record);
+    }
+
+    /// Changes the durable state by a record; nothing else changes it.
+    fn apply(&mut self, record: &Record) {
+        if let Record::Opened { job, spec } = record {
+            self.next_job = self.next_job.max(job.0 + 1);
+            self.jobs.insert(*job, Job::new(*job, (**spec).clone()));
+            return;
+        }
+        let (Record::Ready { job, .. }
+        | Record::Granted { job, .. }
+        | Record::Revoked { job, .. }
+        | Record::Assigned { job, .. }
+        | Record::Advanced { job, .. }
+        | Record::Stands { job, .. }
+        | Record::Ended { job, .. }
+        | Record::Opened { job, .. }) = record;
+        if let Some(found) = self.jobs.get_mut(job) {
+            found.apply(record, self.now);
+        }
+    }
+}
+
+fn unknown_job(job: JobId) -> Refusal {
+    Refusal::new(
+        RefusalKind::NotFound,
+        format!("there is no job {job} here; `feedline jobs` lists the jobs of a coordinator"),
+    )
+}
+
+/// What can be refused before the dataset is known.
+fn check_spec(spec: &JobSpec) -> Result<(), String> {
+    spec.pipeline.check().map_err(|error| error.to_string())?;
+    if spec.name.is_empty() {
+        return Err("the job has no name; give it one".to_owned());
+    }
+    if spec.epochs == 0 {
+        return Err("a job of 0 epochs has no rows; set epochs to 1 or more".to_owned());
+    }
+    if spec.consumers == 0 {
+        return Err("a job needs at least 1 consumer; set consumers to 1 or more".to_owned());
+    }
+    if spec.virtual_consumers < spec.consumers {
+        return Err(format!(
+            "{} consumers cannot share {} virtual consumers: each needs at least one; open the job with virtual_consumers {} or more",
+            spec.consumers, spec.virtual_consumers, spec.consumers
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+//! Consumers: what each has taken, which splits it is told of, and what happens when one is lost.
+
+use std::collections::BTreeMap;
+
+use super::job::Job;
+use super::messages::{
+    ConsumerPlan, ConsumerReport, ConsumerStats, JobState, PlannedSplit, Refusal, RefusalKind, Revision,
+};
+use super::records::Record;
+use super::workers::Parked;
+use super::{Cluster, Ready, Reply, RequestId, unknown_job};
+use crate::ids::{JobId, Millis, SessionId, WorkerId};
+use crate::layout::{SplitRef, StreamPosition};
+
+/// One consumer of a job; soft state.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    pub(super) session: SessionId,
+    pub(super) last_seen: Millis,
+    pub(super) wants: u32,
+    /// Counts changes of its plan.
+    pub(super) revision: u64,
+    pub(super) parked: Option<Parked>,
+    /// Counts of each of its sessions.
+    pub(super) stats: BTreeMap<SessionId, ConsumerStats>,
+}
+
+impl Job {
+    /// The offset from which a split is still wanted; `None` when it is done.
+    pub(super) fn next_offset(&self, split: SplitRef) -> Option<u32> {
+        let layout = self.layout.as_ref()?;
+        if self.is_relaxed()
+            && let Some(open) = self.open.get(&split)
+        {
+            return Some(open.offset);
+        }
+        let position = *self.streams.get(split.stream as usize)?;
+        let (head, offset) = layout.locate(split.stream, position)?;
+        match split.cmp(&head) {
+            std::cmp::Ordering::Less => None,
+            std::cmp::Ordering::Equal => Some(offset),
+            std::cmp::Ordering::Greater => Some(0),
+        }
+    }
+
+    /// Up to `count` splits of a stream from its position on.
+    pub(super) fn splits_ahead(&self, stream: u32, count: usize) -> Vec<SplitRef> {
+        let Some(layout) = &self.layout else { return Vec::new() };
+        let mut splits = Vec::new();
+        let mut next = layout.locate(stream, self.streams[stream as usize]).map(|(split, _)| split);
+        while let Some(split) = next.filter(|_| splits.len() < count) {
+            splits.push(split);
+            next = layout.next_split(split);
+        }
+        splits
+    }
+}
+
+impl Cluster {
+    pub(super) fn on_consumer(&mut self, request: RequestId, report: ConsumerReport, ready: &mut Ready) {
+        if let Err(refusal) = self.check_consumer(&report) {
+            ready.replies.push((request, Reply::Refused(refusal)));
+            return;
+        }
+        self.seat_consumer(request, &report, ready);
+        if let Some(message) = report.failed {
+            if self.jobs[&report.job].running().is_some() {
+                self.end_job(report.job, JobState::Failed(message), ready);
+            }
+            return;
+        }
+        self.on_progress(report.job, report.consumer, &report.positions, &report.open, ready);
+        self.on_unreachable(report.job, &report.unreachable, ready);
+    }
+
+    fn check_consumer(&self, report: &ConsumerReport) -> Result<(), Refusal> {
+        let job = self.jobs.get(&report.job).ok_or_else(|| unknown_job(report.job))?;
+        if report.consumer >= job.spec.consumers {
+            return Err(Refusal::new(
+                RefusalKind::Invalid,
+                format!(
+                    "consumer {} does not exist: job `{}` was opened for {} consumers, numbered from 0",
+                    report.consumer, job.spec.name, job.spec.consumers
+                ),
+            ));
+        }
+        // A session's number grows with time, so an older one is the one that was replaced.
+        match job.consumers.get(&report.consumer) {
+            Some(present) if present.session > report.session => Err(Refusal::new(
+                RefusalKind::Superseded,
+                format!("consumer {} of job `{}` was taken over by a newer session", report.consumer, job.spec.name),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes the consumer as present and parks its request.
+    fn seat_consumer(&mut self, request: RequestId, report: &ConsumerReport, ready: &mut Ready) {
+        let (now, life) = (self.now, self.life);
+        let Some(job) = self.jobs.get_mut(&report.job) else { return };
+        let consumer = job.consumers.entry(report.consumer).or_insert_with(|| Consumer {
+            session: report.session,
+            last_seen: now,
+            wants: report.wants,
+            revision: 1,
+            parked: None,
+            stats: BTreeMap::new(),
+        });
+        if consumer.session != report.session {
+            consumer.session = report.session;
+            consumer.revision += 1;
+        }
+        consumer.last_seen = now;
+        if consumer.wants != report.wants {
+            consumer.wants = report.wants;
+            consumer.revision += 1;
+        }
+        consumer.stats.insert(report.session, report.stats);
+        let parked = Parked::new(request, now, report.seen, life);
+        if let Some(earlier) = consumer.parked.replace(parked) {
+            let gone = Refusal::new(RefusalKind::Superseded, "the consumer asked anew");
+            ready.replies.push((earlier.request, Reply::Refused(gone)));
+        }
+    }
+
+    fn on_progress(
+        &mut self,
+        id: JobId,
+        consumer: u32,
+        positions: &[(u32, StreamPosition)],
+        open: &[(SplitRef, u32)],
+        ready: &mut Ready,
+    ) {
+        let Some(job) = self.jobs.get(&id).filter(|job| job.running().is_some()) else { return };
+        let mut streams = Vec::new();
+        let mut splits = Vec::new();
+        if job.is_relaxed() {
+            for &(split, offset) in open {
+                let held = job.open.get(&split).filter(|held| held.consumer == Some(consumer));
+                if held.is_some_and(|held| offset > held.offset) {
+                    splits.push((split, offset));
+                }
+            }
+        } else {
+            for &(stream, position) in positions {
+                let owned = stream < job.streams.len() as u32 && job.owner(stream) == consumer;
+                if owned && position > job.streams[stream as usize] {
+                    streams.push((stream, position));
+                }
+            }
+        }
+        if streams.is_empty() && splits.is_empty() {
+            return;
+        }
+        let before: Vec<SplitRef> = job.leases.keys().copied().collect();
+        self.record(Record::Advanced { job: id, streams, splits }, ready);
+        self.release_done(id, &before, consumer);
+        self.finish_if_done(id, ready);
+    }
+
+    /// Takes splits that are done from the workers that held them.
+    fn release_done(&mut self, id: JobId, before: &[SplitRef], consumer: u32) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let mut released = false;
+        for split in before.iter().filter(|split| !job.leases.contains_key(split)) {
+            released = true;
+            for worker in self.workers.values_mut() {
+                if worker.leases.remove(&(id, *split)) {
+                    worker.computed.remove(&(id, *split));
+                    worker.revision += 1;
+                }
+            }
+        }
+        if released && let Some(consumer) = job.consumers.get_mut(&consumer) {
+            consumer.revision += 1;
+        }
+    }
+
+    fn finish_if_done(&mut self, id: JobId, ready: &mut Ready) {
+        let job = &self.jobs[&id];
+        let Some(layout) = job.running() else { return };
+        let at_end = |(stream, position): (usize, &StreamPosition)| layout.is_end(stream as u32, *position);
+        if job.streams.iter().enumerate().all(at_end) && job.open.is_empty() {
+            self.end_job(id, JobState::Completed, ready);
+        }
+    }
+
+    /// A consumer could not reach workers: their splits go to others if there are any.
+    fn on_unreachable(&mut self, id: JobId, unreachable: &[(SplitRef, WorkerId)], ready: &mut Ready) {
+        if self.jobs[&id].running().is_none() {
+            return;
+        }
+        for &(split, worker) in unreachable {
+            let Some(lease) = self.jobs[&id].leases.get(&split) else { continue };
+            if lease.holders.iter().any(|holder| holder.worker == worker) {
+                self.revoke(id, worker, vec![split], ready);
+                self.jobs.get_mut(&id).expect("indexed above").avoid.insert((split, worker));
+            }
+        }
+    }
+
+    /// Relaxed jobs: splits of a consumer that has been silent for its lease time are free again.
+    pub(super) fn expire_consumers(&mut self, ready: &mut Ready) {
+        let limit = self.settings.consumer_lease_ms;
+        let mut lost = Vec::new();
+        for job in self.jobs.values().filter(|job| job.is_relaxed() && job.running().is_some()) {
+            for (number, consumer) in &job.consumers {
+                if self.now.saturating_sub(consumer.last_seen) > limit {
+                    let held = job.open.iter().filter(|(_, open)| open.consumer == Some(*number));
+                    let splits: Vec<SplitRef> = held.map(|(split, _)| *split).collect();
+                    if !splits.is_empty() {
+                        lost.push((job.id, splits));
+                    }
+                }
+            }
+        }
+        for (job, splits) in lost {
+            self.record(Record::Assigned { job, consumer: None, splits }, ready);
+        }
+    }
+
+    /// Answers consumers that have something new to hear, or have waited long enough.
+    pub(super) fn answer_parked_consumers(&mut self, ready: &mut Ready) {
+        let (now, hold) = (self.now, self.settings.hold_ms);
+        let mut due = Vec::new();
+        for job in self.jobs.values_mut() {
+            for (number, consumer) in &mut job.consumers {
+                if consumer.parked.as_ref().is_some_and(|parked| parked.is_due(consumer.revision, now, hold))
+                    && let Some(parked) = consumer.parked.take()
+                {
+                    due.push((job.id, *number, parked.request));
+                }
+            }
+        }
+        for (job, number, request) in due {
+            let plan = self.consumer_plan(&self.jobs[&job], number);
+            ready.replies.push((request, Reply::Consumer(plan)));
+        }
+    }
+
+    fn consumer_plan(&self, job: &Job, number: u32) -> ConsumerPlan {
+        let consumer = &job.consumers[&number];
+        let mut streams = Vec::new();
+        let mut splits = Vec::new();
+        let mut exhausted = false;
+        if let Some(layout) = job.running() {
+            if job.is_relaxed() {
+                let held = job.open.iter().filter(|(_, open)| open.consumer == Some(number));
+                splits.extend(held.filter_map(|(split, _)| self.planned(job, *split)));
+                let free = job.open.values().any(|open| open.consumer.is_none());
+                exhausted = !free && layout.is_end(0, job.streams[0]);
+            } else {
+                for stream in (number..layout.streams).step_by(job.spec.consumers as usize) {
+                    streams.push((stream, job.streams[stream as usize]));
+                    let ahead = job.splits_ahead(stream, consumer.wants as usize);
+                    splits.extend(ahead.into_iter().filter_map(|split| self.planned(job, split)));
+                }
+            }
+        }
+        ConsumerPlan {
+            revision: Revision { life: self.life, number: consumer.revision },
+            state: self.job_state(job),
+            layout: job.layout.clone(),
+            streams,
+            splits,
+            exhausted,
+        }
+    }
+
+    fn planned(&self, job: &Job, split: SplitRef) -> Option<PlannedSplit> {
+        let from = job.next_offset(split)?;
+        let holders = job.leases.get(&split).map(|lease| lease.holders.as_slice()).unwrap_or_default();
+        let workers = holders.iter().filter_map(|holder| {
+            let worker = self.workers.get(&holder.worker).filter(|worker| worker.known)?;
+            Some((holder.worker, worker.address.clone()))
+        });
+        Some(PlannedSplit { split, from, workers: workers.collect() })
+    }
+}

@@ -1,0 +1,255 @@
+//! One job's durable state, changed by records only, and the soft state beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::consumers::Consumer;
+use super::messages::{JobSpec, JobState, WorkerJobStats};
+use super::records::Record;
+use crate::ids::{JobId, Millis, WorkerId};
+use crate::layout::{Layout, SplitRef, StreamPosition};
+use crate::manifest::DatasetSummary;
+use crate::pipeline::OrderMode;
+use crate::position::{OpenRange, POSITION_VERSION, Position};
+
+/// Who holds a split.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct LeaseState {
+    pub(super) holders: Vec<Holder>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) worker: WorkerId,
+    pub(super) granted_at: Millis,
+}
+
+/// Relaxed mode: a split that was taken off the sequence and is not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OpenSplit {
+    /// Who takes its rows; `None` until someone asks.
+    pub(super) consumer: Option<u32>,
+    /// Offset of the next undelivered row.
+    pub(super) offset: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) id: JobId,
+    pub(super) spec: JobSpec,
+    pub(super) dataset: Option<DatasetSummary>,
+    pub(super) layout: Option<Layout>,
+    /// `None` while it runs or is prepared.
+    pub(super) ended: Option<JobState>,
+    /// Next undelivered row of each stream; in relaxed mode the next split that nobody has taken.
+    pub(super) streams: Vec<StreamPosition>,
+    /// Relaxed mode only.
+    pub(super) open: BTreeMap<SplitRef, OpenSplit>,
+    pub(super) leases: BTreeMap<SplitRef, LeaseState>,
+
+    // Soft state: rebuilt from reports.
+    pub(super) consumers: BTreeMap<u32, Consumer>,
+    pub(super) worker_stats: BTreeMap<WorkerId, WorkerJobStats>,
+    /// Workers that have not reported since the job ended.
+    pub(super) unsettled: BTreeSet<WorkerId>,
+    /// Splits and the workers at which their consumer could not fetch them.
+    pub(super) avoid: BTreeSet<(SplitRef, WorkerId)>,
+}
+
+impl Job {
+    pub(super) fn new(id: JobId, spec: JobSpec) -> Self {
+        Self {
+            id,
+            spec,
+            dataset: None,
+            layout: None,
+            ended: None,
+            streams: Vec::new(),
+            open: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            worker_stats: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
+            avoid: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    pub(super) fn is_relaxed(&self) -> bool {
+        self.spec.pipeline.order == OrderMode::Relaxed
+    }
+
+    /// The layout of a job that runs.
+    pub(super) fn running(&self) -> Option<&Layout> {
+        if self.is_ended() { None } else { self.layout.as_ref() }
+    }
+
+    pub(super) fn holders(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.leases.values().flat_map(|lease| lease.holders.iter().map(|holder| holder.worker))
+    }
+
+    /// The consumer that owns a stream in deterministic mode.
+    pub(super) fn owner(&self, stream: u32) -> u32 {
+        stream % self.spec.consumers
+    }
+
+    pub(super) fn apply(&mut self, record: &Record, now: Millis) {
+        match record {
+            Record::Opened { .. } => {}
+            Record::Ready { dataset, .. } => self.apply_ready(dataset),
+            Record::Granted { worker, splits, .. } => {
+                for split in splits {
+                    let lease = self.leases.entry(*split).or_default();
+                    if lease.holders.iter().all(|holder| holder.worker != *worker) {
+                        lease.holders.push(Holder { worker: *worker, granted_at: now });
+                    }
+                }
+            }
+            Record::Revoked { worker, splits, .. } => {
+                for split in splits {
+                    if let Some(lease) = self.leases.get_mut(split) {
+                        lease.holders.retain(|holder| holder.worker != *worker);
+                    }
+                }
+                self.leases.retain(|_, lease| !lease.holders.is_empty());
+            }
+            Record::Assigned { consumer, splits, .. } => self.apply_assigned(*consumer, splits),
+            Record::Advanced { streams, splits, .. } => self.apply_advanced(streams, splits),
+            Record::Stands { streams, open, .. } => {
+                self.streams.clone_from(streams);
+                let open = open.iter().map(|&(split, consumer, offset)| (split, OpenSplit { consumer, offset }));
+                self.open = open.collect();
+            }
+            Record::Ended { state, .. } => {
+                self.ended = Some(state.clone());
+                self.leases.clear();
+            }
+        }
+    }
+
+    fn apply_ready(&mut self, dataset: &DatasetSummary) {
+        let layout =
+            Layout::new(&self.spec.pipeline, dataset, self.spec.epochs, self.spec.virtual_consumers);
+        let start = self.spec.start.as_ref();
+        self.streams = (0..layout.streams)
+            .map(|stream| {
+                let position = start
+                    .and_then(|start| start.streams.get(stream as usize).copied())
+                    .unwrap_or_default();
+                layout.normalise(stream, position)
+            })
+            .collect();
+        for range in start.map(|start| start.open.as_slice()).unwrap_or_default() {
+            let position = StreamPosition { epoch: range.epoch, row: range.from };
+            if let Some((split, offset)) = layout.locate(0, position) {
+                self.open.insert(split, OpenSplit { consumer: None, offset });
+            }
+        }
+        self.dataset = Some(dataset.clone());
+        self.layout = Some(layout);
+    }
+
+    fn apply_assigned(&mut self, consumer: Option<u32>, splits: &[SplitRef]) {
+        let Some(layout) = &self.layout else { return };
+        for split in splits {
+            let next = &mut self.streams[0];
+            if let Some((head, offset)) = layout.locate(0, *next)
+                && head == *split
+            {
+                self.open.insert(*split, OpenSplit { consumer, offset });
+                *next = layout.position_in(head, layout.split_len(head));
+            } else if let Some(open) = self.open.get_mut(split) {
+                open.consumer = consumer;
+            }
+        }
+    }
+
+    fn apply_advanced(&mut self, streams: &[(u32, StreamPosition)], splits: &[(SplitRef, u32)]) {
+        let Some(layout) = &self.layout else { return };
+        for (stream, position) in streams {
+            if let Some(present) = self.streams.get_mut(*stream as usize) {
+                *present = layout.normalise(*stream, *position).max(*present);
+            }
+        }
+        for (split, offset) in splits {
+            if let Some(open) = self.open.get_mut(split) {
+                open.offset = open.offset.max(*offset);
+                if open.offset >= layout.split_len(*split) {
+                    self.open.remove(split);
+                }
+            }
+        }
+        let relaxed = self.spec.pipeline.order == OrderMode::Relaxed;
+        let (streams, open) = (&self.streams, &self.open);
+        self.leases.retain(|split, _| {
+            let end = layout.position_in(*split, layout.split_len(*split));
+            streams[split.stream as usize] < end || (relaxed && open.contains_key(split))
+        });
+    }
+
+    /// Where the job stands.
+    pub(super) fn position(&self) -> Option<Position> {
+        let (dataset, layout) = (self.dataset.as_ref()?, self.layout.as_ref()?);
+        let open = self.open.iter().map(|(split, open)| {
+            let start = split.ordinal * layout.split_rows;
+            OpenRange {
+                epoch: split.epoch,
+                from: start + u64::from(open.offset),
+                to: start + u64::from(layout.split_len(*split)),
+            }
+        });
+        Some(Position {
+            version: POSITION_VERSION,
+            pipeline: self.spec.pipeline.fingerprint(),
+            dataset: dataset.fingerprint.clone(),
+            order: self.spec.pipeline.order,
+            virtual_consumers: self.spec.virtual_consumers,
+            streams: self.streams.clone(),
+            open: open.collect(),
+        })
+    }
+
+    /// The records that rebuild this job.
+    pub(super) fn snapshot(&self) -> Vec<Record> {
+        let job = self.id;
+        let mut records = vec![Record::Opened { job, spec: Box::new(self.spec.clone()) }];
+        if let Some(dataset) = &self.dataset {
+            records.push(Record::Ready { job, dataset: dataset.clone() });
+            let open = self.open.iter().map(|(split, open)| (*split, open.consumer, open.offset)).collect();
+            records.push(Record::Stands { job, streams: self.streams.clone(), open });
+        }
+        let mut by_worker: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
+        for (split, lease) in &self.leases {
+            for holder in &lease.holders {
+                by_worker.entry(holder.worker).or_default().push(*split);
+            }
+        }
+        for (worker, splits) in by_worker {
+            records.push(Record::Granted { job, worker, splits });
+        }
+        if let Some(state) = &self.ended {
+            records.push(Record::Ended { job, state: state.clone() });
+        }
+        records
+    }
+
+    pub(super) fn touch_all_consumers(&mut self) {
+        for consumer in self.consumers.values_mut() {
+            consumer.revision += 1;
+        }
+    }
+
+    /// Tells the consumer of a split that its workers changed.
+    pub(super) fn touch_consumer_of(&mut self, split: SplitRef) {
+        let consumer = if self.is_relaxed() {
+            self.open.get(&split).and_then(|open| open.consumer)
+        } else {
+            Some(self.owner(split.stream))
+        };
+        if let Some(consumer) = consumer.and_then(|consumer| self.consumers.get_mut(&consumer)) {
+            consumer.revision += 1;
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! What the coordinator's state machine is told and what it answers. `proto` carries the same over the wire.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{JobId, SessionId, TaskId, WorkerId};
+use crate::layout::{Layout, SplitRef, StreamPosition};
+use crate::manifest::{DatasetSummary, ShardIndex, ShardRef};
+use crate::pipeline::{Pipeline, Source};
+use crate::position::Position;
+
+/// What a job is: everything that its rows depend on, and who takes them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// Name of the run; consumers that open the same name with the same spec share the job.
+    pub name: String,
+    /// The pipeline.
+    pub pipeline: Pipeline,
+    /// Epochs, at least 1.
+    pub epochs: u32,
+    /// Fixed slots that the rows are dealt to in deterministic mode; at least `consumers`.
+    pub virtual_consumers: u32,
+    /// Physical consumers that will join, numbered from 0.
+    pub consumers: u32,
+    /// Where to start; the beginning by default.
+    pub start: Option<Position>,
+    /// Whether batches carry the ids of their rows.
+    pub audit: bool,
+    /// Whether a saved index is ignored and built anew.
+    pub reindex: bool,
+    /// Whether the job ends once the dataset is indexed.
+    pub index_only: bool,
+}
+
+/// A version of the desired state sent to a worker or consumer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revision {
+    /// One life of the coordinator's state machine.
+    pub life: u64,
+    /// Counts changes within it.
+    pub number: u64,
+}
+
+/// What a worker says of itself: complete and repeatable.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerReport {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Address at which consumers fetch, such as `http://10.0.0.7:7071`.
+    pub address: String,
+    /// CPU cores it may use.
+    pub cores: u32,
+    /// Its memory budget in bytes.
+    pub memory_bytes: u64,
+    /// Revision of the plan that it holds.
+    pub seen: Revision,
+    /// Leases whose rows are all computed and wait for consumers.
+    pub computed: Vec<(JobId, SplitRef)>,
+    /// Whether its memory budget leaves no room for further splits.
+    pub memory_full: bool,
+    /// Whether it wants to leave: it gets no new leases.
+    pub draining: bool,
+    /// Finished tasks. Repeated until the plan no longer lists them.
+    pub tasks: Vec<TaskResult>,
+    /// Work done so far for each job, counted since the worker started.
+    pub stats: Vec<WorkerJobStats>,
+}
+
+/// What a worker shall do: complete and repeatable.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WorkerPlan {
+    /// Version of this plan.
+    pub revision: Revision,
+    /// Splits to compute and serve, most urgent first.
+    pub leases: Vec<Lease>,
+    /// Listing and indexing tasks.
+    pub tasks: Vec<Task>,
+    /// Milliseconds without contact after which the leases are given to others.
+    pub lease_ms: u64,
+}
+
+/// A split handed to a worker until it is done or the worker is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lease {
+    /// The job.
+    pub job: JobId,
+    /// The split.
+    pub split: SplitRef,
+    /// Offset of the first row still wanted.
+    pub from: u32,
+}
+
+/// Listing a source, or indexing some of its shards.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// Identifies the task within one life of the coordinator.
+    pub id: TaskId,
+    /// The dataset.
+    pub source: Source,
+    /// The shards to index; `None` asks for the list of shards.
+    pub shards: Option<Vec<ShardRef>>,
+}
+
+/// The result of a task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskResult {
+    /// The task.
+    pub id: TaskId,
+    /// What it found, or one sentence.
+    pub outcome: Result<TaskOutput, String>,
+}
+
+/// What a task found.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TaskOutput {
+    /// The shards of a source.
+    Listed(Vec<ShardRef>),
+    /// The index of each shard of the task, in order.
+    Indexed(Vec<ShardIndex>),
+}
+
+/// What one operator has done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct OperatorStats {
+    /// Name, unique in the pipeline; `source` and `batch` are the ends.
+    pub name: String,
+    /// Rows taken.
+    pub rows_in: u64,
+    /// Rows given.
+    pub rows_out: u64,
+    /// Bytes given.
+    pub bytes_out: u64,
+    /// CPU time in nanoseconds, waiting not counted.
+    pub cpu_ns: u64,
+    /// Time in nanoseconds that rows waited for this operator's turn, input or (for `wait` and `source`) its latency.
+    pub wait_ns: u64,
+}
+
+impl OperatorStats {
+    /// Adds another worker's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.rows_in += other.rows_in;
+        self.rows_out += other.rows_out;
+        self.bytes_out += other.bytes_out;
+        self.cpu_ns += other.cpu_ns;
+        self.wait_ns += other.wait_ns;
+    }
+}
+
+/// What one worker has done for one job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerJobStats {
+    /// The job.
+    pub job: JobId,
+    /// Operators in order.
+    pub operators: Vec<OperatorStats>,
+    /// Peak resident set of the worker's process in bytes.
+    pub peak_rss_bytes: u64,
+}
+
+/// What a consumer says: complete and repeatable.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConsumerReport {
+    /// The job.
+    pub job: JobId,
+    /// Which consumer, from 0.
+    pub consumer: u32,
+    /// The consumer's present connection: a newer one takes over.
+    pub session: SessionId,
+    /// Revision of the plan that it holds.
+    pub seen: Revision,
+    /// Deterministic mode: next undelivered row of each owned stream.
+    pub positions: Vec<(u32, StreamPosition)>,
+    /// Relaxed mode: offset of the next undelivered row of each split it took; the split's length when done.
+    pub open: Vec<(SplitRef, u32)>,
+    /// Splits that it wants to know the workers of ahead, for each stream; in relaxed mode, splits it wants to hold.
+    pub wants: u32,
+    /// Splits that a worker which holds them could not be asked for.
+    pub unreachable: Vec<(SplitRef, WorkerId)>,
+    /// Set when a batch failed under `on_error: fail`: one sentence.
+    pub failed: Option<String>,
+    /// What it has received.
+    pub stats: ConsumerStats,
+}
+
+/// What a consumer has received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConsumerStats {
+    /// Rows delivered.
+    pub rows: u64,
+    /// Batches delivered.
+    pub batches: u64,
+    /// Bytes delivered.
+    pub bytes: u64,
+    /// Time in nanoseconds that the consumer waited for a batch.
+    pub stall_ns: u64,
+}
+
+/// What a consumer shall do: complete and repeatable.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConsumerPlan {
+    /// Version of this plan.
+    pub revision: Revision,
+    /// How the job stands.
+    pub state: JobState,
+    /// The job's cuts, once the dataset is known.
+    pub layout: Option<Layout>,
+    /// Deterministic mode: the consumer's streams and where the coordinator has them.
+    pub streams: Vec<(u32, StreamPosition)>,
+    /// Splits to fetch: in deterministic mode the next ones of each stream, in relaxed mode those it holds.
+    pub splits: Vec<PlannedSplit>,
+    /// Relaxed mode: whether every split has been handed out, so that nothing follows those in `splits`.
+    pub exhausted: bool,
+}
+
+/// A split and who serves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedSplit {
+    /// The split.
+    pub split: SplitRef,
+    /// Offset of the first row still wanted.
+    pub from: u32,
+    /// Workers that hold it and their addresses; any of them gives the same rows.
+    pub workers: Vec<(WorkerId, String)>,
+}
+
+/// How a job stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// The dataset is being listed or indexed.
+    Preparing {
+        /// Shards indexed so far.
+        indexed: u64,
+        /// Shards known so far; 0 while listing.
+        shards: u64,
+        /// Workers at hand.
+        workers: u32,
+    },
+    /// Rows flow.
+    Running,
+    /// Every row was delivered.
+    Completed,
+    /// The job failed: one sentence.
+    Failed(String),
+    /// The user ended it.
+    Cancelled,
+}
+
+impl JobState {
+    /// Whether nothing more will come.
+    pub fn is_ended(&self) -> bool {
+        matches!(self, Self::Completed | Self::Failed(_) | Self::Cancelled)
+    }
+}
+
+/// What a worker needs to work on a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobDetails {
+    /// The job.
+    pub job: JobId,
+    /// The pipeline.
+    pub pipeline: Pipeline,
+    /// The job's cuts.
+    pub layout: Layout,
+    /// Names the manifest: see [`source_key`].
+    pub source_key: String,
+    /// The dataset.
+    pub dataset: DatasetSummary,
+    /// Whether pieces carry row ids.
+    pub audit: bool,
+}
+
+/// How a job stands, for people and reports.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// The job.
+    pub job: JobId,
+    /// Its name.
+    pub name: String,
+    /// How it stands.
+    pub state: JobState,
+    /// Epochs.
+    pub epochs: u32,
+    /// Physical consumers it was opened for.
+    pub consumers: u32,
+    /// The dataset, once known.
+    pub dataset: Option<DatasetSummary>,
+    /// The cuts, once known.
+    pub layout: Option<Layout>,
+    /// Where the consumers stand, once the dataset is known.
+    pub position: Option<Position>,
+    /// Sum over workers.
+    pub operators: Vec<OperatorStats>,
+    /// Sum over consumers.
+    pub delivered: ConsumerStats,
+    /// Peak resident set of each worker that has worked on it.
+    pub worker_peak_rss_bytes: Vec<(WorkerId, u64)>,
+    /// Whether every live worker has reported since the job ended.
+    pub settled: bool,
+}
+
+/// Why something was refused. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// What kind of refusal: decides whether trying again can help.
+    pub kind: RefusalKind,
+    /// One sentence with the fix.
+    pub message: String,
+}
+
+/// Kinds of refusals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// The request can never work as it is.
+    Invalid,
+    /// There is no such job.
+    NotFound,
+    /// Another consumer has taken this place.
+    Superseded,
+    /// The coordinator cannot do it now; nothing was lost, try again.
+    Unavailable,
+}
+
+impl Refusal {
+    /// A refusal of this kind.
+    pub fn new(kind: RefusalKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+/// Names a dataset's saved index: a hash of the source as the user wrote it.
+pub fn source_key(source: &Source) -> String {
+    let text = serde_json::to_string(source).expect("a source is plain data");
+    format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
+}

@@ -1,0 +1,244 @@
+//! Preparing a job's dataset: workers list its shards, then index them, unless a saved index still holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::messages::{JobState, Task, TaskOutput, TaskResult, source_key};
+use super::records::Record;
+use super::workers::Worker;
+use super::{Cluster, Ready};
+use crate::ids::{JobId, TaskId, WorkerId};
+use crate::layout::Layout;
+use crate::manifest::{Manifest, Shard, ShardIndex, ShardRef};
+use crate::pipeline::{OnError, infer};
+
+/// A task indexes at most this many shards, or this many bytes of them.
+const TASK_SHARDS: usize = 16;
+const TASK_BYTES: u64 = 256 << 20;
+/// Tasks that one worker works on at a time.
+const TASKS_PER_WORKER: usize = 2;
+
+/// How far a dataset is. Soft state: lost with the coordinator's process and begun anew.
+#[derive(Debug)]
+pub(super) struct Preparation {
+    pub(super) saved: Option<Arc<Manifest>>,
+    listed: Option<Vec<ShardRef>>,
+    indexed: Vec<Option<ShardIndex>>,
+    /// Tasks not finished.
+    tasks: BTreeMap<TaskId, PendingTask>,
+}
+
+#[derive(Debug)]
+struct PendingTask {
+    /// Shards, by place in the listing; `None` asks for the listing.
+    shards: Option<std::ops::Range<usize>>,
+    worker: Option<WorkerId>,
+}
+
+impl Preparation {
+    pub(super) fn new(saved: Option<Arc<Manifest>>) -> Self {
+        Self { saved, listed: None, indexed: Vec::new(), tasks: BTreeMap::new() }
+    }
+
+    /// (shards indexed, shards known).
+    pub(super) fn progress(&self) -> (u64, u64) {
+        (self.indexed.iter().flatten().count() as u64, self.indexed.len() as u64)
+    }
+}
+
+impl Cluster {
+    /// Creates the tasks that are due and hands free ones to workers with room.
+    pub(super) fn prepare(&mut self, _ready: &mut Ready) {
+        for preparation in self.preparations.values_mut() {
+            if preparation.listed.is_none() && preparation.tasks.is_empty() {
+                let id = TaskId(self.next_task);
+                self.next_task += 1;
+                preparation.tasks.insert(id, PendingTask { shards: None, worker: None });
+            }
+            for (id, task) in &mut preparation.tasks {
+                if task.worker.is_some() {
+                    continue;
+                }
+                let free = self
+                    .workers
+                    .iter_mut()
+                    .filter(|(_, worker)| worker.known && !worker.draining && worker.tasks.len() < TASKS_PER_WORKER)
+                    .min_by_key(|(_, worker)| worker.tasks.len());
+                let Some((worker_id, worker)) = free else { break };
+                task.worker = Some(*worker_id);
+                worker.tasks.insert(*id);
+                worker.revision += 1;
+            }
+        }
+    }
+
+    /// The tasks of a worker, in full.
+    pub(super) fn tasks_of(&self, worker: &Worker) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        for (job, preparation) in &self.preparations {
+            let Some(job) = self.jobs.get(job) else { continue };
+            for (id, pending) in preparation.tasks.iter().filter(|(id, _)| worker.tasks.contains(id)) {
+                let listed = preparation.listed.as_deref().unwrap_or_default();
+                let shards = pending.shards.clone().map(|range| listed[range].to_vec());
+                tasks.push(Task { id: *id, source: job.spec.pipeline.source.clone(), shards });
+            }
+        }
+        tasks
+    }
+
+    /// A worker was lost: its tasks are free again.
+    pub(super) fn return_tasks(&mut self, lost: &BTreeSet<TaskId>) {
+        for preparation in self.preparations.values_mut() {
+            for (id, task) in &mut preparation.tasks {
+                if lost.contains(id) {
+                    task.worker = None;
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_task_results(&mut self, worker: WorkerId, results: Vec<TaskResult>, ready: &mut Ready) {
+        for result in results {
+            if let Some(found) = self.workers.get_mut(&worker)
+                && found.tasks.remove(&result.id)
+            {
+                found.revision += 1;
+            }
+            let owner = self.preparations.iter().find(|(_, preparation)| preparation.tasks.contains_key(&result.id));
+            let Some(job) = owner.map(|(job, _)| *job) else { continue };
+            match result.outcome {
+                Ok(TaskOutput::Listed(shards)) => self.on_listed(job, result.id, shards, ready),
+                Ok(TaskOutput::Indexed(indexes)) => self.on_indexed(job, result.id, indexes, ready),
+                Err(message) => self.end_job(job, JobState::Failed(message), ready),
+            }
+        }
+    }
+
+    fn on_listed(&mut self, job: JobId, task: TaskId, shards: Vec<ShardRef>, ready: &mut Ready) {
+        let Some(preparation) = self.preparations.get_mut(&job) else { return };
+        preparation.tasks.remove(&task);
+        if let Some(saved) = preparation.saved.take() {
+            match saved.check_unchanged(&shards) {
+                Ok(()) => self.on_dataset(job, &saved, ready),
+                Err(message) => self.end_job(job, JobState::Failed(message), ready),
+            }
+            return;
+        }
+        preparation.indexed = vec![None; shards.len()];
+        for range in task_ranges(&shards) {
+            let id = TaskId(self.next_task);
+            self.next_task += 1;
+            preparation.tasks.insert(id, PendingTask { shards: Some(range), worker: None });
+        }
+        preparation.listed = Some(shards);
+        self.touch_job(job);
+        self.finish_index(job, ready);
+    }
+
+    fn on_indexed(&mut self, job: JobId, task: TaskId, indexes: Vec<ShardIndex>, ready: &mut Ready) {
+        let Some(preparation) = self.preparations.get_mut(&job) else { return };
+        let Some(pending) = preparation.tasks.get(&task) else { return };
+        let Some(range) = pending.shards.clone().filter(|range| range.len() == indexes.len()) else {
+            return;
+        };
+        preparation.tasks.remove(&task);
+        for (place, index) in range.zip(indexes) {
+            preparation.indexed[place] = Some(index);
+        }
+        self.touch_job(job);
+        self.finish_index(job, ready);
+    }
+
+    fn finish_index(&mut self, job: JobId, ready: &mut Ready) {
+        let Some(preparation) = self.preparations.get_mut(&job) else { return };
+        if preparation.indexed.iter().any(Option::is_none) {
+            return;
+        }
+        let listed = preparation.listed.take().unwrap_or_default();
+        let indexes = std::mem::take(&mut preparation.indexed).into_iter().flatten();
+        let shards = listed.into_iter().zip(indexes).map(|(object, index)| Shard { object, index }).collect();
+        match Manifest::build(shards) {
+            Ok(manifest) => {
+                let manifest = Arc::new(manifest);
+                if let Some(found) = self.jobs.get(&job) {
+                    let key = source_key(&found.spec.pipeline.source);
+                    ready.manifests.push((key, Arc::clone(&manifest)));
+                }
+                self.on_dataset(job, &manifest, ready);
+            }
+            Err(message) => self.end_job(job, JobState::Failed(message), ready),
+        }
+    }
+
+    /// The dataset is known: the job starts, unless pipeline and dataset do not go together.
+    fn on_dataset(&mut self, job: JobId, manifest: &Manifest, ready: &mut Ready) {
+        self.preparations.remove(&job);
+        if let Err(message) = self.check_dataset(job, manifest) {
+            self.end_job(job, JobState::Failed(message), ready);
+            return;
+        }
+        self.record(Record::Ready { job, dataset: manifest.summary() }, ready);
+        self.touch_job(job);
+        if self.jobs.get(&job).is_some_and(|found| found.spec.index_only) {
+            self.end_job(job, JobState::Completed, ready);
+        }
+    }
+
+    fn check_dataset(&self, job: JobId, manifest: &Manifest) -> Result<(), String> {
+        let spec = &self.jobs[&job].spec;
+        let dataset = manifest.summary();
+        let defect = manifest.shards.iter().find_map(|shard| Some((shard, shard.index.defects.first()?)));
+        if let Some((shard, defect)) = defect
+            && spec.pipeline.on_error == OnError::Fail
+        {
+            return Err(format!(
+                "{} at byte {}: {}; mend the shard, or set `on_error: skip` to leave it out",
+                shard.object.url, defect.offset, defect.reason
+            ));
+        }
+        infer(&spec.pipeline, &manifest.schema).map_err(|error| error.to_string())?;
+        let layout = Layout::new(&spec.pipeline, &dataset, spec.epochs, spec.virtual_consumers);
+        if dataset.rows < u64::from(spec.virtual_consumers) {
+            return Err(format!(
+                "{} virtual consumers are more than the dataset's {} rows; use fewer consumers",
+                spec.virtual_consumers, dataset.rows
+            ));
+        }
+        if layout.dropped_rows() == layout.epoch_rows() {
+            return Err(format!(
+                "`remainder: drop` leaves nothing: {} rows are fewer than one batch of {} for each of {} consumers; use a smaller batch or `remainder: emit`",
+                layout.epoch_rows(),
+                layout.batch_rows,
+                layout.streams
+            ));
+        }
+        if let Some(start) = &spec.start {
+            let fingerprint = spec.pipeline.fingerprint();
+            start.check(&fingerprint, &dataset.fingerprint, spec.pipeline.order, &layout)?;
+        }
+        Ok(())
+    }
+
+    fn touch_job(&mut self, job: JobId) {
+        if let Some(found) = self.jobs.get_mut(&job) {
+            found.touch_all_consumers();
+        }
+    }
+}
+
+/// Cuts a listing into tasks.
+fn task_ranges(shards: &[ShardRef]) -> Vec<std::ops::Range<usize>> {
+    let mut ranges = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (place, shard) in shards.iter().enumerate() {
+        bytes += shard.size_bytes;
+        if bytes >= TASK_BYTES || place + 1 - start >= TASK_SHARDS {
+            ranges.push(start..place + 1);
+            (start, bytes) = (place + 1, 0);
+        }
+    }
+    if start < shards.len() {
+        ranges.push(start..shards.len());
+    }
+    ranges
+}

@@ -1,0 +1,83 @@
+//! The decisions that outlive the coordinator. Replaying them in order rebuilds its durable state.
+
+use serde::{Deserialize, Serialize};
+
+use super::messages::{JobSpec, JobState};
+use crate::ids::{JobId, WorkerId};
+use crate::layout::{SplitRef, StreamPosition};
+use crate::manifest::DatasetSummary;
+
+/// One decision.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Record {
+    /// A job was accepted.
+    Opened {
+        /// Its id.
+        job: JobId,
+        /// What it is.
+        spec: Box<JobSpec>,
+    },
+    /// The job's dataset is known: its order is fixed from here on.
+    Ready {
+        /// The job.
+        job: JobId,
+        /// The dataset.
+        dataset: DatasetSummary,
+    },
+    /// Splits were leased to a worker.
+    Granted {
+        /// The job.
+        job: JobId,
+        /// The worker.
+        worker: WorkerId,
+        /// The splits.
+        splits: Vec<SplitRef>,
+    },
+    /// A worker no longer holds these splits.
+    Revoked {
+        /// The job.
+        job: JobId,
+        /// The worker.
+        worker: WorkerId,
+        /// The splits.
+        splits: Vec<SplitRef>,
+    },
+    /// Relaxed mode: splits were given to a consumer.
+    Assigned {
+        /// The job.
+        job: JobId,
+        /// The consumer; `None` takes them back from one that was lost.
+        consumer: Option<u32>,
+        /// The splits.
+        splits: Vec<SplitRef>,
+    },
+    /// Consumers have taken rows.
+    Advanced {
+        /// The job.
+        job: JobId,
+        /// Deterministic mode: the next undelivered row of streams.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        streams: Vec<(u32, StreamPosition)>,
+        /// Relaxed mode: the next undelivered offset of splits.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        splits: Vec<(SplitRef, u32)>,
+    },
+    /// In a compacted log: where the job stood.
+    Stands {
+        /// The job.
+        job: JobId,
+        /// The next undelivered row of each stream; in relaxed mode the next split that nobody has taken.
+        streams: Vec<StreamPosition>,
+        /// Relaxed mode: splits taken and not done, with their consumer and next offset.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        open: Vec<(SplitRef, Option<u32>, u32)>,
+    },
+    /// The job ended.
+    Ended {
+        /// The job.
+        job: JobId,
+        /// How.
+        state: JobState,
+    },
+}

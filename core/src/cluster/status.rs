@@ -1,0 +1,84 @@
+//! How jobs stand, for workers, people and reports.
+
+use super::job::Job;
+use super::messages::{ConsumerStats, JobDetails, JobState, JobStatus, OperatorStats, Refusal, RefusalKind, source_key};
+use super::{Cluster, Reply, unknown_job};
+use crate::ids::JobId;
+
+impl Cluster {
+    pub(super) fn job_state(&self, job: &Job) -> JobState {
+        if let Some(state) = &job.ended {
+            return state.clone();
+        }
+        if job.layout.is_some() {
+            return JobState::Running;
+        }
+        let (indexed, shards) =
+            self.preparations.get(&job.id).map(super::prepare::Preparation::progress).unwrap_or_default();
+        let workers = self.workers.values().filter(|worker| worker.known).count() as u32;
+        JobState::Preparing { indexed, shards, workers }
+    }
+
+    pub(super) fn details(&self, id: JobId) -> Reply {
+        let Some(job) = self.jobs.get(&id) else { return Reply::Refused(unknown_job(id)) };
+        let (Some(layout), Some(dataset)) = (&job.layout, &job.dataset) else {
+            let message = format!("job {id} is still being prepared; ask again");
+            return Reply::Refused(Refusal::new(RefusalKind::Unavailable, message));
+        };
+        Reply::Details(Box::new(JobDetails {
+            job: id,
+            pipeline: job.spec.pipeline.clone(),
+            layout: layout.clone(),
+            source_key: source_key(&job.spec.pipeline.source),
+            dataset: dataset.clone(),
+            audit: job.spec.audit,
+        }))
+    }
+
+    pub(super) fn status(&self, id: Option<JobId>) -> Reply {
+        match id {
+            None => Reply::Status(self.jobs.values().map(|job| self.job_status(job)).collect()),
+            Some(id) => match self.jobs.get(&id) {
+                Some(job) => Reply::Status(vec![self.job_status(job)]),
+                None => Reply::Refused(unknown_job(id)),
+            },
+        }
+    }
+
+    fn job_status(&self, job: &Job) -> JobStatus {
+        let mut operators: Vec<OperatorStats> = Vec::new();
+        for stats in job.worker_stats.values() {
+            for (place, operator) in stats.operators.iter().enumerate() {
+                match operators.get_mut(place) {
+                    Some(sum) => sum.add(operator),
+                    None => operators.push(operator.clone()),
+                }
+            }
+        }
+        let mut delivered = ConsumerStats::default();
+        for stats in job.consumers.values().flat_map(|consumer| consumer.stats.values()) {
+            delivered.rows += stats.rows;
+            delivered.batches += stats.batches;
+            delivered.bytes += stats.bytes;
+            delivered.stall_ns += stats.stall_ns;
+        }
+        JobStatus {
+            job: job.id,
+            name: job.spec.name.clone(),
+            state: self.job_state(job),
+            epochs: job.spec.epochs,
+            consumers: job.spec.consumers,
+            dataset: job.dataset.clone(),
+            layout: job.layout.clone(),
+            position: job.position(),
+            operators,
+            delivered,
+            worker_peak_rss_bytes: job
+                .worker_stats
+                .iter()
+                .map(|(worker, stats)| (*worker, stats.peak_rss_bytes))
+                .collect(),
+            settled: job.unsettled.is_empty(),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Workers: what each reports, holds and is told; and what happens when one is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::messages::{Lease, Revision, WorkerPlan, WorkerReport};
+use super::records::Record;
+use super::{Cluster, Ready, Reply, RequestId};
+use crate::ids::{JobId, Millis, TaskId, WorkerId};
+use crate::layout::SplitRef;
+
+/// A request that is held until there is something to say.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parked {
+    pub(super) request: RequestId,
+    pub(super) since: Millis,
+    /// Revision number that the asker holds; 0 when it is of another life.
+    pub(super) seen: u64,
+}
+
+impl Parked {
+    pub(super) fn new(request: RequestId, since: Millis, seen: Revision, life: u64) -> Self {
+        Self { request, since, seen: if seen.life == life { seen.number } else { 0 } }
+    }
+
+    /// Whether it shall be answered: there is news, or it was held long enough.
+    pub(super) fn is_due(&self, revision: u64, now: Millis, hold_ms: u64) -> bool {
+        self.seen != revision || now.saturating_sub(self.since) >= hold_ms
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) address: String,
+    pub(super) last_seen: Millis,
+    /// Whether it has reported in this life of the coordinator.
+    pub(super) known: bool,
+    pub(super) memory_full: bool,
+    pub(super) draining: bool,
+    pub(super) leases: BTreeSet<(JobId, SplitRef)>,
+    pub(super) computed: BTreeSet<(JobId, SplitRef)>,
+    pub(super) tasks: BTreeSet<TaskId>,
+    /// Counts changes of its plan.
+    pub(super) revision: u64,
+    pub(super) parked: Option<Parked>,
+    /// Jobs that it has ever held splits of.
+    pub(super) jobs: BTreeSet<JobId>,
+}
+
+impl Worker {
+    /// A worker of which only the log knows.
+    pub(super) fn remembered(now: Millis) -> Self {
+        Self {
+            address: String::new(),
+            last_seen: now,
+            known: false,
+            memory_full: false,
+            draining: false,
+            leases: BTreeSet::new(),
+            computed: BTreeSet::new(),
+            tasks: BTreeSet::new(),
+            revision: 1,
+            parked: None,
+            jobs: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn worked_on(&self, job: JobId) -> bool {
+        self.jobs.contains(&job)
+    }
+
+    pub(super) fn forget_job(&mut self, job: JobId) {
+        self.leases.retain(|(of, _)| *of != job);
+        self.computed.retain(|(of, _)| *of != job);
+    }
+
+    /// Splits of a job that it holds and has still to compute.
+    pub(super) fn uncomputed(&self, job: JobId) -> u32 {
+        self.leases.iter().filter(|lease| lease.0 == job && !self.computed.contains(lease)).count() as u32
+    }
+
+    /// Gives it a split to hold.
+    pub(super) fn grant(&mut self, job: JobId, split: SplitRef) {
+        self.leases.insert((job, split));
+        self.jobs.insert(job);
+        self.revision += 1;
+    }
+}
+
+impl Cluster {
+    pub(super) fn on_worker(&mut self, request: RequestId, report: WorkerReport, ready: &mut Ready) {
+        let now = self.now;
+        let life = self.life;
+        let worker = self.workers.entry(report.worker).or_insert_with(|| Worker::remembered(now));
+        let appeared = !worker.known || worker.address != report.address;
+        worker.known = true;
+        worker.address.clone_from(&report.address);
+        worker.last_seen = now;
+        worker.memory_full = report.memory_full;
+        worker.draining = report.draining;
+        let held = &worker.leases;
+        worker.computed = report.computed.iter().filter(|lease| held.contains(lease)).copied().collect();
+        let parked = Parked::new(request, now, report.seen, life);
+        let settled = parked.seen == worker.revision;
+        if let Some(earlier) = worker.parked.replace(parked) {
+            // The worker asked anew, so nobody waits for the earlier answer.
+            ready.replies.push((earlier.request, Reply::Worker(WorkerPlan::default())));
+        }
+        if appeared {
+            self.touch_consumers_of_worker(report.worker);
+        }
+        for stats in report.stats {
+            if let Some(job) = self.jobs.get_mut(&stats.job) {
+                if settled {
+                    job.unsettled.remove(&report.worker);
+                }
+                job.worker_stats.insert(report.worker, stats);
+            }
+        }
+        if settled {
+            self.on_settled(report.worker);
+        }
+        self.on_task_results(report.worker, report.tasks, ready);
+    }
+
+    /// A worker that holds the current plan has reported: jobs that ended before have all its counts.
+    fn on_settled(&mut self, worker: WorkerId) {
+        for job in self.jobs.values_mut().filter(|job| job.is_ended()) {
+            job.unsettled.remove(&worker);
+        }
+    }
+
+    fn touch_consumers_of_worker(&mut self, worker: WorkerId) {
+        let leases: Vec<_> = self.workers[&worker].leases.iter().copied().collect();
+        for (job, split) in leases {
+            if let Some(job) = self.jobs.get_mut(&job) {
+                job.touch_consumer_of(split);
+            }
+        }
+    }
+
+    /// Answers the worker's parked request with its present plan.
+    fn answer_worker(&mut self, id: WorkerId, ready: &mut Ready) {
+        let Some(parked) = self.workers.get_mut(&id).and_then(|worker| worker.parked.take()) else { return };
+        let plan = self.worker_plan(id);
+        ready.replies.push((parked.request, Reply::Worker(plan)));
+    }
+
+    fn worker_plan(&self, id: WorkerId) -> WorkerPlan {
+        let worker = &self.workers[&id];
+        let mut leases: Vec<Lease> = worker
+            .leases
+            .iter()
+            .filter_map(|&(job, split)| {
+                let from = self.jobs.get(&job)?.next_offset(split)?;
+                Some(Lease { job, split, from })
+            })
+            .collect();
+        leases.sort_by_key(|lease| (lease.split, lease.job));
+        WorkerPlan {
+            revision: Revision { life: self.life, number: worker.revision },
+            leases,
+            tasks: self.tasks_of(worker),
+            lease_ms: self.settings.worker_lease_ms,
+        }
+    }
+
+    /// Gives up workers that have been silent for the lease time.
+    pub(super) fn expire(&mut self, ready: &mut Ready) {
+        let limit = self.settings.worker_lease_ms;
+        let lost: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| self.now.saturating_sub(worker.last_seen) > limit)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in lost {
+            let Some(worker) = self.workers.remove(&id) else { continue };
+            if let Some(parked) = worker.parked {
+                ready.replies.push((parked.request, Reply::Worker(WorkerPlan::default())));
+            }
+            let mut by_job: BTreeMap<JobId, Vec<SplitRef>> = BTreeMap::new();
+            for (job, split) in worker.leases {
+                by_job.entry(job).or_default().push(split);
+            }
+            for (job, splits) in by_job {
+                self.revoke(job, id, splits, ready);
+            }
+            for job in self.jobs.values_mut() {
+                job.unsettled.remove(&id);
+            }
+            self.return_tasks(&worker.tasks);
+        }
+        self.expire_consumers(ready);
+    }
+
+    /// Takes splits from a worker and tells it and their consumers.
+    pub(super) fn revoke(&mut self, job: JobId, worker: WorkerId, splits: Vec<SplitRef>, ready: &mut Ready) {
+        if let Some(found) = self.workers.get_mut(&worker) {
+            for split in &splits {
+                found.leases.remove(&(job, *split));
+                found.computed.remove(&(job, *split));
+            }
+            found.revision += 1;
+        }
+        if let Some(found) = self.jobs.get_mut(&job) {
+            for split in &splits {
+                found.touch_consumer_of(*split);
+            }
+        }
+        self.record(Record::Revoked { job, worker, splits }, ready);
+    }
+
+    /// Answers whoever waits and has something new to hear, or has waited long enough.
+    pub(super) fn answer_parked(&mut self, ready: &mut Ready) {
+        let (now, hold) = (self.now, self.settings.hold_ms);
+        let due = |worker: &Worker| {
+            worker.parked.as_ref().is_some_and(|parked| parked.is_due(worker.revision, now, hold))
+        };
+        let changed: Vec<WorkerId> =
+            self.workers.iter().filter(|(_, worker)| due(worker)).map(|(id, _)| *id).collect();
+        for id in changed {
+            self.answer_worker(id, ready);
+        }
+        self.answer_parked_consumers(ready);
+    }
+}

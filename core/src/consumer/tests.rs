@@ -1,0 +1,196 @@
+//! Batches do not depend on how pieces are cut, and every input row is accounted for once.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::layout::StreamPosition;
+
+fn layout(rows: u64, batch: u32, split_batches: u64, remainder: Remainder, changes_rows: bool) -> Layout {
+    Layout {
+        dataset_rows: rows,
+        passes: 1,
+        epochs: 2,
+        streams: 1,
+        batch_rows: batch,
+        remainder,
+        changes_rows,
+        split_rows: split_batches * u64::from(batch),
+        group_rows: batch,
+    }
+}
+
+fn first_splits(layout: &Layout, from: StreamPosition) -> Vec<(SplitRef, u32)> {
+    let mut splits = Vec::new();
+    let mut next = layout.locate(0, from);
+    while let Some((split, offset)) = next {
+        splits.push((split, offset));
+        next = layout.next_split(split).map(|split| (split, 0));
+    }
+    splits
+}
+
+/// The payload of a piece: the global number of each row it carries.
+type Rows = std::rc::Rc<Vec<u64>>;
+
+fn number(layout: &Layout, split: SplitRef, offset: u32) -> u64 {
+    u64::from(split.epoch) * layout.epoch_rows() + layout.split_range(split).start + u64::from(offset)
+}
+
+/// Cuts a split's rows into pieces of `cut` input rows; keeps the rows for which `keep` is true.
+fn pieces(
+    layout: &Layout,
+    split: SplitRef,
+    from: u32,
+    cut: u32,
+    keep: &dyn Fn(u64) -> bool,
+) -> Vec<Piece<Rows>> {
+    let len = layout.split_len(split);
+    let mut out = Vec::new();
+    let mut start = from;
+    while start < len {
+        let to = (start + cut).min(len);
+        let kept: Vec<u32> = (start..to).filter(|&offset| keep(number(layout, split, offset))).collect();
+        let payload = Rows::new(kept.iter().map(|&offset| number(layout, split, offset)).collect());
+        let kept = layout.changes_rows.then_some(kept);
+        out.push(Piece { split, from: start, to, kept, payload });
+        start = to;
+    }
+    out
+}
+
+struct Delivered {
+    batches: Vec<Vec<u64>>,
+    dropped: u64,
+    inputs: Vec<u64>,
+}
+
+/// Delivers from `start` on; `order` decides which split's next piece arrives; stops after `stop` batches and returns
+/// the position there.
+fn deliver(
+    layout: &Layout,
+    start: StreamPosition,
+    cut: u32,
+    keep: &dyn Fn(u64) -> bool,
+    mut order: u64,
+    stop: usize,
+) -> (Delivered, StreamPosition) {
+    let mut assembler: Assembler<Rows> = Assembler::new(layout.clone());
+    let splits = first_splits(layout, start);
+    let mut queues: Vec<VecDeque<Piece<Rows>>> = Vec::new();
+    for (place, (split, from)) in splits.iter().enumerate() {
+        let last = splits.get(place + 1).is_none_or(|(next, _)| next.epoch != split.epoch);
+        assembler.expect(*split, *from, last && layout.remainder != Remainder::Carry);
+        queues.push(pieces(layout, *split, *from, cut, keep).into());
+    }
+    assembler.end();
+    let mut out = Delivered { batches: Vec::new(), dropped: 0, inputs: Vec::new() };
+    loop {
+        while let Some(next) = assembler.next() {
+            let rows: Vec<u64> = next
+                .parts
+                .iter()
+                .flat_map(|part| part.payload[part.rows.start as usize..part.rows.end as usize].to_vec())
+                .collect();
+            assert_eq!(rows.len() as u32, next.rows);
+            for part in &next.parts {
+                out.inputs.extend(part.input.clone().map(|offset| number(layout, part.split, offset)));
+            }
+            match next.kind {
+                Kind::Batch => out.batches.push(rows),
+                Kind::Dropped => out.dropped += rows.len() as u64,
+                Kind::Removed => assert!(rows.is_empty()),
+            }
+            if out.batches.len() == stop {
+                let end = StreamPosition { epoch: layout.epochs, row: 0 };
+                let position = assembler.progress().next().map(|(split, offset)| layout.position_in(split, offset));
+                return (out, position.unwrap_or(end));
+            }
+        }
+        let waiting: Vec<usize> = (0..queues.len()).filter(|&place| !queues[place].is_empty()).collect();
+        if waiting.is_empty() {
+            break;
+        }
+        order = crate::random::mix64(order);
+        let place = waiting[(order % waiting.len() as u64) as usize];
+        let piece = queues[place].pop_front().expect("not empty");
+        assert!(assembler.push(piece.clone()));
+        assert!(!assembler.push(piece), "a piece that comes twice is ignored");
+    }
+    assert!(assembler.is_finished());
+    (out, StreamPosition { epoch: layout.epochs, row: 0 })
+}
+
+fn remainders() -> impl Strategy<Value = Remainder> {
+    prop_oneof![Just(Remainder::Emit), Just(Remainder::Drop), Just(Remainder::Carry)]
+}
+
+proptest! {
+    #[test]
+    fn batches_depend_neither_on_pieces_nor_on_arrival(
+        rows in 1u64..300, batch in 1u32..20, split_batches in 1u64..4, remainder in remainders(),
+        cuts in (1u32..40, 1u32..40), orders in (any::<u64>(), any::<u64>()), filter in 1u64..4,
+    ) {
+        let layout = layout(rows, batch, split_batches, remainder, true);
+        let keep = move |row: u64| crate::random::mix64(row) % filter == 0;
+        let start = StreamPosition::default();
+        let (one, _) = deliver(&layout, start, cuts.0, &keep, orders.0, usize::MAX);
+        let (two, _) = deliver(&layout, start, cuts.1, &keep, orders.1, usize::MAX);
+        prop_assert_eq!(&one.batches, &two.batches);
+        prop_assert_eq!(&one.inputs, &(0..2 * rows).collect::<Vec<_>>());
+        let kept = (0..2 * rows).filter(|&row| keep(row)).count() as u64;
+        let delivered: u64 = one.batches.iter().map(|batch| batch.len() as u64).sum();
+        prop_assert_eq!(delivered + one.dropped, kept);
+        if remainder != Remainder::Drop {
+            prop_assert_eq!(one.dropped, 0);
+        }
+        if remainder == Remainder::Carry && !one.batches.is_empty() {
+            let full = &one.batches[..one.batches.len() - 1];
+            prop_assert!(full.iter().all(|rows| rows.len() as u32 == batch));
+        }
+    }
+
+    #[test]
+    fn two_parts_equal_the_whole(
+        rows in 1u64..300, batch in 1u32..20, split_batches in 1u64..4, remainder in remainders(),
+        cuts in (1u32..40, 1u32..40), order: u64, filter in 1u64..4, stop: prop::sample::Index,
+    ) {
+        let layout = layout(rows, batch, split_batches, remainder, true);
+        let keep = move |row: u64| crate::random::mix64(row) % filter == 0;
+        let start = StreamPosition::default();
+        let (whole, _) = deliver(&layout, start, cuts.0, &keep, order, usize::MAX);
+        prop_assume!(!whole.batches.is_empty());
+        let stop = stop.index(whole.batches.len()) + 1;
+        let (first, position) = deliver(&layout, start, cuts.1, &keep, order, stop);
+        let (second, _) = deliver(&layout, position, cuts.0, &keep, order, usize::MAX);
+        let joined: Vec<_> = first.batches.into_iter().chain(second.batches).collect();
+        prop_assert_eq!(joined, whole.batches);
+        let inputs: Vec<_> = first.inputs.into_iter().chain(second.inputs).collect();
+        prop_assert_eq!(inputs, whole.inputs);
+    }
+
+    #[test]
+    fn fixed_rows_give_the_layouts_steps(
+        rows in 1u64..300, batch in 1u32..20, split_batches in 1u64..4, drop: bool, cut in 1u32..40,
+    ) {
+        let remainder = if drop { Remainder::Drop } else { Remainder::Emit };
+        let layout = layout(rows, batch, split_batches, remainder, false);
+        prop_assume!(layout.stream_rows(0) > 0);
+        let (out, _) = deliver(&layout, StreamPosition::default(), cut, &|_| true, 1, usize::MAX);
+        prop_assert_eq!(out.batches.len() as u64, 2 * layout.steps().expect("rows are not changed"));
+        prop_assert_eq!(out.dropped, 0);
+    }
+}
+
+#[test]
+fn a_piece_from_another_worker_is_trimmed_to_what_is_missing() {
+    let layout = layout(8, 4, 2, Remainder::Emit, false);
+    let split = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
+    let mut assembler = Assembler::new(layout);
+    assembler.expect(split, 0, true);
+    let piece = |from, to| Piece { split, from, to, kept: None, payload: () };
+    assert!(assembler.push(piece(0, 3)));
+    assert!(!assembler.push(piece(5, 8)), "a gap");
+    assert!(assembler.push(piece(0, 8)), "overlaps: the first three rows are cut off");
+    let batch = assembler.next().expect("eight rows are there");
+    assert_eq!(batch.parts.iter().map(|part| part.rows.clone()).collect::<Vec<_>>(), [0..3, 3..4]);
+}

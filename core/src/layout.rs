@@ -1,0 +1,226 @@
+//! How an epoch's row sequence is cut: into streams for the virtual consumers, splits, groups and batches. Pure
+//! arithmetic on the dataset's size and the job's settings; workers, consumers and failures do not enter.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::DatasetSummary;
+use crate::pipeline::{OrderMode, Pipeline, Remainder};
+
+/// Rows of a split where nothing speaks for more or fewer: a lease should outlast a few control round trips.
+const SPLIT_ROWS: u64 = 1024;
+/// A split's encoded rows stay below this, so that what is lost with a worker is small.
+const SPLIT_BYTES: u64 = 64 << 20;
+/// A stream has at least this many splits where the dataset allows, so that every worker finds work.
+const SPLITS_PER_STREAM: u64 = 8;
+/// More splits than this per epoch cost the coordinator more than they help.
+const MAX_SPLITS: u64 = 1 << 16;
+/// Small rows are processed and sent in groups of several batches of about this many encoded bytes.
+const GROUP_BYTES: u64 = 256 << 10;
+const MAX_BATCHES_PER_GROUP: u64 = 64;
+
+/// A split: `ordinal` counts the splits of one stream in one epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SplitRef {
+    /// Epoch, from 0.
+    pub epoch: u32,
+    /// Place in its stream.
+    pub ordinal: u64,
+    /// Stream: the virtual consumer in deterministic mode, 0 in relaxed mode.
+    pub stream: u32,
+}
+
+/// Where a stream stands: the next row that has not been delivered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StreamPosition {
+    /// Epoch, from 0.
+    pub epoch: u32,
+    /// Rows of this stream's epoch that lie before the position, filtered and skipped rows included.
+    pub row: u64,
+}
+
+/// The cuts of every epoch of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// Rows of one pass over the dataset.
+    pub dataset_rows: u64,
+    /// Passes over the dataset in an epoch.
+    pub passes: u32,
+    /// Epochs of the job.
+    pub epochs: u32,
+    /// Streams: virtual consumers in deterministic mode, 1 in relaxed mode.
+    pub streams: u32,
+    /// Rows of a batch.
+    pub batch_rows: u32,
+    /// What happens to an epoch's last rows.
+    pub remainder: Remainder,
+    /// Whether operators or `on_error: skip` can change the number of rows.
+    pub changes_rows: bool,
+    /// Rows of a split; the last splits of an epoch may be shorter. A multiple of `batch_rows`.
+    pub split_rows: u64,
+    /// Rows processed and sent together. A multiple of `batch_rows` that divides no split unevenly but its end.
+    pub group_rows: u32,
+}
+
+impl Layout {
+    /// The layout of a job: depends on the dataset, the pipeline, the epochs and the virtual consumers only.
+    pub fn new(pipeline: &Pipeline, dataset: &DatasetSummary, epochs: u32, virtual_consumers: u32) -> Self {
+        let batch = u64::from(pipeline.batch_size());
+        let passes = pipeline.repeat_count();
+        let rows = dataset.rows * u64::from(passes);
+        let streams = match pipeline.order {
+            OrderMode::Deterministic => virtual_consumers,
+            OrderMode::Relaxed => 1,
+        };
+        let mean_row_bytes = (dataset.bytes / dataset.rows.max(1)).max(1);
+        let wanted = SPLIT_ROWS.max(pipeline.shuffle.window).max(rows / MAX_SPLITS);
+        let limit = (SPLIT_BYTES / mean_row_bytes).min(rows / (SPLITS_PER_STREAM * u64::from(streams)));
+        let split_rows = wanted.min(limit.max(1)).next_multiple_of(batch);
+        let batches_per_group = (GROUP_BYTES / (batch * mean_row_bytes)).clamp(1, MAX_BATCHES_PER_GROUP);
+        Self {
+            dataset_rows: dataset.rows,
+            passes,
+            epochs,
+            streams,
+            batch_rows: pipeline.batch_size(),
+            remainder: pipeline.remainder(),
+            changes_rows: pipeline.changes_rows(),
+            split_rows,
+            group_rows: (batch * batches_per_group).min(split_rows) as u32,
+        }
+    }
+
+    /// Rows of one epoch before operators.
+    pub fn epoch_rows(&self) -> u64 {
+        self.dataset_rows * u64::from(self.passes)
+    }
+
+    /// Rounds of full splits, one for each stream, that open an epoch.
+    fn full_rounds(&self) -> u64 {
+        self.epoch_rows() / (self.split_rows * u64::from(self.streams))
+    }
+
+    /// What follows the full rounds: (full batches of every stream, rows left for one last, shared step).
+    fn tail(&self) -> (u64, u64) {
+        let streams = u64::from(self.streams);
+        let tail = self.epoch_rows() % (self.split_rows * streams);
+        let step = streams * u64::from(self.batch_rows);
+        let last = if self.drops_in_layout() { 0 } else { tail % step };
+        (tail / step, last)
+    }
+
+    /// Whether the rows that `remainder: drop` leaves out are known before any row is read.
+    fn drops_in_layout(&self) -> bool {
+        self.remainder == Remainder::Drop && !self.changes_rows
+    }
+
+    /// Rows that the layout leaves out of every epoch.
+    pub fn dropped_rows(&self) -> u64 {
+        self.epoch_rows() - (0..self.streams).map(|stream| self.stream_rows(stream)).sum::<u64>()
+    }
+
+    /// Rows of the stream's last, shorter split; 0 where there is none.
+    fn tail_rows(&self, stream: u32) -> u64 {
+        let (steps, last) = self.tail();
+        let streams = u64::from(self.streams);
+        steps * u64::from(self.batch_rows)
+            + last / streams
+            + u64::from(u64::from(stream) < last % streams)
+    }
+
+    /// Rows of a stream in one epoch, before operators.
+    pub fn stream_rows(&self, stream: u32) -> u64 {
+        self.full_rounds() * self.split_rows + self.tail_rows(stream)
+    }
+
+    /// Splits of a stream in one epoch.
+    pub fn splits(&self, stream: u32) -> u64 {
+        self.full_rounds() + u64::from(self.tail_rows(stream) > 0)
+    }
+
+    /// Batches of every stream in one epoch, where operators keep the number of rows: the same for all streams.
+    /// `None` where it cannot be known in advance, or where `carry` moves rows between epochs.
+    pub fn steps(&self) -> Option<u64> {
+        if self.changes_rows || self.remainder == Remainder::Carry {
+            return None;
+        }
+        let (steps, last) = self.tail();
+        Some(self.full_rounds() * (self.split_rows / u64::from(self.batch_rows)) + steps + u64::from(last > 0))
+    }
+
+    /// The rows of a split, as places in the epoch's row sequence.
+    pub fn split_range(&self, split: SplitRef) -> Range<u64> {
+        let streams = u64::from(self.streams);
+        let stream = u64::from(split.stream);
+        let full = self.full_rounds();
+        if split.ordinal < full {
+            let start = (split.ordinal * streams + stream) * self.split_rows;
+            return start..start + self.split_rows;
+        }
+        let (steps, last) = self.tail();
+        let start = full * streams * self.split_rows
+            + stream * (steps * u64::from(self.batch_rows) + last / streams)
+            + stream.min(last % streams);
+        start..start + self.tail_rows(split.stream)
+    }
+
+    /// Rows of a split.
+    pub fn split_len(&self, split: SplitRef) -> u32 {
+        let range = self.split_range(split);
+        (range.end - range.start) as u32
+    }
+
+    /// The split that holds a position, and the position's offset in it; `None` at the end of the job. The position
+    /// must be normal (see [`Self::normalise`]).
+    pub fn locate(&self, stream: u32, position: StreamPosition) -> Option<(SplitRef, u32)> {
+        if position.epoch >= self.epochs {
+            return None;
+        }
+        let ordinal = position.row / self.split_rows;
+        let split = SplitRef { epoch: position.epoch, ordinal, stream };
+        Some((split, (position.row - ordinal * self.split_rows) as u32))
+    }
+
+    /// The position `offset` rows into a split.
+    pub fn position_in(&self, split: SplitRef, offset: u32) -> StreamPosition {
+        let row = split.ordinal * self.split_rows + u64::from(offset);
+        self.normalise(split.stream, StreamPosition { epoch: split.epoch, row })
+    }
+
+    /// Moves a position at the end of an epoch to the start of the next one that has rows.
+    pub fn normalise(&self, stream: u32, position: StreamPosition) -> StreamPosition {
+        if position.epoch >= self.epochs || self.stream_rows(stream) == 0 {
+            return StreamPosition { epoch: self.epochs, row: 0 };
+        }
+        if position.row >= self.stream_rows(stream) {
+            return StreamPosition { epoch: position.epoch + 1, row: 0 };
+        }
+        position
+    }
+
+    /// Whether a stream has delivered everything at this position.
+    pub fn is_end(&self, stream: u32, position: StreamPosition) -> bool {
+        self.normalise(stream, position).epoch >= self.epochs
+    }
+
+    /// The split after this one in its stream; `None` after the last of the job.
+    pub fn next_split(&self, split: SplitRef) -> Option<SplitRef> {
+        if split.ordinal + 1 < self.splits(split.stream) {
+            return Some(SplitRef { ordinal: split.ordinal + 1, ..split });
+        }
+        (split.epoch + 1 < self.epochs).then_some(SplitRef {
+            epoch: split.epoch + 1,
+            ordinal: 0,
+            stream: split.stream,
+        })
+    }
+
+    /// Splits of the whole job.
+    pub fn total_splits(&self) -> u64 {
+        u64::from(self.epochs) * (0..self.streams).map(|stream| self.splits(stream)).sum::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! A dataset's manifest: its shards, their rows and block boundaries. Built once by workers, saved, reused.
+
+use serde::{Deserialize, Serialize};
+
+use crate::schema::{ColumnType, ScalarType, Schema};
+
+/// One object of a store as it was listed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ShardRef {
+    /// Absolute URL, such as `file:///data/train-00000.tfrecord` or `s3://bucket/train-00000.tfrecord`.
+    pub url: String,
+    /// Object size in bytes.
+    pub size_bytes: u64,
+    /// What changes when the object changes: the store's entity tag, else its modification time.
+    pub version: String,
+}
+
+/// A fixed row range of one shard: the smallest unit of reading and caching.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Rows in the block; at least 1.
+    pub rows: u32,
+    /// First byte of the block in the shard. For columnar formats, the first row of the block in its row group.
+    pub offset: u64,
+    /// Encoded bytes of the block, used for sizing and admission as well as for reading.
+    pub bytes: u64,
+    /// Row group (Parquet) or record batch (Arrow) that holds the block; 0 elsewhere.
+    pub group: u32,
+    /// Encoded bytes of each row, kept where rows are large enough to be worth reading one by one; else empty.
+    /// The rows lie back to back from `offset`.
+    pub row_bytes: Vec<u32>,
+}
+
+/// A place in a shard that could not be read while indexing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Defect {
+    /// Byte offset in the shard.
+    pub offset: u64,
+    /// What is wrong there, in one clause.
+    pub reason: String,
+}
+
+/// What indexing one shard found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardIndex {
+    /// Blocks in storage order.
+    pub blocks: Vec<Block>,
+    /// Columns of the shard's rows. Every shard of a dataset must agree; a shard without rows yields `None`.
+    pub schema: Option<Schema>,
+    /// Defects found, such as a truncated last record. Under `on_error: fail` any defect fails the job.
+    pub defects: Vec<Defect>,
+}
+
+impl ShardIndex {
+    /// Rows of the shard.
+    pub fn rows(&self) -> u64 {
+        self.blocks.iter().map(|block| u64::from(block.rows)).sum()
+    }
+}
+
+/// One shard with its index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// The object.
+    pub object: ShardRef,
+    /// Its rows and blocks.
+    pub index: ShardIndex,
+}
+
+/// A dataset: its shards in listing order. A row's id is its place in this order, counted from 0.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Columns of every row.
+    pub schema: Schema,
+    /// Shards in listing order.
+    pub shards: Vec<Shard>,
+}
+
+/// What a job's layout and checks need to know of a dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetSummary {
+    /// Identifies the data by shard names, sizes and rows, wherever they lie: see [`Manifest::fingerprint`].
+    pub fingerprint: String,
+    /// Rows.
+    pub rows: u64,
+    /// Encoded bytes of all rows.
+    pub bytes: u64,
+    /// Shards.
+    pub shards: u64,
+    /// Blocks.
+    pub blocks: u64,
+    /// Columns of every row.
+    pub schema: Schema,
+    /// Defects that indexing found, over all shards.
+    pub defects: u64,
+}
+
+impl Manifest {
+    /// Puts indexed shards together.
+    ///
+    /// # Errors
+    /// One sentence that names the shard whose columns do not go with the first shard's.
+    pub fn build(shards: Vec<Shard>) -> Result<Self, String> {
+        let mut merged: Option<(&Shard, Schema)> = None;
+        for shard in &shards {
+            let Some(schema) = &shard.index.schema else { continue };
+            match &mut merged {
+                None => merged = Some((shard, schema.clone())),
+                Some((first, known)) => merge_schema(known, schema, shard, first)?,
+            }
+        }
+        let schema = match merged {
+            Some((_, schema)) => schema,
+            None if shards.is_empty() => return Err("the dataset has no shards".to_owned()),
+            None => {
+                return Err(format!(
+                    "the dataset has no rows: {} and the {} other shards are empty; check the source's url",
+                    shards[0].object.url,
+                    shards.len() - 1
+                ));
+            }
+        };
+        Ok(Self { schema, shards })
+    }
+
+    /// Identifies the data by each shard's file name, size and rows: the same after a copy to another place.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = xxhash_rust::xxh3::Xxh3::new();
+        for shard in &self.shards {
+            let name = shard.object.url.rsplit('/').next().unwrap_or_default();
+            hash.update(name.as_bytes());
+            hash.update(&shard.object.size_bytes.to_le_bytes());
+            hash.update(&shard.index.rows().to_le_bytes());
+        }
+        format!("{:016x}", hash.digest())
+    }
+
+    /// The summary that a job keeps.
+    pub fn summary(&self) -> DatasetSummary {
+        let blocks = || self.shards.iter().flat_map(|shard| &shard.index.blocks);
+        DatasetSummary {
+            fingerprint: self.fingerprint(),
+            rows: blocks().map(|block| u64::from(block.rows)).sum(),
+            bytes: blocks().map(|block| block.bytes).sum(),
+            shards: self.shards.len() as u64,
+            blocks: blocks().count() as u64,
+            schema: self.schema.clone(),
+            defects: self.shards.iter().map(|shard| shard.index.defects.len() as u64).sum(),
+        }
+    }
+
+    /// Compares the shards as they are listed now with those that were indexed.
+    ///
+    /// # Errors
+    /// One sentence that names the first difference and the fix.
+    pub fn check_unchanged(&self, listed: &[ShardRef]) -> Result<(), String> {
+        const FIX: &str = "restore it, or index again with `feedline index --rebuild`";
+        for (shard, now) in self.shards.iter().zip(listed) {
+            let then = &shard.object;
+            if then.url != now.url {
+                return Err(format!("the dataset changed after it was indexed: {} was where {} is now; {FIX}", then.url, now.url));
+            }
+            if then.size_bytes != now.size_bytes {
+                return Err(format!(
+                    "shard {} changed after it was indexed: {} bytes then, {} now; {FIX}",
+                    now.url, then.size_bytes, now.size_bytes
+                ));
+            }
+            if then.version != now.version {
+                return Err(format!("shard {} was written again after it was indexed; {FIX}", now.url));
+            }
+        }
+        if self.shards.len() != listed.len() {
+            return Err(format!(
+                "the dataset changed after it was indexed: {} shards then, {} now; {FIX}",
+                self.shards.len(),
+                listed.len()
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Widens `known` by `other` where both can be read as one type.
+fn merge_schema(known: &mut Schema, other: &Schema, shard: &Shard, first: &Shard) -> Result<(), String> {
+    for field in &other.fields {
+        let Some(present) = known.get(&field.name) else {
+            known.set(&field.name, field.column_type.clone());
+            continue;
+        };
+        let Some(wide) = widen(present, &field.column_type) else {
+            return Err(format!(
+                "column `{}` is {} in {} but {} in {}; all shards must agree",
+                field.name, present, first.object.url, field.column_type, shard.object.url
+            ));
+        };
+        known.set(&field.name, wide);
+    }
+    Ok(())
+}
+
+fn widen(left: &ColumnType, right: &ColumnType) -> Option<ColumnType> {
+    use ScalarType::{Float64, Int64};
+    match (left, right) {
+        (same, other) if same == other => Some(same.clone()),
+        (ColumnType::Scalar(Int64), ColumnType::Scalar(Float64))
+        | (ColumnType::Scalar(Float64), ColumnType::Scalar(Int64)) => Some(ColumnType::Scalar(Float64)),
+        // A list whose rows all have one value in one shard reads as a scalar there.
+        (ColumnType::List(inner), single) | (single, ColumnType::List(inner)) if **inner == *single => {
+            Some(ColumnType::List(inner.clone()))
+        }
+        _ => None,
+    }
+}

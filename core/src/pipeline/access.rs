@@ -1,0 +1,161 @@
+//! What others ask of a pipeline: names, sizes, which source columns matter, and its fingerprint.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{OnError, OperatorKind, Pipeline, Remainder, infer};
+use crate::schema::Schema;
+
+#[cfg(test)]
+mod tests;
+
+impl Pipeline {
+    /// Rows of a full batch; 1 where there is no batch, which [`Pipeline::check`] refuses.
+    pub fn batch_size(&self) -> u32 {
+        let mut sizes = self.operators.iter().filter_map(|operator| match &operator.kind {
+            OperatorKind::Batch(batch) => Some(batch.size),
+            _ => None,
+        });
+        sizes.next().unwrap_or(1)
+    }
+
+    /// What happens to the rows of an epoch that do not fill a batch.
+    pub fn remainder(&self) -> Remainder {
+        let mut remainders = self.operators.iter().filter_map(|operator| match &operator.kind {
+            OperatorKind::Batch(batch) => Some(batch.remainder),
+            _ => None,
+        });
+        remainders.next().unwrap_or_default()
+    }
+
+    /// Passes over the rows within an epoch; 1 without a `repeat`.
+    pub fn repeat_count(&self) -> u32 {
+        let mut counts = self.operators.iter().filter_map(|operator| match &operator.kind {
+            OperatorKind::Repeat(repeat) => Some(repeat.count),
+            _ => None,
+        });
+        counts.next().unwrap_or(1)
+    }
+
+    /// Whether fewer rows may come out than go in: there is a filter, or failing rows are skipped.
+    pub fn changes_rows(&self) -> bool {
+        let filters = self.operators.iter().any(|operator| matches!(operator.kind, OperatorKind::Filter(_)));
+        filters || self.on_error == OnError::Skip
+    }
+
+    /// One name per operator, in order and unique: the second of a kind is `resize#2`.
+    pub fn operator_names(&self) -> Vec<String> {
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut names = Vec::with_capacity(self.operators.len());
+        for operator in &self.operators {
+            let name = operator.kind.name();
+            let count = seen.entry(name).or_default();
+            *count += 1;
+            names.push(if *count == 1 { name.to_owned() } else { format!("{name}#{count}") });
+        }
+        names
+    }
+
+    /// The source's columns that can influence the output, in the source's order: those that come out, and those that
+    /// an operator reads, since a row that fails there changes the output too. A source cut to these columns gives the
+    /// same batches; all of them where the pipeline does not fit the source.
+    pub fn required_columns(&self, source: &Schema) -> Vec<String> {
+        let Ok(schemas) = infer(self, source) else {
+            return source.names().map(str::to_owned).collect();
+        };
+        let mut required: BTreeSet<String> = match schemas.last() {
+            Some(output) => output.names().map(str::to_owned).collect(),
+            None => BTreeSet::new(),
+        };
+        for (operator, input) in self.operators.iter().zip(&schemas).rev() {
+            require_inputs(&operator.kind, input, &mut required);
+        }
+        source.names().filter(|name| required.contains(*name)).map(str::to_owned).collect()
+    }
+
+    /// 16 hex digits that stand for everything that affects the rows' content and order: all but the name and
+    /// each operator's parallelism. xxh3-64 of the canonical JSON form.
+    pub fn fingerprint(&self) -> String {
+        let mut canonical = self.clone();
+        canonical.name.clear();
+        for operator in &mut canonical.operators {
+            operator.parallelism = None;
+        }
+        let json = serde_json::to_vec(&canonical)
+            .expect("a pipeline holds only text, numbers, lists and text-keyed maps");
+        format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&json))
+    }
+}
+
+/// Turns the columns required after an operator into those required before it.
+fn require_inputs(kind: &OperatorKind, input: &Schema, required: &mut BTreeSet<String>) {
+    match kind {
+        OperatorKind::DecodeImage(p) => require(&p.column, required),
+        OperatorKind::Resize(p) => require(&p.column, required),
+        OperatorKind::CenterCrop(p) => require(&p.column, required),
+        OperatorKind::RandomResizedCrop(p) => require(&p.column, required),
+        OperatorKind::RandomHorizontalFlip(p) => require(&p.column, required),
+        OperatorKind::Normalize(p) => require(&p.column, required),
+        OperatorKind::Cast(p) => require(&p.column, required),
+        OperatorKind::Truncate(p) => require(&p.column, required),
+        OperatorKind::Pad(p) => require(&p.column, required),
+        OperatorKind::Select(p) => *required = p.columns.iter().cloned().collect(),
+        OperatorKind::Rename(p) => {
+            for new in p.columns.keys() {
+                required.remove(new);
+            }
+            required.extend(p.columns.values().cloned());
+        }
+        OperatorKind::Filter(p) => {
+            let mentioned = input.names().filter(|name| mentions(&p.predicate, name));
+            required.extend(mentioned.map(str::to_owned));
+        }
+        OperatorKind::Tokenize(p) => {
+            if let Some(output) = &p.output {
+                required.remove(output);
+            }
+            require(&p.column, required);
+        }
+        OperatorKind::Batch(_) | OperatorKind::Repeat(_) | OperatorKind::Burn(_) | OperatorKind::Wait(_) => {}
+    }
+}
+
+fn require(column: &str, required: &mut BTreeSet<String>) {
+    required.insert(column.to_owned());
+}
+
+/// Whether the column's name may stand in the expression: as a word, in any case; or anywhere where it is no word.
+/// A word inside a text literal counts too, which costs a column read for nothing but never loses one.
+fn mentions(predicate: &str, column: &str) -> bool {
+    let is_word_char = |c: char| c.is_alphanumeric() || c == '_';
+    let (predicate, column) = (predicate.to_lowercase(), column.to_lowercase());
+    if !column.chars().all(is_word_char) {
+        // A quoted name doubles the quotes inside it.
+        return predicate.contains(&column) || predicate.contains(&column.replace('"', "\"\""));
+    }
+    predicate.split(|c: char| !is_word_char(c)).any(|word| word == column)
+}
+
+impl OperatorKind {
+    /// The operator's key in a pipeline file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::DecodeImage(_) => "decode_image",
+            Self::Resize(_) => "resize",
+            Self::CenterCrop(_) => "center_crop",
+            Self::RandomResizedCrop(_) => "random_resized_crop",
+            Self::RandomHorizontalFlip(_) => "random_horizontal_flip",
+            Self::Normalize(_) => "normalize",
+            Self::Cast(_) => "cast",
+            Self::Select(_) => "select",
+            Self::Rename(_) => "rename",
+            Self::Filter(_) => "filter",
+            Self::Tokenize(_) => "tokenize",
+            Self::Truncate(_) => "truncate",
+            Self::Pad(_) => "pad",
+            Self::Batch(_) => "batch",
+            Self::Repeat(_) => "repeat",
+            Self::Burn(_) => "burn",
+            Self::Wait(_) => "wait",
+        }
+    }
+}

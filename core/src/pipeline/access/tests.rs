@@ -1,0 +1,114 @@
+//! Accessors, required columns, fingerprints and suggestions.
+
+use expect_test::expect;
+use proptest::prelude::*;
+
+use crate::pipeline::strategies::pipelines;
+use crate::pipeline::suggest::nearest;
+use crate::pipeline::{
+    Batch, OPERATOR_NAMES, OnError, OperatorKind, Pipeline, PipelineBuilder, Remainder, Source,
+};
+use crate::schema::{ColumnType, ScalarType, Schema};
+
+fn any() -> PipelineBuilder {
+    Pipeline::builder("any").source(Source::parquet("data/"))
+}
+
+fn source() -> Schema {
+    let int = || ColumnType::Scalar(ScalarType::Int64);
+    Schema::new([
+        ("image", ColumnType::Binary),
+        ("label", int()),
+        ("Width", int()),
+        ("a b", int()),
+        ("text", ColumnType::Utf8),
+    ])
+}
+
+fn required(builder: PipelineBuilder) -> String {
+    builder.batch(2).build().unwrap().required_columns(&source()).join(", ")
+}
+
+#[test]
+fn sizes_and_counts() {
+    let plain = any().batch(32).build().unwrap();
+    assert_eq!((plain.batch_size(), plain.remainder(), plain.repeat_count()), (32, Remainder::Emit, 1));
+    assert!(!plain.changes_rows());
+    let carried = OperatorKind::Batch(Batch { size: 8, remainder: Remainder::Carry });
+    let repeated = any().repeat(3).operator(carried).build().unwrap();
+    assert_eq!(
+        (repeated.batch_size(), repeated.remainder(), repeated.repeat_count()),
+        (8, Remainder::Carry, 3)
+    );
+    assert!(any().filter("label > 1").batch(1).build().unwrap().changes_rows());
+    assert!(any().on_error(OnError::Skip).batch(1).build().unwrap().changes_rows());
+    assert!(!any().on_error(OnError::Replace).batch(1).build().unwrap().changes_rows());
+}
+
+#[test]
+fn operator_names_are_unique() {
+    let pipeline = any().wait(1).burn(1).wait(2).wait(3).batch(1).build().unwrap();
+    assert_eq!(pipeline.operator_names(), ["wait", "burn", "wait#2", "wait#3", "batch"]);
+}
+
+#[test]
+fn required_columns_follow_selects_renames_and_filters() {
+    assert_eq!(required(any()), "image, label, Width, a b, text");
+    assert_eq!(required(any().select(["text", "image"])), "image, text");
+    assert_eq!(required(any().rename([("y", "label")]).select(["y"])), "label");
+    assert_eq!(required(any().select(["label"]).rename([("text", "label")])), "label");
+    assert_eq!(required(any().tokenize("text", "t").select(["text"])), "text");
+    assert_eq!(
+        required(any().resize("image", [2, 2]).select(["label"])),
+        "image, label",
+        "it may fail a row"
+    );
+    assert_eq!(required(any().filter("width > 3 AND labels = 1").select(["text"])), "Width, text");
+    assert_eq!(required(any().filter("\"a b\" > 3").select(["text"])), "a b, text");
+    assert_eq!(required(any().rename([("w", "Width")]).filter("w > 3").select(["text"])), "Width, text");
+    assert_eq!(required(any().select(["nothing"])), "image, label, Width, a b, text", "it does not fit");
+}
+
+#[test]
+fn a_fingerprint_is_fixed_across_versions() {
+    let pipeline = any().seed(7).resize("image", [2, 2]).batch(2).build().unwrap();
+    expect!["a75e70408f09f3d7"].assert_eq(&pipeline.fingerprint());
+}
+
+#[test]
+fn nearest_operators() {
+    let named = |name| nearest(name, OPERATOR_NAMES.iter().copied()).unwrap_or("-");
+    let shown: Vec<String> =
+        ["random_crop", "crop", "flip", "Batch", "btach", "decode", "normalise", "shuffle", "map", "zip"]
+            .map(|name| format!("{name} -> {}", named(name)))
+            .to_vec();
+    expect![[r#"
+        random_crop -> random_resized_crop
+        crop -> center_crop
+        flip -> random_horizontal_flip
+        Batch -> batch
+        btach -> batch
+        decode -> decode_image
+        normalise -> normalize
+        shuffle -> -
+        map -> -
+        zip -> -"#]]
+    .assert_eq(&shown.join("\n"));
+}
+
+proptest! {
+    #[test]
+    fn a_fingerprint_ignores_name_and_parallelism_alone(pipeline in pipelines(), other in pipelines()) {
+        let mut renamed = pipeline.clone();
+        renamed.name = "other".to_owned();
+        for operator in &mut renamed.operators {
+            operator.parallelism = Some(3);
+        }
+        prop_assert_eq!(renamed.fingerprint(), pipeline.fingerprint());
+        prop_assert_eq!(pipeline.fingerprint().len(), 16);
+        let mut reseeded = pipeline.clone();
+        reseeded.seed ^= 1;
+        prop_assert_ne!(reseeded.fingerprint(), pipeline.fingerprint());
+        prop_assert_ne!(other.fingerprint(), pipeline.fingerprint());
+    }
+}

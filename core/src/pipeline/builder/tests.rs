@@ -1,0 +1,79 @@
+//! The builder gives what the file would give.
+
+use crate::pipeline::{Format, OnError, OrderMode, Pipeline, Source};
+use crate::schema::ScalarType;
+
+#[test]
+fn a_built_pipeline_equals_its_file() {
+    let built = Pipeline::builder("all")
+        .source(Source::webdataset("a/").and("b/").feature("image", "jpg"))
+        .seed(7)
+        .shuffle(16)
+        .order(OrderMode::Relaxed)
+        .on_error(OnError::Skip)
+        .decode_image("image")
+        .resize("image", [8, 8])
+        .center_crop("image", [6, 6])
+        .random_resized_crop("image", [4, 4])
+        .parallelism(2)
+        .random_horizontal_flip("image")
+        .normalize("image", [0.5], [0.25])
+        .cast("label", ScalarType::Int64)
+        .rename([("y", "label")])
+        .select(["image", "y", "text"])
+        .filter("y > 0")
+        .tokenize("text", "t.json")
+        .truncate("text", 9)
+        .pad("text", 9)
+        .repeat(2)
+        .burn(1)
+        .wait(1)
+        .batch(4)
+        .build()
+        .unwrap();
+    let file = "\
+name: all
+source: {url: [a/, b/], format: webdataset, features: {image: jpg}}
+seed: 7
+shuffle: {window: 16}
+order: relaxed
+on_error: skip
+operators:
+  - decode_image: {column: image}
+  - resize: {column: image, size: [8, 8]}
+  - center_crop: {column: image, size: [6, 6]}
+  - random_resized_crop: {column: image, size: [4, 4], parallelism: 2}
+  - random_horizontal_flip: {column: image}
+  - normalize: {column: image, mean: [0.5], std: [0.25]}
+  - cast: {column: label, dtype: int64}
+  - rename: {columns: {y: label}}
+  - select: {columns: [image, y, text]}
+  - filter: {where: y > 0}
+  - tokenize: {column: text, tokenizer: t.json}
+  - truncate: {column: text, length: 9}
+  - pad: {column: text, length: 9}
+  - repeat: {count: 2}
+  - burn: {cpu_us: 1}
+  - wait: {ms: 1}
+  - batch: {size: 4}
+";
+    assert_eq!(Pipeline::from_yaml(file, "all.yaml"), Ok(built));
+}
+
+#[test]
+fn each_source_has_its_format() {
+    let sources = [
+        (Source::tfrecord("x"), Format::TfRecord),
+        (Source::webdataset("x"), Format::WebDataset),
+        (Source::files("x"), Format::Files),
+        (Source::parquet("x"), Format::Parquet),
+        (Source::arrow("x"), Format::Arrow),
+        (Source::jsonl("x"), Format::Jsonl),
+        (Source::csv("x"), Format::Csv),
+        (Source::text("x"), Format::Text),
+    ];
+    for (source, format) in sources {
+        assert_eq!(source.format, format);
+        assert_eq!(serde_json::to_value(format).unwrap(), format.name());
+    }
+}

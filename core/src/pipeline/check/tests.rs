@@ -1,0 +1,239 @@
+//! What `check` refuses, and in which words.
+
+use expect_test::{Expect, expect};
+
+use crate::pipeline::{
+    CenterCrop, OperatorKind, Pipeline, PipelineBuilder, RandomHorizontalFlip, RandomResizedCrop, Source,
+    Tokenize,
+};
+use crate::schema::ScalarType;
+
+fn any() -> PipelineBuilder {
+    Pipeline::builder("any").source(Source::files("images/"))
+}
+
+fn check(builder: PipelineBuilder, expect: Expect) {
+    match builder.build() {
+        Ok(_) => expect.assert_eq("accepted"),
+        Err(error) => expect.assert_eq(&error.to_string()),
+    }
+}
+
+/// Checks one operator followed by a batch.
+fn check_kind(kind: OperatorKind, expect: Expect) {
+    check(any().operator(kind).batch(2), expect);
+}
+
+#[test]
+fn names_and_sources() {
+    check(
+        Pipeline::builder("").source(Source::files("a")).batch(1),
+        expect!["name: the pipeline's name is empty; write one, such as `imagenet-train`"],
+    );
+    check(
+        Pipeline::builder("a b").source(Source::files("a")).batch(1),
+        expect!["name: `a b` contains ' '; use only letters, digits, `_`, `.` and `-`"],
+    );
+    check(
+        Pipeline::builder("größe").source(Source::files("a")).batch(1),
+        expect!["name: `größe` contains 'ö'; use only letters, digits, `_`, `.` and `-`"],
+    );
+    check(
+        Pipeline::builder("a").source(Source::files(" ")).batch(1),
+        expect!["source.url: an entry is empty; write a path, glob or URL, or remove it"],
+    );
+    let nowhere = Source { url: Vec::new(), ..Source::files("a") };
+    check(
+        Pipeline::builder("a").source(nowhere).batch(1),
+        expect!["source.url: the list is empty; write at least one path, glob or URL"],
+    );
+    check(
+        any().source(Source::files("a").feature("", "path")).batch(1),
+        expect!["source.features: `: path` lacks a name; write `column: name in the data`"],
+    );
+    check(
+        Pipeline::builder("a").batch(1),
+        expect![[r#"source: there is none; add one, such as Source::files("images/")"#]],
+    );
+}
+
+#[test]
+fn the_graph() {
+    check(any(), expect!["operators: there is no batch; end the list with `- batch: {size: 128}`"]);
+    check(any().wait(1), expect!["operators: there is no batch; end the list with `- batch: {size: 128}`"]);
+    check(
+        any().batch(1).wait(1),
+        expect!["operator 1 (batch): operators follow it, but batch must be the last; move it to the end"],
+    );
+    check(
+        any().batch(1).batch(1),
+        expect!["operator 1 (batch): there is another batch after it; keep only the one at the end"],
+    );
+    check(
+        any().repeat(2).wait(1).repeat(3).batch(1),
+        expect![
+            "operator 3 (repeat): operator 1 repeats already; keep one repeat with the product of the counts"
+        ],
+    );
+    check(any().repeat(2).batch(1), expect!["accepted"]);
+}
+
+#[test]
+fn counts() {
+    check(any().batch(0), expect!["operator 1 (batch): size is 0; write a number from 1 to 1000000"]);
+    check(any().batch(1_000_000), expect!["accepted"]);
+    check(
+        any().batch(1_000_001),
+        expect!["operator 1 (batch): size is 1000001; write a number from 1 to 1000000"],
+    );
+    check(any().repeat(0).batch(1), expect!["operator 1 (repeat): count is 0; write at least 1"]);
+    check(any().pad("a", 0).batch(1), expect!["operator 1 (pad): length is 0; write at least 1"]);
+    check(any().truncate("a", 0).batch(1), expect!["operator 1 (truncate): length is 0; write at least 1"]);
+    check(
+        any().burn(1).parallelism(0).batch(1),
+        expect![
+            "operator 1 (burn): parallelism is 0; write at least 1, or leave it out and let the engine choose"
+        ],
+    );
+    check(
+        any().parallelism(2).batch(1),
+        expect!["parallelism: it comes before any operator; set it after the one it limits"],
+    );
+    check(
+        any().burn(60_000_001).batch(1),
+        expect!["operator 1 (burn): cpu_us is 60000001; write a number from 0 to 60000000"],
+    );
+    check(
+        any().wait(60_001).batch(1),
+        expect!["operator 1 (wait): ms is 60001; write a number from 0 to 60000"],
+    );
+}
+
+#[test]
+fn images() {
+    check(
+        any().resize("a", [0, 2]).batch(1),
+        expect!["operator 1 (resize): size is [0, 2]; write a height and a width from 1 to 16384"],
+    );
+    check(any().resize("a", [16_384, 1]).batch(1), expect!["accepted"]);
+    check(
+        any().resize("a", [2, 16_385]).batch(1),
+        expect!["operator 1 (resize): size is [2, 16385]; write a height and a width from 1 to 16384"],
+    );
+    check(
+        any().decode_image("").batch(1),
+        expect!["operator 1 (decode_image): column is empty; write a column's name"],
+    );
+    let column = || "a".to_owned();
+    check_kind(
+        OperatorKind::CenterCrop(CenterCrop { column: column(), size: [2, 2], resize: Some(0) }),
+        expect!["operator 1 (center_crop): resize is 0; write a number from 1 to 16384"],
+    );
+    let crop = |scale, ratio| {
+        OperatorKind::RandomResizedCrop(RandomResizedCrop { column: column(), size: [2, 2], scale, ratio })
+    };
+    check_kind(
+        crop([0.5, 0.1], [1.0, 1.0]),
+        expect![
+            "operator 1 (random_resized_crop): scale is [0.5, 0.1]; write two positive numbers, the smaller first"
+        ],
+    );
+    check_kind(
+        crop([0.1, 1.0], [0.0, 1.0]),
+        expect![
+            "operator 1 (random_resized_crop): ratio is [0, 1]; write two positive numbers, the smaller first"
+        ],
+    );
+    check_kind(
+        crop([0.1, f64::NAN], [1.0, 1.0]),
+        expect![
+            "operator 1 (random_resized_crop): scale is [0.1, NaN]; write two positive numbers, the smaller first"
+        ],
+    );
+    check_kind(
+        crop([0.1, 1.0], [1.0, f64::INFINITY]),
+        expect![
+            "operator 1 (random_resized_crop): ratio is [1, inf]; write two positive numbers, the smaller first"
+        ],
+    );
+    let flip = |p| OperatorKind::RandomHorizontalFlip(RandomHorizontalFlip { column: column(), p });
+    check_kind(
+        flip(1.5),
+        expect!["operator 1 (random_horizontal_flip): p is 1.5; write a probability from 0 to 1"],
+    );
+    check_kind(
+        flip(f64::NAN),
+        expect!["operator 1 (random_horizontal_flip): p is NaN; write a probability from 0 to 1"],
+    );
+    check(
+        any().normalize("a", [0.5], [0.0]).batch(1),
+        expect!["operator 1 (normalize): std contains 0; write numbers above 0"],
+    );
+    check(
+        any().normalize("a", [0.5; 3], [0.5]).batch(1),
+        expect![
+            "operator 1 (normalize): mean has 3 numbers and std has 1; write one of each per channel, or one of each for all"
+        ],
+    );
+    check(
+        any().normalize("a", [], []).batch(1),
+        expect![
+            "operator 1 (normalize): mean has 0 numbers and std has 0; write one of each per channel, or one of each for all"
+        ],
+    );
+    check(
+        any().normalize("a", [f64::NAN], [1.0]).batch(1),
+        expect!["operator 1 (normalize): mean contains NaN; write finite numbers"],
+    );
+    let mut doubles = any().normalize("a", [0.5], [0.5]).batch(1).build().unwrap();
+    if let OperatorKind::Normalize(normalize) = &mut doubles.operators[0].kind {
+        normalize.dtype = ScalarType::Float64;
+    }
+    expect!["operator 1 (normalize): dtype is float64; write float32 or float16"]
+        .assert_eq(&doubles.check().unwrap_err().to_string());
+}
+
+#[test]
+fn columns_and_text() {
+    check(
+        any().select([""; 0]).batch(1),
+        expect!["operator 1 (select): columns is empty; write at least one column"],
+    );
+    check(
+        any().select(["a", "a"]).batch(1),
+        expect!["operator 1 (select): column `a` is listed twice; keep one"],
+    );
+    check(
+        any().select(["a", ""]).batch(1),
+        expect!["operator 1 (select): a column is empty; write a column's name"],
+    );
+    check(
+        any().rename([("", ""); 0]).batch(1),
+        expect!["operator 1 (rename): columns is empty; write `{new: present}`, or remove this operator"],
+    );
+    check(
+        any().rename([("b", "a"), ("c", "a")]).batch(1),
+        expect!["operator 1 (rename): `a` is given two new names; keep one of them"],
+    );
+    check(
+        any().rename([("", "a")]).batch(1),
+        expect!["operator 1 (rename): a new name is empty; write a column's name"],
+    );
+    check(
+        any().filter(" ").batch(1),
+        expect!["operator 1 (filter): where is empty; write an expression, such as `label < 10`"],
+    );
+    check(
+        any().tokenize("a", "").batch(1),
+        expect!["operator 1 (tokenize): tokenizer is empty; write the path or URL of a tokenizer.json"],
+    );
+    check_kind(
+        OperatorKind::Tokenize(Tokenize {
+            column: "a".into(),
+            tokenizer: "t.json".into(),
+            output: Some(String::new()),
+            add_special_tokens: true,
+        }),
+        expect!["operator 1 (tokenize): output is empty; write a column's name"],
+    );
+}

@@ -1,0 +1,301 @@
+//! How an operator is written in a file: a mapping with one key, the operator's name, whose value holds its
+//! parameters and `parallelism`.
+//!
+//! The parameters are read straight from the underlying deserialiser, so that its errors keep their line numbers.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, Visitor};
+use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
+
+use super::{Operator, OperatorKind};
+
+/// The names of all operators, in the order of [`OperatorKind`].
+pub const OPERATOR_NAMES: &[&str] = &[
+    "decode_image",
+    "resize",
+    "center_crop",
+    "random_resized_crop",
+    "random_horizontal_flip",
+    "normalize",
+    "cast",
+    "select",
+    "rename",
+    "filter",
+    "tokenize",
+    "truncate",
+    "pad",
+    "batch",
+    "repeat",
+    "burn",
+    "wait",
+];
+
+const PARALLELISM: &str = "parallelism";
+
+impl Serialize for Operator {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.kind {
+            OperatorKind::DecodeImage(p) => self.write(p, serializer),
+            OperatorKind::Resize(p) => self.write(p, serializer),
+            OperatorKind::CenterCrop(p) => self.write(p, serializer),
+            OperatorKind::RandomResizedCrop(p) => self.write(p, serializer),
+            OperatorKind::RandomHorizontalFlip(p) => self.write(p, serializer),
+            OperatorKind::Normalize(p) => self.write(p, serializer),
+            OperatorKind::Cast(p) => self.write(p, serializer),
+            OperatorKind::Select(p) => self.write(p, serializer),
+            OperatorKind::Rename(p) => self.write(p, serializer),
+            OperatorKind::Filter(p) => self.write(p, serializer),
+            OperatorKind::Tokenize(p) => self.write(p, serializer),
+            OperatorKind::Truncate(p) => self.write(p, serializer),
+            OperatorKind::Pad(p) => self.write(p, serializer),
+            OperatorKind::Batch(p) => self.write(p, serializer),
+            OperatorKind::Repeat(p) => self.write(p, serializer),
+            OperatorKind::Burn(p) => self.write(p, serializer),
+            OperatorKind::Wait(p) => self.write(p, serializer),
+        }
+    }
+}
+
+impl Operator {
+    fn write<P: Serialize, S: Serializer>(&self, parameters: &P, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Written<'a, P> {
+            #[serde(flatten)]
+            parameters: &'a P,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            parallelism: Option<u32>,
+        }
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry(self.kind.name(), &Written { parameters, parallelism: self.parallelism })?;
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Operator {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntryVisitor)
+    }
+}
+
+/// Reads `{name: parameters}`.
+struct EntryVisitor;
+
+impl<'de> Visitor<'de> for EntryVisitor {
+    type Value = Operator;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an operator with its parameters, such as `- batch: {size: 128}`")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Operator, A::Error> {
+        let Some(name) = map.next_key_seed(NameSeed { taken: None })? else {
+            return Err(A::Error::custom(
+                "an operator entry is empty; write one such as `- batch: {size: 128}`",
+            ));
+        };
+        let operator = map.next_value_seed(ParametersSeed { name })?;
+        map.next_key_seed(NameSeed { taken: Some(name) })?;
+        Ok(operator)
+    }
+}
+
+/// Reads an operator's name; after the first, refuses any further key where it stands.
+struct NameSeed {
+    taken: Option<&'static str>,
+}
+
+impl<'de> DeserializeSeed<'de> for NameSeed {
+    type Value = &'static str;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<&'static str, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for NameSeed {
+    type Value = &'static str;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an operator's name")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<&'static str, E> {
+        let known = OPERATOR_NAMES.iter().find(|name| **name == key);
+        match (self.taken, known) {
+            (None, Some(name)) => Ok(name),
+            (None, None) => Err(E::unknown_variant(key, OPERATOR_NAMES)),
+            (Some(_), Some(_)) => Err(E::custom(format!(
+                "`{key}` is a second operator in one entry; begin a new entry with `- {key}:`"
+            ))),
+            (Some(taken), None) => Err(E::custom(format!(
+                "`{key}` stands beside `{taken}`; if it is a parameter of {taken}, indent it further"
+            ))),
+        }
+    }
+}
+
+/// Reads the parameters of the named operator.
+struct ParametersSeed {
+    name: &'static str,
+}
+
+impl<'de> DeserializeSeed<'de> for ParametersSeed {
+    type Value = Operator;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Operator, D::Error> {
+        let mut parallelism = None;
+        let rest = Rest { inner: deserializer, name: self.name, parallelism: &mut parallelism };
+        let kind = match self.name {
+            "decode_image" => OperatorKind::DecodeImage(Deserialize::deserialize(rest)?),
+            "resize" => OperatorKind::Resize(Deserialize::deserialize(rest)?),
+            "center_crop" => OperatorKind::CenterCrop(Deserialize::deserialize(rest)?),
+            "random_resized_crop" => OperatorKind::RandomResizedCrop(Deserialize::deserialize(rest)?),
+            "random_horizontal_flip" => OperatorKind::RandomHorizontalFlip(Deserialize::deserialize(rest)?),
+            "normalize" => OperatorKind::Normalize(Deserialize::deserialize(rest)?),
+            "cast" => OperatorKind::Cast(Deserialize::deserialize(rest)?),
+            "select" => OperatorKind::Select(Deserialize::deserialize(rest)?),
+            "rename" => OperatorKind::Rename(Deserialize::deserialize(rest)?),
+            "filter" => OperatorKind::Filter(Deserialize::deserialize(rest)?),
+            "tokenize" => OperatorKind::Tokenize(Deserialize::deserialize(rest)?),
+            "truncate" => OperatorKind::Truncate(Deserialize::deserialize(rest)?),
+            "pad" => OperatorKind::Pad(Deserialize::deserialize(rest)?),
+            "batch" => OperatorKind::Batch(Deserialize::deserialize(rest)?),
+            "repeat" => OperatorKind::Repeat(Deserialize::deserialize(rest)?),
+            "burn" => OperatorKind::Burn(Deserialize::deserialize(rest)?),
+            "wait" => OperatorKind::Wait(Deserialize::deserialize(rest)?),
+            other => return Err(D::Error::unknown_variant(other, OPERATOR_NAMES)),
+        };
+        Ok(Operator { kind, parallelism })
+    }
+}
+
+/// A deserialiser of parameters that takes `parallelism` aside and hands on the rest.
+struct Rest<'p, D> {
+    inner: D,
+    name: &'static str,
+    parallelism: &'p mut Option<u32>,
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Rest<'_, D> {
+    type Error = D::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_map(RestVisitor {
+            inner: visitor,
+            name: self.name,
+            parallelism: self.parallelism,
+        })
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_struct(
+            name,
+            fields,
+            RestVisitor { inner: visitor, name: self.name, parallelism: self.parallelism },
+        )
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+struct RestVisitor<'p, V> {
+    inner: V,
+    name: &'static str,
+    parallelism: &'p mut Option<u32>,
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for RestVisitor<'_, V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.expecting(f)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        let access = RestAccess { inner: map, name: self.name, any: false, parallelism: self.parallelism };
+        self.inner.visit_map(access)
+    }
+}
+
+struct RestAccess<'p, A> {
+    inner: A,
+    name: &'static str,
+    /// Whether there was any key: every operator requires one, and none at all is mostly a slip of indentation.
+    any: bool,
+    parallelism: &'p mut Option<u32>,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for RestAccess<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, mut seed: K) -> Result<Option<K::Value>, A::Error> {
+        loop {
+            let key = self.inner.next_key_seed(KeySeed { inner: seed })?;
+            if key.is_none() && !self.any {
+                let name = self.name;
+                return Err(A::Error::custom(format!(
+                    "{name} has no parameters; write them below it and indented further, or as `- {name}: {{...}}`"
+                )));
+            }
+            self.any = true;
+            match key {
+                None => return Ok(None),
+                Some(Key::Parameter(key)) => return Ok(Some(key)),
+                Some(Key::Parallelism(unused)) => {
+                    if self.parallelism.is_some() {
+                        return Err(A::Error::duplicate_field(PARALLELISM));
+                    }
+                    *self.parallelism = Some(self.inner.next_value()?);
+                    seed = unused;
+                }
+            }
+        }
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
+        self.inner.next_value_seed(seed)
+    }
+}
+
+/// A key of the parameters, or the seed given back where the key was `parallelism`.
+enum Key<P, K> {
+    Parameter(P),
+    Parallelism(K),
+}
+
+struct KeySeed<K> {
+    inner: K,
+}
+
+impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for KeySeed<K> {
+    type Value = Key<K::Value, K>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for KeySeed<K> {
+    type Value = Key<K::Value, K>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a parameter's name")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<Self::Value, E> {
+        if key == PARALLELISM {
+            return Ok(Key::Parallelism(self.inner));
+        }
+        self.inner.deserialize(key.into_deserializer()).map(Key::Parameter)
+    }
+}

@@ -1,0 +1,431 @@
+//! The types of a pipeline file. Field names and defaults are the file's own: what serde reads is what is documented.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::schema::ScalarType;
+
+/// A pipeline: one source, operators in order, the last of which is `batch`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pipeline {
+    /// Name shown in messages and metrics.
+    pub name: String,
+    /// Where rows come from.
+    pub source: Source,
+    /// Seeds the order and every random operator.
+    #[serde(default)]
+    pub seed: u64,
+    /// How rows are mixed.
+    #[serde(default)]
+    pub shuffle: Shuffle,
+    /// `deterministic` (default): each consumer's stream is a pure function of the job. `relaxed`: a consumer takes
+    /// the next ready rows.
+    #[serde(default)]
+    pub order: OrderMode,
+    /// What happens to a row that cannot be read or processed.
+    #[serde(default)]
+    pub on_error: OnError,
+    /// Operators in order.
+    pub operators: Vec<Operator>,
+}
+
+/// Where rows come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// One or several paths, globs, prefixes (ending in `/`) or URLs (`file://`, `s3://`, `gs://`, `az://`, `http(s)://`).
+    #[serde(with = "one_or_many")]
+    pub url: Vec<String>,
+    /// How the objects are encoded.
+    pub format: Format,
+    /// Column name -> name in the data: the feature (tfrecord), extension (webdataset), column (parquet, arrow, csv),
+    /// key (jsonl), or `bytes` and `path` (files). Empty: every column under its own name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub features: BTreeMap<String, String>,
+}
+
+/// Encodings of a dataset's objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// TFRecord files of `tf.train.Example`.
+    TfRecord,
+    /// Tar files; neighbouring members that share a key (the name up to the first dot) are one row, extensions its columns.
+    WebDataset,
+    /// Each object is one row with the columns `bytes` and `path`.
+    Files,
+    /// Apache Parquet.
+    Parquet,
+    /// Arrow IPC files.
+    Arrow,
+    /// One JSON object per line.
+    Jsonl,
+    /// Comma-separated values with a header line.
+    Csv,
+    /// One row per line in the column `text`.
+    Text,
+}
+
+/// How rows are mixed within an epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shuffle {
+    /// Rows mixed with each other; 0 keeps storage order.
+    pub window: u64,
+}
+
+impl Default for Shuffle {
+    /// Storage order.
+    fn default() -> Self {
+        Self { window: 0 }
+    }
+}
+
+/// How batches are dealt to consumers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OrderMode {
+    /// Each virtual consumer's stream depends on nothing but the job.
+    #[default]
+    Deterministic,
+    /// A consumer takes the next ready rows; still exactly once.
+    Relaxed,
+}
+
+/// What happens to a row that fails.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// The job fails with the row's shard, offset and reason.
+    #[default]
+    Fail,
+    /// The row is left out, counted and listed.
+    Skip,
+    /// The failed columns are filled with zeros or empty values; the row is counted and listed.
+    Replace,
+}
+
+/// One operator: a key that names it, with its parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operator {
+    /// What it does.
+    pub kind: OperatorKind,
+    /// Upper limit of concurrent executions on one worker; `None` leaves it to the engine.
+    pub parallelism: Option<u32>,
+}
+
+/// What an operator does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OperatorKind {
+    /// Decodes JPEG, PNG or WebP bytes.
+    DecodeImage(DecodeImage),
+    /// Resizes to a fixed size, ignoring the aspect ratio; or, with one number, the shorter side (keeps the ratio).
+    Resize(Resize),
+    /// Cuts the centre; torchvision's `CenterCrop` after `Resize(resize)` when `resize` is given.
+    CenterCrop(CenterCrop),
+    /// Cuts a random area with a random ratio and resizes it; torchvision's `RandomResizedCrop`.
+    RandomResizedCrop(RandomResizedCrop),
+    /// Mirrors left and right with a probability; torchvision's `RandomHorizontalFlip`.
+    RandomHorizontalFlip(RandomHorizontalFlip),
+    /// `(x / 255 - mean) / std` as float; torchvision's `ToDtype(scale=True)` and `Normalize`.
+    Normalize(Normalize),
+    /// Converts a column's element type.
+    Cast(Cast),
+    /// Keeps these columns, in this order.
+    Select(Select),
+    /// Renames columns.
+    Rename(Rename),
+    /// Keeps the rows for which an SQL expression is true.
+    Filter(Filter),
+    /// Splits text into token ids with a Hugging Face `tokenizer.json`.
+    Tokenize(Tokenize),
+    /// Cuts lists to a length.
+    Truncate(Truncate),
+    /// Fills lists up to a length, giving a fixed-shape tensor.
+    Pad(Pad),
+    /// Groups rows; must be the last operator.
+    Batch(Batch),
+    /// Passes over the rows several times within an epoch, each in its own order; tf.data's `repeat(count)`.
+    Repeat(Repeat),
+    /// Burns CPU time, to measure with.
+    Burn(Burn),
+    /// Waits without CPU, to measure with.
+    Wait(Wait),
+}
+
+/// Height and width in pixels.
+pub type Size = [u32; 2];
+
+/// Parameters of `decode_image`. Output: the column becomes an image, `uint8`, RGB.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecodeImage {
+    /// Column of encoded bytes.
+    pub column: String,
+}
+
+/// Parameters of `resize`. Bilinear with antialiasing, as Pillow and torchvision (`antialias=True`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resize {
+    /// Column of encoded bytes or decoded images.
+    pub column: String,
+    /// Height and width of the result.
+    pub size: Size,
+}
+
+/// Parameters of `center_crop`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CenterCrop {
+    /// Column of encoded bytes or decoded images.
+    pub column: String,
+    /// Height and width of the result.
+    pub size: Size,
+    /// Shorter side that the image is resized to first, in pixels; without it the crop is cut from the image as it is
+    /// (padded with zeros where the image is smaller, as torchvision does).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<u32>,
+}
+
+/// Parameters of `random_resized_crop`; defaults are torchvision's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomResizedCrop {
+    /// Column of encoded bytes or decoded images.
+    pub column: String,
+    /// Height and width of the result.
+    pub size: Size,
+    /// Bounds of the crop's share of the image's area.
+    #[serde(default = "default_scale")]
+    pub scale: [f64; 2],
+    /// Bounds of the crop's width / height.
+    #[serde(default = "default_ratio")]
+    pub ratio: [f64; 2],
+}
+
+/// Parameters of `random_horizontal_flip`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomHorizontalFlip {
+    /// Column of images or image tensors.
+    pub column: String,
+    /// Probability of a flip.
+    #[serde(default = "default_probability")]
+    pub p: f64,
+}
+
+/// Parameters of `normalize`. Output: a tensor of `dtype`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Normalize {
+    /// Column of image tensors, `uint8`, height x width x channels.
+    pub column: String,
+    /// Mean per channel on the scale 0 to 1.
+    pub mean: Vec<f64>,
+    /// Standard deviation per channel on the scale 0 to 1.
+    pub std: Vec<f64>,
+    /// Element type of the result: `float32` or `float16`.
+    #[serde(default = "default_float")]
+    pub dtype: ScalarType,
+    /// Axis order of the result.
+    #[serde(default)]
+    pub layout: Layout,
+}
+
+/// Axis order of an image tensor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Height, width, channel.
+    #[default]
+    Hwc,
+    /// Channel, height, width, as PyTorch models take it.
+    Chw,
+}
+
+/// Parameters of `cast`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cast {
+    /// Column of scalars, lists or tensors; or text holding numbers.
+    pub column: String,
+    /// New element type.
+    pub dtype: ScalarType,
+}
+
+/// Parameters of `select`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Select {
+    /// Columns to keep, in this order.
+    pub columns: Vec<String>,
+}
+
+/// Parameters of `rename`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rename {
+    /// New name -> present name.
+    pub columns: BTreeMap<String, String>,
+}
+
+/// Parameters of `filter`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    /// SQL expression over the columns, such as `length(tokens) <= 64 AND label <> 3`. Null counts as false.
+    #[serde(rename = "where")]
+    pub predicate: String,
+}
+
+/// Parameters of `tokenize`. Output: a list of `int32` token ids.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tokenize {
+    /// Column of text.
+    pub column: String,
+    /// Path or URL of a Hugging Face `tokenizer.json`.
+    pub tokenizer: String,
+    /// Column to write; the text column itself by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// Whether the tokenizer adds its special tokens.
+    #[serde(default = "default_true")]
+    pub add_special_tokens: bool,
+}
+
+/// Parameters of `truncate`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Truncate {
+    /// Column of lists.
+    pub column: String,
+    /// Longest length kept, in elements; what is beyond is cut from the end.
+    pub length: u32,
+}
+
+/// Parameters of `pad`. Output: a tensor of shape `[length]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pad {
+    /// Column of lists.
+    pub column: String,
+    /// Length of every row after padding, in elements; a longer row fails.
+    pub length: u32,
+    /// What fills the end.
+    #[serde(default)]
+    pub value: i64,
+}
+
+/// Parameters of `batch`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Batch {
+    /// Rows of a batch.
+    pub size: u32,
+    /// What happens to the rows left at an epoch's end.
+    #[serde(default)]
+    pub remainder: Remainder,
+}
+
+/// What happens to the rows of an epoch that do not fill a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Remainder {
+    /// They come as a smaller last batch of the epoch.
+    #[default]
+    Emit,
+    /// They are left out, and counted as dropped.
+    Drop,
+    /// They open the next epoch's first batch; after the last epoch they come as a smaller batch.
+    Carry,
+}
+
+/// Parameters of `repeat`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Repeat {
+    /// Passes per epoch.
+    pub count: u32,
+}
+
+/// Parameters of `burn`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Burn {
+    /// CPU time per row in microseconds.
+    pub cpu_us: u64,
+}
+
+/// Parameters of `wait`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    /// Time per row in milliseconds.
+    pub ms: u64,
+}
+
+pub(super) fn default_scale() -> [f64; 2] {
+    [0.08, 1.0]
+}
+
+pub(super) fn default_ratio() -> [f64; 2] {
+    [3.0 / 4.0, 4.0 / 3.0]
+}
+
+pub(super) fn default_probability() -> f64 {
+    0.5
+}
+
+pub(super) fn default_float() -> ScalarType {
+    ScalarType::Float32
+}
+
+pub(super) fn default_true() -> bool {
+    true
+}
+
+/// Reads one string or a list of strings; writes a single string for a list of one.
+mod one_or_many {
+    use std::fmt;
+
+    use serde::de::{self, Deserializer, SeqAccess, Visitor};
+    use serde::{Serialize, Serializer};
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+        deserializer.deserialize_any(OneOrMany)
+    }
+
+    struct OneOrMany;
+
+    impl<'de> Visitor<'de> for OneOrMany {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a path or a list of paths")
+        }
+
+        fn visit_str<E: de::Error>(self, one: &str) -> Result<Vec<String>, E> {
+            Ok(vec![one.to_owned()])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut many: A) -> Result<Vec<String>, A::Error> {
+            let mut urls = Vec::new();
+            while let Some(url) = many.next_element()? {
+                urls.push(url);
+            }
+            Ok(urls)
+        }
+    }
+
+    pub(super) fn serialize<S: Serializer>(urls: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+        match urls {
+            [one] => one.serialize(serializer),
+            many => many.serialize(serializer),
+        }
+    }
+}

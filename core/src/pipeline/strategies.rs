@@ -1,0 +1,153 @@
+//! Random pipelines that pass `Pipeline::check`, for property tests.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::schema::ScalarType;
+
+/// Any pipeline that passes the check; its columns need not fit any source.
+pub(super) fn pipelines() -> impl Strategy<Value = Pipeline> {
+    let head = ("[A-Za-z0-9_.-]{1,12}", sources(), any::<u64>(), any::<u64>());
+    let modes = (
+        prop::sample::select(vec![OrderMode::Deterministic, OrderMode::Relaxed]),
+        prop::sample::select(vec![OnError::Fail, OnError::Skip, OnError::Replace]),
+    );
+    let last =
+        (1u32..=1_000_000, prop::sample::select(vec![Remainder::Emit, Remainder::Drop, Remainder::Carry]))
+            .prop_map(|(size, remainder)| OperatorKind::Batch(Batch { size, remainder }));
+    let repeat = prop::option::of((1u32..9).prop_map(|count| OperatorKind::Repeat(Repeat { count })));
+    let kinds = (prop::collection::vec(kinds(), 0..6), repeat, last).prop_map(|(mut kinds, repeat, last)| {
+        kinds.extend(repeat);
+        kinds.push(last);
+        kinds
+    });
+    let operators = kinds.prop_flat_map(|kinds| {
+        let limits = prop::collection::vec(prop::option::of(1u32..=u32::MAX), kinds.len());
+        limits.prop_map(move |limits| {
+            let operators = kinds.iter().cloned().zip(limits);
+            operators.map(|(kind, parallelism)| Operator { kind, parallelism }).collect::<Vec<_>>()
+        })
+    });
+    (head, modes, operators).prop_map(|((name, source, seed, window), (order, on_error), operators)| {
+        Pipeline { name, source, seed, shuffle: Shuffle { window }, order, on_error, operators }
+    })
+}
+
+fn sources() -> impl Strategy<Value = Source> {
+    let formats = prop::sample::select(vec![
+        Format::TfRecord,
+        Format::WebDataset,
+        Format::Files,
+        Format::Parquet,
+        Format::Arrow,
+        Format::Jsonl,
+        Format::Csv,
+        Format::Text,
+    ]);
+    let features = prop::collection::btree_map(text(), text(), 0..4);
+    (prop::collection::vec(text(), 1..4), formats, features).prop_map(|(url, format, features)| Source {
+        url,
+        format,
+        features,
+    })
+}
+
+/// Text that YAML must take care to quote: numbers, booleans, signs, quotes, line ends, other scripts.
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[!-~][ -~]{0,10}",
+        "[a-zäß漢'\"\\\\][a-z\n\t :#{}\\[\\]é]{0,8}",
+        prop::sample::select(vec![
+            "true",
+            "null",
+            "~",
+            "1",
+            "-1.5",
+            "1e3",
+            "0x1F",
+            "- a",
+            "yes",
+            "2026-01-01",
+            "<<"
+        ])
+        .prop_map(str::to_owned),
+    ]
+}
+
+fn sizes() -> impl Strategy<Value = Size> {
+    [1u32..=16_384, 1u32..=16_384]
+}
+
+/// Numbers from this many thousandths to 9.
+fn decimals(least: i32) -> impl Strategy<Value = f64> {
+    (least..=9_000).prop_map(|thousandths| f64::from(thousandths) / 1000.0)
+}
+
+fn positive_bounds() -> impl Strategy<Value = [f64; 2]> {
+    (decimals(1), decimals(1)).prop_map(|(one, other)| [one.min(other), one.max(other)])
+}
+
+fn dtypes() -> impl Strategy<Value = ScalarType> {
+    prop::sample::select(vec![ScalarType::Bool, ScalarType::UInt8, ScalarType::Int64, ScalarType::Float16])
+}
+
+fn kinds() -> impl Strategy<Value = OperatorKind> {
+    prop_oneof![image_kinds(), column_kinds(), list_kinds()]
+}
+
+fn image_kinds() -> impl Strategy<Value = OperatorKind> {
+    let normalize = (
+        text(),
+        prop::collection::vec((decimals(-9_000), decimals(1)), 1..4),
+        prop::sample::select(vec![ScalarType::Float16, ScalarType::Float32]),
+        prop::sample::select(vec![Layout::Hwc, Layout::Chw]),
+    );
+    prop_oneof![
+        text().prop_map(|column| OperatorKind::DecodeImage(DecodeImage { column })),
+        (text(), sizes()).prop_map(|(column, size)| OperatorKind::Resize(Resize { column, size })),
+        (text(), sizes(), prop::option::of(1u32..=16_384))
+            .prop_map(|(column, size, resize)| OperatorKind::CenterCrop(CenterCrop { column, size, resize })),
+        (text(), sizes(), positive_bounds(), positive_bounds()).prop_map(|(column, size, scale, ratio)| {
+            OperatorKind::RandomResizedCrop(RandomResizedCrop { column, size, scale, ratio })
+        }),
+        (text(), (0..=1000).prop_map(|thousandths| f64::from(thousandths) / 1000.0))
+            .prop_map(|(column, p)| OperatorKind::RandomHorizontalFlip(RandomHorizontalFlip { column, p })),
+        normalize.prop_map(|(column, moments, dtype, layout)| {
+            let (mean, std) = moments.into_iter().unzip();
+            OperatorKind::Normalize(Normalize { column, mean, std, dtype, layout })
+        }),
+    ]
+}
+
+fn column_kinds() -> impl Strategy<Value = OperatorKind> {
+    prop_oneof![
+        (text(), dtypes()).prop_map(|(column, dtype)| OperatorKind::Cast(Cast { column, dtype })),
+        prop::collection::btree_set(text(), 1..4)
+            .prop_map(|columns| OperatorKind::Select(Select { columns: columns.into_iter().collect() })),
+        prop::collection::btree_map(text(), text(), 1..4).prop_map(|columns| {
+            let mut present = std::collections::BTreeSet::new();
+            let columns = columns.into_iter().filter(|(_, old)| present.insert(old.clone())).collect();
+            OperatorKind::Rename(Rename { columns })
+        }),
+        text().prop_map(|predicate| OperatorKind::Filter(Filter { predicate })),
+        (0u64..60_000_000).prop_map(|cpu_us| OperatorKind::Burn(Burn { cpu_us })),
+        (0u64..60_000).prop_map(|ms| OperatorKind::Wait(Wait { ms })),
+    ]
+}
+
+fn list_kinds() -> impl Strategy<Value = OperatorKind> {
+    prop_oneof![
+        (text(), text(), prop::option::of(text()), any::<bool>()).prop_map(
+            |(column, tokenizer, output, add_special_tokens)| {
+                OperatorKind::Tokenize(Tokenize { column, tokenizer, output, add_special_tokens })
+            }
+        ),
+        (text(), 1u32..=u32::MAX)
+            .prop_map(|(column, length)| OperatorKind::Truncate(Truncate { column, length })),
+        (text(), 1u32..=u32::MAX, any::<i64>()).prop_map(|(column, length, value)| OperatorKind::Pad(Pad {
+            column,
+            length,
+            value
+        })),
+    ]
+}

@@ -1,0 +1,72 @@
+//! Finds the line of a key or a list entry in a file written in block style; lines are counted from 1. Where the file
+//! is written otherwise there is no line, and the message names the place in words alone.
+
+/// The line of a key of the top-level mapping.
+pub(super) fn of_key(text: &str, key: &str) -> Option<usize> {
+    text.lines().position(|line| is_key(line, key)).map(|index| index + 1)
+}
+
+/// The line of `key` directly under the top-level `parent`, or else the parent's.
+pub(super) fn of_nested_key(text: &str, parent: &str, key: &str) -> Option<usize> {
+    let start = of_key(text, parent)?;
+    let nested = block(text, start).find(|(_, line)| is_key(line.trim_start(), key));
+    Some(nested.map_or(start, |(number, _)| number))
+}
+
+/// The line of an entry of the list under the top-level key, where exactly `count` entries are found.
+pub(super) fn of_entry(text: &str, key: &str, index: usize, count: usize) -> Option<usize> {
+    let start = of_key(text, key)?;
+    let mut entries: Vec<usize> = Vec::new();
+    let mut entry_indent = None;
+    for (number, line) in block(text, start) {
+        let content = line.trim_start();
+        let indent = line.len() - content.len();
+        if is_entry(content) && *entry_indent.get_or_insert(indent) == indent {
+            entries.push(number);
+        }
+    }
+    if entries.len() == count { entries.get(index).copied() } else { None }
+}
+
+/// The second line at or after `from` that gives `key`.
+pub(super) fn second_of_key(text: &str, from: usize, key: &str) -> Option<usize> {
+    let numbered = text.lines().enumerate().skip(from.saturating_sub(1));
+    let mut giving = numbered.filter(|(_, line)| is_key(line.trim_start_matches([' ', '-']), key));
+    giving.nth(1).map(|(index, _)| index + 1)
+}
+
+/// The first line with content.
+pub(super) fn first_of_content(text: &str) -> Option<usize> {
+    text.lines().position(|line| !is_blank(line) && line.trim() != "---").map(|index| index + 1)
+}
+
+/// The line, or the one before it, where it is indented with a tab: a parser may notice only at the next line.
+pub(super) fn tab_indented(text: &str, line: usize) -> Option<usize> {
+    let has_tab = |number: &usize| {
+        let content = text.lines().nth(number.wrapping_sub(1));
+        content.is_some_and(|content| content[..content.len() - content.trim_start().len()].contains('\t'))
+    };
+    [line, line.wrapping_sub(1)].into_iter().find(has_tab)
+}
+
+/// The numbered lines below a top-level key, up to the next one.
+fn block(text: &str, start: usize) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = text.lines().enumerate().map(|(index, line)| (index + 1, line)).skip(start);
+    let inside = |line: &str| line.starts_with(' ') || is_entry(line);
+    numbered.filter(|(_, line)| !is_blank(line)).take_while(move |(_, line)| inside(line))
+}
+
+fn is_entry(content: &str) -> bool {
+    content == "-" || content.starts_with("- ")
+}
+
+fn is_blank(line: &str) -> bool {
+    line.trim().is_empty() || line.trim_start().starts_with('#')
+}
+
+/// Whether the line, from its first character, gives this key.
+fn is_key(line: &str, key: &str) -> bool {
+    let unquoted = line.trim_start_matches(['"', '\'']);
+    let Some(rest) = unquoted.strip_prefix(key) else { return false };
+    rest.trim_start_matches(['"', '\'']).trim_start().starts_with(':')
+}

@@ -1,0 +1,88 @@
+//! WebDataset: tar files whose neighbouring members with one key are a row.
+
+use std::io::Write;
+
+use anyhow::{Result, ensure};
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+
+use super::output::Sink;
+use super::writer::{ShardWriter, image_extension};
+
+/// A tar file consists of blocks of this size.
+const BLOCK_BYTES: usize = 512;
+/// Largest member that the header's 11 octal digits can tell.
+const MEMBER_BYTES_MAX: usize = 0o77777777777;
+
+/// Members `KEY.jpg` and `KEY.cls` for images, `KEY.<column>` for text; KEY is the row's place in the data set.
+pub(super) struct WebDatasetWriter {
+    sink: Sink,
+    row: u64,
+}
+
+impl WebDatasetWriter {
+    pub(super) fn new(sink: Sink, first_row: u64) -> Self {
+        Self { sink, row: first_row }
+    }
+
+    fn write_image(&mut self, batch: &RecordBatch, index: usize) -> Result<()> {
+        let extension = image_extension(batch["filename"].as_string::<i32>().value(index));
+        let label = batch["label"].as_primitive::<Int64Type>().value(index);
+        self.write_member(&extension, batch["image"].as_binary::<i32>().value(index))?;
+        self.write_member("cls", label.to_string().as_bytes())
+    }
+
+    fn write_text(&mut self, batch: &RecordBatch, index: usize) -> Result<()> {
+        for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+            self.write_member(field.name(), column.as_string::<i32>().value(index).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn write_member(&mut self, extension: &str, content: &[u8]) -> Result<()> {
+        self.sink.write_all(&header(&format!("{:09}.{extension}", self.row), content.len())?)?;
+        self.sink.write_all(content)?;
+        let padding = content.len().next_multiple_of(BLOCK_BYTES) - content.len();
+        Ok(self.sink.write_all(&[0; BLOCK_BYTES][..padding])?)
+    }
+}
+
+impl ShardWriter for WebDatasetWriter {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        let images = batch.column_by_name("image").is_some();
+        for index in 0..batch.num_rows() {
+            match images {
+                true => self.write_image(batch, index)?,
+                false => self.write_text(batch, index)?,
+            }
+            self.row += 1;
+        }
+        Ok(())
+    }
+
+    /// Two empty blocks end a tar file.
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.sink.write_all(&[0; 2 * BLOCK_BYTES])?;
+        Ok(self.sink.flush()?)
+    }
+}
+
+/// A POSIX ustar header of a regular file; the times are 0, so that the same rows give the same bytes.
+fn header(name: &str, size: usize) -> Result<[u8; BLOCK_BYTES]> {
+    ensure!(name.len() <= 100, "the member name {name} is longer than the 100 bytes a tar header holds");
+    ensure!(size <= MEMBER_BYTES_MAX, "the member {name} is larger than the 8 GiB a tar header can tell");
+    let mut header = [0; BLOCK_BYTES];
+    let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
+    put(0, name);
+    put(100, "0000644\0");
+    put(108, "0000000\0");
+    put(116, "0000000\0");
+    put(124, &format!("{size:011o}\0"));
+    put(136, "00000000000\0");
+    put(148, "        ");
+    put(156, "0");
+    put(257, "ustar\x0000");
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    Ok(header)
+}

@@ -1,0 +1,117 @@
+//! Reads a batch's columns where they lie, without copying. What the layout says is checked: it may be wrong.
+
+use arrow::array::{ArrayData, ArrayDataBuilder, RecordBatch, RecordBatchOptions, make_array};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::datatypes::{DataType, Field, SchemaRef};
+use bytes::Bytes;
+
+use super::BatchLayout;
+use super::encode::fixed_width_bytes;
+
+/// No array is longer; keeps sizes within what can be computed with.
+const MAX_ELEMENTS: u64 = 1 << 40;
+
+/// A batch whose columns are views of `data`; a column that happens to lie at an address its type cannot have is
+/// copied. `schema` is plain: no views, dictionaries or maps.
+///
+/// # Errors
+/// One sentence that names the column whose layout or values are wrong.
+pub fn decode_batch(schema: &SchemaRef, layout: &BatchLayout, data: &Bytes) -> Result<RecordBatch, String> {
+    if layout.total_bytes != data.len() as u64 {
+        return Err(format!(
+            "the batch is damaged: its buffer has {} bytes where its layout says {}",
+            data.len(),
+            layout.total_bytes
+        ));
+    }
+    let mut cursor = Cursor {
+        data: Buffer::from(data.clone()),
+        nodes: layout.nodes.iter(),
+        buffers: layout.buffers.iter(),
+    };
+    let mut columns = Vec::with_capacity(schema.fields().len());
+    for field in schema.fields() {
+        let column = cursor
+            .array(field, Some(u64::from(layout.rows)))
+            .map_err(|message| format!("the batch is damaged: column `{}`: {message}", field.name()))?;
+        columns.push(make_array(column));
+    }
+    if cursor.nodes.len() > 0 || cursor.buffers.len() > 0 {
+        return Err("the batch is damaged: its layout lists more than its columns".to_owned());
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(layout.rows as usize));
+    RecordBatch::try_new_with_options(SchemaRef::clone(schema), columns, &options)
+        .map_err(|error| format!("the batch is damaged: {error}"))
+}
+
+/// Takes a layout's nodes and buffers in order.
+struct Cursor<'a> {
+    data: Buffer,
+    nodes: std::slice::Iter<'a, (u64, u64)>,
+    buffers: std::slice::Iter<'a, (u64, u64)>,
+}
+
+impl Cursor<'_> {
+    /// The next array; `expected` is its length where the parent fixes it.
+    fn array(&mut self, field: &Field, expected: Option<u64>) -> Result<ArrayData, String> {
+        let &(len, nulls) = self.nodes.next().ok_or("its length is missing")?;
+        if expected.is_some_and(|expected| expected != len) || len > MAX_ELEMENTS {
+            return Err(format!("it cannot have {len} elements"));
+        }
+        let builder = ArrayDataBuilder::new(field.data_type().clone()).len(len as usize).align_buffers(true);
+        if field.data_type() == &DataType::Null {
+            return build(builder);
+        }
+        let builder = builder.nulls(self.validity(len as usize, nulls)?);
+        let builder = match field.data_type() {
+            DataType::Binary | DataType::Utf8 | DataType::LargeBinary | DataType::LargeUtf8 => {
+                builder.add_buffer(self.buffer()?).add_buffer(self.buffer()?)
+            }
+            DataType::List(item) | DataType::LargeList(item) => {
+                builder.add_buffer(self.buffer()?).add_child_data(self.array(item, None)?)
+            }
+            DataType::FixedSizeList(item, size) => {
+                let size = u64::try_from(*size).map_err(|_| format!("its rows cannot have {size} elements"))?;
+                let elements = len.checked_mul(size).ok_or("it is too long")?;
+                builder.add_child_data(self.array(item, Some(elements))?)
+            }
+            DataType::Struct(fields) => {
+                let children: Result<_, _> = fields.iter().map(|child| self.array(child, Some(len))).collect();
+                builder.child_data(children?)
+            }
+            DataType::Boolean => builder.add_buffer(self.buffer()?),
+            other if fixed_width_bytes(other).is_some() => builder.add_buffer(self.buffer()?),
+            other => return Err(format!("a batch cannot hold the type {other}")),
+        };
+        build(builder)
+    }
+
+    fn validity(&mut self, len: usize, null_count: u64) -> Result<Option<NullBuffer>, String> {
+        let bits = self.buffer()?;
+        if null_count == 0 {
+            return Ok(None);
+        }
+        if bits.len() < len.div_ceil(8) {
+            return Err("its validity is cut short".to_owned());
+        }
+        let nulls = NullBuffer::new(BooleanBuffer::new(bits, 0, len));
+        if nulls.null_count() as u64 != null_count {
+            return Err(format!("it has {} nulls where its layout says {null_count}", nulls.null_count()));
+        }
+        Ok(Some(nulls))
+    }
+
+    fn buffer(&mut self) -> Result<Buffer, String> {
+        let &(offset, len) = self.buffers.next().ok_or("a buffer is missing")?;
+        match offset.checked_add(len) {
+            Some(end) if end <= self.data.len() as u64 => {
+                Ok(self.data.slice_with_length(offset as usize, len as usize))
+            }
+            _ => Err(format!("a buffer of {len} bytes at {offset} lies outside the batch")),
+        }
+    }
+}
+
+fn build(builder: ArrayDataBuilder) -> Result<ArrayData, String> {
+    builder.build().map_err(|error| error.to_string())
+}

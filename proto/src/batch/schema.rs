@@ -1,0 +1,94 @@
+//! The Arrow schema of a pipeline's output, and of what a batch's buffer can hold.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Fields, Schema as ArrowSchema, SchemaRef};
+use feedline_core::schema::{ColumnType, ScalarType, Schema};
+
+/// Metadata key of a truth-value tensor's field, with the value `true`. Its elements are `UInt8`, one byte each, so
+/// that they can be written in place; Arrow's own truth values are packed eight to a byte.
+pub const BOOL_TENSOR_KEY: &str = "feedline:bool";
+
+const EXTENSION_NAME_KEY: &str = "ARROW:extension:name";
+const EXTENSION_METADATA_KEY: &str = "ARROW:extension:metadata";
+const TENSOR_EXTENSION: &str = "arrow.fixed_shape_tensor";
+
+/// The Arrow schema of batches with these columns.
+///
+/// A tensor is a fixed-size list without nulls that carries the extension type `arrow.fixed_shape_tensor` and its
+/// shape. Text, bytes, lists and scalars may be null. An image of varying size never leaves a checked pipeline; it
+/// reads as bytes here.
+pub fn output_schema(schema: &Schema) -> SchemaRef {
+    let fields: Vec<Field> =
+        schema.fields.iter().map(|field| output_field(&field.name, &field.column_type)).collect();
+    Arc::new(ArrowSchema::new(fields))
+}
+
+fn output_field(name: &str, column_type: &ColumnType) -> Field {
+    match column_type {
+        ColumnType::Scalar(scalar) => Field::new(name, scalar_type(*scalar), true),
+        ColumnType::Utf8 => Field::new(name, DataType::Utf8, true),
+        ColumnType::Binary | ColumnType::Image => Field::new(name, DataType::Binary, true),
+        ColumnType::List(inner) => Field::new(name, DataType::List(Arc::new(output_field("item", inner))), true),
+        ColumnType::Tensor { scalar, shape } => tensor_field(name, *scalar, shape),
+    }
+}
+
+fn tensor_field(name: &str, scalar: ScalarType, shape: &[u32]) -> Field {
+    let elements = shape.iter().map(|&extent| u64::from(extent)).product::<u64>();
+    // A row of more than 2^31 elements does not fit into memory many times over; the engine refuses it first.
+    let elements = i32::try_from(elements).unwrap_or(i32::MAX);
+    let element = match scalar {
+        ScalarType::Bool => DataType::UInt8,
+        other => scalar_type(other),
+    };
+    let mut metadata = HashMap::from([
+        (EXTENSION_NAME_KEY.to_owned(), TENSOR_EXTENSION.to_owned()),
+        (EXTENSION_METADATA_KEY.to_owned(), serde_json::json!({ "shape": shape }).to_string()),
+    ]);
+    if scalar == ScalarType::Bool {
+        metadata.insert(BOOL_TENSOR_KEY.to_owned(), "true".to_owned());
+    }
+    let item = Arc::new(Field::new("item", element, false));
+    Field::new(name, DataType::FixedSizeList(item, elements), false).with_metadata(metadata)
+}
+
+fn scalar_type(scalar: ScalarType) -> DataType {
+    match scalar {
+        ScalarType::Bool => DataType::Boolean,
+        ScalarType::Int8 => DataType::Int8,
+        ScalarType::Int16 => DataType::Int16,
+        ScalarType::Int32 => DataType::Int32,
+        ScalarType::Int64 => DataType::Int64,
+        ScalarType::UInt8 => DataType::UInt8,
+        ScalarType::UInt16 => DataType::UInt16,
+        ScalarType::UInt32 => DataType::UInt32,
+        ScalarType::UInt64 => DataType::UInt64,
+        ScalarType::Float16 => DataType::Float16,
+        ScalarType::Float32 => DataType::Float32,
+        ScalarType::Float64 => DataType::Float64,
+    }
+}
+
+/// The schema that a batch has after [`super::encode_batch`]: views become plain text and bytes, nested ones too.
+pub fn plain_schema(schema: &SchemaRef) -> SchemaRef {
+    let fields: Fields = schema.fields().iter().map(plain_field).collect();
+    if &fields == schema.fields() {
+        return Arc::clone(schema);
+    }
+    Arc::new(ArrowSchema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+fn plain_field(field: &Arc<Field>) -> Arc<Field> {
+    let plain = match field.data_type() {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::List(item) => DataType::List(plain_field(item)),
+        DataType::LargeList(item) => DataType::LargeList(plain_field(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(plain_field(item), *size),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain_field).collect()),
+        _ => return Arc::clone(field),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(plain))
+}

@@ -1,0 +1,117 @@
+//! Jobs, positions, layouts and splits: what reports, plans and status share.
+
+use feedline_core::cluster::messages::{ConsumerStats, JobSpec, OperatorStats, Revision};
+use feedline_core::layout::{Layout, SplitRef, StreamPosition};
+use feedline_core::position::{OpenRange, Position};
+
+use super::{WireError, all, mirror, read, read_enum, read_optional};
+use crate::wire;
+
+mirror!(Revision, wire::Revision, { life, number });
+mirror!(StreamPosition, wire::StreamPosition, { epoch, row });
+mirror!(SplitRef, wire::SplitRef, { epoch, ordinal, stream });
+mirror!(OpenRange, wire::OpenRange, { epoch, from, to });
+mirror!(ConsumerStats, wire::ConsumerStats, { rows, batches, bytes, stall_ns });
+mirror!(OperatorStats, wire::OperatorStats, { name, rows_in, rows_out, bytes_out, cpu_ns, wait_ns });
+
+impl From<JobSpec> for wire::JobSpec {
+    fn from(spec: JobSpec) -> Self {
+        Self {
+            name: spec.name,
+            pipeline: Some(spec.pipeline.into()),
+            epochs: spec.epochs,
+            virtual_consumers: spec.virtual_consumers,
+            consumers: spec.consumers,
+            start: spec.start.map(Into::into),
+            audit: spec.audit,
+            reindex: spec.reindex,
+            index_only: spec.index_only,
+        }
+    }
+}
+
+impl TryFrom<wire::JobSpec> for JobSpec {
+    type Error = WireError;
+
+    fn try_from(spec: wire::JobSpec) -> Result<Self, WireError> {
+        Ok(Self {
+            name: spec.name,
+            pipeline: read(spec.pipeline, "job.pipeline")?,
+            epochs: spec.epochs,
+            virtual_consumers: spec.virtual_consumers,
+            consumers: spec.consumers,
+            start: read_optional(spec.start)?,
+            audit: spec.audit,
+            reindex: spec.reindex,
+            index_only: spec.index_only,
+        })
+    }
+}
+
+impl From<Position> for wire::Position {
+    fn from(position: Position) -> Self {
+        Self {
+            version: position.version,
+            pipeline: position.pipeline,
+            dataset: position.dataset,
+            order: wire::OrderMode::from(position.order).into(),
+            virtual_consumers: position.virtual_consumers,
+            streams: all(position.streams),
+            open: all(position.open),
+        }
+    }
+}
+
+impl TryFrom<wire::Position> for Position {
+    type Error = WireError;
+
+    fn try_from(position: wire::Position) -> Result<Self, WireError> {
+        Ok(Self {
+            version: position.version,
+            pipeline: position.pipeline,
+            dataset: position.dataset,
+            order: read_enum::<wire::OrderMode, _>(position.order, "position.order")?,
+            virtual_consumers: position.virtual_consumers,
+            streams: all(position.streams),
+            open: all(position.open),
+        })
+    }
+}
+
+impl From<Layout> for wire::Layout {
+    fn from(layout: Layout) -> Self {
+        Self {
+            dataset_rows: layout.dataset_rows,
+            passes: layout.passes,
+            epochs: layout.epochs,
+            streams: layout.streams,
+            batch_rows: layout.batch_rows,
+            remainder: wire::Remainder::from(layout.remainder).into(),
+            changes_rows: layout.changes_rows,
+            split_rows: layout.split_rows,
+            group_rows: layout.group_rows,
+        }
+    }
+}
+
+impl TryFrom<wire::Layout> for Layout {
+    type Error = WireError;
+
+    fn try_from(layout: wire::Layout) -> Result<Self, WireError> {
+        // The layout's arithmetic divides by these.
+        if layout.batch_rows == 0 || layout.split_rows == 0 || layout.streams == 0 {
+            return Err(WireError("a layout has batches, splits or streams of size 0".to_owned()));
+        }
+        Ok(Self {
+            dataset_rows: layout.dataset_rows,
+            passes: layout.passes,
+            epochs: layout.epochs,
+            streams: layout.streams,
+            batch_rows: layout.batch_rows,
+            remainder: read_enum::<wire::Remainder, _>(layout.remainder, "layout.remainder")?,
+            changes_rows: layout.changes_rows,
+            split_rows: layout.split_rows,
+            group_rows: layout.group_rows,
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! Operators of a pipeline.
+
+use feedline_core::pipeline::{
+    Batch, Burn, Cast, CenterCrop, DecodeImage, Filter, Normalize, Operator, OperatorKind, Pad,
+    RandomHorizontalFlip, RandomResizedCrop, Rename, Repeat, Resize, Select, Size, Tokenize, Truncate, Wait,
+};
+
+use super::{WireError, mirror, read_enum, required};
+use crate::wire;
+use crate::wire::operator::Kind;
+
+mirror!(DecodeImage, wire::DecodeImage, { column });
+mirror!(RandomHorizontalFlip, wire::RandomHorizontalFlip, { column, p });
+mirror!(Select, wire::Select, { columns });
+mirror!(Rename, wire::Rename, { columns });
+mirror!(Filter, wire::Filter, { predicate });
+mirror!(Tokenize, wire::Tokenize, { column, tokenizer, output, add_special_tokens });
+mirror!(Truncate, wire::Truncate, { column, length });
+mirror!(Pad, wire::Pad, { column, length, value });
+mirror!(Repeat, wire::Repeat, { count });
+mirror!(Burn, wire::Burn, { cpu_us });
+mirror!(Wait, wire::Wait, { ms });
+
+impl From<Operator> for wire::Operator {
+    fn from(operator: Operator) -> Self {
+        Self { parallelism: operator.parallelism, kind: Some(operator.kind.into()) }
+    }
+}
+
+impl TryFrom<wire::Operator> for Operator {
+    type Error = WireError;
+
+    fn try_from(operator: wire::Operator) -> Result<Self, WireError> {
+        let kind = required(operator.kind, "operator")?.try_into()?;
+        Ok(Self { kind, parallelism: operator.parallelism })
+    }
+}
+
+impl From<OperatorKind> for Kind {
+    fn from(kind: OperatorKind) -> Self {
+        match kind {
+            OperatorKind::DecodeImage(p) => Self::DecodeImage(p.into()),
+            OperatorKind::Resize(p) => Self::Resize(p.into()),
+            OperatorKind::CenterCrop(p) => Self::CenterCrop(p.into()),
+            OperatorKind::RandomResizedCrop(p) => Self::RandomResizedCrop(p.into()),
+            OperatorKind::RandomHorizontalFlip(p) => Self::RandomHorizontalFlip(p.into()),
+            OperatorKind::Normalize(p) => Self::Normalize(p.into()),
+            OperatorKind::Cast(p) => Self::Cast(p.into()),
+            OperatorKind::Select(p) => Self::Select(p.into()),
+            OperatorKind::Rename(p) => Self::Rename(p.into()),
+            OperatorKind::Filter(p) => Self::Filter(p.into()),
+            OperatorKind::Tokenize(p) => Self::Tokenize(p.into()),
+            OperatorKind::Truncate(p) => Self::Truncate(p.into()),
+            OperatorKind::Pad(p) => Self::Pad(p.into()),
+            OperatorKind::Batch(p) => Self::Batch(p.into()),
+            OperatorKind::Repeat(p) => Self::Repeat(p.into()),
+            OperatorKind::Burn(p) => Self::Burn(p.into()),
+            OperatorKind::Wait(p) => Self::Wait(p.into()),
+        }
+    }
+}
+
+impl TryFrom<Kind> for OperatorKind {
+    type Error = WireError;
+
+    fn try_from(kind: Kind) -> Result<Self, WireError> {
+        Ok(match kind {
+            Kind::DecodeImage(p) => Self::DecodeImage(p.into()),
+            Kind::Resize(p) => Self::Resize(p.try_into()?),
+            Kind::CenterCrop(p) => Self::CenterCrop(p.try_into()?),
+            Kind::RandomResizedCrop(p) => Self::RandomResizedCrop(p.try_into()?),
+            Kind::RandomHorizontalFlip(p) => Self::RandomHorizontalFlip(p.into()),
+            Kind::Normalize(p) => Self::Normalize(p.try_into()?),
+            Kind::Cast(p) => Self::Cast(p.try_into()?),
+            Kind::Select(p) => Self::Select(p.into()),
+            Kind::Rename(p) => Self::Rename(p.into()),
+            Kind::Filter(p) => Self::Filter(p.into()),
+            Kind::Tokenize(p) => Self::Tokenize(p.into()),
+            Kind::Truncate(p) => Self::Truncate(p.into()),
+            Kind::Pad(p) => Self::Pad(p.into()),
+            Kind::Batch(p) => Self::Batch(p.try_into()?),
+            Kind::Repeat(p) => Self::Repeat(p.into()),
+            Kind::Burn(p) => Self::Burn(p.into()),
+            Kind::Wait(p) => Self::Wait(p.into()),
+        })
+    }
+}
+
+fn write_size([height, width]: Size) -> Option<wire::Size> {
+    Some(wire::Size { height, width })
+}
+
+fn read_size(size: Option<wire::Size>, field: &str) -> Result<Size, WireError> {
+    required(size, field).map(|size| [size.height, size.width])
+}
+
+fn write_bounds([low, high]: [f64; 2]) -> Option<wire::Bounds> {
+    Some(wire::Bounds { low, high })
+}
+
+fn read_bounds(bounds: Option<wire::Bounds>, field: &str) -> Result<[f64; 2], WireError> {
+    required(bounds, field).map(|bounds| [bounds.low, bounds.high])
+}
+
+impl From<Resize> for wire::Resize {
+    fn from(resize: Resize) -> Self {
+        Self { column: resize.column, size: write_size(resize.size) }
+    }
+}
+
+impl TryFrom<wire::Resize> for Resize {
+    type Error = WireError;
+
+    fn try_from(resize: wire::Resize) -> Result<Self, WireError> {
+        Ok(Self { column: resize.column, size: read_size(resize.size, "resize.size")? })
+    }
+}
+
+impl From<CenterCrop> for wire::CenterCrop {
+    fn from(crop: CenterCrop) -> Self {
+        Self { column: crop.column, size: write_size(crop.size), resize: crop.resize }
+    }
+}
+
+impl TryFrom<wire::CenterCrop> for CenterCrop {
+    type Error = WireError;
+
+    fn try_from(crop: wire::CenterCrop) -> Result<Self, WireError> {
+        Ok(Self {
+            column: crop.column,
+            size: read_size(crop.size, "center_crop.size")?,
+            resize: crop.resize,
+        })
+    }
+}
+
+impl From<RandomResizedCrop> for wire::RandomResizedCrop {
+    fn from(crop: RandomResizedCrop) -> Self {
+        Self {
+            column: crop.column,
+            size: write_size(crop.size),
+            scale: write_bounds(crop.scale),
+            ratio: write_bounds(crop.ratio),
+        }
+    }
+}
+
+impl TryFrom<wire::RandomResizedCrop> for RandomResizedCrop {
+    type Error = WireError;
+
+    fn try_from(crop: wire::RandomResizedCrop) -> Result<Self, WireError> {
+        Ok(Self {
+            column: crop.column,
+            size: read_size(crop.size, "random_resized_crop.size")?,
+            scale: read_bounds(crop.scale, "random_resized_crop.scale")?,
+            ratio: read_bounds(crop.ratio, "random_resized_crop.ratio")?,
+        })
+    }
+}
+
+impl From<Normalize> for wire::Normalize {
+    fn from(normalize: Normalize) -> Self {
+        Self {
+            column: normalize.column,
+            mean: normalize.mean,
+            std: normalize.std,
+            dtype: wire::ScalarType::from(normalize.dtype).into(),
+            layout: wire::AxisOrder::from(normalize.layout).into(),
+        }
+    }
+}
+
+impl TryFrom<wire::Normalize> for Normalize {
+    type Error = WireError;
+
+    fn try_from(normalize: wire::Normalize) -> Result<Self, WireError> {
+        Ok(Self {
+            column: normalize.column,
+            mean: normalize.mean,
+            std: normalize.std,
+            dtype: read_enum::<wire::ScalarType, _>(normalize.dtype, "normalize.dtype")?,
+            layout: read_enum::<wire::AxisOrder, _>(normalize.layout, "normalize.layout")?,
+        })
+    }
+}
+
+impl From<Cast> for wire::Cast {
+    fn from(cast: Cast) -> Self {
+        Self { column: cast.column, dtype: wire::ScalarType::from(cast.dtype).into() }
+    }
+}
+
+impl TryFrom<wire::Cast> for Cast {
+    type Error = WireError;
+
+    fn try_from(cast: wire::Cast) -> Result<Self, WireError> {
+        Ok(Self { column: cast.column, dtype: read_enum::<wire::ScalarType, _>(cast.dtype, "cast.dtype")? })
+    }
+}
+
+impl From<Batch> for wire::Batch {
+    fn from(batch: Batch) -> Self {
+        Self { size: batch.size, remainder: wire::Remainder::from(batch.remainder).into() }
+    }
+}
+
+impl TryFrom<wire::Batch> for Batch {
+    type Error = WireError;
+
+    fn try_from(batch: wire::Batch) -> Result<Self, WireError> {
+        Ok(Self {
+            size: batch.size,
+            remainder: read_enum::<wire::Remainder, _>(batch.remainder, "batch.remainder")?,
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Pipelines and their schemas; operators lie beside.
+
+use feedline_core::pipeline::{Format, Layout, OnError, OrderMode, Pipeline, Remainder, Shuffle, Source};
+use feedline_core::schema::{ColumnType, Field, ScalarType, Schema};
+
+use super::{WireError, all, mirror_enum, read, read_all, read_enum, required};
+use crate::wire;
+
+mirror_enum!(ScalarType, wire::ScalarType, "dtype", {
+    Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float16, Float32, Float64,
+});
+mirror_enum!(Format, wire::Format, "source.format", {
+    TfRecord, WebDataset, Files, Parquet, Arrow, Jsonl, Csv, Text,
+});
+mirror_enum!(OrderMode, wire::OrderMode, "order", { Deterministic, Relaxed });
+mirror_enum!(OnError, wire::OnError, "on_error", { Fail, Skip, Replace });
+mirror_enum!(Remainder, wire::Remainder, "remainder", { Emit, Drop, Carry });
+mirror_enum!(Layout, wire::AxisOrder, "layout", { Hwc, Chw });
+
+impl From<Pipeline> for wire::Pipeline {
+    fn from(pipeline: Pipeline) -> Self {
+        Self {
+            name: pipeline.name,
+            source: Some(pipeline.source.into()),
+            seed: pipeline.seed,
+            shuffle_window: pipeline.shuffle.window,
+            order: wire::OrderMode::from(pipeline.order).into(),
+            on_error: wire::OnError::from(pipeline.on_error).into(),
+            operators: all(pipeline.operators),
+        }
+    }
+}
+
+impl TryFrom<wire::Pipeline> for Pipeline {
+    type Error = WireError;
+
+    fn try_from(pipeline: wire::Pipeline) -> Result<Self, WireError> {
+        Ok(Self {
+            name: pipeline.name,
+            source: read(pipeline.source, "pipeline.source")?,
+            seed: pipeline.seed,
+            shuffle: Shuffle { window: pipeline.shuffle_window },
+            order: read_enum::<wire::OrderMode, _>(pipeline.order, "pipeline.order")?,
+            on_error: read_enum::<wire::OnError, _>(pipeline.on_error, "pipeline.on_error")?,
+            operators: read_all(pipeline.operators)?,
+        })
+    }
+}
+
+impl From<Source> for wire::Source {
+    fn from(source: Source) -> Self {
+        Self {
+            urls: source.url,
+            format: wire::Format::from(source.format).into(),
+            features: source.features,
+        }
+    }
+}
+
+impl TryFrom<wire::Source> for Source {
+    type Error = WireError;
+
+    fn try_from(source: wire::Source) -> Result<Self, WireError> {
+        Ok(Self {
+            url: source.urls,
+            format: read_enum::<wire::Format, _>(source.format, "source.format")?,
+            features: source.features,
+        })
+    }
+}
+
+impl From<Schema> for wire::Schema {
+    fn from(schema: Schema) -> Self {
+        Self { fields: all(schema.fields) }
+    }
+}
+
+impl TryFrom<wire::Schema> for Schema {
+    type Error = WireError;
+
+    fn try_from(schema: wire::Schema) -> Result<Self, WireError> {
+        Ok(Self { fields: read_all(schema.fields)? })
+    }
+}
+
+impl From<Field> for wire::Field {
+    fn from(field: Field) -> Self {
+        Self { name: field.name, r#type: Some(field.column_type.into()) }
+    }
+}
+
+impl TryFrom<wire::Field> for Field {
+    type Error = WireError;
+
+    fn try_from(field: wire::Field) -> Result<Self, WireError> {
+        Ok(Self { name: field.name, column_type: read(field.r#type, "field.type")? })
+    }
+}
+
+impl From<ColumnType> for wire::ColumnType {
+    fn from(column_type: ColumnType) -> Self {
+        use wire::column_type::Type;
+        let wire_type = match column_type {
+            ColumnType::Scalar(scalar) => Type::Scalar(wire::ScalarType::from(scalar).into()),
+            ColumnType::Utf8 => Type::Utf8(wire::Plain {}),
+            ColumnType::Binary => Type::Binary(wire::Plain {}),
+            ColumnType::List(inner) => Type::List(Box::new((*inner).into())),
+            ColumnType::Image => Type::Image(wire::Plain {}),
+            ColumnType::Tensor { scalar, shape } => {
+                Type::Tensor(wire::Tensor { scalar: wire::ScalarType::from(scalar).into(), shape })
+            }
+        };
+        Self { r#type: Some(wire_type) }
+    }
+}
+
+impl TryFrom<wire::ColumnType> for ColumnType {
+    type Error = WireError;
+
+    fn try_from(column_type: wire::ColumnType) -> Result<Self, WireError> {
+        use wire::column_type::Type;
+        Ok(match required(column_type.r#type, "field.type")? {
+            Type::Scalar(scalar) => Self::Scalar(read_enum::<wire::ScalarType, _>(scalar, "field.type.scalar")?),
+            Type::Utf8(_) => Self::Utf8,
+            Type::Binary(_) => Self::Binary,
+            Type::List(inner) => Self::List(Box::new((*inner).try_into()?)),
+            Type::Image(_) => Self::Image,
+            Type::Tensor(tensor) => Self::Tensor {
+                scalar: read_enum::<wire::ScalarType, _>(tensor.scalar, "field.type.tensor.scalar")?,
+                shape: tensor.shape,
+            },
+        })
+    }
+}

@@ -1,0 +1,253 @@
+//! Reports of workers and consumers, and the plans that answer them.
+
+use feedline_core::cluster::messages::{
+    ConsumerPlan, ConsumerReport, Lease, PlannedSplit, Task, TaskOutput, TaskResult, WorkerJobStats, WorkerPlan,
+    WorkerReport,
+};
+use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
+use feedline_core::layout::{SplitRef, StreamPosition};
+use feedline_core::manifest::{ShardIndex, ShardRef};
+
+use super::{WireError, all, read, read_all, read_optional, required};
+use crate::wire;
+
+impl From<WorkerReport> for wire::WorkerReport {
+    fn from(report: WorkerReport) -> Self {
+        let computed =
+            report.computed.into_iter().map(|(job, split)| wire::JobSplit { job: job.0, split: Some(split.into()) });
+        Self {
+            worker: report.worker.0,
+            address: report.address,
+            cores: report.cores,
+            memory_bytes: report.memory_bytes,
+            seen: Some(report.seen.into()),
+            computed: computed.collect(),
+            memory_full: report.memory_full,
+            draining: report.draining,
+            tasks: all(report.tasks),
+            stats: all(report.stats),
+        }
+    }
+}
+
+impl TryFrom<wire::WorkerReport> for WorkerReport {
+    type Error = WireError;
+
+    fn try_from(report: wire::WorkerReport) -> Result<Self, WireError> {
+        let computed =
+            report.computed.into_iter().map(|lease| Ok((JobId(lease.job), split(lease.split, "computed.split")?)));
+        Ok(Self {
+            worker: WorkerId(report.worker),
+            address: report.address,
+            cores: report.cores,
+            memory_bytes: report.memory_bytes,
+            seen: required(report.seen, "worker.seen")?.into(),
+            computed: computed.collect::<Result<_, WireError>>()?,
+            memory_full: report.memory_full,
+            draining: report.draining,
+            tasks: read_all(report.tasks)?,
+            stats: all(report.stats),
+        })
+    }
+}
+
+impl From<WorkerPlan> for wire::WorkerPlan {
+    fn from(plan: WorkerPlan) -> Self {
+        let leases = plan.leases.into_iter().map(|lease| wire::Lease {
+            job: lease.job.0,
+            split: Some(lease.split.into()),
+            from: lease.from,
+        });
+        Self {
+            revision: Some(plan.revision.into()),
+            leases: leases.collect(),
+            tasks: all(plan.tasks),
+            lease_ms: plan.lease_ms,
+        }
+    }
+}
+
+impl TryFrom<wire::WorkerPlan> for WorkerPlan {
+    type Error = WireError;
+
+    fn try_from(plan: wire::WorkerPlan) -> Result<Self, WireError> {
+        let leases = plan.leases.into_iter().map(|lease| {
+            Ok(Lease { job: JobId(lease.job), split: split(lease.split, "lease.split")?, from: lease.from })
+        });
+        Ok(Self {
+            revision: required(plan.revision, "plan.revision")?.into(),
+            leases: leases.collect::<Result<_, WireError>>()?,
+            tasks: read_all(plan.tasks)?,
+            lease_ms: plan.lease_ms,
+        })
+    }
+}
+
+impl From<Task> for wire::Task {
+    fn from(task: Task) -> Self {
+        Self { id: task.id.0, source: Some(task.source.into()), shards: task.shards.map(shard_list) }
+    }
+}
+
+impl TryFrom<wire::Task> for Task {
+    type Error = WireError;
+
+    fn try_from(task: wire::Task) -> Result<Self, WireError> {
+        let shards = task.shards.map(|list| all::<_, ShardRef>(list.shards));
+        Ok(Self { id: TaskId(task.id), source: read(task.source, "task.source")?, shards })
+    }
+}
+
+impl From<TaskResult> for wire::TaskResult {
+    fn from(result: TaskResult) -> Self {
+        use wire::task_result::Outcome;
+        let outcome = match result.outcome {
+            Ok(TaskOutput::Listed(shards)) => Outcome::Listed(shard_list(shards)),
+            Ok(TaskOutput::Indexed(shards)) => {
+                let shards = shards.iter().map(wire::ShardIndex::from).collect();
+                Outcome::Indexed(wire::ShardIndexList { shards })
+            }
+            Err(message) => Outcome::Failed(message),
+        };
+        Self { id: result.id.0, outcome: Some(outcome) }
+    }
+}
+
+impl TryFrom<wire::TaskResult> for TaskResult {
+    type Error = WireError;
+
+    fn try_from(result: wire::TaskResult) -> Result<Self, WireError> {
+        use wire::task_result::Outcome;
+        let outcome = match required(result.outcome, "task.outcome")? {
+            Outcome::Listed(list) => Ok(TaskOutput::Listed(all(list.shards))),
+            Outcome::Indexed(list) => Ok(TaskOutput::Indexed(read_all::<_, ShardIndex>(list.shards)?)),
+            Outcome::Failed(message) => Err(message),
+        };
+        Ok(Self { id: TaskId(result.id), outcome })
+    }
+}
+
+impl From<WorkerJobStats> for wire::WorkerJobStats {
+    fn from(stats: WorkerJobStats) -> Self {
+        Self { job: stats.job.0, operators: all(stats.operators), peak_rss_bytes: stats.peak_rss_bytes }
+    }
+}
+
+impl From<wire::WorkerJobStats> for WorkerJobStats {
+    fn from(stats: wire::WorkerJobStats) -> Self {
+        Self { job: JobId(stats.job), operators: all(stats.operators), peak_rss_bytes: stats.peak_rss_bytes }
+    }
+}
+
+impl From<ConsumerReport> for wire::ConsumerReport {
+    fn from(report: ConsumerReport) -> Self {
+        let open = report.open.into_iter().map(|(split, offset)| wire::SplitAt { split: Some(split.into()), offset });
+        let unreachable = report
+            .unreachable
+            .into_iter()
+            .map(|(split, worker)| wire::Unreachable { split: Some(split.into()), worker: worker.0 });
+        Self {
+            job: report.job.0,
+            consumer: report.consumer,
+            session: report.session.0,
+            seen: Some(report.seen.into()),
+            positions: write_streams(report.positions),
+            open: open.collect(),
+            wants: report.wants,
+            unreachable: unreachable.collect(),
+            failed: report.failed,
+            stats: Some(report.stats.into()),
+        }
+    }
+}
+
+impl TryFrom<wire::ConsumerReport> for ConsumerReport {
+    type Error = WireError;
+
+    fn try_from(report: wire::ConsumerReport) -> Result<Self, WireError> {
+        let open = report.open.into_iter().map(|open| Ok((split(open.split, "open.split")?, open.offset)));
+        let unreachable = report
+            .unreachable
+            .into_iter()
+            .map(|lost| Ok((split(lost.split, "unreachable.split")?, WorkerId(lost.worker))));
+        Ok(Self {
+            job: JobId(report.job),
+            consumer: report.consumer,
+            session: SessionId(report.session),
+            seen: required(report.seen, "consumer.seen")?.into(),
+            positions: read_streams(report.positions)?,
+            open: open.collect::<Result<_, WireError>>()?,
+            wants: report.wants,
+            unreachable: unreachable.collect::<Result<_, WireError>>()?,
+            failed: report.failed,
+            stats: required(report.stats, "consumer.stats")?.into(),
+        })
+    }
+}
+
+impl From<ConsumerPlan> for wire::ConsumerPlan {
+    fn from(plan: ConsumerPlan) -> Self {
+        Self {
+            revision: Some(plan.revision.into()),
+            state: Some(plan.state.into()),
+            layout: plan.layout.map(Into::into),
+            streams: write_streams(plan.streams),
+            splits: all(plan.splits),
+            exhausted: plan.exhausted,
+        }
+    }
+}
+
+impl TryFrom<wire::ConsumerPlan> for ConsumerPlan {
+    type Error = WireError;
+
+    fn try_from(plan: wire::ConsumerPlan) -> Result<Self, WireError> {
+        Ok(Self {
+            revision: required(plan.revision, "plan.revision")?.into(),
+            state: read(plan.state, "plan.state")?,
+            layout: read_optional(plan.layout)?,
+            streams: read_streams(plan.streams)?,
+            splits: read_all(plan.splits)?,
+            exhausted: plan.exhausted,
+        })
+    }
+}
+
+impl From<PlannedSplit> for wire::PlannedSplit {
+    fn from(planned: PlannedSplit) -> Self {
+        let workers =
+            planned.workers.into_iter().map(|(worker, address)| wire::Holder { worker: worker.0, address });
+        Self { split: Some(planned.split.into()), from: planned.from, workers: workers.collect() }
+    }
+}
+
+impl TryFrom<wire::PlannedSplit> for PlannedSplit {
+    type Error = WireError;
+
+    fn try_from(planned: wire::PlannedSplit) -> Result<Self, WireError> {
+        let workers = planned.workers.into_iter().map(|holder| (WorkerId(holder.worker), holder.address));
+        Ok(Self {
+            split: split(planned.split, "planned.split")?,
+            from: planned.from,
+            workers: workers.collect(),
+        })
+    }
+}
+
+fn split(split: Option<wire::SplitRef>, field: &str) -> Result<SplitRef, WireError> {
+    required(split, field).map(Into::into)
+}
+
+fn shard_list(shards: Vec<ShardRef>) -> wire::ShardList {
+    wire::ShardList { shards: all(shards) }
+}
+
+fn write_streams(streams: Vec<(u32, StreamPosition)>) -> Vec<wire::StreamAt> {
+    let write = |(stream, position): (u32, StreamPosition)| wire::StreamAt { stream, position: Some(position.into()) };
+    streams.into_iter().map(write).collect()
+}
+
+fn read_streams(streams: Vec<wire::StreamAt>) -> Result<Vec<(u32, StreamPosition)>, WireError> {
+    let read = |at: wire::StreamAt| Ok((at.stream, required(at.position, "stream.position")?.into()));
+    streams.into_iter().map(read).collect()
+}

@@ -1,0 +1,1 @@
+//! Values of every message, for tests.

@@ -1,0 +1,46 @@
+//! A connection to a peer that connects and reconnects by itself.
+
+use std::sync::Arc;
+
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use tonic::transport::{Channel, Endpoint};
+
+use super::{
+    CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, REQUEST_TIMEOUT, WINDOW_BYTES,
+};
+
+/// Whom a client talks to, for messages.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    /// `coordinator` or `worker`.
+    pub(super) role: &'static str,
+    /// Its address.
+    pub(super) url: Arc<str>,
+}
+
+/// A channel to the peer. Nothing is sent before the first request.
+pub(super) fn connect_lazily(peer: &Peer) -> Result<Channel, Refusal> {
+    let Peer { role, url } = peer;
+    let invalid = |fix: &str| Refusal::new(RefusalKind::Invalid, format!("`{url}` is no {role}'s address; {fix}"));
+    let endpoint = Endpoint::from_shared(url.to_string())
+        .ok()
+        .filter(|endpoint| endpoint.uri().host().is_some_and(|host| !host.is_empty()))
+        .ok_or_else(|| invalid("write it as http://HOST:PORT"))?;
+    if endpoint.uri().scheme_str() != Some("http") {
+        return Err(invalid("only http:// is spoken; write it as http://HOST:PORT"));
+    }
+    if tokio::runtime::Handle::try_current().is_err() {
+        return Err(invalid("connections need a tokio runtime, and there is none here"));
+    }
+    Ok(endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(REQUEST_TIMEOUT)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_frame_size(MAX_FRAME_BYTES)
+        .tcp_nodelay(true)
+        .connect_lazy())
+}

@@ -1,0 +1,114 @@
+//! A coordinator behind gRPC, as a service to its caller.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use feedline_core::cluster::messages::{
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan, WorkerReport,
+};
+use feedline_core::ids::JobId;
+use feedline_core::manifest::Manifest;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Channel;
+use tonic::{Response, Status, Streaming};
+
+use super::channel::Peer;
+use super::version::Speak;
+use super::{MAX_CONTROL_BYTES, REQUEST_TIMEOUT};
+use crate::convert::WireError;
+use crate::convert::dataset::decode_manifest;
+use crate::services::CoordinatorService;
+use crate::wire;
+use crate::wire::coordinator_client::CoordinatorClient;
+
+type Client = CoordinatorClient<InterceptedService<Channel, Speak>>;
+
+/// A coordinator behind gRPC.
+pub(super) struct RemoteCoordinator {
+    peer: Peer,
+    client: Client,
+}
+
+impl RemoteCoordinator {
+    pub(super) fn new(peer: Peer, channel: Channel, version: u32) -> Self {
+        let client = CoordinatorClient::with_interceptor(channel, Speak::new(version))
+            .max_decoding_message_size(MAX_CONTROL_BYTES)
+            .max_encoding_message_size(MAX_CONTROL_BYTES);
+        Self { peer, client }
+    }
+
+    /// A handle for one request; handles share the connection.
+    fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    fn answer<W>(&self, response: Result<Response<W>, Status>) -> Result<W, Refusal> {
+        response.map(Response::into_inner).map_err(|status| self.peer.refusal(&status))
+    }
+
+    fn read<W, C: TryFrom<W, Error = WireError>>(
+        &self,
+        response: Result<Response<W>, Status>,
+    ) -> Result<C, Refusal> {
+        self.answer(response)?.try_into().map_err(|error| self.peer.unreadable(&error))
+    }
+
+    async fn manifest_bytes(&self, mut chunks: Streaming<wire::ManifestChunk>) -> Result<Vec<u8>, Refusal> {
+        let mut bytes = Vec::new();
+        loop {
+            let chunk = tokio::time::timeout(REQUEST_TIMEOUT, chunks.message())
+                .await
+                .unwrap_or_else(|_| Err(Status::deadline_exceeded("")))
+                .map_err(|status| self.peer.refusal(&status))?;
+            match chunk {
+                Some(chunk) => bytes.extend_from_slice(&chunk.data),
+                None => return Ok(bytes),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl CoordinatorService for RemoteCoordinator {
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+        let response = self.client().open_job(wire::JobSpec::from(spec)).await;
+        Ok(JobId(self.answer(response)?.job))
+    }
+
+    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
+        let response = self.client().cancel_job(wire::JobRef { job: job.0 }).await;
+        self.answer(response).map(|_| ())
+    }
+
+    async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {
+        self.read(self.client().get_job_details(wire::JobRef { job: job.0 }).await)
+    }
+
+    async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {
+        self.read(self.client().get_job_status(wire::JobRef { job: job.0 }).await)
+    }
+
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+        let response = self.client().list_jobs(wire::ListJobsRequest {}).await;
+        let jobs: Result<_, WireError> = self.answer(response)?.jobs.into_iter().map(TryInto::try_into).collect();
+        jobs.map_err(|error| self.peer.unreadable(&error))
+    }
+
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+        let response = self.client().get_manifest(wire::JobRef { job: job.0 }).await;
+        let bytes = self.manifest_bytes(self.answer(response)?).await?;
+        tokio::task::spawn_blocking(move || decode_manifest(&bytes))
+            .await
+            .map_err(|error| Refusal::new(RefusalKind::Unavailable, format!("reading the manifest: {error}")))?
+            .map(Arc::new)
+            .map_err(|message| self.peer.unreadable(&WireError(message)))
+    }
+
+    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+        self.read(self.client().sync_worker(wire::WorkerReport::from(report)).await)
+    }
+
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+        self.read(self.client().sync_consumer(wire::ConsumerReport::from(report)).await)
+    }
+}

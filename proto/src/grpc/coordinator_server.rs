@@ -1,0 +1,99 @@
+//! A coordinator's service behind gRPC: decode, call, encode.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use feedline_core::cluster::messages::Refusal;
+use feedline_core::ids::JobId;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::MANIFEST_CHUNK_BYTES;
+use super::refusal::{to_status, unreadable};
+use crate::convert::WireError;
+use crate::convert::dataset::encode_manifest;
+use crate::services::CoordinatorService;
+use crate::wire;
+use crate::wire::coordinator_server::Coordinator;
+
+/// Serves a coordinator's service.
+pub(super) struct CoordinatorAdapter(pub(super) Arc<dyn CoordinatorService>);
+
+#[async_trait]
+impl Coordinator for CoordinatorAdapter {
+    type GetManifestStream = BoxStream<'static, Result<wire::ManifestChunk, Status>>;
+
+    async fn open_job(&self, request: Request<wire::JobSpec>) -> Result<Response<wire::JobRef>, Status> {
+        let job = self.0.open_job(read(request)?).await.map_err(to_status)?;
+        Ok(Response::new(wire::JobRef { job: job.0 }))
+    }
+
+    async fn cancel_job(
+        &self,
+        request: Request<wire::JobRef>,
+    ) -> Result<Response<wire::CancelJobResponse>, Status> {
+        self.0.cancel_job(job(&request)).await.map_err(to_status)?;
+        Ok(Response::new(wire::CancelJobResponse {}))
+    }
+
+    async fn get_job_details(
+        &self,
+        request: Request<wire::JobRef>,
+    ) -> Result<Response<wire::JobDetails>, Status> {
+        answer(self.0.job_details(job(&request)).await)
+    }
+
+    async fn get_job_status(&self, request: Request<wire::JobRef>) -> Result<Response<wire::JobStatus>, Status> {
+        answer(self.0.job_status(job(&request)).await)
+    }
+
+    async fn list_jobs(&self, _: Request<wire::ListJobsRequest>) -> Result<Response<wire::JobList>, Status> {
+        let jobs = self.0.list_jobs().await.map_err(to_status)?;
+        Ok(Response::new(wire::JobList { jobs: jobs.into_iter().map(Into::into).collect() }))
+    }
+
+    async fn get_manifest(
+        &self,
+        request: Request<wire::JobRef>,
+    ) -> Result<Response<Self::GetManifestStream>, Status> {
+        let manifest = self.0.manifest(job(&request)).await.map_err(to_status)?;
+        let bytes = tokio::task::spawn_blocking(move || encode_manifest(&manifest))
+            .await
+            .map_err(|error| Status::unavailable(format!("writing the manifest: {error}")))?;
+        Ok(Response::new(stream::iter(chunks(bytes.into())).boxed()))
+    }
+
+    async fn sync_worker(
+        &self,
+        request: Request<wire::WorkerReport>,
+    ) -> Result<Response<wire::WorkerPlan>, Status> {
+        answer(self.0.sync_worker(read(request)?).await)
+    }
+
+    async fn sync_consumer(
+        &self,
+        request: Request<wire::ConsumerReport>,
+    ) -> Result<Response<wire::ConsumerPlan>, Status> {
+        answer(self.0.sync_consumer(read(request)?).await)
+    }
+}
+
+fn read<W, C: TryFrom<W, Error = WireError>>(request: Request<W>) -> Result<C, Status> {
+    request.into_inner().try_into().map_err(unreadable)
+}
+
+fn job(request: &Request<wire::JobRef>) -> JobId {
+    JobId(request.get_ref().job)
+}
+
+fn answer<C, W: From<C>>(answer: Result<C, Refusal>) -> Result<Response<W>, Status> {
+    answer.map(|value| Response::new(value.into())).map_err(to_status)
+}
+
+fn chunks(bytes: Bytes) -> impl Iterator<Item = Result<wire::ManifestChunk, Status>> {
+    (0..bytes.len()).step_by(MANIFEST_CHUNK_BYTES).map(move |start| {
+        let end = bytes.len().min(start + MANIFEST_CHUNK_BYTES);
+        Ok(wire::ManifestChunk { data: bytes.slice(start..end) })
+    })
+}

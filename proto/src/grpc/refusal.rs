@@ -1,0 +1,75 @@
+//! Refusals as gRPC statuses and back. What the transport reports becomes `Unavailable`.
+
+use std::error::Error;
+
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use tonic::{Code, Status};
+
+use super::REQUEST_TIMEOUT;
+use super::channel::Peer;
+use crate::convert::WireError;
+
+/// A status travels in a header, which must stay small: longer messages are cut.
+const MAX_MESSAGE_BYTES: usize = 2 << 10;
+
+/// The status that carries a refusal.
+pub(super) fn to_status(refusal: Refusal) -> Status {
+    let code = match refusal.kind {
+        RefusalKind::Invalid => Code::InvalidArgument,
+        RefusalKind::NotFound => Code::NotFound,
+        RefusalKind::Superseded => Code::Aborted,
+        RefusalKind::Unavailable => Code::Unavailable,
+    };
+    let mut message = refusal.message;
+    if message.len() > MAX_MESSAGE_BYTES {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+        message.push_str(" ...");
+    }
+    Status::new(code, message)
+}
+
+/// The status for a request that could not be read.
+pub(super) fn unreadable(error: WireError) -> Status {
+    Status::invalid_argument(error.0)
+}
+
+impl Peer {
+    /// The refusal that a status stands for.
+    pub(super) fn refusal(&self, status: &Status) -> Refusal {
+        let Self { role, url } = self;
+        let kind = match status.code() {
+            Code::InvalidArgument
+            | Code::FailedPrecondition
+            | Code::Unimplemented
+            | Code::OutOfRange
+            | Code::ResourceExhausted => RefusalKind::Invalid,
+            Code::NotFound => RefusalKind::NotFound,
+            Code::Aborted => RefusalKind::Superseded,
+            _ => RefusalKind::Unavailable,
+        };
+        let message = match (status.code(), status.source()) {
+            (Code::DeadlineExceeded, _) | (Code::Cancelled, Some(_)) => {
+                format!("the {role} at {url} did not answer within {} s", REQUEST_TIMEOUT.as_secs())
+            }
+            (_, Some(source)) => format!("cannot reach {role} at {url}: {}", root_cause(source)),
+            (Code::Unimplemented, None) => format!(
+                "what answers at {url} is no {role} of this release; check the address, or use the same release on both"
+            ),
+            (_, None) => status.message().to_owned(),
+        };
+        Refusal { kind, message }
+    }
+
+    /// The refusal for an answer that could not be read.
+    pub(super) fn unreadable(&self, error: &WireError) -> Refusal {
+        let Self { role, url } = self;
+        Refusal::new(RefusalKind::Invalid, format!("the {role} at {url} sent what cannot be read: {error}"))
+    }
+}
+
+fn root_cause<'a>(mut error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
+}

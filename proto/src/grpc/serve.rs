@@ -1,0 +1,108 @@
+//! The server: settings of the transport, an orderly end, and no connection that outlives it.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic::transport::server::{Connected, TcpConnectInfo};
+
+use super::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, MAX_STREAMS, WINDOW_BYTES};
+
+/// Time that open requests and streams have after `shutdown`.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Serves until `shutdown` completes, then takes no new requests, gives the open ones a few seconds, and cuts what is
+/// left. Dropping the future cuts every connection at once.
+///
+/// # Errors
+/// When the transport cannot go on.
+pub async fn serve(
+    listener: TcpListener,
+    routes: Routes,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let cut = CancellationToken::new();
+    let _cut_when_done = cut.clone().drop_guard();
+    let stopping = CancellationToken::new();
+    let incoming = TcpListenerStream::new(listener).map(move |stream| {
+        let stream = stream?;
+        stream.set_nodelay(true)?;
+        io::Result::Ok(Connection { stream, cut: Box::pin(cut.clone().cancelled_owned()) })
+    });
+    let server = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_frame_size(MAX_FRAME_BYTES)
+        .max_concurrent_streams(MAX_STREAMS)
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(incoming, stopping.clone().cancelled_owned());
+    tokio::pin!(server);
+    tokio::select! {
+        result = &mut server => return result.map_err(io::Error::other),
+        () = shutdown => stopping.cancel(),
+    }
+    match tokio::time::timeout(GRACE, server).await {
+        Ok(result) => result.map_err(io::Error::other),
+        Err(_) => Ok(()),
+    }
+}
+
+/// A connection that fails as soon as the server is gone: tonic's task for it would go on.
+struct Connection {
+    stream: TcpStream,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Connected for Connection {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.cut.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

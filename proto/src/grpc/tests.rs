@@ -1,0 +1,1 @@
+//! The services through real loopback connections.

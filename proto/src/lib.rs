@@ -1,0 +1,19 @@
+//! The wire: protobuf messages, their conversions from and to `core`, the layout of a batch, and the service traits
+//! with their gRPC forms. The local form of a service is the trait object itself.
+//!
+//! Wire types do not leave this crate. It knows no coordinator, worker or client, only what they say to each other.
+
+pub mod batch;
+mod convert;
+pub mod grpc;
+pub mod services;
+mod wire;
+
+pub use batch::{BatchEncoder, BatchLayout, decode_batch, encode_batch, output_schema};
+pub use convert::dataset::{decode_manifest, encode_manifest};
+pub use services::{
+    CoordinatorService, FetchOpen, FetchRequest, Frame, PieceHeader, SkippedRow, WorkerService,
+};
+
+/// Version of the messages. Client and server must speak the same.
+pub const PROTOCOL_VERSION: u32 = 1;

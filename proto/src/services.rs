@@ -1,0 +1,139 @@
+//! The services: what a coordinator and a worker answer. Callers hold the trait; whether it is local or behind gRPC
+//! does not matter to them.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use bytes::Bytes;
+use feedline_core::cluster::messages::{
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, WorkerPlan, WorkerReport,
+};
+use feedline_core::ids::JobId;
+use feedline_core::layout::SplitRef;
+use feedline_core::manifest::Manifest;
+use futures::stream::BoxStream;
+
+use crate::batch::BatchLayout;
+
+/// What a coordinator answers.
+///
+/// Every method refuses with [`Refusal`]. Kind `Unavailable` from a remote coordinator may mean that the request
+/// arrived all the same: reports are complete and repeatable, and opening or cancelling a job twice is the same as
+/// once, so trying again is always right.
+#[async_trait]
+pub trait CoordinatorService: Send + Sync {
+    /// Opens a job, or joins the one that has the same name and spec.
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal>;
+
+    /// Ends a job; nothing more of it is computed.
+    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal>;
+
+    /// What a worker needs to work on the job; `Unavailable` until the dataset is known.
+    async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal>;
+
+    /// How the job stands.
+    async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal>;
+
+    /// How every known job stands.
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal>;
+
+    /// The job's dataset; `Unavailable` until it is known.
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal>;
+
+    /// Takes a worker's report. Answers when the worker's plan differs from the one it has seen, or after about half
+    /// a second.
+    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal>;
+
+    /// Takes a consumer's report. Answers when the consumer's plan differs from the one it has seen, or after about
+    /// half a second.
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal>;
+}
+
+/// What a worker answers.
+#[async_trait]
+pub trait WorkerService: Send + Sync {
+    /// Streams a split's pieces. The first request is [`FetchRequest::Open`], the others are credit. Dropping the
+    /// returned stream ends the fetch at once; the end of `requests` only means that no further credit comes.
+    async fn fetch(
+        &self,
+        requests: BoxStream<'static, FetchRequest>,
+    ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal>;
+}
+
+/// What a consumer sends while fetching.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FetchRequest {
+    /// Which rows; comes first and once.
+    Open(FetchOpen),
+    /// Allows the worker to send more.
+    Credit {
+        /// Further bytes of chunks that may be sent.
+        bytes: u64,
+    },
+}
+
+/// Which rows a fetch wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchOpen {
+    /// The job.
+    pub job: JobId,
+    /// The split.
+    pub split: SplitRef,
+    /// Offset in the split of the first row wanted.
+    pub from: u32,
+    /// Bytes of chunks that may be sent before further credit comes.
+    pub credit_bytes: u64,
+}
+
+/// What a worker sends while a split is fetched: `Schema`, then for each piece `Piece` and its chunks, then `End`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Frame {
+    /// Columns of every piece; first and once.
+    Schema(SchemaRef),
+    /// Opens the next piece. Its chunks follow and cover `batch.total_bytes` exactly, in order.
+    Piece(PieceHeader),
+    /// Bytes of the present piece.
+    Chunk {
+        /// Place of the first byte in the piece's buffer.
+        offset: u64,
+        /// The bytes. A local worker may send a whole piece as one chunk.
+        data: Bytes,
+    },
+    /// A row failed under `on_error: fail`: one sentence. Nothing follows.
+    Failed(String),
+    /// The split is complete. Nothing follows.
+    End,
+}
+
+/// A piece: the output of consecutive rows of a split.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PieceHeader {
+    /// Offset in the split of the first input row.
+    pub from: u32,
+    /// Offset in the split after the last input row.
+    pub to: u32,
+    /// Rows that remain; equals `batch.rows`.
+    pub rows: u32,
+    /// Offsets in the split of the rows that remain, when operators removed some; `None` when all remain.
+    pub kept: Option<Vec<u32>>,
+    /// Audit: ids of every input row from `from` to `to`, in order.
+    pub row_ids: Option<Vec<u64>>,
+    /// Rows that failed and were skipped or replaced.
+    pub skipped: Vec<SkippedRow>,
+    /// Where the columns lie in the piece's buffer.
+    pub batch: BatchLayout,
+}
+
+/// A row that could not be read or processed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkippedRow {
+    /// Its id: its place in the dataset.
+    pub row_id: u64,
+    /// URL of its shard.
+    pub shard: String,
+    /// Byte offset of the row in the shard; the row number in columnar formats.
+    pub offset: u64,
+    /// What is wrong, in one clause.
+    pub reason: String,
+}

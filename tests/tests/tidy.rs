@@ -1,0 +1,279 @@
+//! What the repository insists on: floors of the crates, first lines, file lengths, calls that are refused, and
+//! names in documents that still exist.
+//!
+//! Words that are refused are put together here with `concat!`, so that this file does not trip over itself.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Lines a source file should stay below; what is longer is printed.
+const LINES_WANTED: usize = 400;
+/// Lines a source file must stay below; tests may be longer.
+const LINES_MAX: usize = 500;
+const TEST_LINES_MAX: usize = 800;
+
+#[test]
+fn crates_keep_their_floors() {
+    let roles = ["feedline-coordinator", "feedline-worker", "feedline-client"];
+    let mut refused: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    refused.insert("feedline-proto", roles.into());
+    for role in roles {
+        refused.insert(role, roles.into_iter().filter(|other| *other != role).collect());
+    }
+    // What the worker is made of knows no more than the worker itself.
+    for part in ["feedline-sources", "feedline-operators", "feedline-jpeg"] {
+        refused.insert(part, roles.into());
+    }
+    refused.insert(
+        "feedline-core",
+        [&roles[..], &["feedline-proto", "tokio", "tonic", "prost", "arrow", "rand", "object_store"]]
+            .concat(),
+    );
+    let mut found = Vec::new();
+    for (package, dependencies) in dependencies() {
+        for dependency in dependencies {
+            let listed = refused.get(package.as_str()).is_some_and(|names| names.contains(&&*dependency));
+            if listed || ["feedline-node", "feedline-tests"].contains(&&*dependency) {
+                found.push(format!("{package} depends on {dependency}"));
+            }
+        }
+    }
+    refuse(
+        found,
+        "the crate is on a floor that must not know the other: move the code, or inject it from node",
+    );
+}
+
+#[test]
+fn every_source_file_says_what_it_owns() {
+    let silent = sources().filter(|file| !file.text.starts_with("//!")).map(|file| file.path);
+    refuse(silent, "open the file with a line `//! ...` that says what it owns");
+}
+
+#[test]
+fn files_stay_short() {
+    let mut found = Vec::new();
+    for file in sources() {
+        let lines = file.text.lines().count();
+        let longest = if file.is_test() { TEST_LINES_MAX } else { LINES_MAX };
+        if lines > longest {
+            found.push(format!("{}: {lines} lines, at most {longest}", file.path));
+        } else if lines > LINES_WANTED && !file.is_test() {
+            println!("{}: {lines} lines, better at most {LINES_WANTED}", file.path);
+        }
+    }
+    refuse(found, "split the file along a seam that has a name, or move its tests to tests.rs");
+}
+
+#[test]
+fn panics_on_bad_input_are_not_written() {
+    let calls = [concat!(".unwrap", "()"), concat!("todo", "!("), concat!("unimplemented", "!(")];
+    let product = sources().filter(|file| !file.is_test());
+    refuse(
+        product.flat_map(|file| file.lines_with(&calls)),
+        "return an error, or use expect(\"why it cannot happen\")",
+    );
+}
+
+#[test]
+fn no_test_is_ignored() {
+    let marks = [concat!("#[", "ignore")];
+    refuse(
+        sources().flat_map(|file| file.all_lines_with(&marks)),
+        "make the test quick and certain, or delete it",
+    );
+}
+
+#[test]
+fn tests_do_not_sleep() {
+    let calls = [concat!("thread::", "sleep")];
+    refuse(
+        sources().flat_map(|file| file.test_lines_with(&calls)),
+        "wait for the event itself, with a deadline, or use a paused clock",
+    );
+}
+
+#[test]
+fn core_does_not_know_the_world() {
+    let names =
+        ["SystemTime::now", "Instant::now", "std::env", "std::fs", "std::net", "std::thread", "rand::"];
+    let core = sources().filter(|file| file.path.starts_with("core/src/"));
+    refuse(
+        core.flat_map(|file| file.lines_with(&names)),
+        "core takes time, seeds and data as arguments: pass the value in from above",
+    );
+}
+
+#[test]
+fn unsafe_code_stays_in_one_leaf() {
+    let marks = [
+        concat!("unsafe", " {"),
+        concat!("unsafe", " fn"),
+        concat!("unsafe", " impl"),
+        concat!("unsafe", " extern"),
+    ];
+    let others = sources().filter(|file| !file.path.starts_with("worker/jpeg/"));
+    refuse(
+        others.flat_map(|file| file.all_lines_with(&marks)),
+        "only worker/jpeg may call C: move the code there or do without",
+    );
+}
+
+#[test]
+fn every_queue_has_a_bound() {
+    let calls = [concat!("unbounded_", "channel"), concat!("mpsc::", "unbounded")];
+    refuse(
+        sources().flat_map(|file| file.all_lines_with(&calls)),
+        "use a bounded channel and say why its bound is what it is",
+    );
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let mut found = Vec::new();
+    for file in files().filter(|file| file.path.ends_with(".md")) {
+        let folder = root().join(Path::new(&file.path).parent().expect("a file lies in a folder"));
+        for link in file.text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next()) {
+            let target = link.split('#').next().unwrap_or_default();
+            if !link.contains("://") && !link.starts_with("mailto:") && !folder.join(target).exists() {
+                found.push(format!("{}: {link}", file.path));
+            }
+        }
+    }
+    refuse(found, "mend the link, or remove it");
+}
+
+#[test]
+fn the_architecture_names_what_exists() {
+    let path = "docs/ARCHITECTURE.md";
+    let text = fs::read_to_string(root().join(path)).unwrap_or_default();
+    assert!(!text.is_empty(), "{path} is missing: write the code map and the invariants there");
+    let is_path = |name: &&str| {
+        let plain = name.chars().all(|letter| letter.is_ascii_alphanumeric() || "/_-.".contains(letter));
+        plain && name.contains('/') && (name.ends_with('/') || name.ends_with(".rs"))
+    };
+    let names = text.split('`').skip(1).step_by(2).filter(is_path);
+    let gone = names.filter(|name| !root().join(name).exists()).map(|name| format!("{path}: {name}"));
+    refuse(gone, "name the file or folder as it is now");
+}
+
+#[test]
+fn no_path_of_one_machine_is_written() {
+    let marks = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
+    let written = files().filter(|file| !file.path.ends_with("Cargo.lock"));
+    refuse(
+        written.flat_map(|file| file.all_lines_with(&marks)),
+        "the repository speaks of itself alone: use a path relative to it",
+    );
+}
+
+/// A text file of the repository.
+struct TextFile {
+    /// Relative to the repository.
+    path: String,
+    text: String,
+}
+
+impl TextFile {
+    /// Whether all of it is test code.
+    fn is_test(&self) -> bool {
+        self.path.starts_with("tests/") || self.path.contains("/tests/") || self.path.ends_with("/tests.rs")
+    }
+
+    /// `path:line: text` of the lines outside comments and `#[cfg(test)]` items that hold one of the words.
+    fn lines_with(&self, words: &[&str]) -> Vec<String> {
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        let mut test_item = None;
+        let product = self.text.lines().enumerate().filter(|(_, line)| {
+            if line.trim() == "#[cfg(test)]" {
+                test_item = Some(indent(line));
+            }
+            let skipped = test_item.is_some();
+            if test_item == Some(indent(line)) && line.ends_with(['}', ';']) {
+                test_item = None;
+            }
+            !skipped
+        });
+        self.matching(product, words)
+    }
+
+    /// The same, in test code only.
+    fn test_lines_with(&self, words: &[&str]) -> Vec<String> {
+        let product = if self.is_test() { Vec::new() } else { self.lines_with(words) };
+        self.all_lines_with(words).into_iter().filter(|line| !product.contains(line)).collect()
+    }
+
+    /// The same, in test code too.
+    fn all_lines_with(&self, words: &[&str]) -> Vec<String> {
+        self.matching(self.text.lines().enumerate(), words)
+    }
+
+    fn matching<'a>(&self, lines: impl Iterator<Item = (usize, &'a str)>, words: &[&str]) -> Vec<String> {
+        let code = |line: &str| !(self.path.ends_with(".rs") && line.trim_start().starts_with("//"));
+        let hit = |line: &str| words.iter().any(|word| begins_at_name(line, word));
+        let found = lines.filter(|(_, line)| code(line) && hit(line));
+        found.map(|(number, line)| format!("{}:{}: {}", self.path, number + 1, line.trim())).collect()
+    }
+}
+
+/// Whether the line holds the word, not as the end of a longer name (`rand::` is not in `operand::`).
+fn begins_at_name(line: &str, word: &str) -> bool {
+    let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let joined = |at: usize| word.starts_with(is_name) && line[..at].ends_with(is_name);
+    line.match_indices(word).any(|(at, _)| !joined(at))
+}
+
+/// Fails with the findings and what to do about them.
+fn refuse(found: impl IntoIterator<Item = String>, advice: &str) {
+    let found: Vec<String> = found.into_iter().collect();
+    assert!(found.is_empty(), "{advice}\n  {}\n", found.join("\n  "));
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Rust sources, generated ones aside (they lie in target).
+fn sources() -> impl Iterator<Item = TextFile> {
+    files().filter(|file| file.path.ends_with(".rs"))
+}
+
+/// Text files that git knows or would add, and that exist.
+fn files() -> impl Iterator<Item = TextFile> {
+    let listed =
+        output(Command::new("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]));
+    let paths: Vec<String> = listed.split('\0').filter(|path| !path.is_empty()).map(String::from).collect();
+    assert!(
+        paths.iter().any(|path| path.ends_with(".rs")),
+        "git lists no sources: run the tests in a checkout"
+    );
+    paths.into_iter().filter_map(|path| {
+        let text = fs::read_to_string(root().join(&path)).ok()?;
+        Some(TextFile { path, text })
+    })
+}
+
+/// Package -> its dependencies of every kind but for development.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    let arguments = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
+    let metadata = output(Command::new(env!("CARGO")).args(arguments));
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).expect("cargo writes JSON");
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
+    let named = |package: &serde_json::Value| {
+        let shipped =
+            list(&package["dependencies"]).into_iter().filter(|dependency| dependency["kind"] != "dev");
+        (text(&package["name"]), shipped.map(|dependency| text(&dependency["name"])).collect())
+    };
+    let packages: BTreeMap<_, Vec<String>> = list(&metadata["packages"]).iter().map(named).collect();
+    assert!(packages["feedline-worker"].contains(&"feedline-core".into()), "the metadata tells dependencies");
+    packages
+}
+
+fn output(command: &mut Command) -> String {
+    let output = command.current_dir(root()).output().expect("git and cargo run wherever the tests do");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("git and cargo write UTF-8")
+}

@@ -1,0 +1,155 @@
+//! Finds the orientation tag of a JPEG without decoding it.
+
+use crate::Orientation;
+
+/// What a walk over the markers in front of the image data found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Markers {
+    /// The orientation, upright where no tag gives one.
+    pub(crate) orientation: Orientation,
+    /// Whether a frame header (SOFn) comes before the data: without one there is no image.
+    pub(crate) has_frame: bool,
+    /// Whether the frame is progressive.
+    pub(crate) is_progressive: bool,
+}
+
+/// Walks the markers up to the first scan. Damaged segments end the walk; libjpeg reports them.
+pub(crate) fn read_markers(jpeg: &[u8]) -> Markers {
+    let mut found = Markers::default();
+    let (mut from_exif, mut from_xmp) = (None, None);
+    let mut at = 2;
+    while let Some((marker, body, next)) = next_segment(jpeg, at) {
+        match marker {
+            0xDA | 0xD9 => break,
+            0xC0..=0xCF if !matches!(marker, 0xC4 | 0xC8 | 0xCC) => {
+                found.has_frame = true;
+                found.is_progressive = matches!(marker, 0xC2 | 0xC6 | 0xCA | 0xCE);
+            }
+            0xE1 => {
+                if let Some(tiff) = body.strip_prefix(b"Exif\0\0") {
+                    from_exif = from_exif.or_else(|| tiff_orientation(tiff));
+                } else if let Some(xmp) = body.strip_prefix(b"http://ns.adobe.com/xap/1.0/\0") {
+                    from_xmp = from_xmp.or_else(|| xmp_orientation(xmp));
+                }
+            }
+            _ => {}
+        }
+        at = next;
+    }
+    // Pillow asks the XMP block only where EXIF has no tag, and ignores values outside 1 to 8.
+    found.orientation = Orientation::from_tag(from_exif.or(from_xmp).unwrap_or(1)).unwrap_or_default();
+    found
+}
+
+/// The marker at or after `at`, its body and where the next one starts.
+fn next_segment(jpeg: &[u8], mut at: usize) -> Option<(u8, &[u8], usize)> {
+    while *jpeg.get(at)? != 0xFF {
+        at += 1;
+    }
+    while *jpeg.get(at)? == 0xFF {
+        at += 1;
+    }
+    let marker = *jpeg.get(at)?;
+    at += 1;
+    if matches!(marker, 0x00 | 0x01 | 0xD0..=0xD9) {
+        return Some((marker, &[], at));
+    }
+    let length = usize::from(u16::from_be_bytes([*jpeg.get(at)?, *jpeg.get(at + 1)?]));
+    if length < 2 {
+        return None;
+    }
+    Some((marker, jpeg.get(at + 2..at + length)?, at + length))
+}
+
+/// The value of tag 0x0112 in the first directory of a TIFF block (TIFF 6.0, section 2).
+fn tiff_orientation(tiff: &[u8]) -> Option<u32> {
+    let little = match tiff.get(..2)? {
+        b"II" => true,
+        b"MM" => false,
+        _ => return None,
+    };
+    let u16_at = |at: usize| -> Option<u32> {
+        let bytes = [*tiff.get(at)?, *tiff.get(at.checked_add(1)?)?];
+        Some(u32::from(if little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) }))
+    };
+    let u32_at = |at: usize| -> Option<u32> {
+        let (first, second) = (u16_at(at)?, u16_at(at.checked_add(2)?)?);
+        Some(if little { second << 16 | first } else { first << 16 | second })
+    };
+    if u16_at(2)? != 42 {
+        return None;
+    }
+    let directory = u32_at(4)? as usize;
+    let entries = u16_at(directory)? as usize;
+    for entry in 0..entries {
+        let at = directory.checked_add(2 + entry * 12)?;
+        if u16_at(at)? == 0x0112 {
+            return match u16_at(at + 2)? {
+                1 => tiff.get(at + 8).map(|&value| u32::from(value)),
+                4 => u32_at(at + 8),
+                _ => u16_at(at + 8),
+            };
+        }
+    }
+    None
+}
+
+/// The value of `tiff:Orientation` in an XMP block, written as an attribute or as an element.
+fn xmp_orientation(xmp: &[u8]) -> Option<u32> {
+    let name = b"tiff:Orientation";
+    let mut from = 0;
+    while let Some(place) = xmp[from..].windows(name.len()).position(|window| window == name) {
+        let rest = &xmp[from + place + name.len()..];
+        let value = rest.strip_prefix(b"=\"").or_else(|| rest.strip_prefix(b">")).and_then(|value| value.first());
+        if let Some(digit) = value.filter(|digit| digit.is_ascii_digit()) {
+            return Some(u32::from(digit - b'0'));
+        }
+        from += place + name.len();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(marker: u8, body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0xFF, marker];
+        bytes.extend_from_slice(&(body.len() as u16 + 2).to_be_bytes());
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    #[test]
+    fn reads_either_byte_order() {
+        let little = b"Exif\0\0II\x2a\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0";
+        let big = b"Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0";
+        for exif in [little.as_slice(), big.as_slice()] {
+            let mut jpeg = vec![0xFF, 0xD8];
+            jpeg.extend(segment(0xE1, exif));
+            jpeg.extend(segment(0xC2, &[8]));
+            let markers = read_markers(&jpeg);
+            assert_eq!(markers.orientation.tag(), 6);
+            assert!(markers.has_frame && markers.is_progressive);
+        }
+    }
+
+    #[test]
+    fn xmp_counts_only_where_exif_is_silent() {
+        let mut jpeg = vec![0xFF, 0xD8];
+        jpeg.extend(segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x tiff:Orientation=\"8\"/>"));
+        assert_eq!(read_markers(&jpeg).orientation.tag(), 8);
+        jpeg.extend(segment(0xE1, b"Exif\0\0II\x2a\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0"));
+        assert_eq!(read_markers(&jpeg).orientation.tag(), 3);
+    }
+
+    #[test]
+    fn damaged_directories_count_as_upright() {
+        let exif = b"Exif\0\0II\x2a\0\xff\xff\xff\xff\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0";
+        let mut jpeg = vec![0xFF, 0xD8];
+        jpeg.extend(segment(0xE1, exif));
+        for length in 0..jpeg.len() {
+            assert_eq!(read_markers(&jpeg[..length]).orientation.tag(), 1);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Between the schema's types and Arrow's: element types, and rows of bytes and text in whatever form they come.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::DataType;
+use feedline_core::schema::{ColumnType, ScalarType};
+
+use crate::OperatorError;
+
+/// Arrow's name for an element type.
+pub(crate) fn arrow_scalar(scalar: ScalarType) -> DataType {
+    match scalar {
+        ScalarType::Bool => DataType::Boolean,
+        ScalarType::Int8 => DataType::Int8,
+        ScalarType::Int16 => DataType::Int16,
+        ScalarType::Int32 => DataType::Int32,
+        ScalarType::Int64 => DataType::Int64,
+        ScalarType::UInt8 => DataType::UInt8,
+        ScalarType::UInt16 => DataType::UInt16,
+        ScalarType::UInt32 => DataType::UInt32,
+        ScalarType::UInt64 => DataType::UInt64,
+        ScalarType::Float16 => DataType::Float16,
+        ScalarType::Float32 => DataType::Float32,
+        ScalarType::Float64 => DataType::Float64,
+    }
+}
+
+/// Arrow's form of a column; `None` for images and tensors, which are not kept in Arrow.
+pub(crate) fn arrow_type(column_type: &ColumnType) -> Option<DataType> {
+    match column_type {
+        ColumnType::Scalar(scalar) => Some(arrow_scalar(*scalar)),
+        ColumnType::Utf8 => Some(DataType::Utf8View),
+        ColumnType::Binary => Some(DataType::BinaryView),
+        ColumnType::List(inner) => {
+            let inner = arrow_type(inner)?;
+            Some(DataType::List(arrow::datatypes::Field::new_list_field(inner, true).into()))
+        }
+        ColumnType::Image | ColumnType::Tensor { .. } => None,
+    }
+}
+
+/// `array` as `wanted`, converted only where it is something else.
+pub(crate) fn as_type(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, OperatorError> {
+    if array.data_type() == wanted {
+        return Ok(array.clone());
+    }
+    arrow::compute::cast(array, wanted)
+        .map_err(|error| OperatorError::new(format!("{} is not {wanted}: {error}", array.data_type())))
+}
+
+/// The bytes of one row, null where the row is; `None` where the array holds no bytes.
+pub(crate) fn bytes_at(array: &dyn Array, row: usize) -> Option<Option<&[u8]>> {
+    let present = array.is_valid(row);
+    let value = match array.data_type() {
+        DataType::BinaryView => array.as_binary_view().value(row),
+        DataType::Binary => array.as_binary::<i32>().value(row),
+        DataType::LargeBinary => array.as_binary::<i64>().value(row),
+        DataType::FixedSizeBinary(_) => array.as_fixed_size_binary().value(row),
+        _ => return None,
+    };
+    Some(present.then_some(value))
+}
+
+/// The text of one row, null where the row is; `None` where the array holds no text.
+pub(crate) fn text_at(array: &dyn Array, row: usize) -> Option<Option<&str>> {
+    let present = array.is_valid(row);
+    let value = match array.data_type() {
+        DataType::Utf8View => array.as_string_view().value(row),
+        DataType::Utf8 => array.as_string::<i32>().value(row),
+        DataType::LargeUtf8 => array.as_string::<i64>().value(row),
+        _ => return None,
+    };
+    Some(present.then_some(value))
+}

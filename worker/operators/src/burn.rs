@@ -1,0 +1,50 @@
+//! `burn` and `wait`: operators to measure with.
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{Chunk, Operator, OperatorError, Slots};
+
+/// Burns this thread's CPU time.
+#[derive(Debug)]
+pub(crate) struct BurnOperator {
+    pub(crate) cpu_us: u64,
+}
+
+impl Operator for BurnOperator {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+        let burnt_ns = u128::from(self.cpu_us) * 1_000 * chunk.rows() as u128;
+        let start_ns = thread_cpu_ns();
+        while thread_cpu_ns() - start_ns < burnt_ns {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+}
+
+/// Does nothing: the engine lets the time pass.
+#[derive(Debug)]
+pub(crate) struct WaitOperator;
+
+impl Operator for WaitOperator {
+    fn apply(&self, _chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+        Ok(())
+    }
+}
+
+fn thread_cpu_ns() -> u128 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u128 * 1_000_000_000 + time.tv_nsec as u128
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn burns_the_time_asked_for_per_row() {
+        let mut chunk = Chunk::new(Vec::new(), vec![0, 1, 2, 3], vec![0; 4]);
+        let before_ns = thread_cpu_ns();
+        BurnOperator { cpu_us: 500 }.apply(&mut chunk, &mut Slots::new()).unwrap();
+        assert!(thread_cpu_ns() - before_ns >= 2_000_000);
+    }
+}

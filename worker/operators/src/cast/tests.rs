@@ -1,0 +1,94 @@
+//! Casts of scalars, text, lists and tensors, and what does not fit.
+
+use arrow::array::{Float64Array, Int64Array, ListArray, StringArray, StringViewArray};
+use arrow::datatypes::{Float32Type, Int32Type, Int64Type, UInt8Type};
+use feedline_core::schema::{ColumnType, Schema};
+use serde_json::json;
+
+use super::*;
+use crate::testing::{array, arrow, build, chunk, run, tensor};
+
+fn cast(column_type: ColumnType, column: Column, dtype: &str) -> Chunk {
+    let schema = Schema::new([("x", column_type)]);
+    let operators = build(&schema, vec![json!({"cast": {"column": "x", "dtype": dtype}})]);
+    let mut chunk = chunk([("x", column)]);
+    run(&operators, &mut chunk);
+    chunk
+}
+
+#[test]
+fn scalars_change_type_and_misfits_fail_their_row() {
+    let numbers = Int64Array::from(vec![Some(1), Some(300), None, Some(255)]);
+    let chunk = cast(ColumnType::Scalar(ScalarType::Int64), arrow(numbers), "uint8");
+    let out = array(&chunk, "x").as_primitive::<UInt8Type>();
+    assert_eq!(out.iter().collect::<Vec<_>>(), [Some(1), None, None, Some(255)]);
+    assert_eq!(chunk.failures, [(1, "column `x`: 300 is not uint8".to_owned())]);
+    let floats = Float64Array::from(vec![2.9, -2.9, f64::NAN]);
+    let chunk = cast(ColumnType::Scalar(ScalarType::Float64), arrow(floats), "int32");
+    assert_eq!(array(&chunk, "x").as_primitive::<Int32Type>().values()[..2], [2, -2]);
+    assert_eq!(chunk.failures, [(2, "column `x`: NaN is not int32".to_owned())]);
+}
+
+#[test]
+fn text_becomes_numbers_and_bad_text_fails_its_row() {
+    for column in [arrow(StringViewArray::from(vec!["12", "cat", "-3"])), arrow(StringArray::from(vec!["12", "cat", "-3"]))] {
+        let chunk = cast(ColumnType::Utf8, column, "int64");
+        assert_eq!(array(&chunk, "x").as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [Some(12), None, Some(-3)]);
+        assert_eq!(chunk.failures, [(1, "column `x`: \"cat\" is not int64".to_owned())]);
+    }
+    for dtype in ["float16", "float32", "float64", "bool", "uint8"] {
+        let chunk = cast(ColumnType::Utf8, arrow(StringViewArray::from(vec!["1"])), dtype);
+        assert!(chunk.failures.is_empty() && array(&chunk, "x").is_valid(0), "{dtype}");
+    }
+}
+
+#[test]
+fn lists_are_cast_by_element() {
+    let lists = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1), Some(2)]), None, Some(vec![Some(1 << 40)])]);
+    let list_type = ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Int64)));
+    let chunk = cast(list_type.clone(), arrow(lists.clone()), "int32");
+    let out = array(&chunk, "x").as_list::<i32>();
+    assert_eq!(out.value(0).as_primitive::<Int32Type>().values()[..], [1, 2]);
+    assert_eq!(chunk.failures, [(2, "column `x`: an element is not int32".to_owned())]);
+    let chunk = cast(list_type, arrow(lists), "float32");
+    assert_eq!(array(&chunk, "x").as_list::<i32>().value(2).as_primitive::<Float32Type>().value(0), (1u64 << 40) as f32);
+}
+
+fn tensor_of<const N: usize>(scalar: ScalarType, rows: usize, elements: &[[u8; N]]) -> Tensor {
+    let shape = vec![(elements.len() / rows) as u32];
+    Tensor { scalar, shape, data: elements.as_flattened().into(), rows }
+}
+
+#[test]
+fn tensors_go_to_fresh_storage_and_misfits_fail_their_row() {
+    let elements = [1.0f32, -1.5, 255.9, 300.0].map(f32::to_ne_bytes);
+    let floats = tensor_of(ScalarType::Float32, 2, &elements);
+    let of_type = ColumnType::Tensor { scalar: ScalarType::Float32, shape: vec![2] };
+    let chunk = cast(of_type.clone(), Column::Tensor(floats.clone()), "int8");
+    assert_eq!(tensor(&chunk, "x").row(0), [1, 255], "-1 as one byte");
+    assert_eq!(tensor(&chunk, "x").row(1), [0, 0]);
+    assert_eq!(chunk.failures, [(1, "column `x`: a value does not fit int8".to_owned())]);
+    let schema = Schema::new([("x", of_type)]);
+    let built = build(&schema, vec![json!({"cast": {"column": "x", "dtype": "float64"}})]);
+    assert_eq!(built[0].writes.as_deref(), Some("x"));
+}
+
+#[test]
+fn every_pair_of_element_types_keeps_small_numbers() {
+    let all = [
+        ScalarType::Bool, ScalarType::Int8, ScalarType::Int16, ScalarType::Int32, ScalarType::Int64, ScalarType::UInt8,
+        ScalarType::UInt16, ScalarType::UInt32, ScalarType::UInt64, ScalarType::Float16, ScalarType::Float32,
+        ScalarType::Float64,
+    ];
+    for from in all {
+        for to in all {
+            let mut source = vec![0; 2 * from.width_bytes()];
+            assert!(convert(ScalarType::UInt8, from, &[0, 1], &mut source));
+            let mut out = vec![0; 2 * to.width_bytes()];
+            assert!(convert(from, to, &source, &mut out));
+            let mut back = vec![9; 2];
+            assert!(convert(to, ScalarType::UInt8, &out, &mut back));
+            assert_eq!(back, [0, 1], "{from:?} -> {to:?}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `filter`: keeps the rows for which an SQL expression is true.
+
+use arrow::array::{Array, AsArray, BooleanArray};
+use feedline_core::pipeline::PipelineError;
+use feedline_core::schema::Schema;
+
+use crate::{Chunk, Operator, OperatorError, Slots};
+
+mod analyze;
+mod calls;
+mod evaluate;
+mod expression;
+mod functions;
+mod numeric;
+
+use expression::{Kind, Node};
+
+/// Checks a filter's expression against the columns it will see: the error is one sentence.
+pub fn check_filter(predicate: &str, schema: &Schema) -> Result<(), PipelineError> {
+    FilterOperator::new(predicate, schema).map(|_| ()).map_err(PipelineError::new)
+}
+
+/// Keeps rows by an expression.
+#[derive(Debug)]
+pub(crate) struct FilterOperator {
+    predicate: Node,
+}
+
+impl FilterOperator {
+    pub(crate) fn new(predicate: &str, schema: &Schema) -> Result<Self, String> {
+        let typed = analyze::analyze(predicate, schema)?;
+        match typed.kind {
+            Kind::Bool | Kind::Null => Ok(Self { predicate: typed.as_kind(Kind::Bool).node }),
+            other => Err(format!("where: `{predicate}` is {other}, not true or false; compare it with something")),
+        }
+    }
+
+    /// The rows for which the expression is true; null counts as false.
+    fn kept(&self, chunk: &Chunk) -> Result<Vec<bool>, OperatorError> {
+        let value = evaluate::evaluate(&self.predicate, chunk)?;
+        let truth: &BooleanArray = value.array.as_boolean();
+        let is_kept = |row: usize| truth.is_valid(row) && truth.value(row);
+        Ok(if value.is_scalar {
+            vec![is_kept(0); chunk.rows()]
+        } else {
+            (0..chunk.rows()).map(is_kept).collect()
+        })
+    }
+}
+
+impl Operator for FilterOperator {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+        let kept = self.kept(chunk)?;
+        chunk.retain(&kept);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

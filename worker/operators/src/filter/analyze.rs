@@ -1,0 +1,308 @@
+//! From SQL text to a typed expression: names are looked up, types are checked, numbers are brought to one kind.
+
+use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value};
+use sqlparser::dialect::GenericDialect;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::Token;
+
+use super::calls;
+use super::expression::{Arithmetic, Comparison, Kind, Node, Typed};
+
+/// Deeper than anyone writes, and shallow enough for any thread's stack.
+const DEPTH_MAX: usize = 64;
+/// How alike two names must be, from 0 to 1, for one to be offered for the other.
+const LIKENESS_MIN: f64 = 0.7;
+
+/// Reads an expression over these columns; the error is one sentence.
+pub(super) fn analyze(predicate: &str, schema: &Schema) -> Result<Typed, String> {
+    let parsed = parse(predicate).map_err(|error| format!("where: `{predicate}` is not an expression: {error}"))?;
+    Analysis { schema, depth: 0 }.typed(&parsed).map_err(|error| format!("where: {error}"))
+}
+
+fn parse(predicate: &str) -> Result<Expr, String> {
+    let message = |error: sqlparser::parser::ParserError| {
+        let text = error.to_string();
+        text.trim_start_matches("sql parser error: ").to_owned()
+    };
+    let mut parser =
+        Parser::new(&GenericDialect {}).with_recursion_limit(DEPTH_MAX).try_with_sql(predicate).map_err(message)?;
+    let expression = parser.parse_expr().map_err(message)?;
+    match parser.peek_token().token {
+        Token::EOF => Ok(expression),
+        other => Err(format!("`{other}` comes after its end")),
+    }
+}
+
+/// A walk over the parsed expression.
+#[derive(Clone, Copy)]
+pub(super) struct Analysis<'a> {
+    schema: &'a Schema,
+    depth: usize,
+}
+
+impl Analysis<'_> {
+    pub(super) fn typed(self, expression: &Expr) -> Result<Typed, String> {
+        // A chain of ANDs is as deep as it is long, and evaluation is recursive too.
+        if self.depth > DEPTH_MAX * 16 {
+            return Err("the expression is nested too deeply; use IN (...) or several filters".to_owned());
+        }
+        let inner = Self { depth: self.depth + 1, ..self };
+        match expression {
+            Expr::Nested(expression) => inner.typed(expression),
+            Expr::Identifier(name) => self.column(&name.value),
+            Expr::CompoundIdentifier(parts) => {
+                let parts: Vec<&str> = parts.iter().map(|part| part.value.as_str()).collect();
+                self.column(&parts.join("."))
+            }
+            Expr::Value(value) => literal(&value.value),
+            Expr::UnaryOp { op, expr } => inner.unary(*op, expr),
+            Expr::BinaryOp { left, op, right } => inner.binary(left, op, right),
+            Expr::IsDistinctFrom(left, right) => inner.comparison(Comparison::Distinct, left, right),
+            Expr::IsNotDistinctFrom(left, right) => inner.comparison(Comparison::NotDistinct, left, right),
+            Expr::IsNull(value) | Expr::IsUnknown(value) => inner.is_null(value, false),
+            Expr::IsNotNull(value) | Expr::IsNotUnknown(value) => inner.is_null(value, true),
+            Expr::IsTrue(value) => inner.is_truth(value, true, false),
+            Expr::IsNotTrue(value) => inner.is_truth(value, true, true),
+            Expr::IsFalse(value) => inner.is_truth(value, false, false),
+            Expr::IsNotFalse(value) => inner.is_truth(value, false, true),
+            Expr::InList { expr, list, negated } => inner.in_list(expr, list, *negated),
+            Expr::Between { expr, negated, low, high } => {
+                let above = inner.comparison(Comparison::GtEq, expr, low)?.node;
+                let below = inner.comparison(Comparison::LtEq, expr, high)?.node;
+                Ok(negated_if(*negated, Node::And(Box::new(above), Box::new(below))))
+            }
+            Expr::Like { negated, any: false, expr, pattern, escape_char: None } => {
+                inner.like(expr, pattern, false, *negated)
+            }
+            Expr::ILike { negated, any: false, expr, pattern, escape_char: None } => {
+                inner.like(expr, pattern, true, *negated)
+            }
+            Expr::Case { operand: None, conditions, else_result, .. } => {
+                calls::case(inner, conditions, else_result.as_deref())
+            }
+            Expr::Function(function) => calls::call(inner, function),
+            other => Err(format!("`{other}` is not supported in a filter")),
+        }
+    }
+
+    fn column(self, name: &str) -> Result<Typed, String> {
+        let Some(column_type) = self.schema.get(name) else {
+            return Err(format!("there is no column `{name}`{}", self.instead_of(name)));
+        };
+        let kind = match column_type {
+            ColumnType::Scalar(scalar) => scalar_kind(*scalar),
+            ColumnType::Utf8 => Kind::Text,
+            ColumnType::Binary => Kind::Bytes,
+            ColumnType::List(_) => Kind::List,
+            ColumnType::Tensor { shape, .. } if shape.len() == 1 => Kind::List,
+            ColumnType::Image | ColumnType::Tensor { .. } => {
+                return Err(format!("column `{name}` holds {column_type}, which a filter cannot read; filter before"));
+            }
+        };
+        Ok(Typed::new(kind, Node::Column { name: name.to_owned(), kind }))
+    }
+
+    /// What could be meant by a name that is no column's.
+    fn instead_of(self, name: &str) -> String {
+        let wanted = name.to_lowercase();
+        let likeness = |known: &str| strsim::normalized_damerau_levenshtein(&wanted, &known.to_lowercase());
+        let nearest = self.schema.names().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        match nearest {
+            Some(nearest) if likeness(nearest) >= LIKENESS_MIN - 0.1 => format!("; did you mean `{nearest}`?"),
+            _ => {
+                let names: Vec<&str> = self.schema.names().collect();
+                format!("; the columns are {}", names.join(", "))
+            }
+        }
+    }
+
+    fn unary(self, operator: UnaryOperator, operand: &Expr) -> Result<Typed, String> {
+        match operator {
+            UnaryOperator::Not => {
+                let value = self.truth(operand, "NOT")?;
+                Ok(Typed::new(Kind::Bool, Node::Not(Box::new(value))))
+            }
+            UnaryOperator::Plus => self.number(operand, "+"),
+            UnaryOperator::Minus => {
+                // The smallest whole number has no positive counterpart: the sign belongs to the literal.
+                if let Expr::Value(value) = operand
+                    && let Value::Number(digits, _) = &value.value
+                {
+                    return number_literal(&format!("-{digits}"));
+                }
+                let value = self.number(operand, "-")?;
+                let kind = if value.kind == Kind::UInt { Kind::Int } else { value.kind };
+                let node = Node::Negate(kind, Box::new(value.as_kind(kind).node));
+                Ok(Typed::new(kind, node))
+            }
+            other => Err(format!("the operator `{other}` is not supported in a filter")),
+        }
+    }
+
+    fn binary(self, left: &Expr, operator: &BinaryOperator, right: &Expr) -> Result<Typed, String> {
+        let arithmetic = |operator| self.arithmetic(operator, left, right);
+        let comparison = |operator| self.comparison(operator, left, right);
+        match operator {
+            BinaryOperator::And => {
+                let (left, right) = (self.truth(left, "AND")?, self.truth(right, "AND")?);
+                Ok(Typed::new(Kind::Bool, Node::And(Box::new(left), Box::new(right))))
+            }
+            BinaryOperator::Or => {
+                let (left, right) = (self.truth(left, "OR")?, self.truth(right, "OR")?);
+                Ok(Typed::new(Kind::Bool, Node::Or(Box::new(left), Box::new(right))))
+            }
+            BinaryOperator::Eq => comparison(Comparison::Eq),
+            BinaryOperator::NotEq => comparison(Comparison::NotEq),
+            BinaryOperator::Lt => comparison(Comparison::Lt),
+            BinaryOperator::LtEq => comparison(Comparison::LtEq),
+            BinaryOperator::Gt => comparison(Comparison::Gt),
+            BinaryOperator::GtEq => comparison(Comparison::GtEq),
+            BinaryOperator::Plus => arithmetic(Arithmetic::Add),
+            BinaryOperator::Minus => arithmetic(Arithmetic::Subtract),
+            BinaryOperator::Multiply => arithmetic(Arithmetic::Multiply),
+            BinaryOperator::Divide => arithmetic(Arithmetic::Divide),
+            BinaryOperator::Modulo => arithmetic(Arithmetic::Remainder),
+            other => Err(format!("the operator `{other}` is not supported in a filter")),
+        }
+    }
+
+    fn arithmetic(self, operator: Arithmetic, left: &Expr, right: &Expr) -> Result<Typed, String> {
+        let (a, b) = (self.number(left, "arithmetic")?, self.number(right, "arithmetic")?);
+        let (a, b) = unified(a, b).expect("two numbers have a kind in common");
+        let kind = a.kind;
+        Ok(Typed::new(kind, Node::Arithmetic(operator, kind, Box::new(a.node), Box::new(b.node))))
+    }
+
+    fn comparison(self, operator: Comparison, left: &Expr, right: &Expr) -> Result<Typed, String> {
+        let (a, b) = (self.typed(left)?, self.typed(right)?);
+        let (a, b) = self.comparable(a, left, b, right)?;
+        Ok(Typed::new(Kind::Bool, Node::Compare(operator, Box::new(a.node), Box::new(b.node))))
+    }
+
+    fn comparable(self, a: Typed, left: &Expr, b: Typed, right: &Expr) -> Result<(Typed, Typed), String> {
+        if let Some((kind, list)) = [(a.kind, left), (b.kind, right)].into_iter().find(|(kind, _)| *kind == Kind::List) {
+            return Err(format!("`{list}` is {kind}, which cannot be compared; use length({list})"));
+        }
+        let kinds = (a.kind, b.kind);
+        unified(a, b).ok_or_else(|| {
+            format!("`{left}` is {}, but `{right}` is {}: they cannot be compared", kinds.0, kinds.1)
+        })
+    }
+
+    fn in_list(self, value: &Expr, list: &[Expr], negated: bool) -> Result<Typed, String> {
+        let mut kind = self.typed(value)?;
+        let mut items = Vec::with_capacity(list.len());
+        for item in list {
+            let typed = self.typed(item)?;
+            // The value's kind may widen with an item; the items follow below.
+            let (widened, typed) = self.comparable(kind, value, typed, item)?;
+            kind = widened;
+            items.push(typed);
+        }
+        let items = items.into_iter().map(|item| item.as_kind(kind.kind).node).collect();
+        Ok(negated_if(negated, Node::In { value: Box::new(kind.node), items }))
+    }
+
+    fn like(self, value: &Expr, pattern: &Expr, ignore_case: bool, negated: bool) -> Result<Typed, String> {
+        let (value, pattern) = (self.text(value, "LIKE")?, self.text(pattern, "LIKE")?);
+        let node = Node::Like { value: Box::new(value), pattern: Box::new(pattern), ignore_case, negated };
+        Ok(Typed::new(Kind::Bool, node))
+    }
+
+    fn is_null(self, value: &Expr, negated: bool) -> Result<Typed, String> {
+        let value = self.typed(value)?;
+        Ok(Typed::new(Kind::Bool, Node::IsNull { value: Box::new(value.node), negated }))
+    }
+
+    fn is_truth(self, value: &Expr, wanted: bool, negated: bool) -> Result<Typed, String> {
+        let value = self.truth(value, "IS TRUE")?;
+        Ok(Typed::new(Kind::Bool, Node::IsTruth { value: Box::new(value), wanted, negated }))
+    }
+
+    pub(super) fn truth(self, expression: &Expr, user: &str) -> Result<Node, String> {
+        self.of_kind(expression, Kind::Bool, user)
+    }
+
+    pub(super) fn text(self, expression: &Expr, user: &str) -> Result<Node, String> {
+        self.of_kind(expression, Kind::Text, user)
+    }
+
+    fn of_kind(self, expression: &Expr, kind: Kind, user: &str) -> Result<Node, String> {
+        let typed = self.typed(expression)?;
+        if typed.kind == kind || typed.kind == Kind::Null {
+            return Ok(typed.as_kind(kind).node);
+        }
+        Err(format!("{user} needs {kind}, but `{expression}` is {}", typed.kind))
+    }
+
+    pub(super) fn number(self, expression: &Expr, user: &str) -> Result<Typed, String> {
+        let typed = self.typed(expression)?;
+        match typed.kind {
+            Kind::Null => Ok(typed.as_kind(Kind::Int)),
+            kind if kind.is_number() => Ok(typed),
+            kind => Err(format!("{user} needs a number, but `{expression}` is {kind}")),
+        }
+    }
+}
+
+fn negated_if(negated: bool, node: Node) -> Typed {
+    Typed::new(Kind::Bool, if negated { Node::Not(Box::new(node)) } else { node })
+}
+
+fn scalar_kind(scalar: ScalarType) -> Kind {
+    match scalar {
+        ScalarType::Bool => Kind::Bool,
+        ScalarType::Int8 | ScalarType::Int16 | ScalarType::Int32 | ScalarType::Int64 => Kind::Int,
+        ScalarType::UInt8 | ScalarType::UInt16 | ScalarType::UInt32 => Kind::Int,
+        ScalarType::UInt64 => Kind::UInt,
+        ScalarType::Float16 | ScalarType::Float32 | ScalarType::Float64 => Kind::Float,
+    }
+}
+
+/// Both values as one kind: the wider of two numbers, or the other's where one is NULL.
+pub(super) fn unified(a: Typed, b: Typed) -> Option<(Typed, Typed)> {
+    let kind = match (a.kind, b.kind) {
+        (same, other) if same == other => same,
+        (Kind::Null, other) | (other, Kind::Null) => other,
+        (Kind::Int, Kind::UInt) if a.is_natural_literal() => Kind::UInt,
+        (Kind::UInt, Kind::Int) if b.is_natural_literal() => Kind::UInt,
+        (left, right) if left.is_number() && right.is_number() => Kind::Float,
+        _ => return None,
+    };
+    Some((a.as_kind(kind), b.as_kind(kind)))
+}
+
+fn literal(value: &Value) -> Result<Typed, String> {
+    match value {
+        Value::Number(digits, _) => number_literal(digits),
+        Value::SingleQuotedString(text) => Ok(Typed::text(text)),
+        Value::HexStringLiteral(digits) => hex_bytes(digits).map(|bytes| Typed::bytes(&bytes)),
+        Value::Boolean(truth) => Ok(Typed::truth(*truth)),
+        Value::Null => Ok(Typed::null()),
+        other => Err(format!("the literal {other} is not supported in a filter")),
+    }
+}
+
+fn number_literal(digits: &str) -> Result<Typed, String> {
+    if let Ok(value) = digits.parse() {
+        return Ok(Typed::int(value));
+    }
+    if let Ok(value) = digits.parse() {
+        return Ok(Typed::uint(value));
+    }
+    digits.parse().map(Typed::float).map_err(|_| format!("`{digits}` is not a number"))
+}
+
+fn hex_bytes(digits: &str) -> Result<Vec<u8>, String> {
+    let refused = || format!("X'{digits}' is not hexadecimal");
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(refused());
+    }
+    let byte = |pair: &[u8; 2]| {
+        let text = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(text, 16).ok()
+    };
+    pairs.iter().map(byte).collect::<Option<Vec<u8>>>().ok_or_else(refused)
+}

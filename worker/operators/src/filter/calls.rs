@@ -1,0 +1,128 @@
+//! Function calls and CASE: which there are, and what they take and give.
+
+use sqlparser::ast::{
+    CaseWhen, Expr, Function as Call, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
+};
+
+use super::analyze::{Analysis, unified};
+use super::expression::{Function, Kind, Node, Typed};
+
+const KNOWN: &str = "length, char_length, octet_length, lower, upper, abs, coalesce";
+
+/// A call of a function.
+pub(super) fn call(analysis: Analysis<'_>, call: &Call) -> Result<Typed, String> {
+    let name = call.name.to_string().to_lowercase();
+    let arguments = plain_arguments(call).ok_or_else(|| format!("`{call}` is not supported in a filter"))?;
+    let one = || match arguments[..] {
+        [argument] => Ok(argument),
+        _ => Err(format!("{name} takes one argument, but `{call}` has {}", arguments.len())),
+    };
+    match name.as_str() {
+        "length" => length(analysis, one()?),
+        "char_length" | "character_length" => {
+            let text = analysis.text(one()?, &name)?;
+            Ok(Typed::new(Kind::Int, Node::Call(Function::Length, Kind::Text, Box::new(text))))
+        }
+        "octet_length" => {
+            let typed = analysis.typed(one()?)?;
+            match typed.kind {
+                Kind::Text | Kind::Bytes => {
+                    Ok(Typed::new(Kind::Int, Node::Call(Function::OctetLength, typed.kind, Box::new(typed.node))))
+                }
+                kind => Err(format!("octet_length needs text or bytes, but `{}` is {kind}", arguments[0])),
+            }
+        }
+        "lower" | "upper" => {
+            let function = if name == "lower" { Function::Lower } else { Function::Upper };
+            let text = analysis.text(one()?, &name)?;
+            Ok(Typed::new(Kind::Text, Node::Call(function, Kind::Text, Box::new(text))))
+        }
+        "abs" => {
+            let number = analysis.number(one()?, "abs")?;
+            let node = Node::Call(Function::Abs, number.kind, Box::new(number.node));
+            Ok(Typed::new(number.kind, node))
+        }
+        "coalesce" if !arguments.is_empty() => coalesce(analysis, &arguments),
+        _ => Err(format!("there is no function `{name}`; there are {KNOWN}")),
+    }
+}
+
+/// The arguments of a call without any of SQL's extras (DISTINCT, OVER, FILTER and the like).
+fn plain_arguments(call: &Call) -> Option<Vec<&Expr>> {
+    let plain = call.filter.is_none() && call.over.is_none() && call.null_treatment.is_none();
+    let FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses }) = &call.args else {
+        return None;
+    };
+    if !plain || !clauses.is_empty() || !call.within_group.is_empty() {
+        return None;
+    }
+    let expression = |argument| match argument {
+        &FunctionArg::Unnamed(FunctionArgExpr::Expr(ref expression)) => Some(expression),
+        _ => None,
+    };
+    args.iter().map(expression).collect()
+}
+
+fn length(analysis: Analysis<'_>, argument: &Expr) -> Result<Typed, String> {
+    let typed = analysis.typed(argument)?;
+    match typed.kind {
+        Kind::Text | Kind::Bytes | Kind::List => {
+            Ok(Typed::new(Kind::Int, Node::Call(Function::Length, typed.kind, Box::new(typed.node))))
+        }
+        Kind::Null => Ok(Typed::null().as_kind(Kind::Int)),
+        kind => Err(format!("length needs text, bytes or a list, but `{argument}` is {kind}")),
+    }
+}
+
+fn coalesce(analysis: Analysis<'_>, arguments: &[&Expr]) -> Result<Typed, String> {
+    let mut values = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        values.push((analysis.typed(argument)?, argument.to_string()));
+    }
+    let kind = common_kind(&values)?;
+    let values = values.into_iter().map(|(value, _)| value.as_kind(kind).node).collect();
+    Ok(Typed::new(kind, Node::Coalesce(values)))
+}
+
+/// `CASE WHEN condition THEN result ... ELSE result END`.
+pub(super) fn case(
+    analysis: Analysis<'_>,
+    conditions: &[CaseWhen],
+    otherwise: Option<&Expr>,
+) -> Result<Typed, String> {
+    let mut tests = Vec::with_capacity(conditions.len());
+    let mut results = Vec::with_capacity(conditions.len() + 1);
+    for CaseWhen { condition, result } in conditions {
+        tests.push(analysis.truth(condition, "WHEN")?);
+        results.push((analysis.typed(result)?, result.to_string()));
+    }
+    match otherwise {
+        Some(otherwise) => results.push((analysis.typed(otherwise)?, otherwise.to_string())),
+        None => results.push((Typed::null(), "NULL".to_owned())),
+    }
+    let kind = common_kind(&results)?;
+    let mut results: Vec<Node> = results.into_iter().map(|(result, _)| result.as_kind(kind).node).collect();
+    let otherwise = results.pop().expect("the result without a condition was pushed last");
+    let branches = tests.into_iter().zip(results).collect();
+    Ok(Typed::new(kind, Node::Case { branches, otherwise: Box::new(otherwise) }))
+}
+
+/// The kind that all values can take.
+fn common_kind(values: &[(Typed, String)]) -> Result<Kind, String> {
+    let mut common = Typed::null();
+    let mut named = "NULL";
+    for (value, text) in values {
+        if value.kind == Kind::List {
+            return Err(format!("`{text}` is a list, which cannot be a result here"));
+        }
+        let kinds = (common.kind, value.kind);
+        let Some((widened, _)) = unified(common, value.clone()) else {
+            return Err(format!("`{named}` is {}, but `{text}` is {}: they must be of one type", kinds.0, kinds.1));
+        };
+        if value.kind != Kind::Null {
+            named = text;
+        }
+        common = widened;
+    }
+    Ok(if common.kind == Kind::Null { Kind::Bool } else { common.kind })
+}

@@ -1,0 +1,193 @@
+//! Filters: SQL's answers, refusals in one sentence, and a row-by-row evaluator that must agree.
+
+use std::sync::Arc;
+
+use arrow::array::{BinaryViewArray, Float64Array, Int64Array, ListArray, StringViewArray, UInt64Array};
+use arrow::array::{BooleanArray, StringArray};
+use arrow::datatypes::Int32Type;
+use feedline_core::schema::{ColumnType, Schema, ScalarType};
+
+use crate::testing::{arrow, build, chunk, pixels, run};
+use crate::{Chunk, Column, Image, check_filter};
+
+mod rows;
+
+fn schema() -> Schema {
+    let scalar = ColumnType::Scalar;
+    Schema::new([
+        ("label", scalar(ScalarType::Int64)),
+        ("small", scalar(ScalarType::Int64)),
+        ("score", scalar(ScalarType::Float64)),
+        ("hash", scalar(ScalarType::UInt64)),
+        ("flag", scalar(ScalarType::Bool)),
+        ("text", ColumnType::Utf8),
+        ("blob", ColumnType::Binary),
+        ("tokens", ColumnType::List(Box::new(scalar(ScalarType::Int32)))),
+        ("fixed", ColumnType::Tensor { scalar: ScalarType::UInt8, shape: vec![3] }),
+        ("image", ColumnType::Image),
+        ("meta.width", scalar(ScalarType::Int64)),
+    ])
+}
+
+fn rows() -> Chunk {
+    let tokens = [Some(vec![Some(1), Some(2)]), Some(vec![]), None, Some(vec![Some(3); 5])];
+    chunk([
+        ("label", arrow(Int64Array::from(vec![Some(1), Some(2), None, Some(i64::MAX)]))),
+        ("small", arrow(Int64Array::from(vec![3, 0, -2, 7]))),
+        ("score", arrow(Float64Array::from(vec![Some(0.5), Some(-0.0), Some(f64::NAN), None]))),
+        ("hash", arrow(UInt64Array::from(vec![u64::MAX, 10, 0, 5]))),
+        ("flag", arrow(BooleanArray::from(vec![Some(true), Some(false), None, Some(true)]))),
+        ("text", arrow(StringViewArray::from(vec![Some("cat"), Some("Größe"), Some(""), None]))),
+        ("blob", arrow(BinaryViewArray::from(vec![Some(b"\x01\x02".as_slice()), Some(b""), None, Some(b"x")]))),
+        ("tokens", arrow(ListArray::from_iter_primitive::<Int32Type, _, _>(tokens))),
+        ("fixed", pixels(&[3], &[0; 12])),
+        ("image", Column::Images(vec![Image::default(); 4])),
+        ("meta.width", arrow(Int64Array::from(vec![9, 8, 7, 6]))),
+    ])
+}
+
+/// The ids of the rows that stay.
+fn kept(predicate: &str) -> Vec<u64> {
+    let operators = build(&schema_without_image(), vec![serde_json::json!({"filter": {"where": predicate}})]);
+    let mut chunk = rows();
+    run(&operators, &mut chunk);
+    chunk.row_ids
+}
+
+/// Batches cannot hold images, and these tests build whole pipelines.
+fn schema_without_image() -> Schema {
+    let mut schema = schema();
+    schema.fields.retain(|field| field.name != "image");
+    schema
+}
+
+#[track_caller]
+fn check(predicate: &str, expected: &[u64]) {
+    assert_eq!(kept(predicate), expected, "{predicate}");
+}
+
+#[test]
+fn comparisons_and_logic_are_sqls() {
+    check("label = 1", &[0]);
+    check("label <> 1", &[1, 3]);
+    check("NOT label = 1", &[1, 3]);
+    check("label >= 2 AND flag", &[3]);
+    check("label IS NULL OR small = 0", &[1, 2]);
+    check("label IS NOT NULL", &[0, 1, 3]);
+    check("flag = true", &[0, 3]);
+    check("flag IS NOT TRUE", &[1, 2]);
+    check("flag IS UNKNOWN", &[2]);
+    check("label = NULL", &[]);
+    check("label IS NOT DISTINCT FROM NULL", &[2]);
+    check("true", &[0, 1, 2, 3]);
+    check("NULL", &[]);
+    check("1 + 1 = 2 AND small > 0", &[0, 3]);
+    check("\"meta.width\" > 7 AND meta.width < 9", &[1]);
+}
+
+#[test]
+fn lists_ranges_and_patterns() {
+    check("label IN (2, 3, 9223372036854775807)", &[1, 3]);
+    check("label NOT IN (1)", &[1, 3]);
+    check("label NOT IN (1, NULL)", &[]);
+    check("small BETWEEN 0 AND 3", &[0, 1]);
+    check("small NOT BETWEEN 0 AND 3", &[2, 3]);
+    check("text LIKE 'c%'", &[0]);
+    check("text NOT LIKE '_at'", &[1, 2]);
+    check("text ILIKE 'GR%'", &[1]);
+    check("text IN ('cat', '')", &[0, 2]);
+    check("small IN (0.0, 3.5)", &[1]);
+}
+
+#[test]
+fn numbers_coerce_and_impossible_ones_are_null() {
+    check("label + 1 > 1", &[0, 1]);
+    check("small * 2 = 6", &[0]);
+    check("7 / small = 2", &[0]);
+    check("7 % small = 1", &[0, 2]);
+    check("small / 2 = -1", &[2]);
+    check("small / 2.0 = 1.5", &[0]);
+    check("-small > 0", &[2]);
+    check("abs(small) = 2", &[2]);
+    check("score = 0", &[1]);
+    check("score > 1e300", &[2]);
+    check("hash = 18446744073709551615", &[0]);
+    check("hash % 10 = 0", &[1, 2]);
+    check("hash > -1", &[0, 1, 2, 3]);
+    check("hash = small", &[]);
+    check("label = 9223372036854775807", &[3]);
+    check("small > -9223372036854775808", &[0, 1, 2, 3]);
+    check("CASE WHEN small > 5 THEN small ELSE 0.5 END = 7", &[3]);
+    check("CASE WHEN flag THEN 1 END IS NULL", &[1, 2]);
+}
+
+#[test]
+fn functions_count_characters_bytes_and_elements() {
+    check("length(text) = 5", &[1]);
+    check("char_length(text) = 3", &[0]);
+    check("octet_length(text) = 7", &[1]);
+    check("length(blob) = 2", &[0]);
+    check("length(tokens) <= 2", &[0, 1]);
+    check("length(tokens) IS NULL", &[2]);
+    check("tokens IS NOT NULL", &[0, 1, 3]);
+    check("length(fixed) = 3", &[0, 1, 2, 3]);
+    check("upper(text) = 'CAT' OR lower(text) = 'größe'", &[0, 1]);
+    check("coalesce(label, small) < 0", &[2]);
+    check("coalesce(text, 'none') = 'none'", &[3]);
+    check("blob = X'0102'", &[0]);
+}
+
+#[test]
+fn plain_arrow_text_and_narrow_numbers_are_read_too() {
+    let schema = Schema::new([("t", ColumnType::Utf8), ("n", ColumnType::Scalar(ScalarType::UInt8))]);
+    let operators = build(&schema, vec![serde_json::json!({"filter": {"where": "t LIKE 'a%' AND n > 3"}})]);
+    let mut chunk = chunk([
+        ("t", arrow(StringArray::from(vec!["ab", "ac", "b"]))),
+        ("n", arrow(arrow::array::UInt8Array::from(vec![3, 4, 5]))),
+    ]);
+    run(&operators, &mut chunk);
+    assert_eq!(chunk.row_ids, [1]);
+}
+
+#[test]
+fn a_failed_row_that_leaves_keeps_its_failure() {
+    let mut chunk = rows();
+    chunk.fail(2, "broken");
+    run(&build(&schema_without_image(), vec![serde_json::json!({"filter": {"where": "label > 0"}})]), &mut chunk);
+    assert_eq!((chunk.origins, chunk.failures), (vec![0, 1, 3], vec![(2, "broken".to_owned())]));
+}
+
+#[test]
+fn refusals_say_what_is_wrong() {
+    let refused = |predicate: &str| check_filter(predicate, &schema()).unwrap_err().message;
+    assert_eq!(refused("lable = 1"), "where: there is no column `lable`; did you mean `label`?");
+    assert!(refused("zzz = 1").starts_with("where: there is no column `zzz`; the columns are label, small,"));
+    assert_eq!(refused("text = 1"), "where: `text` is text, but `1` is a number: they cannot be compared");
+    assert_eq!(refused("label + 1"), "where: `label + 1` is a number, not true or false; compare it with something");
+    assert_eq!(refused("label AND flag"), "where: AND needs a truth value, but `label` is a number");
+    assert_eq!(refused("tokens = 3"), "where: `tokens` is a list, which cannot be compared; use length(tokens)");
+    assert_eq!(refused("text + 1 = 2"), "where: arithmetic needs a number, but `text` is text");
+    assert_eq!(refused("length(label) = 1"), "where: length needs text, bytes or a list, but `label` is a number");
+    assert_eq!(refused("size(text) = 1"), "where: there is no function `size`; there are length, char_length, octet_length, lower, upper, abs, coalesce");
+    assert_eq!(refused("abs(label, 1) = 1"), "where: abs takes one argument, but `abs(label, 1)` has 2");
+    assert_eq!(refused("image IS NULL"), "where: column `image` holds image, which a filter cannot read; filter before");
+    assert!(refused("label = ").starts_with("where: `label = ` is not an expression: "));
+    assert!(refused("label = 1; DROP").contains("comes after its end"));
+    assert!(refused("label IN (SELECT 1)").contains("is not supported in a filter"));
+    assert!(refused("count(*) > 1").contains("not supported"));
+    assert!(refused(&format!("{}label{} = 1", "(".repeat(5000), ")".repeat(5000))).contains("is not an expression"));
+    assert!(check_filter("length(tokens) <= 64 AND label <> 3", &schema()).is_ok());
+}
+
+#[test]
+fn the_predicate_is_shared_between_threads() {
+    let operators = Arc::new(build(&schema_without_image(), vec![serde_json::json!({"filter": {"where": "small > 0"}})]));
+    let work = |operators: Arc<Vec<crate::BuiltOperator>>| {
+        let mut chunk = rows();
+        run(&operators, &mut chunk);
+        chunk.row_ids
+    };
+    let other = operators.clone();
+    let found = std::thread::spawn(move || work(other)).join().unwrap();
+    assert_eq!((found, work(operators)), (vec![0, 3], vec![0, 3]));
+}

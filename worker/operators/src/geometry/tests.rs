@@ -1,0 +1,125 @@
+//! Crops against torchvision's formulas.
+
+use super::*;
+
+/// A direct rendering of torchvision's `get_params` with its own source of numbers: an xorshift generator.
+fn reference(state: &mut u64, width: u32, height: u32, scale: [f64; 2], ratio: [f64; 2]) -> Option<(u32, u32)> {
+    let mut uniform = |low: f64, high: f64| {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        low + (high - low) * (*state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let area = f64::from(width * height);
+    for _ in 0..10 {
+        let target_area = area * uniform(scale[0], scale[1]);
+        let aspect_ratio = uniform(ratio[0].ln(), ratio[1].ln()).exp();
+        let w = (target_area * aspect_ratio).sqrt().round() as u32;
+        let h = (target_area / aspect_ratio).sqrt().round() as u32;
+        if 0 < w && w <= width && 0 < h && h <= height {
+            return Some((w, h));
+        }
+    }
+    None
+}
+
+/// The greatest distance between two empirical distributions (Kolmogorov and Smirnov).
+fn distance(mut a: Vec<f64>, mut b: Vec<f64>) -> f64 {
+    a.sort_by(f64::total_cmp);
+    b.sort_by(f64::total_cmp);
+    let (mut at_a, mut at_b, mut worst) = (0, 0, 0.0f64);
+    while at_a < a.len() && at_b < b.len() {
+        let value = a[at_a].min(b[at_b]);
+        while at_a < a.len() && a[at_a] <= value {
+            at_a += 1;
+        }
+        while at_b < b.len() && b[at_b] <= value {
+            at_b += 1;
+        }
+        worst = worst.max((at_a as f64 / a.len() as f64 - at_b as f64 / b.len() as f64).abs());
+    }
+    worst
+}
+
+#[test]
+fn random_crops_are_distributed_as_torchvisions() {
+    const DRAWS: u64 = 20_000;
+    let (scale, ratio) = ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]);
+    for (width, height) in [(500, 375), (375, 500), (1000, 200)] {
+        let mut state = 88172645463325252;
+        let (mut areas, mut log_ratios) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        let mut add = |of: usize, w: u32, h: u32| {
+            areas[of].push(f64::from(w) * f64::from(h));
+            log_ratios[of].push((f64::from(w) / f64::from(h)).ln());
+        };
+        for row in 0..DRAWS {
+            let crop = random_crop(&mut RowRandom::new(3, 0, 0, row), width, height, scale, ratio);
+            assert!(crop.width > 0 && crop.x + crop.width <= width && crop.height > 0 && crop.y + crop.height <= height);
+            add(0, crop.width, crop.height);
+            let (w, h) = reference(&mut state, width, height, scale, ratio).unwrap_or_else(|| {
+                ((f64::from(height) * ratio[1]).round() as u32, height)
+            });
+            add(1, w, h);
+        }
+        // For 20,000 draws each, equal distributions are farther apart than this once in 10,000 times.
+        let limit = 2.23 * (2.0 / DRAWS as f64).sqrt();
+        let [ours, theirs] = areas;
+        assert!(distance(ours, theirs) < limit, "areas in {width} x {height}");
+        let [ours, theirs] = log_ratios;
+        assert!(distance(ours, theirs) < limit, "ratios in {width} x {height}");
+    }
+}
+
+#[test]
+fn random_crops_reach_every_place_evenly() {
+    let mut left = 0;
+    for row in 0..4000 {
+        let crop = random_crop(&mut RowRandom::new(3, 0, 0, row), 100, 100, [0.25, 0.25], [1.0, 1.0]);
+        assert_eq!((crop.width, crop.height), (50, 50));
+        left += crop.x;
+    }
+    assert!((f64::from(left) / 4000.0 - 25.0).abs() < 1.0);
+}
+
+#[test]
+fn an_image_too_narrow_for_any_crop_gives_its_middle() {
+    let mut crop = |width, height| random_crop(&mut RowRandom::new(1, 0, 0, 0), width, height, [0.9, 1.0], [0.75, 4.0 / 3.0]);
+    assert_eq!(crop(10, 1000), Region { x: 0, y: 493, width: 10, height: 13 });
+    assert_eq!(crop(1000, 10), Region { x: 493, y: 0, width: 13, height: 10 });
+    assert_eq!(crop(1, 1), Region { x: 0, y: 0, width: 1, height: 1 });
+}
+
+#[test]
+fn a_crop_of_the_same_row_differs_by_pass_and_operator_only() {
+    let crop = |operator, pass| random_crop(&mut RowRandom::new(1, operator, pass, 9), 500, 375, [0.08, 1.0], [0.75, 1.33]);
+    assert_eq!(crop(0, 0), crop(0, 0));
+    assert_ne!(crop(0, 0), crop(0, 1));
+    assert_ne!(crop(0, 0), crop(1, 0));
+}
+
+#[test]
+fn the_shorter_side_rules_and_the_other_is_rounded_down() {
+    assert_eq!(resized_extents(500, 375, Some(256)), (341, 256));
+    assert_eq!(resized_extents(375, 500, Some(256)), (256, 341));
+    assert_eq!(resized_extents(300, 300, Some(256)), (256, 256));
+    assert_eq!(resized_extents(500, 375, None), (500, 375));
+}
+
+#[test]
+fn half_offsets_round_to_even_as_in_python() {
+    let offset = |original, size| Cut::centered(original, original, [size, size], None).region.x;
+    assert_eq!([offset(225, 224), offset(227, 224), offset(229, 224)], [0, 2, 2]);
+}
+
+#[test]
+fn a_centred_cut_needs_little_of_a_large_image() {
+    let cut = Cut::centered(4000, 3000, [224, 224], Some(256));
+    assert!(cut.region.width < 2700 && cut.region.height < 2700, "{cut:?}");
+    assert_eq!(cut.target, Region { x: 0, y: 0, width: 224, height: 224 });
+    for (width, height) in [(1, 1), (1, 5000), (5000, 1), (2, 3), (223, 225)] {
+        for resize in [None, Some(1), Some(256)] {
+            let Region { x, y, width: w, height: h } = Cut::centered(width, height, [224, 224], resize).region;
+            assert!(w > 0 && h > 0 && x + w <= width && y + h <= height, "{width} x {height} {resize:?}");
+        }
+    }
+}

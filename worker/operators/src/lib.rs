@@ -1,0 +1,33 @@
+//! The operators of a pipeline: images, text, lists, expressions.
+//!
+//! Owns what happens to the rows of a chunk between source and batch. Does not schedule, read objects or batch: the
+//! engine calls an operator with a range of rows and, where the finished batch has a place for the result, with that
+//! place. An operator is a pure function of its chunk, the pipeline's seed and its place in the pipeline.
+
+mod arrow_types;
+mod build;
+mod burn;
+mod cast;
+mod chunk;
+mod columns;
+mod filter;
+mod flip;
+mod geometry;
+pub mod kernel;
+mod lists;
+mod normalize;
+mod operator;
+mod pictures;
+mod raster;
+mod render;
+mod slots;
+mod tokenize;
+
+pub use build::build_operators;
+pub use chunk::{Chunk, Column, FailedRows, Image, Tensor};
+pub use filter::check_filter;
+pub use operator::{BuiltOperator, Operator, OperatorError};
+pub use slots::Slots;
+
+#[cfg(test)]
+mod testing;

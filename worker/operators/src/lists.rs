@@ -1,0 +1,180 @@
+//! `truncate` and `pad`: lists of bounded and of fixed length.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, UInt32Array};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::{DataType, Field, UInt8Type};
+use feedline_core::schema::ScalarType;
+use half::f16;
+
+use crate::arrow_types::{arrow_scalar, as_type};
+use crate::{Chunk, Column, Operator, OperatorError, Slots};
+
+/// Cuts lists to a length.
+#[derive(Debug)]
+pub(crate) struct TruncateOperator {
+    pub(crate) column: String,
+    pub(crate) length: u32,
+}
+
+impl Operator for TruncateOperator {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+        let array = chunk.arrow(&self.column)?;
+        let lists = as_lists(array, &self.column)?;
+        let longest = self.length as usize;
+        let lengths: Vec<usize> = lists.offsets().lengths().collect();
+        if lengths.iter().all(|&length| length <= longest) {
+            return Ok(());
+        }
+        let offsets = lists.offsets();
+        let mut kept = Vec::with_capacity(lists.values().len());
+        for (row, &length) in lengths.iter().enumerate() {
+            let start = offsets[row] as u32;
+            kept.extend(start..start + length.min(longest) as u32);
+        }
+        let values = arrow::compute::take(lists.values(), &UInt32Array::from(kept), None)
+            .map_err(|error| OperatorError::new(format!("column `{}` cannot be cut: {error}", self.column)))?;
+        let cut = OffsetBuffer::from_lengths(lengths.iter().map(|&length| length.min(longest)));
+        let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
+        let cut = ListArray::new(field, cut, values, lists.nulls().cloned());
+        chunk.set(&self.column, Column::Arrow(Arc::new(cut)));
+        Ok(())
+    }
+}
+
+/// Fills lists up to a length, as tensors.
+#[derive(Debug)]
+pub(crate) struct PadOperator {
+    index: usize,
+    column: String,
+    length: u32,
+    scalar: ScalarType,
+    /// The bytes of the element that fills the end.
+    filler: Vec<u8>,
+}
+
+impl PadOperator {
+    /// For lists of `scalar`; `index` is the place in the pipeline, what the slot is keyed by.
+    pub(crate) fn new(index: usize, column: &str, length: u32, scalar: ScalarType, value: i64) -> Self {
+        Self { index, column: column.to_owned(), length, scalar, filler: element_bytes(scalar, value) }
+    }
+
+    /// Writes one row, or says why it cannot.
+    fn write_row(&self, list: &ElementBytes, row: usize, out: &mut [u8]) -> Result<(), String> {
+        let Some(elements) = list.row(row) else {
+            return Err(format!("column `{}` is null", self.column));
+        };
+        let length = elements.len() / self.scalar.width_bytes();
+        if length > self.length as usize {
+            return Err(format!(
+                "column `{}` has {length} elements, more than the {} it is padded to: truncate or filter before",
+                self.column, self.length
+            ));
+        }
+        if list.has_null_element(row) {
+            return Err(format!("column `{}` has a null among its elements", self.column));
+        }
+        let (front, rest) = out.split_at_mut(elements.len());
+        front.copy_from_slice(elements);
+        for element in rest.chunks_exact_mut(self.filler.len()) {
+            element.copy_from_slice(&self.filler);
+        }
+        Ok(())
+    }
+}
+
+impl Operator for PadOperator {
+    fn apply(&self, chunk: &mut Chunk, slots: &mut Slots) -> Result<(), OperatorError> {
+        let lists = ElementBytes::of(chunk.arrow(&self.column)?, self.scalar, &self.column)?;
+        let wanted = (self.scalar, [self.length]);
+        let mut out = slots.tensor(self.index, &self.column, (wanted.0, &wanted.1), chunk.rows())?;
+        let failed = chunk.failed_rows();
+        let mut failures = Vec::new();
+        for row in 0..chunk.rows() {
+            let written = match failed.contains(row) {
+                true => Err(String::new()),
+                false => self.write_row(&lists, row, out.row_mut(row)),
+            };
+            if let Err(reason) = written {
+                out.row_mut(row).fill(0);
+                failures.push((row, reason));
+            }
+        }
+        chunk.set(&self.column, Column::Tensor(out));
+        chunk.fail_all(failures);
+        Ok(())
+    }
+}
+
+/// Lists of fixed-width elements, seen as bytes.
+struct ElementBytes {
+    lists: ListArray,
+    values: arrow::buffer::Buffer,
+    width_bytes: usize,
+}
+
+impl ElementBytes {
+    fn of(array: &ArrayRef, scalar: ScalarType, column: &str) -> Result<Self, OperatorError> {
+        let element = arrow_scalar(scalar);
+        let lists = as_lists(array, column)?;
+        let wanted = DataType::new_list(element, true);
+        let lists = as_type(&(Arc::new(lists) as ArrayRef), &wanted)?.as_list::<i32>().clone();
+        let values = lists.values();
+        let values = if scalar == ScalarType::Bool {
+            // Arrow packs eight truth values into a byte, a tensor has one in each.
+            as_type(values, &DataType::UInt8)?.as_primitive::<UInt8Type>().values().inner().clone()
+        } else {
+            let data = values.to_data();
+            data.buffers()[0].slice_with_length(data.offset() * scalar.width_bytes(), data.len() * scalar.width_bytes())
+        };
+        Ok(Self { lists, values, width_bytes: scalar.width_bytes() })
+    }
+
+    fn row(&self, row: usize) -> Option<&[u8]> {
+        let offsets = self.lists.value_offsets();
+        let (start, end) = (offsets[row] as usize, offsets[row + 1] as usize);
+        self.lists.is_valid(row).then(|| &self.values[start * self.width_bytes..end * self.width_bytes])
+    }
+
+    fn has_null_element(&self, row: usize) -> bool {
+        self.lists.values().null_count() > 0 && self.lists.value(row).null_count() > 0
+    }
+}
+
+fn as_lists(array: &ArrayRef, column: &str) -> Result<ListArray, OperatorError> {
+    match array.data_type() {
+        DataType::List(_) => Ok(array.as_list::<i32>().clone()),
+        DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
+            let wanted = DataType::new_list(element.data_type().clone(), true);
+            Ok(as_type(array, &wanted)?.as_list::<i32>().clone())
+        }
+        other => Err(OperatorError::new(format!("column `{column}` holds {other}, not lists"))),
+    }
+}
+
+/// A whole number as an element's bytes; out of range, the nearest.
+fn element_bytes(scalar: ScalarType, value: i64) -> Vec<u8> {
+    macro_rules! whole {
+        ($kind:ty) => {
+            value.clamp(<$kind>::MIN as i64, i64::try_from(<$kind>::MAX).unwrap_or(i64::MAX)) as $kind
+        };
+    }
+    match scalar {
+        ScalarType::Bool => vec![u8::from(value != 0)],
+        ScalarType::Int8 => whole!(i8).to_ne_bytes().to_vec(),
+        ScalarType::Int16 => whole!(i16).to_ne_bytes().to_vec(),
+        ScalarType::Int32 => whole!(i32).to_ne_bytes().to_vec(),
+        ScalarType::Int64 => value.to_ne_bytes().to_vec(),
+        ScalarType::UInt8 => whole!(u8).to_ne_bytes().to_vec(),
+        ScalarType::UInt16 => whole!(u16).to_ne_bytes().to_vec(),
+        ScalarType::UInt32 => whole!(u32).to_ne_bytes().to_vec(),
+        ScalarType::UInt64 => whole!(u64).to_ne_bytes().to_vec(),
+        ScalarType::Float16 => f16::from_f64(value as f64).to_ne_bytes().to_vec(),
+        ScalarType::Float32 => (value as f32).to_ne_bytes().to_vec(),
+        ScalarType::Float64 => (value as f64).to_ne_bytes().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! `normalize`: pixels to floats, `(x / 255 - mean) / std`.
+
+use feedline_core::pipeline::{Layout, Normalize};
+use feedline_core::schema::ScalarType;
+use half::f16;
+
+use crate::{Chunk, Column, Operator, OperatorError, Slots, Tensor};
+
+/// Turns 8-bit tensors into float tensors by table: 256 values per channel, computed once in the arithmetic of
+/// torchvision (32-bit division, subtraction, division), so that results are equal to the last bit.
+#[derive(Debug)]
+pub(crate) struct NormalizeOperator {
+    index: usize,
+    column: String,
+    shape: Vec<u32>,
+    layout: Layout,
+    tables: Tables,
+}
+
+#[derive(Debug)]
+enum Tables {
+    Float32(Vec<[f32; 256]>),
+    Float16(Vec<[f16; 256]>),
+}
+
+impl NormalizeOperator {
+    /// For tensors of `channels` channels, giving tensors of `shape`.
+    pub(crate) fn new(index: usize, spec: &Normalize, channels: usize, shape: &[u32]) -> Self {
+        let of_channel = |values: &[f64], channel: usize| values[if values.len() == 1 { 0 } else { channel }] as f32;
+        let table = |channel: usize| -> [f32; 256] {
+            let (mean, std) = (of_channel(&spec.mean, channel), of_channel(&spec.std, channel));
+            std::array::from_fn(|value| (value as f32 / 255.0 - mean) / std)
+        };
+        let float32 = (0..channels).map(table);
+        let tables = if spec.dtype == ScalarType::Float16 {
+            Tables::Float16(float32.map(|table| table.map(f16::from_f32)).collect())
+        } else {
+            Tables::Float32(float32.collect())
+        };
+        Self { index, column: spec.column.clone(), shape: shape.to_vec(), layout: spec.layout, tables }
+    }
+
+    fn scalar(&self) -> ScalarType {
+        match self.tables {
+            Tables::Float32(_) => ScalarType::Float32,
+            Tables::Float16(_) => ScalarType::Float16,
+        }
+    }
+
+    fn write_row(&self, pixels: &[u8], out: &mut [u8]) {
+        match (&self.tables, self.layout) {
+            (Tables::Float32(tables), Layout::Hwc) => interleaved(tables, pixels, out, f32::to_ne_bytes),
+            (Tables::Float32(tables), Layout::Chw) => planar(tables, pixels, out, f32::to_ne_bytes),
+            (Tables::Float16(tables), Layout::Hwc) => interleaved(tables, pixels, out, f16::to_ne_bytes),
+            (Tables::Float16(tables), Layout::Chw) => planar(tables, pixels, out, f16::to_ne_bytes),
+        }
+    }
+}
+
+impl Operator for NormalizeOperator {
+    fn apply(&self, chunk: &mut Chunk, slots: &mut Slots) -> Result<(), OperatorError> {
+        let place = chunk.place_of(&self.column)?;
+        let rows = chunk.rows();
+        let mut out = slots.tensor(self.index, &self.column, (self.scalar(), &self.shape), rows)?;
+        let pixels = pixels_of(&chunk.columns[place].1, &self.column, out.row_bytes() / self.scalar().width_bytes())?;
+        let failed = chunk.failed_rows();
+        for row in 0..rows {
+            if failed.contains(row) {
+                out.row_mut(row).fill(0);
+            } else {
+                self.write_row(pixels.row(row), out.row_mut(row));
+            }
+        }
+        chunk.columns[place].1 = Column::Tensor(out);
+        Ok(())
+    }
+}
+
+fn pixels_of<'a>(column: &'a Column, name: &str, elements: usize) -> Result<&'a Tensor, OperatorError> {
+    match column {
+        Column::Tensor(tensor) if tensor.scalar == ScalarType::UInt8 && tensor.row_bytes() == elements => Ok(tensor),
+        other => Err(OperatorError::new(format!("column `{name}` holds {}, not pixels", other.kind()))),
+    }
+}
+
+/// Height, width, channel.
+fn interleaved<T: Copy, const WIDTH: usize>(
+    tables: &[[T; 256]],
+    pixels: &[u8],
+    out: &mut [u8],
+    bytes: impl Fn(T) -> [u8; WIDTH],
+) {
+    let values = out.as_chunks_mut::<WIDTH>().0;
+    if let [red, green, blue] = tables {
+        for (pixel, out) in pixels.as_chunks::<3>().0.iter().zip(values.as_chunks_mut::<3>().0) {
+            *out = [
+                bytes(red[usize::from(pixel[0])]),
+                bytes(green[usize::from(pixel[1])]),
+                bytes(blue[usize::from(pixel[2])]),
+            ];
+        }
+        return;
+    }
+    for (pixel, out) in pixels.chunks_exact(tables.len()).zip(values.chunks_exact_mut(tables.len())) {
+        for ((value, out), table) in pixel.iter().zip(out).zip(tables) {
+            *out = bytes(table[usize::from(*value)]);
+        }
+    }
+}
+
+/// Channel, height, width.
+fn planar<T: Copy, const WIDTH: usize>(
+    tables: &[[T; 256]],
+    pixels: &[u8],
+    out: &mut [u8],
+    bytes: impl Fn(T) -> [u8; WIDTH],
+) {
+    let channels = tables.len();
+    let values = out.as_chunks_mut::<WIDTH>().0;
+    let plane_pixels = pixels.len() / channels;
+    if plane_pixels == 0 {
+        return;
+    }
+    for (channel, (plane, table)) in values.chunks_exact_mut(plane_pixels).zip(tables).enumerate() {
+        for (pixel, out) in pixels.chunks_exact(channels).zip(plane) {
+            *out = bytes(table[usize::from(pixel[channel])]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! `decode_image`, `resize`, `center_crop` and `random_resized_crop`.
+
+use arrow::array::ArrayRef;
+use feedline_core::pipeline::Size;
+use feedline_core::random::RowRandom;
+use feedline_core::schema::ScalarType;
+
+use crate::arrow_types::bytes_at;
+use crate::geometry::{Cut, random_crop};
+use crate::render::{Picture, with_scratch};
+use crate::{Chunk, Column, Image, Operator, OperatorError, Slots};
+
+/// Decodes encoded bytes to images.
+#[derive(Debug)]
+pub(crate) struct DecodeImageOperator {
+    pub(crate) column: String,
+}
+
+impl Operator for DecodeImageOperator {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+        let encoded = chunk.arrow(&self.column)?.clone();
+        let failed = chunk.failed_rows();
+        let mut failures = Vec::new();
+        let mut images = Vec::with_capacity(encoded.len());
+        for row in 0..encoded.len() {
+            let bytes = encoded_bytes(&encoded, row, &self.column)?;
+            let image = match bytes {
+                _ if failed.contains(row) => Image::default(),
+                None => {
+                    failures.push((row, format!("column `{}` is null", self.column)));
+                    Image::default()
+                }
+                Some(bytes) => with_scratch(|scratch| scratch.decode(bytes)).unwrap_or_else(|reason| {
+                    failures.push((row, format!("column `{}`: {reason}", self.column)));
+                    Image::default()
+                }),
+            };
+            images.push(image);
+        }
+        chunk.set(&self.column, Column::Images(images));
+        chunk.fail_all(failures);
+        Ok(())
+    }
+}
+
+fn encoded_bytes<'a>(
+    array: &'a ArrayRef,
+    row: usize,
+    column: &str,
+) -> Result<Option<&'a [u8]>, OperatorError> {
+    bytes_at(array.as_ref(), row)
+        .ok_or_else(|| OperatorError::new(format!("column `{column}` holds {}, not bytes", array.data_type())))
+}
+
+/// Which part of an image becomes the result.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Choice {
+    /// All of it.
+    Whole,
+    /// The centre, after the shorter side was resized to this.
+    Center(Option<u32>),
+    /// A random rectangle.
+    Random { scale: [f64; 2], ratio: [f64; 2] },
+}
+
+/// Brings a part of each image to one size.
+#[derive(Debug)]
+pub(crate) struct FixedSizeOperator {
+    /// Place in the pipeline: what the draws and the slot are keyed by.
+    pub(crate) index: usize,
+    pub(crate) seed: u64,
+    pub(crate) column: String,
+    pub(crate) size: Size,
+    pub(crate) choice: Choice,
+}
+
+impl FixedSizeOperator {
+    fn cut(&self, width: u32, height: u32, pass: u32, row_id: u64) -> Cut {
+        match self.choice {
+            Choice::Whole => Cut::whole(width, height, self.size),
+            Choice::Center(resize) => Cut::centered(width, height, self.size, resize),
+            Choice::Random { scale, ratio } => {
+                let mut random = RowRandom::new(self.seed, self.index as u32, pass, row_id);
+                Cut::resized(random_crop(&mut random, width, height, scale, ratio), self.size)
+            }
+        }
+    }
+}
+
+impl Operator for FixedSizeOperator {
+    fn apply(&self, chunk: &mut Chunk, slots: &mut Slots) -> Result<(), OperatorError> {
+        let place = chunk.place_of(&self.column)?;
+        let shape = [self.size[0], self.size[1], 3];
+        let mut tensor = slots.tensor(self.index, &self.column, (ScalarType::UInt8, &shape), chunk.rows())?;
+        let failed = chunk.failed_rows();
+        let column = &chunk.columns[place].1;
+        let mut failures = Vec::new();
+        with_scratch(|scratch| {
+            for row in 0..chunk.rows() {
+                let out = tensor.row_mut(row);
+                let picture = match picture_at(column, row, &self.column)? {
+                    _ if failed.contains(row) => None,
+                    Ok(picture) => picture,
+                    Err(reason) => {
+                        failures.push((row, reason));
+                        None
+                    }
+                };
+                let Some(picture) = picture else {
+                    out.fill(0);
+                    continue;
+                };
+                let (pass, row_id) = (chunk.passes[row], chunk.row_ids[row]);
+                let cut = |width, height| self.cut(width, height, pass, row_id);
+                if let Err(reason) = scratch.render(picture, cut, self.size, out) {
+                    failures.push((row, format!("column `{}`: {reason}", self.column)));
+                    out.fill(0);
+                }
+            }
+            Ok(())
+        })?;
+        chunk.columns[place].1 = Column::Tensor(tensor);
+        chunk.fail_all(failures);
+        Ok(())
+    }
+}
+
+/// A row's picture; none for the placeholder of a failed row; a reason where the row has none to give.
+#[allow(clippy::type_complexity)]
+fn picture_at<'a>(
+    column: &'a Column,
+    row: usize,
+    name: &str,
+) -> Result<Result<Option<Picture<'a>>, String>, OperatorError> {
+    Ok(match column {
+        Column::Arrow(array) => match encoded_bytes(array, row, name)? {
+            Some(bytes) => Ok(Some(Picture::Encoded(bytes))),
+            None => Err(format!("column `{name}` is null")),
+        },
+        Column::Images(images) => {
+            let Image { width, height, data } = &images[row];
+            let is_placeholder = data.is_empty();
+            Ok((!is_placeholder).then_some(Picture::Decoded { width: *width, height: *height, pixels: data }))
+        }
+        Column::Tensor(tensor) => match tensor.shape[..] {
+            [height, width, 3] if tensor.scalar == ScalarType::UInt8 => {
+                Ok(Some(Picture::Decoded { width, height, pixels: tensor.row(row) }))
+            }
+            _ => return Err(OperatorError::new(format!("column `{name}` holds {}, not images", column.kind()))),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;

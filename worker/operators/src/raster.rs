@@ -1,0 +1,78 @@
+//! Decodes the formats that are not JPEG: PNG and WebP, to RGB8 and upright.
+
+use std::io::Cursor;
+
+use feedline_jpeg::MAX_PIXELS;
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader};
+
+use crate::Image;
+
+/// What a file's first bytes say it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Jpeg,
+    Png,
+    WebP,
+}
+
+/// The encoding of `bytes`, or why it is none that we read.
+pub(crate) fn encoding_of(bytes: &[u8]) -> Result<Encoding, String> {
+    if bytes.starts_with(&[0xFF, 0xD8]) {
+        return Ok(Encoding::Jpeg);
+    }
+    if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+        return Ok(Encoding::Png);
+    }
+    if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
+        return Ok(Encoding::WebP);
+    }
+    if bytes.is_empty() {
+        return Err("there are no bytes to decode".to_owned());
+    }
+    let start = &bytes[..bytes.len().min(8)];
+    Err(format!("neither JPEG, PNG nor WebP: it starts with {:?}", String::from_utf8_lossy(start)))
+}
+
+/// Decodes a PNG or WebP.
+pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<Image, String> {
+    let (format, name) = match encoding {
+        Encoding::Png => (ImageFormat::Png, "PNG"),
+        _ => (ImageFormat::WebP, "WebP"),
+    };
+    let why = |error: image::ImageError| format!("damaged {name}: {error}");
+    let mut decoder =
+        ImageReader::with_format(Cursor::new(bytes), format).into_decoder().map_err(why)?;
+    let (width, height) = decoder.dimensions();
+    if u64::from(width) * u64::from(height) > MAX_PIXELS {
+        return Err(format!(
+            "the image has {width} x {height} pixels, more than the {MAX_PIXELS} a decoder may be asked for: leave it \
+             out or make it smaller"
+        ));
+    }
+    // Damaged metadata does not damage the pixels.
+    let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
+    let mut decoded = DynamicImage::from_decoder(decoder).map_err(why)?;
+    decoded.apply_orientation(orientation);
+    let (width, height) = (decoded.width(), decoded.height());
+    Ok(Image { width, height, data: to_rgb8(decoded) })
+}
+
+/// Drops alpha and, of 16-bit samples, the lower byte, as Pillow and libpng's `png_set_strip_16` do.
+fn to_rgb8(decoded: DynamicImage) -> Vec<u8> {
+    let high = |sample: u16| (sample >> 8) as u8;
+    match decoded {
+        DynamicImage::ImageRgb8(image) => image.into_raw(),
+        DynamicImage::ImageLuma16(image) => image.as_raw().iter().flat_map(|&grey| [high(grey); 3]).collect(),
+        DynamicImage::ImageLumaA16(image) => {
+            image.as_raw().chunks_exact(2).flat_map(|pixel| [high(pixel[0]); 3]).collect()
+        }
+        DynamicImage::ImageRgb16(image) => image.as_raw().iter().map(|&sample| high(sample)).collect(),
+        DynamicImage::ImageRgba16(image) => {
+            image.as_raw().chunks_exact(4).flat_map(|pixel| [high(pixel[0]), high(pixel[1]), high(pixel[2])]).collect()
+        }
+        other => other.into_rgb8().into_raw(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

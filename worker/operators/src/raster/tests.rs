@@ -1,0 +1,57 @@
+//! PNG and WebP against Pillow's pixels.
+
+use super::*;
+use crate::testing::{difference, golden, testdata};
+
+#[test]
+fn pixels_are_pillows() {
+    for name in [
+        "rgb.png", "rgba.png", "grey.png", "la.png", "palette.png", "bilevel.png", "rgb16.png", "exif6.png",
+        "lossless.webp", "alpha.webp", "lossy.webp",
+    ] {
+        let bytes = testdata(name);
+        let image = decode(&bytes, encoding_of(&bytes).unwrap()).unwrap();
+        let expected = testdata(&format!("{name}.rgb"));
+        let (width, height, pixels) = golden(&expected);
+        assert_eq!((image.width, image.height), (width, height), "{name}");
+        let (mean, worst) = difference(&image.data, pixels);
+        // Lossy WebP leaves the chroma's upsampling to the decoder.
+        let (mean_max, worst_max) = if name == "lossy.webp" { (1.0, 12) } else { (0.0, 0) };
+        assert!(mean <= mean_max && worst <= worst_max, "{name}: mean {mean}, worst {worst}");
+    }
+}
+
+#[test]
+fn what_is_no_image_says_what_it_is() {
+    assert_eq!(encoding_of(b"").unwrap_err(), "there are no bytes to decode");
+    assert_eq!(encoding_of(b"GIF89a\x01").unwrap_err(), "neither JPEG, PNG nor WebP: it starts with \"GIF89a\\u{1}\"");
+}
+
+#[test]
+fn damaged_files_are_errors_not_panics() {
+    for name in ["rgb16.png", "palette.png", "lossy.webp", "lossless.webp"] {
+        let whole = testdata(name);
+        for length in 12..whole.len() {
+            let _ = decode(&whole[..length], encoding_of(&whole).unwrap());
+        }
+        let half = decode(&whole[..whole.len() / 2], encoding_of(&whole).unwrap());
+        assert!(half.unwrap_err().starts_with("damaged "), "{name}");
+    }
+}
+
+#[test]
+fn a_bomb_is_refused_by_its_header() {
+    let mut png = testdata("rgb.png");
+    png[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
+    // The header's checksum (PNG, section 5.5) over the changed sizes.
+    let mut crc = u32::MAX;
+    for &byte in &png[12..29] {
+        crc ^= u32::from(byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
+        }
+    }
+    png[29..33].copy_from_slice(&(!crc).to_be_bytes());
+    let refused = decode(&png, Encoding::Png).unwrap_err();
+    assert!(refused.starts_with("the image has 65536 x 65536 pixels"), "{refused}");
+}

@@ -1,0 +1,155 @@
+//! Decodes what a cut needs and resizes it into its place: the inner loop of every image operator.
+
+use std::cell::RefCell;
+
+use fast_image_resize::images::{TypedCroppedImage, TypedCroppedImageMut, TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
+use feedline_core::pipeline::Size;
+use feedline_jpeg::{Decoder, Region};
+
+use crate::Image;
+use crate::geometry::Cut;
+use crate::raster::{Encoding, decode, encoding_of};
+
+/// One row's picture, in whatever form it comes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Picture<'a> {
+    /// JPEG, PNG or WebP.
+    Encoded(&'a [u8]),
+    /// RGB8 in rows.
+    Decoded { width: u32, height: u32, pixels: &'a [u8] },
+}
+
+/// What a thread keeps from image to image, so that none of it is allocated again.
+pub(crate) struct Scratch {
+    decoder: Option<Decoder>,
+    resizer: Resizer,
+    pixels: Vec<u8>,
+}
+
+/// Decoded pixels larger than this are given back after use, so that one huge image does not stay in every thread.
+const KEPT_BYTES: usize = 64 << 20;
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::new());
+}
+
+/// Runs `work` with this thread's scratch.
+pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
+    SCRATCH.with_borrow_mut(work)
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self { decoder: None, resizer: Resizer::new(), pixels: Vec::new() }
+    }
+
+    fn decoder(decoder: &mut Option<Decoder>) -> Result<&mut Decoder, String> {
+        if decoder.is_none() {
+            *decoder = Some(Decoder::new().map_err(|error| error.to_string())?);
+        }
+        Ok(decoder.as_mut().expect("it was set above"))
+    }
+
+    /// Decodes a whole image.
+    pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<Image, String> {
+        match encoding_of(bytes)? {
+            Encoding::Jpeg => {
+                let mut data = Vec::new();
+                let opened = Self::decoder(&mut self.decoder)?.open(bytes).map_err(|error| error.to_string())?;
+                let decoded = opened.decode(&mut data).map_err(|error| error.to_string())?;
+                Ok(Image { width: decoded.width, height: decoded.height, data })
+            }
+            other => decode(bytes, other),
+        }
+    }
+
+    /// Cuts, from the picture's width and height, and resizes into `out`, an image of `size`.
+    pub(crate) fn render(
+        &mut self,
+        picture: Picture<'_>,
+        cut: impl FnOnce(u32, u32) -> Cut,
+        size: Size,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        match picture {
+            Picture::Encoded(bytes) => match encoding_of(bytes)? {
+                Encoding::Jpeg => self.render_jpeg(bytes, cut, size, out),
+                other => {
+                    let image = decode(bytes, other)?;
+                    self.render_pixels(&image.data, [image.width, image.height], cut, size, out)
+                }
+            },
+            Picture::Decoded { width, height, pixels } => {
+                self.render_pixels(pixels, [width, height], cut, size, out)
+            }
+        }
+    }
+
+    fn render_jpeg(
+        &mut self,
+        jpeg: &[u8],
+        cut: impl FnOnce(u32, u32) -> Cut,
+        size: Size,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        let opened = Self::decoder(&mut self.decoder)?.open(jpeg).map_err(|error| error.to_string())?;
+        let cut = cut(opened.header().width, opened.header().height);
+        let decoded = opened.decode_region(cut.region, &mut self.pixels).map_err(|error| error.to_string())?;
+        let place = Region { x: decoded.x_offset, y: decoded.y_offset, ..cut.region };
+        let pixels = &self.pixels[..decoded.bytes()];
+        let done = resample(&mut self.resizer, pixels, [decoded.width, decoded.height], place, &cut, size, out);
+        if self.pixels.capacity() > KEPT_BYTES {
+            self.pixels = Vec::new();
+        }
+        done
+    }
+
+    fn render_pixels(
+        &mut self,
+        pixels: &[u8],
+        [width, height]: [u32; 2],
+        cut: impl FnOnce(u32, u32) -> Cut,
+        size: Size,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        let cut = cut(width, height);
+        resample(&mut self.resizer, pixels, [width, height], cut.region, &cut, size, out)
+    }
+}
+
+/// Resizes the cut's box within `place` of the pixels into the cut's target within `out`.
+fn resample(
+    resizer: &mut Resizer,
+    pixels: &[u8],
+    [width, height]: [u32; 2],
+    place: Region,
+    cut: &Cut,
+    [out_height, out_width]: Size,
+    out: &mut [u8],
+) -> Result<(), String> {
+    let cannot = |error: &dyn std::fmt::Display| format!("cannot be resized: {error}");
+    let image = TypedImageRef::<U8x3>::from_buffer(width, height, pixels).map_err(|error| cannot(&error))?;
+    let region = TypedCroppedImage::new(image, place.x, place.y, place.width, place.height)
+        .map_err(|error| cannot(&error))?;
+    let source = cut.source;
+    let options = ResizeOptions::new()
+        .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
+        .crop(source.left, source.top, source.width, source.height);
+    let target = cut.target;
+    let is_padded = (target.width, target.height) != (out_width, out_height);
+    if is_padded {
+        out.fill(0);
+    }
+    let mut out = TypedImage::<U8x3>::from_buffer(out_width, out_height, out).map_err(|error| cannot(&error))?;
+    if !is_padded {
+        return resizer.resize_typed(&region, &mut out, &options).map_err(|error| cannot(&error));
+    }
+    let mut out = TypedCroppedImageMut::new(out, target.x, target.y, target.width, target.height)
+        .map_err(|error| cannot(&error))?;
+    resizer.resize_typed(&region, &mut out, &options).map_err(|error| cannot(&error))
+}
+
+#[cfg(test)]
+mod tests;

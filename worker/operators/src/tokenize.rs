@@ -1,0 +1,70 @@
+//! `tokenize`: text to token ids, with a Hugging Face tokenizer.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, Int32Builder, ListBuilder};
+use tokenizers::Tokenizer;
+
+use crate::arrow_types::text_at;
+use crate::{Chunk, Column, Operator, OperatorError, Slots};
+
+/// Splits each row's text into token ids.
+pub(crate) struct TokenizeOperator {
+    pub(crate) column: String,
+    pub(crate) output: String,
+    pub(crate) add_special_tokens: bool,
+    pub(crate) tokenizer: Tokenizer,
+}
+
+impl TokenizeOperator {
+    /// Reads a `tokenizer.json`; the error is a sentence without a place.
+    pub(crate) fn read(bytes: &[u8], path: &str) -> Result<Tokenizer, String> {
+        Tokenizer::from_bytes(bytes)
+            .map_err(|error| format!("`{path}` is not a Hugging Face tokenizer.json: {error}"))
+    }
+}
+
+impl Operator for TokenizeOperator {
+    /// Row by row on this thread: the engine runs chunks in parallel, and the library's own threads would only
+    /// compete with it.
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+        let texts = chunk.arrow(&self.column)?.clone();
+        let failed = chunk.failed_rows();
+        let mut failures = Vec::new();
+        let mut lists = ListBuilder::new(Int32Builder::new());
+        for row in 0..texts.len() {
+            let text = text_at(texts.as_ref(), row).ok_or_else(|| {
+                OperatorError::new(format!("column `{}` holds {}, not text", self.column, texts.data_type()))
+            })?;
+            if failed.contains(row) {
+                lists.append(false);
+                continue;
+            }
+            let encoded = match text {
+                Some(text) => self
+                    .tokenizer
+                    .encode_fast(text, self.add_special_tokens)
+                    .map_err(|error| format!("column `{}` cannot be tokenized: {error}", self.column)),
+                None => Err(format!("column `{}` is null", self.column)),
+            };
+            match encoded {
+                Ok(encoding) => {
+                    for &id in encoding.get_ids() {
+                        lists.values().append_value(id as i32);
+                    }
+                    lists.append(true);
+                }
+                Err(reason) => {
+                    lists.append(false);
+                    failures.push((row, reason));
+                }
+            }
+        }
+        chunk.set(&self.output, Column::Arrow(Arc::new(lists.finish())));
+        chunk.fail_all(failures);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! Cuts a shard's rows into blocks.
+
+use feedline_core::manifest::Block;
+
+/// A block is closed before it grows beyond this many encoded bytes.
+const TARGET_BLOCK_BYTES: u64 = 1 << 20;
+/// Most rows of a block.
+pub(crate) const MAX_BLOCK_ROWS: usize = 4096;
+/// Rows are worth reading one by one from this mean size on.
+const MIN_ROW_READ_BYTES: u64 = 4 << 10;
+/// Arrow's views count a value's bytes in 31 bits.
+const MAX_ROW_BYTES: u64 = i32::MAX as u64;
+
+/// Collects rows that lie back to back.
+#[derive(Debug)]
+pub(crate) struct BlockBuilder {
+    blocks: Vec<Block>,
+    offset: u64,
+    bytes: u64,
+    row_bytes: Vec<u32>,
+}
+
+impl BlockBuilder {
+    /// The first row starts at `offset`.
+    pub(crate) fn new(offset: u64) -> Self {
+        Self { blocks: Vec::new(), offset, bytes: 0, row_bytes: Vec::new() }
+    }
+
+    /// Where the next row starts.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+
+    /// Adds the next row. A row beyond 2 GiB is refused.
+    pub(crate) fn push(&mut self, row_bytes: u64) -> Result<(), String> {
+        if row_bytes > MAX_ROW_BYTES {
+            return Err(format!("a row of {row_bytes} bytes is larger than 2 GiB: split it"));
+        }
+        let is_full = self.row_bytes.len() == MAX_BLOCK_ROWS || self.bytes + row_bytes > TARGET_BLOCK_BYTES;
+        if is_full && !self.row_bytes.is_empty() {
+            self.close();
+        }
+        self.row_bytes.push(row_bytes as u32);
+        self.bytes += row_bytes;
+        Ok(())
+    }
+
+    /// The blocks, in order.
+    pub(crate) fn finish(mut self) -> Vec<Block> {
+        if !self.row_bytes.is_empty() {
+            self.close();
+        }
+        self.blocks
+    }
+
+    fn close(&mut self) {
+        let rows = self.row_bytes.len();
+        let is_large = self.bytes / rows as u64 >= MIN_ROW_READ_BYTES;
+        let row_bytes = if is_large { self.row_bytes.as_slice().to_vec() } else { Vec::new() };
+        self.blocks.push(Block {
+            rows: rows as u32,
+            offset: self.offset,
+            bytes: self.bytes,
+            group: 0,
+            row_bytes,
+        });
+        self.offset += self.bytes;
+        self.bytes = 0;
+        self.row_bytes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn blocks_tile_the_rows(sizes in proptest::collection::vec(1u64..600_000, 0..60), start in 0u64..100) {
+            let mut builder = BlockBuilder::new(start);
+            for &size in &sizes {
+                builder.push(size).unwrap();
+            }
+            prop_assert_eq!(builder.end(), start + sizes.iter().sum::<u64>());
+            let mut offset = start;
+            let mut rows = 0;
+            for block in builder.finish() {
+                prop_assert_eq!(block.offset, offset);
+                prop_assert!(block.rows == 1 || block.bytes <= TARGET_BLOCK_BYTES);
+                let expected = &sizes[rows..rows + block.rows as usize];
+                prop_assert_eq!(block.bytes, expected.iter().sum::<u64>());
+                if !block.row_bytes.is_empty() {
+                    prop_assert!(block.row_bytes.iter().map(|&b| u64::from(b)).eq(expected.iter().copied()));
+                }
+                rows += block.rows as usize;
+                offset += block.bytes;
+            }
+            prop_assert_eq!(rows, sizes.len());
+        }
+    }
+
+    #[test]
+    fn many_small_rows_close_by_count_and_huge_rows_are_refused() {
+        let mut builder = BlockBuilder::new(0);
+        for _ in 0..MAX_BLOCK_ROWS + 1 {
+            builder.push(10).unwrap();
+        }
+        assert!(builder.push(1 << 32).unwrap_err().contains("2 GiB"));
+        let blocks = builder.finish();
+        assert_eq!(blocks.iter().map(|block| block.rows).collect::<Vec<_>>(), [4096, 1]);
+        assert!(blocks[0].row_bytes.is_empty());
+    }
+}

@@ -1,0 +1,129 @@
+//! How column types and Arrow types correspond.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use feedline_core::schema::{ColumnType, ScalarType, Schema};
+
+/// The Arrow field of a source's column. Every field is nullable.
+pub fn arrow_field(name: &str, column_type: &ColumnType) -> Field {
+    Field::new(name, arrow_type(column_type), true)
+}
+
+pub(crate) fn arrow_schema(schema: &Schema) -> SchemaRef {
+    let fields: Vec<Field> =
+        schema.fields.iter().map(|field| arrow_field(&field.name, &field.column_type)).collect();
+    Arc::new(ArrowSchema::new(fields))
+}
+
+/// A batch of exactly `schema`'s columns; works without columns, too.
+pub(crate) fn batch_of(schema: &Schema, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, String> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(arrow_schema(schema), columns, &options)
+        .map_err(|error| error.to_string())
+}
+
+pub(crate) fn null_column(column_type: &ColumnType, rows: usize) -> ArrayRef {
+    new_null_array(&arrow_type(column_type), rows)
+}
+
+pub(crate) fn arrow_type(column_type: &ColumnType) -> DataType {
+    match column_type {
+        ColumnType::Scalar(scalar) => scalar_arrow_type(*scalar),
+        ColumnType::Utf8 => DataType::Utf8View,
+        ColumnType::Binary | ColumnType::Image => DataType::BinaryView,
+        ColumnType::List(inner) => DataType::List(Arc::new(arrow_field("item", inner))),
+        ColumnType::Tensor { scalar, shape } => {
+            let length = shape.iter().map(|&extent| i64::from(extent)).product::<i64>();
+            let item = Arc::new(Field::new("item", scalar_arrow_type(*scalar), true));
+            DataType::FixedSizeList(item, i32::try_from(length).unwrap_or(i32::MAX))
+        }
+    }
+}
+
+fn scalar_arrow_type(scalar: ScalarType) -> DataType {
+    match scalar {
+        ScalarType::Bool => DataType::Boolean,
+        ScalarType::Int8 => DataType::Int8,
+        ScalarType::Int16 => DataType::Int16,
+        ScalarType::Int32 => DataType::Int32,
+        ScalarType::Int64 => DataType::Int64,
+        ScalarType::UInt8 => DataType::UInt8,
+        ScalarType::UInt16 => DataType::UInt16,
+        ScalarType::UInt32 => DataType::UInt32,
+        ScalarType::UInt64 => DataType::UInt64,
+        ScalarType::Float16 => DataType::Float16,
+        ScalarType::Float32 => DataType::Float32,
+        ScalarType::Float64 => DataType::Float64,
+    }
+}
+
+/// The column type of data stored as this Arrow type; an error names what is not supported.
+pub(crate) fn column_type(data_type: &DataType) -> Result<ColumnType, String> {
+    Ok(match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ColumnType::Utf8,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            ColumnType::Binary
+        }
+        DataType::Dictionary(_, values) => column_type(values)?,
+        DataType::List(item) | DataType::LargeList(item) => {
+            ColumnType::List(Box::new(column_type(item.data_type())?))
+        }
+        DataType::FixedSizeList(item, length) => fixed_size_list_type(item.data_type(), *length)?,
+        other => ColumnType::Scalar(
+            scalar_type(other).ok_or_else(|| format!("the type {other} is not supported"))?,
+        ),
+    })
+}
+
+fn fixed_size_list_type(item: &DataType, length: i32) -> Result<ColumnType, String> {
+    let extent = u32::try_from(length).map_err(|_| format!("a list of {length} elements is not possible"))?;
+    Ok(match column_type(item)? {
+        ColumnType::Scalar(scalar) => ColumnType::Tensor { scalar, shape: vec![extent] },
+        other => ColumnType::List(Box::new(other)),
+    })
+}
+
+fn scalar_type(data_type: &DataType) -> Option<ScalarType> {
+    Some(match data_type {
+        DataType::Boolean => ScalarType::Bool,
+        DataType::Int8 => ScalarType::Int8,
+        DataType::Int16 => ScalarType::Int16,
+        DataType::Int32 => ScalarType::Int32,
+        DataType::Int64 => ScalarType::Int64,
+        DataType::UInt8 => ScalarType::UInt8,
+        DataType::UInt16 => ScalarType::UInt16,
+        DataType::UInt32 => ScalarType::UInt32,
+        DataType::UInt64 => ScalarType::UInt64,
+        DataType::Float16 => ScalarType::Float16,
+        DataType::Float32 => ScalarType::Float32,
+        DataType::Float64 => ScalarType::Float64,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_survive_the_way_to_arrow_and_back() {
+        for column_type in [
+            ColumnType::Scalar(ScalarType::Bool),
+            ColumnType::Scalar(ScalarType::Float16),
+            ColumnType::Utf8,
+            ColumnType::Binary,
+            ColumnType::List(Box::new(ColumnType::Binary)),
+            ColumnType::Tensor { scalar: ScalarType::Float32, shape: vec![8] },
+        ] {
+            assert_eq!(super::column_type(&arrow_type(&column_type)).unwrap(), column_type);
+        }
+        assert!(super::column_type(&DataType::Date32).unwrap_err().contains("Date32"));
+    }
+
+    #[test]
+    fn a_batch_without_columns_keeps_its_rows() {
+        assert_eq!(batch_of(&Schema::default(), Vec::new(), 3).unwrap().num_rows(), 3);
+    }
+}

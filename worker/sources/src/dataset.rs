@@ -1,0 +1,149 @@
+//! A dataset: one source of a pipeline, and the reads that workers make of it.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use feedline_core::manifest::{Block, ShardIndex, ShardRef};
+use feedline_core::pipeline::{Format, Source};
+use feedline_core::schema::Schema;
+
+use crate::cache::ShardCache;
+use crate::error::SourceError;
+use crate::formats::{arrow_ipc, csv, files, jsonl, parquet, text, tfrecord, webdataset};
+use crate::list;
+use crate::location::Location;
+use crate::object::Object;
+use crate::select::Selection;
+use crate::stores::Stores;
+
+/// One source of a pipeline.
+pub struct Dataset {
+    source: Source,
+    stores: Arc<Stores>,
+    selection: Selection,
+    parquet_footers: ShardCache<parquet::Footer>,
+    arrow_footers: ShardCache<arrow_ipc::Footer>,
+    csv_headers: ShardCache<csv::Header>,
+}
+
+/// What to read of a block.
+#[derive(Debug, Clone, Copy)]
+pub struct BlockRead<'a> {
+    /// The shard, as it was listed.
+    pub shard: &'a ShardRef,
+    /// One of its blocks.
+    pub block: &'a Block,
+    /// The columns wanted, possibly fewer than the dataset has.
+    pub schema: &'a Schema,
+    /// Ascending rows inside the block; only where `block.row_bytes` is filled. `None`: all rows.
+    pub rows: Option<&'a [u32]>,
+}
+
+/// Rows of a block.
+#[derive(Debug, Clone)]
+pub struct BlockRows {
+    /// The rows asked for, in order; columns exactly as asked for.
+    pub batch: RecordBatch,
+    /// Rows of the batch that could not be read.
+    pub failures: Vec<RowFailure>,
+    /// Bytes of memory that the batch keeps alive.
+    pub held_bytes: usize,
+    /// Bytes read from the store.
+    pub store_bytes: u64,
+    /// Requests made to the store.
+    pub store_requests: u32,
+}
+
+/// A row that could not be read. The batch holds a placeholder in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowFailure {
+    /// Index in the batch.
+    pub row: u32,
+    /// Byte offset in the shard.
+    pub offset: u64,
+    /// What is wrong, in one clause.
+    pub reason: String,
+}
+
+/// What a format makes of a block.
+pub(crate) struct Decoded {
+    pub(crate) batch: RecordBatch,
+    pub(crate) failures: Vec<RowFailure>,
+    pub(crate) held_bytes: usize,
+}
+
+impl std::fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dataset").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+impl Dataset {
+    /// Checks the source's URLs; reads nothing yet.
+    pub fn new(source: Source, stores: Arc<Stores>) -> Result<Self, SourceError> {
+        if source.url.is_empty() {
+            return Err(SourceError::Url {
+                url: String::new(),
+                reason: "the source names no URL".to_owned(),
+            });
+        }
+        for url in &source.url {
+            Location::parse(url)?;
+        }
+        let selection = Selection::new(source.features.clone());
+        Ok(Self {
+            source,
+            stores,
+            selection,
+            parquet_footers: ShardCache::default(),
+            arrow_footers: ShardCache::default(),
+            csv_headers: ShardCache::default(),
+        })
+    }
+
+    /// The dataset's shards: each URL's sorted by URL, in the order in which the URLs were given, none twice.
+    pub async fn list(&self) -> Result<Vec<ShardRef>, SourceError> {
+        list::list(&self.stores, &self.source.url).await
+    }
+
+    /// Finds a shard's rows, blocks and columns.
+    pub async fn index_shard(&self, shard: &ShardRef) -> Result<ShardIndex, SourceError> {
+        let object = self.open(shard)?;
+        let selection = &self.selection;
+        match self.source.format {
+            Format::TfRecord => tfrecord::index(&object, selection).await,
+            Format::WebDataset => webdataset::index(&object, selection).await,
+            Format::Files => files::index(&object, selection),
+            Format::Parquet => parquet::index(object, selection, &self.parquet_footers).await,
+            Format::Arrow => arrow_ipc::index(&object, selection, &self.arrow_footers).await,
+            Format::Jsonl => jsonl::index(&object, selection).await,
+            Format::Csv => csv::index(&object, selection, &self.csv_headers).await,
+            Format::Text => text::index(&object, selection).await,
+        }
+    }
+
+    /// Reads rows of a block. Rows that fail are listed, and do not fail the others.
+    pub async fn read_block(&self, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
+        let object = self.open(read.shard)?;
+        let selection = &self.selection;
+        let decoded = match self.source.format {
+            Format::TfRecord => tfrecord::read(&object, read, selection).await,
+            Format::WebDataset => webdataset::read(&object, read, selection).await,
+            Format::Files => files::read(&object, read, selection).await,
+            Format::Parquet => parquet::read(object.clone(), read, selection, &self.parquet_footers).await,
+            Format::Arrow => arrow_ipc::read(&object, read, selection, &self.arrow_footers).await,
+            Format::Jsonl => jsonl::read(&object, read, selection).await,
+            Format::Csv => csv::read(&object, read, selection, &self.csv_headers).await,
+            Format::Text => text::read(&object, read, selection).await,
+        }?;
+        let (store_bytes, store_requests) = object.traffic();
+        let Decoded { batch, failures, held_bytes } = decoded;
+        Ok(BlockRows { batch, failures, held_bytes, store_bytes, store_requests })
+    }
+
+    fn open(&self, shard: &ShardRef) -> Result<Arc<Object>, SourceError> {
+        let location = Location::parse(&shard.url)?;
+        let store = self.stores.open(&location)?;
+        Ok(Arc::new(Object::new(store, location.key()?, shard.clone())))
+    }
+}

@@ -1,0 +1,175 @@
+//! The footer of an Arrow IPC file: where its record batches and dictionaries lie.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::buffer::Buffer;
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::convert::fb_to_schema;
+use arrow::ipc::reader::{FileDecoder, read_footer_length};
+use arrow::ipc::{Block as IpcBlock, MetadataVersion, root_as_footer, root_as_message};
+use bytes::Bytes;
+
+use crate::error::SourceError;
+use crate::object::Object;
+
+const MAGIC: &[u8] = b"ARROW1";
+/// A shard's tail that most footers fit into.
+const FOOTER_READ_BYTES: u64 = 64 << 10;
+const TAIL_BYTES: u64 = 10;
+
+/// A shard's footer, with the dictionaries that its batches refer to.
+pub(crate) struct Footer {
+    pub(crate) schema: SchemaRef,
+    pub(crate) batches: Vec<Place>,
+    version: MetadataVersion,
+    dictionaries: Vec<(Place, Buffer)>,
+}
+
+/// Where one message lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    offset: u64,
+    metadata_bytes: u64,
+    body_bytes: u64,
+}
+
+impl Place {
+    /// The place a footer gives; an error if it is not inside the shard.
+    fn new(block: &IpcBlock, size: u64) -> Result<Self, String> {
+        let part = |value: i64| u64::try_from(value).ok().filter(|&value| value <= size);
+        let bad = || "the footer points outside the file: it is damaged".to_owned();
+        let place = Self {
+            offset: part(block.offset()).ok_or_else(bad)?,
+            metadata_bytes: part(i64::from(block.metaDataLength())).ok_or_else(bad)?,
+            body_bytes: part(block.bodyLength()).ok_or_else(bad)?,
+        };
+        if place.range().end > size || place.metadata_bytes < 8 { Err(bad()) } else { Ok(place) }
+    }
+
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.metadata_bytes + self.body_bytes
+    }
+
+    fn block(&self) -> IpcBlock {
+        IpcBlock::new(self.offset as i64, self.metadata_bytes as i32, self.body_bytes as i64)
+    }
+}
+
+impl Footer {
+    /// Reads the footer and the dictionaries.
+    pub(crate) async fn read(object: &Object) -> Result<Self, SourceError> {
+        let size = object.size_bytes();
+        let corrupt = |reason: String| SourceError::corrupt(object.shard(), size, reason);
+        if size < TAIL_BYTES + MAGIC.len() as u64 {
+            return Err(corrupt(format!("{size} bytes are no Arrow file: write it again or remove it")));
+        }
+        let tail_start = size.saturating_sub(FOOTER_READ_BYTES);
+        let tail = object.read(tail_start..size).await?;
+        let end: [u8; TAIL_BYTES as usize] =
+            *tail.last_chunk().expect("the tail is at least as long as its end");
+        if !end.ends_with(MAGIC) {
+            return Err(refuse_stream(object).await?);
+        }
+        let length = read_footer_length(end).map_err(|error| corrupt(error.to_string()))? as u64;
+        if length > size - TAIL_BYTES {
+            return Err(corrupt("the footer's length is wrong: the file is damaged".to_owned()));
+        }
+        let start = size - TAIL_BYTES - length;
+        let bytes = if start >= tail_start {
+            tail.slice((start - tail_start) as usize..tail.len() - TAIL_BYTES as usize)
+        } else {
+            object.read(start..size - TAIL_BYTES).await?
+        };
+        let (mut footer, dictionaries) = Self::parse(&bytes, size).map_err(corrupt)?;
+        for place in dictionaries {
+            footer.dictionaries.push((place, Buffer::from(object.read(place.range()).await?)));
+        }
+        Ok(footer)
+    }
+
+    fn parse(bytes: &Bytes, size: u64) -> Result<(Self, Vec<Place>), String> {
+        let footer = root_as_footer(bytes).map_err(|error| format!("the footer cannot be read: {error}"))?;
+        let schema = footer.schema().ok_or("the footer has no schema: the file is damaged")?;
+        let place = |block: &IpcBlock| Place::new(block, size);
+        let batches: Result<Vec<Place>, String> =
+            footer.recordBatches().iter().flatten().map(place).collect();
+        let dictionaries: Result<Vec<Place>, String> =
+            footer.dictionaries().iter().flatten().map(place).collect();
+        let this = Self {
+            schema: Arc::new(fb_to_schema(schema)),
+            batches: batches?,
+            version: footer.version(),
+            dictionaries: Vec::new(),
+        };
+        Ok((this, dictionaries?))
+    }
+
+    /// The rows of each record batch, from the messages' heads.
+    pub(crate) async fn batch_rows(&self, object: &Object) -> Result<Vec<u32>, SourceError> {
+        let mut order: Vec<usize> = (0..self.batches.len()).collect();
+        order.sort_by_key(|&at| self.batches[at].offset);
+        let ranges: Vec<Range<u64>> = order
+            .iter()
+            .map(|&at| self.batches[at].offset..self.batches[at].offset + self.batches[at].metadata_bytes)
+            .collect();
+        let (buffers, spans) = object.read_ranges(&ranges).await?;
+        let mut rows = vec![0; self.batches.len()];
+        for (at, span) in order.into_iter().zip(spans) {
+            let head = &buffers[span.buffer][span.start..span.start + span.len];
+            rows[at] = message_rows(head)
+                .map_err(|reason| SourceError::corrupt(object.shard(), self.batches[at].offset, reason))?;
+        }
+        Ok(rows)
+    }
+
+    /// Decodes the record batch that lies there.
+    pub(crate) fn decode(
+        &self,
+        place: &Place,
+        bytes: &Buffer,
+        names: &[&str],
+    ) -> Result<RecordBatch, String> {
+        let text = |error: arrow::error::ArrowError| error.to_string();
+        let is_wanted = |field: &str| {
+            names.iter().any(|name| {
+                name.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            })
+        };
+        let fields = self.schema.fields().iter().enumerate();
+        let projection: Vec<usize> =
+            fields.filter(|(_, field)| is_wanted(field.name())).map(|(at, _)| at).collect();
+        let mut decoder = FileDecoder::new(self.schema.clone(), self.version).with_projection(projection);
+        for (place, bytes) in &self.dictionaries {
+            decoder.read_dictionary(&place.block(), bytes).map_err(text)?;
+        }
+        let batch = decoder.read_record_batch(&place.block(), bytes).map_err(text)?;
+        batch.ok_or_else(|| "there is no record batch where the footer says: the file is damaged".to_owned())
+    }
+}
+
+fn message_rows(head: &[u8]) -> Result<u32, String> {
+    let bad = || "a record batch's head cannot be read: the file is damaged".to_owned();
+    // A length, since version 5 behind a continuation mark.
+    let message = match head.strip_prefix(&[0xff; 4]) {
+        Some(rest) => rest.get(4..),
+        None => head.get(4..),
+    };
+    let message = root_as_message(message.ok_or_else(bad)?).map_err(|_| bad())?;
+    let rows = message.header_as_record_batch().ok_or_else(bad)?.length();
+    u32::try_from(rows).map_err(|_| format!("a record batch of {rows} rows is too large: write smaller ones"))
+}
+
+/// The error for a file without the magic end.
+async fn refuse_stream(object: &Object) -> Result<SourceError, SourceError> {
+    let start = object.read(0..object.size_bytes().min(6)).await?;
+    let reason = if start.starts_with(&[0xff; 4]) {
+        "it is in the Arrow stream format: write it in the file format (pyarrow: `ipc.new_file`)"
+    } else if start.starts_with(MAGIC) {
+        "the Arrow file is truncated: write it again"
+    } else {
+        "it is no Arrow file: check the format"
+    };
+    Ok(SourceError::unsupported(object.shard(), reason))
+}

@@ -1,0 +1,52 @@
+//! Decodes many rows at once, and where that fails finds the rows that are to blame.
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+
+use crate::dataset::RowFailure;
+use crate::rows::RowSet;
+
+/// Longest part of a decoder's message that is kept.
+const MAX_REASON_CHARS: usize = 240;
+
+/// Decodes all rows; `decode` gives exactly one batch row per encoded row, or an error. `null_row` stands in for a row
+/// that fails.
+pub(crate) fn decode_rows(
+    rows: &RowSet,
+    null_row: &RecordBatch,
+    decode: &dyn Fn(&[&[u8]]) -> Result<RecordBatch, String>,
+) -> Result<(RecordBatch, Vec<RowFailure>), String> {
+    let encoded: Vec<&[u8]> = (0..rows.rows.len()).map(|row| rows.bytes(row)).collect();
+    if encoded.is_empty() {
+        return Ok((null_row.slice(0, 0), Vec::new()));
+    }
+    let mut batches = Vec::new();
+    let mut failures = Vec::new();
+    // Ranges still to decode, the next one last.
+    let mut ranges = vec![0..encoded.len()];
+    while let Some(range) = ranges.pop() {
+        match decode(&encoded[range.clone()]) {
+            Ok(batch) => batches.push(batch),
+            Err(reason) if range.len() == 1 => {
+                let reason =
+                    reason.chars().take(MAX_REASON_CHARS).collect::<String>().replace(['\n', '\r'], " ");
+                failures.push(RowFailure {
+                    row: range.start as u32,
+                    offset: rows.rows[range.start].offset,
+                    reason,
+                });
+                batches.push(null_row.clone());
+            }
+            Err(_) => {
+                let middle = range.start + range.len() / 2;
+                ranges.push(middle..range.end);
+                ranges.push(range.start..middle);
+            }
+        }
+    }
+    if let [batch] = batches.as_slice() {
+        return Ok((batch.clone(), failures));
+    }
+    let batch = concat_batches(null_row.schema_ref(), &batches).map_err(|error| error.to_string())?;
+    Ok((batch, failures))
+}

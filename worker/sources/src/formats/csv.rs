@@ -1,0 +1,193 @@
+//! Comma-separated values with a header line.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::csv::ReaderBuilder;
+use arrow::csv::reader::Format;
+use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use feedline_core::manifest::ShardIndex;
+use feedline_core::schema::ColumnType;
+
+use super::bisect;
+use super::jsonl::null_row;
+use super::lines::{self, Rule};
+use crate::cache::ShardCache;
+use crate::columns::{arrow_type, batch_of, column_type, null_column};
+use crate::dataset::{BlockRead, Decoded};
+use crate::error::SourceError;
+use crate::object::Object;
+use crate::rows;
+use crate::select::{Found, Selection};
+
+/// Rows looked at to find the columns' types.
+const INFERRED_ROWS: u64 = 1000;
+const FIRST_HEADER_READ_BYTES: u64 = 64 << 10;
+
+/// A shard's header line.
+pub(crate) struct Header {
+    names: Vec<String>,
+    /// The line itself.
+    line: Vec<u8>,
+    /// Byte offset behind it.
+    end: u64,
+}
+
+pub(crate) async fn index(
+    object: &Object,
+    selection: &Selection,
+    headers: &ShardCache<Header>,
+) -> Result<ShardIndex, SourceError> {
+    let header = headers.get(object.shard(), || read_header(object)).await?;
+    let (blocks, defects) = lines::index(object, Rule::Csv, header.end).await?;
+    if blocks.is_empty() {
+        return Ok(ShardIndex { blocks, schema: None, defects });
+    }
+    let sample = lines::sample(object, &blocks, INFERRED_ROWS).await?;
+    let found = infer(&header, &sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
+    let schema = selection.schema(object.shard(), &found)?;
+    Ok(ShardIndex { blocks, schema: Some(schema), defects })
+}
+
+async fn read_header(object: &Object) -> Result<Header, SourceError> {
+    let size = object.size_bytes();
+    let start = lines::start(object).await?;
+    let mut read_bytes = FIRST_HEADER_READ_BYTES;
+    loop {
+        let bytes = object.read(start..size.min(start + read_bytes)).await?;
+        let mut end = None;
+        // The first row's end stops the pass.
+        let _ = lines::Splitter::new(Rule::Csv).feed(&bytes, |row_end| {
+            end = Some(row_end);
+            Err(())
+        });
+        let is_whole = start + bytes.len() as u64 >= size;
+        let end = match end {
+            Some(end) => end,
+            None if is_whole => bytes.len(),
+            None => {
+                read_bytes *= 8;
+                continue;
+            }
+        };
+        let mut line = bytes[..end].to_vec();
+        if !line.ends_with(b"\n") {
+            line.push(b'\n');
+        }
+        let names =
+            field_names(&line).map_err(|reason| SourceError::corrupt(object.shard(), start, reason))?;
+        return Ok(Header { names, line, end: start + end as u64 });
+    }
+}
+
+fn field_names(line: &[u8]) -> Result<Vec<String>, String> {
+    let (schema, _) = Format::default()
+        .with_header(true)
+        .infer_schema(line, Some(0))
+        .map_err(|error| format!("the header line cannot be read: {error}"))?;
+    Ok(schema.fields().iter().map(|field| field.name().clone()).collect())
+}
+
+/// The columns' types in the first rows. Rows that do not fit the header are left out: reading them will say so.
+fn infer(header: &Header, sample: &[u8]) -> Result<Vec<Found>, String> {
+    let infer = |rows: &[u8]| {
+        Format::default()
+            .with_header(true)
+            .infer_schema(header.line.as_slice().chain(rows), Some(INFERRED_ROWS as usize))
+    };
+    let schema = match infer(sample) {
+        Ok((schema, _)) => schema,
+        Err(_) => {
+            let spans = lines::split(Rule::Csv, sample).map_err(|bad| bad.reason)?;
+            let rows = spans.into_iter().take(INFERRED_ROWS as usize).map(|span| &sample[span]);
+            let good: Vec<u8> = rows.filter(|row| infer(row).is_ok()).flatten().copied().collect();
+            infer(&good).map_err(|error| format!("its first rows cannot be read: {error}"))?.0
+        }
+    };
+    Ok(schema.fields().iter().map(|field| (field.name().clone(), Ok(csv_type(field.data_type())))).collect())
+}
+
+/// Numbers and truth values are read as such; everything else, dates too, as the text that it is.
+fn csv_type(data_type: &DataType) -> ColumnType {
+    match column_type(data_type) {
+        Ok(scalar @ ColumnType::Scalar(_)) => scalar,
+        _ => ColumnType::Utf8,
+    }
+}
+
+pub(crate) async fn read(
+    object: &Object,
+    read: &BlockRead<'_>,
+    selection: &Selection,
+    headers: &ShardCache<Header>,
+) -> Result<Decoded, SourceError> {
+    let header = headers.get(object.shard(), || read_header(object)).await?;
+    let rows = rows::fetch(object, read, |bytes| lines::split(Rule::Csv, bytes)).await?;
+    let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
+    let places: Vec<Option<usize>> = selection
+        .data_names(read.schema)
+        .into_iter()
+        .map(|name| header.names.iter().position(|known| known == name))
+        .collect();
+    let mut types = vec![DataType::Utf8View; header.names.len()];
+    for (field, place) in read.schema.fields.iter().zip(&places) {
+        if let Some(place) = place {
+            types[*place] = arrow_type(&field.column_type);
+        }
+    }
+    let mut projection: Vec<usize> = places.iter().flatten().copied().collect();
+    projection.sort_unstable();
+    projection.dedup();
+    let fields: Vec<Field> =
+        header.names.iter().zip(types).map(|(name, data_type)| Field::new(name, data_type, true)).collect();
+    let decoder = RowDecoder { schema: Arc::new(ArrowSchema::new(fields)), projection };
+    let null_row = null_row(&decoder.projected());
+    let (data, failures) =
+        bisect::decode_rows(&rows, &null_row, &|lines| decoder.decode(lines)).map_err(corrupt)?;
+    let column = |(field, place): (&feedline_core::schema::Field, &Option<usize>)| -> ArrayRef {
+        let at = place.and_then(|place| decoder.projection.iter().position(|&known| known == place));
+        at.map_or_else(|| null_column(&field.column_type, data.num_rows()), |at| data.column(at).clone())
+    };
+    let columns = read.schema.fields.iter().zip(&places).map(column).collect();
+    let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
+    let held_bytes = batch.get_array_memory_size();
+    Ok(Decoded { batch, failures, held_bytes })
+}
+
+struct RowDecoder {
+    /// All columns of the file.
+    schema: SchemaRef,
+    /// Those wanted, ascending.
+    projection: Vec<usize>,
+}
+
+impl RowDecoder {
+    fn projected(&self) -> SchemaRef {
+        Arc::new(self.schema.project(&self.projection).expect("the projection was made from this schema"))
+    }
+
+    fn decode(&self, rows: &[&[u8]]) -> Result<RecordBatch, String> {
+        let text = |error: arrow::error::ArrowError| error.to_string();
+        let mut decoder = ReaderBuilder::new(self.schema.clone())
+            .with_header(false)
+            .with_batch_size(rows.len() + 1)
+            .with_projection(self.projection.clone())
+            .build_decoder();
+        for row in rows {
+            if decoder.decode(row).map_err(text)? != row.len() {
+                return Err("the row holds more than one record".to_owned());
+            }
+        }
+        // Ends a last row that no line end ends.
+        decoder.decode(&[]).map_err(text)?;
+        match decoder.flush().map_err(text)? {
+            Some(batch) if batch.num_rows() == rows.len() => Ok(batch),
+            Some(_) => Err("the row holds more than one record".to_owned()),
+            None => Err("the row is empty".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

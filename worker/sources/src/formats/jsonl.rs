@@ -1,0 +1,127 @@
+//! One JSON object per line.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use arrow::json::ReaderBuilder;
+use arrow::json::reader::infer_json_schema_from_iterator;
+use feedline_core::manifest::ShardIndex;
+use feedline_core::schema::ColumnType;
+
+use super::bisect;
+use super::lines::{self, Rule};
+use crate::columns::{arrow_field, batch_of, column_type};
+use crate::dataset::{BlockRead, Decoded};
+use crate::error::SourceError;
+use crate::object::Object;
+use crate::rows;
+use crate::select::{Found, Selection};
+
+/// Lines looked at to find the columns.
+const INFERRED_ROWS: u64 = 1000;
+
+pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<ShardIndex, SourceError> {
+    let start = lines::start(object).await?;
+    let (blocks, defects) = lines::index(object, Rule::Jsonl, start).await?;
+    if blocks.is_empty() {
+        return Ok(ShardIndex { blocks, schema: None, defects });
+    }
+    let sample = lines::sample(object, &blocks, INFERRED_ROWS).await?;
+    let found = infer(&sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
+    let schema = selection.schema(object.shard(), &found)?;
+    Ok(ShardIndex { blocks, schema: Some(schema), defects })
+}
+
+/// The columns of the first lines. Lines that are no JSON object are left out: reading them will say so.
+fn infer(sample: &[u8]) -> Result<Vec<Found>, String> {
+    let objects: Vec<serde_json::Value> = sample
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.trim_ascii().is_empty())
+        .take(INFERRED_ROWS as usize)
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .filter(serde_json::Value::is_object)
+        .collect();
+    if objects.is_empty() {
+        return Err("none of its first lines is a JSON object: check the format".to_owned());
+    }
+    let schema = infer_json_schema_from_iterator(objects.iter().map(Ok))
+        .map_err(|error| format!("its first lines do not fit together: {error}"))?;
+    Ok(schema.fields().iter().map(|field| (field.name().clone(), json_type(field.data_type()))).collect())
+}
+
+fn json_type(data_type: &DataType) -> Result<ColumnType, String> {
+    match data_type {
+        // Nothing but nulls yet: text takes whatever comes.
+        DataType::Null => Ok(ColumnType::Utf8),
+        DataType::List(item) => Ok(ColumnType::List(Box::new(json_type(item.data_type())?))),
+        DataType::Struct(_) => Err("nested objects are not supported".to_owned()),
+        other => column_type(other),
+    }
+}
+
+pub(crate) async fn read(
+    object: &Object,
+    read: &BlockRead<'_>,
+    selection: &Selection,
+) -> Result<Decoded, SourceError> {
+    let rows = rows::fetch(object, read, |bytes| lines::split(Rule::Jsonl, bytes)).await?;
+    let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
+    let names = selection.data_names(read.schema);
+    let mut fields: Vec<Field> = Vec::new();
+    for (field, name) in read.schema.fields.iter().zip(&names) {
+        if !fields.iter().any(|known| known.name() == name) {
+            fields.push(arrow_field(name, &field.column_type));
+        }
+    }
+    let data_schema: SchemaRef = Arc::new(ArrowSchema::new(fields));
+    let null_row = null_row(&data_schema);
+    let (data, failures) =
+        bisect::decode_rows(&rows, &null_row, &|lines| decode(&data_schema, lines)).map_err(corrupt)?;
+    let column = |name: &&str| -> ArrayRef {
+        data.column_by_name(name).expect("every name is in the schema decoded with").clone()
+    };
+    let columns = names.iter().map(column).collect();
+    let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
+    let held_bytes = batch.get_array_memory_size();
+    Ok(Decoded { batch, failures, held_bytes })
+}
+
+/// A batch of one row of nulls.
+pub(crate) fn null_row(schema: &SchemaRef) -> RecordBatch {
+    let columns =
+        schema.fields().iter().map(|field| arrow::array::new_null_array(field.data_type(), 1)).collect();
+    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(1));
+    RecordBatch::try_new_with_options(schema.clone(), columns, &options)
+        .expect("one null per nullable field fits")
+}
+
+fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
+    let text = |error: arrow::error::ArrowError| error.to_string();
+    let mut decoder = ReaderBuilder::new(schema.clone())
+        .with_batch_size(lines.len() + 1)
+        .with_coerce_primitive(true)
+        .build_decoder()
+        .map_err(text)?;
+    for (index, line) in lines.iter().enumerate() {
+        // The line end closes a value that could go on otherwise, such as a number.
+        for piece in [line, b"\n".as_slice()] {
+            if decoder.decode(piece).map_err(text)? != piece.len() {
+                return Err("the line holds more than one JSON object".to_owned());
+            }
+        }
+        if decoder.has_partial_record() {
+            return Err("the line holds an unfinished JSON object".to_owned());
+        }
+        if decoder.len() != index + 1 {
+            return Err("the line holds more than one JSON object".to_owned());
+        }
+    }
+    match decoder.flush().map_err(text)? {
+        Some(batch) if batch.num_rows() == lines.len() => Ok(batch),
+        _ => Err("the line is no JSON object".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Tests of JSON lines and of text.
+
+use feedline_core::pipeline::Format;
+use feedline_core::schema::{ColumnType, ScalarType, Schema};
+
+use crate::testing::{fixture, lines};
+use crate::{BlockRead, merge_schemas};
+
+#[tokio::test]
+async fn a_bad_line_fails_alone() {
+    let text = "{\"a\":1,\"t\":\"x\",\"l\":[1,2]}\nnot json\n\n{\"a\":2}{\"a\":3}\n{\"a\":\n1}\n{\"a\":\"q\",\"t\":null}\n{\"a\":4}";
+    let all = fixture(text.as_bytes(), Format::Jsonl, &[("n", "a"), ("t", "t")]).read_all().await;
+    // A number and a text make text: what the first lines hold decides.
+    assert_eq!(all.columns(), "n: text, t: text");
+    assert_eq!(all.rows(), ["1|x", "null|null", "null|null", "null|null", "null|null", "q|null", "4|null"]);
+    let failed: Vec<(u32, u64)> = all.failures().iter().map(|it| (it.row, it.offset)).collect();
+    assert_eq!(failed, [(1, 26), (2, 35), (3, 51), (4, 57)]);
+}
+
+#[tokio::test]
+async fn types_are_inferred_and_widened_between_shards() {
+    let ints = fixture(b"{\"a\":1,\"b\":true}\n{\"a\":2}\n", Format::Jsonl, &[]);
+    let floats = fixture(b"{\"a\":1.5,\"c\":[\"x\"]}\n", Format::Jsonl, &[]);
+    let (a, b) = (ints.index().await.unwrap(), floats.index().await.unwrap());
+    let (a_schema, b_schema) = (a.index.schema.unwrap(), b.index.schema.unwrap());
+    let schema = merge_schemas(&[(&a.object, &a_schema), (&b.object, &b_schema)]).unwrap();
+    let texts = ColumnType::List(Box::new(ColumnType::Utf8));
+    let bool_type = ColumnType::Scalar(ScalarType::Bool);
+    assert_eq!(schema, Schema::new([("a", ColumnType::Scalar(ScalarType::Float64)), ("b", bool_type), ("c", texts)]));
+    let read = BlockRead { shard: &a.object, block: &a.index.blocks[0], schema: &schema, rows: None };
+    assert_eq!(lines(&ints.dataset.read_block(&read).await.unwrap().batch), ["1|true|null", "2|null|null"]);
+}
+
+#[tokio::test]
+async fn nested_objects_are_refused_by_name_unless_left_out() {
+    let text = b"{\"a\":1,\"meta\":{\"x\":1}}\n";
+    let error = fixture(text, Format::Jsonl, &[]).index().await.unwrap_err().to_string();
+    assert!(error.contains("`meta`") && error.contains("source.features"), "{error}");
+    assert_eq!(fixture(text, Format::Jsonl, &[("a", "a")]).read_all().await.rows(), ["1"]);
+}
+
+#[tokio::test]
+async fn many_lines_come_once_in_order() {
+    let text: String = (0..10_000).map(|row| format!("{{\"row\":{row}}}\n")).collect();
+    let all = fixture(text.as_bytes(), Format::Jsonl, &[]).read_all().await;
+    assert_eq!(all.index.blocks.len(), 3);
+    assert!(all.rows().iter().map(|row| row.parse::<usize>().unwrap()).eq(0..10_000));
+}
+
+#[tokio::test]
+async fn text_lines_keep_their_bytes_and_bad_ones_fail() {
+    let all = fixture(b"one\r\n\ntwo\n\xff\xfe\nlast", Format::Text, &[]).read_all().await;
+    assert_eq!(all.rows(), ["one", "", "two", "null", "last"]);
+    assert_eq!(all.failures().len(), 1);
+    assert_eq!((all.failures()[0].row, all.failures()[0].offset), (3, 10));
+    assert_eq!(fixture(b"", Format::Text, &[]).read_all().await.rows().len(), 0);
+    let bom = fixture(b"\xef\xbb\xbfx\n", Format::Text, &[("t", "text")]).read_all().await;
+    assert_eq!(bom.rows(), ["x"]);
+}
+
+#[tokio::test]
+async fn long_text_lines_are_read_one_by_one() {
+    let text: String = (0..100).map(|row| format!("{row:05}{}\n", "x".repeat(9000))).collect();
+    let fixture = fixture(text.as_bytes(), Format::Text, &[]);
+    let shard = fixture.index().await.unwrap();
+    let rows = fixture.read(&shard, 0, Some(&[1, 99])).await.unwrap();
+    let starts: Vec<String> = lines(&rows.batch).iter().map(|line| line[..5].to_owned()).collect();
+    assert_eq!((starts, rows.store_requests), (vec!["00001".to_owned(), "00099".to_owned()], 2));
+}

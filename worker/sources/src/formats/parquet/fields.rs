@@ -1,0 +1,84 @@
+//! Columns of columnar files: fields of structs by dotted names, text and bytes as views.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StructArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+
+use crate::columns::column_type;
+use crate::select::Found;
+
+/// The columns of these fields. A struct gives its fields' columns, as `struct.field`.
+pub(crate) fn found(fields: &Fields) -> Vec<Found> {
+    let mut all = Vec::new();
+    for field in fields {
+        match field.data_type() {
+            DataType::Struct(inner) => {
+                let inner = found(inner).into_iter();
+                all.extend(
+                    inner.map(|(name, column_type)| (format!("{}.{name}", field.name()), column_type)),
+                );
+            }
+            other => all.push((field.name().clone(), column_type(other))),
+        }
+    }
+    all
+}
+
+/// The schema to decode with: text and bytes as views, wherever they are not inside lists.
+pub(crate) fn with_views(schema: &Schema) -> SchemaRef {
+    Arc::new(Schema::new_with_metadata(view_fields(schema.fields()), schema.metadata().clone()))
+}
+
+fn view_fields(fields: &Fields) -> Vec<FieldRef> {
+    fields.iter().map(|field| Arc::new(field.as_ref().clone().with_data_type(view_type(field)))).collect()
+}
+
+fn view_type(field: &Field) -> DataType {
+    match field.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
+        DataType::Struct(inner) => DataType::Struct(view_fields(inner).into()),
+        other => other.clone(),
+    }
+}
+
+/// The named column of a batch, where `a.b` is field `b` of struct `a`. A null struct has null fields.
+pub(crate) fn column(batch: &RecordBatch, name: &str) -> Option<ArrayRef> {
+    if let Some(column) = batch.column_by_name(name) {
+        return Some(column.clone());
+    }
+    name.match_indices('.').find_map(|(dot, _)| {
+        let outer = batch.column_by_name(&name[..dot])?.as_struct_opt()?;
+        inner_column(outer, &name[dot + 1..])
+    })
+}
+
+fn inner_column(outer: &StructArray, name: &str) -> Option<ArrayRef> {
+    let (_, arrays, nulls) = outer.clone().into_parts();
+    let whole = |column: &ArrayRef| -> Option<ArrayRef> {
+        let Some(nulls) = &nulls else { return Some(column.clone()) };
+        let is_null = arrow::array::BooleanArray::new(!nulls.inner(), None);
+        arrow::compute::nullif(column, &is_null).ok()
+    };
+    if let Some((at, _)) = outer.fields().find(name) {
+        return whole(&arrays[at]);
+    }
+    name.match_indices('.').find_map(|(dot, _)| {
+        let (at, _) = outer.fields().find(&name[..dot])?;
+        inner_column(whole(&arrays[at])?.as_struct_opt()?, &name[dot + 1..])
+    })
+}
+
+/// The column as this type, converted only if it is of another.
+pub(crate) fn fit(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, String> {
+    if column.data_type() == wanted {
+        return Ok(column.clone());
+    }
+    let column = match column.data_type() {
+        DataType::Dictionary(_, values) => &cast(column, values).map_err(|error| error.to_string())?,
+        _ => column,
+    };
+    cast(column, wanted).map_err(|error| error.to_string())
+}

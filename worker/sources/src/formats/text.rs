@@ -1,0 +1,59 @@
+//! One row per line in the column `text`.
+
+use feedline_core::manifest::ShardIndex;
+use feedline_core::schema::ColumnType;
+
+use super::lines::{self, Rule};
+use crate::columns::batch_of;
+use crate::dataset::{BlockRead, Decoded, RowFailure};
+use crate::error::SourceError;
+use crate::object::{BufferSpan, Object};
+use crate::rows::{self, RowSet};
+use crate::select::Selection;
+use crate::views::Views;
+
+const TEXT: &str = "text";
+
+pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<ShardIndex, SourceError> {
+    let start = lines::start(object).await?;
+    let (blocks, defects) = lines::index(object, Rule::Text, start).await?;
+    let schema = selection.schema(object.shard(), &[(TEXT.to_owned(), Ok(ColumnType::Utf8))])?;
+    let schema = (!blocks.is_empty()).then_some(schema);
+    Ok(ShardIndex { blocks, schema, defects })
+}
+
+pub(crate) async fn read(
+    object: &Object,
+    read: &BlockRead<'_>,
+    selection: &Selection,
+) -> Result<Decoded, SourceError> {
+    let rows = rows::fetch(object, read, |bytes| lines::split(Rule::Text, bytes)).await?;
+    let mut columns = Vec::new();
+    let mut failures = Vec::new();
+    for (field, name) in read.schema.fields.iter().zip(selection.data_names(read.schema)) {
+        if name != TEXT {
+            columns.push(crate::columns::null_column(&field.column_type, rows.rows.len()));
+            continue;
+        }
+        failures.clear();
+        columns.push(text_column(&rows, &mut failures).finish());
+    }
+    let held_bytes = rows.held_bytes() + rows.rows.len() * 17;
+    let batch = batch_of(read.schema, columns, rows.rows.len())
+        .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
+    Ok(Decoded { batch, failures, held_bytes })
+}
+
+fn text_column(rows: &RowSet, failures: &mut Vec<RowFailure>) -> Views {
+    let mut views = Views::text(&rows.buffers, rows.rows.len());
+    for (index, row) in rows.rows.iter().enumerate() {
+        let line = rows.bytes(index);
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if let Err(reason) = views.append(BufferSpan { len: line.len(), ..row.span }) {
+            views.append_null();
+            failures.push(RowFailure { row: index as u32, offset: row.offset, reason });
+        }
+    }
+    views
+}

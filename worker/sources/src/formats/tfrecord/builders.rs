@@ -1,0 +1,241 @@
+//! From examples to columns.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BinaryViewBuilder, Float32Builder, Int64Builder, ListBuilder};
+use bytes::Bytes;
+use feedline_core::schema::{ColumnType, ScalarType};
+
+use super::data_of;
+use super::example::{Values, each_bytes, each_float, each_int, read_features};
+use crate::columns::batch_of;
+use crate::dataset::{BlockRead, Decoded, RowFailure};
+use crate::error::SourceError;
+use crate::object::BufferSpan;
+use crate::rows::RowSet;
+use crate::select::Selection;
+use crate::views::{Views, binary_builder, span_within};
+
+/// Decodes framed records into the columns asked for.
+pub(super) fn decode(
+    rows: &RowSet,
+    read: &BlockRead<'_>,
+    selection: &Selection,
+) -> Result<Decoded, SourceError> {
+    let names = selection.data_names(read.schema);
+    let mut columns = Vec::with_capacity(names.len());
+    for field in &read.schema.fields {
+        let column = Column::new(&field.column_type, &rows.buffers, rows.rows.len());
+        columns.push(column.ok_or_else(|| SourceError::SchemaMismatch {
+            url: read.shard.url.clone(),
+            reason: format!("a feature cannot be read as {} (column `{}`)", field.column_type, field.name),
+        })?);
+    }
+    let mut failures = Vec::new();
+    let mut found = vec![Values::Unset; names.len()];
+    for (index, row) in rows.rows.iter().enumerate() {
+        let record = rows.bytes(index);
+        found.fill(Values::Unset);
+        let parsed = data_of(record).and_then(|data| {
+            let find = |name: &[u8], values| {
+                for (slot, wanted) in found.iter_mut().zip(&names) {
+                    if wanted.as_bytes() == name {
+                        *slot = values;
+                    }
+                }
+            };
+            read_features(data, find).map_err(|reason| format!("the record cannot be read: {reason}"))
+        });
+        let failed = match parsed {
+            Ok(()) => append_row(&mut columns, &names, &found, row.span, record).err(),
+            Err(reason) => {
+                columns.iter_mut().for_each(Column::append_null);
+                Some(reason)
+            }
+        };
+        failures.extend(failed.map(|reason| RowFailure { row: index as u32, offset: row.offset, reason }));
+    }
+    let has_views = columns.iter().any(Column::is_view);
+    let columns: Vec<ArrayRef> = columns.into_iter().map(Column::finish).collect();
+    let own_bytes: usize = columns.iter().map(|column| own_bytes(column)).sum();
+    let held_bytes = own_bytes + if has_views { rows.held_bytes() } else { 0 };
+    let batch = batch_of(read.schema, columns, rows.rows.len())
+        .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
+    Ok(Decoded { batch, failures, held_bytes })
+}
+
+/// A column's memory beside the shared buffers that it views.
+fn own_bytes(column: &ArrayRef) -> usize {
+    use arrow::datatypes::DataType;
+    match column.data_type() {
+        DataType::BinaryView | DataType::Utf8View => column.len() * 17,
+        DataType::List(item) if item.data_type() == &DataType::BinaryView => column.len() * 24,
+        _ => column.get_array_memory_size(),
+    }
+}
+
+/// Appends one row; where a value does not fit its column, null, and the first such reason is returned.
+fn append_row(
+    columns: &mut [Column],
+    names: &[&str],
+    found: &[Values<'_>],
+    span: BufferSpan,
+    record: &[u8],
+) -> Result<(), String> {
+    let mut first = Ok(());
+    for ((column, name), values) in columns.iter_mut().zip(names).zip(found) {
+        if let Err(reason) = column.append(*values, span, record) {
+            first = first.and(Err(format!("the feature `{name}` {reason}")));
+        }
+    }
+    first
+}
+
+enum Column {
+    Bytes(Views),
+    BytesList(ListBuilder<BinaryViewBuilder>),
+    Int(Int64Builder),
+    IntList(ListBuilder<Int64Builder>),
+    Float(Float32Builder),
+    FloatList(ListBuilder<Float32Builder>),
+}
+
+impl Column {
+    fn new(column_type: &ColumnType, buffers: &[Bytes], rows: usize) -> Option<Self> {
+        Some(match column_type {
+            ColumnType::Binary => Self::Bytes(Views::binary(buffers, rows)),
+            ColumnType::Utf8 => Self::Bytes(Views::text(buffers, rows)),
+            ColumnType::Scalar(ScalarType::Int64) => Self::Int(Int64Builder::with_capacity(rows)),
+            ColumnType::Scalar(ScalarType::Float32) => Self::Float(Float32Builder::with_capacity(rows)),
+            ColumnType::List(item) => match **item {
+                ColumnType::Binary => Self::BytesList(ListBuilder::new(binary_builder(buffers, rows))),
+                ColumnType::Scalar(ScalarType::Int64) => Self::IntList(ListBuilder::new(Int64Builder::new())),
+                ColumnType::Scalar(ScalarType::Float32) => {
+                    Self::FloatList(ListBuilder::new(Float32Builder::new()))
+                }
+                _ => return None,
+            },
+            _ => return None,
+        })
+    }
+
+    fn is_view(&self) -> bool {
+        matches!(self, Self::Bytes(_) | Self::BytesList(_))
+    }
+
+    fn append(&mut self, values: Values<'_>, span: BufferSpan, record: &[u8]) -> Result<(), String> {
+        let appended = match (&mut *self, values) {
+            (Self::Bytes(views), Values::Bytes(list)) => {
+                let mut one = One::default();
+                each_bytes(list, |value| one.see(value))
+                    .map_err(str::to_owned)
+                    .and_then(|()| views.append(span_within(span, record, one.get()?)))
+            }
+            (Self::Int(builder), Values::Ints(list)) => {
+                let mut one = One::default();
+                each_int(list, |value| one.see(value))
+                    .map_err(str::to_owned)
+                    .and_then(|()| Ok(builder.append_value(one.get()?)))
+            }
+            (Self::Float(builder), Values::Floats(list)) => {
+                let mut one = One::default();
+                each_float(list, |value| one.see(value))
+                    .map_err(str::to_owned)
+                    .and_then(|()| Ok(builder.append_value(one.get()?)))
+            }
+            (_, values) => return self.append_list(values, span, record),
+        };
+        if appended.is_err() {
+            self.append_null();
+        }
+        appended
+    }
+
+    fn append_list(&mut self, values: Values<'_>, span: BufferSpan, record: &[u8]) -> Result<(), String> {
+        let appended = match (&mut *self, values) {
+            // A feature that is absent, or set to nothing, is an empty list.
+            (Self::BytesList(_) | Self::IntList(_) | Self::FloatList(_), Values::Unset) => Ok(()),
+            (Self::BytesList(builder), Values::Bytes(list)) => each_bytes(list, |value| {
+                let part = span_within(span, record, value);
+                builder
+                    .values()
+                    .try_append_view(part.buffer as u32, part.start as u32, part.len as u32)
+                    .expect("the span lies in its buffer");
+            }),
+            (Self::IntList(builder), Values::Ints(list)) => {
+                each_int(list, |value| builder.values().append_value(value))
+            }
+            (Self::FloatList(builder), Values::Floats(list)) => {
+                each_float(list, |value| builder.values().append_value(value))
+            }
+            (_, Values::Unset) => {
+                self.append_null();
+                return Err("is missing, where the first records have one value".to_owned());
+            }
+            (_, other) => {
+                self.append_null();
+                return Err(format!("is {}, unlike in the first records", other.kind()));
+            }
+        };
+        match appended {
+            Ok(()) => self.close_list(true),
+            Err(_) => self.close_list(false),
+        }
+        appended.map_err(|reason| format!("cannot be read: {reason}"))
+    }
+
+    fn close_list(&mut self, is_valid: bool) {
+        match self {
+            Self::BytesList(builder) => builder.append(is_valid),
+            Self::IntList(builder) => builder.append(is_valid),
+            Self::FloatList(builder) => builder.append(is_valid),
+            Self::Bytes(_) | Self::Int(_) | Self::Float(_) => {}
+        }
+    }
+
+    fn append_null(&mut self) {
+        match self {
+            Self::Bytes(views) => views.append_null(),
+            Self::Int(builder) => builder.append_null(),
+            Self::Float(builder) => builder.append_null(),
+            Self::BytesList(_) | Self::IntList(_) | Self::FloatList(_) => self.close_list(false),
+        }
+    }
+
+    fn finish(self) -> ArrayRef {
+        match self {
+            Self::Bytes(views) => views.finish(),
+            Self::BytesList(mut builder) => Arc::new(builder.finish()),
+            Self::Int(mut builder) => Arc::new(builder.finish()),
+            Self::IntList(mut builder) => Arc::new(builder.finish()),
+            Self::Float(mut builder) => Arc::new(builder.finish()),
+            Self::FloatList(mut builder) => Arc::new(builder.finish()),
+        }
+    }
+}
+
+/// Exactly one value.
+struct One<T> {
+    value: Option<T>,
+    count: usize,
+}
+
+impl<T> Default for One<T> {
+    fn default() -> Self {
+        Self { value: None, count: 0 }
+    }
+}
+
+impl<T> One<T> {
+    fn see(&mut self, value: T) {
+        self.value = Some(value);
+        self.count += 1;
+    }
+
+    fn get(self) -> Result<T, String> {
+        match self.value {
+            Some(value) if self.count == 1 => Ok(value),
+            _ => Err(format!("has {} values, where the first records have one", self.count)),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Tests of TFRecord indexing and reading.
+
+use feedline_core::pipeline::Format;
+use proptest::prelude::*;
+
+use crate::testing::{Feature, Fixture, example, fixture, lines, tfrecord};
+
+fn records(sizes: &[usize]) -> Vec<Vec<u8>> {
+    let record = |(row, &size): (usize, &usize)| {
+        let image = vec![b'a' + (row % 26) as u8; size];
+        example(&[
+            ("image", Feature::Bytes(&[&image])),
+            ("label", Feature::Ints(&[row as i64 - 1])),
+            ("boxes", Feature::Floats(&vec![0.5; row % 3])),
+        ])
+    };
+    sizes.iter().enumerate().map(record).collect()
+}
+
+fn shard(bytes: &[u8]) -> Fixture {
+    fixture(bytes, Format::TfRecord, &[])
+}
+
+#[tokio::test]
+async fn round_trip_of_every_kind_of_feature() {
+    let all = shard(&tfrecord(&records(&[3, 20, 0, 1]))).read_all().await;
+    assert_eq!(all.columns(), "boxes: list of float32, image: bytes, label: int64");
+    let long = "b".repeat(20);
+    assert_eq!(all.rows(), ["[]|aaa|-1", &format!("[0.5]|{long}|0"), "[0.5,0.5]||1", "[]|d|2"]);
+    assert_eq!(all.failures(), []);
+    assert!(all.blocks[0].held_bytes > 0 && all.blocks[0].store_requests == 1);
+}
+
+#[tokio::test]
+async fn features_select_rename_and_name_the_nearest() {
+    let bytes = tfrecord(&records(&[3]));
+    let all = fixture(&bytes, Format::TfRecord, &[("y", "label")]).read_all().await;
+    assert_eq!((all.columns().as_str(), all.rows()), ("y: int64", vec!["-1".to_owned()]));
+    let wrong = fixture(&bytes, Format::TfRecord, &[("y", "lable")]);
+    let error = wrong.index().await.unwrap_err().to_string();
+    assert!(error.contains("`lable`") && error.contains("did you mean `label`"), "{error}");
+}
+
+#[tokio::test]
+async fn a_later_row_that_contradicts_the_columns_fails_alone() {
+    let mut all = records(&[2; 17]);
+    all.push(example(&[("label", Feature::Ints(&[1, 2])), ("image", Feature::Bytes(&[b"x"]))]));
+    all.push(example(&[("label", Feature::Floats(&[1.0])), ("image", Feature::Bytes(&[b"x"]))]));
+    all.push(example(&[("image", Feature::Bytes(&[b"x"]))]));
+    let read = shard(&tfrecord(&all)).read_all().await;
+    let reasons: Vec<(u32, String)> = read.failures().into_iter().map(|it| (it.row, it.reason)).collect();
+    assert_eq!(reasons.len(), 3);
+    assert!(reasons[0].0 == 17 && reasons[0].1.contains("`label` has 2 values"), "{reasons:?}");
+    assert!(reasons[1].1.contains("is float"), "{reasons:?}");
+    assert!(reasons[2].1.contains("is missing"), "{reasons:?}");
+    assert_eq!(read.rows()[17], "[]|x|null");
+}
+
+#[tokio::test]
+async fn a_wrong_data_checksum_fails_its_row_and_a_wrong_length_checksum_ends_the_shard() {
+    let records = records(&[5, 5, 5]);
+    let first = records[0].len() as u64 + 16;
+    let mut bytes = tfrecord(&records);
+    bytes[first as usize + 20] ^= 1;
+    let all = shard(&bytes).read_all().await;
+    assert_eq!(all.index.defects, []);
+    assert_eq!(all.failures().len(), 1);
+    assert_eq!((all.failures()[0].row, all.failures()[0].offset), (1, first));
+    assert_eq!(all.rows()[1], "null|null|null");
+
+    let mut bytes = tfrecord(&records);
+    bytes[first as usize + 9] ^= 1;
+    let all = shard(&bytes).read_all().await;
+    assert_eq!((all.rows().len(), all.index.defects.len(), all.index.defects[0].offset), (1, 1, first));
+}
+
+#[tokio::test]
+async fn truncation_at_every_byte_keeps_the_whole_rows() {
+    let records = records(&[2, 3, 4]);
+    let bytes = tfrecord(&records);
+    let mut ends = vec![0];
+    for record in &records {
+        ends.push(ends[ends.len() - 1] + record.len() + 16);
+    }
+    for length in 0..=bytes.len() {
+        let all = shard(&bytes[..length]).read_all().await;
+        let whole = ends.iter().filter(|&&end| end <= length).count() - 1;
+        assert_eq!(all.rows().len(), whole, "{length}");
+        let defects: Vec<u64> = all.index.defects.iter().map(|defect| defect.offset).collect();
+        let expected = if ends.contains(&length) { vec![] } else { vec![ends[whole] as u64] };
+        assert_eq!(defects, expected, "{length}");
+    }
+}
+
+#[tokio::test]
+async fn compressed_shards_and_other_data_are_refused() {
+    let error = shard(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).index().await.unwrap_err().to_string();
+    assert!(error.contains("gzip") && error.contains("decompress"), "{error}");
+    let error = shard(&tfrecord(&[b"not an example".to_vec()])).index().await.unwrap_err().to_string();
+    assert!(error.contains("tf.train.Example"), "{error}");
+    assert_eq!(shard(b"").read_all().await.rows().len(), 0);
+}
+
+#[tokio::test]
+async fn a_few_large_records_are_indexed_without_reading_their_data() {
+    let fixture = shard(&tfrecord(&records(&[6 << 20; 20])));
+    let shard = fixture.index().await.unwrap();
+    assert_eq!(shard.index.rows(), 20);
+    let rows = fixture.read(&shard, 7, Some(&[0])).await.unwrap();
+    assert_eq!(rows.batch.num_rows(), 1);
+    assert_eq!(rows.store_bytes, shard.index.blocks[7].bytes);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn all_rows_come_once_in_order_and_chosen_rows_equal_them(
+        sizes in proptest::collection::vec(0usize..120_000, 1..40),
+        picks in proptest::collection::vec(any::<bool>(), 40),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let fixture = shard(&tfrecord(&records(&sizes)));
+            let all = fixture.read_all().await;
+            let labels: Vec<String> = all.rows().iter().map(|row| row.rsplit('|').next().unwrap().to_owned()).collect();
+            let expected: Vec<String> = (0..sizes.len()).map(|row| (row as i64 - 1).to_string()).collect();
+            assert_eq!(labels, expected);
+            let shard = fixture.index().await.unwrap();
+            for (at, block) in shard.index.blocks.iter().enumerate() {
+                if block.row_bytes.is_empty() {
+                    continue;
+                }
+                let rows: Vec<u32> = (0..block.rows).filter(|&row| picks[row as usize % 40]).collect();
+                let some = fixture.read(&shard, at, Some(&rows)).await.unwrap();
+                let whole = lines(&all.blocks[at].batch);
+                let expected: Vec<&String> = rows.iter().map(|&row| &whole[row as usize]).collect();
+                assert_eq!(lines(&some.batch).iter().collect::<Vec<_>>(), expected);
+            }
+        });
+    }
+
+    #[test]
+    fn damage_never_panics(flips in proptest::collection::vec((0usize..400, any::<u8>()), 1..4)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut data = records(&[10, 40, 7]).remove(1);
+        for (at, mask) in flips {
+            let at = at % data.len();
+            data[at] ^= mask;
+        }
+        // Right checksums around a damaged example.
+        runtime.block_on(async {
+            let mut all = records(&[3, 3]);
+            all.push(data);
+            if let Ok(index) = shard(&tfrecord(&all)).index().await {
+                assert_eq!(index.index.rows(), 3);
+            }
+        });
+    }
+}

@@ -1,0 +1,173 @@
+//! Tar files in which neighbouring members that share a key are one row.
+
+mod sample;
+mod tar;
+
+use std::ops::Range;
+
+use feedline_core::manifest::{Defect, ShardIndex};
+use feedline_core::schema::{ColumnType, ScalarType};
+
+use crate::blocks::BlockBuilder;
+use crate::dataset::{BlockRead, Decoded};
+use crate::error::SourceError;
+use crate::object::Object;
+use crate::rows::{self, BadSplit};
+use crate::select::{Found, Selection};
+use crate::window::Window;
+
+use tar::{HEADER_BYTES, Step, TarReader, padded};
+
+const KEY: &str = "__key__";
+/// Rows looked at to find the extensions.
+const EXAMINED_ROWS: u64 = 16;
+
+pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<ShardIndex, SourceError> {
+    let shard = object.shard();
+    super::lines::start(object).await?;
+    let mut window = Window::new(object);
+    let mut tar = TarReader::default();
+    let mut samples = Samples::default();
+    let mut defects = Vec::new();
+    // Where the present member starts, its extension headers included; and the header at hand.
+    let (mut member, mut at) = (0, 0);
+    while at < shard.size_bytes {
+        let header = window.at(at, HEADER_BYTES as u64).await?;
+        let step = tar.on_header(header, shard.size_bytes - at);
+        let stepped = match step {
+            Ok(Step::End) => break,
+            Ok(Step::Extension { bytes }) => {
+                let body = window.at(at + HEADER_BYTES as u64, bytes).await?;
+                tar.on_extension(&body[..bytes as usize]).map(|()| bytes)
+            }
+            Ok(Step::Skip { bytes }) => {
+                member = at + padded(bytes);
+                Ok(bytes)
+            }
+            Ok(Step::Member { name, bytes }) => {
+                let end = shard.size_bytes.min(at + padded(bytes));
+                let seen = samples.on_member(&name, member, end);
+                member = end;
+                seen.map(|()| bytes)
+            }
+            Err(reason) => Err(reason),
+        };
+        match stepped {
+            Ok(bytes) => at += padded(bytes),
+            Err(reason) => {
+                samples.drop_last();
+                defects.push(Defect { offset: member, reason });
+                break;
+            }
+        }
+    }
+    if let Err(reason) = samples.close() {
+        defects.push(Defect { offset: member, reason });
+    }
+    let schema = match samples.rows {
+        0 => None,
+        _ => Some(selection.schema(shard, &samples.found())?),
+    };
+    let blocks = samples.builder.map_or_else(Vec::new, BlockBuilder::finish);
+    Ok(ShardIndex { blocks, schema, defects })
+}
+
+pub(crate) async fn read(
+    object: &Object,
+    read: &BlockRead<'_>,
+    selection: &Selection,
+) -> Result<Decoded, SourceError> {
+    let rows = rows::fetch(object, read, split).await?;
+    sample::decode(&rows, read, selection)
+}
+
+/// Groups members into samples while indexing.
+#[derive(Default)]
+struct Samples {
+    /// Starts at the first sample's first header.
+    builder: Option<BlockBuilder>,
+    rows: u64,
+    key: Option<String>,
+    /// End of the present sample.
+    end: u64,
+    extensions: Vec<String>,
+}
+
+impl Samples {
+    fn on_member(&mut self, name: &str, start: u64, end: u64) -> Result<(), String> {
+        let Some((key, extension)) = key_and_extension(name) else { return Ok(()) };
+        if self.key.as_deref() != Some(key) {
+            // What lies between two samples, such as folders, belongs to the first.
+            self.end = start;
+            self.close()?;
+            self.key = Some(key.to_owned());
+        }
+        self.builder.get_or_insert_with(|| BlockBuilder::new(start));
+        self.end = end;
+        let extension = extension.to_lowercase();
+        if self.rows < EXAMINED_ROWS && !self.extensions.contains(&extension) {
+            self.extensions.push(extension);
+        }
+        Ok(())
+    }
+
+    /// Ends the present sample, if there is one.
+    fn close(&mut self) -> Result<(), String> {
+        let (Some(_), Some(builder)) = (self.key.take(), &mut self.builder) else { return Ok(()) };
+        builder.push(self.end - builder.end())?;
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Leaves out the present sample, whose last members may be missing.
+    fn drop_last(&mut self) {
+        self.key = None;
+    }
+
+    fn found(&self) -> Vec<Found> {
+        let mut extensions = self.extensions.clone();
+        extensions.sort();
+        let mut found: Vec<Found> = extensions
+            .into_iter()
+            .map(|extension| (extension.clone(), Ok(extension_type(&extension))))
+            .collect();
+        found.push((KEY.to_owned(), Ok(ColumnType::Utf8)));
+        found
+    }
+}
+
+fn extension_type(extension: &str) -> ColumnType {
+    match extension.rsplit('.').next() {
+        Some("txt" | "text" | "json") => ColumnType::Utf8,
+        Some("cls" | "cls2") => ColumnType::Scalar(ScalarType::Int64),
+        _ => ColumnType::Binary,
+    }
+}
+
+/// A member's key (its name up to the first dot of the last component) and extension (what follows).
+fn key_and_extension(name: &str) -> Option<(&str, &str)> {
+    let base = name.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = base + name[base..].find('.')?;
+    let (key, extension) = (&name[..dot], &name[dot + 1..]);
+    (dot > base && !extension.is_empty()).then_some((key, extension))
+}
+
+/// The spans of the samples in a block's bytes.
+fn split(bytes: &[u8]) -> Result<Vec<Range<usize>>, BadSplit> {
+    let mut spans: Vec<Range<usize>> = Vec::new();
+    let mut key: Option<String> = None;
+    tar::each_member(bytes, |member| {
+        let Some((member_key, _)) = key_and_extension(&member.name) else { return };
+        if key.as_deref() != Some(member_key) {
+            if let Some(last) = spans.last_mut() {
+                last.end = member.start;
+            }
+            spans.push(member.start..bytes.len());
+            key = Some(member_key.to_owned());
+        }
+    })?;
+    Ok(spans)
+}
+
+#[cfg(test)]
+mod tests;

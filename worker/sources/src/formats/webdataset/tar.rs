@@ -1,0 +1,186 @@
+//! Tar headers: ustar, GNU long names, and pax paths and sizes.
+
+use std::ops::Range;
+
+use crate::rows::BadSplit;
+
+pub(crate) const HEADER_BYTES: usize = 512;
+/// An extension header holds a name; more than this is damage.
+const MAX_EXTENSION_BYTES: u64 = 1 << 20;
+
+/// What a header announces. `bytes` is the size of the body behind it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The archive ends here.
+    End,
+    /// A header for the next header; its body goes to `on_extension`.
+    Extension { bytes: u64 },
+    /// A regular file.
+    Member { name: String, bytes: u64 },
+    /// Something else, such as a folder or a link.
+    Skip { bytes: u64 },
+}
+
+/// A header and its body, padded as they lie in the archive.
+pub(crate) fn padded(body_bytes: u64) -> u64 {
+    HEADER_BYTES as u64 + body_bytes.div_ceil(HEADER_BYTES as u64) * HEADER_BYTES as u64
+}
+
+/// Reads headers in order.
+#[derive(Debug, Default)]
+pub(crate) struct TarReader {
+    kind: u8,
+    /// Said by extension headers about the next member.
+    name: Option<String>,
+    bytes: Option<u64>,
+}
+
+impl TarReader {
+    /// Reads the header at the start of `header`; `left` bytes remain in the archive.
+    pub(crate) fn on_header(&mut self, header: &[u8], left: u64) -> Result<Step, String> {
+        let Some(header) = header.first_chunk::<HEADER_BYTES>() else {
+            return Err("the archive is truncated within a header: write the file again".to_owned());
+        };
+        if header.iter().all(|&byte| byte == 0) {
+            return Ok(Step::End);
+        }
+        check_sum(header)?;
+        self.kind = header[156];
+        let is_extension = matches!(self.kind, b'L' | b'K' | b'x' | b'g');
+        let bytes = match self.bytes {
+            Some(bytes) if !is_extension => bytes,
+            _ => number(&header[124..136])?,
+        };
+        // The last member's padding may be missing.
+        if bytes > left - HEADER_BYTES as u64 {
+            let name = self.name.clone().unwrap_or_else(|| header_name(header));
+            return Err(format!("the member `{name}` is truncated: write the file again"));
+        }
+        if is_extension {
+            if bytes > MAX_EXTENSION_BYTES {
+                return Err(format!("a header extension of {bytes} bytes: the archive is damaged"));
+            }
+            return Ok(Step::Extension { bytes });
+        }
+        self.bytes = None;
+        let name = self.name.take();
+        match self.kind {
+            b'0' | 0 | b'7' => Ok(Step::Member { name: name.unwrap_or_else(|| header_name(header)), bytes }),
+            // Links, folders and devices have no body, whatever size they state.
+            b'1'..=b'6' => Ok(Step::Skip { bytes: 0 }),
+            _ => Ok(Step::Skip { bytes }),
+        }
+    }
+
+    /// Takes the body of the extension header just read.
+    pub(crate) fn on_extension(&mut self, body: &[u8]) -> Result<(), String> {
+        match self.kind {
+            b'L' => self.name = Some(text(body)),
+            b'x' => self.on_pax(body)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Records `<length> <key>=<value>\n`.
+    fn on_pax(&mut self, mut body: &[u8]) -> Result<(), String> {
+        let bad = || "a pax header cannot be read: the archive is damaged".to_owned();
+        while !body.is_empty() {
+            let space = body.iter().position(|&byte| byte == b' ').ok_or_else(bad)?;
+            let length: usize = std::str::from_utf8(&body[..space])
+                .ok()
+                .and_then(|digits| digits.parse().ok())
+                .ok_or_else(bad)?;
+            let record = body.get(space + 1..length).ok_or_else(bad)?;
+            let record = record.strip_suffix(b"\n").ok_or_else(bad)?;
+            let equals = record.iter().position(|&byte| byte == b'=').ok_or_else(bad)?;
+            let value = &record[equals + 1..];
+            match &record[..equals] {
+                b"path" => self.name = Some(String::from_utf8_lossy(value).into_owned()),
+                b"size" => {
+                    let digits = std::str::from_utf8(value).map_err(|_| bad())?;
+                    self.bytes = Some(digits.parse().map_err(|_| bad())?);
+                }
+                _ => {}
+            }
+            body = &body[length..];
+        }
+        Ok(())
+    }
+}
+
+/// A member found in bytes in memory.
+pub(crate) struct Member {
+    /// Where its first header starts, extensions included.
+    pub(crate) start: usize,
+    pub(crate) name: String,
+    pub(crate) body: Range<usize>,
+}
+
+/// Calls `on_member` with every regular file in these bytes.
+pub(crate) fn each_member(bytes: &[u8], mut on_member: impl FnMut(Member)) -> Result<(), BadSplit> {
+    let mut tar = TarReader::default();
+    let (mut start, mut at) = (0, 0);
+    while at < bytes.len() {
+        let bad = |reason| BadSplit { at, reason };
+        let body = at + HEADER_BYTES;
+        let body_bytes = match tar.on_header(&bytes[at..], (bytes.len() - at) as u64).map_err(bad)? {
+            Step::End => return Ok(()),
+            Step::Extension { bytes: length } => {
+                tar.on_extension(&bytes[body..body + length as usize]).map_err(bad)?;
+                length
+            }
+            Step::Skip { bytes: length } => {
+                start = at + padded(length) as usize;
+                length
+            }
+            Step::Member { name, bytes: length } => {
+                on_member(Member { start, name, body: body..body + length as usize });
+                start = at + padded(length) as usize;
+                length
+            }
+        };
+        at += padded(body_bytes) as usize;
+    }
+    Ok(())
+}
+
+fn check_sum(header: &[u8; HEADER_BYTES]) -> Result<(), String> {
+    let stated = number(&header[148..156]).ok();
+    let sum: u64 = header.iter().map(|&byte| u64::from(byte)).sum();
+    let stated_bytes: u64 = header[148..156].iter().map(|&byte| u64::from(byte)).sum();
+    // The sum is taken with spaces in its own place.
+    if stated == Some(sum - stated_bytes + 8 * u64::from(b' ')) {
+        return Ok(());
+    }
+    Err("a header's checksum is wrong: this is no tar file, or it is damaged".to_owned())
+}
+
+/// An octal number, or a base-256 number marked by its top bit.
+fn number(field: &[u8]) -> Result<u64, String> {
+    let bad = || "a header holds no number where one belongs: the archive is damaged".to_owned();
+    if field[0] & 0x80 != 0 {
+        let digits = field.iter().skip(1).fold(Some(u64::from(field[0] & 0x7f)), |value, &byte| {
+            value?.checked_mul(256)?.checked_add(u64::from(byte))
+        });
+        return digits.ok_or_else(bad);
+    }
+    let digits = text(field);
+    let digits = digits.trim();
+    if digits.is_empty() { Ok(0) } else { u64::from_str_radix(digits, 8).map_err(|_| bad()) }
+}
+
+fn header_name(header: &[u8; HEADER_BYTES]) -> String {
+    let name = text(&header[..100]);
+    let is_ustar = &header[257..262] == b"ustar";
+    // GNU tar puts times where POSIX puts a prefix.
+    let is_gnu = &header[257..265] == b"ustar  \0";
+    let prefix = if is_ustar && !is_gnu { text(&header[345..500]) } else { String::new() };
+    if prefix.is_empty() { name } else { format!("{prefix}/{name}") }
+}
+
+/// Text up to the first zero byte.
+fn text(field: &[u8]) -> String {
+    let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..end]).into_owned()
+}

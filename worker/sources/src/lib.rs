@@ -1,0 +1,29 @@
+//! Datasets in object stores: listing, indexing and reading blocks of every format, without converting anything.
+//!
+//! This crate reads no environment, spawns nothing and keeps no state beyond small caches of shard footers. It does
+//! not know pipelines beyond their source, nor who reads which block.
+
+mod blocks;
+mod cache;
+mod columns;
+mod dataset;
+mod error;
+mod expand;
+mod formats;
+mod list;
+mod location;
+mod merge;
+mod object;
+mod rows;
+mod select;
+mod stores;
+#[cfg(test)]
+mod testing;
+mod views;
+mod window;
+
+pub use columns::arrow_field;
+pub use dataset::{BlockRead, BlockRows, Dataset, RowFailure};
+pub use error::SourceError;
+pub use merge::merge_schemas;
+pub use stores::Stores;

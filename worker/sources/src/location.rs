@@ -1,0 +1,151 @@
+//! URLs as users write them, taken apart into store and key. No requests are made here.
+
+use object_store::path::Path;
+use url::Url;
+
+use crate::error::SourceError;
+
+/// A store and what lies in it under one URL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// `file://` or scheme and authority, such as `s3://bucket`: what a store is opened for.
+    pub(crate) root: String,
+    /// What follows: a plain local path, a raw object key, or an encoded URL path for http.
+    pub(crate) rest: String,
+}
+
+impl Location {
+    /// Reads a URL or a local path.
+    pub(crate) fn parse(url: &str) -> Result<Self, SourceError> {
+        let bad = |reason: &str| SourceError::Url { url: url.to_owned(), reason: reason.to_owned() };
+        if url.is_empty() {
+            return Err(bad("it is empty"));
+        }
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Ok(Self { root: "file://".to_owned(), rest: absolute(url)? });
+        };
+        let scheme = scheme.to_ascii_lowercase();
+        if scheme == "file" {
+            return Ok(Self {
+                root: "file://".to_owned(),
+                rest: local_path(rest).map_err(|reason| bad(&reason))?,
+            });
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if authority.is_empty() {
+            return Err(bad("it names no host or bucket"));
+        }
+        if scheme.starts_with("http") && path.contains(['?', '#']) {
+            return Err(bad(
+                "an http URL must not carry a query: use a plain URL, or the store's own scheme (s3, gs, az)",
+            ));
+        }
+        Ok(Self { root: format!("{scheme}://{authority}"), rest: path.to_owned() })
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        self.root == "file://"
+    }
+
+    pub(crate) fn is_http(&self) -> bool {
+        self.root.starts_with("http")
+    }
+
+    /// The object's key for `object_store`.
+    pub(crate) fn key(&self) -> Result<Path, SourceError> {
+        let path = if self.is_local() {
+            Path::from_absolute_path(&self.rest)
+        } else if self.is_http() {
+            Path::from_url_path(&self.rest)
+        } else {
+            Path::parse(&self.rest)
+        };
+        path.map_err(|error| SourceError::Url {
+            url: format!("{}/{}", self.root, self.rest),
+            reason: error.to_string(),
+        })
+    }
+
+    /// The canonical URL of a key in this location's store.
+    pub(crate) fn url_of(&self, key: &Path) -> String {
+        if self.is_local() {
+            return local_url(&format!("/{key}"));
+        }
+        format!("{}/{key}", self.root)
+    }
+
+    /// The canonical URL of this location.
+    pub(crate) fn url(&self) -> String {
+        if self.is_local() { local_url(&self.rest) } else { format!("{}/{}", self.root, self.rest) }
+    }
+}
+
+fn absolute(path: &str) -> Result<String, SourceError> {
+    let bad = |reason: String| SourceError::Url { url: path.to_owned(), reason };
+    let absolute = std::path::absolute(path).map_err(|error| bad(error.to_string()))?;
+    let mut text = absolute.to_str().ok_or_else(|| bad("the path is not UTF-8".to_owned()))?.to_owned();
+    if path.ends_with('/') && !text.ends_with('/') {
+        text.push('/');
+    }
+    Ok(text)
+}
+
+/// The path of a `file://` URL. Glob characters may stand in it unescaped.
+fn local_path(rest: &str) -> Result<String, String> {
+    let rest = rest.strip_prefix("localhost").unwrap_or(rest);
+    if !rest.starts_with('/') {
+        return Err(format!("a file URL needs an absolute path: write `file:///{rest}`, or the plain path"));
+    }
+    if !rest.contains('%') {
+        return Ok(rest.to_owned());
+    }
+    let escaped = rest.replace('?', "%3F").replace('#', "%23");
+    let url = Url::parse(&format!("file://{escaped}")).map_err(|error| error.to_string())?;
+    let path = url.to_file_path().map_err(|()| "it names no local file".to_owned())?;
+    let mut text = path.to_str().ok_or_else(|| "the path is not UTF-8".to_owned())?.to_owned();
+    if rest.ends_with('/') && !text.ends_with('/') {
+        text.push('/');
+    }
+    Ok(text)
+}
+
+fn local_url(path: &str) -> String {
+    Url::from_file_path(path).map_or_else(|()| format!("file://{path}"), String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(url: &str) -> (String, String) {
+        let location = Location::parse(url).unwrap();
+        (location.root, location.rest)
+    }
+
+    #[test]
+    fn takes_urls_apart() {
+        assert_eq!(parts("s3://bucket/a/b?.tar"), ("s3://bucket".into(), "a/b?.tar".into()));
+        assert_eq!(parts("file:///data/a%20b"), ("file://".into(), "/data/a b".into()));
+        assert_eq!(parts("/data/x*"), ("file://".into(), "/data/x*".into()));
+        assert_eq!(parts("https://host:80/a/b"), ("https://host:80".into(), "a/b".into()));
+        let cwd = std::env::current_dir().unwrap();
+        assert_eq!(parts("rel/").1, format!("{}/rel/", cwd.display()));
+    }
+
+    #[test]
+    fn refuses_with_a_reason() {
+        assert!(Location::parse("https://host/a?sig=1").unwrap_err().to_string().contains("query"));
+        assert!(Location::parse("file://data/x").unwrap_err().to_string().contains("absolute"));
+        assert!(Location::parse("").is_err());
+        assert!(Location::parse("s3:///x").unwrap_err().to_string().contains("bucket"));
+    }
+
+    #[test]
+    fn odd_local_names_survive_the_round_trip() {
+        for name in ["/tmp/a b#c?d%e", "/tmp/[x]", "/tmp/ü{1}"] {
+            let location = Location { root: "file://".into(), rest: name.into() };
+            assert_eq!(Location::parse(&location.url()).unwrap().rest, name);
+            assert_eq!(location.url_of(&location.key().unwrap()), location.url(), "{name}");
+        }
+    }
+}

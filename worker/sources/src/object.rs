@@ -1,0 +1,196 @@
+//! Ranged reads of one shard: pinned to the version that was listed, retried, and counted.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use feedline_core::manifest::ShardRef;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
+
+use crate::error::SourceError;
+
+/// Neighbouring ranges with at most this many bytes between them are read in one request.
+const COALESCE_GAP_BYTES: u64 = 64 << 10;
+/// A request asks for no more than this, so that it ends within the request timeout.
+const MAX_REQUEST_BYTES: u64 = 16 << 20;
+/// Requests of one read that are under way at once.
+const MAX_PARALLEL_REQUESTS: usize = 8;
+const ATTEMPTS: u32 = 4;
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+/// One attempt, the store's own retries included.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// A part of one of several buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BufferSpan {
+    pub(crate) buffer: usize,
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
+
+/// One shard, open for reading.
+pub(crate) struct Object {
+    store: Arc<dyn ObjectStore>,
+    key: Path,
+    shard: ShardRef,
+    read_bytes: AtomicU64,
+    requests: AtomicU32,
+}
+
+impl Object {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, key: Path, shard: ShardRef) -> Self {
+        Self { store, key, shard, read_bytes: AtomicU64::new(0), requests: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn shard(&self) -> &ShardRef {
+        &self.shard
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.shard.size_bytes
+    }
+
+    /// Bytes and requests so far, failed attempts included.
+    pub(crate) fn traffic(&self) -> (u64, u32) {
+        (self.read_bytes.load(Ordering::Relaxed), self.requests.load(Ordering::Relaxed))
+    }
+
+    /// These bytes, all of them.
+    pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        if range.end > self.shard.size_bytes {
+            return Err(SourceError::corrupt(
+                &self.shard,
+                range.end,
+                "the index reaches beyond the end: run `feedline index --rebuild`",
+            ));
+        }
+        if range.end - range.start <= MAX_REQUEST_BYTES {
+            return self.read_with_retries(range).await;
+        }
+        let starts = range.clone().step_by(MAX_REQUEST_BYTES as usize);
+        let parts =
+            starts.map(|start| self.read_with_retries(start..range.end.min(start + MAX_REQUEST_BYTES)));
+        let mut parts = futures::stream::iter(parts).buffered(MAX_PARALLEL_REQUESTS);
+        let mut whole = BytesMut::with_capacity((range.end - range.start) as usize);
+        while let Some(part) = parts.try_next().await? {
+            whole.extend_from_slice(&part);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// Several ranges, ascending and apart: the buffers read, and where in them each range lies. Near neighbours
+    /// share a request, and so a buffer.
+    pub(crate) async fn read_ranges(
+        &self,
+        ranges: &[Range<u64>],
+    ) -> Result<(Vec<Bytes>, Vec<BufferSpan>), SourceError> {
+        let merged = coalesce(ranges);
+        let reads: Vec<_> = merged.iter().map(|range| self.read(range.clone())).collect();
+        let buffers = futures::stream::iter(reads).buffered(MAX_PARALLEL_REQUESTS).try_collect().await?;
+        let mut buffer = 0;
+        let mut spans = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            while merged[buffer].end < range.end {
+                buffer += 1;
+            }
+            let start = (range.start - merged[buffer].start) as usize;
+            spans.push(BufferSpan { buffer, start, len: (range.end - range.start) as usize });
+        }
+        Ok((buffers, spans))
+    }
+
+    async fn read_with_retries(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        let mut backoff = FIRST_BACKOFF;
+        let mut attempt = 1;
+        loop {
+            let error = match tokio::time::timeout(ATTEMPT_TIMEOUT, self.read_once(range.clone())).await {
+                Ok(Ok(bytes)) => return Ok(bytes),
+                Ok(Err(error)) => error,
+                Err(_) => SourceError::Store {
+                    url: self.shard.url.clone(),
+                    reason: format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs()),
+                    retryable: true,
+                },
+            };
+            if !error.is_retryable() || attempt == ATTEMPTS {
+                return Err(error);
+            }
+            tracing::debug!(url = %self.shard.url, %error, attempt, "reading again");
+            tokio::time::sleep(backoff).await;
+            backoff *= 4;
+            attempt += 1;
+        }
+    }
+
+    async fn read_once(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let store_error = |error| match SourceError::from_store(&self.shard.url, error) {
+            // It was there when it was listed.
+            SourceError::NotFound { url } => SourceError::ShardChanged { url },
+            other => other,
+        };
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range.clone())),
+            if_match: strong_tag(&self.shard.version),
+            ..GetOptions::default()
+        };
+        let result = self.store.get_opts(&self.key, options).await.map_err(store_error)?;
+        if result.meta.size != self.shard.size_bytes || version_of(&result.meta) != self.shard.version {
+            return Err(SourceError::ShardChanged { url: self.shard.url.clone() });
+        }
+        let bytes = result.bytes().await.map_err(store_error)?;
+        self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if bytes.len() as u64 != range.end - range.start {
+            return Err(SourceError::Store {
+                url: self.shard.url.clone(),
+                reason: format!(
+                    "{} bytes came where {} were asked for",
+                    bytes.len(),
+                    range.end - range.start
+                ),
+                retryable: true,
+            });
+        }
+        Ok(bytes)
+    }
+}
+
+/// What changes when an object changes.
+pub(crate) fn version_of(meta: &ObjectMeta) -> String {
+    match &meta.e_tag {
+        Some(tag) if !tag.is_empty() => tag.clone(),
+        _ => meta.last_modified.to_rfc3339(),
+    }
+}
+
+/// The version as an `If-Match` value; `None` for a modification time, and for a weak tag, which never matches.
+fn strong_tag(version: &str) -> Option<String> {
+    let is_time = version.as_bytes().get(10) == Some(&b'T') && version.ends_with("+00:00");
+    (!is_time && !version.starts_with("W/")).then(|| version.to_owned())
+}
+
+fn coalesce(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last)
+                if range.start <= last.end + COALESCE_GAP_BYTES
+                    && range.end - last.start <= MAX_REQUEST_BYTES =>
+            {
+                last.end = last.end.max(range.end);
+            }
+            _ => merged.push(range.clone()),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Reads the encoded rows of a block: all of them, or some by their ranges.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::dataset::BlockRead;
+use crate::error::SourceError;
+use crate::object::{BufferSpan, Object};
+
+/// Encoded rows, each a span of a buffer.
+pub(crate) struct RowSet {
+    pub(crate) buffers: Vec<Bytes>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// One encoded row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) span: BufferSpan,
+    /// Byte offset in the shard.
+    pub(crate) offset: u64,
+}
+
+impl RowSet {
+    pub(crate) fn bytes(&self, row: usize) -> &[u8] {
+        let span = self.rows[row].span;
+        &self.buffers[span.buffer][span.start..span.start + span.len]
+    }
+
+    /// Bytes of memory that the buffers hold.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.buffers.iter().map(Bytes::len).sum()
+    }
+}
+
+/// Where a block's bytes stop making sense, and why.
+pub(crate) struct BadSplit {
+    pub(crate) at: usize,
+    pub(crate) reason: String,
+}
+
+/// Reads the rows asked for. `split` gives the spans of all rows in a block's bytes, where the index does not hold them.
+pub(crate) async fn fetch(
+    object: &Object,
+    read: &BlockRead<'_>,
+    split: impl Fn(&[u8]) -> Result<Vec<Range<usize>>, BadSplit>,
+) -> Result<RowSet, SourceError> {
+    let block = read.block;
+    if let Some(rows) = read.rows {
+        return fetch_some(object, read, rows).await;
+    }
+    let bytes = object.read(block.offset..block.offset + block.bytes).await?;
+    let spans = if block.row_bytes.is_empty() {
+        split(&bytes)
+            .map_err(|bad| SourceError::corrupt(read.shard, block.offset + bad.at as u64, bad.reason))?
+    } else {
+        back_to_back(&block.row_bytes)
+    };
+    if spans.len() != block.rows as usize || spans.last().is_some_and(|last| last.end > bytes.len()) {
+        let reason = format!(
+            "the block holds {} rows where {} were indexed: run `feedline index --rebuild`",
+            spans.len(),
+            block.rows
+        );
+        return Err(SourceError::corrupt(read.shard, block.offset, reason));
+    }
+    let row = |span: Range<usize>| Row {
+        span: BufferSpan { buffer: 0, start: span.start, len: span.len() },
+        offset: block.offset + span.start as u64,
+    };
+    Ok(RowSet { rows: spans.into_iter().map(row).collect(), buffers: vec![bytes] })
+}
+
+async fn fetch_some(object: &Object, read: &BlockRead<'_>, rows: &[u32]) -> Result<RowSet, SourceError> {
+    let refuse =
+        |reason: &str| SourceError::Request { url: read.shard.url.clone(), reason: reason.to_owned() };
+    let all = back_to_back(&read.block.row_bytes);
+    if all.is_empty() {
+        return Err(refuse("rows can be chosen only where the index holds their sizes"));
+    }
+    if rows.windows(2).any(|pair| pair[0] >= pair[1])
+        || rows.last().is_some_and(|&last| last as usize >= all.len())
+    {
+        return Err(refuse("the rows chosen must ascend and lie inside the block"));
+    }
+    let offset = read.block.offset;
+    let ranges: Vec<Range<u64>> = rows
+        .iter()
+        .map(|&row| &all[row as usize])
+        .map(|span| offset + span.start as u64..offset + span.end as u64)
+        .collect();
+    let (buffers, spans) = object.read_ranges(&ranges).await?;
+    let rows =
+        spans.into_iter().zip(&ranges).map(|(span, range)| Row { span, offset: range.start }).collect();
+    Ok(RowSet { buffers, rows })
+}
+
+fn back_to_back(row_bytes: &[u32]) -> Vec<Range<usize>> {
+    let mut end = 0;
+    row_bytes
+        .iter()
+        .map(|&bytes| {
+            let start = end;
+            end += bytes as usize;
+            start..end
+        })
+        .collect()
+}

@@ -1,0 +1,78 @@
+//! Which of the data's columns are read, and what they are called: `source.features`.
+
+use std::collections::BTreeMap;
+
+use feedline_core::manifest::ShardRef;
+use feedline_core::schema::{ColumnType, Schema};
+
+use crate::error::SourceError;
+
+/// A column found in a shard: its name there, and its type or why it cannot be read.
+pub(crate) type Found = (String, Result<ColumnType, String>);
+
+/// Column name -> name in the data; empty: every column under its own name.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Selection {
+    features: BTreeMap<String, String>,
+}
+
+impl Selection {
+    pub(crate) fn new(features: BTreeMap<String, String>) -> Self {
+        Self { features }
+    }
+
+    /// The name in the data of a column.
+    pub(crate) fn data_name<'a>(&'a self, column: &'a str) -> &'a str {
+        self.features.get(column).map_or(column, String::as_str)
+    }
+
+    /// The schema's columns under their names in the data.
+    pub(crate) fn data_names<'a>(&'a self, schema: &'a Schema) -> Vec<&'a str> {
+        schema.names().map(|column| self.data_name(column)).collect()
+    }
+
+    /// The shard's schema: what was found, selected and renamed.
+    pub(crate) fn schema(&self, shard: &ShardRef, found: &[Found]) -> Result<Schema, SourceError> {
+        let readable = |name: &str, column_type: &Result<ColumnType, String>| {
+            column_type.clone().map_err(|reason| {
+                let reason =
+                    format!("column `{name}`: {reason}; name the columns wanted under `source.features`");
+                SourceError::unsupported(shard, reason)
+            })
+        };
+        let mut schema = Schema::default();
+        if self.features.is_empty() {
+            for (name, column_type) in found {
+                schema.set(name, readable(name, column_type)?);
+            }
+            return Ok(schema);
+        }
+        for (column, name) in &self.features {
+            let Some((_, column_type)) = found.iter().find(|(known, _)| known == name) else {
+                return Err(self.missing(shard, column, name, found));
+            };
+            schema.set(column, readable(name, column_type)?);
+        }
+        Ok(schema)
+    }
+
+    fn missing(&self, shard: &ShardRef, column: &str, name: &str, found: &[Found]) -> SourceError {
+        let nearest = found
+            .iter()
+            .map(|(known, _)| (strsim::jaro_winkler(name, known), known))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .filter(|(likeness, _)| *likeness > 0.7);
+        let names: Vec<String> = found.iter().take(12).map(|(known, _)| format!("`{known}`")).collect();
+        let hint = match nearest {
+            Some((_, known)) => format!("did you mean `{known}`? It has {}", names.join(", ")),
+            None if names.is_empty() => "it has no columns".to_owned(),
+            None => format!("it has {}", names.join(", ")),
+        };
+        SourceError::MissingFeature {
+            url: shard.url.clone(),
+            column: column.to_owned(),
+            name: name.to_owned(),
+            hint,
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Helpers for tests: small writers, and datasets over a temporary directory.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{Float32Type, Float64Type, Int64Type};
+use feedline_core::manifest::{Shard, ShardIndex, ShardRef};
+use feedline_core::pipeline::{Format, Source};
+use tempfile::TempDir;
+
+use crate::{BlockRead, BlockRows, Dataset, RowFailure, SourceError, Stores};
+
+/// A directory with one file in it, and the dataset that reads it.
+pub(crate) struct Fixture {
+    pub(crate) directory: TempDir,
+    pub(crate) dataset: Dataset,
+}
+
+pub(crate) fn dataset(urls: &[&str], format: Format, features: &[(&str, &str)]) -> Dataset {
+    let features: BTreeMap<String, String> =
+        features.iter().map(|(column, name)| ((*column).to_owned(), (*name).to_owned())).collect();
+    let url = urls.iter().map(|url| (*url).to_owned()).collect();
+    Dataset::new(Source { url, format, features }, Stores::new(Vec::new())).unwrap()
+}
+
+pub(crate) fn fixture(bytes: &[u8], format: Format, features: &[(&str, &str)]) -> Fixture {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("shard"), bytes).unwrap();
+    let dataset = dataset(&[path(directory.path(), "shard").as_str()], format, features);
+    Fixture { directory, dataset }
+}
+
+pub(crate) fn path(directory: &Path, name: &str) -> String {
+    directory.join(name).to_str().unwrap().to_owned()
+}
+
+impl Fixture {
+    pub(crate) async fn shard(&self) -> ShardRef {
+        self.dataset.list().await.unwrap().remove(0)
+    }
+
+    pub(crate) async fn index(&self) -> Result<Shard, SourceError> {
+        let object = self.shard().await;
+        let index = self.dataset.index_shard(&object).await?;
+        Ok(Shard { object, index })
+    }
+
+    /// Indexes the shard and reads every block.
+    pub(crate) async fn read_all(&self) -> All {
+        let shard = self.index().await.unwrap();
+        let mut all = All { blocks: Vec::new(), index: shard.index.clone() };
+        for at in 0..shard.index.blocks.len() {
+            let rows = self.read(&shard, at, None).await.unwrap();
+            assert_eq!(rows.batch.num_rows(), shard.index.blocks[at].rows as usize);
+            all.blocks.push(rows);
+        }
+        all
+    }
+
+    pub(crate) async fn read(&self, shard: &Shard, at: usize, rows: Option<&[u32]>) -> Result<BlockRows, SourceError> {
+        let schema = shard.index.schema.as_ref().unwrap();
+        let read = BlockRead { shard: &shard.object, block: &shard.index.blocks[at], schema, rows };
+        self.dataset.read_block(&read).await
+    }
+}
+
+/// A shard, read whole.
+pub(crate) struct All {
+    pub(crate) index: ShardIndex,
+    pub(crate) blocks: Vec<BlockRows>,
+}
+
+impl All {
+    pub(crate) fn rows(&self) -> Vec<String> {
+        self.blocks.iter().flat_map(|block| lines(&block.batch)).collect()
+    }
+
+    pub(crate) fn failures(&self) -> Vec<RowFailure> {
+        self.blocks.iter().flat_map(|block| block.failures.clone()).collect()
+    }
+
+    pub(crate) fn columns(&self) -> String {
+        let fields = self.index.schema.iter().flat_map(|schema| &schema.fields);
+        fields.map(|field| format!("{}: {}", field.name, field.column_type)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Each row as text.
+pub(crate) fn lines(batch: &RecordBatch) -> Vec<String> {
+    (0..batch.num_rows())
+        .map(|row| batch.columns().iter().map(|column| value(column, row)).collect::<Vec<_>>().join("|"))
+        .collect()
+}
+
+fn value(column: &dyn Array, row: usize) -> String {
+    use arrow::datatypes::DataType as T;
+    if column.is_null(row) {
+        return "null".to_owned();
+    }
+    match column.data_type() {
+        T::Utf8View => column.as_string_view().value(row).to_owned(),
+        T::BinaryView => String::from_utf8_lossy(column.as_binary_view().value(row)).into_owned(),
+        T::Boolean => column.as_boolean().value(row).to_string(),
+        T::Int64 => column.as_primitive::<Int64Type>().value(row).to_string(),
+        T::Float32 => column.as_primitive::<Float32Type>().value(row).to_string(),
+        T::Float64 => column.as_primitive::<Float64Type>().value(row).to_string(),
+        T::List(_) => list_text(&column.as_list::<i32>().value(row)),
+        T::FixedSizeList(..) => list_text(&column.as_fixed_size_list().value(row)),
+        other => panic!("no test reads {other}"),
+    }
+}
+
+fn list_text(items: &dyn Array) -> String {
+    let items: Vec<String> = (0..items.len()).map(|item| value(items, item)).collect();
+    format!("[{}]", items.join(","))
+}
+
+/// A feature's values, as a test writes them.
+pub(crate) enum Feature<'a> {
+    Bytes(&'a [&'a [u8]]),
+    Ints(&'a [i64]),
+    Floats(&'a [f32]),
+}
+
+pub(crate) fn example(features: &[(&str, Feature<'_>)]) -> Vec<u8> {
+    let mut map = Vec::new();
+    for (name, feature) in features {
+        let mut list = Vec::new();
+        let kind = match feature {
+            Feature::Bytes(values) => {
+                values.iter().for_each(|value| field(&mut list, 1, value));
+                1
+            }
+            Feature::Floats(values) => {
+                let packed: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                field(&mut list, 1, &packed);
+                2
+            }
+            Feature::Ints(values) => {
+                let mut packed = Vec::new();
+                values.iter().for_each(|&value| varint(&mut packed, value as u64));
+                field(&mut list, 1, &packed);
+                3
+            }
+        };
+        let (mut feature, mut entry) = (Vec::new(), Vec::new());
+        field(&mut feature, kind, &list);
+        field(&mut entry, 1, name.as_bytes());
+        field(&mut entry, 2, &feature);
+        field(&mut map, 1, &entry);
+    }
+    let mut example = Vec::new();
+    field(&mut example, 1, &map);
+    example
+}
+
+fn field(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+    out.push(number << 3 | 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+pub(crate) fn tfrecord(records: &[Vec<u8>]) -> Vec<u8> {
+    let crc = |data: &[u8]| crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+    let mut out = Vec::new();
+    for record in records {
+        let length = (record.len() as u64).to_le_bytes();
+        out.extend_from_slice(&length);
+        out.extend_from_slice(&crc(&length));
+        out.extend_from_slice(record);
+        out.extend_from_slice(&crc(record));
+    }
+    out
+}
+
+/// One tar member of a kind (`0` file, `5` folder, `L` long name, `x` pax).
+pub(crate) fn tar_member(kind: u8, name: &str, body: &[u8]) -> Vec<u8> {
+    let mut header = [0; 512];
+    header[..name.len().min(100)].copy_from_slice(&name.as_bytes()[..name.len().min(100)]);
+    header[124..135].copy_from_slice(format!("{:011o}", body.len()).as_bytes());
+    header[156] = kind;
+    header[257..263].copy_from_slice(b"ustar\0");
+    header[148..156].fill(b' ');
+    let sum: u64 = header.iter().map(|&byte| u64::from(byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    let mut out = header.to_vec();
+    out.extend_from_slice(body);
+    out.resize(out.len().div_ceil(512) * 512, 0);
+    out
+}
+
+pub(crate) fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut out: Vec<u8> = members.iter().flat_map(|(name, body)| tar_member(b'0', name, body)).collect();
+    out.resize(out.len() + 1024, 0);
+    out
+}

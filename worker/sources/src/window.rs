@@ -1,0 +1,40 @@
+//! One pass over a shard from front to back, in large ranged reads that skip what is not looked at.
+
+use bytes::Bytes;
+
+use crate::error::SourceError;
+use crate::object::Object;
+
+const READ_AHEAD_BYTES: u64 = 4 << 20;
+/// Read-ahead where each look is far beyond the last: the bytes between are not wanted.
+const SPARSE_READ_AHEAD_BYTES: u64 = 16 << 10;
+
+/// The part of a shard that is in memory at present.
+pub(crate) struct Window<'a> {
+    object: &'a Object,
+    start: u64,
+    bytes: Bytes,
+}
+
+impl<'a> Window<'a> {
+    pub(crate) fn new(object: &'a Object) -> Self {
+        Self { object, start: 0, bytes: Bytes::new() }
+    }
+
+    /// The bytes from `offset` on: at least `min_bytes`, fewer only where the shard ends; possibly many more.
+    pub(crate) async fn at(&mut self, offset: u64, min_bytes: u64) -> Result<&[u8], SourceError> {
+        let size = self.object.size_bytes();
+        let offset = offset.min(size);
+        let wanted_end = size.min(offset.saturating_add(min_bytes));
+        let end = self.start + self.bytes.len() as u64;
+        if offset < self.start || wanted_end > end {
+            // Far behind the window: rows are larger than what is read ahead, and only their headers matter.
+            let is_sparse = self.start != 0 && offset > end + SPARSE_READ_AHEAD_BYTES;
+            let ahead = if is_sparse { SPARSE_READ_AHEAD_BYTES } else { READ_AHEAD_BYTES };
+            self.bytes = Bytes::new();
+            self.bytes = self.object.read(offset..wanted_end.max(size.min(offset + ahead))).await?;
+            self.start = offset;
+        }
+        Ok(&self.bytes[(offset - self.start) as usize..])
+    }
+}

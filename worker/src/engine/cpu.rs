@@ -1,0 +1,96 @@
+//! CPU time of a thread and of a future, and the counters of operators.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use feedline_core::cluster::messages::OperatorStats;
+use rustix::time::{ClockId, clock_gettime};
+
+/// CPU time that this thread has used, in nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// What one operator has done so far. Counters only grow.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    name: String,
+    rows_in: AtomicU64,
+    rows_out: AtomicU64,
+    bytes_out: AtomicU64,
+    cpu_ns: AtomicU64,
+    wait_ns: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn new(name: &str) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            name: name.to_owned(),
+            rows_in: zero(),
+            rows_out: zero(),
+            bytes_out: zero(),
+            cpu_ns: zero(),
+            wait_ns: zero(),
+        }
+    }
+
+    pub(crate) fn add_rows(&self, rows_in: usize, rows_out: usize, bytes_out: usize) {
+        self.rows_in.fetch_add(rows_in as u64, Ordering::Relaxed);
+        self.rows_out.fetch_add(rows_out as u64, Ordering::Relaxed);
+        self.bytes_out.fetch_add(bytes_out as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_cpu_ns(&self, cpu_ns: u64) {
+        self.cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_wait(&self, wait: Duration) {
+        self.wait_ns.fetch_add(wait.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self) -> OperatorStats {
+        OperatorStats {
+            name: self.name.clone(),
+            rows_in: self.rows_in.load(Ordering::Relaxed),
+            rows_out: self.rows_out.load(Ordering::Relaxed),
+            bytes_out: self.bytes_out.load(Ordering::Relaxed),
+            cpu_ns: self.cpu_ns.load(Ordering::Relaxed),
+            wait_ns: self.wait_ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A future that adds the CPU time of its polls to `counters`: waiting is not counted.
+pub(crate) struct CpuTimed<'a, F> {
+    pub(crate) future: Pin<Box<F>>,
+    pub(crate) counters: &'a Counters,
+}
+
+impl<F: Future> Future for CpuTimed<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let start = thread_cpu_ns();
+        let result = self.future.as_mut().poll(context);
+        self.counters.add_cpu_ns(thread_cpu_ns().saturating_sub(start));
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn waiting_is_not_counted_as_work() {
+        let counters = Counters::new("test");
+        let future = Box::pin(tokio::time::sleep(Duration::from_millis(30)));
+        CpuTimed { future, counters: &counters }.await;
+        assert!(counters.snapshot().cpu_ns < 20_000_000);
+    }
+}

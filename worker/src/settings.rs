@@ -1,0 +1,18 @@
+//! What a worker is told when it starts.
+
+use std::path::PathBuf;
+
+/// Settings of one worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerSettings {
+    /// Address at which consumers reach it, such as `http://10.0.0.7:7071`.
+    pub address: String,
+    /// Threads that run operators.
+    pub cores: u32,
+    /// Bytes that batches, encoded rows and block caches may hold together.
+    pub memory_bytes: u64,
+    /// Options of object stores, as name and value, such as `aws_region`.
+    pub store_options: Vec<(String, String)>,
+    /// Where indexes are kept between runs, so that a restarted worker need not fetch them again.
+    pub cache_dir: Option<PathBuf>,
+}
