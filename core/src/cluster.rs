@@ -27,6 +27,7 @@ use self::records::Record;
 use self::workers::Worker;
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::manifest::Manifest;
+use crate::random::mix64;
 
 /// Times and depths of the state machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,6 +153,8 @@ pub struct Cluster {
     preparations: BTreeMap<JobId, Preparation>,
     next_job: u64,
     next_task: u64,
+    /// First plan revision of a worker that appears: beyond those of every worker given up in this life.
+    next_revision: u64,
 }
 
 impl Cluster {
@@ -165,12 +168,15 @@ impl Cluster {
             workers: BTreeMap::new(),
             preparations: BTreeMap::new(),
             next_job: 1,
-            next_task: 1,
+            // Results of an earlier life's tasks still arrive and must not be taken for this life's.
+            next_task: mix64(life) >> 1,
+            next_revision: 1,
         }
     }
 
-    /// Rebuilds the durable state from records, in the order in which they were persisted. Workers that hold leases
-    /// count as seen at `now`, so that they keep them if they report within the lease time.
+    /// Rebuilds the durable state from records, in the order in which they were persisted. Workers that hold leases,
+    /// and consumers that hold splits, count as seen at `now`, so that they keep them if they report within the lease
+    /// time.
     pub fn restore(settings: Settings, life: u64, now: Millis, records: impl IntoIterator<Item = Record>) -> Self {
         let mut cluster = Self::new(settings, life);
         cluster.now = now;
@@ -185,16 +191,18 @@ impl Cluster {
             }
         }
         for worker in holders {
-            cluster.workers.entry(worker).or_insert_with(|| Worker::remembered(now));
+            cluster.workers.entry(worker).or_insert_with(|| Worker::remembered(now, 1));
         }
-        for job in cluster.jobs.values() {
+        for job in cluster.jobs.values_mut() {
             for (split, lease) in &job.leases {
                 for holder in &lease.holders {
                     if let Some(worker) = cluster.workers.get_mut(&holder.worker) {
                         worker.leases.insert((job.id, *split));
+                        worker.jobs.insert(job.id);
                     }
                 }
             }
+            job.remember_consumers(now);
         }
         cluster
     }
@@ -206,9 +214,10 @@ impl Cluster {
         self.preparations.keys().map(|job| (*job, key(job))).collect()
     }
 
-    /// Gives a preparing job the saved index of its dataset.
+    /// Gives a preparing job the saved index of its dataset, unless it wants another.
     pub fn set_saved(&mut self, job: JobId, saved: Arc<Manifest>) {
-        if let Some(preparation) = self.preparations.get_mut(&job) {
+        let reindex = self.jobs.get(&job).is_some_and(|found| found.spec.reindex);
+        if let Some(preparation) = self.preparations.get_mut(&job).filter(|_| !reindex) {
             preparation.saved = Some(saved);
         }
     }
@@ -237,7 +246,7 @@ impl Cluster {
             Input::JobStatus { request, job } => ready.replies.push((request, self.status(job))),
         }
         self.expire(ready);
-        self.prepare(ready);
+        self.prepare();
         self.schedule(ready);
         self.answer_parked(ready);
     }
@@ -287,8 +296,8 @@ impl Cluster {
             if worker.worked_on(job)
                 && let Some(found) = self.jobs.get_mut(&job)
             {
-                found.unsettled.insert(*id);
                 worker.revision += 1;
+                found.unsettled.insert(*id, worker.revision);
             }
             worker.forget_job(job);
         }

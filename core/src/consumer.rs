@@ -117,6 +117,8 @@ pub struct Assembler<P> {
     steps: u64,
     /// The epoch that `steps` counts.
     steps_epoch: u32,
+    /// The epoch whose last step this stream owes, without rows: other streams get the last rows.
+    owed: Option<u32>,
     /// No split will follow.
     ended: bool,
 }
@@ -124,7 +126,7 @@ pub struct Assembler<P> {
 impl<P: Clone> Assembler<P> {
     /// An assembler for a stream of this layout.
     pub fn new(layout: Layout) -> Self {
-        Self { layout, splits: VecDeque::new(), steps: 0, steps_epoch: 0, ended: false }
+        Self { layout, splits: VecDeque::new(), steps: 0, steps_epoch: 0, owed: None, ended: false }
     }
 
     /// Says that `split`, from offset `from` on, comes next in the order of delivery. `flush` asks that its last rows
@@ -175,6 +177,9 @@ impl<P: Clone> Assembler<P> {
 
     /// The next run of rows, if enough have arrived.
     pub fn next(&mut self) -> Option<Assembled<P>> {
+        if let Some(epoch) = self.owed.take() {
+            return Some(Assembled { kind: Kind::Batch, epoch, rows: 0, parts: Vec::new() });
+        }
         let wanted = self.layout.batch_rows;
         let (rows, flush) = self.available(wanted);
         if rows < wanted && !flush {
@@ -187,9 +192,12 @@ impl<P: Clone> Assembler<P> {
         }
         let take = rows.min(wanted);
         let kind = self.kind_of(rows, wanted)?;
+        let closes_epoch = rows <= wanted && flush && self.splits.iter().any(|expected| expected.flush);
         let parts = self.take(take, rows <= wanted && flush);
         if kind == Kind::Batch {
             self.steps += 1;
+            let owes = closes_epoch && self.layout.steps().is_some_and(|steps| self.steps < steps);
+            self.owed = owes.then_some(epoch);
         }
         Some(Assembled { kind, epoch, rows: take, parts })
     }
@@ -283,7 +291,12 @@ impl<P: Clone> Assembler<P> {
 
     /// Whether everything that was expected has been delivered and nothing will follow.
     pub fn is_finished(&self) -> bool {
-        self.ended && self.splits.is_empty()
+        self.ended && self.splits.is_empty() && self.owed.is_none()
+    }
+
+    /// The epoch whose last step comes next and has no rows, because other streams get the last rows.
+    pub fn owed_epoch(&self) -> Option<u32> {
+        self.owed
     }
 }
 

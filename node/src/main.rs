@@ -1,23 +1,93 @@
-//! The feedline binary.
+//! The feedline binary: reads flags and environment, wires the roles, and says how it went.
 
+mod cli;
+mod cluster;
+mod contact;
+mod entropy;
+mod environment;
+mod failure;
+mod http;
+mod index;
+mod jobs;
+mod listen;
+mod local_workers;
+mod logging;
 mod make_data;
+mod output;
+mod pipeline_file;
+mod process_metrics;
+mod progress;
+mod run;
+mod serve;
+mod signals;
+mod size;
+mod table;
+
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 
-#[derive(Parser)]
-#[command(name = "feedline", version, about = "A distributed input-pipeline service")]
-enum Command {
-    /// Makes a data set to try and to measure with.
-    MakeData(make_data::MakeDataArgs),
+use self::cli::{Cli, Command};
+use self::failure::{Failure, reason};
+
+/// Time that tasks have after a command is done.
+const GRACE: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    let started = Instant::now();
+    panic::set_hook(Box::new(|panic| {
+        let text = panic.to_string().replace('\n', " ");
+        eprintln!("feedline: internal error: {text}; this is a defect of feedline, please report it");
+    }));
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help that nobody reads is no error.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    // The hook has printed the panic's line.
+    let ended = panic::catch_unwind(AssertUnwindSafe(|| execute(cli, started)));
+    match ended {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(failure)) => {
+            eprintln!("feedline: {failure}");
+            ExitCode::from(failure.status())
+        }
+        Err(_) => ExitCode::FAILURE,
+    }
 }
 
-fn main() -> std::process::ExitCode {
-    let Command::MakeData(args) = Command::parse();
-    match make_data::run(args) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            std::process::ExitCode::FAILURE
-        }
+fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
+    logging::start(cli.log, cli.command.log_level())?;
+    if let Command::MakeData(args) = cli.command {
+        return make_data::run(args).map_err(|error| {
+            let tried = error.chain().any(|cause| cause.is::<std::io::Error>());
+            if tried { Failure::Failed(error) } else { Failure::WrongUse(error) }
+        });
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(environment::cores().max(2) as usize)
+        .thread_name("feedline-io")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start threads: {}; free some", reason(&error))))?;
+    let ended = runtime.block_on(dispatch(cli.command, started));
+    runtime.shutdown_timeout(GRACE);
+    ended
+}
+
+async fn dispatch(command: Command, started: Instant) -> Result<(), Failure> {
+    match command {
+        Command::Run(args) => run::run(*args, started).await,
+        Command::Coordinator(args) => serve::run_coordinator(args).await,
+        Command::Worker(args) => serve::run_worker(args).await,
+        Command::Up(args) => serve::run_up(args).await,
+        Command::Index(args) => index::run(args).await,
+        Command::Jobs(args) => jobs::run(args).await,
+        Command::MakeData(_) => Ok(()),
     }
 }

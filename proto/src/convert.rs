@@ -96,6 +96,6 @@ macro_rules! mirror_enum {
 use {mirror, mirror_enum};
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,18 @@ pub(super) struct Consumer {
     pub(super) stats: BTreeMap<SessionId, ConsumerStats>,
 }
 
+impl Consumer {
+    /// A consumer of which nothing but its session is known.
+    pub(super) fn remembered(session: SessionId, now: Millis) -> Self {
+        Self { session, last_seen: now, wants: 0, revision: 1, parked: None, stats: BTreeMap::new() }
+    }
+}
+
+fn superseded(consumer: u32, job: &str) -> Refusal {
+    let message = format!("consumer {consumer} of job `{job}` was taken over by a newer session");
+    Refusal::new(RefusalKind::Superseded, message)
+}
+
 impl Job {
     /// The offset from which a split is still wanted; `None` when it is done.
     pub(super) fn next_offset(&self, split: SplitRef) -> Option<u32> {
@@ -86,10 +98,9 @@ impl Cluster {
         }
         // A session's number grows with time, so an older one is the one that was replaced.
         match job.consumers.get(&report.consumer) {
-            Some(present) if present.session > report.session => Err(Refusal::new(
-                RefusalKind::Superseded,
-                format!("consumer {} of job `{}` was taken over by a newer session", report.consumer, job.spec.name),
-            )),
+            Some(present) if present.session > report.session => {
+                Err(superseded(report.consumer, &job.spec.name))
+            }
             _ => Ok(()),
         }
     }
@@ -98,15 +109,12 @@ impl Cluster {
     fn seat_consumer(&mut self, request: RequestId, report: &ConsumerReport, ready: &mut Ready) {
         let (now, life) = (self.now, self.life);
         let Some(job) = self.jobs.get_mut(&report.job) else { return };
-        let consumer = job.consumers.entry(report.consumer).or_insert_with(|| Consumer {
-            session: report.session,
-            last_seen: now,
-            wants: report.wants,
-            revision: 1,
-            parked: None,
-            stats: BTreeMap::new(),
-        });
-        if consumer.session != report.session {
+        let consumer =
+            job.consumers.entry(report.consumer).or_insert_with(|| Consumer::remembered(report.session, now));
+        let mut anew = None;
+        if consumer.session == report.session {
+            anew = consumer.parked.take();
+        } else {
             consumer.session = report.session;
             consumer.revision += 1;
         }
@@ -118,8 +126,12 @@ impl Cluster {
         consumer.stats.insert(report.session, report.stats);
         let parked = Parked::new(request, now, report.seen, life);
         if let Some(earlier) = consumer.parked.replace(parked) {
-            let gone = Refusal::new(RefusalKind::Superseded, "the consumer asked anew");
-            ready.replies.push((earlier.request, Reply::Refused(gone)));
+            ready.replies.push((earlier.request, Reply::Refused(superseded(report.consumer, &job.spec.name))));
+        }
+        if let Some(earlier) = anew {
+            // Requests may overtake each other, so it may be the later one that is answered here.
+            let plan = self.consumer_plan(&self.jobs[&report.job], report.consumer);
+            ready.replies.push((earlier.request, Reply::Consumer(plan)));
         }
     }
 
@@ -155,7 +167,6 @@ impl Cluster {
         let before: Vec<SplitRef> = job.leases.keys().copied().collect();
         self.record(Record::Advanced { job: id, streams, splits }, ready);
         self.release_done(id, &before, consumer);
-        self.finish_if_done(id, ready);
     }
 
     /// Takes splits that are done from the workers that held them.
@@ -176,13 +187,16 @@ impl Cluster {
         }
     }
 
-    fn finish_if_done(&mut self, id: JobId, ready: &mut Ready) {
+    /// Ends a running job that has nothing left to do; whether it had.
+    pub(super) fn finish_if_done(&mut self, id: JobId, ready: &mut Ready) -> bool {
         let job = &self.jobs[&id];
-        let Some(layout) = job.running() else { return };
+        let Some(layout) = job.running() else { return false };
         let at_end = |(stream, position): (usize, &StreamPosition)| layout.is_end(stream as u32, *position);
-        if job.streams.iter().enumerate().all(at_end) && job.open.is_empty() {
+        let done = job.spec.index_only || (job.streams.iter().enumerate().all(at_end) && job.open.is_empty());
+        if done {
             self.end_job(id, JobState::Completed, ready);
         }
+        done
     }
 
     /// A consumer could not reach workers: their splits go to others if there are any.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::consumers::Consumer;
 use super::messages::{JobSpec, JobState, WorkerJobStats};
 use super::records::Record;
-use crate::ids::{JobId, Millis, WorkerId};
+use crate::ids::{JobId, Millis, SessionId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
 use crate::manifest::DatasetSummary;
 use crate::pipeline::OrderMode;
@@ -49,8 +49,8 @@ pub(super) struct Job {
     // Soft state: rebuilt from reports.
     pub(super) consumers: BTreeMap<u32, Consumer>,
     pub(super) worker_stats: BTreeMap<WorkerId, WorkerJobStats>,
-    /// Workers that have not reported since the job ended.
-    pub(super) unsettled: BTreeSet<WorkerId>,
+    /// Workers that have not reported since the job ended, with the plan revision that tells them.
+    pub(super) unsettled: BTreeMap<WorkerId, u64>,
     /// Splits and the workers at which their consumer could not fetch them.
     pub(super) avoid: BTreeSet<(SplitRef, WorkerId)>,
 }
@@ -68,7 +68,7 @@ impl Job {
             leases: BTreeMap::new(),
             consumers: BTreeMap::new(),
             worker_stats: BTreeMap::new(),
-            unsettled: BTreeSet::new(),
+            unsettled: BTreeMap::new(),
             avoid: BTreeSet::new(),
         }
     }
@@ -88,6 +88,13 @@ impl Job {
 
     pub(super) fn holders(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.leases.values().flat_map(|lease| lease.holders.iter().map(|holder| holder.worker))
+    }
+
+    /// Seats the consumers that hold splits, so that a lost one is noticed.
+    pub(super) fn remember_consumers(&mut self, now: Millis) {
+        for number in self.open.values().filter_map(|open| open.consumer) {
+            self.consumers.entry(number).or_insert_with(|| Consumer::remembered(SessionId(0), now));
+        }
     }
 
     /// The consumer that owns a stream in deterministic mode.

@@ -48,7 +48,8 @@ impl Preparation {
 
 impl Cluster {
     /// Creates the tasks that are due and hands free ones to workers with room.
-    pub(super) fn prepare(&mut self, _ready: &mut Ready) {
+    pub(super) fn prepare(&mut self) {
+        self.drop_dead_tasks();
         for preparation in self.preparations.values_mut() {
             if preparation.listed.is_none() && preparation.tasks.is_empty() {
                 let id = TaskId(self.next_task);
@@ -69,6 +70,16 @@ impl Cluster {
                 worker.tasks.insert(*id);
                 worker.revision += 1;
             }
+        }
+    }
+
+    /// Takes tasks that nobody waits for any more from the workers that hold them.
+    fn drop_dead_tasks(&mut self) {
+        let preparations = &self.preparations;
+        for worker in self.workers.values_mut() {
+            let before = worker.tasks.len();
+            worker.tasks.retain(|id| preparations.values().any(|known| known.tasks.contains_key(id)));
+            worker.revision += u64::from(worker.tasks.len() < before);
         }
     }
 
@@ -138,9 +149,16 @@ impl Cluster {
     fn on_indexed(&mut self, job: JobId, task: TaskId, indexes: Vec<ShardIndex>, ready: &mut Ready) {
         let Some(preparation) = self.preparations.get_mut(&job) else { return };
         let Some(pending) = preparation.tasks.get(&task) else { return };
-        let Some(range) = pending.shards.clone().filter(|range| range.len() == indexes.len()) else {
+        let range = pending.shards.clone().unwrap_or_default();
+        if range.len() != indexes.len() {
+            let message = format!(
+                "a worker indexed {} shards where it was asked for {}; run the same release on all hosts",
+                indexes.len(),
+                range.len()
+            );
+            self.end_job(job, JobState::Failed(message), ready);
             return;
-        };
+        }
         preparation.tasks.remove(&task);
         for (place, index) in range.zip(indexes) {
             preparation.indexed[place] = Some(index);
@@ -179,9 +197,6 @@ impl Cluster {
         }
         self.record(Record::Ready { job, dataset: manifest.summary() }, ready);
         self.touch_job(job);
-        if self.jobs.get(&job).is_some_and(|found| found.spec.index_only) {
-            self.end_job(job, JobState::Completed, ready);
-        }
     }
 
     fn check_dataset(&self, job: JobId, manifest: &Manifest) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::job::Job;
+use super::job::{Holder, Job};
 use super::records::Record;
 use super::{Cluster, Ready};
 use crate::ids::{JobId, WorkerId};
@@ -17,6 +17,10 @@ impl Cluster {
         let running: Vec<JobId> =
             self.jobs.values().filter(|job| job.running().is_some()).map(|job| job.id).collect();
         for id in running {
+            // A job may start at its end, or the log may hold a job's last step but not its end.
+            if self.finish_if_done(id, ready) {
+                continue;
+            }
             self.assign_relaxed(id, ready);
             let grants = self.choose_grants(&self.jobs[&id]);
             self.grant_all(id, grants, ready);
@@ -33,7 +37,9 @@ impl Cluster {
         let ahead = (2 * slots).div_ceil(layout.streams as usize).max(MIN_SPLITS_AHEAD);
         let mut splits: Vec<SplitRef> = job.open.keys().copied().collect();
         for stream in 0..layout.streams {
-            splits.extend(job.splits_ahead(stream, ahead));
+            // Rows may be so few that a consumer needs many splits for a batch: it then asks for more.
+            let wants = job.consumers.get(&job.owner(stream)).map_or(0, |consumer| consumer.wants as usize);
+            splits.extend(job.splits_ahead(stream, ahead.max(wants)));
         }
         splits.sort_unstable();
         splits
@@ -61,7 +67,7 @@ impl Cluster {
     /// The least loaded worker with room. The next split of a stream is granted whatever the load, since its consumer
     /// waits for nothing else.
     fn choose_worker(&self, job: &Job, split: SplitRef, load: &BTreeMap<WorkerId, u32>) -> Option<WorkerId> {
-        let urgent = job.is_head(split);
+        let urgent = self.is_urgent(job, split);
         let room = |id: &WorkerId, load: u32| {
             urgent || (load < self.settings.leases_ahead && !self.workers[id].memory_full)
         };
@@ -73,6 +79,28 @@ impl Cluster {
         };
         // A worker that the consumer could not reach is asked again only when there is no other.
         best(false).or_else(|| best(true))
+    }
+
+    /// Whether a consumer waits for this split before all others of its stream: it is the next one, or those before it
+    /// were computed a while ago and the consumer has not moved, since their rows do not fill a batch.
+    fn is_urgent(&self, job: &Job, split: SplitRef) -> bool {
+        if job.is_relaxed() && job.open.contains_key(&split) {
+            return true;
+        }
+        let wants = job.consumers.get(&job.owner(split.stream)).map_or(0, |consumer| consumer.wants as usize);
+        for earlier in job.splits_ahead(split.stream, wants.max(1)) {
+            if earlier == split {
+                return true;
+            }
+            let waits = |holder: &Holder| {
+                self.now.saturating_sub(holder.granted_at) >= self.settings.straggler_ms
+                    && self.workers.get(&holder.worker).is_some_and(|found| found.computed.contains(&(job.id, earlier)))
+            };
+            if !job.leases.get(&earlier).is_some_and(|lease| lease.holders.iter().any(waits)) {
+                return false;
+            }
+        }
+        false
     }
 
     /// Near the end of a job, splits that take long are leased to an idle worker as well: the results are identical,
@@ -172,17 +200,5 @@ impl Cluster {
                 seat.revision += 1;
             }
         }
-    }
-}
-
-impl Job {
-    /// Whether a consumer waits for this split before all others of its stream.
-    fn is_head(&self, split: SplitRef) -> bool {
-        if self.is_relaxed() && self.open.contains_key(&split) {
-            return true;
-        }
-        let layout = self.layout.as_ref();
-        let head = layout.and_then(|layout| layout.locate(split.stream, self.streams[split.stream as usize]));
-        head.is_some_and(|(head, _)| head == split)
     }
 }

@@ -1,1 +1,203 @@
-//! Placeholder.
+//! The state machine, input by input. What follows from many inputs and faults together is tested by the simulation
+//! in `core/tests/simulation.rs`.
+
+mod granting;
+mod opening;
+mod preparing;
+mod relaxed;
+mod restoring;
+
+use super::messages::{
+    ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, JobState, JobStatus, Lease, Refusal, Revision,
+    TaskOutput, TaskResult, WorkerJobStats, WorkerPlan, WorkerReport,
+};
+use super::records::Record;
+use super::*;
+use crate::ids::{SessionId, TaskId};
+use crate::layout::{SplitRef, StreamPosition};
+use crate::manifest::{Block, Defect, Shard, ShardIndex, ShardRef};
+use crate::pipeline::{OnError, OrderMode, Pipeline, Source};
+use crate::schema::{ColumnType, ScalarType, Schema};
+
+/// A state machine at a time, with all that it has asked to persist.
+struct Bench {
+    cluster: Cluster,
+    now: Millis,
+    records: Vec<Record>,
+    manifests: Vec<(String, Arc<Manifest>)>,
+    request: RequestId,
+    answered: BTreeMap<RequestId, Reply>,
+}
+
+const LIFE: u64 = 9;
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            cluster: Cluster::new(Settings::default(), LIFE),
+            now: 0,
+            records: Vec::new(),
+            manifests: Vec::new(),
+            request: 0,
+            answered: BTreeMap::new(),
+        }
+    }
+
+    /// Takes an input built for a new request; the answer if it came at once.
+    fn ask(&mut self, input: impl FnOnce(RequestId) -> Input) -> Option<Reply> {
+        self.request += 1;
+        let request = self.request;
+        self.step(input(request));
+        self.answered.get(&request).cloned()
+    }
+
+    fn step(&mut self, input: Input) {
+        let mut ready = Ready::default();
+        self.cluster.step(self.now, input, &mut ready);
+        self.records.extend(ready.records);
+        self.manifests.extend(ready.manifests);
+        self.answered.extend(ready.replies);
+    }
+
+    fn pass(&mut self, ms: Millis) {
+        self.now += ms;
+        self.step(Input::Tick);
+    }
+
+    fn open(&mut self, spec: &JobSpec) -> Result<JobId, Refusal> {
+        self.open_with(spec, None)
+    }
+
+    fn open_with(&mut self, spec: &JobSpec, saved: Option<Arc<Manifest>>) -> Result<JobId, Refusal> {
+        let spec = Box::new(spec.clone());
+        match self.ask(|request| Input::OpenJob { request, spec, saved }) {
+            Some(Reply::Opened(job)) => Ok(job),
+            Some(Reply::Refused(refusal)) => Err(refusal),
+            other => panic!("not an answer to an opening: {other:?}"),
+        }
+    }
+
+    /// Reports; the plan if it came at once.
+    fn worker(&mut self, report: WorkerReport) -> Option<WorkerPlan> {
+        match self.ask(|request| Input::Worker { request, report }) {
+            Some(Reply::Worker(plan)) => Some(plan),
+            None => None,
+            other => panic!("not an answer to a worker: {other:?}"),
+        }
+    }
+
+    fn consumer(&mut self, report: ConsumerReport) -> Option<ConsumerPlan> {
+        match self.ask(|request| Input::Consumer { request, report }) {
+            Some(Reply::Consumer(plan)) => Some(plan),
+            None => None,
+            other => panic!("not an answer to a consumer: {other:?}"),
+        }
+    }
+
+    fn status(&mut self, job: JobId) -> JobStatus {
+        match self.ask(|request| Input::JobStatus { request, job: Some(job) }) {
+            Some(Reply::Status(mut jobs)) => jobs.remove(0),
+            other => panic!("not a status: {other:?}"),
+        }
+    }
+
+    /// A job whose dataset is known, by worker 1, which then holds its first leases.
+    fn running(spec: &JobSpec, rows: u32) -> (Self, JobId) {
+        let mut bench = Self::new();
+        let manifest = manifest(&[rows]);
+        let job = bench.open_with(spec, Some(Arc::new(manifest.clone()))).expect("a good job");
+        let plan = bench.worker(report(1)).expect("there is a task");
+        bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &manifest)], ..report(1) });
+        assert_eq!(bench.status(job).state, JobState::Running);
+        (bench, job)
+    }
+
+    fn granted(&self, worker: u64) -> Vec<SplitRef> {
+        let of = |record: &Record| match record {
+            Record::Granted { worker: of, splits, .. } if of.0 == worker => splits.clone(),
+            _ => Vec::new(),
+        };
+        self.records.iter().flat_map(of).collect()
+    }
+
+    /// The records since a place, as JSON lines.
+    fn text_since(&self, place: usize) -> String {
+        let line = |record: &Record| serde_json::to_string(record).expect("plain data") + "\n";
+        self.records[place..].iter().map(line).collect()
+    }
+}
+
+fn spec(batch: u32, consumers: u32) -> JobSpec {
+    let pipeline = Pipeline::builder("p").source(Source::text("data/*")).batch(batch).build().expect("good");
+    JobSpec {
+        name: "run".to_owned(),
+        pipeline,
+        epochs: 1,
+        virtual_consumers: consumers,
+        consumers,
+        start: None,
+        audit: false,
+        reindex: false,
+        index_only: false,
+    }
+}
+
+fn relaxed(batch: u32, consumers: u32) -> JobSpec {
+    let mut spec = spec(batch, consumers);
+    spec.pipeline.order = OrderMode::Relaxed;
+    spec
+}
+
+/// A dataset of one shard for each number of rows.
+fn manifest(rows: &[u32]) -> Manifest {
+    let mut schema = Schema::default();
+    schema.set("text", ColumnType::Scalar(ScalarType::Int64));
+    let shard = |(place, &rows): (usize, &u32)| Shard {
+        object: ShardRef { url: format!("file:///d/{place}"), size_bytes: 10, version: "1".to_owned() },
+        index: ShardIndex {
+            blocks: vec![Block { rows, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() }],
+            schema: Some(schema.clone()),
+            defects: Vec::new(),
+        },
+    };
+    Manifest::build(rows.iter().enumerate().map(shard).collect()).expect("the shards agree")
+}
+
+fn report(worker: u64) -> WorkerReport {
+    WorkerReport {
+        worker: WorkerId(worker),
+        address: format!("w{worker}"),
+        cores: 1,
+        memory_bytes: 1,
+        seen: Revision::default(),
+        computed: Vec::new(),
+        memory_full: false,
+        draining: false,
+        tasks: Vec::new(),
+        stats: Vec::new(),
+    }
+}
+
+fn taking(job: JobId, consumer: u32) -> ConsumerReport {
+    ConsumerReport {
+        job,
+        consumer,
+        session: SessionId(1),
+        seen: Revision::default(),
+        positions: Vec::new(),
+        open: Vec::new(),
+        wants: 2,
+        unreachable: Vec::new(),
+        failed: None,
+        stats: ConsumerStats::default(),
+    }
+}
+
+fn listed(id: TaskId, manifest: &Manifest) -> TaskResult {
+    let shards = manifest.shards.iter().map(|shard| shard.object.clone()).collect();
+    TaskResult { id, outcome: Ok(TaskOutput::Listed(shards)) }
+}
+
+fn split(stream: u32, ordinal: u64) -> SplitRef {
+    SplitRef { epoch: 0, ordinal, stream }
+}

@@ -47,8 +47,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// A worker of which only the log knows.
-    pub(super) fn remembered(now: Millis) -> Self {
+    /// A worker of which only the log knows; its plans are counted from `revision` on.
+    pub(super) fn remembered(now: Millis, revision: u64) -> Self {
         Self {
             address: String::new(),
             last_seen: now,
@@ -58,7 +58,7 @@ impl Worker {
             leases: BTreeSet::new(),
             computed: BTreeSet::new(),
             tasks: BTreeSet::new(),
-            revision: 1,
+            revision,
             parked: None,
             jobs: BTreeSet::new(),
         }
@@ -90,7 +90,8 @@ impl Cluster {
     pub(super) fn on_worker(&mut self, request: RequestId, report: WorkerReport, ready: &mut Ready) {
         let now = self.now;
         let life = self.life;
-        let worker = self.workers.entry(report.worker).or_insert_with(|| Worker::remembered(now));
+        let first = self.next_revision;
+        let worker = self.workers.entry(report.worker).or_insert_with(|| Worker::remembered(now, first));
         let appeared = !worker.known || worker.address != report.address;
         worker.known = true;
         worker.address.clone_from(&report.address);
@@ -100,32 +101,29 @@ impl Cluster {
         let held = &worker.leases;
         worker.computed = report.computed.iter().filter(|lease| held.contains(lease)).copied().collect();
         let parked = Parked::new(request, now, report.seen, life);
-        let settled = parked.seen == worker.revision;
         if let Some(earlier) = worker.parked.replace(parked) {
-            // The worker asked anew, so nobody waits for the earlier answer.
-            ready.replies.push((earlier.request, Reply::Worker(WorkerPlan::default())));
+            // Requests may overtake each other, so it may be the later one that is answered here: by a true plan.
+            let plan = self.worker_plan(report.worker);
+            ready.replies.push((earlier.request, Reply::Worker(plan)));
         }
         if appeared {
             self.touch_consumers_of_worker(report.worker);
         }
         for stats in report.stats {
             if let Some(job) = self.jobs.get_mut(&stats.job) {
-                if settled {
-                    job.unsettled.remove(&report.worker);
-                }
                 job.worker_stats.insert(report.worker, stats);
             }
         }
-        if settled {
-            self.on_settled(report.worker);
-        }
+        self.settle(report.worker, parked.seen);
         self.on_task_results(report.worker, report.tasks, ready);
     }
 
-    /// A worker that holds the current plan has reported: jobs that ended before have all its counts.
-    fn on_settled(&mut self, worker: WorkerId) {
-        for job in self.jobs.values_mut().filter(|job| job.is_ended()) {
-            job.unsettled.remove(&worker);
+    /// A worker that holds this revision of its plan has reported: jobs that ended before it have all its counts.
+    fn settle(&mut self, worker: WorkerId, seen: u64) {
+        for job in self.jobs.values_mut() {
+            if job.unsettled.get(&worker).is_some_and(|revision| seen >= *revision) {
+                job.unsettled.remove(&worker);
+            }
         }
     }
 
@@ -175,6 +173,7 @@ impl Cluster {
             .collect();
         for id in lost {
             let Some(worker) = self.workers.remove(&id) else { continue };
+            self.next_revision = self.next_revision.max(worker.revision + 1);
             if let Some(parked) = worker.parked {
                 ready.replies.push((parked.request, Reply::Worker(WorkerPlan::default())));
             }

@@ -65,23 +65,27 @@ impl Cursor<'_> {
         let builder = builder.nulls(self.validity(len as usize, nulls)?);
         let builder = match field.data_type() {
             DataType::Binary | DataType::Utf8 | DataType::LargeBinary | DataType::LargeUtf8 => {
-                builder.add_buffer(self.buffer()?).add_buffer(self.buffer()?)
+                builder.add_buffer(self.offsets(field, len)?).add_buffer(self.buffer()?)
             }
             DataType::List(item) | DataType::LargeList(item) => {
-                builder.add_buffer(self.buffer()?).add_child_data(self.array(item, None)?)
+                builder.add_buffer(self.offsets(field, len)?).add_child_data(self.array(item, None)?)
             }
             DataType::FixedSizeList(item, size) => {
-                let size = u64::try_from(*size).map_err(|_| format!("its rows cannot have {size} elements"))?;
+                let size =
+                    u64::try_from(*size).map_err(|_| format!("its rows cannot have {size} elements"))?;
                 let elements = len.checked_mul(size).ok_or("it is too long")?;
                 builder.add_child_data(self.array(item, Some(elements))?)
             }
             DataType::Struct(fields) => {
-                let children: Result<_, _> = fields.iter().map(|child| self.array(child, Some(len))).collect();
+                let children: Result<_, _> =
+                    fields.iter().map(|child| self.array(child, Some(len))).collect();
                 builder.child_data(children?)
             }
             DataType::Boolean => builder.add_buffer(self.buffer()?),
-            other if fixed_width_bytes(other).is_some() => builder.add_buffer(self.buffer()?),
-            other => return Err(format!("a batch cannot hold the type {other}")),
+            other => match fixed_width_bytes(other) {
+                Some(width) => builder.add_buffer(self.exactly(len, width as u64)?),
+                None => return Err(format!("a batch cannot hold the type {other}")),
+            },
         };
         build(builder)
     }
@@ -99,6 +103,25 @@ impl Cursor<'_> {
             return Err(format!("it has {} nulls where its layout says {null_count}", nulls.null_count()));
         }
         Ok(Some(nulls))
+    }
+
+    /// The offsets of `len` values. An array without values may have none at all.
+    fn offsets(&mut self, field: &Field, len: u64) -> Result<Buffer, String> {
+        let large =
+            matches!(field.data_type(), DataType::LargeBinary | DataType::LargeUtf8 | DataType::LargeList(_));
+        if len == 0 && self.buffers.as_slice().first().is_some_and(|&(_, bytes)| bytes == 0) {
+            return self.buffer();
+        }
+        self.exactly(len + 1, if large { 8 } else { 4 })
+    }
+
+    /// A buffer cut to its elements: Arrow panics where a part of an element remains.
+    fn exactly(&mut self, elements: u64, width: u64) -> Result<Buffer, String> {
+        let buffer = self.buffer()?;
+        match elements.checked_mul(width) {
+            Some(bytes) if bytes <= buffer.len() as u64 => Ok(buffer.slice_with_length(0, bytes as usize)),
+            _ => Err(format!("a buffer has {} bytes, too few for {elements} elements", buffer.len())),
+        }
     }
 
     fn buffer(&mut self) -> Result<Buffer, String> {

@@ -213,10 +213,9 @@ impl BatchEncoder {
         offsets.push(end);
         for value in array.iter() {
             let len = value.map_or(0, |value| AsRef::<[u8]>::as_ref(value).len());
-            end = i32::try_from(len)
-                .ok()
-                .and_then(|len| end.checked_add(len))
-                .ok_or_else(|| "a column of one batch is larger than 2 GiB; use a smaller batch".to_owned())?;
+            end = i32::try_from(len).ok().and_then(|len| end.checked_add(len)).ok_or_else(|| {
+                "a column of one batch is larger than 2 GiB; use a smaller batch".to_owned()
+            })?;
             offsets.push(end);
         }
         self.push_buffer(&Buffer::from_vec(offsets), out);
@@ -259,7 +258,7 @@ pub fn encode_batch(batch: &RecordBatch) -> Result<(BatchLayout, Bytes), String>
     let rows = u32::try_from(batch.num_rows())
         .map_err(|_| format!("a batch of {} rows is too large; use a smaller batch", batch.num_rows()))?;
     let mut encoder = BatchEncoder::new(rows);
-    let mut out = MutableBuffer::new(batch.get_array_memory_size());
+    let mut out = MutableBuffer::new(estimated_bytes(batch));
     for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
         encoder
             .push_array(column, &mut out)
@@ -267,6 +266,12 @@ pub fn encode_batch(batch: &RecordBatch) -> Result<(BatchLayout, Bytes), String>
     }
     let layout = encoder.finish(&mut out);
     Ok((layout, Bytes::from_owner(Owned(out.into()))))
+}
+
+/// About as many bytes as the batch's buffer needs; slices count with their own part only.
+fn estimated_bytes(batch: &RecordBatch) -> usize {
+    let bytes = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or_default();
+    batch.columns().iter().map(|column| bytes(column).next_multiple_of(ALIGNMENT_BYTES)).sum()
 }
 
 /// Lets `Bytes` own an Arrow buffer.

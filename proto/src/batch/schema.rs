@@ -30,7 +30,9 @@ fn output_field(name: &str, column_type: &ColumnType) -> Field {
         ColumnType::Scalar(scalar) => Field::new(name, scalar_type(*scalar), true),
         ColumnType::Utf8 => Field::new(name, DataType::Utf8, true),
         ColumnType::Binary | ColumnType::Image => Field::new(name, DataType::Binary, true),
-        ColumnType::List(inner) => Field::new(name, DataType::List(Arc::new(output_field("item", inner))), true),
+        ColumnType::List(inner) => {
+            Field::new(name, DataType::List(Arc::new(output_field("item", inner))), true)
+        }
         ColumnType::Tensor { scalar, shape } => tensor_field(name, *scalar, shape),
     }
 }

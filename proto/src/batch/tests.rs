@@ -1,1 +1,249 @@
-//! Round trips and damage of batches.
+//! Round trips of random batches, and layouts that are wrong.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, FixedSizeListArray, Float32Array,
+    Int64Array, LargeStringArray, ListArray, ListBuilder, NullArray, RecordBatch, RecordBatchOptions,
+    StringArray, StringViewArray, StringViewBuilder, StructArray, UInt8Array,
+};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use bytes::{Bytes, BytesMut};
+use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use proptest::prelude::*;
+
+use super::*;
+
+/// A row of the random batches: everything may be null.
+#[derive(Debug, Clone)]
+struct Row {
+    number: Option<i64>,
+    truth: Option<bool>,
+    text: Option<String>,
+    bytes: Option<Vec<u8>>,
+    list: Option<Vec<Option<String>>>,
+}
+
+fn row() -> impl Strategy<Value = Row> {
+    let text = || proptest::option::of("[a-zé]{0,20}");
+    let list = proptest::option::of(proptest::collection::vec(text(), 0..4));
+    let bytes = proptest::option::of(proptest::collection::vec(any::<u8>(), 0..30));
+    (any::<Option<i64>>(), any::<Option<bool>>(), text(), bytes, list)
+        .prop_map(|(number, truth, text, bytes, list)| Row { number, truth, text, bytes, list })
+}
+
+fn batch_of(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    let fields: Vec<Field> =
+        columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
+    let arrays = columns.into_iter().map(|(_, array)| array).collect();
+    RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays).unwrap()
+}
+
+fn random_batch(rows: &[Row]) -> RecordBatch {
+    let numbers: Int64Array = rows.iter().map(|row| row.number).collect();
+    let texts: StringArray = rows.iter().map(|row| row.text.clone()).collect();
+    let large: LargeStringArray = rows.iter().map(|row| row.text.clone()).collect();
+    let views: StringViewArray = rows.iter().map(|row| row.text.clone()).collect();
+    let bytes: BinaryArray = rows.iter().map(|row| row.bytes.as_deref()).collect();
+    let byte_views: BinaryViewArray = rows.iter().map(|row| row.bytes.as_deref()).collect();
+    let truths: BooleanArray = rows.iter().map(|row| row.truth).collect();
+    let mut lists = ListBuilder::new(StringViewBuilder::new());
+    for row in rows {
+        lists.append_option(row.list.clone());
+    }
+    let item = Arc::new(Field::new("item", DataType::Int64, true));
+    let nulls: NullBuffer = rows.iter().map(|row| row.truth.is_some()).collect();
+    let pairs: Int64Array = rows.iter().flat_map(|row| [row.number, Some(7)]).collect();
+    let fixed = FixedSizeListArray::new(item, 2, Arc::new(pairs), Some(nulls.clone()));
+    let group = StructArray::new(
+        vec![Field::new("a", DataType::Utf8View, true), Field::new("b", DataType::Boolean, true)].into(),
+        vec![Arc::new(views.clone()), Arc::new(truths.clone())],
+        Some(nulls),
+    );
+    batch_of(vec![
+        ("numbers", Arc::new(numbers)),
+        ("texts", Arc::new(texts)),
+        ("large", Arc::new(large)),
+        ("views", Arc::new(views)),
+        ("bytes", Arc::new(bytes)),
+        ("byte_views", Arc::new(byte_views)),
+        ("truths", Arc::new(truths)),
+        ("lists", Arc::new(lists.finish())),
+        ("fixed", Arc::new(fixed)),
+        ("group", Arc::new(group)),
+        ("nothing", Arc::new(NullArray::new(rows.len()))),
+    ])
+}
+
+/// What a batch is after a round trip: views became plain.
+fn plain(batch: &RecordBatch) -> RecordBatch {
+    let schema = plain_schema(&batch.schema());
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns =
+        columns.map(|(array, field)| arrow::compute::cast(array, field.data_type()).unwrap()).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(schema, columns, &options).unwrap()
+}
+
+fn round_trip(batch: &RecordBatch) {
+    let (layout, data) = encode_batch(batch).unwrap();
+    assert_eq!(layout.total_bytes, data.len() as u64);
+    assert!(layout.buffers.iter().all(|(offset, _)| offset % ALIGNMENT_BYTES as u64 == 0));
+    let decoded = decode_batch(&plain_schema(&batch.schema()), &layout, &data).unwrap();
+    assert_eq!(decoded, plain(batch));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_batch_comes_back(rows in proptest::collection::vec(row(), 0..40)) {
+        round_trip(&random_batch(&rows));
+    }
+
+    #[test]
+    fn a_slice_comes_back(rows in proptest::collection::vec(row(), 1..40), cut in any::<(u8, u8)>()) {
+        let start = usize::from(cut.0) % rows.len();
+        let len = usize::from(cut.1) % (rows.len() - start + 1);
+        round_trip(&random_batch(&rows).slice(start, len));
+    }
+
+    #[test]
+    fn a_wrong_layout_is_an_error_or_a_batch(
+        rows in proptest::collection::vec(row(), 0..10),
+        place in any::<prop::sample::Index>(),
+        value in prop_oneof![0..100_u64, Just(u64::MAX), Just(1 << 39), any::<u64>()],
+        what in 0..6,
+    ) {
+        let batch = random_batch(&rows);
+        let (mut layout, data) = encode_batch(&batch).unwrap();
+        let node = place.index(layout.nodes.len());
+        let buffer = place.index(layout.buffers.len());
+        match what {
+            0 => layout.nodes[node].0 = value,
+            1 => layout.nodes[node].1 = value,
+            2 => layout.buffers[buffer].0 = value,
+            3 => layout.buffers[buffer].1 = value,
+            4 => layout.buffers.truncate(buffer),
+            _ => layout.nodes.truncate(node),
+        }
+        // What matters is that it returns: a changed place can be right by chance.
+        let decoded = decode_batch(&plain_schema(&batch.schema()), &layout, &data);
+        prop_assert!(what < 4 || decoded.is_err());
+    }
+
+    #[test]
+    fn damaged_bytes_are_an_error_or_a_batch(
+        rows in proptest::collection::vec(row(), 1..10),
+        place in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let batch = random_batch(&rows);
+        let (layout, data) = encode_batch(&batch).unwrap();
+        let mut damaged = data.to_vec();
+        let place = place.index(damaged.len());
+        damaged[place] = byte;
+        // Returning at all is the point: some damage gives another batch of the same shape.
+        if let Ok(decoded) = decode_batch(&plain_schema(&batch.schema()), &layout, &damaged.into()) {
+            prop_assert_eq!(decoded.num_rows(), batch.num_rows());
+        }
+    }
+}
+
+#[test]
+fn a_batch_without_rows_or_columns_comes_back() {
+    round_trip(&random_batch(&[]));
+    let empty = RecordBatch::new_empty(Arc::new(ArrowSchema::empty()));
+    round_trip(&empty);
+}
+
+#[test]
+fn lists_of_lists_come_back() {
+    let inner = ListArray::new(
+        Arc::new(Field::new("item", DataType::Float32, false)),
+        OffsetBuffer::new(vec![0, 2, 2, 3].into()),
+        Arc::new(Float32Array::from(vec![1.0, 2.0, 3.0])),
+        None,
+    );
+    let outer = ListArray::new(
+        Arc::new(Field::new("item", inner.data_type().clone(), true)),
+        OffsetBuffer::new(vec![0, 1, 3].into()),
+        Arc::new(inner),
+        None,
+    );
+    let batch = batch_of(vec![("nested", Arc::new(outer) as ArrayRef)]);
+    round_trip(&batch);
+    round_trip(&batch.slice(1, 1));
+}
+
+fn image_schema() -> SchemaRef {
+    let image = ColumnType::Tensor { scalar: ScalarType::UInt8, shape: vec![2, 2, 3] };
+    let labels = ColumnType::Scalar(ScalarType::Int64);
+    output_schema(&Schema::new([("image", image), ("label", labels), ("path", ColumnType::Utf8)]))
+}
+
+#[test]
+fn columns_in_place_and_appended_make_one_batch() {
+    let pixels: Vec<u8> = (0..36).collect();
+    let mut out = BytesMut::from(pixels.as_slice());
+    let mut encoder = BatchEncoder::new(3);
+    encoder.push_in_place(0, 36, 12);
+    encoder.push_array(&(Arc::new(Int64Array::from(vec![5, 6, 7])) as ArrayRef), &mut out).unwrap();
+    encoder.push_array(&(Arc::new(StringArray::from(vec!["a", "b", "c"])) as ArrayRef), &mut out).unwrap();
+    let layout = encoder.finish(&mut out);
+    assert_eq!(layout.nodes, [(3, 0), (36, 0), (3, 0), (3, 0)]);
+    let data = out.freeze();
+    let batch = decode_batch(&image_schema(), &layout, &data).unwrap();
+    let images = batch.column(0).as_any().downcast_ref::<FixedSizeListArray>().unwrap();
+    let values = images.values().as_any().downcast_ref::<UInt8Array>().unwrap();
+    assert_eq!(values.values().as_ref(), pixels.as_slice());
+    assert_eq!(values.values().inner().as_ptr(), data.as_ptr(), "the pixels must not be copied");
+    assert_eq!(batch.column(2).as_ref(), &StringArray::from(vec!["a", "b", "c"]) as &dyn Array);
+}
+
+#[test]
+fn a_misaligned_buffer_is_copied_into_place() {
+    let batch = batch_of(vec![("x", Arc::new(Int64Array::from(vec![1, 2, 3])) as ArrayRef)]);
+    let (layout, data) = encode_batch(&batch).unwrap();
+    let shifted = Bytes::from([vec![0], data.to_vec()].concat()).slice(1..);
+    assert_eq!(decode_batch(&batch.schema(), &layout, &shifted).unwrap(), batch);
+}
+
+#[test]
+fn what_a_batch_cannot_hold_is_named() {
+    let keys: arrow::array::DictionaryArray<arrow::datatypes::Int32Type> = ["a", "b"].into_iter().collect();
+    let batch = batch_of(vec![("word", Arc::new(keys) as ArrayRef)]);
+    let message = encode_batch(&batch).unwrap_err();
+    assert!(
+        message.starts_with("column `word`: a batch cannot hold a column of type Dictionary"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_cut_buffer_is_named() {
+    let batch = batch_of(vec![("x", Arc::new(Int64Array::from(vec![1, 2, 3])) as ArrayRef)]);
+    let (mut layout, data) = encode_batch(&batch).unwrap();
+    let message = decode_batch(&batch.schema(), &layout, &data.slice(..32)).unwrap_err();
+    assert_eq!(message, "the batch is damaged: its buffer has 32 bytes where its layout says 64");
+    layout.buffers[1] = (0, 16);
+    let message = decode_batch(&batch.schema(), &layout, &data).unwrap_err();
+    assert!(message.starts_with("the batch is damaged: column `x`: "), "{message}");
+}
+
+#[test]
+fn the_output_schema_says_what_a_tensor_is() {
+    let schema = image_schema();
+    let image = schema.field(0);
+    assert_eq!(image.data_type().to_string(), "FixedSizeList(12 x non-null UInt8)");
+    assert_eq!(image.metadata()["ARROW:extension:name"], "arrow.fixed_shape_tensor");
+    assert_eq!(image.metadata()["ARROW:extension:metadata"], r#"{"shape":[2,2,3]}"#);
+    assert!(!image.is_nullable() && schema.field(1).is_nullable());
+    let mask = ColumnType::Tensor { scalar: ScalarType::Bool, shape: vec![4] };
+    let list = ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Int32)));
+    let schema = output_schema(&Schema::new([("mask", mask), ("ids", list)]));
+    assert_eq!(schema.field(0).metadata()[BOOL_TENSOR_KEY], "true");
+    assert_eq!(schema.field(0).data_type().to_string(), "FixedSizeList(4 x non-null UInt8)");
+    assert_eq!(schema.field(1).data_type().to_string(), "List(Int32)");
+}

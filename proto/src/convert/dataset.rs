@@ -31,16 +31,18 @@ pub fn encode_manifest(manifest: &Manifest) -> Vec<u8> {
 /// # Errors
 /// One sentence, for bytes that are damaged or of another release.
 pub fn decode_manifest(bytes: &[u8]) -> Result<Manifest, String> {
-    let message = wire::Manifest::decode(bytes)
-        .map_err(|error| format!("the index is damaged: {error}; build it again with `feedline index --rebuild`"))?;
+    let message = wire::Manifest::decode(bytes).map_err(|error| {
+        format!("the index is damaged: {error}; build it again with `feedline index --rebuild`")
+    })?;
     if message.version != MANIFEST_VERSION {
         return Err(format!(
             "the index has version {}, this release reads version {MANIFEST_VERSION}; build it again with `feedline index --rebuild`",
             message.version
         ));
     }
-    read_manifest(message)
-        .map_err(|error| format!("the index is damaged: {error}; build it again with `feedline index --rebuild`"))
+    read_manifest(message).map_err(|error| {
+        format!("the index is damaged: {error}; build it again with `feedline index --rebuild`")
+    })
 }
 
 fn read_manifest(message: wire::Manifest) -> Result<Manifest, WireError> {

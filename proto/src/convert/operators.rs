@@ -126,11 +126,7 @@ impl TryFrom<wire::CenterCrop> for CenterCrop {
     type Error = WireError;
 
     fn try_from(crop: wire::CenterCrop) -> Result<Self, WireError> {
-        Ok(Self {
-            column: crop.column,
-            size: read_size(crop.size, "center_crop.size")?,
-            resize: crop.resize,
-        })
+        Ok(Self { column: crop.column, size: read_size(crop.size, "center_crop.size")?, resize: crop.resize })
     }
 }
 

@@ -49,11 +49,7 @@ impl TryFrom<wire::Pipeline> for Pipeline {
 
 impl From<Source> for wire::Source {
     fn from(source: Source) -> Self {
-        Self {
-            urls: source.url,
-            format: wire::Format::from(source.format).into(),
-            features: source.features,
-        }
+        Self { urls: source.url, format: wire::Format::from(source.format).into(), features: source.features }
     }
 }
 
@@ -120,7 +116,9 @@ impl TryFrom<wire::ColumnType> for ColumnType {
     fn try_from(column_type: wire::ColumnType) -> Result<Self, WireError> {
         use wire::column_type::Type;
         Ok(match required(column_type.r#type, "field.type")? {
-            Type::Scalar(scalar) => Self::Scalar(read_enum::<wire::ScalarType, _>(scalar, "field.type.scalar")?),
+            Type::Scalar(scalar) => {
+                Self::Scalar(read_enum::<wire::ScalarType, _>(scalar, "field.type.scalar")?)
+            }
             Type::Utf8(_) => Self::Utf8,
             Type::Binary(_) => Self::Binary,
             Type::List(inner) => Self::List(Box::new((*inner).try_into()?)),

@@ -1,8 +1,8 @@
 //! Reports of workers and consumers, and the plans that answer them.
 
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, Lease, PlannedSplit, Task, TaskOutput, TaskResult, WorkerJobStats, WorkerPlan,
-    WorkerReport,
+    ConsumerPlan, ConsumerReport, Lease, PlannedSplit, Task, TaskOutput, TaskResult, WorkerJobStats,
+    WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_core::layout::{SplitRef, StreamPosition};
@@ -13,8 +13,10 @@ use crate::wire;
 
 impl From<WorkerReport> for wire::WorkerReport {
     fn from(report: WorkerReport) -> Self {
-        let computed =
-            report.computed.into_iter().map(|(job, split)| wire::JobSplit { job: job.0, split: Some(split.into()) });
+        let computed = report
+            .computed
+            .into_iter()
+            .map(|(job, split)| wire::JobSplit { job: job.0, split: Some(split.into()) });
         Self {
             worker: report.worker.0,
             address: report.address,
@@ -34,8 +36,10 @@ impl TryFrom<wire::WorkerReport> for WorkerReport {
     type Error = WireError;
 
     fn try_from(report: wire::WorkerReport) -> Result<Self, WireError> {
-        let computed =
-            report.computed.into_iter().map(|lease| Ok((JobId(lease.job), split(lease.split, "computed.split")?)));
+        let computed = report
+            .computed
+            .into_iter()
+            .map(|lease| Ok((JobId(lease.job), split(lease.split, "computed.split")?)));
         Ok(Self {
             worker: WorkerId(report.worker),
             address: report.address,
@@ -141,7 +145,10 @@ impl From<wire::WorkerJobStats> for WorkerJobStats {
 
 impl From<ConsumerReport> for wire::ConsumerReport {
     fn from(report: ConsumerReport) -> Self {
-        let open = report.open.into_iter().map(|(split, offset)| wire::SplitAt { split: Some(split.into()), offset });
+        let open = report
+            .open
+            .into_iter()
+            .map(|(split, offset)| wire::SplitAt { split: Some(split.into()), offset });
         let unreachable = report
             .unreachable
             .into_iter()
@@ -243,7 +250,10 @@ fn shard_list(shards: Vec<ShardRef>) -> wire::ShardList {
 }
 
 fn write_streams(streams: Vec<(u32, StreamPosition)>) -> Vec<wire::StreamAt> {
-    let write = |(stream, position): (u32, StreamPosition)| wire::StreamAt { stream, position: Some(position.into()) };
+    let write = |(stream, position): (u32, StreamPosition)| wire::StreamAt {
+        stream,
+        position: Some(position.into()),
+    };
     streams.into_iter().map(write).collect()
 }
 

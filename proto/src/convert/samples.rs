@@ -1,1 +1,273 @@
-//! Values of every message, for tests.
+//! One full value of every message, for tests.
+
+use std::collections::BTreeMap;
+
+use feedline_core::cluster::messages::*;
+use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
+use feedline_core::layout::{Layout, SplitRef, StreamPosition};
+use feedline_core::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_core::pipeline::{self, *};
+use feedline_core::position::{OpenRange, Position};
+use feedline_core::schema::{ColumnType, ScalarType, Schema};
+
+/// One operator of each kind, every optional field present.
+pub(crate) fn operators() -> Vec<OperatorKind> {
+    let column = || "image".to_owned();
+    vec![
+        OperatorKind::DecodeImage(DecodeImage { column: column() }),
+        OperatorKind::Resize(Resize { column: column(), size: [224, 192] }),
+        OperatorKind::CenterCrop(CenterCrop { column: column(), size: [224, 192], resize: Some(256) }),
+        OperatorKind::RandomResizedCrop(RandomResizedCrop {
+            column: column(),
+            size: [224, 192],
+            scale: [0.08, 1.0],
+            ratio: [0.75, 4.0 / 3.0],
+        }),
+        OperatorKind::RandomHorizontalFlip(RandomHorizontalFlip { column: column(), p: 0.25 }),
+        OperatorKind::Normalize(Normalize {
+            column: column(),
+            mean: vec![0.485, 0.456, 0.406],
+            std: vec![0.229, 0.224, 0.225],
+            dtype: ScalarType::Float16,
+            layout: pipeline::Layout::Chw,
+        }),
+        OperatorKind::Cast(Cast { column: column(), dtype: ScalarType::UInt64 }),
+        OperatorKind::Select(Select { columns: vec![column(), "label".to_owned()] }),
+        OperatorKind::Rename(Rename { columns: BTreeMap::from([("x".to_owned(), column())]) }),
+        OperatorKind::Filter(Filter { predicate: "label <> 3".to_owned() }),
+        OperatorKind::Tokenize(Tokenize {
+            column: "text".to_owned(),
+            tokenizer: "tokenizer.json".to_owned(),
+            output: Some("tokens".to_owned()),
+            add_special_tokens: true,
+        }),
+        OperatorKind::Truncate(Truncate { column: "tokens".to_owned(), length: 512 }),
+        OperatorKind::Pad(Pad { column: "tokens".to_owned(), length: 512, value: -100 }),
+        OperatorKind::Repeat(Repeat { count: 3 }),
+        OperatorKind::Burn(Burn { cpu_us: 10 }),
+        OperatorKind::Wait(Wait { ms: 2 }),
+        OperatorKind::Batch(Batch { size: 128, remainder: Remainder::Carry }),
+    ]
+}
+
+pub(crate) fn source() -> Source {
+    Source {
+        url: vec!["s3://bucket/train/".to_owned(), "file:///data/*.tar".to_owned()],
+        format: Format::WebDataset,
+        features: BTreeMap::from([("image".to_owned(), "jpg".to_owned())]),
+    }
+}
+
+pub(crate) fn pipeline() -> Pipeline {
+    let kinds = operators().into_iter().enumerate();
+    Pipeline {
+        name: "train".to_owned(),
+        source: source(),
+        seed: u64::MAX,
+        shuffle: Shuffle { window: 1 << 20 },
+        order: OrderMode::Relaxed,
+        on_error: OnError::Skip,
+        operators: kinds
+            .map(|(place, kind)| Operator { kind, parallelism: (place % 2 == 1).then_some(place as u32) })
+            .collect(),
+    }
+}
+
+pub(crate) fn spec() -> JobSpec {
+    JobSpec {
+        name: "run-1".to_owned(),
+        pipeline: pipeline(),
+        epochs: 90,
+        virtual_consumers: 16,
+        consumers: 4,
+        start: Some(position()),
+        audit: true,
+        reindex: true,
+        index_only: false,
+    }
+}
+
+pub(crate) fn position() -> Position {
+    Position {
+        version: 1,
+        pipeline: "aa".to_owned(),
+        dataset: "bb".to_owned(),
+        order: OrderMode::Relaxed,
+        virtual_consumers: 16,
+        streams: vec![at(0, 7), at(1, 0)],
+        open: vec![OpenRange { epoch: 0, from: 3, to: 5 }],
+    }
+}
+
+fn at(epoch: u32, row: u64) -> StreamPosition {
+    StreamPosition { epoch, row }
+}
+
+pub(crate) fn split() -> SplitRef {
+    SplitRef { epoch: 2, ordinal: 1 << 40, stream: 3 }
+}
+
+pub(crate) fn layout() -> Layout {
+    Layout {
+        dataset_rows: 1281167,
+        passes: 2,
+        epochs: 90,
+        streams: 16,
+        batch_rows: 128,
+        remainder: Remainder::Drop,
+        changes_rows: true,
+        split_rows: 1024,
+        group_rows: 256,
+    }
+}
+
+pub(crate) fn schema() -> Schema {
+    let list = ColumnType::List(Box::new(ColumnType::List(Box::new(ColumnType::Utf8))));
+    Schema::new([
+        ("image", ColumnType::Image),
+        ("bytes", ColumnType::Binary),
+        ("label", ColumnType::Scalar(ScalarType::Bool)),
+        ("words", list),
+        ("x", ColumnType::Tensor { scalar: ScalarType::Float32, shape: vec![3, 224, 0] }),
+    ])
+}
+
+fn object(place: u64) -> ShardRef {
+    ShardRef {
+        url: format!("s3://bucket/train/{place}.tar"),
+        size_bytes: 1 << 33,
+        version: format!("etag-{place}"),
+    }
+}
+
+/// A shard of these blocks: (rows, whether their sizes are kept).
+fn shard(place: u64, blocks: &[(u32, bool)]) -> Shard {
+    let block = |(number, &(rows, sized)): (usize, &(u32, bool))| Block {
+        rows,
+        offset: number as u64 * 1_000_000,
+        bytes: 999_999,
+        group: number as u32,
+        row_bytes: if sized { (0..rows).map(|row| 1000 + row).collect() } else { Vec::new() },
+    };
+    let defects = vec![Defect { offset: 17, reason: "the record is cut short".to_owned() }];
+    let schema = (!blocks.is_empty()).then(schema);
+    let index = ShardIndex { blocks: blocks.iter().enumerate().map(block).collect(), schema, defects };
+    Shard { object: object(place), index }
+}
+
+pub(crate) fn manifest() -> Manifest {
+    let shards = vec![shard(0, &[(3, true), (2, false), (4, true)]), shard(1, &[]), shard(2, &[(9, false)])];
+    Manifest { schema: schema(), shards }
+}
+
+fn stats() -> Vec<OperatorStats> {
+    vec![OperatorStats {
+        name: "decode".into(),
+        rows_in: 1,
+        rows_out: 2,
+        bytes_out: 3,
+        cpu_ns: 4,
+        wait_ns: 5,
+    }]
+}
+
+pub(crate) fn worker_report() -> WorkerReport {
+    let indexes = manifest().shards.into_iter().map(|shard| shard.index).collect();
+    let outcomes =
+        [Ok(TaskOutput::Listed(vec![object(1)])), Ok(TaskOutput::Indexed(indexes)), Err("no".to_owned())];
+    let result = |(id, outcome)| TaskResult { id: TaskId(id), outcome };
+    WorkerReport {
+        worker: WorkerId(u64::MAX),
+        address: "http://10.0.0.7:7071".to_owned(),
+        cores: 32,
+        memory_bytes: 1 << 36,
+        seen: Revision { life: 9, number: 10 },
+        computed: vec![(JobId(1), split())],
+        memory_full: true,
+        draining: true,
+        tasks: (0..).zip(outcomes).map(result).collect(),
+        stats: vec![WorkerJobStats { job: JobId(1), operators: stats(), peak_rss_bytes: 1 << 30 }],
+    }
+}
+
+pub(crate) fn worker_plan() -> WorkerPlan {
+    WorkerPlan {
+        revision: Revision { life: 9, number: 11 },
+        leases: vec![Lease { job: JobId(1), split: split(), from: 12 }],
+        tasks: vec![
+            Task { id: TaskId(4), source: source(), shards: None },
+            Task { id: TaskId(5), source: source(), shards: Some(vec![object(0), object(1)]) },
+            Task { id: TaskId(6), source: source(), shards: Some(Vec::new()) },
+        ],
+        lease_ms: 3000,
+    }
+}
+
+pub(crate) fn consumer_report() -> ConsumerReport {
+    ConsumerReport {
+        job: JobId(1),
+        consumer: 3,
+        session: SessionId(77),
+        seen: Revision::default(),
+        positions: vec![(0, at(1, 2)), (4, at(1, 5))],
+        open: vec![(split(), 8)],
+        wants: 4,
+        unreachable: vec![(split(), WorkerId(6))],
+        failed: Some("shard x at 17: bad jpeg".to_owned()),
+        stats: delivered(),
+    }
+}
+
+fn delivered() -> ConsumerStats {
+    ConsumerStats { rows: 1, batches: 2, bytes: 3, stall_ns: 4 }
+}
+
+pub(crate) fn consumer_plan() -> ConsumerPlan {
+    let workers = vec![(WorkerId(6), "http://a:1".to_owned()), (WorkerId(7), "http://b:1".to_owned())];
+    ConsumerPlan {
+        revision: Revision { life: 1, number: 2 },
+        state: JobState::Running,
+        layout: Some(layout()),
+        streams: vec![(1, at(0, 9))],
+        splits: vec![PlannedSplit { split: split(), from: 3, workers }],
+        exhausted: true,
+    }
+}
+
+pub(crate) fn job_states() -> Vec<JobState> {
+    vec![
+        JobState::Preparing { indexed: 1, shards: 2, workers: 3 },
+        JobState::Running,
+        JobState::Completed,
+        JobState::Failed("why".to_owned()),
+        JobState::Cancelled,
+    ]
+}
+
+pub(crate) fn job_details() -> JobDetails {
+    JobDetails {
+        job: JobId(1),
+        pipeline: pipeline(),
+        layout: layout(),
+        source_key: "cc".to_owned(),
+        dataset: manifest().summary(),
+        audit: true,
+    }
+}
+
+pub(crate) fn job_status() -> JobStatus {
+    JobStatus {
+        job: JobId(1),
+        name: "run-1".to_owned(),
+        state: JobState::Completed,
+        epochs: 90,
+        consumers: 4,
+        dataset: Some(manifest().summary()),
+        layout: Some(layout()),
+        position: Some(position()),
+        operators: stats(),
+        delivered: delivered(),
+        worker_peak_rss_bytes: vec![(WorkerId(6), 1 << 30)],
+        settled: true,
+    }
+}

@@ -1,1 +1,186 @@
-//! Round trips.
+//! Every message through its bytes and back; what is missing or unknown gives a sentence.
+
+use std::fmt::Debug;
+
+use feedline_core::cluster::messages::{
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, WorkerPlan, WorkerReport,
+};
+use feedline_core::pipeline::{OperatorKind, Pipeline, RandomHorizontalFlip};
+use feedline_core::position::Position;
+use proptest::prelude::*;
+use prost::Message;
+
+use super::dataset::{decode_manifest, encode_manifest};
+use super::samples;
+use crate::batch::{BatchLayout, output_schema};
+use crate::services::{FetchOpen, FetchRequest, Frame, PieceHeader, SkippedRow};
+use crate::wire;
+
+fn check<C, W>(value: C)
+where
+    C: Clone + Debug + PartialEq + TryFrom<W> + TryInto<W>,
+    W: Message + Default,
+    <C as TryFrom<W>>::Error: Debug,
+    <C as TryInto<W>>::Error: Debug,
+{
+    let message: W = value.clone().try_into().unwrap();
+    let read = W::decode(message.encode_to_vec().as_slice()).unwrap();
+    assert_eq!(C::try_from(read).unwrap(), value);
+}
+
+#[test]
+fn control_messages_come_back() {
+    check::<JobSpec, wire::JobSpec>(samples::spec());
+    check::<JobSpec, wire::JobSpec>(JobSpec { start: None, ..samples::spec() });
+    check::<Position, wire::Position>(samples::position());
+    check::<WorkerReport, wire::WorkerReport>(samples::worker_report());
+    check::<WorkerPlan, wire::WorkerPlan>(samples::worker_plan());
+    check::<ConsumerReport, wire::ConsumerReport>(samples::consumer_report());
+    check::<ConsumerReport, wire::ConsumerReport>(ConsumerReport {
+        failed: None,
+        ..samples::consumer_report()
+    });
+    check::<ConsumerPlan, wire::ConsumerPlan>(samples::consumer_plan());
+    check::<ConsumerPlan, wire::ConsumerPlan>(ConsumerPlan { layout: None, ..samples::consumer_plan() });
+    check::<JobDetails, wire::JobDetails>(samples::job_details());
+    check::<JobStatus, wire::JobStatus>(samples::job_status());
+    let bare = JobStatus { dataset: None, layout: None, position: None, ..samples::job_status() };
+    check::<JobStatus, wire::JobStatus>(bare);
+    for state in samples::job_states() {
+        check::<JobState, wire::JobState>(state);
+    }
+}
+
+#[test]
+fn fetch_messages_come_back() {
+    let open = FetchOpen {
+        job: feedline_core::ids::JobId(5),
+        split: samples::split(),
+        from: 9,
+        credit_bytes: 1 << 30,
+    };
+    check::<FetchRequest, wire::FetchRequest>(FetchRequest::Open(open));
+    check::<FetchRequest, wire::FetchRequest>(FetchRequest::Credit { bytes: 0 });
+    for frame in frames() {
+        check::<Frame, wire::FetchFrame>(frame);
+    }
+}
+
+fn frames() -> Vec<Frame> {
+    let skipped = SkippedRow { row_id: 7, shard: "s3://a/b".into(), offset: 17, reason: "bad jpeg".into() };
+    let batch = BatchLayout {
+        rows: 2,
+        total_bytes: 128,
+        nodes: vec![(2, 0), (24, 1)],
+        buffers: vec![(0, 0), (64, 24), (0, 3)],
+    };
+    let piece = PieceHeader {
+        from: 3,
+        to: 6,
+        rows: 2,
+        kept: Some(vec![3, 5]),
+        row_ids: Some(vec![1, u64::MAX, 3]),
+        skipped: vec![skipped],
+        batch,
+    };
+    let bare = PieceHeader { kept: Some(Vec::new()), row_ids: None, ..piece.clone() };
+    vec![
+        Frame::Schema(output_schema(&samples::schema())),
+        Frame::Piece(piece),
+        Frame::Piece(bare),
+        Frame::Piece(PieceHeader::default()),
+        Frame::Chunk { offset: 64, data: "bytes".into() },
+        Frame::Failed("shard x at 17: bad jpeg".to_owned()),
+        Frame::End,
+    ]
+}
+
+#[test]
+fn a_manifest_comes_back() {
+    let manifest = samples::manifest();
+    assert_eq!(decode_manifest(&encode_manifest(&manifest)), Ok(manifest));
+}
+
+#[test]
+fn a_damaged_manifest_is_an_error() {
+    let bytes = encode_manifest(&samples::manifest());
+    let message = decode_manifest(&bytes[..bytes.len() - 1]).unwrap_err();
+    assert!(message.starts_with("the index is damaged: "), "{message}");
+    assert!(message.ends_with("build it again with `feedline index --rebuild`"), "{message}");
+    let message = decode_manifest(&[]).unwrap_err();
+    assert!(message.starts_with("the index has version 0, this release reads version 1"), "{message}");
+}
+
+#[test]
+fn block_lists_of_different_length_are_refused() {
+    let index = || wire::ShardIndex::from(&samples::manifest().shards[0].index);
+    let refuse = |index: wire::ShardIndex| {
+        feedline_core::manifest::ShardIndex::try_from(index).unwrap_err().to_string()
+    };
+    let message = refuse(wire::ShardIndex { block_offsets: Vec::new(), ..index() });
+    assert_eq!(message, "the lists of a shard's 3 blocks differ in length");
+    let message = refuse(wire::ShardIndex { row_bytes: vec![1, 2], ..index() });
+    assert_eq!(message, "the row sizes of a shard end before block 0");
+    let message = refuse(wire::ShardIndex { row_bytes: vec![1; 9], ..index() });
+    assert_eq!(message, "a shard has more row sizes than its blocks");
+}
+
+#[test]
+fn what_is_missing_or_unknown_is_named() {
+    let message = Pipeline::try_from(wire::Pipeline::default()).unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "the message has no `pipeline.source`, or one that this release does not know; use the same release on both sides"
+    );
+    let mut pipeline = wire::Pipeline::from(samples::pipeline());
+    pipeline.order = 99;
+    assert!(Pipeline::try_from(pipeline.clone()).unwrap_err().to_string().contains("`pipeline.order`"));
+    pipeline.order = 0;
+    assert!(Pipeline::try_from(pipeline.clone()).unwrap_err().to_string().contains("`order`"));
+    pipeline.order = 1;
+    pipeline.operators[3].kind = None;
+    assert!(Pipeline::try_from(pipeline).unwrap_err().to_string().contains("`operator`"));
+}
+
+#[test]
+fn every_operator_of_the_pipeline_file_is_in_the_samples() {
+    // A new operator must be added to the samples, so that its conversion is tested.
+    let names: std::collections::BTreeSet<_> =
+        samples::operators().iter().map(std::mem::discriminant).map(|d| format!("{d:?}")).collect();
+    assert_eq!(names.len(), 17);
+    check::<Pipeline, wire::Pipeline>(samples::pipeline());
+}
+
+proptest! {
+    #[test]
+    fn pipelines_come_back(
+        seed in any::<u64>(),
+        window in any::<u64>(),
+        order in proptest::sample::subsequence((0..17_usize).collect::<Vec<_>>(), 0..17),
+        parallelism in any::<Option<u32>>(),
+        p in 0.0..1.0_f64,
+        urls in proptest::collection::vec(".*", 0..3),
+    ) {
+        let all = samples::pipeline();
+        let mut operators: Vec<_> = order.into_iter().map(|place| all.operators[place].clone()).collect();
+        for operator in &mut operators {
+            operator.parallelism = parallelism;
+            if let OperatorKind::RandomHorizontalFlip(RandomHorizontalFlip { p: share, .. }) = &mut operator.kind {
+                *share = p;
+            }
+        }
+        let mut pipeline = Pipeline { seed, operators, ..all };
+        pipeline.shuffle.window = window;
+        pipeline.source.url = urls;
+        check::<Pipeline, wire::Pipeline>(pipeline);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        // The result does not matter: that there is one does.
+        let _ = decode_manifest(&bytes);
+        let _ = wire::WorkerReport::decode(bytes.as_slice()).map(WorkerReport::try_from);
+        let _ = wire::ConsumerPlan::decode(bytes.as_slice()).map(ConsumerPlan::try_from);
+        let _ = wire::FetchFrame::decode(bytes.as_slice()).map(Frame::try_from);
+    }
+}

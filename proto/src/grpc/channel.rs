@@ -21,13 +21,16 @@ pub(super) struct Peer {
 /// A channel to the peer. Nothing is sent before the first request.
 pub(super) fn connect_lazily(peer: &Peer) -> Result<Channel, Refusal> {
     let Peer { role, url } = peer;
-    let invalid = |fix: &str| Refusal::new(RefusalKind::Invalid, format!("`{url}` is no {role}'s address; {fix}"));
+    let invalid =
+        |fix: &str| Refusal::new(RefusalKind::Invalid, format!("`{url}` is no {role}'s address; {fix}"));
     let endpoint = Endpoint::from_shared(url.to_string())
         .ok()
         .filter(|endpoint| endpoint.uri().host().is_some_and(|host| !host.is_empty()))
         .ok_or_else(|| invalid("write it as http://HOST:PORT"))?;
-    if endpoint.uri().scheme_str() != Some("http") {
-        return Err(invalid("only http:// is spoken; write it as http://HOST:PORT"));
+    match endpoint.uri().scheme_str() {
+        Some("http") => {}
+        Some("https") => return Err(invalid("only http:// is spoken; write it as http://HOST:PORT")),
+        _ => return Err(invalid("write it as http://HOST:PORT")),
     }
     if tokio::runtime::Handle::try_current().is_err() {
         return Err(invalid("connections need a tokio runtime, and there is none here"));

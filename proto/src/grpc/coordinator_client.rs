@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
+    WorkerReport,
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
@@ -90,7 +91,8 @@ impl CoordinatorService for RemoteCoordinator {
 
     async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
         let response = self.client().list_jobs(wire::ListJobsRequest {}).await;
-        let jobs: Result<_, WireError> = self.answer(response)?.jobs.into_iter().map(TryInto::try_into).collect();
+        let jobs: Result<_, WireError> =
+            self.answer(response)?.jobs.into_iter().map(TryInto::try_into).collect();
         jobs.map_err(|error| self.peer.unreadable(&error))
     }
 
@@ -99,7 +101,9 @@ impl CoordinatorService for RemoteCoordinator {
         let bytes = self.manifest_bytes(self.answer(response)?).await?;
         tokio::task::spawn_blocking(move || decode_manifest(&bytes))
             .await
-            .map_err(|error| Refusal::new(RefusalKind::Unavailable, format!("reading the manifest: {error}")))?
+            .map_err(|error| {
+                Refusal::new(RefusalKind::Unavailable, format!("reading the manifest: {error}"))
+            })?
             .map(Arc::new)
             .map_err(|message| self.peer.unreadable(&WireError(message)))
     }

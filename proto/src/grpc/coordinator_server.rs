@@ -44,7 +44,10 @@ impl Coordinator for CoordinatorAdapter {
         answer(self.0.job_details(job(&request)).await)
     }
 
-    async fn get_job_status(&self, request: Request<wire::JobRef>) -> Result<Response<wire::JobStatus>, Status> {
+    async fn get_job_status(
+        &self,
+        request: Request<wire::JobRef>,
+    ) -> Result<Response<wire::JobStatus>, Status> {
         answer(self.0.job_status(job(&request)).await)
     }
 

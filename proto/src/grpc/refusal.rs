@@ -48,9 +48,9 @@ impl Peer {
             _ => RefusalKind::Unavailable,
         };
         let message = match (status.code(), status.source()) {
-            (Code::DeadlineExceeded, _) | (Code::Cancelled, Some(_)) => {
-                format!("the {role} at {url} did not answer within {} s", REQUEST_TIMEOUT.as_secs())
-            }
+            (Code::DeadlineExceeded, _) => self.too_late(),
+            // What tonic calls a request that its own timeout ended.
+            (Code::Cancelled, Some(_)) if status.message() == "Timeout expired" => self.too_late(),
             (_, Some(source)) => format!("cannot reach {role} at {url}: {}", root_cause(source)),
             (Code::Unimplemented, None) => format!(
                 "what answers at {url} is no {role} of this release; check the address, or use the same release on both"
@@ -58,6 +58,11 @@ impl Peer {
             (_, None) => status.message().to_owned(),
         };
         Refusal { kind, message }
+    }
+
+    fn too_late(&self) -> String {
+        let Self { role, url } = self;
+        format!("the {role} at {url} did not answer within {} s", REQUEST_TIMEOUT.as_secs())
     }
 
     /// The refusal for an answer that could not be read.

@@ -1,9 +1,13 @@
 //! A worker behind gRPC, as a service to its caller.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use async_trait::async_trait;
 use feedline_core::cluster::messages::Refusal;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 
@@ -35,14 +39,36 @@ impl WorkerService for RemoteWorker {
         &self,
         requests: BoxStream<'static, FetchRequest>,
     ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal> {
-        let requests = requests.map(wire::FetchRequest::from);
-        let response =
-            self.client.clone().fetch(requests).await.map_err(|status| self.peer.refusal(&status))?;
+        let abandoned = CancellationToken::new();
+        let requests = requests.take_until(abandoned.clone().cancelled_owned()).boxed();
+        // HTTP/2 resets a stream only when both of its directions are given up: no frames wanted, no more requests.
+        let guard = abandoned.drop_guard();
+        let response = self
+            .client
+            .clone()
+            .fetch(Outbound(requests))
+            .await
+            .map_err(|status| self.peer.refusal(&status))?;
         let peer = self.peer.clone();
-        let frames = response.into_inner().map(move |frame| match frame {
-            Ok(frame) => frame.try_into().map_err(|error| peer.unreadable(&error)),
-            Err(status) => Err(peer.refusal(&status)),
+        let frames = response.into_inner().map(move |frame| {
+            let _held = &guard;
+            match frame {
+                Ok(frame) => frame.try_into().map_err(|error| peer.unreadable(&error)),
+                Err(status) => Err(peer.refusal(&status)),
+            }
         });
         Ok(frames.boxed())
+    }
+}
+
+/// Requests on their way out. A type of its own, since the compiler cannot see that a mapped `BoxStream` is `Send`
+/// within a boxed future.
+struct Outbound(BoxStream<'static, FetchRequest>);
+
+impl Stream for Outbound {
+    type Item = wire::FetchRequest;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_next_unpin(cx).map(|request| request.map(Into::into))
     }
 }

@@ -43,9 +43,7 @@ impl Worker for WorkerAdapter {
 }
 
 /// A service's frame as wire frames: a large chunk as several that share its memory.
-fn cut(
-    frame: Result<Frame, Refusal>,
-) -> Box<dyn Iterator<Item = Result<wire::FetchFrame, Status>> + Send> {
+fn cut(frame: Result<Frame, Refusal>) -> Box<dyn Iterator<Item = Result<wire::FetchFrame, Status>> + Send> {
     match frame {
         Ok(Frame::Chunk { offset, data }) => Box::new(cut_chunk(offset, data).map(Ok)),
         Ok(other) => {

@@ -7,15 +7,20 @@ use turbojpeg_sys as sys;
 
 use crate::exif::{Markers, read_markers};
 use crate::{
-    Colorspace, DecodedRegion, Header, JpegError, MAX_PIXELS, Orientation, Region, cmyk::convert_inverted_cmyk,
+    Colorspace, DecodedRegion, Header, JpegError, MAX_PIXELS, Orientation, Region,
+    cmyk::convert_inverted_cmyk,
 };
 
 /// More scans than any encoder writes: a progressive image beyond this only wants to burn time.
 const MAX_SCANS: c_int = 500;
 
 /// Warnings after which the pixels are still the right ones; Pillow and TensorFlow ignore them too.
-const HARMLESS_WARNINGS: [&str; 4] =
-    ["extraneous bytes before marker", "unknown JFIF revision", "Unknown Adobe color transform", "Inconsistent progression"];
+const HARMLESS_WARNINGS: [&str; 4] = [
+    "extraneous bytes before marker",
+    "unknown JFIF revision",
+    "Unknown Adobe color transform",
+    "Inconsistent progression",
+];
 
 /// Decodes JPEGs, one at a time; a thread keeps one for all its images.
 #[derive(Debug)]
@@ -42,7 +47,9 @@ impl Decoder {
     pub fn open<'a>(&'a mut self, jpeg: &'a [u8]) -> Result<Opened<'a>, JpegError> {
         let markers = read_markers(jpeg);
         if !jpeg.starts_with(&[0xFF, 0xD8]) {
-            return Err(JpegError::Corrupt { message: "not a JPEG file: it does not start with FF D8".to_owned() });
+            return Err(JpegError::Corrupt {
+                message: "not a JPEG file: it does not start with FF D8".to_owned(),
+            });
         }
         let header = match self.handle.read_header(jpeg, markers) {
             Ok(header) => header,
@@ -166,8 +173,7 @@ impl Handle {
             return Err(JpegError::Setup { message: last_message(std::ptr::null_mut()) });
         };
         let handle = Self(handle);
-        let settings =
-            [(sys::TJPARAM_TJPARAM_SCANLIMIT, MAX_SCANS), (sys::TJPARAM_TJPARAM_SAVEMARKERS, 0)];
+        let settings = [(sys::TJPARAM_TJPARAM_SCANLIMIT, MAX_SCANS), (sys::TJPARAM_TJPARAM_SAVEMARKERS, 0)];
         for (parameter, value) in settings {
             if !handle.set(parameter, value) {
                 return Err(JpegError::Setup { message: handle.message() });
@@ -205,7 +211,8 @@ impl Handle {
         self.set(sys::TJPARAM_TJPARAM_STOPONWARNING, 0);
         // SAFETY: pointer and length describe a live slice, which the call only reads and does not keep: the next
         // call on this handle is given its own slice before libjpeg reads anything.
-        let status = unsafe { sys::tj3DecompressHeader(self.0.as_ptr(), jpeg.as_ptr(), jpeg.len() as sys::size_t) };
+        let status =
+            unsafe { sys::tj3DecompressHeader(self.0.as_ptr(), jpeg.as_ptr(), jpeg.len() as sys::size_t) };
         if status != 0 && !(self.failed_with_warning() && is_harmless(&self.message())) {
             return Err(self.corrupt());
         }
@@ -222,9 +229,10 @@ impl Handle {
             other => return Err(JpegError::Corrupt { message: format!("unknown colour space {other}") }),
         };
         let size = |parameter| {
-            u32::try_from(self.get(parameter)).ok().filter(|&size| size > 0).ok_or_else(|| JpegError::Corrupt {
-                message: "the header gives no size".to_owned(),
-            })
+            u32::try_from(self.get(parameter))
+                .ok()
+                .filter(|&size| size > 0)
+                .ok_or_else(|| JpegError::Corrupt { message: "the header gives no size".to_owned() })
         };
         let stored_width = size(sys::TJPARAM_TJPARAM_JPEGWIDTH)?;
         let stored_height = size(sys::TJPARAM_TJPARAM_JPEGHEIGHT)?;
@@ -329,8 +337,12 @@ impl Handle {
 
     /// Sets the rectangle to decode; all zeros mean the whole image.
     fn crop(&self, cut: Region) -> Result<(), JpegError> {
-        let region =
-            sys::tjregion { x: cut.x as c_int, y: cut.y as c_int, w: cut.width as c_int, h: cut.height as c_int };
+        let region = sys::tjregion {
+            x: cut.x as c_int,
+            y: cut.y as c_int,
+            w: cut.width as c_int,
+            h: cut.height as c_int,
+        };
         // SAFETY: the handle is live; the region is passed by value and checked against the header read before.
         if unsafe { sys::tj3SetCroppingRegion(self.0.as_ptr(), region) } != 0 {
             return Err(self.corrupt());

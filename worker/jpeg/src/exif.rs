@@ -100,7 +100,8 @@ fn xmp_orientation(xmp: &[u8]) -> Option<u32> {
     let mut from = 0;
     while let Some(place) = xmp[from..].windows(name.len()).position(|window| window == name) {
         let rest = &xmp[from + place + name.len()..];
-        let value = rest.strip_prefix(b"=\"").or_else(|| rest.strip_prefix(b">")).and_then(|value| value.first());
+        let value =
+            rest.strip_prefix(b"=\"").or_else(|| rest.strip_prefix(b">")).and_then(|value| value.first());
         if let Some(digit) = value.filter(|digit| digit.is_ascii_digit()) {
             return Some(u32::from(digit - b'0'));
         }

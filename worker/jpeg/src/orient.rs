@@ -32,7 +32,9 @@ impl Orientation {
 
     /// The EXIF tag's value, 1 to 8.
     pub fn tag(self) -> u32 {
-        (1..=8).find(|&tag| Self::from_tag(tag) == Some(self)).expect("the eight tags cover all flag combinations")
+        (1..=8)
+            .find(|&tag| Self::from_tag(tag) == Some(self))
+            .expect("the eight tags cover all flag combinations")
     }
 
     /// Whether the stored image is upright already.

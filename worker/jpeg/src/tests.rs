@@ -11,8 +11,22 @@ macro_rules! golden {
 }
 
 const GOLDEN: [(&str, &[u8], &[u8]); 16] = golden![
-    "420", "422", "444", "progressive", "restart", "grey", "cmyk", "ycck", "exif1", "exif2", "exif3", "exif4",
-    "exif5", "exif6", "exif7", "exif8"
+    "420",
+    "422",
+    "444",
+    "progressive",
+    "restart",
+    "grey",
+    "cmyk",
+    "ycck",
+    "exif1",
+    "exif2",
+    "exif3",
+    "exif4",
+    "exif5",
+    "exif6",
+    "exif7",
+    "exif8"
 ];
 
 fn jpeg(name: &str) -> &'static [u8] {
@@ -99,10 +113,7 @@ fn a_truncated_file_is_an_error_at_every_length() {
         assert!(decode(&mut decoder, whole).is_ok(), "the decoder is as good as new");
     }
     let most = &jpeg("420")[..jpeg("420").len() - 200];
-    assert_eq!(
-        decode(&mut decoder, most).unwrap_err().to_string(),
-        "Premature end of JPEG file"
-    );
+    assert_eq!(decode(&mut decoder, most).unwrap_err().to_string(), "Premature end of JPEG file");
 }
 
 #[test]

@@ -28,7 +28,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         ],
     }))?;
     let schema = Schema::new([("image", ColumnType::Binary)]);
-    let operators = build_operators(&pipeline, &schema, &|path| std::fs::read(path).map(Bytes::from).map_err(|e| e.to_string()))?;
+    let operators = build_operators(&pipeline, &schema, &|path| {
+        std::fs::read(path).map(Bytes::from).map_err(|e| e.to_string())
+    })?;
     let mut crops = Vec::new();
     for (row, path) in std::fs::read_to_string(list)?.lines().enumerate() {
         let encoded = BinaryViewArray::from(vec![std::fs::read(path)?.as_slice()]);

@@ -1,17 +1,18 @@
 //! Measures `random_resized_crop` against the bare kernel on the same images, on one thread.
 //!
 //! `kernel_and_operator FOLDER [ROUNDS]`: reads every file of FOLDER into memory; prints images per second of the
-//! kernel and of the operator, alternating, so that a change of the machine's speed hits both.
+//! kernel and of the operator per second of this thread's CPU time, alternating by 16 images, so that neither other
+//! processes nor a change of the machine's speed favours one.
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Instant;
 
 use arrow::array::BinaryViewArray;
 use bytes::{Bytes, BytesMut};
 use feedline_core::pipeline::Pipeline;
 use feedline_core::schema::{ColumnType, Schema};
 use feedline_operators::{Chunk, Column, Slots, build_operators, kernel};
+use rustix::time::{ClockId, clock_gettime};
 
 const CHUNK_ROWS: usize = 16;
 const SIZE: u32 = 224;
@@ -22,9 +23,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: kernel_and_operator FOLDER [ROUNDS]".into());
     };
     let rounds: usize = rounds.first().map_or(Ok(5), |text| text.parse())?;
-    let mut paths: Vec<_> = std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    let mut paths: Vec<_> =
+        std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
     paths.sort();
-    let files = paths.iter().map(|path| std::fs::read(path).map(Bytes::from)).collect::<Result<Vec<_>, _>>()?;
+    let files =
+        paths.iter().map(|path| std::fs::read(path).map(Bytes::from)).collect::<Result<Vec<_>, _>>()?;
     let pipeline: Pipeline = serde_json::from_value(serde_json::json!({
         "name": "measure", "seed": 7,
         "source": {"url": "files", "format": "files"},
@@ -38,25 +41,32 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect();
     let mut storage = BytesMut::zeroed(CHUNK_ROWS * (SIZE * SIZE * 3) as usize);
     for round in 0..rounds {
-        let kernel = kernel::crop_resize_loop(&files, 7, [SIZE, SIZE]);
-        let start = Instant::now();
-        let mut row_id = 0;
-        for chunk in &chunks {
-            let rows = arrow::array::Array::len(chunk);
-            let ids = (row_id..row_id + rows as u64).collect();
-            row_id += rows as u64;
+        let (mut images, mut kernel_seconds, mut operator_seconds) = (0, 0.0, 0.0);
+        for (files, chunk) in files.chunks(CHUNK_ROWS).zip(&chunks) {
+            let start = cpu_seconds();
+            images += kernel::crop_resize_loop(files, 7, [SIZE, SIZE]).images;
+            let between = cpu_seconds();
             let columns = vec![("image".to_owned(), Column::Arrow(Arc::new(chunk.clone())))];
-            let mut chunk = Chunk::new(columns, ids, vec![0; rows]);
+            // The row ids of the kernel's loop, so that both cut the same crops.
+            let ids = (0..files.len() as u64).collect();
+            let mut chunk = Chunk::new(columns, ids, vec![0; files.len()]);
             let mut slots = Slots::new();
             slots.put(0, "image", std::mem::take(&mut storage));
             operators[0].operator.apply(&mut chunk, &mut slots)?;
             if let Some((_, Column::Tensor(tensor))) = chunk.columns.pop() {
                 storage = tensor.data;
             }
+            kernel_seconds += between - start;
+            operator_seconds += cpu_seconds() - between;
         }
-        let seconds = start.elapsed().as_secs_f64();
-        let (bare, operator) = (kernel.images as f64 / kernel.seconds, row_id as f64 / seconds);
-        println!("round {round}: kernel {bare:.0} images/s, operator {operator:.0} images/s, {:.1} %", 100.0 * operator / bare);
+        let (bare, operator) = (images as f64 / kernel_seconds, images as f64 / operator_seconds);
+        let share = 100.0 * operator / bare;
+        println!("round {round}: kernel {bare:.0} images/s, operator {operator:.0} images/s, {share:.1} %");
     }
     Ok(())
+}
+
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

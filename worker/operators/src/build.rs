@@ -37,7 +37,8 @@ pub fn build_operators(
             continue;
         }
         let kind = spec.kind.name();
-        let one = Building { index: built.len(), seed: pipeline.seed, input: &around[0], output: &around[1], load };
+        let one =
+            Building { index: built.len(), seed: pipeline.seed, input: &around[0], output: &around[1], load };
         let operator = one
             .operator(&spec.kind)
             .map_err(|sentence| PipelineError::new(format!("operator {} ({kind}): {sentence}", place + 1)))?;
@@ -72,7 +73,13 @@ struct Building<'a> {
 impl Building<'_> {
     fn operator(&self, kind: &OperatorKind) -> Result<Arc<dyn Operator>, String> {
         let fixed_size = |column: &str, size, choice| -> Arc<dyn Operator> {
-            Arc::new(FixedSizeOperator { index: self.index, seed: self.seed, column: column.to_owned(), size, choice })
+            Arc::new(FixedSizeOperator {
+                index: self.index,
+                seed: self.seed,
+                column: column.to_owned(),
+                size,
+                choice,
+            })
         };
         Ok(match kind {
             OperatorKind::DecodeImage(p) => Arc::new(DecodeImageOperator { column: p.column.clone() }),
@@ -118,7 +125,9 @@ impl Building<'_> {
                 Arc::new(PadOperator::new(self.index, &p.column, p.length, scalar, p.value))
             }
             OperatorKind::Burn(p) => Arc::new(BurnOperator { cpu_us: p.cpu_us }),
-            OperatorKind::Wait(_) | OperatorKind::Batch(_) | OperatorKind::Repeat(_) => Arc::new(WaitOperator),
+            OperatorKind::Wait(_) | OperatorKind::Batch(_) | OperatorKind::Repeat(_) => {
+                Arc::new(WaitOperator)
+            }
         })
     }
 

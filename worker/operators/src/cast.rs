@@ -38,7 +38,8 @@ impl Operator for CastOperator {
                 (Column::Tensor(out), failures)
             }
             (other, _) => {
-                let message = format!("column `{}` holds {}, which cannot be cast", self.column, other.kind());
+                let message =
+                    format!("column `{}` holds {}, which cannot be cast", self.column, other.kind());
                 return Err(OperatorError::new(message));
             }
         };
@@ -67,7 +68,8 @@ impl CastOperator {
                 || element_nulls(&cast, row) > element_nulls(array, row);
             if lost {
                 let value = shown(array, row);
-                failures.push((row, format!("column `{}`: {value} is not {}", self.column, self.dtype.name())));
+                failures
+                    .push((row, format!("column `{}`: {value} is not {}", self.column, self.dtype.name())));
             }
         }
         Ok((cast, failures))
@@ -120,7 +122,8 @@ fn shown(array: &ArrayRef, row: usize) -> String {
     }
     match array.data_type() {
         DataType::List(_) => "an element".to_owned(),
-        _ => arrow::util::display::array_value_to_string(array.as_ref(), row).unwrap_or_else(|_| "a value".to_owned()),
+        _ => arrow::util::display::array_value_to_string(array.as_ref(), row)
+            .unwrap_or_else(|_| "a value".to_owned()),
     }
 }
 

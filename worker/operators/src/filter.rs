@@ -30,8 +30,10 @@ impl FilterOperator {
     pub(crate) fn new(predicate: &str, schema: &Schema) -> Result<Self, String> {
         let typed = analyze::analyze(predicate, schema)?;
         match typed.kind {
-            Kind::Bool | Kind::Null => Ok(Self { predicate: typed.as_kind(Kind::Bool).node }),
-            other => Err(format!("where: `{predicate}` is {other}, not true or false; compare it with something")),
+            Kind::Bool | Kind::Null => Ok(Self { predicate: typed.into_kind(Kind::Bool).node }),
+            other => {
+                Err(format!("where: `{predicate}` is {other}, not true or false; compare it with something"))
+            }
         }
     }
 

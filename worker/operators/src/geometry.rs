@@ -67,7 +67,8 @@ impl Cut {
 /// torchvision's `Resize(side)`: the shorter side becomes `side`, the other keeps the ratio, rounded down.
 fn resized_extents(width: u32, height: u32, side: Option<u32>) -> (u32, u32) {
     let Some(side) = side else { return (width, height) };
-    let longer = |long: u32, short: u32| ((f64::from(side) * f64::from(long) / f64::from(short)) as u32).max(1);
+    let longer =
+        |long: u32, short: u32| ((f64::from(side) * f64::from(long) / f64::from(short)) as u32).max(1);
     if width <= height { (side, longer(height, width)) } else { (longer(width, height), side) }
 }
 
@@ -135,7 +136,12 @@ pub(crate) fn random_crop(
         (width, height)
     };
     let (crop_width, crop_height) = (crop_width.clamp(1, width), crop_height.clamp(1, height));
-    Region { x: (width - crop_width) / 2, y: (height - crop_height) / 2, width: crop_width, height: crop_height }
+    Region {
+        x: (width - crop_width) / 2,
+        y: (height - crop_height) / 2,
+        width: crop_width,
+        height: crop_height,
+    }
 }
 
 #[cfg(test)]

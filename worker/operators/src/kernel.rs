@@ -41,10 +41,13 @@ pub fn crop_resize_loop(jpegs: &[Bytes], seed: u64, size: Size) -> KernelResult 
         let mut random = RowRandom::new(seed, 0, 0, row as u64);
         let crop = random_crop(&mut random, opened.header().width, opened.header().height, scale, ratio);
         let Ok(decoded) = opened.decode_region(crop, &mut pixels) else { continue };
-        let Ok(image) = TypedImageRef::<U8x3>::from_buffer(decoded.width, decoded.height, &pixels[..decoded.bytes()]) else {
+        let Ok(image) =
+            TypedImageRef::<U8x3>::from_buffer(decoded.width, decoded.height, &pixels[..decoded.bytes()])
+        else {
             continue;
         };
-        let region = TypedCroppedImage::new(image, decoded.x_offset, decoded.y_offset, crop.width, crop.height);
+        let region =
+            TypedCroppedImage::new(image, decoded.x_offset, decoded.y_offset, crop.width, crop.height);
         let target = TypedImage::<U8x3>::from_buffer(size[1], size[0], &mut out);
         let (Ok(region), Ok(mut target)) = (region, target) else { continue };
         images += u64::from(resizer.resize_typed(&region, &mut target, &options).is_ok());

@@ -33,8 +33,10 @@ impl Operator for TruncateOperator {
             let start = offsets[row] as u32;
             kept.extend(start..start + length.min(longest) as u32);
         }
-        let values = arrow::compute::take(lists.values(), &UInt32Array::from(kept), None)
-            .map_err(|error| OperatorError::new(format!("column `{}` cannot be cut: {error}", self.column)))?;
+        let values =
+            arrow::compute::take(lists.values(), &UInt32Array::from(kept), None).map_err(|error| {
+                OperatorError::new(format!("column `{}` cannot be cut: {error}", self.column))
+            })?;
         let cut = OffsetBuffer::from_lengths(lengths.iter().map(|&length| length.min(longest)));
         let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
         let cut = ListArray::new(field, cut, values, lists.nulls().cloned());
@@ -126,7 +128,8 @@ impl ElementBytes {
             as_type(values, &DataType::UInt8)?.as_primitive::<UInt8Type>().values().inner().clone()
         } else {
             let data = values.to_data();
-            data.buffers()[0].slice_with_length(data.offset() * scalar.width_bytes(), data.len() * scalar.width_bytes())
+            data.buffers()[0]
+                .slice_with_length(data.offset() * scalar.width_bytes(), data.len() * scalar.width_bytes())
         };
         Ok(Self { lists, values, width_bytes: scalar.width_bytes() })
     }

@@ -26,7 +26,8 @@ enum Tables {
 impl NormalizeOperator {
     /// For tensors of `channels` channels, giving tensors of `shape`.
     pub(crate) fn new(index: usize, spec: &Normalize, channels: usize, shape: &[u32]) -> Self {
-        let of_channel = |values: &[f64], channel: usize| values[if values.len() == 1 { 0 } else { channel }] as f32;
+        let of_channel =
+            |values: &[f64], channel: usize| values[if values.len() == 1 { 0 } else { channel }] as f32;
         let table = |channel: usize| -> [f32; 256] {
             let (mean, std) = (of_channel(&spec.mean, channel), of_channel(&spec.std, channel));
             std::array::from_fn(|value| (value as f32 / 255.0 - mean) / std)
@@ -62,7 +63,8 @@ impl Operator for NormalizeOperator {
         let place = chunk.place_of(&self.column)?;
         let rows = chunk.rows();
         let mut out = slots.tensor(self.index, &self.column, (self.scalar(), &self.shape), rows)?;
-        let pixels = pixels_of(&chunk.columns[place].1, &self.column, out.row_bytes() / self.scalar().width_bytes())?;
+        let pixels =
+            pixels_of(&chunk.columns[place].1, &self.column, out.row_bytes() / self.scalar().width_bytes())?;
         let failed = chunk.failed_rows();
         for row in 0..rows {
             if failed.contains(row) {
@@ -78,7 +80,9 @@ impl Operator for NormalizeOperator {
 
 fn pixels_of<'a>(column: &'a Column, name: &str, elements: usize) -> Result<&'a Tensor, OperatorError> {
     match column {
-        Column::Tensor(tensor) if tensor.scalar == ScalarType::UInt8 && tensor.row_bytes() == elements => Ok(tensor),
+        Column::Tensor(tensor) if tensor.scalar == ScalarType::UInt8 && tensor.row_bytes() == elements => {
+            Ok(tensor)
+        }
         other => Err(OperatorError::new(format!("column `{name}` holds {}, not pixels", other.kind()))),
     }
 }

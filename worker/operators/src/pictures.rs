@@ -48,8 +48,9 @@ fn encoded_bytes<'a>(
     row: usize,
     column: &str,
 ) -> Result<Option<&'a [u8]>, OperatorError> {
-    bytes_at(array.as_ref(), row)
-        .ok_or_else(|| OperatorError::new(format!("column `{column}` holds {}, not bytes", array.data_type())))
+    bytes_at(array.as_ref(), row).ok_or_else(|| {
+        OperatorError::new(format!("column `{column}` holds {}, not bytes", array.data_type()))
+    })
 }
 
 /// Which part of an image becomes the result.
@@ -146,7 +147,12 @@ fn picture_at<'a>(
             [height, width, 3] if tensor.scalar == ScalarType::UInt8 => {
                 Ok(Some(Picture::Decoded { width, height, pixels: tensor.row(row) }))
             }
-            _ => return Err(OperatorError::new(format!("column `{name}` holds {}, not images", column.kind()))),
+            _ => {
+                return Err(OperatorError::new(format!(
+                    "column `{name}` holds {}, not images",
+                    column.kind()
+                )));
+            }
         },
     })
 }

@@ -40,8 +40,7 @@ pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<Image, String> 
         _ => (ImageFormat::WebP, "WebP"),
     };
     let why = |error: image::ImageError| format!("damaged {name}: {error}");
-    let mut decoder =
-        ImageReader::with_format(Cursor::new(bytes), format).into_decoder().map_err(why)?;
+    let mut decoder = ImageReader::with_format(Cursor::new(bytes), format).into_decoder().map_err(why)?;
     let (width, height) = decoder.dimensions();
     if u64::from(width) * u64::from(height) > MAX_PIXELS {
         return Err(format!(
@@ -67,9 +66,11 @@ fn to_rgb8(decoded: DynamicImage) -> Vec<u8> {
             image.as_raw().chunks_exact(2).flat_map(|pixel| [high(pixel[0]); 3]).collect()
         }
         DynamicImage::ImageRgb16(image) => image.as_raw().iter().map(|&sample| high(sample)).collect(),
-        DynamicImage::ImageRgba16(image) => {
-            image.as_raw().chunks_exact(4).flat_map(|pixel| [high(pixel[0]), high(pixel[1]), high(pixel[2])]).collect()
-        }
+        DynamicImage::ImageRgba16(image) => image
+            .as_raw()
+            .chunks_exact(4)
+            .flat_map(|pixel| [high(pixel[0]), high(pixel[1]), high(pixel[2])])
+            .collect(),
         other => other.into_rgb8().into_raw(),
     }
 }

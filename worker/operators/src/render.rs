@@ -57,7 +57,8 @@ impl Scratch {
         match encoding_of(bytes)? {
             Encoding::Jpeg => {
                 let mut data = Vec::new();
-                let opened = Self::decoder(&mut self.decoder)?.open(bytes).map_err(|error| error.to_string())?;
+                let opened =
+                    Self::decoder(&mut self.decoder)?.open(bytes).map_err(|error| error.to_string())?;
                 let decoded = opened.decode(&mut data).map_err(|error| error.to_string())?;
                 Ok(Image { width: decoded.width, height: decoded.height, data })
             }
@@ -96,10 +97,12 @@ impl Scratch {
     ) -> Result<(), String> {
         let opened = Self::decoder(&mut self.decoder)?.open(jpeg).map_err(|error| error.to_string())?;
         let cut = cut(opened.header().width, opened.header().height);
-        let decoded = opened.decode_region(cut.region, &mut self.pixels).map_err(|error| error.to_string())?;
+        let decoded =
+            opened.decode_region(cut.region, &mut self.pixels).map_err(|error| error.to_string())?;
         let place = Region { x: decoded.x_offset, y: decoded.y_offset, ..cut.region };
         let pixels = &self.pixels[..decoded.bytes()];
-        let done = resample(&mut self.resizer, pixels, [decoded.width, decoded.height], place, &cut, size, out);
+        let done =
+            resample(&mut self.resizer, pixels, [decoded.width, decoded.height], place, &cut, size, out);
         if self.pixels.capacity() > KEPT_BYTES {
             self.pixels = Vec::new();
         }
@@ -134,15 +137,19 @@ fn resample(
     let region = TypedCroppedImage::new(image, place.x, place.y, place.width, place.height)
         .map_err(|error| cannot(&error))?;
     let source = cut.source;
-    let options = ResizeOptions::new()
-        .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
-        .crop(source.left, source.top, source.width, source.height);
+    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear)).crop(
+        source.left,
+        source.top,
+        source.width,
+        source.height,
+    );
     let target = cut.target;
     let is_padded = (target.width, target.height) != (out_width, out_height);
     if is_padded {
         out.fill(0);
     }
-    let mut out = TypedImage::<U8x3>::from_buffer(out_width, out_height, out).map_err(|error| cannot(&error))?;
+    let mut out =
+        TypedImage::<U8x3>::from_buffer(out_width, out_height, out).map_err(|error| cannot(&error))?;
     if !is_padded {
         return resizer.resize_typed(&region, &mut out, &options).map_err(|error| cannot(&error));
     }

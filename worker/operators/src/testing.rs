@@ -9,17 +9,18 @@ use feedline_core::schema::{ColumnType, ScalarType, Schema};
 
 use crate::{BuiltOperator, Chunk, Column, Slots, Tensor, build_operators};
 
-/// Builds these operators, with a batch behind them.
+/// Builds these operators.
 pub(crate) fn try_build(
     schema: &Schema,
-    mut operators: Vec<serde_json::Value>,
+    operators: Vec<serde_json::Value>,
 ) -> Result<Vec<BuiltOperator>, PipelineError> {
-    operators.push(serde_json::json!({"batch": {"size": 4}}));
     let pipeline: Pipeline = serde_json::from_value(serde_json::json!({
         "name": "test", "seed": 11, "source": {"url": "x", "format": "files"}, "operators": operators,
     }))
     .expect("the test's pipeline is well-formed");
-    build_operators(&pipeline, schema, &|path| std::fs::read(path).map(Bytes::from).map_err(|e| e.to_string()))
+    build_operators(&pipeline, schema, &|path| {
+        std::fs::read(path).map(Bytes::from).map_err(|e| e.to_string())
+    })
 }
 
 /// Builds these operators, which must be right.
@@ -69,8 +70,7 @@ pub(crate) fn tensor<'a>(chunk: &'a Chunk, name: &str) -> &'a Tensor {
 
 /// A tensor of 8-bit values.
 pub(crate) fn pixels(shape: &[u32], data: &[u8]) -> Column {
-    let mut tensor =
-        Tensor { scalar: ScalarType::UInt8, shape: shape.to_vec(), data: data.into(), rows: 0 };
+    let mut tensor = Tensor { scalar: ScalarType::UInt8, shape: shape.to_vec(), data: data.into(), rows: 0 };
     tensor.rows = data.len() / tensor.row_bytes();
     Column::Tensor(tensor)
 }
@@ -96,7 +96,8 @@ pub(crate) const JPEG: &[u8] = include_bytes!("../../jpeg/testdata/420.jpg");
 
 /// A file of golden or input data.
 pub(crate) fn testdata(name: &str) -> Vec<u8> {
-    std::fs::read(format!("{}/testdata/{name}", env!("CARGO_MANIFEST_DIR"))).expect("the file is in the repository")
+    std::fs::read(format!("{}/testdata/{name}", env!("CARGO_MANIFEST_DIR")))
+        .expect("the file is in the repository")
 }
 
 /// Mean and greatest absolute difference.

@@ -58,7 +58,12 @@ impl Fixture {
         all
     }
 
-    pub(crate) async fn read(&self, shard: &Shard, at: usize, rows: Option<&[u32]>) -> Result<BlockRows, SourceError> {
+    pub(crate) async fn read(
+        &self,
+        shard: &Shard,
+        at: usize,
+        rows: Option<&[u32]>,
+    ) -> Result<BlockRows, SourceError> {
         let schema = shard.index.schema.as_ref().unwrap();
         let read = BlockRead { shard: &shard.object, block: &shard.index.blocks[at], schema, rows };
         self.dataset.read_block(&read).await

@@ -6,7 +6,8 @@ use crate::error::SourceError;
 use crate::object::Object;
 
 const READ_AHEAD_BYTES: u64 = 4 << 20;
-/// Read-ahead where each look is far beyond the last: the bytes between are not wanted.
+/// Looks further apart than this are worth a request each: the bytes between are not wanted.
+const SPARSE_STEP_BYTES: u64 = 256 << 10;
 const SPARSE_READ_AHEAD_BYTES: u64 = 16 << 10;
 
 /// The part of a shard that is in memory at present.
@@ -14,11 +15,12 @@ pub(crate) struct Window<'a> {
     object: &'a Object,
     start: u64,
     bytes: Bytes,
+    last_offset: u64,
 }
 
 impl<'a> Window<'a> {
     pub(crate) fn new(object: &'a Object) -> Self {
-        Self { object, start: 0, bytes: Bytes::new() }
+        Self { object, start: 0, bytes: Bytes::new(), last_offset: 0 }
     }
 
     /// The bytes from `offset` on: at least `min_bytes`, fewer only where the shard ends; possibly many more.
@@ -27,9 +29,9 @@ impl<'a> Window<'a> {
         let offset = offset.min(size);
         let wanted_end = size.min(offset.saturating_add(min_bytes));
         let end = self.start + self.bytes.len() as u64;
+        let is_sparse = offset > end && offset - self.last_offset.min(offset) > SPARSE_STEP_BYTES;
+        self.last_offset = offset;
         if offset < self.start || wanted_end > end {
-            // Far behind the window: rows are larger than what is read ahead, and only their headers matter.
-            let is_sparse = self.start != 0 && offset > end + SPARSE_READ_AHEAD_BYTES;
             let ahead = if is_sparse { SPARSE_READ_AHEAD_BYTES } else { READ_AHEAD_BYTES };
             self.bytes = Bytes::new();
             self.bytes = self.object.read(offset..wanted_end.max(size.min(offset + ahead))).await?;

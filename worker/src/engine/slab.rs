@@ -19,11 +19,36 @@ struct State {
     idle_bytes: u64,
 }
 
+/// A buffer in use, as the pool counts it.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    bytes: u64,
+    pool: Weak<SlabPool>,
+}
+
+impl Counted {
+    /// The buffer grew or proved larger than asked for.
+    fn set(&mut self, bytes: u64) {
+        if let Some(pool) = self.pool.upgrade() {
+            let mut state = pool.lock();
+            state.allocated_bytes = state.allocated_bytes + bytes - self.bytes;
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.lock().allocated_bytes -= self.bytes;
+        }
+    }
+}
+
 /// A finished buffer; goes back to its pool with the last reader.
 struct Pooled {
     bytes: Bytes,
-    capacity: u64,
-    pool: Weak<SlabPool>,
+    counted: Counted,
 }
 
 impl AsRef<[u8]> for Pooled {
@@ -34,10 +59,10 @@ impl AsRef<[u8]> for Pooled {
 
 impl Drop for Pooled {
     fn drop(&mut self) {
-        let Some(pool) = self.pool.upgrade() else { return };
-        match std::mem::take(&mut self.bytes).try_into_mut() {
-            Ok(slab) => pool.put(slab, self.capacity),
-            Err(_) => pool.forget(self.capacity),
+        if let Some(pool) = self.counted.pool.upgrade()
+            && let Ok(slab) = std::mem::take(&mut self.bytes).try_into_mut()
+        {
+            pool.put(slab);
         }
     }
 }
@@ -58,19 +83,20 @@ impl SlabPool {
     }
 
     /// A buffer of exactly `len` bytes with unspecified content, from the idle ones if one fits well.
-    pub(crate) fn take(&self, len: usize) -> BytesMut {
-        let mut state = self.lock();
+    pub(crate) fn take(self: &Arc<Self>, len: usize) -> (BytesMut, Counted) {
         let fits = |slab: &BytesMut| slab.capacity() >= len && slab.capacity() / 2 <= len.max(1 << 16);
+        let mut state = self.lock();
         let best = (0..state.idle.len())
             .filter(|&place| fits(&state.idle[place]))
             .min_by_key(|&place| state.idle[place].capacity());
         if let Some(place) = best {
             let mut slab = state.idle.swap_remove(place);
-            state.idle_bytes -= slab.capacity() as u64;
+            let bytes = slab.capacity() as u64;
+            state.idle_bytes -= bytes;
             drop(state);
             // Within the capacity, and no page of it is new: only what a shorter use left out is zeroed.
             slab.resize(len, 0);
-            return slab;
+            return (slab, Counted { bytes, pool: Arc::downgrade(self) });
         }
         state.allocated_bytes += len as u64;
         drop(state);
@@ -78,33 +104,22 @@ impl SlabPool {
         let skip = slab.as_ptr().align_offset(ALIGNMENT);
         slab.advance(skip.min(ALIGNMENT));
         slab.truncate(len);
-        slab
+        (slab, Counted { bytes: len as u64, pool: Arc::downgrade(self) })
     }
 
-    /// Makes a finished buffer readable; it comes back to the pool with its last reader. `taken` is the length it was
-    /// taken with.
-    pub(crate) fn finish(self: &Arc<Self>, slab: BytesMut, taken: usize) -> Bytes {
-        let mut capacity = taken as u64;
-        let present = slab.capacity() as u64;
-        if present > capacity {
-            // It had to grow: the columns of varying size were larger than any before.
-            self.lock().allocated_bytes += present - capacity;
-            capacity = present;
-        }
-        Bytes::from_owner(Pooled { bytes: slab.freeze(), capacity, pool: Arc::downgrade(self) })
+    /// Makes a finished buffer readable; it comes back to the pool with its last reader.
+    pub(crate) fn finish(slab: BytesMut, mut counted: Counted) -> Bytes {
+        counted.set(slab.capacity() as u64);
+        Bytes::from_owner(Pooled { bytes: slab.freeze(), counted })
     }
 
-    fn put(&self, slab: BytesMut, capacity: u64) {
+    /// Keeps a buffer for the next taker. It stays counted: its reader's count is given up right after this.
+    fn put(&self, slab: BytesMut) {
         let mut state = self.lock();
-        let present = slab.capacity() as u64;
-        state.allocated_bytes = (state.allocated_bytes + present).saturating_sub(capacity);
-        state.idle_bytes += present;
+        let bytes = slab.capacity() as u64;
+        state.allocated_bytes += bytes;
+        state.idle_bytes += bytes;
         state.idle.push(slab);
-    }
-
-    fn forget(&self, capacity: u64) {
-        let mut state = self.lock();
-        state.allocated_bytes = state.allocated_bytes.saturating_sub(capacity);
     }
 
     /// Frees idle buffers until at most `limit` bytes are allocated.
@@ -114,7 +129,7 @@ impl SlabPool {
             && let Some(slab) = state.idle.pop()
         {
             let bytes = slab.capacity() as u64;
-            state.allocated_bytes = state.allocated_bytes.saturating_sub(bytes);
+            state.allocated_bytes -= bytes;
             state.idle_bytes -= bytes;
         }
     }
@@ -127,16 +142,16 @@ mod tests {
     #[test]
     fn a_buffer_is_aligned_and_used_again_when_its_readers_are_gone() {
         let pool = Arc::new(SlabPool::default());
-        let slab = pool.take(1000);
+        let (slab, counted) = pool.take(1000);
         assert_eq!(slab.as_ptr().align_offset(64), 0);
         let first = slab.as_ptr();
-        let bytes = pool.finish(slab, 1000);
+        let bytes = SlabPool::finish(slab, counted);
         let reader = bytes.slice(10..20);
         drop(bytes);
         assert_eq!(pool.idle_bytes(), 0);
         drop(reader);
         assert!(pool.idle_bytes() >= 1000);
-        let again = pool.take(900);
+        let (again, _counted) = pool.take(900);
         assert_eq!(again.as_ptr(), first);
         assert_eq!(again.len(), 900);
     }
@@ -144,10 +159,17 @@ mod tests {
     #[test]
     fn idle_buffers_are_freed_on_demand() {
         let pool = Arc::new(SlabPool::default());
-        let slab = pool.take(1 << 20);
-        drop(pool.finish(slab, 1 << 20));
+        let (slab, counted) = pool.take(1 << 20);
+        drop(SlabPool::finish(slab, counted));
         assert!(pool.allocated_bytes() >= 1 << 20);
         pool.shrink_to(0);
         assert_eq!((pool.idle_bytes(), pool.allocated_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_buffer_that_is_given_up_is_no_longer_counted() {
+        let pool = Arc::new(SlabPool::default());
+        drop(pool.take(1 << 20));
+        assert_eq!(pool.allocated_bytes(), 0);
     }
 }

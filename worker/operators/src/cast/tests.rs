@@ -31,9 +31,15 @@ fn scalars_change_type_and_misfits_fail_their_row() {
 
 #[test]
 fn text_becomes_numbers_and_bad_text_fails_its_row() {
-    for column in [arrow(StringViewArray::from(vec!["12", "cat", "-3"])), arrow(StringArray::from(vec!["12", "cat", "-3"]))] {
+    for column in [
+        arrow(StringViewArray::from(vec!["12", "cat", "-3"])),
+        arrow(StringArray::from(vec!["12", "cat", "-3"])),
+    ] {
         let chunk = cast(ColumnType::Utf8, column, "int64");
-        assert_eq!(array(&chunk, "x").as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [Some(12), None, Some(-3)]);
+        assert_eq!(
+            array(&chunk, "x").as_primitive::<Int64Type>().iter().collect::<Vec<_>>(),
+            [Some(12), None, Some(-3)]
+        );
         assert_eq!(chunk.failures, [(1, "column `x`: \"cat\" is not int64".to_owned())]);
     }
     for dtype in ["float16", "float32", "float64", "bool", "uint8"] {
@@ -44,14 +50,21 @@ fn text_becomes_numbers_and_bad_text_fails_its_row() {
 
 #[test]
 fn lists_are_cast_by_element() {
-    let lists = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1), Some(2)]), None, Some(vec![Some(1 << 40)])]);
+    let lists = ListArray::from_iter_primitive::<Int64Type, _, _>([
+        Some(vec![Some(1), Some(2)]),
+        None,
+        Some(vec![Some(1 << 40)]),
+    ]);
     let list_type = ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Int64)));
     let chunk = cast(list_type.clone(), arrow(lists.clone()), "int32");
     let out = array(&chunk, "x").as_list::<i32>();
     assert_eq!(out.value(0).as_primitive::<Int32Type>().values()[..], [1, 2]);
     assert_eq!(chunk.failures, [(2, "column `x`: an element is not int32".to_owned())]);
     let chunk = cast(list_type, arrow(lists), "float32");
-    assert_eq!(array(&chunk, "x").as_list::<i32>().value(2).as_primitive::<Float32Type>().value(0), (1u64 << 40) as f32);
+    assert_eq!(
+        array(&chunk, "x").as_list::<i32>().value(2).as_primitive::<Float32Type>().value(0),
+        (1u64 << 40) as f32
+    );
 }
 
 fn tensor_of<const N: usize>(scalar: ScalarType, rows: usize, elements: &[[u8; N]]) -> Tensor {
@@ -76,8 +89,17 @@ fn tensors_go_to_fresh_storage_and_misfits_fail_their_row() {
 #[test]
 fn every_pair_of_element_types_keeps_small_numbers() {
     let all = [
-        ScalarType::Bool, ScalarType::Int8, ScalarType::Int16, ScalarType::Int32, ScalarType::Int64, ScalarType::UInt8,
-        ScalarType::UInt16, ScalarType::UInt32, ScalarType::UInt64, ScalarType::Float16, ScalarType::Float32,
+        ScalarType::Bool,
+        ScalarType::Int8,
+        ScalarType::Int16,
+        ScalarType::Int32,
+        ScalarType::Int64,
+        ScalarType::UInt8,
+        ScalarType::UInt16,
+        ScalarType::UInt32,
+        ScalarType::UInt64,
+        ScalarType::Float16,
+        ScalarType::Float32,
         ScalarType::Float64,
     ];
     for from in all {

@@ -4,11 +4,12 @@ use arrow::array::{AsArray, Int64Array, ListArray, StringViewArray};
 use arrow::datatypes::{Int32Type, Int64Type};
 
 use super::*;
-use crate::testing::{arrow, array, chunk, pixels, tensor};
+use crate::testing::{array, arrow, chunk, pixels, tensor};
 
 fn mixed() -> Chunk {
     let lists = [Some(vec![Some(1)]), None, Some(vec![Some(2), Some(3)]), Some(vec![])];
-    let images = (0..4).map(|row| Image { width: row, height: 1, data: vec![row as u8; row as usize * 3] }).collect();
+    let images =
+        (0..4).map(|row| Image { width: row, height: 1, data: vec![row as u8; row as usize * 3] }).collect();
     chunk([
         ("number", arrow(Int64Array::from(vec![Some(10), None, Some(12), Some(13)]))),
         ("text", arrow(StringViewArray::from(vec!["a", "bb", "a text of more than twelve bytes", "d"]))),
@@ -24,7 +25,10 @@ fn retain_compacts_every_kind_of_column() {
     chunk.passes = vec![5, 6, 7, 8];
     let storage = tensor(&chunk, "tensor").data.as_ptr();
     chunk.retain(&[false, true, true, false]);
-    assert_eq!((chunk.rows(), &chunk.row_ids[..], &chunk.passes[..], &chunk.origins[..]), (2, &[1, 2][..], &[6, 7][..], &[1, 2][..]));
+    assert_eq!(
+        (chunk.rows(), &chunk.row_ids[..], &chunk.passes[..], &chunk.origins[..]),
+        (2, &[1, 2][..], &[6, 7][..], &[1, 2][..])
+    );
     assert_eq!(array(&chunk, "number").as_primitive::<Int64Type>(), &Int64Array::from(vec![None, Some(12)]));
     assert_eq!(array(&chunk, "text").as_string_view().value(1), "a text of more than twelve bytes");
     assert!(array(&chunk, "list").is_null(0));

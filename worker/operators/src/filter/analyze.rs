@@ -11,12 +11,20 @@ use super::expression::{Arithmetic, Comparison, Kind, Node, Typed};
 
 /// Deeper than anyone writes, and shallow enough for any thread's stack.
 const DEPTH_MAX: usize = 64;
+/// A chain of ANDs is as deep as it is long, and both its evaluation and its disposal are recursive.
+const CHAIN_MAX: usize = 256;
+/// Longest expression in bytes: what it can nest to is disposed of recursively.
+const LENGTH_MAX: usize = 16 << 10;
 /// How alike two names must be, from 0 to 1, for one to be offered for the other.
 const LIKENESS_MIN: f64 = 0.7;
 
 /// Reads an expression over these columns; the error is one sentence.
 pub(super) fn analyze(predicate: &str, schema: &Schema) -> Result<Typed, String> {
-    let parsed = parse(predicate).map_err(|error| format!("where: `{predicate}` is not an expression: {error}"))?;
+    if predicate.len() > LENGTH_MAX {
+        return Err(format!("where: the expression is longer than {LENGTH_MAX} bytes; use several filters"));
+    }
+    let parsed =
+        parse(predicate).map_err(|error| format!("where: `{predicate}` is not an expression: {error}"))?;
     Analysis { schema, depth: 0 }.typed(&parsed).map_err(|error| format!("where: {error}"))
 }
 
@@ -25,8 +33,10 @@ fn parse(predicate: &str) -> Result<Expr, String> {
         let text = error.to_string();
         text.trim_start_matches("sql parser error: ").to_owned()
     };
-    let mut parser =
-        Parser::new(&GenericDialect {}).with_recursion_limit(DEPTH_MAX).try_with_sql(predicate).map_err(message)?;
+    let mut parser = Parser::new(&GenericDialect {})
+        .with_recursion_limit(DEPTH_MAX)
+        .try_with_sql(predicate)
+        .map_err(message)?;
     let expression = parser.parse_expr().map_err(message)?;
     match parser.peek_token().token {
         Token::EOF => Ok(expression),
@@ -43,8 +53,7 @@ pub(super) struct Analysis<'a> {
 
 impl Analysis<'_> {
     pub(super) fn typed(self, expression: &Expr) -> Result<Typed, String> {
-        // A chain of ANDs is as deep as it is long, and evaluation is recursive too.
-        if self.depth > DEPTH_MAX * 16 {
+        if self.depth > CHAIN_MAX {
             return Err("the expression is nested too deeply; use IN (...) or several filters".to_owned());
         }
         let inner = Self { depth: self.depth + 1, ..self };
@@ -97,7 +106,9 @@ impl Analysis<'_> {
             ColumnType::List(_) => Kind::List,
             ColumnType::Tensor { shape, .. } if shape.len() == 1 => Kind::List,
             ColumnType::Image | ColumnType::Tensor { .. } => {
-                return Err(format!("column `{name}` holds {column_type}, which a filter cannot read; filter before"));
+                return Err(format!(
+                    "column `{name}` holds {column_type}, which a filter cannot read; filter before"
+                ));
             }
         };
         Ok(Typed::new(kind, Node::Column { name: name.to_owned(), kind }))
@@ -109,7 +120,9 @@ impl Analysis<'_> {
         let likeness = |known: &str| strsim::normalized_damerau_levenshtein(&wanted, &known.to_lowercase());
         let nearest = self.schema.names().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
         match nearest {
-            Some(nearest) if likeness(nearest) >= LIKENESS_MIN - 0.1 => format!("; did you mean `{nearest}`?"),
+            Some(nearest) if likeness(nearest) >= LIKENESS_MIN - 0.1 => {
+                format!("; did you mean `{nearest}`?")
+            }
             _ => {
                 let names: Vec<&str> = self.schema.names().collect();
                 format!("; the columns are {}", names.join(", "))
@@ -133,7 +146,7 @@ impl Analysis<'_> {
                 }
                 let value = self.number(operand, "-")?;
                 let kind = if value.kind == Kind::UInt { Kind::Int } else { value.kind };
-                let node = Node::Negate(kind, Box::new(value.as_kind(kind).node));
+                let node = Node::Negate(kind, Box::new(value.into_kind(kind).node));
                 Ok(Typed::new(kind, node))
             }
             other => Err(format!("the operator `{other}` is not supported in a filter")),
@@ -181,7 +194,9 @@ impl Analysis<'_> {
     }
 
     fn comparable(self, a: Typed, left: &Expr, b: Typed, right: &Expr) -> Result<(Typed, Typed), String> {
-        if let Some((kind, list)) = [(a.kind, left), (b.kind, right)].into_iter().find(|(kind, _)| *kind == Kind::List) {
+        if let Some((kind, list)) =
+            [(a.kind, left), (b.kind, right)].into_iter().find(|(kind, _)| *kind == Kind::List)
+        {
             return Err(format!("`{list}` is {kind}, which cannot be compared; use length({list})"));
         }
         let kinds = (a.kind, b.kind);
@@ -200,7 +215,7 @@ impl Analysis<'_> {
             kind = widened;
             items.push(typed);
         }
-        let items = items.into_iter().map(|item| item.as_kind(kind.kind).node).collect();
+        let items = items.into_iter().map(|item| item.into_kind(kind.kind).node).collect();
         Ok(negated_if(negated, Node::In { value: Box::new(kind.node), items }))
     }
 
@@ -231,7 +246,7 @@ impl Analysis<'_> {
     fn of_kind(self, expression: &Expr, kind: Kind, user: &str) -> Result<Node, String> {
         let typed = self.typed(expression)?;
         if typed.kind == kind || typed.kind == Kind::Null {
-            return Ok(typed.as_kind(kind).node);
+            return Ok(typed.into_kind(kind).node);
         }
         Err(format!("{user} needs {kind}, but `{expression}` is {}", typed.kind))
     }
@@ -239,7 +254,7 @@ impl Analysis<'_> {
     pub(super) fn number(self, expression: &Expr, user: &str) -> Result<Typed, String> {
         let typed = self.typed(expression)?;
         match typed.kind {
-            Kind::Null => Ok(typed.as_kind(Kind::Int)),
+            Kind::Null => Ok(typed.into_kind(Kind::Int)),
             kind if kind.is_number() => Ok(typed),
             kind => Err(format!("{user} needs a number, but `{expression}` is {kind}")),
         }
@@ -270,7 +285,7 @@ pub(super) fn unified(a: Typed, b: Typed) -> Option<(Typed, Typed)> {
         (left, right) if left.is_number() && right.is_number() => Kind::Float,
         _ => return None,
     };
-    Some((a.as_kind(kind), b.as_kind(kind)))
+    Some((a.into_kind(kind), b.into_kind(kind)))
 }
 
 fn literal(value: &Value) -> Result<Typed, String> {

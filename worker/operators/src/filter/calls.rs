@@ -26,9 +26,10 @@ pub(super) fn call(analysis: Analysis<'_>, call: &Call) -> Result<Typed, String>
         "octet_length" => {
             let typed = analysis.typed(one()?)?;
             match typed.kind {
-                Kind::Text | Kind::Bytes => {
-                    Ok(Typed::new(Kind::Int, Node::Call(Function::OctetLength, typed.kind, Box::new(typed.node))))
-                }
+                Kind::Text | Kind::Bytes => Ok(Typed::new(
+                    Kind::Int,
+                    Node::Call(Function::OctetLength, typed.kind, Box::new(typed.node)),
+                )),
                 kind => Err(format!("octet_length needs text or bytes, but `{}` is {kind}", arguments[0])),
             }
         }
@@ -50,7 +51,9 @@ pub(super) fn call(analysis: Analysis<'_>, call: &Call) -> Result<Typed, String>
 /// The arguments of a call without any of SQL's extras (DISTINCT, OVER, FILTER and the like).
 fn plain_arguments(call: &Call) -> Option<Vec<&Expr>> {
     let plain = call.filter.is_none() && call.over.is_none() && call.null_treatment.is_none();
-    let FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses }) = &call.args else {
+    let FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses }) =
+        &call.args
+    else {
         return None;
     };
     if !plain || !clauses.is_empty() || !call.within_group.is_empty() {
@@ -69,7 +72,7 @@ fn length(analysis: Analysis<'_>, argument: &Expr) -> Result<Typed, String> {
         Kind::Text | Kind::Bytes | Kind::List => {
             Ok(Typed::new(Kind::Int, Node::Call(Function::Length, typed.kind, Box::new(typed.node))))
         }
-        Kind::Null => Ok(Typed::null().as_kind(Kind::Int)),
+        Kind::Null => Ok(Typed::null().into_kind(Kind::Int)),
         kind => Err(format!("length needs text, bytes or a list, but `{argument}` is {kind}")),
     }
 }
@@ -80,7 +83,7 @@ fn coalesce(analysis: Analysis<'_>, arguments: &[&Expr]) -> Result<Typed, String
         values.push((analysis.typed(argument)?, argument.to_string()));
     }
     let kind = common_kind(&values)?;
-    let values = values.into_iter().map(|(value, _)| value.as_kind(kind).node).collect();
+    let values = values.into_iter().map(|(value, _)| value.into_kind(kind).node).collect();
     Ok(Typed::new(kind, Node::Coalesce(values)))
 }
 
@@ -101,7 +104,7 @@ pub(super) fn case(
         None => results.push((Typed::null(), "NULL".to_owned())),
     }
     let kind = common_kind(&results)?;
-    let mut results: Vec<Node> = results.into_iter().map(|(result, _)| result.as_kind(kind).node).collect();
+    let mut results: Vec<Node> = results.into_iter().map(|(result, _)| result.into_kind(kind).node).collect();
     let otherwise = results.pop().expect("the result without a condition was pushed last");
     let branches = tests.into_iter().zip(results).collect();
     Ok(Typed::new(kind, Node::Case { branches, otherwise: Box::new(otherwise) }))
@@ -117,7 +120,10 @@ fn common_kind(values: &[(Typed, String)]) -> Result<Kind, String> {
         }
         let kinds = (common.kind, value.kind);
         let Some((widened, _)) = unified(common, value.clone()) else {
-            return Err(format!("`{named}` is {}, but `{text}` is {}: they must be of one type", kinds.0, kinds.1));
+            return Err(format!(
+                "`{named}` is {}, but `{text}` is {}: they must be of one type",
+                kinds.0, kinds.1
+            ));
         };
         if value.kind != Kind::Null {
             named = text;

@@ -122,9 +122,10 @@ impl Evaluation<'_> {
                 let offsets = arrow::buffer::OffsetBuffer::from_repeated_length(elements, tensor.rows);
                 Ok(Values::rows(Arc::new(arrow::array::ListArray::new(field, offsets, nulls, None))))
             }
-            (other, _) => {
-                Err(OperatorError::new(format!("column `{name}` holds {}, which a filter cannot read", other.kind())))
-            }
+            (other, _) => Err(OperatorError::new(format!(
+                "column `{name}` holds {}, which a filter cannot read",
+                other.kind()
+            ))),
         }
     }
 
@@ -174,7 +175,9 @@ impl Evaluation<'_> {
             };
             let merged = match &result {
                 None => Ok(next),
-                Some(before) => boolean::is_not_null(before.as_ref()).and_then(|is| zip::zip(&is, before, &next)),
+                Some(before) => {
+                    boolean::is_not_null(before.as_ref()).and_then(|is| zip::zip(&is, before, &next))
+                }
             };
             match merged {
                 Ok(merged) => result = Some(merged),

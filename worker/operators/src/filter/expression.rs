@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryViewArray, BooleanArray, Float64Array, Int64Array, StringViewArray, UInt64Array, new_null_array,
+    ArrayRef, BinaryViewArray, BooleanArray, Float64Array, Int64Array, StringViewArray, UInt64Array,
+    new_null_array,
 };
 use arrow::datatypes::DataType;
 
@@ -94,18 +95,36 @@ pub(super) enum Function {
 #[derive(Debug, Clone)]
 pub(super) enum Node {
     /// A column as values of a kind.
-    Column { name: String, kind: Kind },
+    Column {
+        name: String,
+        kind: Kind,
+    },
     /// One value for all rows: an array of length 1.
     Literal(ArrayRef),
     Not(Box<Node>),
     And(Box<Node>, Box<Node>),
     Or(Box<Node>, Box<Node>),
     /// `IS [NOT] TRUE` and `IS [NOT] FALSE`.
-    IsTruth { value: Box<Node>, wanted: bool, negated: bool },
-    IsNull { value: Box<Node>, negated: bool },
+    IsTruth {
+        value: Box<Node>,
+        wanted: bool,
+        negated: bool,
+    },
+    IsNull {
+        value: Box<Node>,
+        negated: bool,
+    },
     Compare(Comparison, Box<Node>, Box<Node>),
-    In { value: Box<Node>, items: Vec<Node> },
-    Like { value: Box<Node>, pattern: Box<Node>, ignore_case: bool, negated: bool },
+    In {
+        value: Box<Node>,
+        items: Vec<Node>,
+    },
+    Like {
+        value: Box<Node>,
+        pattern: Box<Node>,
+        ignore_case: bool,
+        negated: bool,
+    },
     Arithmetic(Arithmetic, Kind, Box<Node>, Box<Node>),
     Negate(Kind, Box<Node>),
     /// A number as a number of another kind.
@@ -114,7 +133,10 @@ pub(super) enum Node {
     /// The first that is not null.
     Coalesce(Vec<Node>),
     /// The result of the first condition that is true, or the last.
-    Case { branches: Vec<(Node, Node)>, otherwise: Box<Node> },
+    Case {
+        branches: Vec<(Node, Node)>,
+        otherwise: Box<Node>,
+    },
 }
 
 /// A node and the kind of its values.
@@ -169,7 +191,7 @@ impl Typed {
     }
 
     /// The same values as another kind: numbers are converted, NULL becomes that kind's null.
-    pub(super) fn as_kind(self, kind: Kind) -> Self {
+    pub(super) fn into_kind(self, kind: Kind) -> Self {
         if self.kind == kind {
             return self;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{BinaryViewArray, Float64Array, Int64Array, ListArray, StringViewArray, UInt64Array};
 use arrow::array::{BooleanArray, StringArray};
 use arrow::datatypes::Int32Type;
-use feedline_core::schema::{ColumnType, Schema, ScalarType};
+use feedline_core::schema::{ColumnType, ScalarType, Schema};
 
 use crate::testing::{arrow, build, chunk, pixels, run};
 use crate::{Chunk, Column, Image, check_filter};
@@ -38,7 +38,10 @@ fn rows() -> Chunk {
         ("hash", arrow(UInt64Array::from(vec![u64::MAX, 10, 0, 5]))),
         ("flag", arrow(BooleanArray::from(vec![Some(true), Some(false), None, Some(true)]))),
         ("text", arrow(StringViewArray::from(vec![Some("cat"), Some("Größe"), Some(""), None]))),
-        ("blob", arrow(BinaryViewArray::from(vec![Some(b"\x01\x02".as_slice()), Some(b""), None, Some(b"x")]))),
+        (
+            "blob",
+            arrow(BinaryViewArray::from(vec![Some(b"\x01\x02".as_slice()), Some(b""), None, Some(b"x")])),
+        ),
         ("tokens", arrow(ListArray::from_iter_primitive::<Int32Type, _, _>(tokens))),
         ("fixed", pixels(&[3], &[0; 12])),
         ("image", Column::Images(vec![Image::default(); 4])),
@@ -48,17 +51,10 @@ fn rows() -> Chunk {
 
 /// The ids of the rows that stay.
 fn kept(predicate: &str) -> Vec<u64> {
-    let operators = build(&schema_without_image(), vec![serde_json::json!({"filter": {"where": predicate}})]);
+    let operators = build(&schema(), vec![serde_json::json!({"filter": {"where": predicate}})]);
     let mut chunk = rows();
     run(&operators, &mut chunk);
     chunk.row_ids
-}
-
-/// Batches cannot hold images, and these tests build whole pipelines.
-fn schema_without_image() -> Schema {
-    let mut schema = schema();
-    schema.fields.retain(|field| field.name != "image");
-    schema
 }
 
 #[track_caller]
@@ -153,7 +149,7 @@ fn plain_arrow_text_and_narrow_numbers_are_read_too() {
 fn a_failed_row_that_leaves_keeps_its_failure() {
     let mut chunk = rows();
     chunk.fail(2, "broken");
-    run(&build(&schema_without_image(), vec![serde_json::json!({"filter": {"where": "label > 0"}})]), &mut chunk);
+    run(&build(&schema(), vec![serde_json::json!({"filter": {"where": "label > 0"}})]), &mut chunk);
     assert_eq!((chunk.origins, chunk.failures), (vec![0, 1, 3], vec![(2, "broken".to_owned())]));
 }
 
@@ -163,25 +159,54 @@ fn refusals_say_what_is_wrong() {
     assert_eq!(refused("lable = 1"), "where: there is no column `lable`; did you mean `label`?");
     assert!(refused("zzz = 1").starts_with("where: there is no column `zzz`; the columns are label, small,"));
     assert_eq!(refused("text = 1"), "where: `text` is text, but `1` is a number: they cannot be compared");
-    assert_eq!(refused("label + 1"), "where: `label + 1` is a number, not true or false; compare it with something");
+    assert_eq!(
+        refused("label + 1"),
+        "where: `label + 1` is a number, not true or false; compare it with something"
+    );
     assert_eq!(refused("label AND flag"), "where: AND needs a truth value, but `label` is a number");
-    assert_eq!(refused("tokens = 3"), "where: `tokens` is a list, which cannot be compared; use length(tokens)");
+    assert_eq!(
+        refused("tokens = 3"),
+        "where: `tokens` is a list, which cannot be compared; use length(tokens)"
+    );
     assert_eq!(refused("text + 1 = 2"), "where: arithmetic needs a number, but `text` is text");
-    assert_eq!(refused("length(label) = 1"), "where: length needs text, bytes or a list, but `label` is a number");
-    assert_eq!(refused("size(text) = 1"), "where: there is no function `size`; there are length, char_length, octet_length, lower, upper, abs, coalesce");
+    assert_eq!(
+        refused("length(label) = 1"),
+        "where: length needs text, bytes or a list, but `label` is a number"
+    );
+    assert_eq!(
+        refused("size(text) = 1"),
+        "where: there is no function `size`; there are length, char_length, octet_length, lower, upper, abs, coalesce"
+    );
     assert_eq!(refused("abs(label, 1) = 1"), "where: abs takes one argument, but `abs(label, 1)` has 2");
-    assert_eq!(refused("image IS NULL"), "where: column `image` holds image, which a filter cannot read; filter before");
+    assert_eq!(
+        refused("image IS NULL"),
+        "where: column `image` holds image, which a filter cannot read; filter before"
+    );
     assert!(refused("label = ").starts_with("where: `label = ` is not an expression: "));
     assert!(refused("label = 1; DROP").contains("comes after its end"));
     assert!(refused("label IN (SELECT 1)").contains("is not supported in a filter"));
     assert!(refused("count(*) > 1").contains("not supported"));
-    assert!(refused(&format!("{}label{} = 1", "(".repeat(5000), ")".repeat(5000))).contains("is not an expression"));
+    assert!(
+        refused(&format!("{}label{} = 1", "(".repeat(5000), ")".repeat(5000)))
+            .contains("is not an expression")
+    );
     assert!(check_filter("length(tokens) <= 64 AND label <> 3", &schema()).is_ok());
 }
 
 #[test]
+fn long_chains_work_or_are_refused() {
+    let chain = |terms: usize| vec!["small > 0"; terms].join(" AND ");
+    check(&chain(200), &[0, 3]);
+    let refused = |predicate: &str| check_filter(predicate, &schema()).unwrap_err().message;
+    assert!(refused(&chain(1000)).contains("nested too deeply"));
+    assert!(refused(&chain(100_000)).contains("longer than 16384 bytes"));
+    let ids: Vec<String> = (3..1500).map(|id| id.to_string()).collect();
+    check(&format!("small IN ({})", ids.join(",")), &[0, 3]);
+}
+
+#[test]
 fn the_predicate_is_shared_between_threads() {
-    let operators = Arc::new(build(&schema_without_image(), vec![serde_json::json!({"filter": {"where": "small > 0"}})]));
+    let operators = Arc::new(build(&schema(), vec![serde_json::json!({"filter": {"where": "small > 0"}})]));
     let work = |operators: Arc<Vec<crate::BuiltOperator>>| {
         let mut chunk = rows();
         run(&operators, &mut chunk);

@@ -11,9 +11,15 @@ fn flip(p: f64) -> FlipOperator {
 
 #[test]
 fn lines_turn_round_and_pixels_stay_whole() {
-    let mut mirrored = chunk([("image", pixels(&[2, 3, 3], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19]))]);
+    let mut mirrored = chunk([(
+        "image",
+        pixels(&[2, 3, 3], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19]),
+    )]);
     flip(1.0).apply(&mut mirrored, &mut Slots::new()).unwrap();
-    assert_eq!(tensor(&mirrored, "image").row(0), [7, 8, 9, 4, 5, 6, 1, 2, 3, 17, 18, 19, 14, 15, 16, 11, 12, 13]);
+    assert_eq!(
+        tensor(&mirrored, "image").row(0),
+        [7, 8, 9, 4, 5, 6, 1, 2, 3, 17, 18, 19, 14, 15, 16, 11, 12, 13]
+    );
     let mut still = chunk([("image", pixels(&[1, 2, 3], &[1, 2, 3, 4, 5, 6]))]);
     flip(0.0).apply(&mut still, &mut Slots::new()).unwrap();
     assert_eq!(tensor(&still, "image").row(0), [1, 2, 3, 4, 5, 6]);
@@ -22,13 +28,20 @@ fn lines_turn_round_and_pixels_stay_whole() {
 #[test]
 fn every_pixel_width_is_mirrored() {
     for (scalar, channels) in [
-        (ScalarType::UInt8, 1), (ScalarType::UInt8, 4), (ScalarType::Float16, 3), (ScalarType::Float32, 3),
+        (ScalarType::UInt8, 1),
+        (ScalarType::UInt8, 4),
+        (ScalarType::Float16, 3),
+        (ScalarType::Float32, 3),
         (ScalarType::Float64, 2),
     ] {
         let pixel_bytes = scalar.width_bytes() * channels as usize;
         let data: Vec<u8> = (0..5 * pixel_bytes).map(|byte| byte as u8).collect();
-        let column =
-            Column::Tensor(Tensor { scalar, shape: vec![1, 5, channels], data: data.as_slice().into(), rows: 1 });
+        let column = Column::Tensor(Tensor {
+            scalar,
+            shape: vec![1, 5, channels],
+            data: data.as_slice().into(),
+            rows: 1,
+        });
         let mut mirrored = chunk([("image", column)]);
         flip(1.0).apply(&mut mirrored, &mut Slots::new()).unwrap();
         let expected: Vec<u8> = data.chunks(pixel_bytes).rev().flatten().copied().collect();

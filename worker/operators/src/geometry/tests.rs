@@ -3,7 +3,13 @@
 use super::*;
 
 /// A direct rendering of torchvision's `get_params` with its own source of numbers: an xorshift generator.
-fn reference(state: &mut u64, width: u32, height: u32, scale: [f64; 2], ratio: [f64; 2]) -> Option<(u32, u32)> {
+fn reference(
+    state: &mut u64,
+    width: u32,
+    height: u32,
+    scale: [f64; 2],
+    ratio: [f64; 2],
+) -> Option<(u32, u32)> {
     let mut uniform = |low: f64, high: f64| {
         *state ^= *state << 13;
         *state ^= *state >> 7;
@@ -54,11 +60,15 @@ fn random_crops_are_distributed_as_torchvisions() {
         };
         for row in 0..DRAWS {
             let crop = random_crop(&mut RowRandom::new(3, 0, 0, row), width, height, scale, ratio);
-            assert!(crop.width > 0 && crop.x + crop.width <= width && crop.height > 0 && crop.y + crop.height <= height);
+            assert!(
+                crop.width > 0
+                    && crop.x + crop.width <= width
+                    && crop.height > 0
+                    && crop.y + crop.height <= height
+            );
             add(0, crop.width, crop.height);
-            let (w, h) = reference(&mut state, width, height, scale, ratio).unwrap_or_else(|| {
-                ((f64::from(height) * ratio[1]).round() as u32, height)
-            });
+            let (w, h) = reference(&mut state, width, height, scale, ratio)
+                .unwrap_or_else(|| ((f64::from(height) * ratio[1]).round() as u32, height));
             add(1, w, h);
         }
         // For 20,000 draws each, equal distributions are farther apart than this once in 10,000 times.
@@ -83,7 +93,9 @@ fn random_crops_reach_every_place_evenly() {
 
 #[test]
 fn an_image_too_narrow_for_any_crop_gives_its_middle() {
-    let mut crop = |width, height| random_crop(&mut RowRandom::new(1, 0, 0, 0), width, height, [0.9, 1.0], [0.75, 4.0 / 3.0]);
+    let crop = |width, height| {
+        random_crop(&mut RowRandom::new(1, 0, 0, 0), width, height, [0.9, 1.0], [0.75, 4.0 / 3.0])
+    };
     assert_eq!(crop(10, 1000), Region { x: 0, y: 493, width: 10, height: 13 });
     assert_eq!(crop(1000, 10), Region { x: 493, y: 0, width: 13, height: 10 });
     assert_eq!(crop(1, 1), Region { x: 0, y: 0, width: 1, height: 1 });
@@ -91,7 +103,9 @@ fn an_image_too_narrow_for_any_crop_gives_its_middle() {
 
 #[test]
 fn a_crop_of_the_same_row_differs_by_pass_and_operator_only() {
-    let crop = |operator, pass| random_crop(&mut RowRandom::new(1, operator, pass, 9), 500, 375, [0.08, 1.0], [0.75, 1.33]);
+    let crop = |operator, pass| {
+        random_crop(&mut RowRandom::new(1, operator, pass, 9), 500, 375, [0.08, 1.0], [0.75, 1.33])
+    };
     assert_eq!(crop(0, 0), crop(0, 0));
     assert_ne!(crop(0, 0), crop(0, 1));
     assert_ne!(crop(0, 0), crop(1, 0));
@@ -118,7 +132,8 @@ fn a_centred_cut_needs_little_of_a_large_image() {
     assert_eq!(cut.target, Region { x: 0, y: 0, width: 224, height: 224 });
     for (width, height) in [(1, 1), (1, 5000), (5000, 1), (2, 3), (223, 225)] {
         for resize in [None, Some(1), Some(256)] {
-            let Region { x, y, width: w, height: h } = Cut::centered(width, height, [224, 224], resize).region;
+            let Region { x, y, width: w, height: h } =
+                Cut::centered(width, height, [224, 224], resize).region;
             assert!(w > 0 && h > 0 && x + w <= width && y + h <= height, "{width} x {height} {resize:?}");
         }
     }

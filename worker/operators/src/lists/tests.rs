@@ -1,6 +1,6 @@
 //! Lists cut and filled.
 
-use arrow::array::{BooleanArray, LargeListArray, ListBuilder, BooleanBuilder};
+use arrow::array::{BooleanArray, BooleanBuilder, LargeListArray, ListBuilder};
 use arrow::datatypes::{Float32Type, Int32Type, Int64Type};
 use feedline_core::schema::{ColumnType, Schema};
 use serde_json::json;
@@ -28,7 +28,8 @@ fn values(array: &ArrayRef) -> Vec<Option<Vec<i32>>> {
 
 #[test]
 fn truncate_cuts_the_end_of_what_is_longer() {
-    let operators = build(&list_of(ScalarType::Int32), vec![json!({"truncate": {"column": "x", "length": 2}})]);
+    let operators =
+        build(&list_of(ScalarType::Int32), vec![json!({"truncate": {"column": "x", "length": 2}})]);
     let mut cut = chunk([("x", arrow(lists()))]);
     run(&operators, &mut cut);
     assert_eq!(values(array(&cut, "x")), [Some(vec![1, 2]), Some(vec![]), None, Some(vec![4])]);
@@ -43,18 +44,25 @@ fn truncate_cuts_the_end_of_what_is_longer() {
 
 #[test]
 fn pad_fills_to_the_length_and_fails_what_is_longer() {
-    let operators = build(&list_of(ScalarType::Int32), vec![json!({"pad": {"column": "x", "length": 2, "value": -1}})]);
+    let operators =
+        build(&list_of(ScalarType::Int32), vec![json!({"pad": {"column": "x", "length": 2, "value": -1}})]);
     assert_eq!(operators[0].writes.as_deref(), Some("x"));
     let mut padded = chunk([("x", arrow(lists()))]);
     run(&operators, &mut padded);
     let out = tensor(&padded, "x");
     assert_eq!((out.scalar, &out.shape[..]), (ScalarType::Int32, &[2][..]));
-    let row = |row: usize| out.row(row).as_chunks::<4>().0.iter().map(|bytes| i32::from_ne_bytes(*bytes)).collect::<Vec<_>>();
+    let row = |row: usize| {
+        out.row(row).as_chunks::<4>().0.iter().map(|bytes| i32::from_ne_bytes(*bytes)).collect::<Vec<_>>()
+    };
     assert_eq!([row(0), row(1), row(2), row(3)], [[0, 0], [-1, -1], [0, 0], [4, -1]]);
     assert_eq!(
         padded.failures,
         [
-            (0, "column `x` has 3 elements, more than the 2 it is padded to: truncate or filter before".to_owned()),
+            (
+                0,
+                "column `x` has 3 elements, more than the 2 it is padded to: truncate or filter before"
+                    .to_owned()
+            ),
             (2, "column `x` is null".to_owned()),
         ]
     );
@@ -62,8 +70,12 @@ fn pad_fills_to_the_length_and_fails_what_is_longer() {
 
 #[test]
 fn pad_reads_slices_and_every_element_type() {
-    let floats = ListArray::from_iter_primitive::<Float32Type, _, _>([Some(vec![Some(9.0)]), Some(vec![Some(1.5), Some(2.5)])]);
-    let operators = build(&list_of(ScalarType::Float32), vec![json!({"pad": {"column": "x", "length": 3, "value": 7}})]);
+    let floats = ListArray::from_iter_primitive::<Float32Type, _, _>([
+        Some(vec![Some(9.0)]),
+        Some(vec![Some(1.5), Some(2.5)]),
+    ]);
+    let operators =
+        build(&list_of(ScalarType::Float32), vec![json!({"pad": {"column": "x", "length": 3, "value": 7}})]);
     let mut padded = chunk([("x", arrow(floats.slice(1, 1)))]);
     run(&operators, &mut padded);
     assert_eq!(tensor(&padded, "x").row(0), [1.5f32, 2.5, 7.0].map(f32::to_ne_bytes).as_flattened());

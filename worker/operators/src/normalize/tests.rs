@@ -9,7 +9,8 @@ const STD: [f64; 3] = [0.229, 0.224, 0.225];
 
 fn normalized(dtype: &str, layout: &str, mean: &[f64], std: &[f64]) -> crate::Chunk {
     let shape = vec![2, 3, 3];
-    let schema = Schema::new([("image", ColumnType::Tensor { scalar: ScalarType::UInt8, shape: shape.clone() })]);
+    let schema =
+        Schema::new([("image", ColumnType::Tensor { scalar: ScalarType::UInt8, shape: shape.clone() })]);
     let spec = serde_json::json!({"normalize": {"column": "image", "mean": mean, "std": std, "dtype": dtype, "layout": layout}});
     let operators = build(&schema, vec![spec]);
     assert_eq!(operators[0].writes.as_deref(), Some("image"));
@@ -61,7 +62,10 @@ fn float16_rounds_the_float32_value_and_one_mean_serves_all() {
 #[test]
 fn other_channel_counts_work_too() {
     for channels in [1, 2, 4] {
-        let schema = Schema::new([("image", ColumnType::Tensor { scalar: ScalarType::UInt8, shape: vec![1, 2, channels] })]);
+        let schema = Schema::new([(
+            "image",
+            ColumnType::Tensor { scalar: ScalarType::UInt8, shape: vec![1, 2, channels] },
+        )]);
         let spec = serde_json::json!({"normalize": {"column": "image", "mean": [0.0], "std": [1.0]}});
         let values: Vec<u8> = (0..2 * channels as u8).collect();
         let mut chunk = chunk([("image", pixels(&[1, 2, channels], &values))]);

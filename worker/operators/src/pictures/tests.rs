@@ -25,7 +25,10 @@ fn decode_image_reads_every_format() {
     let mut chunk = chunk([("image", bytes(&[JPEG, &testdata("rgba.png"), &testdata("lossy.webp")]))]);
     run(&operators, &mut chunk);
     let Some(Column::Images(images)) = chunk.column("image") else { panic!("decoded images") };
-    assert_eq!(images.iter().map(|image| (image.width, image.height)).collect::<Vec<_>>(), [(61, 45), (24, 16), (24, 16)]);
+    assert_eq!(
+        images.iter().map(|image| (image.width, image.height)).collect::<Vec<_>>(),
+        [(61, 45), (24, 16), (24, 16)]
+    );
     assert!(images.iter().all(|image| image.data.len() == (image.width * image.height * 3) as usize));
     assert!(chunk.failures.is_empty());
 }
@@ -60,7 +63,10 @@ fn a_slot_of_the_wrong_size_is_refused() {
 
 #[test]
 fn a_damaged_image_fails_its_row_alone() {
-    let operators = build(&image_schema(), vec![crop(), json!({"random_horizontal_flip": {"column": "image", "p": 1.0}})]);
+    let operators = build(
+        &image_schema(),
+        vec![crop(), json!({"random_horizontal_flip": {"column": "image", "p": 1.0}})],
+    );
     let good = |row: usize| {
         let mut chunk = chunk([("image", bytes(&[JPEG; 4]))]);
         run(&operators, &mut chunk);
@@ -89,7 +95,8 @@ fn a_row_that_failed_before_stays_failed_once() {
     let mut chunk = chunk([("image", bytes(&[&damaged(), JPEG]))]);
     run(&decoded, &mut chunk);
     assert_eq!(chunk.failures.len(), 1);
-    let normalized = build(&schema, vec![crop(), json!({"normalize": {"column": "image", "mean": [0.5], "std": [0.5]}})]);
+    let normalized =
+        build(&schema, vec![crop(), json!({"normalize": {"column": "image", "mean": [0.5], "std": [0.5]}})]);
     let mut again = crate::testing::chunk([("image", bytes(&[JPEG, &damaged()]))]);
     again.fail(1, "the source could not read it");
     run(&normalized, &mut again);

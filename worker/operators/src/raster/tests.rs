@@ -6,8 +6,17 @@ use crate::testing::{difference, golden, testdata};
 #[test]
 fn pixels_are_pillows() {
     for name in [
-        "rgb.png", "rgba.png", "grey.png", "la.png", "palette.png", "bilevel.png", "rgb16.png", "exif6.png",
-        "lossless.webp", "alpha.webp", "lossy.webp",
+        "rgb.png",
+        "rgba.png",
+        "grey.png",
+        "la.png",
+        "palette.png",
+        "bilevel.png",
+        "rgb16.png",
+        "exif6.png",
+        "lossless.webp",
+        "alpha.webp",
+        "lossy.webp",
     ] {
         let bytes = testdata(name);
         let image = decode(&bytes, encoding_of(&bytes).unwrap()).unwrap();
@@ -24,7 +33,10 @@ fn pixels_are_pillows() {
 #[test]
 fn what_is_no_image_says_what_it_is() {
     assert_eq!(encoding_of(b"").unwrap_err(), "there are no bytes to decode");
-    assert_eq!(encoding_of(b"GIF89a\x01").unwrap_err(), "neither JPEG, PNG nor WebP: it starts with \"GIF89a\\u{1}\"");
+    assert_eq!(
+        encoding_of(b"GIF89a\x01").unwrap_err(),
+        "neither JPEG, PNG nor WebP: it starts with \"GIF89a\\u{1}\""
+    );
 }
 
 #[test]

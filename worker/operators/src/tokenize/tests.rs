@@ -5,7 +5,6 @@ use arrow::datatypes::Int32Type;
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
 use serde_json::json;
 
-use super::*;
 use crate::testing::{array, arrow, build, chunk, run, try_build};
 
 /// Words by white space, `[CLS]` in front as the one special token.
@@ -38,9 +37,18 @@ fn tokenizer_file() -> tempfile::NamedTempFile {
 #[test]
 fn text_becomes_ids_and_null_fails_its_row() {
     let file = tokenizer_file();
-    let operators = build(&schema(), vec![json!({"tokenize": {"column": "text", "tokenizer": file.path(), "output": "ids"}})]);
-    assert_eq!(operators[0].schema.get("ids"), Some(&ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Int32)))));
-    let mut chunk = chunk([("text", arrow(StringViewArray::from(vec![Some("Hello world"), None, Some(""), Some("a hello")])))]);
+    let operators = build(
+        &schema(),
+        vec![json!({"tokenize": {"column": "text", "tokenizer": file.path(), "output": "ids"}})],
+    );
+    assert_eq!(
+        operators[0].schema.get("ids"),
+        Some(&ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Int32))))
+    );
+    let mut chunk = chunk([(
+        "text",
+        arrow(StringViewArray::from(vec![Some("Hello world"), None, Some(""), Some("a hello")])),
+    )]);
     run(&operators, &mut chunk);
     let ids: Vec<Option<Vec<i32>>> = array(&chunk, "ids")
         .as_list::<i32>()
@@ -67,7 +75,11 @@ fn a_file_that_is_no_tokenizer_is_named() {
     std::fs::write(file.path(), "{}").unwrap();
     let spec = json!({"tokenize": {"column": "text", "tokenizer": file.path()}});
     let message = try_build(&schema(), vec![spec]).unwrap_err().message;
-    assert!(message.starts_with("operator 1 (tokenize): `") && message.contains("is not a Hugging Face tokenizer.json"), "{message}");
+    assert!(
+        message.starts_with("operator 1 (tokenize): `")
+            && message.contains("is not a Hugging Face tokenizer.json"),
+        "{message}"
+    );
     let missing = json!({"tokenize": {"column": "text", "tokenizer": "/nowhere/tokenizer.json"}});
     assert!(try_build(&schema(), vec![missing]).unwrap_err().message.starts_with("operator 1 (tokenize): "));
 }

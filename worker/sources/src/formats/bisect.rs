@@ -9,12 +9,15 @@ use crate::rows::RowSet;
 /// Longest part of a decoder's message that is kept.
 const MAX_REASON_CHARS: usize = 240;
 
+/// Decodes encoded rows into a batch.
+pub(crate) type DecodeRows<'a> = dyn Fn(&[&[u8]]) -> Result<RecordBatch, String> + 'a;
+
 /// Decodes all rows; `decode` gives exactly one batch row per encoded row, or an error. `null_row` stands in for a row
 /// that fails.
 pub(crate) fn decode_rows(
     rows: &RowSet,
     null_row: &RecordBatch,
-    decode: &dyn Fn(&[&[u8]]) -> Result<RecordBatch, String>,
+    decode: &DecodeRows<'_>,
 ) -> Result<(RecordBatch, Vec<RowFailure>), String> {
     let encoded: Vec<&[u8]> = (0..rows.rows.len()).map(|row| rows.bytes(row)).collect();
     if encoded.is_empty() {
@@ -23,7 +26,7 @@ pub(crate) fn decode_rows(
     let mut batches = Vec::new();
     let mut failures = Vec::new();
     // Ranges still to decode, the next one last.
-    let mut ranges = vec![0..encoded.len()];
+    let mut ranges = Vec::from_iter([0..encoded.len()]);
     while let Some(range) = ranges.pop() {
         match decode(&encoded[range.clone()]) {
             Ok(batch) => batches.push(batch),

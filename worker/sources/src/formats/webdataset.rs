@@ -36,6 +36,10 @@ pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<Shar
         let step = tar.on_header(header, shard.size_bytes - at);
         let stepped = match step {
             Ok(Step::End) => break,
+            Ok(Step::Truncated { name }) => {
+                samples.on_truncated(&name);
+                Err(tar::truncated(&name))
+            }
             Ok(Step::Extension { bytes }) => {
                 let body = window.at(at + HEADER_BYTES as u64, bytes).await?;
                 tar.on_extension(&body[..bytes as usize]).map(|()| bytes)
@@ -45,7 +49,7 @@ pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<Shar
                 Ok(bytes)
             }
             Ok(Step::Member { name, bytes }) => {
-                let end = shard.size_bytes.min(at + padded(bytes));
+                let end = at + padded(bytes);
                 let seen = samples.on_member(&name, member, end);
                 member = end;
                 seen.map(|()| bytes)
@@ -91,6 +95,8 @@ struct Samples {
     /// End of the present sample.
     end: u64,
     extensions: Vec<String>,
+    /// Whether the present sample is known to have no further members.
+    is_whole: bool,
 }
 
 impl Samples {
@@ -119,9 +125,16 @@ impl Samples {
         Ok(())
     }
 
+    /// A truncated member of the next sample shows that the present one is whole.
+    fn on_truncated(&mut self, name: &str) {
+        self.is_whole = key_and_extension(name).is_none_or(|(key, _)| self.key.as_deref() != Some(key));
+    }
+
     /// Leaves out the present sample, whose last members may be missing.
     fn drop_last(&mut self) {
-        self.key = None;
+        if !self.is_whole {
+            self.key = None;
+        }
     }
 
     fn found(&self) -> Vec<Found> {

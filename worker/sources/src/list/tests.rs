@@ -14,7 +14,9 @@ async fn names(urls: &[String]) -> Result<Vec<String>, SourceError> {
 fn tree() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("sub")).unwrap();
-    for name in ["b-01.tar", "b-00.tar", "b-02.tar", "x y#z?.txt", "[q].txt", "_SUCCESS", ".hidden", "sub/c.tar"] {
+    for name in
+        ["b-01.tar", "b-00.tar", "b-02.tar", "x y#z?.txt", "[q].txt", "_SUCCESS", ".hidden", "sub/c.tar"]
+    {
         std::fs::write(directory.path().join(name), name).unwrap();
     }
     directory

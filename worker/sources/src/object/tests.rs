@@ -1,1 +1,150 @@
-//! Tests.
+//! Tests of pinned, retried and coalesced reads.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use feedline_core::pipeline::Format;
+use futures::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+use super::{Object, coalesce, strong_tag};
+use crate::testing::fixture;
+use crate::{BlockRead, SourceError, Stores};
+
+/// A store whose first reads break off in the middle.
+#[derive(Debug)]
+struct Flaky {
+    inner: InMemory,
+    failures_left: AtomicU32,
+}
+
+impl fmt::Display for Flaky {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Flaky")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Flaky {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.inner.put_opts(path, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        let is_head = options.head;
+        let mut result = self.inner.get_opts(path, options).await?;
+        let take = |left: u32| left.checked_sub(1);
+        if !is_head && self.failures_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
+            let broken = object_store::Error::Generic { store: "Flaky", source: "connection reset".into() };
+            let body = futures::stream::iter([Ok(Bytes::from_static(b"half")), Err(broken)]);
+            result.payload = GetResultPayload::Stream(Box::pin(body));
+        }
+        Ok(result)
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+async fn flaky(failures: u32) -> Arc<Stores> {
+    let inner = InMemory::new();
+    inner.put(&Path::from("a/x"), PutPayload::from_static(b"whole body")).await.unwrap();
+    let stores = Stores::new(Vec::new());
+    stores.insert("mem://host", Arc::new(Flaky { inner, failures_left: AtomicU32::new(failures) }));
+    stores
+}
+
+#[tokio::test]
+async fn reads_that_break_off_are_made_again_a_bounded_number_of_times() {
+    assert_eq!(flaky(2).await.get("mem://host/a/x").await.unwrap(), "whole body");
+    let error = flaky(100).await.get("mem://host/a/x").await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("connection reset"), "{error}");
+    let missing = flaky(0).await.get("mem://host/a/gone").await.unwrap_err();
+    assert!(matches!(missing, SourceError::NotFound { .. }));
+}
+
+#[tokio::test]
+async fn a_changed_or_removed_shard_is_noticed() {
+    let fixture = fixture(b"one\ntwo\n", Format::Text, &[]);
+    let shard = fixture.index().await.unwrap();
+    let file = fixture.directory.path().join("shard");
+    std::fs::write(&file, b"other text").unwrap();
+    let error = fixture.read(&shard, 0, None).await.unwrap_err();
+    assert!(
+        matches!(error, SourceError::ShardChanged { .. }) && error.to_string().contains("--rebuild"),
+        "{error}"
+    );
+    std::fs::remove_file(&file).unwrap();
+    assert!(matches!(fixture.read(&shard, 0, None).await.unwrap_err(), SourceError::ShardChanged { .. }));
+}
+
+#[tokio::test]
+async fn near_ranges_share_a_request() {
+    assert_eq!(coalesce(&[0..10, 20..30, 100_000..100_001]), [0..30, 100_000..100_001]);
+    let inner = InMemory::new();
+    let path = Path::from("x");
+    let body: Vec<u8> = (0..40_000_000u32).map(|at| (at % 251) as u8).collect();
+    inner.put(&path, body.clone().into()).await.unwrap();
+    let meta = inner.head(&path).await.unwrap();
+    let shard = feedline_core::manifest::ShardRef {
+        url: "mem://x".to_owned(),
+        size_bytes: meta.size,
+        version: super::version_of(&meta),
+    };
+    let object = Object::new(Arc::new(inner), path, shard);
+    let (buffers, spans) = object.read_ranges(&[5..10, 50..60, 1_000_000..1_000_003]).await.unwrap();
+    assert_eq!((buffers.len(), object.traffic()), (2, (58, 2)));
+    let part = |at: usize| &buffers[spans[at].buffer][spans[at].start..spans[at].start + spans[at].len];
+    assert_eq!((part(0), part(1), part(2)), (&body[5..10], &body[50..60], &body[1_000_000..1_000_003]));
+    // A large range comes in parts, in order.
+    assert!(object.read(1..40_000_000).await.unwrap() == body[1..]);
+    assert!(object.read(0..40_000_001).await.unwrap_err().to_string().contains("--rebuild"));
+}
+
+#[test]
+fn only_strong_tags_are_sent() {
+    assert_eq!(strong_tag("\"abc\"").as_deref(), Some("\"abc\""));
+    assert_eq!(strong_tag("W/\"abc\""), None);
+    assert_eq!(strong_tag("2026-01-01T00:00:00+00:00"), None);
+}
+
+#[tokio::test]
+async fn files_are_rows_and_paths_need_no_read() {
+    let fixture = fixture(b"whole file", Format::Files, &[]);
+    let shard = fixture.index().await.unwrap();
+    let rows = fixture.read(&shard, 0, Some(&[0])).await.unwrap();
+    assert_eq!(crate::testing::lines(&rows.batch), [format!("whole file|{}", shard.object.url)]);
+    let mut schema = shard.index.schema.clone().unwrap();
+    schema.fields.remove(0);
+    let read = BlockRead { shard: &shard.object, block: &shard.index.blocks[0], schema: &schema, rows: None };
+    assert_eq!(fixture.dataset.read_block(&read).await.unwrap().store_requests, 0);
+}

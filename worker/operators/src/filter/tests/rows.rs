@@ -50,7 +50,9 @@ impl Number {
             Self::Binary(op, x, y) => format!("({} {op} {})", x.sql(), y.sql()),
             Self::Negate(x) => format!("(- {})", x.sql()),
             Self::Coalesce(x, y) => format!("coalesce({}, {})", x.sql(), y.sql()),
-            Self::Case(when, x, y) => format!("CASE WHEN {} THEN {} ELSE {} END", when.sql(), x.sql(), y.sql()),
+            Self::Case(when, x, y) => {
+                format!("CASE WHEN {} THEN {} ELSE {} END", when.sql(), x.sql(), y.sql())
+            }
         }
     }
 
@@ -72,7 +74,13 @@ impl Number {
             }
             Self::Negate(x) => x.of(row)?.checked_neg(),
             Self::Coalesce(x, y) => x.of(row).or_else(|| y.of(row)),
-            Self::Case(when, x, y) => if when.of(row) == Some(true) { x.of(row) } else { y.of(row) },
+            Self::Case(when, x, y) => {
+                if when.of(row) == Some(true) {
+                    x.of(row)
+                } else {
+                    y.of(row)
+                }
+            }
         }
     }
 }
@@ -121,7 +129,10 @@ impl Truth {
             Self::IsNull(x) => Some(x.of(row).is_none()),
             Self::In(x, items, negated) => {
                 let equal = |item: &Number| Some(x.of(row)? == item.of(row)?);
-                let none = items.iter().map(equal).fold(Some(true), |none, equal| and(none, not(equal)));
+                let mut none = Some(true);
+                for item in items {
+                    none = and(none, not(equal(item)));
+                }
                 if *negated { none } else { not(none) }
             }
             Self::Between(x, low, high) => {
@@ -139,7 +150,12 @@ fn whole() -> impl Strategy<Value = i64> {
 }
 
 fn number(truth: BoxedStrategy<Truth>) -> BoxedStrategy<Number> {
-    let leaf = prop_oneof![Just(Number::A), Just(Number::B), Just(Number::Length), whole().prop_map(Number::Literal)];
+    let leaf = prop_oneof![
+        Just(Number::A),
+        Just(Number::B),
+        Just(Number::Length),
+        whole().prop_map(Number::Literal)
+    ];
     leaf.prop_recursive(3, 12, 3, move |inner| {
         let pair = (inner.clone(), inner.clone());
         prop_oneof![

@@ -82,7 +82,7 @@ impl Footer {
         } else {
             object.read(start..size - TAIL_BYTES).await?
         };
-        let (mut footer, dictionaries) = Self::parse(&bytes, size).map_err(corrupt)?;
+        let (mut footer, dictionaries) = without_panic(|| Self::parse(&bytes, size)).map_err(corrupt)?;
         for place in dictionaries {
             footer.dictionaries.push((place, Buffer::from(object.read(place.range()).await?)));
         }
@@ -140,13 +140,23 @@ impl Footer {
         let fields = self.schema.fields().iter().enumerate();
         let projection: Vec<usize> =
             fields.filter(|(_, field)| is_wanted(field.name())).map(|(at, _)| at).collect();
-        let mut decoder = FileDecoder::new(self.schema.clone(), self.version).with_projection(projection);
-        for (place, bytes) in &self.dictionaries {
-            decoder.read_dictionary(&place.block(), bytes).map_err(text)?;
-        }
-        let batch = decoder.read_record_batch(&place.block(), bytes).map_err(text)?;
-        batch.ok_or_else(|| "there is no record batch where the footer says: the file is damaged".to_owned())
+        without_panic(|| {
+            let mut decoder = FileDecoder::new(self.schema.clone(), self.version).with_projection(projection);
+            for (place, bytes) in &self.dictionaries {
+                decoder.read_dictionary(&place.block(), bytes).map_err(text)?;
+            }
+            let batch = decoder.read_record_batch(&place.block(), bytes).map_err(text)?;
+            batch.ok_or_else(|| {
+                "there is no record batch where the footer says: the file is damaged".to_owned()
+            })
+        })
     }
+}
+
+/// The Arrow crate panics on some damaged schemas and messages: a bad file must not take a worker down.
+fn without_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode));
+    caught.unwrap_or_else(|_| Err("the Arrow data makes no sense: the file is damaged".to_owned()))
 }
 
 fn message_rows(head: &[u8]) -> Result<u32, String> {

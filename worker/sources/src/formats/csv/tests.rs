@@ -42,7 +42,8 @@ async fn columns_are_pruned_renamed_and_filled() {
     let all = fixture.read_all().await;
     assert_eq!((all.columns().as_str(), all.rows()), ("d: text, n: int64", vec!["2024-01-01|1".to_owned()]));
     let shard = fixture.index().await.unwrap();
-    let schema = Schema::new([("n", ColumnType::Scalar(ScalarType::Float64)), ("elsewhere", ColumnType::Utf8)]);
+    let schema =
+        Schema::new([("n", ColumnType::Scalar(ScalarType::Float64)), ("elsewhere", ColumnType::Utf8)]);
     let read = BlockRead { shard: &shard.object, block: &shard.index.blocks[0], schema: &schema, rows: None };
     assert_eq!(lines(&fixture.dataset.read_block(&read).await.unwrap().batch), ["1|null"]);
 }

@@ -26,7 +26,10 @@ async fn types_are_inferred_and_widened_between_shards() {
     let schema = merge_schemas(&[(&a.object, &a_schema), (&b.object, &b_schema)]).unwrap();
     let texts = ColumnType::List(Box::new(ColumnType::Utf8));
     let bool_type = ColumnType::Scalar(ScalarType::Bool);
-    assert_eq!(schema, Schema::new([("a", ColumnType::Scalar(ScalarType::Float64)), ("b", bool_type), ("c", texts)]));
+    assert_eq!(
+        schema,
+        Schema::new([("a", ColumnType::Scalar(ScalarType::Float64)), ("b", bool_type), ("c", texts)])
+    );
     let read = BlockRead { shard: &a.object, block: &a.index.blocks[0], schema: &schema, rows: None };
     assert_eq!(lines(&ints.dataset.read_block(&read).await.unwrap().batch), ["1|true|null", "2|null|null"]);
 }

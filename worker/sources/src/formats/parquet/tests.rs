@@ -1,1 +1,149 @@
-//! Tests.
+//! Tests of Parquet indexing and reading.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BinaryArray, BooleanArray, Date32Array, DictionaryArray, FixedSizeListArray, Float32Array,
+    Int64Array, ListArray, RecordBatch, StringArray, StructArray,
+};
+use arrow::datatypes::{DataType, Field, Float32Type, Int32Type, Int64Type};
+use feedline_core::pipeline::Format;
+use feedline_core::schema::{ColumnType, Schema};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+
+use crate::testing::{Fixture, fixture};
+use crate::{BlockRead, SourceError};
+
+fn write(batch: &RecordBatch, properties: WriterProperties) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).unwrap();
+    writer.write(batch).unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+fn shard(columns: Vec<(&str, ArrayRef)>) -> Fixture {
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    fixture(&write(&batch, WriterProperties::default()), Format::Parquet, &[])
+}
+
+fn many_kinds() -> Vec<(&'static str, ArrayRef)> {
+    let floats = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(
+        [Some([Some(1.0), Some(2.0)]), Some([Some(3.0), Some(4.0)])],
+        2,
+    );
+    let ints =
+        ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1), Some(2)]), Some(vec![])]);
+    let words: DictionaryArray<Int32Type> = ["p", "q"].into_iter().collect();
+    let inner: Vec<(Arc<Field>, ArrayRef)> = vec![
+        (
+            Arc::new(Field::new("bytes", DataType::Binary, true)),
+            Arc::new(BinaryArray::from_vec(vec![b"J1", b"J2"])),
+        ),
+        (
+            Arc::new(Field::new("path", DataType::Utf8, true)),
+            Arc::new(StringArray::from(vec![Some("x"), None])),
+        ),
+    ];
+    vec![
+        ("image", Arc::new(StructArray::from(inner))),
+        ("label", Arc::new(Int64Array::from(vec![Some(7), None]))),
+        ("ok", Arc::new(BooleanArray::from(vec![true, false]))),
+        ("tensor", Arc::new(floats)),
+        ("list", Arc::new(ints)),
+        ("word", Arc::new(words)),
+    ]
+}
+
+#[tokio::test]
+async fn every_kind_of_column_comes_back() {
+    let all = shard(many_kinds()).read_all().await;
+    assert_eq!(
+        all.columns(),
+        "image.bytes: bytes, image.path: text, label: int64, ok: bool, tensor: float32 tensor [2], \
+         list: list of int64, word: text"
+    );
+    assert_eq!(all.rows(), ["J1|x|7|true|[1,2]|[1,2]|p", "J2|null|null|false|[3,4]|[]|q"]);
+}
+
+#[tokio::test]
+async fn fields_of_structs_are_selected_by_dotted_names() {
+    let batch = RecordBatch::try_from_iter(many_kinds()).unwrap();
+    let bytes = write(&batch, WriterProperties::default());
+    let features = [("img", "image.bytes"), ("y", "label")];
+    let all = fixture(&bytes, Format::Parquet, &features).read_all().await;
+    assert_eq!(all.rows(), ["J1|7", "J2|null"]);
+}
+
+fn large(rows: usize, properties: WriterProperties) -> Fixture {
+    let payload: Vec<String> = (0..rows).map(|row| format!("{row:08}{}", "x".repeat(1000))).collect();
+    let batch = RecordBatch::try_from_iter(vec![
+        ("id", Arc::new(Int64Array::from_iter_values(0..rows as i64)) as ArrayRef),
+        ("payload", Arc::new(StringArray::from(payload))),
+    ])
+    .unwrap();
+    fixture(&write(&batch, properties), Format::Parquet, &[])
+}
+
+#[tokio::test]
+async fn large_row_groups_are_read_in_parts() {
+    let fixture = large(25_000, WriterProperties::builder().set_dictionary_enabled(false).build());
+    let all = fixture.read_all().await;
+    assert!(all.index.blocks.len() >= 6, "{}", all.index.blocks.len());
+    assert!(all.index.blocks.iter().all(|block| block.rows <= 4096 && block.group == 0));
+    let ids = all.rows().into_iter().map(|row| row[..row.find('|').unwrap()].parse::<usize>().unwrap());
+    assert!(ids.eq(0..25_000));
+    // The page index lets each part read its own pages.
+    let read: u64 = all.blocks.iter().map(|block| block.store_bytes).sum();
+    assert!(read < 2 * fixture.shard().await.size_bytes, "{read}");
+}
+
+#[tokio::test]
+async fn without_a_page_index_the_parts_are_few() {
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_offset_index_disabled(true)
+        .build();
+    let all = large(25_000, properties).read_all().await;
+    assert_eq!(all.index.blocks.len(), 2);
+    assert_eq!(all.rows().len(), 25_000);
+}
+
+#[tokio::test]
+async fn columns_not_wanted_are_not_read() {
+    let fixture = large(5_000, WriterProperties::builder().set_dictionary_enabled(false).build());
+    let shard = fixture.index().await.unwrap();
+    let schema = Schema { fields: shard.index.schema.clone().unwrap().fields[..1].to_vec() };
+    let read = BlockRead { shard: &shard.object, block: &shard.index.blocks[0], schema: &schema, rows: None };
+    let rows = fixture.dataset.read_block(&read).await.unwrap();
+    assert!(rows.store_bytes < 100_000 && rows.batch.num_columns() == 1, "{}", rows.store_bytes);
+    let none = BlockRead { schema: &Schema::default(), ..read };
+    assert_eq!(fixture.dataset.read_block(&none).await.unwrap().batch.num_rows(), 5_000);
+    let other = Schema::new([("gone", ColumnType::Utf8)]);
+    let error = fixture.dataset.read_block(&BlockRead { schema: &other, ..read }).await.unwrap_err();
+    assert!(matches!(error, SourceError::SchemaMismatch { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_says_why() {
+    let dated: ArrayRef = Arc::new(Date32Array::from(vec![1]));
+    let error = shard(vec![("day", dated)]).index().await.unwrap_err().to_string();
+    assert!(error.contains("`day`") && error.contains("Date32"), "{error}");
+    let halves: ArrayRef = Arc::new(Float32Array::from(vec![0.5]));
+    assert_eq!(shard(vec![("x", halves)]).read_all().await.columns(), "x: float32");
+    for bytes in [b"".as_slice(), b"PAR1", &[9; 500]] {
+        let error = fixture(bytes, Format::Parquet, &[]).index().await.unwrap_err();
+        assert!(matches!(error, SourceError::Corrupt { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_changed_shard_is_noticed_through_the_parquet_reader() {
+    let fixture = shard(many_kinds());
+    let listed = fixture.index().await.unwrap();
+    std::fs::write(fixture.directory.path().join("shard"), b"something else").unwrap();
+    let error = fixture.read(&listed, 0, None).await.unwrap_err();
+    assert!(matches!(error, SourceError::ShardChanged { .. }), "{error}");
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BinaryViewBuilder, Float32Builder, Int64Builder, ListBuilder};
+use arrow::array::{ArrayRef, AsArray, BinaryViewBuilder, Float32Builder, Int64Builder, ListBuilder};
 use bytes::Bytes;
 use feedline_core::schema::{ColumnType, ScalarType};
 
@@ -57,7 +57,7 @@ pub(super) fn decode(
     }
     let has_views = columns.iter().any(Column::is_view);
     let columns: Vec<ArrayRef> = columns.into_iter().map(Column::finish).collect();
-    let own_bytes: usize = columns.iter().map(|column| own_bytes(column)).sum();
+    let own_bytes: usize = columns.iter().map(own_bytes).sum();
     let held_bytes = own_bytes + if has_views { rows.held_bytes() } else { 0 };
     let batch = batch_of(read.schema, columns, rows.rows.len())
         .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
@@ -69,7 +69,9 @@ fn own_bytes(column: &ArrayRef) -> usize {
     use arrow::datatypes::DataType;
     match column.data_type() {
         DataType::BinaryView | DataType::Utf8View => column.len() * 17,
-        DataType::List(item) if item.data_type() == &DataType::BinaryView => column.len() * 24,
+        DataType::List(item) if item.data_type() == &DataType::BinaryView => {
+            column.len() * 8 + column.as_list::<i32>().values().len() * 17
+        }
         _ => column.get_array_memory_size(),
     }
 }
@@ -135,13 +137,15 @@ impl Column {
                 let mut one = One::default();
                 each_int(list, |value| one.see(value))
                     .map_err(str::to_owned)
-                    .and_then(|()| Ok(builder.append_value(one.get()?)))
+                    .and_then(|()| one.get())
+                    .map(|value| builder.append_value(value))
             }
             (Self::Float(builder), Values::Floats(list)) => {
                 let mut one = One::default();
                 each_float(list, |value| one.see(value))
                     .map_err(str::to_owned)
-                    .and_then(|()| Ok(builder.append_value(one.get()?)))
+                    .and_then(|()| one.get())
+                    .map(|value| builder.append_value(value))
             }
             (_, values) => return self.append_list(values, span, record),
         };

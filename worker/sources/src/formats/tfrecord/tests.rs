@@ -1,8 +1,15 @@
 //! Tests of TFRecord indexing and reading.
 
+use std::sync::Arc;
+
 use feedline_core::pipeline::Format;
+use object_store::ObjectStore;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
 use proptest::prelude::*;
 
+use crate::object::Object;
+use crate::select::Selection;
 use crate::testing::{Feature, Fixture, example, fixture, lines, tfrecord};
 
 fn records(sizes: &[usize]) -> Vec<Vec<u8>> {
@@ -99,6 +106,23 @@ async fn compressed_shards_and_other_data_are_refused() {
     let error = shard(&tfrecord(&[b"not an example".to_vec()])).index().await.unwrap_err().to_string();
     assert!(error.contains("tf.train.Example"), "{error}");
     assert_eq!(shard(b"").read_all().await.rows().len(), 0);
+}
+
+#[tokio::test]
+async fn large_records_are_skipped_and_small_ones_read_in_large_pieces() {
+    for (count, size, most_requests, most_bytes) in
+        [(100, 1 << 20, 100, 28 << 20), (400, 50_000, 8, 24 << 20)]
+    {
+        let fixture = shard(&tfrecord(&records(&vec![size; count])));
+        let listed = fixture.shard().await;
+        let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
+        let key = Path::from_absolute_path(fixture.directory.path().join("shard")).unwrap();
+        let object = Object::new(store, key, listed);
+        let index = super::index(&object, &Selection::default()).await.unwrap();
+        let (bytes, requests) = object.traffic();
+        assert_eq!(index.rows(), count as u64);
+        assert!(requests <= most_requests && bytes <= most_bytes, "{requests} requests, {bytes} bytes");
+    }
 }
 
 #[tokio::test]

@@ -19,6 +19,13 @@ pub(crate) enum Step {
     Member { name: String, bytes: u64 },
     /// Something else, such as a folder or a link.
     Skip { bytes: u64 },
+    /// A member that reaches beyond the archive's end.
+    Truncated { name: String },
+}
+
+/// What to say of a truncated member.
+pub(crate) fn truncated(name: &str) -> String {
+    format!("the member `{name}` is truncated: write the file again")
 }
 
 /// A header and its body, padded as they lie in the archive.
@@ -38,23 +45,24 @@ pub(crate) struct TarReader {
 impl TarReader {
     /// Reads the header at the start of `header`; `left` bytes remain in the archive.
     pub(crate) fn on_header(&mut self, header: &[u8], left: u64) -> Result<Step, String> {
+        // A header starts with a name: nothing but zeros is the archive's end, cut short or not.
+        if header.iter().take(HEADER_BYTES).all(|&byte| byte == 0) {
+            return Ok(Step::End);
+        }
         let Some(header) = header.first_chunk::<HEADER_BYTES>() else {
             return Err("the archive is truncated within a header: write the file again".to_owned());
         };
-        if header.iter().all(|&byte| byte == 0) {
-            return Ok(Step::End);
-        }
         check_sum(header)?;
         self.kind = header[156];
         let is_extension = matches!(self.kind, b'L' | b'K' | b'x' | b'g');
-        let bytes = match self.bytes {
-            Some(bytes) if !is_extension => bytes,
+        let bytes = match (self.kind, self.bytes) {
+            // Links, folders and devices have no body, whatever size they state.
+            (b'1'..=b'6', _) => 0,
+            (_, Some(bytes)) if !is_extension => bytes,
             _ => number(&header[124..136])?,
         };
-        // The last member's padding may be missing.
-        if bytes > left - HEADER_BYTES as u64 {
-            let name = self.name.clone().unwrap_or_else(|| header_name(header));
-            return Err(format!("the member `{name}` is truncated: write the file again"));
+        if bytes > left || padded(bytes) > left {
+            return Ok(Step::Truncated { name: self.name.take().unwrap_or_else(|| header_name(header)) });
         }
         if is_extension {
             if bytes > MAX_EXTENSION_BYTES {
@@ -66,8 +74,6 @@ impl TarReader {
         let name = self.name.take();
         match self.kind {
             b'0' | 0 | b'7' => Ok(Step::Member { name: name.unwrap_or_else(|| header_name(header)), bytes }),
-            // Links, folders and devices have no body, whatever size they state.
-            b'1'..=b'6' => Ok(Step::Skip { bytes: 0 }),
             _ => Ok(Step::Skip { bytes }),
         }
     }
@@ -126,6 +132,7 @@ pub(crate) fn each_member(bytes: &[u8], mut on_member: impl FnMut(Member)) -> Re
         let body = at + HEADER_BYTES;
         let body_bytes = match tar.on_header(&bytes[at..], (bytes.len() - at) as u64).map_err(bad)? {
             Step::End => return Ok(()),
+            Step::Truncated { name } => return Err(bad(truncated(&name))),
             Step::Extension { bytes: length } => {
                 tar.on_extension(&bytes[body..body + length as usize]).map_err(bad)?;
                 length
@@ -160,8 +167,8 @@ fn check_sum(header: &[u8; HEADER_BYTES]) -> Result<(), String> {
 fn number(field: &[u8]) -> Result<u64, String> {
     let bad = || "a header holds no number where one belongs: the archive is damaged".to_owned();
     if field[0] & 0x80 != 0 {
-        let digits = field.iter().skip(1).fold(Some(u64::from(field[0] & 0x7f)), |value, &byte| {
-            value?.checked_mul(256)?.checked_add(u64::from(byte))
+        let digits = field.iter().skip(1).try_fold(u64::from(field[0] & 0x7f), |value, &byte| {
+            value.checked_mul(256)?.checked_add(u64::from(byte))
         });
         return digits.ok_or_else(bad);
     }

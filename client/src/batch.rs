@@ -1,0 +1,121 @@
+//! A batch as a consumer gets it, and how it is joined from parts of pieces.
+
+use std::ops::Range;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use arrow::datatypes::SchemaRef;
+use feedline_core::consumer::{Assembled, Kind, Part};
+use feedline_core::layout::SplitRef;
+use feedline_proto::SkippedRow;
+
+use crate::pieces::Payload;
+
+/// A batch.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// Its rows. Views of the buffers they were received in, unless the batch was joined from several pieces.
+    pub records: RecordBatch,
+    /// What it is made of.
+    pub info: BatchInfo,
+}
+
+/// What a batch is made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BatchInfo {
+    /// Stream: the virtual consumer in deterministic mode, 0 in relaxed mode.
+    pub stream: u32,
+    /// Epoch of its first row, from 0.
+    pub epoch: u32,
+    /// Rows.
+    pub rows: u32,
+    /// Input rows accounted for: ranges of offsets in splits, in order. Rows that operators removed are included,
+    /// and so are whole runs of them that came before.
+    pub inputs: Vec<(SplitRef, Range<u32>)>,
+    /// Audit: ids of the rows of `inputs`, in order. Empty unless the job was opened with `audit`.
+    pub row_ids: Vec<u64>,
+    /// Rows that failed and were skipped or replaced.
+    pub skipped: Vec<SkippedRow>,
+    /// Rows that `remainder: drop` left out before this batch.
+    pub dropped_rows: u64,
+}
+
+impl BatchInfo {
+    /// Adds what these parts account for.
+    pub(crate) fn account(&mut self, parts: &[Part<Payload>]) {
+        for part in parts {
+            self.add_input(part.split, part.input.clone());
+            if let Some(ids) = &part.payload.row_ids {
+                let place = |offset: u32| (offset - part.piece_from) as usize;
+                self.row_ids.extend_from_slice(&ids[place(part.input.start)..place(part.input.end)]);
+            }
+            if is_last_part(part) {
+                self.skipped.extend_from_slice(&part.payload.skipped);
+            }
+        }
+    }
+
+    fn add_input(&mut self, split: SplitRef, input: Range<u32>) {
+        match self.inputs.last_mut() {
+            Some((last, range)) if *last == split && range.end == input.start => range.end = input.end,
+            _ => self.inputs.push((split, input)),
+        }
+    }
+}
+
+/// Whether this part ends its piece: nothing of it comes later.
+pub(crate) fn is_last_part(part: &Part<Payload>) -> bool {
+    part.rows.end as usize == part.payload.records.num_rows()
+}
+
+/// A run of rows that was taken off a stream, not joined yet.
+#[derive(Debug)]
+pub(crate) struct TakenBatch {
+    pub(crate) info: BatchInfo,
+    pub(crate) parts: Vec<Part<Payload>>,
+    /// Columns, for a batch without rows.
+    pub(crate) schema: Option<SchemaRef>,
+}
+
+impl TakenBatch {
+    /// Puts what came before it (`carried`) and the run together.
+    pub(crate) fn new(
+        stream: u32,
+        assembled: Assembled<Payload>,
+        carried: BatchInfo,
+        schema: Option<SchemaRef>,
+    ) -> Self {
+        let Assembled { epoch, rows, parts, .. } = assembled;
+        let mut info = BatchInfo { stream, epoch, rows, ..carried };
+        info.account(&parts);
+        Self { info, parts, schema }
+    }
+
+    /// The batch. One part is a view, several are copied together.
+    ///
+    /// # Errors
+    /// One clause, when the parts do not go together.
+    pub(crate) fn join(self) -> Result<Batch, String> {
+        let slice = |part: &Part<Payload>| {
+            part.payload.records.slice(part.rows.start as usize, part.rows.len())
+        };
+        let filled: Vec<&Part<Payload>> = self.parts.iter().filter(|part| !part.rows.is_empty()).collect();
+        let records = match filled.as_slice() {
+            [] => RecordBatch::new_empty(self.schema.ok_or("an empty batch came before any column was known")?),
+            [part] => slice(part),
+            parts => {
+                let slices: Vec<RecordBatch> = parts.iter().map(|part| slice(part)).collect();
+                concat_batches(&slices[0].schema(), &slices).map_err(|error| error.to_string())?
+            }
+        };
+        Ok(Batch { records, info: self.info })
+    }
+}
+
+/// Adds a run that is no batch to what the next batch carries.
+pub(crate) fn carry(carried: &mut BatchInfo, assembled: &Assembled<Payload>) {
+    if assembled.kind == Kind::Dropped {
+        carried.dropped_rows += u64::from(assembled.rows);
+    }
+    carried.account(&assembled.parts);
+}

@@ -1,0 +1,180 @@
+//! A consumer: the user's side of a feed.
+
+use std::sync::Arc;
+
+use feedline_core::cluster::messages::{ConsumerStats, JobState};
+use feedline_core::layout::{SplitRef, StreamPosition};
+use feedline_proto::CoordinatorService;
+use futures::Stream;
+use futures::stream;
+use metrics::gauge;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Duration, Instant};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::Instrument;
+
+use crate::batch::{Batch, BatchInfo};
+use crate::error::ClientError;
+use crate::feed::{Feed, Identity, Taken};
+use crate::fetch::FetchContext;
+use crate::metrics::STALL_SECONDS_TOTAL;
+use crate::session::{Session, Shared};
+use crate::settings::ClientSettings;
+use crate::slab::SlabPool;
+use crate::workers::WorkerDirectory;
+
+/// Idle buffers are kept up to this part of the budget.
+const IDLE_SLABS_DIVISOR: u64 = 4;
+
+/// One rank of a training job. Its background task reports and fetches until the consumer is closed or dropped.
+pub struct Consumer {
+    shared: Arc<Shared>,
+    held: watch::Receiver<u64>,
+    /// Ends the task when the consumer is dropped.
+    stop: DropGuard,
+    task: JoinHandle<()>,
+}
+
+impl Consumer {
+    pub(crate) fn start(
+        identity: Identity,
+        coordinator: Arc<dyn CoordinatorService>,
+        workers: Arc<dyn WorkerDirectory>,
+        settings: ClientSettings,
+    ) -> Self {
+        let pool = SlabPool::new(settings.buffer_bytes / IDLE_SLABS_DIVISOR);
+        let patience = Duration::from_millis(settings.patience_ms);
+        let span = tracing::info_span!("consumer", job = %identity.job, consumer = identity.consumer);
+        let job = identity.job;
+        let shared = Shared::new(Feed::new(identity, settings, Instant::now()));
+        let context = FetchContext { job, workers, shared: Arc::clone(&shared), pool };
+        let (sender, held) = watch::channel(0);
+        let stop = CancellationToken::new();
+        let session = Session::new(coordinator, context, patience, sender);
+        let task = tokio::spawn(session.run(stop.clone()).instrument(span));
+        Self { shared, held, stop: stop.drop_guard(), task }
+    }
+
+    /// The next batch; `None` once nothing more comes, which the coordinator knows by then. Dropping the future loses
+    /// nothing.
+    ///
+    /// # Errors
+    /// When nothing more can come; asking again gives the same error.
+    pub async fn next(&mut self) -> Result<Option<Batch>, ClientError> {
+        let mut stall = None;
+        loop {
+            let taken = self.shared.feed().take(Instant::now());
+            match taken {
+                Taken::Batch(taken) => {
+                    drop(stall);
+                    self.shared.wake_session();
+                    return taken.join().map(Some).map_err(|message| self.broken(message));
+                }
+                Taken::Waiting => {
+                    stall.get_or_insert_with(|| Stall::begin(&self.shared));
+                    self.shared.wake_session();
+                    self.shared.ready().await;
+                }
+                Taken::Finished => {
+                    self.flush().await?;
+                    return Ok(None);
+                }
+                Taken::Failed(error) => {
+                    if matches!(error, ClientError::JobFailed(_)) {
+                        // The job has failed whether or not the coordinator can be told.
+                        let _ = self.flush().await;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Parts that do not go together are a defect of a worker; the rows are taken, so there is no way on.
+    fn broken(&self, message: String) -> ClientError {
+        let error = ClientError::Damaged { split: "of the last batch".to_owned(), message };
+        self.shared.feed().set_fatal(error.clone());
+        error
+    }
+
+    /// The batches as a stream. Ends after the last batch or an error.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Batch, ClientError>> + Send {
+        stream::try_unfold(self, |mut consumer| async move {
+            Ok(consumer.next().await?.map(|batch| (batch, consumer)))
+        })
+    }
+
+    /// Deterministic mode: the next undelivered row of each owned stream. Empty until the dataset is known.
+    pub fn positions(&self) -> Vec<(u32, StreamPosition)> {
+        self.shared.feed().positions()
+    }
+
+    /// Relaxed mode: the offset of the next undelivered row of each split that this consumer holds.
+    pub fn open_splits(&self) -> Vec<(SplitRef, u32)> {
+        self.shared.feed().open()
+    }
+
+    /// Returns once the coordinator holds what has been delivered so far.
+    ///
+    /// # Errors
+    /// When no coordinator answers for the client's patience, or the consumer was taken over.
+    pub async fn flush(&mut self) -> Result<(), ClientError> {
+        let wanted = self.shared.feed().ask_for_flush();
+        self.shared.wake_session();
+        match self.held.wait_for(|held| *held >= wanted).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.shared.feed().fatal().unwrap_or(ClientError::Closed)),
+        }
+    }
+
+    /// Reports what was delivered and ends the consumer.
+    ///
+    /// # Errors
+    /// As [`Self::flush`]; the consumer is ended in any case.
+    pub async fn close(mut self) -> Result<(), ClientError> {
+        let flushed = self.flush().await;
+        let Self { stop, task, .. } = self;
+        drop(stop);
+        task.await.map_err(|_| ClientError::Closed)?;
+        flushed
+    }
+
+    /// How the job stood when the coordinator answered last.
+    pub fn state(&self) -> JobState {
+        self.shared.feed().state()
+    }
+
+    /// What was delivered, and the time that [`Self::next`] waited.
+    pub fn stats(&self) -> ConsumerStats {
+        self.shared.feed().stats()
+    }
+
+    /// What is accounted for since the last batch: removed, skipped and dropped rows behind it.
+    pub fn trailing(&self) -> BatchInfo {
+        self.shared.feed().carried()
+    }
+}
+
+/// Counts the time until it is dropped as waiting, also when the waiting future is dropped.
+struct Stall {
+    shared: Arc<Shared>,
+    begun: Instant,
+}
+
+impl Stall {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), begun: Instant::now() }
+    }
+}
+
+impl Drop for Stall {
+    fn drop(&mut self) {
+        let waited = self.begun.elapsed();
+        self.shared.feed().add_stall(waited.as_nanos() as u64);
+        gauge!(STALL_SECONDS_TOTAL).increment(waited.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! A consumer against scripted workers and a scripted coordinator, in paused time: waiting costs nothing, and what
+//! hangs fails at once.
+
+mod bounds;
+mod faults;
+
+use std::sync::Arc;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use feedline_core::cluster::messages::JobState;
+use feedline_core::ids::{JobId, SessionId};
+use feedline_core::layout::{Layout, SplitRef, StreamPosition};
+use feedline_core::pipeline::Remainder;
+use futures::{FutureExt, TryStreamExt};
+use tokio::time::{Duration, Instant};
+
+use super::Consumer;
+use crate::batch::Batch;
+use crate::error::ClientError;
+use crate::feed::Identity;
+use crate::settings::ClientSettings;
+use crate::testing::{Act, FakeCoordinator, FakeWorker, FakeWorkers, layout, number};
+
+/// Far beyond what anything here takes.
+const DEADLINE: Duration = Duration::from_secs(3600);
+
+fn consumer(
+    coordinator: &Arc<FakeCoordinator>,
+    workers: &Arc<FakeWorkers>,
+    relaxed: bool,
+    settings: ClientSettings,
+) -> Consumer {
+    let identity = Identity { job: JobId(1), consumer: 0, session: SessionId(1), relaxed };
+    Consumer::start(identity, Arc::clone(coordinator) as _, Arc::clone(workers) as _, settings)
+}
+
+/// One worker, numbered 1, and a deterministic job.
+fn single(layout: &Layout, worker: FakeWorker) -> (Arc<FakeCoordinator>, Arc<FakeWorker>, Consumer) {
+    let worker = Arc::new(worker);
+    let coordinator = FakeCoordinator::new(layout.clone(), false, &[1]);
+    let workers = FakeWorkers::new([(1, Arc::clone(&worker))]);
+    let consumer = consumer(&coordinator, &workers, false, ClientSettings::default());
+    (coordinator, worker, consumer)
+}
+
+fn ids(batch: &Batch) -> Vec<u64> {
+    batch.records.column(0).as_primitive::<Int64Type>().values().iter().map(|&id| id as u64).collect()
+}
+
+async fn next(consumer: &mut Consumer) -> Result<Option<Batch>, ClientError> {
+    tokio::time::timeout(DEADLINE, consumer.next()).await.expect("nothing hangs")
+}
+
+/// Takes everything that comes.
+async fn drain(consumer: &mut Consumer) -> (Vec<Batch>, Result<(), ClientError>) {
+    let mut batches = Vec::new();
+    loop {
+        match next(consumer).await {
+            Ok(Some(batch)) => batches.push(batch),
+            Ok(None) => return (batches, Ok(())),
+            Err(error) => return (batches, Err(error)),
+        }
+    }
+}
+
+async fn drain_all(consumer: &mut Consumer) -> Vec<Batch> {
+    let (batches, end) = drain(consumer).await;
+    end.unwrap();
+    batches
+}
+
+fn all_ids(batches: &[Batch]) -> Vec<u64> {
+    batches.iter().flat_map(ids).collect()
+}
+
+/// What one consumer of all streams gets: always from the stream that is furthest behind.
+fn expected(layout: &Layout) -> Vec<(u32, Vec<u64>)> {
+    let mut batches = Vec::new();
+    for epoch in 0..layout.epochs {
+        for step in 0..layout.steps().expect("rows are kept") {
+            for stream in 0..layout.streams {
+                let first = step * u64::from(layout.batch_rows);
+                let end = (first + u64::from(layout.batch_rows)).min(layout.stream_rows(stream));
+                let row = |row: u64| {
+                    let split = SplitRef { epoch, ordinal: row / layout.split_rows, stream };
+                    number(layout, split, (row % layout.split_rows) as u32)
+                };
+                batches.push((stream, (first..end).map(row).collect()));
+            }
+        }
+    }
+    batches
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_streams_come_in_order_with_equal_steps() {
+    for (rows, streams) in [(50, 1), (50, 3), (49, 2), (64, 4), (17, 2)] {
+        let layout = Layout { epochs: 2, ..layout(rows, 4, streams, 2) };
+        let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 3));
+        let batches = drain_all(&mut consumer).await;
+        let taken: Vec<_> = batches.iter().map(|batch| (batch.info.stream, ids(batch))).collect();
+        assert_eq!(taken, expected(&layout), "{rows} rows, {streams} streams");
+        assert_eq!(coordinator.tell(|told| told.state.clone()), JobState::Completed, "the end is known by then");
+        assert_eq!(consumer.stats().rows, 2 * rows);
+        consumer.close().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_batches_can_be_sent_to_another_task() {
+    let layout = layout(20, 4, 1, 2);
+    let (_, _, consumer) = single(&layout, FakeWorker::new(&layout, 4));
+    let batches = tokio::spawn(async move { consumer.into_stream().try_collect::<Vec<_>>().await });
+    assert_eq!(all_ids(&batches.await.unwrap().unwrap()), (0..20).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_begins_where_the_coordinator_has_its_streams() {
+    let layout = layout(40, 4, 2, 2);
+    let (coordinator, worker, consumer) = single(&layout, FakeWorker::new(&layout, 4));
+    drop(consumer);
+    coordinator.tell(|told| told.positions[1] = StreamPosition { epoch: 0, row: 12 });
+    coordinator.tell(|told| told.positions[0] = StreamPosition { epoch: 0, row: 4 });
+    let workers = FakeWorkers::new([(1, worker)]);
+    let mut consumer = consumer_of(&coordinator, &workers);
+    let steps: Vec<_> = drain_all(&mut consumer).await.iter().map(|batch| batch.info.stream).collect();
+    assert_eq!(steps, [0, 0, 0, 1, 0, 1]);
+}
+
+fn consumer_of(coordinator: &Arc<FakeCoordinator>, workers: &Arc<FakeWorkers>) -> Consumer {
+    consumer(coordinator, workers, false, ClientSettings::default())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_says_which_rows_it_accounts_for() {
+    let layout = Layout { changes_rows: true, ..layout(32, 4, 1, 2) };
+    let mut worker = FakeWorker::new(&layout, 5);
+    worker.keep = Some(|row| row % 3 == 0 && row < 24);
+    let (_, _, mut consumer) = single(&layout, worker);
+    let batches = drain_all(&mut consumer).await;
+    assert_eq!(all_ids(&batches), [0, 3, 6, 9, 12, 15, 18, 21]);
+    let mut accounted: Vec<u64> = batches.iter().flat_map(|batch| batch.info.row_ids.clone()).collect();
+    accounted.extend(consumer.trailing().row_ids);
+    assert_eq!(accounted, (0..32).collect::<Vec<_>>());
+    let ranges = |info: &crate::BatchInfo| {
+        info.inputs.iter().map(|(split, range)| (split.ordinal, range.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(ranges(&batches[0].info), [(0, 0..8), (1, 0..4)], "up to the next row that remains");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_may_need_more_splits_than_are_fetched_at_a_time() {
+    let layout = Layout { changes_rows: true, ..layout(400, 4, 1, 1) };
+    let mut worker = FakeWorker::new(&layout, 4);
+    worker.keep = Some(|row| row % 50 == 0);
+    let (_, _, mut consumer) = single(&layout, worker);
+    let batches = drain_all(&mut consumer).await;
+    assert_eq!(batches.iter().map(ids).collect::<Vec<_>>(), [[0, 50, 100, 150], [200, 250, 300, 350]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_rows_are_counted() {
+    let layout = Layout { changes_rows: true, remainder: Remainder::Drop, ..layout(20, 8, 1, 1) };
+    let mut worker = FakeWorker::new(&layout, 4);
+    worker.keep = Some(|row| row < 18);
+    let (_, _, mut consumer) = single(&layout, worker);
+    assert_eq!(all_ids(&drain_all(&mut consumer).await), (0..16).collect::<Vec<_>>());
+    let trailing = consumer.trailing();
+    assert_eq!((trailing.dropped_rows, trailing.row_ids), (2, (16..20).collect()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_future_loses_nothing() {
+    let layout = layout(60, 4, 2, 2);
+    let mut worker = FakeWorker::new(&layout, 3);
+    worker.chunk_bytes = 8;
+    let (_, _, mut consumer) = single(&layout, worker);
+    let mut batches = Vec::new();
+    let mut dropped = 0;
+    loop {
+        // Polled once and dropped, as in a `select!` whose other arm is ready.
+        match consumer.next().now_or_never() {
+            Some(Ok(Some(batch))) => batches.push((batch.info.stream, ids(&batch))),
+            Some(Ok(None)) => break,
+            Some(Err(error)) => panic!("{error}"),
+            None => {
+                dropped += 1;
+                assert!(dropped < 100_000, "it ends");
+                tokio::task::yield_now().await;
+                tokio::time::advance(Duration::from_micros(100)).await;
+            }
+        }
+    }
+    assert!(dropped > 10, "the test is about dropped futures");
+    assert_eq!(batches, expected(&layout));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_consumed_is_held_after_a_flush() {
+    let layout = layout(64, 4, 1, 4);
+    let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
+    next(&mut consumer).await.unwrap();
+    next(&mut consumer).await.unwrap();
+    let before = Instant::now();
+    consumer.flush().await.unwrap();
+    assert!(before.elapsed() < Duration::from_millis(100), "a flush is not held back");
+    assert_eq!(consumer.positions(), [(0, StreamPosition { epoch: 0, row: 8 })]);
+    assert_eq!(coordinator.tell(|told| told.positions[0].row), 8);
+    next(&mut consumer).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(coordinator.tell(|told| told.positions[0].row), 12, "without a flush, within 200 ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn preparing_shows_until_the_job_runs() {
+    let layout = layout(8, 4, 1, 2);
+    let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
+    let preparing = JobState::Preparing { indexed: 3, shards: 9, workers: 2 };
+    coordinator.tell(|told| told.state = preparing.clone());
+    assert!(tokio::time::timeout(Duration::from_secs(5), consumer.next()).await.is_err());
+    assert_eq!(consumer.state(), preparing);
+    assert!(consumer.stats().stall_ns >= 5_000_000_000, "a dropped wait counts as a stall");
+    coordinator.tell(|told| told.state = JobState::Running);
+    assert_eq!(drain_all(&mut consumer).await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn relaxed_takes_what_is_ready_and_every_row_once() {
+    let layout = layout(100, 4, 1, 2);
+    let slow = Arc::new(FakeWorker::new(&layout, 3).next_fetch_of(0, Act::Silent));
+    let coordinator = FakeCoordinator::new(layout.clone(), true, &[1]);
+    let workers = FakeWorkers::new([(1, slow)]);
+    let mut consumer = consumer(&coordinator, &workers, true, ClientSettings::default());
+    let first = next(&mut consumer).await.unwrap().unwrap();
+    assert_eq!(ids(&first), [8, 9, 10, 11], "the first split is silent, the second is not waited with");
+    let mut batches = vec![first];
+    batches.extend(drain_all(&mut consumer).await);
+    let mut taken = all_ids(&batches);
+    taken.sort_unstable();
+    assert_eq!(taken, (0..100).collect::<Vec<_>>());
+    assert!(batches[..24].iter().all(|batch| batch.info.rows == 4));
+    assert_eq!(coordinator.tell(|told| told.state.clone()), JobState::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn relaxed_joins_few_rows_of_many_splits() {
+    let layout = Layout { changes_rows: true, ..layout(400, 4, 1, 1) };
+    let mut worker = FakeWorker::new(&layout, 4);
+    worker.keep = Some(|row| row % 50 == 0);
+    let coordinator = FakeCoordinator::new(layout.clone(), true, &[1]);
+    let workers = FakeWorkers::new([(1, Arc::new(worker))]);
+    let mut consumer = consumer(&coordinator, &workers, true, ClientSettings::default());
+    let batches = drain_all(&mut consumer).await;
+    let mut taken = all_ids(&batches);
+    taken.sort_unstable();
+    assert_eq!(taken, (0..8).map(|number| number * 50).collect::<Vec<_>>());
+    assert_eq!(batches.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn relaxed_lets_go_of_a_split_that_another_consumer_got() {
+    let layout = layout(64, 4, 1, 4);
+    let coordinator = FakeCoordinator::new(layout.clone(), true, &[1]);
+    let workers = FakeWorkers::new([(1, Arc::new(FakeWorker::new(&layout, 4)))]);
+    let mut consumer = consumer(&coordinator, &workers, true, ClientSettings::default());
+    let mut batches = vec![next(&mut consumer).await.unwrap().unwrap()];
+    let lost = SplitRef { epoch: 0, ordinal: 2, stream: 0 };
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    coordinator.tell(|told| told.held.remove(&lost).expect("four splits are held"));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    batches.extend(drain_all(&mut consumer).await);
+    let mut taken = all_ids(&batches);
+    taken.sort_unstable();
+    assert_eq!(taken, (0..32).chain(48..64).collect::<Vec<_>>());
+}

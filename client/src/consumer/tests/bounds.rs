@@ -1,0 +1,77 @@
+//! Memory stays within the budget, and whatever the sizes, rows come.
+
+use std::sync::atomic::Ordering;
+
+use super::*;
+
+const BUDGET: u64 = 256 << 10;
+
+/// 1 MiB in splits of 64 KiB and batches of 8 KiB.
+fn large() -> Layout {
+    layout(1 << 17, 1024, 1, 8)
+}
+
+fn started(worker: FakeWorker, layout: &Layout, settings: ClientSettings) -> (Arc<FakeWorker>, Consumer) {
+    let worker = Arc::new(worker);
+    let coordinator = FakeCoordinator::new(layout.clone(), false, &[1]);
+    let workers = FakeWorkers::new([(1, Arc::clone(&worker))]);
+    let consumer = consumer(&coordinator, &workers, false, settings);
+    (worker, consumer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_buffered_or_on_its_way_stays_within_the_budget() {
+    let layout = large();
+    let mut worker = FakeWorker::new(&layout, 2048);
+    worker.chunk_bytes = 4096;
+    let settings = ClientSettings { buffer_bytes: BUDGET, ..ClientSettings::default() };
+    let (worker, mut consumer) = started(worker, &layout, settings);
+    let mut taken = 0;
+    while let Some(batch) = next(&mut consumer).await.unwrap() {
+        taken += u64::from(batch.info.rows) * 8;
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let sent = worker.sent_bytes.load(Ordering::SeqCst);
+        let credit = worker.credit_bytes.load(Ordering::SeqCst);
+        // A piece counts as delivered with its last row.
+        let piece = 2048 * 8;
+        assert!(sent + credit <= taken + BUDGET + piece, "sent {sent}, credit {credit}, taken {taken}");
+    }
+    assert_eq!(taken, 1 << 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_who_does_not_take_stops_the_workers() {
+    let layout = large();
+    let mut worker = FakeWorker::new(&layout, 2048);
+    worker.chunk_bytes = 4096;
+    let settings = ClientSettings { buffer_bytes: BUDGET, ..ClientSettings::default() };
+    let (worker, mut consumer) = started(worker, &layout, settings);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let sent = worker.sent_bytes.load(Ordering::SeqCst);
+    assert!((BUDGET / 2..=BUDGET).contains(&sent), "{sent}");
+    assert_eq!(drain_all(&mut consumer).await.len(), 128);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_piece_larger_than_everything_allowed_comes_all_the_same() {
+    let layout = layout(1 << 17, 1 << 15, 1, 2);
+    let mut worker = FakeWorker::new(&layout, 1 << 15);
+    worker.chunk_bytes = 1 << 20;
+    let settings = ClientSettings { buffer_bytes: 1, splits_ahead: 2, ..ClientSettings::default() };
+    let (_, mut consumer) = started(worker, &layout, settings);
+    assert_eq!(drain_all(&mut consumer).await.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_of_many_pieces_larger_than_the_budget_comes_all_the_same() {
+    let layout = layout(1 << 17, 1 << 15, 1, 2);
+    let mut worker = FakeWorker::new(&layout, 1000);
+    worker.chunk_bytes = 3000;
+    let settings = ClientSettings { buffer_bytes: 70 << 10, ..ClientSettings::default() };
+    let (_, mut consumer) = started(worker, &layout, settings);
+    let batches = drain_all(&mut consumer).await;
+    assert_eq!(batches.len(), 4);
+    assert_eq!(all_ids(&batches), (0..1 << 17).collect::<Vec<_>>());
+}

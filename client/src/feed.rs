@@ -1,0 +1,279 @@
+//! A consumer's state: what the coordinator planned, what is being fetched, what has been delivered. Takes the time
+//! as an argument and does no IO: the session and the fetches call it, under one lock that is never held across a wait.
+
+mod attempts;
+mod credit;
+mod lanes;
+mod report;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow::datatypes::SchemaRef;
+use feedline_core::cluster::messages::{ConsumerPlan, ConsumerStats, JobState, Revision};
+use feedline_core::consumer::Kind;
+use feedline_core::ids::{JobId, SessionId, WorkerId};
+use feedline_core::layout::{Layout, SplitRef};
+use metrics::{counter, gauge};
+use tokio::time::Instant;
+
+pub(crate) use self::attempts::{FetchOrder, Outcome};
+pub(crate) use self::report::Said;
+use self::attempts::SplitFetch;
+use self::lanes::Lane;
+use crate::batch::{BatchInfo, TakenBatch, carry, is_last_part};
+use crate::error::ClientError;
+use crate::metrics::{BATCHES_TOTAL, BUFFERED_BYTES, BYTES_TOTAL, ROWS_TOTAL};
+use crate::settings::ClientSettings;
+
+/// What [`Feed::take`] found.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// A batch; it counts as delivered from here on.
+    Batch(Box<TakenBatch>),
+    /// Nothing yet.
+    Waiting,
+    /// Nothing more will come.
+    Finished,
+    /// Nothing more will come, because of this.
+    Failed(ClientError),
+}
+
+/// Who the consumer is.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) job: JobId,
+    pub(crate) consumer: u32,
+    pub(crate) session: SessionId,
+    pub(crate) relaxed: bool,
+}
+
+/// The state of one consumer.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    identity: Identity,
+    settings: ClientSettings,
+    state: JobState,
+    revision: Revision,
+    layout: Option<Layout>,
+    /// Deterministic mode: one for each owned stream. Relaxed mode: one.
+    lanes: Vec<Lane>,
+    /// The workers of planned splits, and the offset from which each is wanted.
+    planned: BTreeMap<SplitRef, (u32, Vec<(WorkerId, String)>)>,
+    exhausted: bool,
+    splits: BTreeMap<SplitRef, SplitFetch>,
+    next_attempt: u64,
+    /// Columns of the batches, from the first piece.
+    schema: Option<SchemaRef>,
+    /// Accounted for since the last batch, without rows of their own.
+    carried: BatchInfo,
+    buffered_bytes: u64,
+    stats: ConsumerStats,
+    /// Why nothing more can come, whatever the coordinator says.
+    fatal: Option<ClientError>,
+    /// A row failed: one sentence, once everything before it has been delivered.
+    failing: Option<String>,
+    reports: report::Reports,
+}
+
+impl Feed {
+    pub(crate) fn new(identity: Identity, settings: ClientSettings, now: Instant) -> Self {
+        Self {
+            identity,
+            settings,
+            state: JobState::Preparing { indexed: 0, shards: 0, workers: 0 },
+            revision: Revision::default(),
+            layout: None,
+            lanes: Vec::new(),
+            planned: BTreeMap::new(),
+            exhausted: false,
+            splits: BTreeMap::new(),
+            next_attempt: 1,
+            schema: None,
+            carried: BatchInfo::default(),
+            buffered_bytes: 0,
+            stats: ConsumerStats::default(),
+            fatal: None,
+            failing: None,
+            reports: report::Reports::new(now),
+        }
+    }
+
+    pub(crate) fn state(&self) -> JobState {
+        self.state.clone()
+    }
+
+    pub(crate) fn stats(&self) -> ConsumerStats {
+        self.stats
+    }
+
+    pub(crate) fn carried(&self) -> BatchInfo {
+        self.carried.clone()
+    }
+
+    pub(crate) fn add_stall(&mut self, stall_ns: u64) {
+        self.stats.stall_ns += stall_ns;
+    }
+
+    pub(crate) fn fatal(&self) -> Option<ClientError> {
+        self.fatal.clone()
+    }
+
+    pub(crate) fn set_fatal(&mut self, error: ClientError) {
+        self.fatal.get_or_insert(error);
+        self.splits.clear();
+    }
+
+    /// Takes the coordinator's plan.
+    pub(crate) fn on_plan(&mut self, plan: ConsumerPlan, now: Instant) {
+        self.revision = plan.revision;
+        self.state = plan.state;
+        if self.state.is_ended() {
+            // What has arrived is still delivered; nothing more is fetched.
+            self.planned.clear();
+            self.splits.values_mut().for_each(|split| split.attempts.clear());
+        } else {
+            self.planned =
+                plan.splits.into_iter().map(|planned| (planned.split, (planned.from, planned.workers))).collect();
+        }
+        self.exhausted = plan.exhausted;
+        if self.layout.is_none()
+            && let Some(layout) = plan.layout
+        {
+            self.lanes = if self.identity.relaxed {
+                vec![Lane::relaxed(&layout)]
+            } else {
+                plan.streams.iter().map(|(stream, position)| Lane::new(&layout, *stream, *position)).collect()
+            };
+            self.layout = Some(layout);
+        }
+        if self.identity.relaxed && !self.state.is_ended() {
+            self.drop_revoked();
+            self.reports.forget_done(&self.planned);
+        }
+        self.extend_lanes();
+        self.top_up(now);
+    }
+
+    /// The next batch in order, if it has arrived.
+    pub(crate) fn take(&mut self, now: Instant) -> Taken {
+        if let Some(error) = &self.fatal {
+            return Taken::Failed(error.clone());
+        }
+        if self.state == JobState::Cancelled {
+            return Taken::Failed(ClientError::Cancelled);
+        }
+        if let Some(message) = &self.failing {
+            return Taken::Failed(ClientError::JobFailed(message.clone()));
+        }
+        loop {
+            let Some(place) = self.next_lane() else { return self.nothing_to_take() };
+            let Some(assembled) = self.lanes[place].assembler.next() else {
+                return self.nothing_yet(place, now);
+            };
+            self.on_delivered(&assembled.parts);
+            if assembled.kind == Kind::Batch {
+                self.lanes[place].starving = false;
+                self.extend_lanes();
+                self.top_up(now);
+                self.count_batch(assembled.rows);
+                let carried = std::mem::take(&mut self.carried);
+                let stream = self.lanes[place].stream;
+                let taken = TakenBatch::new(stream, assembled, carried, self.schema.clone());
+                return Taken::Batch(Box::new(taken));
+            }
+            carry(&mut self.carried, &assembled);
+            self.extend_lanes();
+            self.top_up(now);
+        }
+    }
+
+    fn nothing_to_take(&self) -> Taken {
+        match &self.state {
+            JobState::Failed(message) => Taken::Failed(ClientError::JobFailed(message.clone())),
+            JobState::Completed => Taken::Finished,
+            _ if self.layout.is_some() => Taken::Finished,
+            _ => Taken::Waiting,
+        }
+    }
+
+    /// The lane whose turn it is has no batch.
+    fn nothing_yet(&mut self, place: usize, now: Instant) -> Taken {
+        match &self.state {
+            JobState::Failed(message) => return Taken::Failed(ClientError::JobFailed(message.clone())),
+            JobState::Completed => return Taken::Finished,
+            _ => {}
+        }
+        if let Some(message) = self.failure_of(place) {
+            self.failing = Some(message.clone());
+            self.reports.on_failing();
+            return Taken::Failed(ClientError::JobFailed(message));
+        }
+        self.lanes[place].starving = true;
+        self.top_up(now);
+        Taken::Waiting
+    }
+
+    /// What failed in the split that a lane waits for.
+    fn failure_of(&self, place: usize) -> Option<String> {
+        let failure = |split: &SplitRef| self.splits.get(split)?.failed.clone();
+        if self.identity.relaxed {
+            // Whatever follows the last whole batch is not waited for.
+            return self.splits.values().find_map(|split| split.failed.clone());
+        }
+        let (head, _) = self.lanes[place].assembler.missing().next()?;
+        failure(&head)
+    }
+
+    fn count_batch(&mut self, rows: u32) {
+        self.stats.rows += u64::from(rows);
+        self.stats.batches += 1;
+        counter!(BATCHES_TOTAL).increment(1);
+        counter!(ROWS_TOTAL).increment(u64::from(rows));
+    }
+
+    /// Rows have left the feed: frees their room and notes what to report.
+    fn on_delivered(&mut self, parts: &[feedline_core::consumer::Part<crate::pieces::Payload>]) {
+        let mut finished: BTreeSet<SplitRef> = BTreeSet::new();
+        for part in parts {
+            if is_last_part(part) {
+                let bytes = part.payload.bytes;
+                self.stats.bytes += bytes;
+                counter!(BYTES_TOTAL).increment(bytes);
+                self.forget_buffered(part.split, bytes);
+            }
+            if self.layout.as_ref().is_some_and(|layout| part.input.end >= layout.split_len(part.split)) {
+                finished.insert(part.split);
+            }
+        }
+        for split in &finished {
+            self.splits.remove(split);
+        }
+        self.reports.on_delivered(finished, self.identity.relaxed);
+    }
+
+    fn add_buffered(&mut self, split: SplitRef, bytes: u64) {
+        if let Some(found) = self.splits.get_mut(&split) {
+            found.buffered_bytes += bytes;
+        }
+        self.buffered_bytes += bytes;
+        gauge!(BUFFERED_BYTES).increment(bytes as f64);
+    }
+
+    fn forget_buffered(&mut self, split: SplitRef, bytes: u64) {
+        if let Some(found) = self.splits.get_mut(&split) {
+            found.buffered_bytes = found.buffered_bytes.saturating_sub(bytes);
+        }
+        let bytes = bytes.min(self.buffered_bytes);
+        self.buffered_bytes -= bytes;
+        gauge!(BUFFERED_BYTES).decrement(bytes as f64);
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        gauge!(BUFFERED_BYTES).decrement(self.buffered_bytes as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Lanes: the streams of a consumer, each with its assembler, and which of them is next.
+
+use std::collections::BTreeMap;
+
+use feedline_core::consumer::Assembler;
+use feedline_core::layout::{Layout, SplitRef, StreamPosition};
+use feedline_core::pipeline::Remainder;
+
+use super::Feed;
+use crate::pieces::Payload;
+
+/// One stream.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) stream: u32,
+    pub(super) assembler: Assembler<Payload>,
+    /// Deterministic mode: the split to expect next and the offset to begin at.
+    next: Option<(SplitRef, u32)>,
+    /// Whether the user waits for this lane: its fetch gets credit whatever is buffered.
+    pub(super) starving: bool,
+    ended: bool,
+}
+
+impl Lane {
+    /// A stream of a deterministic job, from `position` on.
+    pub(super) fn new(layout: &Layout, stream: u32, position: StreamPosition) -> Self {
+        let next = layout.locate(stream, layout.normalise(stream, position));
+        Self { next, ..Self::relaxed_at(layout, stream) }
+    }
+
+    /// The splits of a relaxed job, in the order in which they arrive.
+    pub(super) fn relaxed(layout: &Layout) -> Self {
+        Self::relaxed_at(layout, 0)
+    }
+
+    fn relaxed_at(layout: &Layout, stream: u32) -> Self {
+        Self { stream, assembler: Assembler::new(layout.clone()), next: None, starving: false, ended: false }
+    }
+
+    /// The next undelivered row.
+    pub(super) fn position(&self, layout: &Layout) -> StreamPosition {
+        if let Some((split, offset)) = self.assembler.progress().next() {
+            return layout.position_in(split, offset);
+        }
+        match self.next {
+            Some((split, offset)) => layout.position_in(split, offset),
+            None => StreamPosition { epoch: layout.epochs, row: 0 },
+        }
+    }
+
+    /// Orders lanes: the epoch and row of the next batch. A batch without rows at an epoch's end comes after the
+    /// epoch's rows.
+    fn place_in_order(&self, layout: &Layout) -> StreamPosition {
+        match self.assembler.owed_epoch() {
+            Some(epoch) => StreamPosition { epoch, row: u64::MAX },
+            None => self.position(layout),
+        }
+    }
+
+    /// Expects splits until `ahead` of them have not arrived.
+    fn extend(&mut self, layout: &Layout, ahead: usize) {
+        let mut missing = self.assembler.missing().count();
+        while missing < ahead
+            && let Some((split, from)) = self.next
+        {
+            let following = layout.next_split(split);
+            let last_of_epoch = following.is_none_or(|following| following.epoch != split.epoch);
+            self.assembler.expect(split, from, last_of_epoch && layout.remainder != Remainder::Carry);
+            self.next = following.map(|following| (following, 0));
+            missing += 1;
+        }
+        if self.next.is_none() {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        if !self.ended {
+            self.ended = true;
+            self.assembler.end();
+        }
+    }
+
+    /// Splits that have arrived in full and not been delivered in full.
+    pub(super) fn held_complete(&self) -> usize {
+        self.assembler.progress().count() - self.assembler.missing().count()
+    }
+
+    /// Whether the next batch waits for this split, the first that has not arrived: nothing lies before it, or what
+    /// lies before it does not fill a batch.
+    pub(super) fn waits_for(&self, first_missing: SplitRef) -> bool {
+        let front = self.assembler.progress().next();
+        self.starving || front.is_none_or(|(front, _)| front == first_missing)
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended
+    }
+}
+
+impl Feed {
+    /// The lane that the next batch comes from: the one that is furthest behind. `None` when all are finished.
+    pub(super) fn next_lane(&self) -> Option<usize> {
+        let layout = self.layout.as_ref()?;
+        let open = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.assembler.is_finished());
+        open.min_by_key(|(_, lane)| (lane.place_in_order(layout), lane.stream)).map(|(place, _)| place)
+    }
+
+    /// Lets each lane know of the splits that come next, and of its end.
+    pub(super) fn extend_lanes(&mut self) {
+        let Some(layout) = &self.layout else { return };
+        if !self.identity.relaxed {
+            for lane in &mut self.lanes {
+                lane.extend(layout, self.settings.splits_ahead as usize);
+            }
+            return;
+        }
+        // Nothing follows what is held, and all of that has arrived or was delivered: the last rows may go.
+        let reports = &self.reports;
+        for lane in &mut self.lanes {
+            let arrived = |split: &SplitRef| {
+                reports.is_done(*split)
+                    || (lane.assembler.arrived(*split).is_some() && lane.assembler.is_complete(*split))
+            };
+            if self.exhausted && self.planned.keys().all(arrived) {
+                lane.end();
+            }
+        }
+    }
+
+    /// Splits of a lane that have not arrived, most urgent first, each with the offset to fetch from.
+    pub(super) fn missing_of(&self, lane: &Lane) -> Vec<(SplitRef, u32)> {
+        let mut missing: Vec<(SplitRef, u32)> = lane.assembler.missing().collect();
+        if self.identity.relaxed {
+            let unseen = |split: &SplitRef| lane.assembler.arrived(*split).is_none() && !self.reports.is_done(*split);
+            missing.extend(
+                self.planned.iter().filter(|(split, _)| unseen(split)).map(|(split, (from, _))| (*split, *from)),
+            );
+        }
+        missing
+    }
+
+    /// Relaxed mode: lets go of splits that the coordinator gave to another consumer. The others are fetched again
+    /// from where their delivery stands.
+    pub(super) fn drop_revoked(&mut self) {
+        let Some(layout) = &self.layout else { return };
+        let planned = &self.planned;
+        let Some(lane) = self.lanes.first_mut() else { return };
+        let progress: BTreeMap<SplitRef, u32> = lane.assembler.progress().collect();
+        self.splits.retain(|split, _| planned.contains_key(split));
+        if progress.keys().all(|split| planned.contains_key(split)) {
+            return;
+        }
+        tracing::warn!("the coordinator gave splits of this consumer to another; they are let go of");
+        let order: Vec<(SplitRef, u32)> = lane.assembler.progress().collect();
+        *lane = Lane::relaxed(layout);
+        for (split, offset) in order.into_iter().filter(|(split, _)| planned.contains_key(split)) {
+            lane.assembler.expect(split, offset, false);
+        }
+        self.splits.clear();
+        let buffered = self.buffered_bytes;
+        self.forget_buffered(SplitRef { epoch: u32::MAX, ordinal: 0, stream: 0 }, buffered);
+    }
+}

@@ -1,0 +1,92 @@
+//! One fetch: opens it at a worker, passes credit on, and gives what comes to the feed.
+
+use std::sync::Arc;
+
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::ids::JobId;
+use feedline_proto::services::{FetchOpen, FetchRequest};
+use feedline_proto::WorkerService;
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::feed::{FetchOrder, Outcome};
+use crate::pieces::{PieceReader, Read};
+use crate::session::Shared;
+use crate::slab::SlabPool;
+use crate::workers::WorkerDirectory;
+
+/// What all fetches of a consumer share.
+#[derive(Clone)]
+pub(crate) struct FetchContext {
+    pub(crate) job: JobId,
+    pub(crate) workers: Arc<dyn WorkerDirectory>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) pool: Arc<SlabPool>,
+}
+
+/// Runs one fetch to its end and tells the feed. Ends early when it is aborted: another fetch won, or the consumer
+/// is gone.
+pub(crate) async fn run(order: FetchOrder, context: FetchContext) {
+    let (split, attempt) = (order.split, order.attempt);
+    let outcome = fetch(order, &context).await;
+    context.shared.feed().on_outcome(split, attempt, outcome, Instant::now());
+    context.shared.wake_both();
+}
+
+async fn fetch(order: FetchOrder, context: &FetchContext) -> Outcome {
+    let FetchOrder { split, attempt, from, address, credit_bytes, credit } = order;
+    let worker: Arc<dyn WorkerService> = match context.workers.worker(&address) {
+        Ok(worker) => worker,
+        Err(refusal) => return Outcome::Refused(refusal.message),
+    };
+    let open = FetchOpen { job: context.job, split, from, credit_bytes };
+    let mut frames = match worker.fetch(requests(open, credit)).await {
+        Ok(frames) => frames,
+        Err(refusal) => return refused(refusal),
+    };
+    let mut reader = PieceReader::new(Arc::clone(&context.pool));
+    while let Some(frame) = frames.next().await {
+        let read = match frame.map(|frame| reader.take(frame)) {
+            Ok(Ok(read)) => read,
+            Ok(Err(message)) => return Outcome::Damaged(message),
+            Err(refusal) => return refused(refusal),
+        };
+        let now = Instant::now();
+        match read {
+            Read::Nothing => {}
+            Read::Opened(bytes) => context.shared.feed().on_piece_opened(split, attempt, bytes, now),
+            Read::Bytes(bytes) => context.shared.feed().on_bytes(split, attempt, bytes, now),
+            Read::Piece { bytes, piece } => {
+                let mut feed = context.shared.feed();
+                feed.on_bytes(split, attempt, bytes, now);
+                feed.on_piece(split, attempt, piece, now);
+                drop(feed);
+                context.shared.wake_both();
+            }
+            Read::Failed(message) => return Outcome::Failed(message),
+            Read::End => return Outcome::End,
+        }
+    }
+    Outcome::Broken("the stream ended before the split".to_owned())
+}
+
+/// The requests of a fetch: its opening, then whatever credit is given.
+fn requests(open: FetchOpen, credit: watch::Receiver<u64>) -> BoxStream<'static, FetchRequest> {
+    let given = open.credit_bytes;
+    let grants = stream::unfold((credit, given), |(mut credit, given)| async move {
+        credit.changed().await.ok()?;
+        let total = *credit.borrow_and_update();
+        Some((FetchRequest::Credit { bytes: total - given }, (credit, total)))
+    });
+    stream::iter([FetchRequest::Open(open)]).chain(grants).boxed()
+}
+
+fn refused(refusal: Refusal) -> Outcome {
+    match refusal.kind {
+        RefusalKind::NotFound => Outcome::NotHere,
+        RefusalKind::Invalid => Outcome::Refused(refusal.message),
+        RefusalKind::Superseded | RefusalKind::Unavailable => Outcome::Broken(refusal.message),
+    }
+}

@@ -1,0 +1,128 @@
+//! A job as a client sees it.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use feedline_core::cluster::messages::{JobSpec, JobStatus, Refusal, RefusalKind};
+use feedline_core::ids::{JobId, SessionId};
+use feedline_core::pipeline::OrderMode;
+use feedline_core::position::Position;
+use feedline_proto::CoordinatorService;
+use feedline_proto::grpc::connect_coordinator;
+use tokio::time::{Duration, Instant};
+
+use crate::consumer::Consumer;
+use crate::error::ClientError;
+use crate::settings::ClientSettings;
+use crate::workers::{GrpcWorkers, WorkerDirectory};
+
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// A job that was opened or joined. Clones are the same job.
+#[derive(Clone)]
+pub struct Job {
+    id: JobId,
+    order: OrderMode,
+    coordinator: Arc<dyn CoordinatorService>,
+    workers: Arc<dyn WorkerDirectory>,
+    settings: ClientSettings,
+}
+
+impl Job {
+    /// Opens a job, or joins the one that has the same name and spec. Waits for an unreachable coordinator as long as
+    /// the client's patience lasts.
+    ///
+    /// # Errors
+    /// When the spec or a setting is refused, or no coordinator answers.
+    pub async fn open(
+        coordinator: Arc<dyn CoordinatorService>,
+        workers: Arc<dyn WorkerDirectory>,
+        spec: JobSpec,
+        settings: ClientSettings,
+    ) -> Result<Self, ClientError> {
+        settings.check().map_err(ClientError::Setting)?;
+        let order = spec.pipeline.order;
+        let id = patiently(&settings, || coordinator.open_job(spec.clone())).await?;
+        Ok(Self { id, order, coordinator, workers, settings })
+    }
+
+    /// As [`Self::open`], with the coordinator at `url`, such as `http://10.0.0.1:7070`, and workers behind gRPC.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; also for an address that cannot be one.
+    pub async fn connect(url: &str, spec: JobSpec, settings: ClientSettings) -> Result<Self, ClientError> {
+        let coordinator = connect_coordinator(url)?;
+        Self::open(coordinator, Arc::new(GrpcWorkers::default()), spec, settings).await
+    }
+
+    /// The job's id.
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// Takes the place of consumer `index` and begins to fetch. `session` must be larger than that of whoever had the
+    /// place before, which ends then: a time in nanoseconds will do. Must be called inside a tokio runtime, which
+    /// then runs the consumer's task.
+    pub fn consumer(&self, index: u32, session: SessionId) -> Consumer {
+        let relaxed = self.order == OrderMode::Relaxed;
+        let identity = crate::feed::Identity { job: self.id, consumer: index, session, relaxed };
+        Consumer::start(
+            identity,
+            Arc::clone(&self.coordinator),
+            Arc::clone(&self.workers),
+            self.settings.clone(),
+        )
+    }
+
+    /// How the job stands.
+    ///
+    /// # Errors
+    /// When no coordinator answers for the client's patience, or it does not know the job.
+    pub async fn status(&self) -> Result<JobStatus, ClientError> {
+        patiently(&self.settings, || self.coordinator.job_status(self.id)).await
+    }
+
+    /// Where the job's consumers stand as far as the coordinator holds it: see [`Consumer::flush`]. `None` until the
+    /// dataset is known.
+    ///
+    /// # Errors
+    /// As [`Self::status`].
+    pub async fn position(&self) -> Result<Option<Position>, ClientError> {
+        Ok(self.status().await?.position)
+    }
+
+    /// Ends the job for everyone.
+    ///
+    /// # Errors
+    /// As [`Self::status`].
+    pub async fn cancel(&self) -> Result<(), ClientError> {
+        patiently(&self.settings, || self.coordinator.cancel_job(self.id)).await
+    }
+}
+
+/// Asks again while the coordinator cannot be reached. Every request may be repeated.
+async fn patiently<T, F: Future<Output = Result<T, Refusal>>>(
+    settings: &ClientSettings,
+    mut ask: impl FnMut() -> F,
+) -> Result<T, ClientError> {
+    let patience = Duration::from_millis(settings.patience_ms);
+    let start = Instant::now();
+    let mut backoff = BACKOFF_MIN;
+    loop {
+        match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(refusal) if refusal.kind != RefusalKind::Unavailable => return Err(refusal.into()),
+            Err(refusal) if start.elapsed() >= patience => {
+                return Err(ClientError::CoordinatorLost {
+                    seconds: patience.as_secs(),
+                    message: refusal.message,
+                });
+            }
+            Err(_) => {
+                tokio::time::sleep(backoff).await;
+                backoff = (backoff * 2).min(BACKOFF_MAX);
+            }
+        }
+    }
+}

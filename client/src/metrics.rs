@@ -1,0 +1,61 @@
+//! The client's metrics: their names, units and meanings in one table.
+
+use metrics::Unit;
+
+pub(crate) const BATCHES_TOTAL: &str = "feedline_client_batches_total";
+pub(crate) const ROWS_TOTAL: &str = "feedline_client_rows_total";
+pub(crate) const BYTES_TOTAL: &str = "feedline_client_bytes_total";
+pub(crate) const STALL_SECONDS_TOTAL: &str = "feedline_client_stall_seconds_total";
+pub(crate) const BUFFERED_BYTES: &str = "feedline_client_buffered_bytes";
+pub(crate) const FETCHES_TOTAL: &str = "feedline_client_fetches_total";
+pub(crate) const FETCH_FAILURES_TOTAL: &str = "feedline_client_fetch_failures_total";
+pub(crate) const RECONNECTS_TOTAL: &str = "feedline_client_reconnects_total";
+
+/// Kinds of metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+/// One metric.
+#[derive(Debug, Clone, Copy)]
+pub struct MetricDescription {
+    /// Full name.
+    pub name: &'static str,
+    /// Kind.
+    pub kind: MetricKind,
+    /// Unit.
+    pub unit: Unit,
+    /// What it counts.
+    pub text: &'static str,
+}
+
+const fn metric(name: &'static str, kind: MetricKind, unit: Unit, text: &'static str) -> MetricDescription {
+    MetricDescription { name, kind, unit, text }
+}
+
+/// Every metric of the client.
+pub const METRICS: &[MetricDescription] = &[
+    metric(BATCHES_TOTAL, MetricKind::Counter, Unit::Count, "Batches delivered"),
+    metric(ROWS_TOTAL, MetricKind::Counter, Unit::Count, "Rows delivered"),
+    metric(BYTES_TOTAL, MetricKind::Counter, Unit::Bytes, "Bytes delivered"),
+    // A gauge, since counters hold whole numbers only; it never goes down.
+    metric(STALL_SECONDS_TOTAL, MetricKind::Gauge, Unit::Seconds, "Time that consumers waited for a batch"),
+    metric(BUFFERED_BYTES, MetricKind::Gauge, Unit::Bytes, "Bytes fetched and not delivered"),
+    metric(FETCHES_TOTAL, MetricKind::Counter, Unit::Count, "Fetches begun, second ones of a split included"),
+    metric(FETCH_FAILURES_TOTAL, MetricKind::Counter, Unit::Count, "Fetches that broke off"),
+    metric(RECONNECTS_TOTAL, MetricKind::Counter, Unit::Count, "Times that the coordinator answered again after a loss"),
+];
+
+/// Tells the installed recorder the unit and meaning of every metric of the client.
+pub fn describe_metrics() {
+    for &MetricDescription { name, kind, unit, text } in METRICS {
+        match kind {
+            MetricKind::Counter => metrics::describe_counter!(name, unit, text),
+            MetricKind::Gauge => metrics::describe_gauge!(name, unit, text),
+        }
+    }
+}

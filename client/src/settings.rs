@@ -1,0 +1,52 @@
+//! What a client is told.
+
+use serde::{Deserialize, Serialize};
+
+/// Settings of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientSettings {
+    /// Splits of each stream that are fetched at the same time; 4 by default.
+    pub splits_ahead: u32,
+    /// Bytes of batches held or on their way; 256 MiB by default. The next split of every stream is fetched in any
+    /// case, so that a single large batch always fits.
+    pub buffer_bytes: u64,
+    /// Milliseconds without a coordinator after which the client gives up; 60 000 by default.
+    pub patience_ms: u64,
+    /// Milliseconds between reports of what was consumed; 200 by default.
+    pub report_ms: u64,
+    /// Milliseconds after which a silent worker's split is fetched from a second worker that holds it; 200 by default.
+    pub hedge_ms: u64,
+    /// Milliseconds after which a fetch that delivers nothing is given up; 10 000 by default. Doubles each time for
+    /// the same split, so that rows which take longer than this to compute arrive in the end.
+    pub fetch_idle_ms: u64,
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        Self {
+            splits_ahead: 4,
+            buffer_bytes: 256 << 20,
+            patience_ms: 60_000,
+            report_ms: 200,
+            hedge_ms: 200,
+            fetch_idle_ms: 10_000,
+        }
+    }
+}
+
+impl ClientSettings {
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.splits_ahead == 0 {
+            return Err("splits_ahead is 0, so nothing would be fetched; set it to 1 or more".to_owned());
+        }
+        if self.buffer_bytes == 0 {
+            return Err("buffer_bytes is 0, so nothing would be fetched; 268435456 is usual".to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,250 @@
+//! A coordinator and workers for tests: scripted, in this process, over a dataset whose rows carry their own number.
+
+mod worker;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use feedline_core::cluster::messages::{
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, PlannedSplit, Refusal, RefusalKind,
+    Revision, WorkerPlan, WorkerReport,
+};
+use feedline_core::ids::{JobId, WorkerId};
+use feedline_core::layout::{Layout, SplitRef, StreamPosition};
+use feedline_core::manifest::Manifest;
+use feedline_core::pipeline::{OrderMode, Pipeline, Remainder, Source};
+use feedline_proto::{CoordinatorService, WorkerService};
+use tokio::sync::Notify;
+use tokio::time::Duration;
+
+use self::worker::Served;
+pub(crate) use self::worker::{Act, FakeWorker};
+use crate::workers::WorkerDirectory;
+
+const HOLD: Duration = Duration::from_millis(500);
+
+pub(crate) fn layout(rows: u64, batch: u32, streams: u32, split_batches: u64) -> Layout {
+    Layout {
+        dataset_rows: rows,
+        passes: 1,
+        epochs: 1,
+        streams,
+        batch_rows: batch,
+        remainder: Remainder::Emit,
+        changes_rows: false,
+        split_rows: split_batches * u64::from(batch),
+        group_rows: batch,
+    }
+}
+
+pub(crate) fn spec(order: OrderMode) -> JobSpec {
+    let pipeline = Pipeline::builder("p").source(Source::text("d/*")).batch(4).order(order).build().unwrap();
+    JobSpec {
+        name: "run".to_owned(),
+        pipeline,
+        epochs: 1,
+        virtual_consumers: 1,
+        consumers: 1,
+        start: None,
+        audit: true,
+        reindex: false,
+        index_only: false,
+    }
+}
+
+/// The number of a row over all epochs.
+pub(crate) fn number(layout: &Layout, split: SplitRef, offset: u32) -> u64 {
+    u64::from(split.epoch) * layout.epoch_rows() + layout.split_range(split).start + u64::from(offset)
+}
+
+/// A coordinator with one consumer, which tells every split's workers as the test set them.
+pub(crate) struct FakeCoordinator {
+    layout: Layout,
+    relaxed: bool,
+    told: Mutex<Told>,
+    changed: Notify,
+}
+
+/// What a [`FakeCoordinator`] was told and tells.
+pub(crate) struct Told {
+    pub(crate) state: JobState,
+    pub(crate) workers: Vec<WorkerId>,
+    /// Why nothing is answered.
+    pub(crate) refusing: Option<Refusal>,
+    pub(crate) reports: Vec<ConsumerReport>,
+    pub(crate) positions: Vec<StreamPosition>,
+    /// Relaxed mode: splits that the consumer holds, and the next undelivered offset of each.
+    pub(crate) held: BTreeMap<SplitRef, u32>,
+    next: Option<SplitRef>,
+    revision: u64,
+}
+
+impl FakeCoordinator {
+    pub(crate) fn new(layout: Layout, relaxed: bool, workers: &[u64]) -> Arc<Self> {
+        let told = Told {
+            state: JobState::Running,
+            workers: workers.iter().map(|&worker| WorkerId(worker)).collect(),
+            refusing: None,
+            reports: Vec::new(),
+            positions: vec![StreamPosition::default(); layout.streams as usize],
+            held: BTreeMap::new(),
+            next: Some(SplitRef { epoch: 0, ordinal: 0, stream: 0 }),
+            revision: 1,
+        };
+        Arc::new(Self { layout, relaxed, told: Mutex::new(told), changed: Notify::new() })
+    }
+
+    /// Changes or reads what is told.
+    pub(crate) fn tell<T>(&self, change: impl FnOnce(&mut Told) -> T) -> T {
+        let mut told = self.told.lock().unwrap();
+        told.revision += 1;
+        let result = change(&mut told);
+        self.changed.notify_waiters();
+        result
+    }
+
+    fn on_report(&self, told: &mut Told, report: &ConsumerReport) {
+        let before = (told.positions.clone(), told.held.clone());
+        told.reports.push(report.clone());
+        if let Some(message) = &report.failed {
+            told.state = JobState::Failed(message.clone());
+            told.revision += 1;
+            return;
+        }
+        for (stream, position) in &report.positions {
+            told.positions[*stream as usize] = *position;
+        }
+        for (split, offset) in &report.open {
+            if let Some(held) = told.held.get_mut(split) {
+                *held = (*held).max(*offset);
+            }
+        }
+        told.held.retain(|split, offset| *offset < self.layout.split_len(*split));
+        while self.relaxed && told.held.len() < report.wants as usize
+            && let Some(split) = told.next
+        {
+            told.held.insert(split, 0);
+            told.next = self.layout.next_split(split);
+        }
+        let streams = (0..).zip(&told.positions);
+        let done = if self.relaxed {
+            told.held.is_empty() && told.next.is_none()
+        } else {
+            streams.clone().all(|(stream, position)| self.layout.is_end(stream, *position))
+        };
+        if done && told.state == JobState::Running {
+            told.state = JobState::Completed;
+            told.revision += 1;
+        }
+        told.revision += u64::from(before != (told.positions.clone(), told.held.clone()));
+    }
+
+    fn plan(&self, told: &Told, wants: u32) -> ConsumerPlan {
+        let mut splits: Vec<(SplitRef, u32)> = Vec::new();
+        if self.relaxed {
+            splits.extend(told.held.iter().map(|(split, from)| (*split, *from)));
+        } else {
+            for (stream, position) in (0..).zip(&told.positions) {
+                let mut next = self.layout.locate(stream, self.layout.normalise(stream, *position));
+                for _ in 0..wants {
+                    let Some((split, from)) = next else { break };
+                    splits.push((split, from));
+                    next = self.layout.next_split(split).map(|split| (split, 0));
+                }
+            }
+        }
+        let workers: Vec<_> = told.workers.iter().map(|worker| (*worker, address(worker.0))).collect();
+        let planned = |(split, from)| PlannedSplit { split, from, workers: workers.clone() };
+        ConsumerPlan {
+            revision: Revision { life: 1, number: told.revision },
+            state: told.state.clone(),
+            layout: (!matches!(told.state, JobState::Preparing { .. })).then(|| self.layout.clone()),
+            streams: if self.relaxed { Vec::new() } else { (0..).zip(told.positions.iter().copied()).collect() },
+            splits: splits.into_iter().map(planned).collect(),
+            exhausted: self.relaxed && told.next.is_none(),
+        }
+    }
+}
+
+#[async_trait]
+impl CoordinatorService for FakeCoordinator {
+    async fn open_job(&self, _spec: JobSpec) -> Result<JobId, Refusal> {
+        match self.tell(|told| told.refusing.clone()) {
+            Some(refusal) => Err(refusal),
+            None => Ok(JobId(1)),
+        }
+    }
+
+    async fn cancel_job(&self, _job: JobId) -> Result<(), Refusal> {
+        self.tell(|told| told.state = JobState::Cancelled);
+        Ok(())
+    }
+
+    async fn job_details(&self, _job: JobId) -> Result<JobDetails, Refusal> {
+        Err(unused())
+    }
+
+    async fn job_status(&self, _job: JobId) -> Result<JobStatus, Refusal> {
+        Err(unused())
+    }
+
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+        Err(unused())
+    }
+
+    async fn manifest(&self, _job: JobId) -> Result<Arc<Manifest>, Refusal> {
+        Err(unused())
+    }
+
+    async fn sync_worker(&self, _report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+        Err(unused())
+    }
+
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+        let changed = self.changed.notified();
+        {
+            let mut told = self.told.lock().unwrap();
+            if let Some(refusal) = &told.refusing {
+                return Err(refusal.clone());
+            }
+            self.on_report(&mut told, &report);
+            if report.seen.number != told.revision {
+                return Ok(self.plan(&told, report.wants));
+            }
+        }
+        // Held back until something changes.
+        let _ = tokio::time::timeout(HOLD, changed).await;
+        let told = self.told.lock().unwrap();
+        match &told.refusing {
+            Some(refusal) => Err(refusal.clone()),
+            None => Ok(self.plan(&told, report.wants)),
+        }
+    }
+}
+
+fn unused() -> Refusal {
+    Refusal::new(RefusalKind::Invalid, "no test asks for this")
+}
+
+fn address(worker: u64) -> String {
+    format!("http://w{worker}")
+}
+
+/// Workers by number.
+#[derive(Default)]
+pub(crate) struct FakeWorkers(HashMap<String, Arc<FakeWorker>>);
+
+impl FakeWorkers {
+    pub(crate) fn new(workers: impl IntoIterator<Item = (u64, Arc<FakeWorker>)>) -> Arc<Self> {
+        Arc::new(Self(workers.into_iter().map(|(number, worker)| (address(number), worker)).collect()))
+    }
+}
+
+impl WorkerDirectory for FakeWorkers {
+    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
+        let missing = || Refusal::new(RefusalKind::Invalid, format!("no worker at {address}"));
+        let worker = self.0.get(address).ok_or_else(missing)?;
+        Ok(Arc::new(Served(Arc::clone(worker))))
+    }
+}

@@ -1,0 +1,323 @@
+//! The driver through the service: restarts, commits, a log that cannot be written, and the end.
+
+use std::sync::Mutex;
+
+use feedline_core::cluster::messages::{
+    ConsumerStats, JobState, Revision, Task, TaskOutput, TaskResult, WorkerPlan,
+};
+use feedline_core::cluster::Settings;
+use feedline_core::ids::{SessionId, WorkerId};
+use feedline_core::layout::StreamPosition;
+use feedline_core::manifest::{Block, ShardIndex, ShardRef};
+use feedline_core::pipeline::{Pipeline, Source};
+use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_proto::CoordinatorService;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::log::LogError;
+use crate::service::Service;
+use crate::settings::CoordinatorSettings;
+use crate::{RunningCoordinator, start};
+
+const TICK_MS: u64 = 50;
+
+/// What a test's log was asked to do, and whether it refuses.
+#[derive(Debug, Default)]
+struct Script {
+    full: bool,
+    commits: Vec<Vec<Record>>,
+    tries: u32,
+}
+
+struct ScriptedLog(Arc<Mutex<Script>>);
+
+impl RecordLog for ScriptedLog {
+    fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
+        let mut script = self.0.lock().unwrap();
+        script.tries += 1;
+        if script.full {
+            let error = std::io::Error::from_raw_os_error(28);
+            let (reason, fix) = (crate::files::reason(&error), crate::files::fix(&error));
+            return Err(LogError::Write { path: "/data/records.log".into(), reason, fix });
+        }
+        script.commits.push(records.to_vec());
+        Ok(())
+    }
+
+    fn len_bytes(&self) -> u64 {
+        0
+    }
+
+    fn wants_compaction(&self) -> bool {
+        false
+    }
+
+    fn compact(&mut self, _snapshot: &[Record]) -> Result<(), LogError> {
+        Ok(())
+    }
+}
+
+struct Bench {
+    service: Arc<Service>,
+    script: Arc<Mutex<Script>>,
+    driver: Option<Driver>,
+    stop: CancellationToken,
+    _folder: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let store = Arc::new(IndexStore::open(folder.path().to_owned()).unwrap());
+        let script = Arc::new(Mutex::new(Script::default()));
+        let log = Box::new(ScriptedLog(Arc::clone(&script)));
+        let (sender, receiver) = mpsc::channel(QUEUED_REQUESTS);
+        let settings = Settings::default();
+        let lease = settings.worker_lease_ms;
+        let cluster = Cluster::new(settings, 1);
+        let driver = Driver::new(cluster, log, Arc::clone(&store), receiver, TICK_MS, lease, Gauges::default());
+        let service = Arc::new(Service::new(sender, store));
+        Self { service, script, driver: Some(driver), stop: CancellationToken::new(), _folder: folder }
+    }
+
+    fn start(&mut self) -> JoinHandle<Result<(), CoordinatorError>> {
+        tokio::spawn(self.driver.take().expect("started once").run(self.stop.clone()))
+    }
+
+    fn records(&self) -> Vec<Record> {
+        self.script.lock().unwrap().commits.concat()
+    }
+}
+
+fn spec(name: &str) -> JobSpec {
+    let pipeline = Pipeline::builder("p").source(Source::text("data/*")).batch(4).build().unwrap();
+    JobSpec {
+        name: name.to_owned(),
+        pipeline,
+        epochs: 1,
+        virtual_consumers: 1,
+        consumers: 1,
+        start: None,
+        audit: false,
+        reindex: false,
+        index_only: false,
+    }
+}
+
+fn worker_report() -> WorkerReport {
+    WorkerReport {
+        worker: WorkerId(1),
+        address: "http://w1".to_owned(),
+        cores: 1,
+        memory_bytes: 1,
+        seen: Revision::default(),
+        computed: Vec::new(),
+        memory_full: false,
+        draining: false,
+        tasks: Vec::new(),
+        stats: Vec::new(),
+    }
+}
+
+fn consumer_report(job: JobId, row: u64) -> ConsumerReport {
+    ConsumerReport {
+        job,
+        consumer: 0,
+        session: SessionId(1),
+        seen: Revision::default(),
+        positions: vec![(0, StreamPosition { epoch: 0, row })],
+        open: Vec::new(),
+        wants: 2,
+        unreachable: Vec::new(),
+        failed: None,
+        stats: ConsumerStats::default(),
+    }
+}
+
+fn work(task: &Task) -> TaskResult {
+    let output = match &task.shards {
+        None => {
+            let object = ShardRef { url: "file:///d/0".to_owned(), size_bytes: 100, version: "1".to_owned() };
+            TaskOutput::Listed(vec![object])
+        }
+        Some(_) => {
+            let mut schema = Schema::default();
+            schema.set("text", ColumnType::Scalar(ScalarType::Int64));
+            let block = Block { rows: 100, offset: 0, bytes: 100, group: 0, row_bytes: Vec::new() };
+            TaskOutput::Indexed(vec![ShardIndex { blocks: vec![block], schema: Some(schema), defects: Vec::new() }])
+        }
+    };
+    TaskResult { id: task.id, outcome: Ok(output) }
+}
+
+/// Has worker 1 list and index the dataset; gives its plan once it holds leases.
+async fn prepare(service: &dyn CoordinatorService) -> WorkerPlan {
+    let mut plan = service.sync_worker(worker_report()).await.unwrap();
+    for _ in 0..4 {
+        let tasks = plan.tasks.iter().map(work).collect();
+        plan = service.sync_worker(WorkerReport { tasks, ..worker_report() }).await.unwrap();
+    }
+    assert!(!plan.leases.is_empty(), "the job runs by now: {plan:?}");
+    plan
+}
+
+async fn started(folder: &TempDir, life: u64) -> RunningCoordinator {
+    let settings = CoordinatorSettings::durable(folder.path().join("log"), folder.path().join("index"));
+    start(settings, life).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_restart_goes_on_where_the_job_stood() {
+    let folder = TempDir::new().unwrap();
+    let coordinator = started(&folder, 1).await;
+    let service = coordinator.service();
+    let job = service.open_job(spec("run")).await.unwrap();
+    let leases = prepare(service.as_ref()).await.leases;
+    service.sync_consumer(consumer_report(job, 8)).await.unwrap();
+    let (before, manifest) = (service.job_status(job).await.unwrap(), service.manifest(job).await.unwrap());
+    coordinator.shutdown().await.unwrap();
+    let refused = service.list_jobs().await.unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Unavailable);
+
+    let coordinator = started(&folder, 2).await;
+    let service = coordinator.service();
+    let after = service.job_status(job).await.unwrap();
+    assert_eq!((after.state, after.position), (JobState::Running, before.position));
+    assert_eq!(service.manifest(job).await.unwrap(), manifest);
+    assert_eq!(service.open_job(spec("run")).await.unwrap(), job, "the same job is joined");
+    let plan = service.sync_consumer(consumer_report(job, 0)).await.unwrap();
+    assert_eq!(plan.streams, [(0, StreamPosition { epoch: 0, row: 8 })], "an old position changes nothing");
+    let kept = service.sync_worker(worker_report()).await.unwrap().leases;
+    let splits = |leases: &[feedline_core::cluster::messages::Lease]| -> Vec<_> {
+        leases.iter().map(|lease| lease.split).filter(|split| split.ordinal >= 2).collect()
+    };
+    assert_eq!(splits(&kept)[..splits(&leases).len()], splits(&leases), "the worker keeps what it holds");
+    coordinator.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restart_while_a_dataset_is_prepared_uses_the_saved_index() {
+    let folder = TempDir::new().unwrap();
+    let coordinator = started(&folder, 1).await;
+    coordinator.service().open_job(spec("first")).await.unwrap();
+    prepare(coordinator.service().as_ref()).await;
+    let second = coordinator.service().open_job(spec("second")).await.unwrap();
+    coordinator.shutdown().await.unwrap();
+    let coordinator = started(&folder, 2).await;
+    let service = coordinator.service();
+    let plan = service.sync_worker(worker_report()).await.unwrap();
+    let tasks = plan.tasks.iter().map(work).collect();
+    let plan = service.sync_worker(WorkerReport { tasks, ..worker_report() }).await.unwrap();
+    assert_eq!(plan.tasks, [], "listing was enough");
+    assert_eq!(service.job_status(second).await.unwrap().state, JobState::Running);
+}
+
+#[tokio::test]
+async fn a_second_coordinator_on_the_same_directory_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let first = started(&folder, 1).await;
+    let settings = CoordinatorSettings::durable(folder.path().join("log"), folder.path().join("index"));
+    let Err(CoordinatorError::Locked { .. }) = start(settings, 2).await else {
+        panic!("two coordinators on one log")
+    };
+    first.shutdown().await.unwrap();
+    started(&folder, 3).await.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_waits_together_is_committed_together() {
+    let mut bench = Bench::new();
+    let opening: Vec<_> = (0..100)
+        .map(|number| {
+            let service = Arc::clone(&bench.service);
+            tokio::spawn(async move { service.open_job(spec(&format!("run {number}"))).await })
+        })
+        .collect();
+    // Every request is in the queue before the driver looks at it.
+    while bench.driver.as_ref().is_some_and(|driver| driver.commands.len() < 100) {
+        tokio::task::yield_now().await;
+    }
+    let task = bench.start();
+    for opened in opening {
+        opened.await.unwrap().unwrap();
+    }
+    let script = bench.script.lock().unwrap();
+    assert_eq!(script.commits.iter().map(Vec::len).collect::<Vec<_>>(), [100]);
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_acknowledged_while_the_log_cannot_be_written() {
+    let mut bench = Bench::new();
+    let task = bench.start();
+    let service = Arc::clone(&bench.service);
+    let job = service.open_job(spec("first")).await.unwrap();
+    prepare(service.as_ref()).await;
+    bench.script.lock().unwrap().full = true;
+    let refused = service.open_job(spec("second")).await.unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Unavailable);
+    assert_eq!(
+        refused.message,
+        "cannot write the coordinator's log at /data/records.log: No space left on device; free some space, nothing acknowledged is lost"
+    );
+    assert_eq!(service.list_jobs().await.unwrap_err(), refused, "what is not durable is not shown either");
+    let tries = bench.script.lock().unwrap().tries;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let more = bench.script.lock().unwrap().tries - tries;
+    assert!((600..=1300).contains(&more), "about once in every tick: {more}");
+
+    bench.script.lock().unwrap().full = false;
+    tokio::time::sleep(Duration::from_millis(2 * TICK_MS)).await;
+    let jobs = service.list_jobs().await.unwrap();
+    assert_eq!(jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["first", "second"]);
+    assert_eq!(service.open_job(spec("second")).await.unwrap(), jobs[1].job, "asking again is the same as once");
+    let plan = service.sync_consumer(consumer_report(job, 0)).await.unwrap();
+    assert!(plan.splits.iter().all(|split| !split.workers.is_empty()), "the worker is not taken for lost");
+    let revoked = bench.records().iter().any(|record| matches!(record, Record::Revoked { .. }));
+    assert!(!revoked);
+    bench.stop.cancel();
+    task.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_answers_whoever_waits() {
+    let mut bench = Bench::new();
+    let task = bench.start();
+    let service = Arc::clone(&bench.service);
+    let plan = service.sync_worker(worker_report()).await.unwrap();
+    let report = WorkerReport { seen: plan.revision, ..worker_report() };
+    let held = tokio::spawn({
+        let service = Arc::clone(&service);
+        async move { service.sync_worker(report).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!held.is_finished(), "an unchanged plan is held back");
+    bench.stop.cancel();
+    task.await.unwrap().unwrap();
+    assert_eq!(held.await.unwrap().unwrap_err(), shutting_down());
+    assert_eq!(service.list_jobs().await.unwrap_err(), shutting_down());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_worker_is_lost_after_its_lease_time() {
+    let mut bench = Bench::new();
+    let task = bench.start();
+    let service = Arc::clone(&bench.service);
+    service.open_job(spec("run")).await.unwrap();
+    prepare(service.as_ref()).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let revoked = bench.records().iter().any(|record| matches!(record, Record::Revoked { .. }));
+    assert!(revoked);
+    bench.stop.cancel();
+    task.await.unwrap().unwrap();
+}
+
+#[test]
+fn every_metric_has_a_name_of_its_own_and_a_text() {
+    let names: std::collections::BTreeSet<_> = crate::METRICS.iter().map(|metric| metric.name).collect();
+    assert_eq!(names.len(), crate::METRICS.len());
+    assert!(crate::METRICS.iter().all(|metric| metric.name.starts_with("feedline_coordinator_")));
+    assert!(crate::METRICS.iter().all(|metric| !metric.text.is_empty()));
+}

@@ -1,0 +1,146 @@
+//! Saved dataset indexes: one file for each source, so that a dataset is indexed once.
+//!
+//! File: 8 bytes magic, format version (u32, little-endian), CRC-32C of the rest (u32), then the manifest's bytes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use feedline_core::manifest::Manifest;
+use feedline_proto::{decode_manifest, encode_manifest};
+
+use crate::error::CoordinatorError;
+use crate::files::{fix, prepare_directory, reason, replace_file};
+
+const MAGIC: &[u8; 8] = b"FEEDIDX\n";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 16;
+/// Manifests kept in memory, the one used last at the back. A coordinator serves few datasets at a time.
+const CACHED: usize = 16;
+
+/// The saved indexes.
+#[derive(Debug)]
+pub(crate) struct IndexStore {
+    folder: PathBuf,
+    cache: Mutex<VecDeque<Cached>>,
+}
+
+#[derive(Debug, Clone)]
+struct Cached {
+    key: String,
+    fingerprint: String,
+    manifest: Arc<Manifest>,
+}
+
+impl IndexStore {
+    pub(crate) fn open(folder: PathBuf) -> Result<Self, CoordinatorError> {
+        prepare_directory(&folder, "the index directory")?;
+        Ok(Self { folder, cache: Mutex::new(VecDeque::new()) })
+    }
+
+    /// Saves an index, durably. Blocks.
+    pub(crate) fn save(&self, key: &str, manifest: &Arc<Manifest>) -> Result<(), String> {
+        let path = self.path(key);
+        let body = encode_manifest(manifest);
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(MAGIC);
+        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        header[12..].copy_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+        replace_file(&path, &[&header, &body]).map_err(|error| {
+            format!(
+                "cannot write the dataset's index at {}: {}; {}, nothing acknowledged is lost",
+                path.display(),
+                reason(&error),
+                fix(&error)
+            )
+        })?;
+        self.remember(key, manifest);
+        Ok(())
+    }
+
+    /// The saved index of a source; `None` when there is none. Blocks.
+    pub(crate) fn load(&self, key: &str) -> Result<Option<Arc<Manifest>>, String> {
+        let path = self.path(key);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(format!(
+                    "cannot read the saved index {}: {}; check its owner, or remove it to index again",
+                    path.display(),
+                    reason(&error)
+                ));
+            }
+        };
+        let manifest = decode(&bytes).map_err(|what| {
+            format!(
+                "the saved index {} cannot be used: {what}; remove it or run `feedline index --rebuild`",
+                path.display()
+            )
+        })?;
+        let manifest = Arc::new(manifest);
+        self.remember(key, &manifest);
+        Ok(Some(manifest))
+    }
+
+    /// The index that a job was opened with. Blocks when it is not in memory.
+    pub(crate) fn manifest(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, String> {
+        if let Some(manifest) = self.cached(key, fingerprint) {
+            return Ok(manifest);
+        }
+        match self.load(key)? {
+            Some(manifest) if manifest.fingerprint() == fingerprint => Ok(manifest),
+            Some(_) => Err(
+                "the dataset was indexed again with other data while the job ran; cancel the job and open it anew"
+                    .to_owned(),
+            ),
+            None => Err(format!(
+                "the job's index {} is gone; cancel the job and open it anew, which indexes the dataset again",
+                self.path(key).display()
+            )),
+        }
+    }
+
+    fn cached(&self, key: &str, fingerprint: &str) -> Option<Arc<Manifest>> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = cache.iter().position(|cached| cached.key == key && cached.fingerprint == fingerprint)?;
+        let found = cache.remove(place)?;
+        cache.push_back(found.clone());
+        Some(found.manifest)
+    }
+
+    fn remember(&self, key: &str, manifest: &Arc<Manifest>) {
+        let cached =
+            Cached { key: key.to_owned(), fingerprint: manifest.fingerprint(), manifest: Arc::clone(manifest) };
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.retain(|other| other.key != key || other.fingerprint != cached.fingerprint);
+        cache.push_back(cached);
+        if cache.len() > CACHED {
+            cache.pop_front();
+        }
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.folder.join(format!("{key}.index"))
+    }
+}
+
+fn decode(bytes: &[u8]) -> Result<Manifest, String> {
+    let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
+        return Err("it is cut short".to_owned());
+    };
+    if header[..8] != *MAGIC {
+        return Err("it is no index".to_owned());
+    }
+    if header[8..12] != VERSION.to_le_bytes() {
+        return Err("another release wrote it".to_owned());
+    }
+    if header[12..] != crc32c::crc32c(body).to_le_bytes() {
+        return Err("it is damaged, its checksum is wrong".to_owned());
+    }
+    decode_manifest(body)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Saved indexes come back as they were, or not at all.
+
+use std::fs;
+
+use feedline_core::manifest::{Block, Shard, ShardIndex, ShardRef};
+use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use tempfile::TempDir;
+
+use super::*;
+
+fn manifest(rows: u32) -> Arc<Manifest> {
+    let mut schema = Schema::default();
+    schema.set("x", ColumnType::Scalar(ScalarType::Int64));
+    let shard = Shard {
+        object: ShardRef { url: "file:///d/0".to_owned(), size_bytes: 10, version: "1".to_owned() },
+        index: ShardIndex {
+            blocks: vec![Block { rows, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() }],
+            schema: Some(schema.clone()),
+            defects: Vec::new(),
+        },
+    };
+    Arc::new(Manifest { schema, shards: vec![shard] })
+}
+
+fn store() -> (TempDir, IndexStore) {
+    let folder = TempDir::new().unwrap();
+    let store = IndexStore::open(folder.path().to_owned()).unwrap();
+    (folder, store)
+}
+
+#[test]
+fn an_index_is_saved_once_and_found_by_a_later_life() {
+    let (folder, store) = store();
+    assert_eq!(store.load("k").unwrap(), None);
+    store.save("k", &manifest(5)).unwrap();
+    let later = IndexStore::open(folder.path().to_owned()).unwrap();
+    assert_eq!(later.load("k").unwrap(), Some(manifest(5)));
+    assert_eq!(later.manifest("k", &manifest(5).fingerprint()).unwrap(), manifest(5));
+}
+
+#[test]
+fn any_damage_is_told_with_the_fix() {
+    let (folder, store) = store();
+    store.save("k", &manifest(5)).unwrap();
+    let path = folder.path().join("k.index");
+    let bytes = fs::read(&path).unwrap();
+    for place in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[place] ^= 1;
+        fs::write(&path, &damaged).unwrap();
+        let message = store.load("k").unwrap_err();
+        assert!(message.starts_with(&format!("the saved index {} cannot be used: ", path.display())), "{message}");
+        assert!(message.ends_with("; remove it or run `feedline index --rebuild`"), "{message}");
+        fs::write(&path, &bytes[..place]).unwrap();
+        store.load("k").unwrap_err();
+    }
+}
+
+#[test]
+fn a_running_job_keeps_its_index_while_another_builds_a_new_one() {
+    let (folder, store) = store();
+    store.save("k", &manifest(5)).unwrap();
+    store.save("k", &manifest(6)).unwrap();
+    let old = manifest(5).fingerprint();
+    assert_eq!(store.manifest("k", &old).unwrap(), manifest(5));
+    let later = IndexStore::open(folder.path().to_owned()).unwrap();
+    let message = later.manifest("k", &old).unwrap_err();
+    assert!(message.contains("indexed again with other data"), "{message}");
+}

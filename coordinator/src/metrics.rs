@@ -1,0 +1,128 @@
+//! The coordinator's metrics: their names, units and meanings in one table, and what feeds the gauges.
+
+use std::collections::BTreeMap;
+
+use feedline_core::cluster::messages::{JobState, RefusalKind};
+use feedline_core::cluster::records::Record;
+use feedline_core::ids::{JobId, Millis, WorkerId};
+use metrics::{Unit, counter, gauge};
+
+pub(crate) const JOBS: &str = "feedline_coordinator_jobs";
+pub(crate) const WORKERS: &str = "feedline_coordinator_workers";
+pub(crate) const LOG_APPEND_SECONDS: &str = "feedline_coordinator_log_append_seconds";
+pub(crate) const LOG_BYTES: &str = "feedline_coordinator_log_bytes";
+pub(crate) const RECORDS_TOTAL: &str = "feedline_coordinator_records_total";
+pub(crate) const LEASES_GRANTED_TOTAL: &str = "feedline_coordinator_leases_granted_total";
+pub(crate) const REQUESTS_TOTAL: &str = "feedline_coordinator_requests_total";
+pub(crate) const REFUSALS_TOTAL: &str = "feedline_coordinator_refusals_total";
+
+/// Kinds of metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Many measurements.
+    Histogram,
+}
+
+/// One metric.
+#[derive(Debug, Clone, Copy)]
+pub struct MetricDescription {
+    /// Full name.
+    pub name: &'static str,
+    /// Kind.
+    pub kind: MetricKind,
+    /// Unit.
+    pub unit: Unit,
+    /// What it counts.
+    pub text: &'static str,
+}
+
+const fn metric(name: &'static str, kind: MetricKind, unit: Unit, text: &'static str) -> MetricDescription {
+    MetricDescription { name, kind, unit, text }
+}
+
+/// Every metric of the coordinator.
+pub const METRICS: &[MetricDescription] = &[
+    metric(JOBS, MetricKind::Gauge, Unit::Count, "Jobs by `state`: preparing, running, completed, failed, cancelled"),
+    metric(WORKERS, MetricKind::Gauge, Unit::Count, "Workers that reported within the lease time"),
+    metric(LOG_APPEND_SECONDS, MetricKind::Histogram, Unit::Seconds, "Time to append one commit to the log durably"),
+    metric(LOG_BYTES, MetricKind::Gauge, Unit::Bytes, "Size of the log"),
+    metric(RECORDS_TOTAL, MetricKind::Counter, Unit::Count, "Decisions persisted"),
+    metric(LEASES_GRANTED_TOTAL, MetricKind::Counter, Unit::Count, "Splits leased to workers, second leases included"),
+    metric(REQUESTS_TOTAL, MetricKind::Counter, Unit::Count, "Requests by `kind`"),
+    metric(REFUSALS_TOTAL, MetricKind::Counter, Unit::Count, "Refused requests by `kind` of refusal"),
+];
+
+/// Tells the installed recorder the unit and meaning of every metric of the coordinator.
+pub fn describe_metrics() {
+    for &MetricDescription { name, kind, unit, text } in METRICS {
+        match kind {
+            MetricKind::Counter => metrics::describe_counter!(name, unit, text),
+            MetricKind::Gauge => metrics::describe_gauge!(name, unit, text),
+            MetricKind::Histogram => metrics::describe_histogram!(name, unit, text),
+        }
+    }
+}
+
+pub(crate) fn refusal_label(kind: RefusalKind) -> &'static str {
+    match kind {
+        RefusalKind::Invalid => "invalid",
+        RefusalKind::NotFound => "not_found",
+        RefusalKind::Superseded => "superseded",
+        RefusalKind::Unavailable => "unavailable",
+    }
+}
+
+const STATES: [&str; 5] = ["preparing", "running", "completed", "failed", "cancelled"];
+
+/// What the gauges count.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    jobs: BTreeMap<JobId, &'static str>,
+    workers: BTreeMap<WorkerId, Millis>,
+}
+
+impl Gauges {
+    /// Notes a decision, persisted now or in an earlier life.
+    pub(crate) fn on_record(&mut self, record: &Record) {
+        match record {
+            Record::Opened { job, .. } => self.jobs.insert(*job, "preparing"),
+            Record::Ready { job, .. } => self.jobs.insert(*job, "running"),
+            Record::Ended { job, state } => self.jobs.insert(
+                *job,
+                match state {
+                    JobState::Completed => "completed",
+                    JobState::Cancelled => "cancelled",
+                    _ => "failed",
+                },
+            ),
+            _ => None,
+        };
+    }
+
+    /// Counts decisions of this life.
+    pub(crate) fn count(records: &[Record]) {
+        counter!(RECORDS_TOTAL).increment(records.len() as u64);
+        let granted = |record: &Record| match record {
+            Record::Granted { splits, .. } => splits.len() as u64,
+            _ => 0,
+        };
+        counter!(LEASES_GRANTED_TOTAL).increment(records.iter().map(granted).sum());
+    }
+
+    pub(crate) fn on_worker(&mut self, worker: WorkerId, now: Millis) {
+        self.workers.insert(worker, now);
+    }
+
+    pub(crate) fn publish(&mut self, now: Millis, worker_lease_ms: u64) {
+        self.workers.retain(|_, seen| now.saturating_sub(*seen) <= worker_lease_ms);
+        gauge!(WORKERS).set(self.workers.len() as f64);
+        for state in STATES {
+            let jobs = self.jobs.values().filter(|present| **present == state).count();
+            gauge!(JOBS, "state" => state).set(jobs as f64);
+        }
+    }
+}

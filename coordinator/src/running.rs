@@ -1,0 +1,134 @@
+//! Starting and ending a coordinator.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use feedline_core::cluster::Cluster;
+use feedline_core::cluster::records::Record;
+use feedline_core::ids::JobId;
+use feedline_proto::CoordinatorService;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::driver::{Driver, QUEUED_REQUESTS};
+use crate::error::CoordinatorError;
+use crate::index_store::IndexStore;
+use crate::log::{FileLog, MemoryLog, RecordLog};
+use crate::metrics::Gauges;
+use crate::service::Service;
+use crate::settings::CoordinatorSettings;
+
+/// A coordinator that runs. Dropping it ends its task without draining; [`Self::shutdown`] is the orderly way.
+pub struct RunningCoordinator {
+    service: Arc<dyn CoordinatorService>,
+    stop: CancellationToken,
+    /// `None` once its end was seen.
+    task: Option<JoinHandle<Result<(), CoordinatorError>>>,
+}
+
+/// Starts a coordinator: reads its log and goes on where it stood. `life` must be larger than that of every earlier
+/// life on the same directory: a time in nanoseconds will do.
+///
+/// # Errors
+/// When a directory cannot be used, another coordinator uses it, or the log is damaged: one sentence with the fix.
+pub async fn start(settings: CoordinatorSettings, life: u64) -> Result<RunningCoordinator, CoordinatorError> {
+    if settings.tick_ms == 0 {
+        return Err(CoordinatorError::Setting("tick_ms is 0; set it to 1 or more, 50 is usual".to_owned()));
+    }
+    let opened = tokio::task::spawn_blocking(move || open(&settings, life).map(|opened| (settings, opened)));
+    let (settings, opened) = opened.await.map_err(|error| CoordinatorError::Stopped(error.to_string()))??;
+    Ok(run(settings, opened))
+}
+
+/// What was found when starting.
+struct Opened {
+    cluster: Cluster,
+    log: Box<dyn RecordLog>,
+    store: IndexStore,
+    gauges: Gauges,
+}
+
+fn open(settings: &CoordinatorSettings, life: u64) -> Result<Opened, CoordinatorError> {
+    let (log, records): (Box<dyn RecordLog>, _) = match &settings.data_dir {
+        Some(folder) => {
+            let (log, records) = FileLog::open(folder)?;
+            (Box::new(log), records)
+        }
+        None => (Box::new(MemoryLog), Vec::new()),
+    };
+    let store = IndexStore::open(settings.index_dir.clone())?;
+    let mut gauges = Gauges::default();
+    let mut reindexed: BTreeSet<JobId> = BTreeSet::new();
+    for record in &records {
+        gauges.on_record(record);
+        if let Record::Opened { job, spec } = record
+            && spec.reindex
+        {
+            reindexed.insert(*job);
+        }
+    }
+    let mut cluster = Cluster::restore(settings.cluster.clone(), life, 0, records);
+    for (job, key) in cluster.preparing().into_iter().filter(|(job, _)| !reindexed.contains(job)) {
+        if let Some(saved) = store.load(&key).map_err(CoordinatorError::Index)? {
+            cluster.set_saved(job, saved);
+        }
+    }
+    Ok(Opened { cluster, log, store, gauges })
+}
+
+fn run(settings: CoordinatorSettings, opened: Opened) -> RunningCoordinator {
+    let (sender, receiver) = mpsc::channel(QUEUED_REQUESTS);
+    let store = Arc::new(opened.store);
+    let driver = Driver::new(
+        opened.cluster,
+        opened.log,
+        Arc::clone(&store),
+        receiver,
+        settings.tick_ms,
+        settings.cluster.worker_lease_ms,
+        opened.gauges,
+    );
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(driver.run(stop.clone()).instrument(tracing::info_span!("coordinator")));
+    RunningCoordinator { service: Arc::new(Service::new(sender, store)), stop, task: Some(task) }
+}
+
+impl RunningCoordinator {
+    /// The coordinator's service, for local callers and for `feedline_proto::grpc::coordinator_routes`.
+    pub fn service(&self) -> Arc<dyn CoordinatorService> {
+        Arc::clone(&self.service)
+    }
+
+    /// Waits until the coordinator's task ends, which without [`Self::shutdown`] it does only when it cannot go on:
+    /// the node that runs it should end too. Can be dropped and called again.
+    ///
+    /// # Errors
+    /// Why it ended.
+    pub async fn wait(&mut self) -> Result<(), CoordinatorError> {
+        let Some(task) = &mut self.task else {
+            return Err(CoordinatorError::Stopped("it had ended before".to_owned()));
+        };
+        let result = task.await;
+        self.task = None;
+        result.unwrap_or_else(|error| Err(CoordinatorError::Stopped(error.to_string())))
+    }
+
+    /// Takes no further requests, answers those that have arrived, persists and closes the log.
+    ///
+    /// # Errors
+    /// When decisions could not be persisted. None of them had been acknowledged.
+    pub async fn shutdown(mut self) -> Result<(), CoordinatorError> {
+        self.stop.cancel();
+        self.wait().await
+    }
+}
+
+impl Drop for RunningCoordinator {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The service: hands requests to the driver and manifests out of the store.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use feedline_core::cluster::Reply;
+use feedline_core::cluster::messages::{
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan, WorkerReport,
+    source_key,
+};
+use feedline_core::ids::JobId;
+use feedline_core::manifest::Manifest;
+use feedline_proto::CoordinatorService;
+use metrics::counter;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::driver::{Command, Request, shutting_down};
+use crate::index_store::IndexStore;
+use crate::metrics::{REFUSALS_TOTAL, REQUESTS_TOTAL, refusal_label};
+
+/// The coordinator as others see it.
+pub(crate) struct Service {
+    commands: mpsc::Sender<Command>,
+    store: Arc<IndexStore>,
+}
+
+impl Service {
+    pub(crate) fn new(commands: mpsc::Sender<Command>, store: Arc<IndexStore>) -> Self {
+        Self { commands, store }
+    }
+
+    async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command { request, reply }).await.map_err(|_| shutting_down())?;
+        match answer.await.map_err(|_| shutting_down())? {
+            Reply::Refused(refusal) => Err(refusal),
+            reply => Ok(reply),
+        }
+    }
+
+    async fn details(&self, job: JobId) -> Result<JobDetails, Refusal> {
+        match self.ask(Request::JobDetails(job)).await? {
+            Reply::Details(details) => Ok(*details),
+            other => Err(mismatch(&other)),
+        }
+    }
+
+    async fn open(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+        let saved = if spec.reindex {
+            None
+        } else {
+            let key = source_key(&spec.pipeline.source);
+            self.with_store(move |store| store.load(&key)).await?
+        };
+        match self.ask(Request::OpenJob { spec: Box::new(spec), saved }).await? {
+            Reply::Opened(job) => Ok(job),
+            other => Err(mismatch(&other)),
+        }
+    }
+
+    async fn find_manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+        let details = self.details(job).await?;
+        self.with_store(move |store| store.manifest(&details.source_key, &details.dataset.fingerprint)).await
+    }
+
+    async fn statuses(&self, job: Option<JobId>) -> Result<Vec<JobStatus>, Refusal> {
+        match self.ask(Request::JobStatus(job)).await? {
+            Reply::Status(statuses) => Ok(statuses),
+            other => Err(mismatch(&other)),
+        }
+    }
+
+    /// Reads from the store where blocking is allowed.
+    async fn with_store<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&IndexStore) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let store = Arc::clone(&self.store);
+        let result = tokio::task::spawn_blocking(move || read(&store)).await.map_err(|_| shutting_down())?;
+        result.map_err(|message| Refusal::new(RefusalKind::Invalid, message))
+    }
+}
+
+#[async_trait]
+impl CoordinatorService for Service {
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+        counted("open_job", self.open(spec).await)
+    }
+
+    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
+        counted("cancel_job", self.ask(Request::CancelJob(job)).await.map(|_| ()))
+    }
+
+    async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {
+        counted("job_details", self.details(job).await)
+    }
+
+    async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {
+        let found = self.statuses(Some(job)).await.and_then(|statuses| {
+            let missing = || Refusal::new(RefusalKind::NotFound, format!("there is no job {job} here"));
+            statuses.into_iter().next().ok_or_else(missing)
+        });
+        counted("job_status", found)
+    }
+
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+        counted("list_jobs", self.statuses(None).await)
+    }
+
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+        counted("manifest", self.find_manifest(job).await)
+    }
+
+    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+        let answer = self.ask(Request::Worker(report)).await.and_then(|reply| match reply {
+            Reply::Worker(plan) => Ok(plan),
+            other => Err(mismatch(&other)),
+        });
+        counted("sync_worker", answer)
+    }
+
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+        let answer = self.ask(Request::Consumer(report)).await.and_then(|reply| match reply {
+            Reply::Consumer(plan) => Ok(plan),
+            other => Err(mismatch(&other)),
+        });
+        counted("sync_consumer", answer)
+    }
+}
+
+fn counted<T>(kind: &'static str, answer: Result<T, Refusal>) -> Result<T, Refusal> {
+    counter!(REQUESTS_TOTAL, "kind" => kind).increment(1);
+    if let Err(refusal) = &answer {
+        counter!(REFUSALS_TOTAL, "kind" => refusal_label(refusal.kind)).increment(1);
+    }
+    answer
+}
+
+/// The state machine answers each request in its own kind; another is a defect, told rather than panicked about.
+fn mismatch(reply: &Reply) -> Refusal {
+    Refusal::new(RefusalKind::Unavailable, format!("the coordinator gave an answer of the wrong kind: {reply:?}"))
+}

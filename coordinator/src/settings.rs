@@ -1,0 +1,44 @@
+//! What a coordinator is told when it starts.
+
+use std::path::PathBuf;
+
+use feedline_core::cluster;
+use serde::{Deserialize, Serialize};
+
+/// Settings of a coordinator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoordinatorSettings {
+    /// Directory of the log of decisions. `None` keeps them in memory: jobs end with the process.
+    #[serde(default)]
+    pub data_dir: Option<PathBuf>,
+    /// Directory of the saved dataset indexes.
+    pub index_dir: PathBuf,
+    /// Times and depths of the state machine.
+    #[serde(default)]
+    pub cluster: cluster::Settings,
+    /// Milliseconds between looks at the clock when nothing else happens; 50 by default.
+    #[serde(default = "default_tick_ms")]
+    pub tick_ms: u64,
+}
+
+fn default_tick_ms() -> u64 {
+    50
+}
+
+impl CoordinatorSettings {
+    /// Settings of a coordinator that keeps its decisions in memory.
+    pub fn in_memory(index_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: None,
+            index_dir: index_dir.into(),
+            cluster: cluster::Settings::default(),
+            tick_ms: default_tick_ms(),
+        }
+    }
+
+    /// Settings of a coordinator that keeps its decisions in `data_dir`.
+    pub fn durable(data_dir: impl Into<PathBuf>, index_dir: impl Into<PathBuf>) -> Self {
+        Self { data_dir: Some(data_dir.into()), ..Self::in_memory(index_dir) }
+    }
+}

@@ -1,0 +1,108 @@
+//! Opening, joining, refusing, cancelling.
+
+use expect_test::expect;
+
+use super::*;
+
+#[test]
+fn the_same_spec_joins_and_another_is_refused() {
+    let mut bench = Bench::new();
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    assert_eq!(bench.open(&spec(4, 1)), Ok(job));
+    assert_eq!(bench.records.len(), 1, "joining decides nothing");
+    let refusal = bench.open(&spec(5, 1)).expect_err("other settings");
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    expect!["job `run` is running with other settings; join it with the same pipeline, epochs and consumers, or choose another name"]
+        .assert_eq(&refusal.message);
+}
+
+#[test]
+fn an_ended_jobs_name_is_free_again() {
+    let mut bench = Bench::new();
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    assert_eq!(bench.ask(|request| Input::CancelJob { request, job }), Some(Reply::Cancelled));
+    assert_eq!(bench.status(job).state, JobState::Cancelled);
+    assert_ne!(bench.open(&spec(5, 1)), Ok(job));
+    assert_eq!(bench.ask(|request| Input::CancelJob { request, job }), Some(Reply::Cancelled), "again");
+}
+
+#[test]
+fn bad_specs_are_refused_with_the_fix() {
+    let refuse = |change: fn(&mut JobSpec)| {
+        let mut bench = Bench::new();
+        let mut spec = spec(4, 2);
+        change(&mut spec);
+        let refusal = bench.open(&spec).expect_err("a bad job");
+        assert!(bench.records.is_empty());
+        refusal.message + "\n"
+    };
+    let text = [
+        refuse(|spec| spec.name.clear()),
+        refuse(|spec| spec.epochs = 0),
+        refuse(|spec| spec.consumers = 0),
+        refuse(|spec| spec.virtual_consumers = 1),
+        refuse(|spec| spec.pipeline.operators.clear()),
+    ];
+    expect![[r#"
+        the job has no name; give it one
+        a job of 0 epochs has no rows; set epochs to 1 or more
+        a job needs at least 1 consumer; set consumers to 1 or more
+        2 consumers cannot share 1 virtual consumers: each needs at least one; open the job with virtual_consumers 2 or more
+    "#]]
+    .assert_eq(&text[..4].concat());
+    assert!(text[4].contains("batch"), "{}", text[4]);
+}
+
+#[test]
+fn unknown_jobs_and_consumers_are_refused() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 8);
+    let kind = |reply| match reply {
+        Some(Reply::Refused(refusal)) => refusal.kind,
+        other => panic!("not refused: {other:?}"),
+    };
+    let none = JobId(77);
+    assert_eq!(kind(bench.ask(|request| Input::CancelJob { request, job: none })), RefusalKind::NotFound);
+    assert_eq!(kind(bench.ask(|request| Input::JobDetails { request, job: none })), RefusalKind::NotFound);
+    assert_eq!(
+        kind(bench.ask(|request| Input::JobStatus { request, job: Some(none) })),
+        RefusalKind::NotFound
+    );
+    let report = taking(none, 0);
+    assert_eq!(kind(bench.ask(|request| Input::Consumer { request, report })), RefusalKind::NotFound);
+    let report = taking(job, 1);
+    assert_eq!(kind(bench.ask(|request| Input::Consumer { request, report })), RefusalKind::Invalid);
+}
+
+#[test]
+fn a_newer_session_takes_over_and_the_older_is_told() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 64);
+    let plan = bench.consumer(taking(job, 0)).expect("a first plan comes at once");
+    let held = bench.consumer(ConsumerReport { seen: plan.revision, ..taking(job, 0) });
+    assert_eq!(held, None, "nothing is new");
+    let waiting = bench.request;
+    assert!(bench.consumer(ConsumerReport { session: SessionId(2), ..taking(job, 0) }).is_some());
+    let superseded = |reply: Option<&Reply>| matches!(reply, Some(Reply::Refused(refusal)) if refusal.kind == RefusalKind::Superseded);
+    assert!(superseded(bench.answered.get(&waiting)));
+    let report = taking(job, 0);
+    assert!(superseded(bench.ask(|request| Input::Consumer { request, report }).as_ref()));
+}
+
+/// Requests may overtake each other: the consumer may wait for the answer to either.
+#[test]
+fn asking_anew_in_the_same_session_answers_the_earlier_with_a_plan() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 64);
+    let plan = bench.consumer(taking(job, 0)).expect("a first plan comes at once");
+    let again = ConsumerReport { seen: plan.revision, ..taking(job, 0) };
+    assert_eq!(bench.consumer(again.clone()), None);
+    let waiting = bench.request;
+    assert_eq!(bench.consumer(again), None);
+    assert_eq!(bench.answered.get(&waiting), Some(&Reply::Consumer(plan)));
+}
+
+#[test]
+fn a_consumers_failure_ends_the_job() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 64);
+    let failed = Some("row 3 is corrupt".to_owned());
+    let plan = bench.consumer(ConsumerReport { failed, ..taking(job, 0) }).expect("told at once");
+    assert_eq!(plan.state, JobState::Failed("row 3 is corrupt".to_owned()));
+}

@@ -1,0 +1,138 @@
+//! Seeded simulation of the cluster's state machine and the consumer's assembler: workers, consumers and a coordinator
+//! that crash, stall and restart, over a network that loses, repeats and reorders messages, in virtual time.
+//!
+//! `FEEDLINE_SIM_SEED=17` runs one seed, `FEEDLINE_SIM_SEEDS=2000` that many.
+
+#[path = "simulation/application.rs"]
+mod application;
+#[path = "simulation/check.rs"]
+mod check;
+#[path = "simulation/consumer.rs"]
+mod consumer;
+#[path = "simulation/dice.rs"]
+mod dice;
+#[path = "simulation/messages.rs"]
+mod messages;
+#[path = "simulation/network.rs"]
+mod network;
+#[path = "simulation/scenario.rs"]
+mod scenario;
+#[path = "simulation/server.rs"]
+mod server;
+#[path = "simulation/worker.rs"]
+mod worker;
+#[path = "simulation/world.rs"]
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::check::check_entries;
+use crate::scenario::Scenario;
+use crate::world::{Outcome, World};
+
+/// A bug that the simulator itself brings in, to see that it would be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plant {
+    None,
+    /// Assigned records are not persisted.
+    ForgetAssigned,
+    /// Answers leave before what they rest on is persisted.
+    EarlyReply,
+    /// A piece that comes twice is delivered twice.
+    PieceTwice,
+    /// Positions are reported before the rows are delivered.
+    EarlyAck,
+    /// A restarted consumer forgets where its application stands.
+    Forgetful,
+}
+
+/// Runs a seed to its end and checks it.
+fn run_whole(seed: u64, plant: Plant) -> Result<Outcome, String> {
+    let scenario = Scenario::new(seed);
+    let outcome = World::new(&scenario, plant).run(None)?;
+    check_entries(&scenario.job, &outcome.entries, outcome.consumer_crashes == 0)?;
+    Ok(outcome)
+}
+
+/// Runs a seed, stops it after a part of its batches, and resumes it with other workers and consumers.
+fn run_in_two(seed: u64, total: usize) -> Result<(), String> {
+    let scenario = Scenario::new(seed);
+    let stop = 1 + seed as usize % total.max(1);
+    let first = World::new(&scenario, Plant::None).run(Some(stop))?;
+    let Some(position) = first.position else { return Ok(()) };
+    let text = serde_json::to_string(&position).map_err(|error| error.to_string())?;
+    let position = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let second = World::new(&scenario.resumed(position), Plant::None).run(None)?;
+    let entries: Vec<_> = first.entries.into_iter().chain(second.entries).collect();
+    check_entries(&scenario.job, &entries, false)
+}
+
+/// The number in an environment variable.
+#[expect(clippy::disallowed_methods, reason = "how a failed seed is run again")]
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    match setting("FEEDLINE_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..setting("FEEDLINE_SIM_SEEDS").unwrap_or(default),
+    }
+}
+
+/// Runs something for each seed; a panic inside counts as a failure.
+fn failures(seeds: impl Iterator<Item = u64>, run: impl Fn(u64) -> Result<(), String>) -> Vec<(u64, String)> {
+    let mut failures = Vec::new();
+    for seed in seeds {
+        let result = catch_unwind(AssertUnwindSafe(|| run(seed)));
+        if let Err(message) = result.unwrap_or_else(|_| Err("it panicked".to_owned())) {
+            failures.push((seed, message));
+        }
+    }
+    failures
+}
+
+fn assert_none(failures: &[(u64, String)]) {
+    let Some((seed, message)) = failures.first() else { return };
+    let brief = |(seed, message): &(u64, String)| {
+        let start: String = message.chars().take(100).collect();
+        format!("\n{seed}: {start}")
+    };
+    let all: String = failures.iter().map(brief).collect();
+    panic!("FEEDLINE_SIM_SEED={seed}: {message}\n{} seeds failed:{all}", failures.len());
+}
+
+#[test]
+fn every_row_comes_once_in_order_whatever_fails() {
+    assert_none(&failures(seeds(300), |seed| run_whole(seed, Plant::None).map(|_| ())));
+}
+
+#[test]
+fn two_parts_with_other_workers_and_consumers_equal_the_whole() {
+    let run = |seed| {
+        let whole = run_whole(seed, Plant::None)?;
+        run_in_two(seed, whole.entries.len())
+    };
+    assert_none(&failures(seeds(120), run));
+}
+
+#[test]
+fn a_seed_gives_the_same_trace_twice() {
+    for seed in seeds(12) {
+        let trace = |outcome: Outcome| (outcome.trace, outcome.events, outcome.took_ms);
+        let one = run_whole(seed, Plant::None).map(trace);
+        let two = run_whole(seed, Plant::None).map(trace);
+        assert_eq!(one, two, "FEEDLINE_SIM_SEED={seed}");
+    }
+}
+
+/// The checks find what they are there for.
+#[test]
+fn planted_bugs_are_found() {
+    for plant in
+        [Plant::ForgetAssigned, Plant::EarlyReply, Plant::PieceTwice, Plant::EarlyAck, Plant::Forgetful]
+    {
+        let found = (0..200).find(|seed| run_whole(*seed, plant).is_err());
+        assert!(found.is_some(), "200 seeds do not find {plant:?}");
+    }
+}

@@ -1,0 +1,227 @@
+//! What a seed stands for: a dataset, a job, workers and consumers, and what goes wrong.
+
+use std::rc::Rc;
+
+use feedline_core::cluster::messages::JobSpec;
+use feedline_core::layout::{Layout, SplitRef};
+use feedline_core::manifest::{Block, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_core::order::{BlockTable, PassOrder};
+use feedline_core::pipeline::{Batch, OperatorKind, OrderMode, Pipeline, Remainder, Source};
+use feedline_core::position::Position;
+use feedline_core::random::mix64;
+use feedline_core::schema::{ColumnType, ScalarType, Schema};
+
+use super::dice::Dice;
+
+/// What goes wrong, and how often.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Faults {
+    pub(crate) drop_per_mille: u64,
+    pub(crate) duplicate_per_mille: u64,
+    /// Messages that take long, so that later ones overtake them.
+    pub(crate) slow_per_mille: u64,
+    pub(crate) coordinator_crashes: u64,
+    pub(crate) worker_crashes: u64,
+    pub(crate) worker_stalls: u64,
+    pub(crate) consumer_crashes: u64,
+    /// Milliseconds after which nothing goes wrong any more.
+    pub(crate) until: u64,
+}
+
+/// A run.
+#[derive(Debug, Clone)]
+pub(crate) struct Scenario {
+    pub(crate) seed: u64,
+    pub(crate) consumers: u32,
+    pub(crate) workers: u64,
+    pub(crate) faults: Faults,
+    /// Batches after which a consumer's application saves its state.
+    pub(crate) checkpoint_every: u64,
+    /// Splits that a consumer asks for.
+    pub(crate) wants: u32,
+    pub(crate) job: Rc<JobData>,
+}
+
+/// The job's data: the same for both halves of a run that is stopped and resumed.
+#[derive(Debug)]
+pub(crate) struct JobData {
+    pub(crate) spec: JobSpec,
+    pub(crate) manifest: Manifest,
+    pub(crate) layout: Layout,
+    /// One row in this many is removed by the filter; 0 keeps all.
+    removes: u64,
+    /// For each epoch its row sequence: a number for each (pass, row).
+    sequence: Vec<Vec<u64>>,
+}
+
+impl JobData {
+    /// The rows at an input range of a split.
+    pub(crate) fn rows(&self, split: SplitRef, from: u32, to: u32) -> &[u64] {
+        let start = self.layout.split_range(split).start as usize;
+        &self.sequence[split.epoch as usize][start + from as usize..start + to as usize]
+    }
+
+    /// Whether the filter keeps a row.
+    pub(crate) fn keeps(&self, row: u64) -> bool {
+        self.removes == 0 || !mix64(row ^ self.spec.pipeline.seed).is_multiple_of(self.removes)
+    }
+
+    /// Every row of an epoch's layout, in order of place.
+    pub(crate) fn epoch_rows(&self, epoch: u32) -> Vec<u64> {
+        let mut rows = Vec::new();
+        for stream in 0..self.layout.streams {
+            rows.extend(self.stream_rows(epoch, stream));
+        }
+        rows
+    }
+
+    /// The input rows of a stream in one epoch, straight from the layout.
+    pub(crate) fn stream_rows(&self, epoch: u32, stream: u32) -> Vec<u64> {
+        let mut rows = Vec::new();
+        for ordinal in 0..self.layout.splits(stream) {
+            let split = SplitRef { epoch, ordinal, stream };
+            rows.extend_from_slice(self.rows(split, 0, self.layout.split_len(split)));
+        }
+        rows
+    }
+}
+
+impl Scenario {
+    /// The run of a seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let consumers = dice.range(1, 4) as u32;
+        let virtual_consumers = dice.range(u64::from(consumers), 8) as u32;
+        let manifest = build_manifest(&mut dice, u64::from(virtual_consumers));
+        let job = build_job(&mut dice, manifest, consumers, virtual_consumers);
+        let calm = dice.chance(100);
+        let faults = if calm { Faults::default() } else { build_faults(&mut dice) };
+        Self {
+            seed,
+            consumers,
+            workers: dice.range(1, 5),
+            faults,
+            checkpoint_every: dice.pick(&[1, 1, 2, 4]),
+            wants: dice.range(1, 4) as u32,
+            job: Rc::new(job),
+        }
+    }
+
+    /// The run that resumes this one's job at a position, with other workers and consumers.
+    pub(crate) fn resumed(&self, start: Position) -> Self {
+        let mut dice = Dice::new(self.seed ^ 0xBEEF);
+        let mut spec = self.job.spec.clone();
+        spec.consumers = dice.range(1, u64::from(spec.virtual_consumers.min(4))) as u32;
+        spec.start = Some(start);
+        let job = JobData {
+            spec,
+            manifest: self.job.manifest.clone(),
+            layout: self.job.layout.clone(),
+            removes: self.job.removes,
+            sequence: self.job.sequence.clone(),
+        };
+        Self {
+            seed: self.seed ^ 0xBEEF,
+            consumers: job.spec.consumers,
+            workers: dice.range(1, 5),
+            job: Rc::new(job),
+            ..self.clone()
+        }
+    }
+}
+
+fn build_manifest(dice: &mut Dice, rows_at_least: u64) -> Manifest {
+    let mut schema = Schema::default();
+    schema.set("label", ColumnType::Scalar(ScalarType::Int64));
+    let mut shards = Vec::new();
+    let mut left = rows_at_least + dice.pick(&[0, 10, 40, 80, 120]) + dice.range(0, 20);
+    while left > 0 {
+        let mut blocks = Vec::new();
+        for _ in 0..dice.range(1, 5) {
+            let rows = dice.range(1, 15).min(left);
+            if rows > 0 {
+                blocks.push(Block {
+                    rows: rows as u32,
+                    offset: 0,
+                    bytes: 100 * rows,
+                    group: 0,
+                    row_bytes: Vec::new(),
+                });
+            }
+            left -= rows;
+        }
+        let object = ShardRef {
+            url: format!("file:///data/{}", shards.len()),
+            size_bytes: dice.range(1, 100 << 20),
+            version: "1".to_owned(),
+        };
+        let index = ShardIndex { blocks, schema: Some(schema.clone()), defects: Vec::new() };
+        shards.push(Shard { object, index });
+    }
+    Manifest::build(shards).expect("the shards agree")
+}
+
+fn build_job(dice: &mut Dice, manifest: Manifest, consumers: u32, virtual_consumers: u32) -> JobData {
+    let order = dice.pick(&[OrderMode::Deterministic, OrderMode::Relaxed]);
+    let removes = dice.pick(&[0, 0, 2, 3, 10]);
+    let size = dice.range(1, 7) as u32;
+    let epochs = dice.range(1, 3) as u32;
+    let passes = dice.pick(&[1, 1, 1, 2]);
+    let mut remainder = dice.pick(&[Remainder::Emit, Remainder::Drop, Remainder::Carry]);
+    let (seed, window) = (dice.next() >> 1, dice.pick(&[0, 8, 1000]));
+    let build = |remainder| {
+        let mut builder = Pipeline::builder("simulated")
+            .source(Source::text("data/*"))
+            .seed(seed)
+            .shuffle(window)
+            .order(order)
+            .repeat(passes);
+        if removes > 0 {
+            builder = builder.filter("label <> 3");
+        }
+        builder.operator(OperatorKind::Batch(Batch { size, remainder })).build().expect("a good pipeline")
+    };
+    let summary = manifest.summary();
+    let mut layout = Layout::new(&build(remainder), &summary, epochs, virtual_consumers);
+    if layout.dropped_rows() == layout.epoch_rows() {
+        remainder = Remainder::Emit;
+        layout = Layout::new(&build(remainder), &summary, epochs, virtual_consumers);
+    }
+    let spec = JobSpec {
+        name: "run".to_owned(),
+        pipeline: build(remainder),
+        epochs,
+        virtual_consumers,
+        consumers,
+        start: None,
+        audit: true,
+        reindex: dice.chance(100),
+        index_only: false,
+    };
+    let table = BlockTable::new(&manifest);
+    let mut sequence = Vec::new();
+    for epoch in 0..epochs {
+        let mut rows = Vec::new();
+        for pass in epoch * passes..(epoch + 1) * passes {
+            let order = PassOrder::new(&table, seed, pass, window);
+            let refs = order.rows(&table, 0..table.rows());
+            rows.extend(refs.iter().map(|row| u64::from(pass) * table.rows() + row.row_id));
+        }
+        sequence.push(rows);
+    }
+    JobData { spec, manifest, layout, removes, sequence }
+}
+
+fn build_faults(dice: &mut Dice) -> Faults {
+    let until = dice.range(2_000, 20_000);
+    Faults {
+        drop_per_mille: dice.pick(&[0, 20, 100, 200]),
+        duplicate_per_mille: dice.pick(&[0, 20, 100]),
+        slow_per_mille: dice.pick(&[0, 50, 200]),
+        coordinator_crashes: dice.range(0, 4),
+        worker_crashes: dice.range(0, 4),
+        worker_stalls: dice.range(0, 4),
+        consumer_crashes: dice.range(0, 4),
+        until,
+    }
+}

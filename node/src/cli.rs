@@ -1,0 +1,123 @@
+//! The command line: every command and flag, with its unit and default. What the flags mean is up to the commands.
+
+mod roles;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use feedline_core::ids::JobId;
+
+pub(crate) use self::roles::{CoordinatorArgs, UpArgs, WorkerArgs};
+pub(crate) use self::run::{ReportFormat, RunArgs};
+use crate::logging::LogFormat;
+use crate::make_data::MakeDataArgs;
+
+/// The whole command line.
+#[derive(Parser, Debug)]
+#[command(
+    name = "feedline",
+    version,
+    about = "A distributed input-pipeline service: turns a dataset into batches for training, on one machine or many",
+    after_help = "Exit status: 0 done, 1 it failed, 2 wrong use, 130 interrupted.\n\
+        FEEDLINE_LOG filters log lines, such as debug or feedline_worker=debug,info."
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// How log lines look on standard error.
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) log: LogFormat,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Runs a pipeline and reports its rate; on this machine, or on a cluster with --coordinator.
+    Run(Box<RunArgs>),
+    /// Runs a coordinator: it leases work to workers and keeps positions.
+    Coordinator(CoordinatorArgs),
+    /// Runs a worker: it reads, decodes and augments, and serves batches.
+    Worker(WorkerArgs),
+    /// Runs a coordinator and workers in one process, for other programs to use.
+    Up(UpArgs),
+    /// Indexes a pipeline's dataset ahead of its first run.
+    Index(IndexArgs),
+    /// Lists the jobs of a coordinator, or cancels one.
+    Jobs(JobsArgs),
+    /// Makes a data set to try and to measure with.
+    MakeData(MakeDataArgs),
+}
+
+impl Command {
+    /// The level of log lines where `FEEDLINE_LOG` says nothing.
+    pub(crate) fn log_level(&self) -> &'static str {
+        match self {
+            Self::Coordinator(_) | Self::Worker(_) | Self::Up(_) => "info",
+            _ => "warn",
+        }
+    }
+}
+
+/// Resources of the workers in this process.
+#[derive(Args, Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LocalArgs {
+    /// Workers in this process.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) workers: u32,
+    /// Cores that run operators, split over the workers [default: those this process may use].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) cores: Option<u32>,
+    /// Memory for batches and blocks, split over the workers, such as 4GiB [default: 1 GiB, or a quarter of the
+    /// machine's where that is less].
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
+    pub(crate) memory: Option<u64>,
+    /// Directory of saved dataset indexes [default: feedline in $XDG_CACHE_HOME or ~/.cache].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) index_dir: Option<PathBuf>,
+}
+
+/// What `feedline index` is asked for.
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "Examples:\n  \
+    feedline index pipeline.yaml\n  \
+    feedline index pipeline.yaml --rebuild --coordinator http://10.0.0.1:7070")]
+pub(crate) struct IndexArgs {
+    /// The pipeline file; relative paths in it start at the directory in which feedline is run.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Index on this coordinator's workers instead of in this process, such as http://10.0.0.1:7070.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["workers", "cores", "memory", "index_dir"])]
+    pub(crate) coordinator: Option<String>,
+    /// Index anew, ignoring the saved index: after shards were replaced, removed or added.
+    #[arg(long)]
+    pub(crate) rebuild: bool,
+    /// Resources in this process.
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
+}
+
+/// What `feedline jobs` is asked for.
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "Examples:\n  \
+    feedline jobs --coordinator http://10.0.0.1:7070\n  \
+    feedline jobs --coordinator http://10.0.0.1:7070 --cancel 3")]
+pub(crate) struct JobsArgs {
+    /// The coordinator.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7070")]
+    pub(crate) coordinator: String,
+    /// Print one JSON array on one line instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Cancel the job with this id, as the table shows it.
+    #[arg(long, value_name = "ID", value_parser = parse_job, conflicts_with = "json")]
+    pub(crate) cancel: Option<JobId>,
+}
+
+fn parse_job(text: &str) -> Result<JobId, String> {
+    let id = u64::from_str_radix(text, 16);
+    id.map(JobId).map_err(|_| format!("`{text}` is no job's id; `feedline jobs` lists them"))
+}

@@ -1,0 +1,90 @@
+//! Flags of the roles: `feedline coordinator`, `feedline worker` and `feedline up`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::LocalArgs;
+
+/// What `feedline coordinator` is asked for.
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "Prints `feedline coordinator listening on HOST:PORT` once it is ready. \
+    SIGTERM and SIGINT end it in order.\n\n\
+    Example:\n  feedline coordinator --listen 0.0.0.0:7070 --data-dir /var/lib/feedline")]
+pub(crate) struct CoordinatorArgs {
+    /// Address to listen on for workers and consumers; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
+    pub(crate) listen: String,
+    /// Directory of the log of decisions, from which a restarted coordinator goes on.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// Directory of saved dataset indexes [default: index in the data directory].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) index_dir: Option<PathBuf>,
+    /// Time without contact after which a worker's splits are given to others.
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = crate::size::parse_duration)]
+    pub(crate) worker_lease: Duration,
+    /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
+    #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+}
+
+/// What `feedline worker` is asked for.
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "Prints `feedline worker listening on HOST:PORT` once it is ready. SIGTERM and SIGINT make it \
+    take no new splits, serve those that it holds for at most --grace, and end.\n\
+    Credentials of object stores come from the environment: AWS_*, GOOGLE_* and AZURE_*.\n\n\
+    Example:\n  feedline worker --coordinator http://10.0.0.1:7070 --listen 10.0.0.7:7071 --memory 8GiB")]
+pub(crate) struct WorkerArgs {
+    /// The coordinator.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7070")]
+    pub(crate) coordinator: String,
+    /// Address to listen on for consumers; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub(crate) listen: String,
+    /// Address at which consumers reach this worker [default: http:// and the address it listens on].
+    #[arg(long, value_name = "URL")]
+    pub(crate) advertise: Option<String>,
+    /// Cores that run operators [default: those this process may use].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) cores: Option<u32>,
+    /// Memory for batches and blocks, such as 4GiB [default: 1 GiB, or a quarter of the machine's where that is less].
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
+    pub(crate) memory: Option<u64>,
+    /// Directory of what is kept between runs: datasets' indexes [default: none].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Time to serve what it holds after SIGTERM or SIGINT.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
+    pub(crate) grace: Duration,
+    /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7171 [default: none].
+    #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+}
+
+/// What `feedline up` is asked for.
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "Prints `feedline coordinator listening on HOST:PORT`, and a line for each worker, once all are \
+    ready. SIGTERM and SIGINT end it in order.\n\n\
+    Example:\n  feedline up --workers 2 & feedline run pipeline.yaml --coordinator http://127.0.0.1:7070")]
+pub(crate) struct UpArgs {
+    /// Address of the coordinator; port 0 takes a free one. Workers take free ports of the same host.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
+    pub(crate) listen: String,
+    /// Host at which consumers reach the workers [default: the host of --listen].
+    #[arg(long, value_name = "HOST")]
+    pub(crate) advertise: Option<String>,
+    /// Directory of the log of decisions [default: kept in memory, jobs end with the process].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Resources of the workers.
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
+    /// Time that workers have to serve what they hold after SIGTERM or SIGINT.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
+    pub(crate) grace: Duration,
+    /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
+    #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+}

@@ -1,0 +1,75 @@
+//! Flags of `feedline run`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::LocalArgs;
+
+/// What `feedline run` is asked for.
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "Relative paths in the pipeline file (source.url, tokenize.tokenizer) start at the directory \
+    in which feedline is run; URLs with a scheme are left alone.\n\
+    Ctrl-C ends a run in order: with --position the place is saved and the exit status is 0, else it is 130.\n\n\
+    Examples:\n  \
+    feedline run pipeline.yaml\n  \
+    feedline run pipeline.yaml --epochs 3 --consumers 2 --audit --report json\n  \
+    feedline run pipeline.yaml --limit 10000 --position place.json\n  \
+    feedline run pipeline.yaml --coordinator http://10.0.0.1:7070")]
+pub(crate) struct RunArgs {
+    /// The pipeline file.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Run on this coordinator's workers instead of in this process, such as http://10.0.0.1:7070.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["workers", "cores", "memory", "index_dir"])]
+    pub(crate) coordinator: Option<String>,
+    /// Resources in this process.
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
+    /// Name of the job [default: the pipeline's name and a random ending].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) job: Option<String>,
+    /// Consumers that take batches at the same time.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) consumers: u32,
+    /// Fixed slots that rows are dealt to, at least as many as consumers: the same number gives the same batches on
+    /// any number of consumers [default: that of the position file, else --consumers].
+    #[arg(long, value_name = "V", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) virtual_consumers: Option<u32>,
+    /// Passes over the dataset.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) epochs: u32,
+    /// Stop after this many rows, counted over all consumers. Batches stay whole: each consumer stops at the batch
+    /// that reaches its equal share [default: the whole job].
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
+    /// Count every row's id and report which came once, more often or not at all; exit with 1 unless each came once.
+    #[arg(long)]
+    pub(crate) audit: bool,
+    /// File of the place in the job, as JSON: read at the start where it exists; written every 10 s, at the end and on
+    /// Ctrl-C [default: none].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) position: Option<PathBuf>,
+    /// How the report looks; json ends standard output with one object on one line.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) report: ReportFormat,
+    /// Do not compute digests of the batches: measures the service alone.
+    #[arg(long, conflicts_with = "position")]
+    pub(crate) no_digest: bool,
+    /// Milliseconds that each consumer spends on a batch, as a training step would.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub(crate) step_ms: u64,
+    /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
+    #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+}
+
+/// How a report looks.
+#[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ReportFormat {
+    /// A short table.
+    #[default]
+    Text,
+    /// One JSON object on one line.
+    Json,
+}

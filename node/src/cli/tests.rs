@@ -1,0 +1,60 @@
+//! The help of every command, as documents quote it; and what goes together on a command line.
+
+use clap::CommandFactory;
+use expect_test::expect_file;
+
+use super::*;
+
+fn help(path: &[&str]) -> String {
+    let mut command = Cli::command();
+    command.build();
+    let mut found = &mut command;
+    for name in path {
+        found = found.find_subcommand_mut(name).expect("the command exists");
+    }
+    found.render_long_help().to_string()
+}
+
+#[test]
+fn help_is_golden() {
+    expect_file!["../../tests/help/feedline.txt"].assert_eq(&help(&[]));
+    expect_file!["../../tests/help/run.txt"].assert_eq(&help(&["run"]));
+    expect_file!["../../tests/help/coordinator.txt"].assert_eq(&help(&["coordinator"]));
+    expect_file!["../../tests/help/worker.txt"].assert_eq(&help(&["worker"]));
+    expect_file!["../../tests/help/up.txt"].assert_eq(&help(&["up"]));
+    expect_file!["../../tests/help/index.txt"].assert_eq(&help(&["index"]));
+    expect_file!["../../tests/help/jobs.txt"].assert_eq(&help(&["jobs"]));
+    expect_file!["../../tests/help/make-data.txt"].assert_eq(&help(&["make-data"]));
+}
+
+#[test]
+fn every_flag_is_described() {
+    let mut command = Cli::command();
+    command.build();
+    for subcommand in command.get_subcommands() {
+        for argument in subcommand.get_arguments() {
+            assert!(argument.get_help().is_some(), "{} {}", subcommand.get_name(), argument.get_id());
+        }
+    }
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn a_cluster_brings_its_own_resources() {
+    let parse = |flags: &str| Cli::try_parse_from(flags.split(' '));
+    assert!(parse("feedline run p.yaml --coordinator http://h:1 --consumers 2").is_ok());
+    for flag in ["--workers 2", "--cores 2", "--memory 1GiB", "--index-dir x"] {
+        let error = parse(&format!("feedline run p.yaml --coordinator http://h:1 {flag}")).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{flag}");
+    }
+}
+
+#[test]
+fn a_job_id_is_what_the_table_shows() {
+    assert_eq!(parse_job("1f"), Ok(JobId(31)));
+    assert!(parse_job("job").is_err());
+}

@@ -1,0 +1,106 @@
+//! Whom a command works with: a cluster behind a URL, or a coordinator and workers in this process. Callers do not see
+//! which.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use feedline_client::{GrpcWorkers, WorkerDirectory};
+use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_proto::{CoordinatorService, WorkerService, grpc};
+use futures::future::join_all;
+
+use crate::cli::LocalArgs;
+use crate::failure::Failure;
+use crate::local_workers::{self, LocalWorker, shares};
+use crate::{entropy, environment};
+
+/// A coordinator with its workers.
+pub(crate) struct Cluster {
+    /// The coordinator.
+    pub(crate) coordinator: Arc<dyn CoordinatorService>,
+    embedded: Option<Embedded>,
+}
+
+/// All roles in this process.
+struct Embedded {
+    coordinator: RunningCoordinator,
+    workers: Vec<LocalWorker>,
+}
+
+impl Cluster {
+    /// The cluster at `url`, or a new one in this process.
+    pub(crate) async fn open(url: Option<&str>, local: &LocalArgs) -> Result<Self, Failure> {
+        match url {
+            Some(url) => Ok(Self { coordinator: connect(url).await?, embedded: None }),
+            None => Self::embedded(local).await,
+        }
+    }
+
+    async fn embedded(local: &LocalArgs) -> Result<Self, Failure> {
+        let settings = CoordinatorSettings::in_memory(index_dir(local));
+        let running =
+            feedline_coordinator::start(settings, entropy::coordinator_life()).await.map_err(Failure::failed)?;
+        let mut workers = Vec::new();
+        for (number, share) in shares(local).into_iter().enumerate() {
+            workers.push(local_workers::start(local_address(number), share, None, running.service())?);
+        }
+        let coordinator = running.service();
+        Ok(Self { coordinator, embedded: Some(Embedded { coordinator: running, workers }) })
+    }
+
+    /// How consumers find the workers.
+    pub(crate) fn directory(&self) -> Arc<dyn WorkerDirectory> {
+        let Some(Embedded { workers, .. }) = &self.embedded else { return Arc::new(GrpcWorkers::default()) };
+        Arc::new(LocalWorkers(workers.iter().map(|worker| worker.running.service()).collect()))
+    }
+
+    /// Whether all roles are this process.
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.embedded.is_some()
+    }
+
+    /// Ends what runs in this process; a cluster behind a URL goes on.
+    pub(crate) async fn shutdown(self) {
+        let Some(Embedded { coordinator, workers }) = self.embedded else { return };
+        join_all(workers.into_iter().map(LocalWorker::stop)).await;
+        if let Err(error) = coordinator.shutdown().await {
+            tracing::warn!(%error, "the coordinator ended badly");
+        }
+    }
+}
+
+/// The coordinator at `url`. One that cannot be reached is told at once: the address may be wrong.
+pub(crate) async fn connect(url: &str) -> Result<Arc<dyn CoordinatorService>, Failure> {
+    let coordinator = grpc::connect_coordinator(url)?;
+    match coordinator.list_jobs().await {
+        Ok(_) => Ok(coordinator),
+        Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
+            Err(Failure::failed(format!("{refusal}; check the address, and that a coordinator runs there")))
+        }
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+/// The workers of this process, by number.
+struct LocalWorkers(Vec<Arc<dyn WorkerService>>);
+
+impl WorkerDirectory for LocalWorkers {
+    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
+        let number = address.strip_prefix(LOCAL).and_then(|number| number.parse::<usize>().ok());
+        let worker = number.and_then(|number| self.0.get(number)).cloned();
+        worker.ok_or_else(|| Refusal::new(RefusalKind::Invalid, format!("`{address}` is no worker of this process")))
+    }
+}
+
+/// Opens the address of a worker of this process.
+const LOCAL: &str = "local:";
+
+/// Address of a worker of this process.
+fn local_address(number: usize) -> String {
+    format!("{LOCAL}{number}")
+}
+
+fn index_dir(local: &LocalArgs) -> PathBuf {
+    local.index_dir.clone().unwrap_or_else(|| environment::cache_dir().join("index"))
+}

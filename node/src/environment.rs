@@ -1,0 +1,49 @@
+//! What the environment and the machine say: the only place in Feedline that asks them.
+#![expect(clippy::disallowed_methods, reason = "node reads the environment and passes down what it found")]
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+
+/// Memory for batches where nobody says how much: this, or a quarter of the machine's where that is less.
+const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+/// Variables whose names begin so are options of object stores.
+const STORE_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
+
+/// The filter of log lines, if the user set one.
+pub(crate) fn log_filter() -> Option<String> {
+    env::var("FEEDLINE_LOG").ok().filter(|filter| !filter.trim().is_empty())
+}
+
+/// Options of object stores, such as credentials: `AWS_*`, `GOOGLE_*` and `AZURE_*`.
+pub(crate) fn store_options() -> Vec<(String, String)> {
+    let named = env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    named.filter(|(name, _)| STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect()
+}
+
+/// `feedline` in the user's cache directory; in the temporary directory for a user without a home.
+pub(crate) fn cache_dir() -> PathBuf {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    cache.unwrap_or_else(env::temp_dir).join("feedline")
+}
+
+/// Cores that this process may use.
+pub(crate) fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+/// Memory for batches where nobody says how much.
+pub(crate) fn default_memory_bytes() -> u64 {
+    memory_bytes().map_or(DEFAULT_MEMORY_BYTES, |all| DEFAULT_MEMORY_BYTES.min(all / 4))
+}
+
+/// Memory of the machine, or of the container where that has less; `None` where the system does not tell.
+fn memory_bytes() -> Option<u64> {
+    let info = fs::read_to_string("/proc/meminfo").ok();
+    let machine = info.as_deref().and_then(|info| info.lines().find_map(|line| line.strip_prefix("MemTotal:")));
+    let machine: Option<u64> = machine.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    let container = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let container = container.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()).min();
+    machine.map(|kib| kib * 1024).into_iter().chain(container).min()
+}

@@ -1,0 +1,135 @@
+//! `feedline index`: indexes a dataset ahead of its first run.
+
+use std::time::{Duration, Instant};
+
+use feedline_core::cluster::messages::{JobSpec, JobState, JobStatus};
+use feedline_core::ids::JobId;
+use feedline_core::manifest::Manifest;
+use feedline_proto::CoordinatorService;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::IndexArgs;
+use crate::cluster::Cluster;
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::size::{show_bytes, show_count};
+use crate::{entropy, output, pipeline_file, signals};
+
+/// How often the job is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// Defects that are listed one by one.
+const LISTED_DEFECTS: usize = 10;
+
+/// Indexes, and prints what was found.
+pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
+    let started = Instant::now();
+    let pipeline = pipeline_file::load(&args.file)?;
+    let stop = signals::watch()?;
+    let cluster = Cluster::open(args.coordinator.as_deref(), &args.local).await?;
+    let spec = JobSpec {
+        name: format!("index-{}-{}", pipeline.name, entropy::name_suffix()),
+        pipeline,
+        epochs: 1,
+        virtual_consumers: 1,
+        consumers: 1,
+        start: None,
+        audit: false,
+        reindex: args.rebuild,
+        index_only: true,
+    };
+    let found = index(cluster.coordinator.as_ref(), spec, &stop).await;
+    cluster.shutdown().await;
+    let (status, manifest) = found?;
+    Ok(output::print(&render(&status, manifest.as_deref(), started.elapsed()))?)
+}
+
+async fn index(
+    coordinator: &dyn CoordinatorService,
+    spec: JobSpec,
+    stop: &CancellationToken,
+) -> Result<(JobStatus, Option<std::sync::Arc<Manifest>>), Failure> {
+    let job = coordinator.open_job(spec).await?;
+    let status = tokio::select! {
+        status = wait_for_end(coordinator, job) => status?,
+        () = stop.cancelled() => {
+            coordinator.cancel_job(job).await?;
+            return Err(Failure::Interrupted("interrupted; the dataset is not indexed".to_owned()));
+        }
+    };
+    match &status.state {
+        JobState::Failed(sentence) => return Err(Failure::failed(sentence)),
+        JobState::Cancelled => return Err(Failure::failed("the indexing was cancelled; run it again")),
+        _ => {}
+    }
+    let defects = status.dataset.as_ref().map_or(0, |dataset| dataset.defects);
+    let manifest = if defects > 0 { Some(coordinator.manifest(job).await?) } else { None };
+    Ok((status, manifest))
+}
+
+async fn wait_for_end(coordinator: &dyn CoordinatorService, job: JobId) -> Result<JobStatus, Failure> {
+    let progress = Progress::start();
+    loop {
+        let status = coordinator.job_status(job).await?;
+        if status.state.is_ended() {
+            return Ok(status);
+        }
+        progress.show_state(&status.state);
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn render(status: &JobStatus, manifest: Option<&Manifest>, took: Duration) -> String {
+    let Some(dataset) = &status.dataset else { return "the dataset is indexed\n".to_owned() };
+    let mut text = format!(
+        "indexed {}: {} in {}, {}, {}; {:.2} s\n",
+        show_count(dataset.shards, "shard"),
+        show_count(dataset.rows, "row"),
+        show_count(dataset.blocks, "block"),
+        show_bytes(dataset.bytes as f64),
+        show_count(dataset.defects, "defect"),
+        took.as_secs_f64(),
+    );
+    let shards = manifest.map(|manifest| manifest.shards.as_slice()).unwrap_or_default();
+    let defects = shards.iter().flat_map(|shard| shard.index.defects.iter().map(move |defect| (shard, defect)));
+    for (shard, defect) in defects.take(LISTED_DEFECTS) {
+        text.push_str(&format!("  {} at byte {}: {}\n", shard.object.url, defect.offset, defect.reason));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use feedline_core::cluster::messages::ConsumerStats;
+    use feedline_core::manifest::{Defect, Shard, ShardIndex, ShardRef};
+    use feedline_core::schema::Schema;
+
+    use super::*;
+
+    #[test]
+    fn defects_are_listed_with_their_place() {
+        let object = ShardRef { url: "file:///d/a.tfrecord".to_owned(), size_bytes: 99, version: "1".to_owned() };
+        let defects = vec![Defect { offset: 42, reason: "the last record is cut off".to_owned() }];
+        let index = ShardIndex { blocks: Vec::new(), schema: Some(Schema { fields: Vec::new() }), defects };
+        let manifest = Manifest { schema: Schema { fields: Vec::new() }, shards: vec![Shard { object, index }] };
+        let status = JobStatus {
+            job: JobId(1),
+            name: "index".to_owned(),
+            state: JobState::Completed,
+            epochs: 1,
+            consumers: 1,
+            dataset: Some(manifest.summary()),
+            layout: None,
+            position: None,
+            operators: Vec::new(),
+            delivered: ConsumerStats::default(),
+            worker_peak_rss_bytes: Vec::new(),
+            settled: true,
+        };
+        expect![[r#"
+            indexed 1 shard: 0 rows in 0 blocks, 0 B, 1 defect; 1.50 s
+              file:///d/a.tfrecord at byte 42: the last record is cut off
+        "#]]
+        .assert_eq(&render(&status, Some(&manifest), Duration::from_millis(1500)));
+    }
+}

@@ -1,0 +1,112 @@
+//! Workers in this process: starting, draining and stopping them, and the split of the process's resources.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use feedline_proto::CoordinatorService;
+use feedline_worker::{RunningWorker, WorkerSettings};
+use tokio::time::Instant;
+
+use crate::cli::LocalArgs;
+use crate::contact::{Contact, Watched};
+use crate::failure::{Failure, reason};
+use crate::{entropy, environment};
+
+/// How often a draining worker is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// Time to stop after draining.
+const STOP: Duration = Duration::from_secs(10);
+
+/// What one worker may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Threads that run operators.
+    pub(crate) cores: u32,
+    /// Memory budget.
+    pub(crate) memory_bytes: u64,
+}
+
+/// Splits the process's resources over its workers; the first ones have the cores that are left over.
+pub(crate) fn shares(args: &LocalArgs) -> Vec<Share> {
+    let cores = args.cores.unwrap_or_else(environment::cores);
+    let memory_bytes = args.memory.unwrap_or_else(environment::default_memory_bytes);
+    let share = |worker| Share {
+        cores: (cores / args.workers + u32::from(worker < cores % args.workers)).max(1),
+        memory_bytes: (memory_bytes / u64::from(args.workers)).max(1),
+    };
+    (0..args.workers).map(share).collect()
+}
+
+/// A worker and its contact to the coordinator.
+pub(crate) struct LocalWorker {
+    /// The worker.
+    pub(crate) running: RunningWorker,
+    /// Whether its coordinator answers.
+    pub(crate) contact: Arc<Contact>,
+}
+
+/// Starts a worker that consumers find at `address`.
+pub(crate) fn start(
+    address: String,
+    share: Share,
+    cache_dir: Option<PathBuf>,
+    coordinator: Arc<dyn CoordinatorService>,
+) -> Result<LocalWorker, Failure> {
+    let settings = WorkerSettings {
+        address,
+        cores: share.cores,
+        memory_bytes: share.memory_bytes,
+        store_options: environment::store_options(),
+        cache_dir,
+    };
+    let contact = Arc::new(Contact::default());
+    let watched = Arc::new(Watched { coordinator, contact: Arc::clone(&contact) });
+    let running = feedline_worker::start(entropy::worker_id(), settings, watched).map_err(|error| {
+        Failure::failed(format!("cannot start {} worker threads: {}; lower --cores", share.cores, reason(&error)))
+    })?;
+    Ok(LocalWorker { running, contact })
+}
+
+impl LocalWorker {
+    /// Takes no new splits and waits until those it holds are served, or nobody will come for them, or `grace` is over.
+    pub(crate) async fn drain(&self, grace: Duration) {
+        let deadline = Instant::now() + grace;
+        self.running.drain();
+        // The answer under way may still bring leases; the one after it knows that the worker drains.
+        let told = self.contact.answers() + 2;
+        loop {
+            let gone = !self.contact.is_held();
+            if gone || (self.running.is_idle() && self.contact.answers() >= told) {
+                return;
+            }
+            if Instant::now() >= deadline {
+                tracing::warn!("the worker still held splits after its grace time; others compute them again");
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Stops, in bounded time.
+    pub(crate) async fn stop(self) {
+        if tokio::time::timeout(STOP, self.running.shutdown()).await.is_err() {
+            tracing::warn!("the worker did not stop in time; its work is abandoned");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_split_evenly() {
+        let args = LocalArgs { workers: 3, cores: Some(8), memory: Some(900), index_dir: None };
+        let cores: Vec<u32> = shares(&args).iter().map(|share| share.cores).collect();
+        assert_eq!(cores, [3, 3, 2]);
+        assert!(shares(&args).iter().all(|share| share.memory_bytes == 300));
+        let args = LocalArgs { workers: 3, cores: Some(1), memory: None, index_dir: None };
+        assert!(shares(&args).iter().all(|share| share.cores == 1 && share.memory_bytes > 0));
+    }
+}

@@ -1,0 +1,279 @@
+//! `feedline run`: opens a job, takes its batches and reports.
+
+mod consume;
+mod position;
+mod report;
+mod seat;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use feedline_client::audit::Audit;
+use feedline_client::{ClientSettings, Job, digest};
+use feedline_core::cluster::messages::{ConsumerStats, JobSpec, JobStatus};
+use feedline_core::position::Position;
+use feedline_core::pipeline::Pipeline;
+use tokio_util::sync::CancellationToken;
+
+use self::consume::{Checkpoints, Delivery, End, SharedAudit};
+use self::position::{Digests, PositionFile};
+use self::report::{PeakRss, Report, Skipped};
+use self::seat::{Instructions, LISTED_ROWS, Seat};
+use crate::cli::{ReportFormat, RunArgs};
+use crate::cluster::Cluster;
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::{entropy, http, output, pipeline_file, signals};
+
+/// A consumer that shares a process with many others still buffers this much.
+const LEAST_BUFFER_BYTES: u64 = 32 << 20;
+
+/// Runs a pipeline and prints the report. `started` is when the process started.
+pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> {
+    let pipeline = pipeline_file::load(&args.file)?;
+    let saved = match &args.position {
+        Some(path) => PositionFile::read(path)?,
+        None => None,
+    };
+    let stop = signals::watch()?;
+    let http = http::start(args.http.as_deref()).await?;
+    let cluster = Cluster::open(args.coordinator.as_deref(), &args.local).await?;
+    if let Some(http) = &http {
+        http.set_ready(Box::new(|| Ok(())));
+    }
+    let spec = spec(&args, pipeline, saved.as_ref());
+    let job_name = spec.name.clone();
+    let delivery = open_and_deliver(&args, &cluster, spec, saved.as_ref(), &stop).await;
+    cluster.shutdown().await;
+    if let Some(http) = http {
+        http.shutdown().await;
+    }
+    let delivery = delivery?;
+    let report = build_report(&args, job_name, &delivery, started);
+    let text = match args.report {
+        ReportFormat::Text => report.to_text(),
+        ReportFormat::Json => report.to_json().map_err(Failure::failed)?,
+    };
+    output::print(&text)?;
+    verdict(&args, &report, delivery.end)
+}
+
+fn spec(args: &RunArgs, pipeline: Pipeline, saved: Option<&PositionFile>) -> JobSpec {
+    let name = args.job.clone().unwrap_or_else(|| format!("{}-{}", pipeline.name, entropy::name_suffix()));
+    let saved_slots = saved.map(|saved| saved.position.virtual_consumers);
+    JobSpec {
+        name,
+        pipeline,
+        epochs: args.epochs,
+        virtual_consumers: args.virtual_consumers.or(saved_slots).unwrap_or(args.consumers),
+        consumers: args.consumers,
+        start: saved.map(|saved| saved.position.clone()),
+        audit: args.audit,
+        reindex: false,
+        index_only: false,
+    }
+}
+
+async fn open_and_deliver(
+    args: &RunArgs,
+    cluster: &Cluster,
+    spec: JobSpec,
+    saved: Option<&PositionFile>,
+    stop: &CancellationToken,
+) -> Result<Delivery, Failure> {
+    let buffer_bytes = ClientSettings::default().buffer_bytes / u64::from(args.consumers);
+    let settings =
+        ClientSettings { buffer_bytes: buffer_bytes.max(LEAST_BUFFER_BYTES), ..ClientSettings::default() };
+    let job = tokio::select! {
+        job = Job::open(Arc::clone(&cluster.coordinator), cluster.directory(), spec.clone(), settings) => job?,
+        () = stop.cancelled() => return Err(interrupted_early()),
+    };
+    let delivery = deliver(args, cluster, &job, &spec, saved, stop).await;
+    if delivery.is_err() && !cluster.is_embedded() {
+        consume::abandon(&job).await;
+    }
+    delivery
+}
+
+async fn deliver(
+    args: &RunArgs,
+    cluster: &Cluster,
+    job: &Job,
+    spec: &JobSpec,
+    saved: Option<&PositionFile>,
+    stop: &CancellationToken,
+) -> Result<Delivery, Failure> {
+    let progress = Progress::start();
+    let Some(ready) = consume::wait_until_ready(job, &progress, stop).await? else {
+        return Err(interrupted_early());
+    };
+    if let Some(saved) = saved {
+        announce_resume(args, saved, &ready);
+    }
+    let audit = if args.audit { start_audit(cluster, job, spec, &ready).await? } else { None };
+    let board = Arc::new(Mutex::new(vec![ConsumerStats::default(); args.consumers as usize]));
+    let instructions = Instructions {
+        order: spec.pipeline.order,
+        digest: !args.no_digest,
+        step: Duration::from_millis(args.step_ms),
+        audit: audit.clone(),
+        board: Arc::clone(&board),
+    };
+    let digests = saved.map(PositionFile::digests).transpose()?.unwrap_or_default();
+    let seats = build_seats(args, job, &instructions, digests);
+    let rows_before = saved.map_or(0, |saved| saved.rows);
+    let checkpoints = args.position.as_deref().map(|path| Checkpoints { path, rows_before });
+    let requested = Instant::now();
+    let (mut seats, end) =
+        consume::run(job, seats, checkpoints.as_ref(), &progress, board.as_ref(), stop).await?;
+    drop(progress);
+    seats.iter_mut().for_each(Seat::account_trailing);
+    let place = if end == End::Complete { None } else { job.position().await? };
+    if end != End::Complete {
+        consume::abandon(job).await;
+    }
+    let status = consume::wait_until_settled(job).await?;
+    let audit = audit.map(|audit| report_audit(&audit, place.as_ref()));
+    Ok(Delivery { seats, end, requested, audit, status })
+}
+
+/// Seats for all consumers; each goes on from the digests that are its own.
+fn build_seats(args: &RunArgs, job: &Job, instructions: &Instructions, digests: Digests) -> Vec<Seat> {
+    let session = entropy::session_id();
+    let mut content = Some(digests.content);
+    let seat = |index: u32| {
+        let streams = digests.streams.iter().filter(|(stream, _)| *stream % args.consumers == index);
+        let own = Digests {
+            streams: streams.map(|(stream, digest)| (*stream, digest.clone())).collect(),
+            content: content.take().unwrap_or_default(),
+        };
+        let share = args.limit.map(|limit| share(limit, args.consumers, index));
+        Seat::new(index, job.consumer(index, session), instructions.clone(), share, own)
+    };
+    (0..args.consumers).map(seat).collect()
+}
+
+/// The part of `limit` that consumer `index` takes: parts differ by at most one row.
+fn share(limit: u64, consumers: u32, index: u32) -> u64 {
+    let consumers = u64::from(consumers);
+    limit / consumers + u64::from(u64::from(index) < limit % consumers)
+}
+
+async fn start_audit(
+    cluster: &Cluster,
+    job: &Job,
+    spec: &JobSpec,
+    ready: &JobStatus,
+) -> Result<Option<SharedAudit>, Failure> {
+    // A job that failed while it was prepared has no layout; the first batch asked for tells why.
+    let Some(layout) = ready.layout.clone() else { return Ok(None) };
+    let manifest = cluster.coordinator.manifest(job.id()).await?;
+    let (seed, window) = (spec.pipeline.seed, spec.pipeline.shuffle.window);
+    Ok(Some(Arc::new(Mutex::new(Audit::new(layout, &manifest, seed, window, spec.start.as_ref())))))
+}
+
+fn report_audit(audit: &SharedAudit, place: Option<&Position>) -> feedline_client::audit::AuditReport {
+    audit.lock().unwrap_or_else(PoisonError::into_inner).report(place)
+}
+
+fn announce_resume(args: &RunArgs, saved: &PositionFile, ready: &JobStatus) {
+    let file = args.position.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    let streams = || (0..).zip(&saved.position.streams);
+    let at_end = |layout: &feedline_core::layout::Layout| {
+        saved.position.open.is_empty() && streams().all(|(stream, place)| layout.is_end(stream, *place))
+    };
+    if ready.layout.as_ref().is_some_and(at_end) {
+        eprintln!("feedline: {file} is at the end of the job: nothing is left; remove it to start again");
+    } else if let Some(place) = saved.position.streams.iter().min() {
+        eprintln!("feedline: resuming at epoch {}, row {} (from {file})", place.epoch, place.row);
+    }
+}
+
+fn interrupted_early() -> Failure {
+    Failure::Interrupted("interrupted before the first batch".to_owned())
+}
+
+fn build_report(args: &RunArgs, job: String, delivery: &Delivery, started: Instant) -> Report {
+    let seats = &delivery.seats;
+    let mut total = ConsumerStats::default();
+    let mut skipped = Skipped::default();
+    for seat in seats {
+        let stats = seat.stats();
+        total.rows += stats.rows;
+        total.batches += stats.batches;
+        total.bytes += stats.bytes;
+        total.stall_ns += stats.stall_ns;
+        skipped.count += seat.skipped.count;
+        skipped.first.extend_from_slice(&seat.skipped.first);
+    }
+    skipped.first.sort_by_key(|row| row.row);
+    skipped.first.truncate(LISTED_ROWS);
+    let first = seats.iter().filter_map(|seat| seat.first_batch).min();
+    let last = seats.iter().filter_map(|seat| seat.last_batch).max();
+    let seconds = last.map_or(0.0, |last| (last - delivery.requested).as_secs_f64());
+    let epochs = seats.iter().filter_map(|seat| seat.epochs.clone());
+    let epochs = epochs.reduce(|a, b| *a.start().min(b.start())..=*a.end().max(b.end()));
+    let slots = delivery.status.position.as_ref().map_or(args.consumers, |place| place.virtual_consumers);
+    let digests = (!args.no_digest).then(|| consume::merge_digests(seats));
+    Report {
+        job,
+        rows: total.rows,
+        batches: total.batches,
+        epochs: epochs.map_or(0, |epochs| epochs.end() - epochs.start() + 1),
+        seconds,
+        rows_per_s: if seconds > 0.0 { total.rows as f64 / seconds } else { 0.0 },
+        bytes: total.bytes,
+        stall_seconds: total.stall_ns as f64 / 1e9,
+        setup_seconds: (delivery.requested - started).as_secs_f64(),
+        first_batch_seconds: first.map(|first| (first - started).as_secs_f64()),
+        consumers: args.consumers,
+        digest: digests.as_ref().map(|digests| combine(digests, slots)),
+        content_digest: digests.map(|digests| digests.content.to_hex()),
+        audit: delivery.audit,
+        skipped,
+        operators: delivery.status.operators.iter().map(Into::into).collect(),
+        peak_rss_bytes: PeakRss {
+            client: feedline_worker::metrics::peak_rss_bytes(),
+            workers: delivery.status.worker_peak_rss_bytes.iter().map(|(_, bytes)| *bytes).collect(),
+        },
+    }
+}
+
+/// One digest over all virtual consumers, those without batches included.
+fn combine(digests: &Digests, slots: u32) -> String {
+    let stream = |stream| digests.streams.get(&stream).cloned().unwrap_or_default();
+    let streams: Vec<_> = (0..slots).map(stream).collect();
+    digest::combine(&streams)
+}
+
+/// What the exit status says.
+fn verdict(args: &RunArgs, report: &Report, end: End) -> Result<(), Failure> {
+    if let Some(audit) = report.audit.filter(|audit| !audit.is_exact()) {
+        return Err(Failure::failed(format!(
+            "the audit found {} rows missing, {} repeated and {} not expected; this is a defect of feedline, please report it",
+            audit.missing, audit.repeated, audit.unexpected
+        )));
+    }
+    match (end, &args.position) {
+        (End::Interrupted, None) => Err(Failure::Interrupted(
+            "interrupted; give --position FILE to go on from there the next time".to_owned(),
+        )),
+        (End::Interrupted, Some(path)) => {
+            eprintln!("feedline: interrupted; the next run with --position {} goes on from here", path.display());
+            Ok(())
+        }
+        (End::Complete | End::Limit, _) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_shared_evenly() {
+        let shares: Vec<u64> = (0..3).map(|index| share(10, 3, index)).collect();
+        assert_eq!(shares, [4, 3, 3]);
+        assert_eq!(share(1, 2, 1), 0);
+    }
+}

@@ -1,0 +1,134 @@
+//! The file of a run's place: what a later run needs to go on, digests included, so that the digest of a run in parts is
+//! that of the whole.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+use feedline_client::digest::{ContentDigest, StreamDigest};
+use feedline_core::position::Position;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Failure, reason};
+
+/// The file's content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PositionFile {
+    /// Where the job stands.
+    pub(super) position: Position,
+    /// Digest of each virtual consumer's batches so far.
+    pub(super) digests: Vec<String>,
+    /// Digest of all rows so far.
+    pub(super) content: String,
+    /// Rows so far.
+    pub(super) rows: u64,
+}
+
+/// What was delivered, as digests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Digests {
+    /// Of each virtual consumer's batches, in order.
+    pub(super) streams: BTreeMap<u32, StreamDigest>,
+    /// Of all rows.
+    pub(super) content: ContentDigest,
+}
+
+impl PositionFile {
+    /// The file at `path`; `None` where there is none yet.
+    pub(super) fn read(path: &Path) -> Result<Option<Self>, Failure> {
+        let name = path.display();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                let reason = reason(&error);
+                return Err(Failure::wrong_use(format!("cannot read {name}: {reason}; choose another --position")));
+            }
+        };
+        let file: Self = serde_json::from_str(&text).map_err(|error| {
+            Failure::wrong_use(format!("{name} is no position file: {error}; remove it to start from the beginning"))
+        })?;
+        file.digests()?;
+        Ok(Some(file))
+    }
+
+    /// The file for a job that stands at `position`.
+    pub(super) fn new(position: Position, digests: &Digests, rows: u64) -> Self {
+        let stream = |stream| digests.streams.get(&stream).cloned().unwrap_or_default().to_hex();
+        let streams = (0..position.virtual_consumers).map(stream).collect();
+        Self { position, digests: streams, content: digests.content.to_hex(), rows }
+    }
+
+    /// The digests to go on from.
+    pub(super) fn digests(&self) -> Result<Digests, Failure> {
+        let mut streams = BTreeMap::new();
+        for (stream, digest) in (0..).zip(&self.digests) {
+            streams.insert(stream, StreamDigest::from_hex(digest).map_err(Failure::wrong_use)?);
+        }
+        let content = ContentDigest::from_hex(&self.content).map_err(Failure::wrong_use)?;
+        Ok(Digests { streams, content })
+    }
+
+    /// Replaces the file at `path`, at once: a crash leaves the old one or the new one.
+    pub(super) fn write(&self, path: &Path) -> Result<(), Failure> {
+        self.replace(path).map_err(|error| {
+            let reason = reason(&error);
+            Failure::failed(format!("cannot write {}: {reason}; choose another --position", path.display()))
+        })
+    }
+
+    fn replace(&self, path: &Path) -> io::Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        serde_json::to_writer_pretty(&mut file, self)?;
+        file.write_all(b"\n")?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use feedline_core::layout::StreamPosition;
+    use feedline_core::pipeline::OrderMode;
+
+    use super::*;
+
+    fn file() -> PositionFile {
+        let position = Position {
+            version: 1,
+            pipeline: "p".to_owned(),
+            dataset: "d".to_owned(),
+            order: OrderMode::Deterministic,
+            virtual_consumers: 2,
+            streams: vec![StreamPosition { epoch: 1, row: 64 }; 2],
+            open: Vec::new(),
+        };
+        PositionFile::new(position, &Digests::default(), 128)
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("place.json");
+        assert_eq!(PositionFile::read(&path).unwrap(), None);
+        file().write(&path).unwrap();
+        assert_eq!(PositionFile::read(&path).unwrap(), Some(file()));
+        assert_eq!(file().digests().unwrap().streams.len(), 2);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn what_is_no_position_is_wrong_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("place.json");
+        std::fs::write(&path, "{}").unwrap();
+        let failure = PositionFile::read(&path).unwrap_err();
+        assert_eq!(failure.status(), 2);
+        assert!(failure.to_string().contains("remove it to start from the beginning"), "{failure}");
+        let failure = file().write(&folder.path().join("missing/place.json")).unwrap_err();
+        assert_eq!(failure.status(), 1);
+    }
+}

@@ -1,0 +1,188 @@
+//! The report of a run: one JSON object on one line, or a short table.
+
+use feedline_client::audit::AuditReport;
+use feedline_core::cluster::messages::OperatorStats;
+use serde::Serialize;
+
+use crate::size::{show_bytes, show_count};
+use crate::table;
+
+/// What a run did. Field names are those of the JSON report.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Report {
+    /// Name of the job.
+    pub(crate) job: String,
+    /// Rows delivered.
+    pub(crate) rows: u64,
+    /// Batches delivered.
+    pub(crate) batches: u64,
+    /// Epochs that rows came from.
+    pub(crate) epochs: u32,
+    /// From the first request for a batch to the last batch.
+    pub(crate) seconds: f64,
+    /// `rows / seconds`.
+    pub(crate) rows_per_s: f64,
+    /// Bytes delivered.
+    pub(crate) bytes: u64,
+    /// Time that consumers waited for batches, summed over consumers.
+    pub(crate) stall_seconds: f64,
+    /// From the start of the process to the first request for a batch.
+    pub(crate) setup_seconds: f64,
+    /// From the start of the process to the first batch; `None` when none came.
+    pub(crate) first_batch_seconds: Option<f64>,
+    /// Consumers.
+    pub(crate) consumers: u32,
+    /// Digest of each virtual consumer's batches in order; `None` with `--no-digest`.
+    pub(crate) digest: Option<String>,
+    /// Digest of all rows whatever their order; `None` with `--no-digest`.
+    pub(crate) content_digest: Option<String>,
+    /// Row ids counted; `None` without `--audit`.
+    pub(crate) audit: Option<AuditReport>,
+    /// Rows that failed.
+    pub(crate) skipped: Skipped,
+    /// Operators in order, summed over workers.
+    pub(crate) operators: Vec<OperatorReport>,
+    /// Most memory held by processes.
+    pub(crate) peak_rss_bytes: PeakRss,
+}
+
+/// Rows that failed and were skipped or replaced.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Skipped {
+    /// How many.
+    pub(crate) count: u64,
+    /// The first few.
+    pub(crate) first: Vec<SkippedRow>,
+}
+
+/// A row that failed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct SkippedRow {
+    /// Its place in the dataset.
+    pub(crate) row: u64,
+    /// URL of its shard.
+    pub(crate) shard: String,
+    /// Byte offset in the shard; row number in columnar formats.
+    pub(crate) offset: u64,
+    /// What is wrong.
+    pub(crate) reason: String,
+}
+
+/// What an operator did.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct OperatorReport {
+    /// Its name in the pipeline.
+    pub(crate) name: String,
+    /// Rows taken.
+    pub(crate) rows_in: u64,
+    /// Rows given.
+    pub(crate) rows_out: u64,
+    /// Bytes given.
+    pub(crate) bytes_out: u64,
+    /// CPU time.
+    pub(crate) cpu_seconds: f64,
+    /// `rows_in / cpu_seconds`; `None` where no CPU time was measured.
+    pub(crate) rows_per_cpu_second: Option<f64>,
+    /// Time that rows waited.
+    pub(crate) wait_seconds: f64,
+}
+
+impl From<&OperatorStats> for OperatorReport {
+    fn from(stats: &OperatorStats) -> Self {
+        let cpu_seconds = stats.cpu_ns as f64 / 1e9;
+        Self {
+            name: stats.name.clone(),
+            rows_in: stats.rows_in,
+            rows_out: stats.rows_out,
+            bytes_out: stats.bytes_out,
+            cpu_seconds,
+            rows_per_cpu_second: (stats.cpu_ns > 0).then(|| stats.rows_in as f64 / cpu_seconds),
+            wait_seconds: stats.wait_ns as f64 / 1e9,
+        }
+    }
+}
+
+/// Most memory held by processes, by role. In the embedded mode all roles are one process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct PeakRss {
+    /// The process that ran the consumers.
+    pub(crate) client: u64,
+    /// Each worker's process.
+    pub(crate) workers: Vec<u64>,
+}
+
+impl Report {
+    /// One line of JSON.
+    pub(crate) fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self).map(|line| line + "\n")
+    }
+
+    /// A table for people.
+    pub(crate) fn to_text(&self) -> String {
+        let seconds = self.seconds.max(f64::MIN_POSITIVE);
+        let stalled = self.stall_seconds / seconds / f64::from(self.consumers.max(1));
+        let first = self.first_batch_seconds.map_or("none came".to_owned(), |first| format!("after {first:.2} s"));
+        let batches = show_count(self.batches, "batch");
+        let epochs = show_count(self.epochs.into(), "epoch");
+        let mut lines = vec![
+            ("job", self.job.clone()),
+            ("rows", format!("{} in {batches}, {epochs}", self.rows)),
+            ("time", format!("{:.2} s, first batch {first} (setup {:.2} s)", self.seconds, self.setup_seconds)),
+            ("rate", format!("{:.0} rows/s, {}/s", self.rows_per_s, show_bytes(self.bytes as f64 / seconds))),
+            ("stall", format!("{:.2} s, {:.0} % of the time", self.stall_seconds, stalled.min(1.0) * 100.0)),
+        ];
+        if let (Some(digest), Some(content)) = (&self.digest, &self.content_digest) {
+            lines.push(("digest", format!("{digest} in order, {content} of the content")));
+        }
+        if let Some(AuditReport { expected, once, missing, repeated, unexpected }) = &self.audit {
+            let mut counts = format!("{expected} rows expected, {once} once, {missing} missing, {repeated} repeated");
+            if *unexpected > 0 {
+                counts.push_str(&format!(", {unexpected} not expected"));
+            }
+            lines.push(("audit", counts));
+        }
+        lines.push(("memory", self.memory()));
+        if self.skipped.count > 0 {
+            lines.push(("skipped", show_count(self.skipped.count, "row")));
+        }
+        let mut text: String = lines.iter().map(|(name, value)| format!("{name:<8} {value}\n")).collect();
+        for row in &self.skipped.first {
+            text.push_str(&format!("  row {}: {} at {}: {}\n", row.row, row.shard, row.offset, row.reason));
+        }
+        if !self.operators.is_empty() {
+            text.push('\n');
+            text.push_str(&self.operator_table());
+        }
+        text
+    }
+
+    fn memory(&self) -> String {
+        let workers: Vec<String> =
+            self.peak_rss_bytes.workers.iter().map(|bytes| show_bytes(*bytes as f64)).collect();
+        let client = show_bytes(self.peak_rss_bytes.client as f64);
+        if workers.is_empty() {
+            return format!("{client} at most");
+        }
+        format!("{client} at most; workers {}", workers.join(", "))
+    }
+
+    fn operator_table(&self) -> String {
+        let head = ["operator", "rows in", "rows out", "bytes out", "cpu s", "rows/cpu s", "wait s"];
+        let rows = self.operators.iter().map(|operator| {
+            vec![
+                operator.name.clone(),
+                operator.rows_in.to_string(),
+                operator.rows_out.to_string(),
+                show_bytes(operator.bytes_out as f64),
+                format!("{:.2}", operator.cpu_seconds),
+                operator.rows_per_cpu_second.map_or("-".to_owned(), |rate| format!("{rate:.0}")),
+                format!("{:.2}", operator.wait_seconds),
+            ]
+        });
+        let head = head.map(str::to_owned).to_vec();
+        table::render(&[head].into_iter().chain(rows).collect::<Vec<_>>(), &[0])
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Reports as people and programs see them.
+
+use expect_test::expect;
+
+use super::*;
+
+fn report() -> Report {
+    let source = OperatorStats {
+        name: "source".to_owned(),
+        rows_in: 400,
+        rows_out: 400,
+        bytes_out: 24_100_000,
+        cpu_ns: 20_000_000,
+        wait_ns: 1_500_000_000,
+    };
+    let batch = OperatorStats { name: "batch".to_owned(), rows_in: 398, rows_out: 398, ..OperatorStats::default() };
+    Report {
+        job: "demo-0a1b2c3d".to_owned(),
+        rows: 398,
+        batches: 7,
+        epochs: 1,
+        seconds: 2.0,
+        rows_per_s: 199.0,
+        bytes: 60_000_000,
+        stall_seconds: 1.0,
+        setup_seconds: 0.25,
+        first_batch_seconds: Some(0.5),
+        consumers: 1,
+        digest: Some("0123456789abcdef".to_owned()),
+        content_digest: Some("fedcba9876543210".to_owned()),
+        audit: Some(AuditReport { expected: 400, once: 400, ..AuditReport::default() }),
+        skipped: Skipped {
+            count: 2,
+            first: vec![SkippedRow {
+                row: 17,
+                shard: "file:///d/a.tfrecord".to_owned(),
+                offset: 1234,
+                reason: "not a JPEG".to_owned(),
+            }],
+        },
+        operators: vec![(&source).into(), (&batch).into()],
+        peak_rss_bytes: PeakRss { client: 300_000_000, workers: vec![310_000_000] },
+    }
+}
+
+#[test]
+fn the_text_is_a_short_table() {
+    expect![[r#"
+        job      demo-0a1b2c3d
+        rows     398 in 7 batches, 1 epoch
+        time     2.00 s, first batch after 0.50 s (setup 0.25 s)
+        rate     199 rows/s, 30.0 MB/s
+        stall    1.00 s, 50 % of the time
+        digest   0123456789abcdef in order, fedcba9876543210 of the content
+        audit    400 rows expected, 400 once, 0 missing, 0 repeated
+        memory   300.0 MB at most; workers 310.0 MB
+        skipped  2 rows
+          row 17: file:///d/a.tfrecord at 1234: not a JPEG
+
+        operator  rows in  rows out  bytes out  cpu s  rows/cpu s  wait s
+        source        400       400    24.1 MB   0.02       20000    1.50
+        batch         398       398        0 B   0.00           -    0.00
+    "#]]
+    .assert_eq(&report().to_text());
+}
+
+#[test]
+fn the_json_is_one_line() {
+    let json = report().to_json().unwrap();
+    assert_eq!(json.find('\n'), Some(json.len() - 1));
+    expect![[r#"{"job":"demo-0a1b2c3d","rows":398,"batches":7,"epochs":1,"seconds":2.0,"rows_per_s":199.0,"bytes":60000000,"stall_seconds":1.0,"setup_seconds":0.25,"first_batch_seconds":0.5,"consumers":1,"digest":"0123456789abcdef","content_digest":"fedcba9876543210","audit":{"expected":400,"once":400,"missing":0,"repeated":0,"unexpected":0},"skipped":{"count":2,"first":[{"row":17,"shard":"file:///d/a.tfrecord","offset":1234,"reason":"not a JPEG"}]},"operators":[{"name":"source","rows_in":400,"rows_out":400,"bytes_out":24100000,"cpu_seconds":0.02,"rows_per_cpu_second":20000.0,"wait_seconds":1.5},{"name":"batch","rows_in":398,"rows_out":398,"bytes_out":0,"cpu_seconds":0.0,"rows_per_cpu_second":null,"wait_seconds":0.0}],"peak_rss_bytes":{"client":300000000,"workers":[310000000]}}
+"#]]
+    .assert_eq(&json);
+}
+
+#[test]
+fn an_empty_report_divides_by_nothing() {
+    let empty = Report { job: "done".to_owned(), ..Report::default() };
+    expect![[r#"
+        job      done
+        rows     0 in 0 batches, 0 epochs
+        time     0.00 s, first batch none came (setup 0.00 s)
+        rate     0 rows/s, 0 B/s
+        stall    0.00 s, 0 % of the time
+        memory   0 B at most
+    "#]]
+    .assert_eq(&empty.to_text());
+    assert!(!empty.to_json().unwrap().contains("NaN"));
+}

@@ -1,0 +1,66 @@
+//! The roles that listen: coordinator, worker, and both at once. Each prints one line when it is ready and runs until a
+//! signal.
+
+mod coordinator;
+mod up;
+mod worker;
+
+use std::net::SocketAddr;
+
+use feedline_proto::grpc;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+
+pub(crate) use self::coordinator::run as run_coordinator;
+pub(crate) use self::up::run as run_up;
+pub(crate) use self::worker::run as run_worker;
+use crate::failure::{Failure, reason};
+use crate::http::HttpServer;
+use crate::output;
+
+/// A gRPC server that runs.
+struct GrpcServer {
+    stop: CancellationToken,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl GrpcServer {
+    fn start(listener: TcpListener, routes: Routes) -> Self {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(grpc::serve(listener, routes, stop.clone().cancelled_owned()));
+        Self { stop, task }
+    }
+
+    /// Waits until it ends, which without [`Self::shutdown`] it does only when it cannot go on.
+    async fn wait(&mut self) -> Result<(), Failure> {
+        match (&mut self.task).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Failure::failed(format!("cannot go on listening: {}; start again", reason(&error)))),
+            Err(error) => Err(Failure::failed(format!("the server stopped: {error}; start again"))),
+        }
+    }
+
+    /// Takes no new requests, gives the open ones a few seconds, and ends.
+    async fn shutdown(mut self) -> Result<(), Failure> {
+        self.stop.cancel();
+        self.wait().await
+    }
+}
+
+/// Tells programs that wait for it that the role is ready, and where.
+fn announce(role: &str, address: SocketAddr, http: Option<&HttpServer>) -> Result<(), Failure> {
+    let mut lines = format!("feedline {role} listening on {address}\n");
+    if let Some(http) = http {
+        lines.push_str(&format!("feedline {role} http on {}\n", http.address));
+    }
+    Ok(output::print(&lines)?)
+}
+
+/// Ends the HTTP side, if there is one.
+async fn stop_http(http: Option<HttpServer>) {
+    if let Some(http) = http {
+        http.shutdown().await;
+    }
+}

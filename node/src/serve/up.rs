@@ -1,0 +1,106 @@
+//! `feedline up`: a coordinator and workers in one process, listening as they would in several.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
+use feedline_proto::{CoordinatorService, grpc};
+use futures::future::{join_all, select_all, try_join_all};
+
+use super::{GrpcServer, announce, stop_http};
+use crate::cli::UpArgs;
+use crate::failure::Failure;
+use crate::listen::{self, Bound};
+use crate::local_workers::{self, LocalWorker, Share, shares};
+use crate::{entropy, environment, http, output, signals};
+
+/// Runs all roles until a signal.
+pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
+    let stop = signals::watch()?;
+    let bound = listen::bind(&args.listen, "--listen").await?;
+    let host = match &args.advertise {
+        Some(host) => host.clone(),
+        None => {
+            listen::url(&bound, "--advertise HOST")?;
+            bracketed(bound.address)
+        }
+    };
+    let http = http::start(args.http.as_deref()).await?;
+    let mut coordinator = feedline_coordinator::start(settings(&args), entropy::coordinator_life())
+        .await
+        .map_err(Failure::failed)?;
+    let mut nodes = Vec::new();
+    for share in shares(&args.local) {
+        nodes.push(start_worker(&bound, &host, share, coordinator.service()).await?);
+    }
+    let mut server = GrpcServer::start(bound.listener, grpc::coordinator_routes(coordinator.service()));
+    if let Some(http) = &http {
+        http.set_ready(Box::new(|| Ok(())));
+    }
+    announce("coordinator", bound.address, http.as_ref())?;
+    let lines: Vec<String> =
+        nodes.iter().map(|node| format!("feedline worker listening on {}\n", node.address)).collect();
+    output::print(&lines.concat())?;
+    tokio::select! {
+        () = stop.cancelled() => {}
+        result = coordinator.wait() => return result.map_err(Failure::failed),
+        result = server.wait() => return result,
+        (result, ..) = select_all(nodes.iter_mut().map(|node| Box::pin(node.server.wait()))) => return result,
+    }
+    tracing::info!(grace_seconds = args.grace.as_secs_f64(), "draining");
+    join_all(nodes.iter().map(|node| node.worker.drain(args.grace))).await;
+    shutdown(nodes, server, coordinator).await?;
+    stop_http(http).await;
+    Ok(())
+}
+
+/// A worker that listens.
+struct WorkerNode {
+    address: SocketAddr,
+    worker: LocalWorker,
+    server: GrpcServer,
+}
+
+/// Starts a worker on a free port of the coordinator's host.
+async fn start_worker(
+    coordinator: &Bound,
+    host: &str,
+    share: Share,
+    service: Arc<dyn CoordinatorService>,
+) -> Result<WorkerNode, Failure> {
+    let bound = listen::bind(&SocketAddr::new(coordinator.address.ip(), 0).to_string(), "--listen").await?;
+    let url = format!("http://{host}:{}", bound.address.port());
+    let worker = local_workers::start(url, share, None, service)?;
+    let server = GrpcServer::start(bound.listener, grpc::worker_routes(worker.running.service()));
+    Ok(WorkerNode { address: bound.address, worker, server })
+}
+
+async fn shutdown(
+    nodes: Vec<WorkerNode>,
+    server: GrpcServer,
+    coordinator: RunningCoordinator,
+) -> Result<(), Failure> {
+    let workers = nodes.into_iter().map(|node| async move {
+        let (stopped, ()) = tokio::join!(node.server.shutdown(), node.worker.stop());
+        stopped
+    });
+    try_join_all(workers).await?;
+    server.shutdown().await?;
+    coordinator.shutdown().await.map_err(Failure::failed)
+}
+
+fn settings(args: &UpArgs) -> CoordinatorSettings {
+    let index_dir = args.local.index_dir.clone();
+    match &args.data_dir {
+        Some(folder) => CoordinatorSettings::durable(folder, index_dir.unwrap_or_else(|| folder.join("index"))),
+        None => CoordinatorSettings::in_memory(index_dir.unwrap_or_else(|| environment::cache_dir().join("index"))),
+    }
+}
+
+/// The host as it stands in a URL.
+fn bracketed(address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V4(address) => address.ip().to_string(),
+        SocketAddr::V6(address) => format!("[{}]", address.ip()),
+    }
+}

@@ -1,0 +1,91 @@
+//! `feedline worker`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use feedline_proto::grpc;
+
+use super::{GrpcServer, announce, stop_http};
+use crate::cli::WorkerArgs;
+use crate::contact::Contact;
+use crate::failure::{Failure, reason};
+use crate::http::{self, Readiness};
+use crate::listen;
+use crate::local_workers::{self, Share};
+use crate::{environment, signals};
+
+/// How often the worker looks whether its coordinator answers.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Runs a worker until a signal.
+pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
+    let stop = signals::watch()?;
+    if let Some(folder) = &args.cache_dir {
+        check_cache_dir(folder)?;
+    }
+    let bound = listen::bind(&args.listen, "--listen").await?;
+    let http = http::start(args.http.as_deref()).await?;
+    let address = match args.advertise {
+        Some(url) => url,
+        None => listen::url(&bound, "--advertise http://HOST:PORT")?,
+    };
+    let share = Share {
+        cores: args.cores.unwrap_or_else(environment::cores),
+        memory_bytes: args.memory.unwrap_or_else(environment::default_memory_bytes),
+    };
+    let coordinator = grpc::connect_coordinator(&args.coordinator)?;
+    let worker = local_workers::start(address, share, args.cache_dir, coordinator)?;
+    let mut server = GrpcServer::start(bound.listener, grpc::worker_routes(worker.running.service()));
+    if let Some(http) = &http {
+        http.set_ready(readiness(&worker.contact, &args.coordinator));
+    }
+    announce("worker", bound.address, http.as_ref())?;
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = watch(&worker.contact, &args.coordinator) => {}
+        result = server.wait() => return result,
+    }
+    tracing::info!(grace_seconds = args.grace.as_secs_f64(), "draining");
+    worker.drain(args.grace).await;
+    let (stopped, ()) = tokio::join!(server.shutdown(), worker.stop());
+    stop_http(http).await;
+    stopped
+}
+
+/// A directory that cannot be used is told now, not when it is needed.
+fn check_cache_dir(folder: &Path) -> Result<(), Failure> {
+    let usable = std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder));
+    usable.map(|_| ()).map_err(|error| {
+        let folder = folder.display();
+        Failure::failed(format!(
+            "cannot use the cache directory {folder}: {}; choose a --cache-dir that this user can write to",
+            reason(&error)
+        ))
+    })
+}
+
+/// Ready means that the coordinator can send work.
+pub(super) fn readiness(contact: &Arc<Contact>, coordinator: &str) -> Readiness {
+    let contact = Arc::clone(contact);
+    let reason = format!("the coordinator at {coordinator} does not answer");
+    Box::new(move || if contact.is_held() { Ok(()) } else { Err(reason.clone()) })
+}
+
+/// Logs when the coordinator is lost and found. Never ends.
+async fn watch(contact: &Contact, coordinator: &str) {
+    let mut held = true;
+    let mut interval = tokio::time::interval_at(tokio::time::Instant::now() + LOOK, LOOK);
+    loop {
+        interval.tick().await;
+        if contact.is_held() == held {
+            continue;
+        }
+        held = !held;
+        if held {
+            tracing::info!(coordinator, "the coordinator answers");
+        } else {
+            tracing::warn!(coordinator, "the coordinator does not answer; trying again until it does");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! SIGINT and SIGTERM: the first asks for an orderly end, the second ends the process.
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// A token that is cancelled by the first signal. Must be called inside a tokio runtime.
+pub(crate) fn watch() -> anyhow::Result<CancellationToken> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
+    let stop = CancellationToken::new();
+    let first = stop.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if first.is_cancelled() {
+                exit_now();
+            }
+            first.cancel();
+        }
+    });
+    Ok(stop)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the user asked a second time: an orderly end takes too long")]
+fn exit_now() {
+    std::process::exit(130);
+}

@@ -1,0 +1,40 @@
+//! Real data, where it is at hand: photographs and sentence pairs beside the repository.
+
+use std::path::PathBuf;
+
+/// The folder of the real data: `FEEDLINE_SHARED_DATA`, else `../shared/data` beside the repository. Where it is
+/// absent, says in one line that `what` was skipped.
+#[expect(clippy::disallowed_methods, reason = "tests find real data through the environment")]
+fn shared(kind: &str, what: &str) -> Option<PathBuf> {
+    let beside = crate::root().join("../shared/data");
+    let folder = std::env::var_os("FEEDLINE_SHARED_DATA").map_or(beside, PathBuf::from).join(kind);
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    eprintln!("skipped: {what} needs {} (set FEEDLINE_SHARED_DATA)", folder.display());
+    None
+}
+
+/// 400 photographs.
+pub fn photographs(what: &str) -> Option<PathBuf> {
+    shared("images", what)
+}
+
+/// 29,000 sentence pairs.
+pub fn sentences(what: &str) -> Option<PathBuf> {
+    shared("text", what)
+}
+
+/// The interpreter with Pillow, NumPy and tokenizers that `make test` prepares; else one line and nothing.
+pub fn python(what: &str) -> Option<PathBuf> {
+    let test = std::env::current_exe().ok()?;
+    let target = test.ancestors().nth(3)?;
+    let found = [target.to_owned(), crate::root().join("target")]
+        .into_iter()
+        .map(|target| target.join("venv/bin/python"))
+        .find(|python| python.exists());
+    if found.is_none() {
+        eprintln!("skipped: {what} needs target/venv (`make test` prepares it)");
+    }
+    found
+}

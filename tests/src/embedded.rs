@@ -1,0 +1,80 @@
+//! A job in this process, for tests that look at the batches themselves.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::Int32Type;
+use feedline_client::{ClientSettings, Job, WorkerDirectory};
+use feedline_coordinator::CoordinatorSettings;
+use feedline_core::cluster::messages::{JobSpec, Refusal};
+use feedline_core::ids::{SessionId, WorkerId};
+use feedline_core::pipeline::Pipeline;
+use feedline_proto::WorkerService;
+use feedline_worker::WorkerSettings;
+
+struct OneWorker(Arc<dyn WorkerService>);
+
+impl WorkerDirectory for OneWorker {
+    fn worker(&self, _address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
+        Ok(Arc::clone(&self.0))
+    }
+}
+
+/// Runs a pipeline once on one worker with two cores and shows each batch to `take`.
+pub fn for_each_batch(directory: &Path, pipeline: &str, take: impl FnMut(&RecordBatch)) {
+    let pipeline = Pipeline::from_yaml(pipeline, "test.yaml").expect("the test's pipeline is right");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime starts").block_on(run(directory, pipeline, take));
+}
+
+async fn run(directory: &Path, pipeline: Pipeline, mut take: impl FnMut(&RecordBatch)) {
+    let settings = CoordinatorSettings::in_memory(directory.join("index"));
+    let coordinator = feedline_coordinator::start(settings, 1).await.expect("the directory is writable");
+    let settings = WorkerSettings {
+        address: "local:0".to_owned(),
+        cores: 2,
+        memory_bytes: 256 << 20,
+        store_options: Vec::new(),
+        cache_dir: None,
+    };
+    let worker = feedline_worker::start(WorkerId(1), settings, coordinator.service()).expect("threads start");
+    let spec = JobSpec {
+        name: pipeline.name.clone(),
+        pipeline,
+        epochs: 1,
+        virtual_consumers: 1,
+        consumers: 1,
+        start: None,
+        audit: false,
+        reindex: false,
+        index_only: false,
+    };
+    let workers = Arc::new(OneWorker(worker.service()));
+    let job = Job::open(coordinator.service(), workers, spec, ClientSettings::default()).await.expect("it is sound");
+    let mut consumer = job.consumer(0, SessionId(1));
+    while let Some(batch) = consumer.next().await.expect("the job does not fail") {
+        take(&batch.records);
+    }
+    consumer.close().await.expect("the coordinator runs");
+    worker.shutdown().await;
+    coordinator.shutdown().await.expect("its log is in memory");
+}
+
+/// The values of a column of lists of `int32`, row by row.
+pub fn int_lists(records: &RecordBatch, column: &str) -> Vec<Vec<i32>> {
+    let lists = records.column_by_name(column).expect("the column exists").as_list::<i32>();
+    (0..lists.len()).map(|row| lists.value(row).as_primitive::<Int32Type>().values().to_vec()).collect()
+}
+
+/// The bytes of a `uint8` tensor column, row after row.
+pub fn tensor_bytes(records: &RecordBatch, column: &str) -> Vec<u8> {
+    let tensors = records.column_by_name(column).expect("the column exists").as_fixed_size_list();
+    tensors.values().as_primitive::<arrow::datatypes::UInt8Type>().values().to_vec()
+}
+
+/// The values of a text column.
+pub fn texts(records: &RecordBatch, column: &str) -> Vec<String> {
+    let texts = records.column_by_name(column).expect("the column exists").as_string::<i32>();
+    texts.iter().map(|text| text.unwrap_or_default().to_owned()).collect()
+}

@@ -1,0 +1,268 @@
+//! Bad input: one sentence that names the place and the fix, or the declared `on_error` result; nothing is lost.
+
+use std::fs;
+use std::path::PathBuf;
+
+use feedline_tests::process::{Processes, Role};
+use feedline_tests::{Call, Scratch, assert_clean};
+
+/// The one sentence that a failed call prints.
+fn sentence(call: &Call, status: i32) -> String {
+    assert_eq!(call.status, status, "{call:?}");
+    let lines: Vec<&str> = call.stderr.lines().filter(|line| line.starts_with("feedline: ")).collect();
+    assert_eq!(lines.len(), 1, "one sentence: {}", call.stderr);
+    assert!(!call.stderr.contains("panicked"), "{}", call.stderr);
+    lines[0].to_owned()
+}
+
+fn assert_says(sentence: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(sentence.contains(part), "`{part}` is missing in: {sentence}");
+    }
+}
+
+struct Images {
+    scratch: Scratch,
+    shards: Vec<PathBuf>,
+}
+
+/// 60 images in three shards.
+fn images() -> Images {
+    let scratch = Scratch::new();
+    scratch.make_data("images", "data", &["--format", "tfrecord", "--rows", "60", "--shards", "3"]);
+    let mut shards: Vec<PathBuf> =
+        fs::read_dir(scratch.path().join("data")).expect("made above").map(|entry| entry.expect("readable").path()).collect();
+    shards.sort();
+    Images { scratch, shards }
+}
+
+impl Images {
+    fn pipeline(&self, on_error: &str) -> String {
+        let text = format!(
+            "name: images
+source: {{ url: \"{}/*.tfrecord\", format: tfrecord, features: {{ image: image/encoded, label: image/class/label }} }}
+on_error: {on_error}
+operators:
+  - random_resized_crop: {{ column: image, size: [32, 32] }}
+  - batch: {{ size: 8 }}
+",
+            self.scratch.file("data")
+        );
+        self.scratch.write(&format!("{on_error}.yaml"), &text)
+    }
+
+    fn run(&self, on_error: &str) -> Call {
+        let file = self.pipeline(on_error);
+        self.scratch.call(&["run", &file, "--audit", "--report", "json"])
+    }
+}
+
+/// Byte ranges of the records of a TFRecord file: (start of the data, its length).
+fn records(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let len = u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")) as usize;
+        found.push((at + 12, len));
+        at += 12 + len + 4;
+    }
+    found
+}
+
+#[test]
+fn a_missing_path_and_an_empty_glob_are_named() {
+    let scratch = Scratch::new();
+    for (url, says) in [("nowhere/train.tfrecord", "nowhere/train.tfrecord"), ("nowhere/*.tfrecord", "nowhere/*.tfrecord")] {
+        let text = format!("name: a\nsource: {{ url: \"{url}\", format: tfrecord }}\noperators: [ batch: {{ size: 4 }} ]");
+        let file = scratch.write("a.yaml", &text);
+        let said = sentence(&scratch.call(&["run", &file]), 1);
+        assert_says(&said, &[says]);
+    }
+    let said = sentence(&scratch.call(&["run", "absent.yaml"]), 2);
+    assert_says(&said, &["absent.yaml"]);
+}
+
+#[test]
+fn a_truncated_shard_fails_or_is_skipped_as_declared() {
+    let images = images();
+    let bytes = fs::read(&images.shards[1]).expect("made above");
+    fs::write(&images.shards[1], &bytes[..bytes.len() - 1000]).expect("writable");
+    let said = sentence(&images.run("fail"), 1);
+    assert_says(&said, &["00001-of-00003.tfrecord", "byte", "on_error: skip"]);
+    let report = images.run("skip").report();
+    assert_clean(&report);
+    assert_eq!(report["rows"], 59);
+}
+
+#[test]
+fn a_wrong_checksum_fails_or_is_skipped_as_declared() {
+    let images = images();
+    let mut bytes = fs::read(&images.shards[0]).expect("made above");
+    let (start, len) = records(&bytes)[3];
+    bytes[start + len / 2] ^= 0x55;
+    fs::write(&images.shards[0], bytes).expect("writable");
+    let said = sentence(&images.run("fail"), 1);
+    assert_says(&said, &["00000-of-00003.tfrecord", "row 3", "byte", "on_error"]);
+    let report = images.run("skip").report();
+    assert_clean(&report);
+    assert_eq!((&report["rows"], &report["skipped"]["count"]), (&59.into(), &1.into()));
+    let first = &report["skipped"]["first"][0];
+    assert!(first["shard"].as_str().is_some_and(|shard| shard.contains("00000-of-00003")), "{first}");
+    let report = images.run("replace").report();
+    assert_clean(&report);
+    assert_eq!((&report["rows"], &report["skipped"]["count"]), (&60.into(), &1.into()));
+}
+
+#[test]
+fn corrupt_images_fail_or_are_skipped_or_replaced_as_declared() {
+    let scratch = Scratch::new();
+    scratch.make_data("images", "photos", &["--format", "files", "--rows", "60"]);
+    let mut photos: Vec<PathBuf> =
+        fs::read_dir(scratch.path().join("photos")).expect("made above").map(|entry| entry.expect("readable").path()).collect();
+    photos.sort();
+    for place in [2, 17, 30, 44, 59] {
+        let bytes = fs::read(&photos[place]).expect("made above");
+        fs::write(&photos[place], &bytes[..bytes.len() / 3]).expect("writable");
+    }
+    let run = |on_error: &str| {
+        let text = format!(
+            "name: photos\nsource: {{ url: \"{}/*\", format: files, features: {{ image: bytes }} }}\non_error: {on_error}\n\
+             operators: [ random_resized_crop: {{ column: image, size: [32, 32] }}, batch: {{ size: 8 }} ]",
+            scratch.file("photos")
+        );
+        let file = scratch.write("photos.yaml", &text);
+        scratch.call(&["run", &file, "--audit", "--report", "json", "--workers", "2"])
+    };
+    let said = sentence(&run("fail"), 1);
+    assert_says(&said, &["000002", "on_error"]);
+    let report = run("skip").report();
+    assert_clean(&report);
+    assert_eq!((&report["rows"], &report["skipped"]["count"]), (&55.into(), &5.into()));
+    let report = run("replace").report();
+    assert_clean(&report);
+    assert_eq!((&report["rows"], &report["skipped"]["count"]), (&60.into(), &5.into()));
+}
+
+#[test]
+fn a_shard_of_zero_bytes_has_no_rows() {
+    let images = images();
+    fs::write(&images.shards[2], b"").expect("writable");
+    let report = images.run("fail").report();
+    assert_clean(&report);
+    assert_eq!(report["rows"], 40);
+}
+
+#[test]
+fn a_shard_that_changed_after_indexing_is_refused() {
+    let images = images();
+    images.run("fail").report();
+    let bytes = fs::read(&images.shards[1]).expect("made above");
+    let (start, len) = records(&bytes)[0];
+    fs::write(&images.shards[1], &bytes[start + len + 4..]).expect("writable");
+    let said = sentence(&images.run("fail"), 1);
+    assert_says(&said, &["00001-of-00003.tfrecord", "changed after it was indexed", "feedline index --rebuild"]);
+    let file = images.pipeline("fail");
+    assert_eq!(images.scratch.call(&["index", &file, "--rebuild"]).status, 0);
+    assert_eq!(images.run("fail").report()["rows"], 59);
+}
+
+#[test]
+fn mistakes_in_the_pipeline_file_are_named_with_their_line() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "data", &["--format", "jsonl", "--rows", "20"]);
+    let source = format!("name: a\nsource: {{ url: \"{}/*\", format: jsonl }}\n", scratch.file("data"));
+    let cases: &[(&str, i32, &[&str])] = &[
+        ("operators:\n  - random_crop: { column: image }\n  - batch: { size: 4 }", 2, &["a.yaml:4", "random_crop", "random_resized_crop"]),
+        ("operators:\n  - batch: { siez: 4 }", 2, &["a.yaml:4", "siez", "size"]),
+        ("operators:\n  - batch: { size: 0 }", 2, &["batch", "size", "1"]),
+        ("operators:\n  - select: { columns: [lable] }\n  - batch: { size: 4 }", 1, &["lable", "label"]),
+        ("operators:\n  - filter: { where: \"lable > 1\" }\n  - batch: { size: 4 }", 1, &["lable", "label"]),
+        ("operators:\n  - normalize: { column: label, mean: [0.5], std: [0.5] }\n  - batch: { size: 4 }", 1, &["normalize", "label", "int64"]),
+    ];
+    for (operators, status, parts) in cases {
+        let file = scratch.write("a.yaml", &format!("{source}{operators}"));
+        let said = sentence(&scratch.call(&["run", &file]), *status);
+        assert_says(&said, parts);
+    }
+}
+
+#[test]
+fn more_consumers_than_rows_is_refused() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "data", &["--format", "jsonl", "--rows", "5"]);
+    let text = format!("name: a\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ batch: {{ size: 1 }} ]", scratch.file("data"));
+    let file = scratch.write("a.yaml", &text);
+    let said = sentence(&scratch.call(&["run", &file, "--consumers", "6"]), 1);
+    assert_says(&said, &["6", "5 rows", "fewer consumers"]);
+}
+
+#[test]
+fn a_port_in_use_and_an_unwritable_directory_are_named() {
+    let scratch = Scratch::new();
+    let data = scratch.file("coordinator");
+    let running = Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data], &[]);
+    let other = scratch.file("other");
+    let said = sentence(&scratch.call(&["coordinator", "--listen", &running.address, "--data-dir", &other]), 1);
+    assert_says(&said, &[&running.address, "in use", "--listen"]);
+    let said = sentence(&scratch.call(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data]), 1);
+    assert_says(&said, &[&data]);
+    let file = scratch.write("file", "not a directory");
+    let said = sentence(&scratch.call(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &format!("{file}/data")]), 1);
+    assert_says(&said, &[&file]);
+}
+
+#[test]
+fn a_coordinator_that_cannot_be_reached_is_named() {
+    let scratch = Scratch::new();
+    let file = scratch.write("a.yaml", "name: a\nsource: { url: x, format: text }\noperators: [ batch: { size: 4 } ]");
+    let said = sentence(&scratch.call(&["jobs", "--coordinator", "http://127.0.0.1:1"]), 1);
+    assert_says(&said, &["http://127.0.0.1:1"]);
+    let _ = file;
+}
+
+/// Under a full disk nothing is acknowledged that is not written, and the job goes on once there is room.
+#[test]
+fn a_full_disk_under_the_log_loses_nothing() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000"]);
+    let mount = scratch.path().join("small");
+    fs::create_dir(&mount).expect("the scratch directory is writable");
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=96k", "tmpfs"])
+        .arg(&mount)
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !mounted {
+        eprintln!("skipped: a full disk needs the right to mount a tmpfs; coordinator's own tests inject the error");
+        return;
+    }
+    let result = std::panic::catch_unwind(|| full_disk(&scratch, &mount));
+    let unmounted = std::process::Command::new("umount").arg("-l").arg(&mount).status();
+    assert!(unmounted.is_ok_and(|status| status.success()));
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn full_disk(scratch: &Scratch, mount: &std::path::Path) {
+    let text = format!(
+        "name: job\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ burn: {{ cpu_us: 1000 }}, batch: {{ size: 10 }} ]",
+        scratch.file("table")
+    );
+    let file = scratch.write("job.yaml", &text);
+    let processes = Processes::start(mount.to_owned(), 1);
+    let url = processes.url();
+    let run = feedline_tests::process::Running::start(&["run", &file, "--coordinator", &url, "--audit", "--report", "json"]);
+    let (_never, quiet) = std::sync::mpsc::sync_channel::<()>(1);
+    let _ = quiet.recv_timeout(std::time::Duration::from_millis(600));
+    let filler = mount.join("filler");
+    // Takes all the room there is; the write ends with the error that the log will see.
+    let _ = fs::write(&filler, vec![0u8; 1 << 20]);
+    let _ = quiet.recv_timeout(std::time::Duration::from_millis(1_500));
+    let jobs = scratch.call(&["jobs", "--coordinator", &url]);
+    let _ = fs::remove_file(&filler);
+    let report = run.wait().report();
+    assert_clean(&report);
+    assert_eq!(report["rows"], 2000);
+    assert!(jobs.status == 0 || jobs.stderr.contains("No space left"), "{jobs:?}");
+}

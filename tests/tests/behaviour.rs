@@ -1,0 +1,209 @@
+//! One behaviour suite, run embedded and on processes; the simulated mode runs the same promises in core.
+
+use feedline_tests::process::{Processes, Role, Running};
+use feedline_tests::{Scratch, assert_clean};
+use serde_json::Value;
+
+/// How a job is run.
+enum Mode {
+    Embedded { workers: usize },
+    Processes(Box<Processes>),
+    Up(Box<Role>),
+}
+
+impl Mode {
+    fn all(scratch: &Scratch) -> Vec<(&'static str, Self)> {
+        let directory = |name: &str| scratch.path().join(name);
+        let up = ["up", "--listen", "127.0.0.1:0", "--workers", "2", "--cores", "2", "--memory", "256MiB"];
+        vec![
+            ("one embedded worker", Self::Embedded { workers: 1 }),
+            ("two embedded workers", Self::Embedded { workers: 2 }),
+            ("four embedded workers", Self::Embedded { workers: 4 }),
+            ("one worker process", Self::Processes(Box::new(Processes::start(directory("one"), 1)))),
+            ("three worker processes", Self::Processes(Box::new(Processes::start(directory("three"), 3)))),
+            ("all roles in one listening process", Self::Up(Box::new(Role::start(&up, &[])))),
+        ]
+    }
+
+    fn run(&self, scratch: &Scratch, file: &str, arguments: &[&str]) -> Value {
+        let mut all = arguments.to_vec();
+        let text;
+        match self {
+            Self::Embedded { workers } => {
+                text = workers.to_string();
+                all.extend(["--workers", &text]);
+            }
+            Self::Processes(processes) => {
+                text = processes.url();
+                all.extend(["--coordinator", &text]);
+            }
+            Self::Up(role) => {
+                text = role.url();
+                all.extend(["--coordinator", &text]);
+            }
+        }
+        scratch.run(file, &all)
+    }
+}
+
+/// Jobs that between them use every part of the path.
+fn jobs(scratch: &Scratch) -> Vec<(&'static str, String, Vec<&'static str>)> {
+    scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "3000", "--shards", "5"]);
+    scratch.make_data("images", "images", &["--format", "tfrecord", "--rows", "60", "--shards", "3"]);
+    let table = scratch.file("table");
+    let images = scratch.file("images");
+    let source = format!("name: job\nsource: {{ url: \"{table}/*\", format: jsonl }}\nseed: 5\n");
+    let pictures = format!(
+        "name: job\nsource: {{ url: \"{images}/*\", format: tfrecord, features: {{ image: image/encoded }} }}\nseed: 5\n"
+    );
+    let crop = "operators: [ random_resized_crop: { column: image, size: [32, 32] }, normalize: { column: image, mean: [0.5], std: [0.2], layout: chw }";
+    let write = |name: &str, text: String| scratch.write(&format!("{name}.yaml"), &text);
+    vec![
+        ("plain", write("plain", format!("{source}operators: [ batch: {{ size: 7 }} ]")), vec![]),
+        (
+            "shuffled over three epochs for four consumers",
+            write("shuffled", format!("{source}shuffle: {{ window: 500 }}\noperators: [ batch: {{ size: 16 }} ]")),
+            vec!["--epochs", "3", "--consumers", "4"],
+        ),
+        (
+            "filtered, remainder carried",
+            write(
+                "carry",
+                format!("{source}shuffle: {{ window: 64 }}\noperators: [ filter: {{ where: \"label < 4\" }}, batch: {{ size: 50, remainder: carry }} ]"),
+            ),
+            vec!["--epochs", "2", "--consumers", "2"],
+        ),
+        (
+            "filtered, remainder dropped",
+            write("drop", format!("{source}operators: [ filter: {{ where: \"label < 4\" }}, batch: {{ size: 50, remainder: drop }} ]")),
+            vec!["--epochs", "2"],
+        ),
+        (
+            "repeated within the epoch",
+            write("repeat", format!("{source}shuffle: {{ window: 64 }}\noperators: [ repeat: {{ count: 2 }}, batch: {{ size: 11 }} ]")),
+            vec![],
+        ),
+        (
+            "limited operators",
+            write("limits", format!("{source}operators: [ wait: {{ ms: 0, parallelism: 2 }}, burn: {{ cpu_us: 20, parallelism: 1 }}, batch: {{ size: 64 }} ]")),
+            vec![],
+        ),
+        ("images", write("images", format!("{pictures}shuffle: {{ window: 16 }}\n{crop}, batch: {{ size: 8 }} ]")), vec!["--epochs", "2"]),
+    ]
+}
+
+#[test]
+fn every_mode_gives_the_same_batches() {
+    let scratch = Scratch::new();
+    let jobs = jobs(&scratch);
+    let modes = Mode::all(&scratch);
+    for (name, file, arguments) in &jobs {
+        let mut first: Option<Value> = None;
+        for (mode_name, mode) in &modes {
+            let report = mode.run(&scratch, file, arguments);
+            assert_clean(&report);
+            let first = first.get_or_insert_with(|| report.clone());
+            for key in ["digest", "content_digest", "rows", "batches"] {
+                assert_eq!(report[key], first[key], "{name}: {key} on {mode_name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn relaxed_jobs_deliver_the_same_rows_in_every_mode() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "table", &["--format", "parquet", "--rows", "3000", "--shards", "5"]);
+    let source = format!("name: job\nsource: {{ url: \"{}/*\", format: parquet }}\nseed: 5\n", scratch.file("table"));
+    let text = format!("{source}order: relaxed\nshuffle: {{ window: 100 }}\noperators: [ batch: {{ size: 16 }} ]");
+    let file = scratch.write("relaxed.yaml", &text);
+    let mut digests = Vec::new();
+    for (name, mode) in Mode::all(&scratch) {
+        let report = mode.run(&scratch, &file, &["--consumers", "3", "--epochs", "2"]);
+        assert_clean(&report);
+        digests.push((name, report["content_digest"].clone()));
+    }
+    for (name, digest) in &digests {
+        assert_eq!(*digest, digests[0].1, "{name}");
+    }
+}
+
+#[test]
+fn consumers_get_equal_steps_and_virtual_consumers_fix_the_batches() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "table", &["--format", "csv", "--rows", "1003"]);
+    let text = format!(
+        "name: job\nsource: {{ url: \"{}/*\", format: csv }}\nshuffle: {{ window: 100 }}\noperators: [ batch: {{ size: 10 }} ]",
+        scratch.file("table")
+    );
+    let file = scratch.write("job.yaml", &text);
+    let mut digests = Vec::new();
+    for consumers in ["1", "2", "3", "6"] {
+        let report = scratch.run(&file, &["--virtual-consumers", "6", "--consumers", consumers]);
+        assert_clean(&report);
+        // 1003 rows for 6 virtual consumers in batches of 10: 17 steps for each, the last one smaller.
+        assert_eq!(report["batches"], 6 * 17);
+        digests.push(report["digest"].clone());
+    }
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+}
+
+#[test]
+fn a_run_that_is_interrupted_goes_on_where_it_stood() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "4000"]);
+    let text = format!(
+        "name: job\nsource: {{ url: \"{}/*\", format: jsonl }}\nshuffle: {{ window: 100 }}\noperators: [ burn: {{ cpu_us: 500 }}, batch: {{ size: 10 }} ]",
+        scratch.file("table")
+    );
+    let file = scratch.write("job.yaml", &text);
+    let whole = scratch.run(&file, &["--virtual-consumers", "2"]);
+    let place = scratch.file("place.json");
+    let mut parts = 0;
+    let mut last = Value::Null;
+    for attempt in 0..50 {
+        let consumers = ["1", "2"][attempt % 2];
+        let index_dir = scratch.file("index");
+        let mut run = Running::start(&[
+            "run", &file, "--virtual-consumers", "2", "--consumers", consumers, "--position", &place, "--audit",
+            "--report", "json", "--index-dir", &index_dir,
+        ]);
+        // Interrupted when rows have been delivered: each part goes at least one batch further.
+        let (_never, quiet) = std::sync::mpsc::sync_channel::<()>(1);
+        let _ = quiet.recv_timeout(std::time::Duration::from_millis(900));
+        if run.has_ended() {
+            last = run.wait().report();
+            break;
+        }
+        run.interrupt();
+        last = run.wait().report();
+        parts += 1;
+        if last["rows"].as_u64().is_some() && last["digest"] == whole["digest"] {
+            break;
+        }
+    }
+    assert_clean(&last);
+    assert!(parts >= 1, "the run was too short to be interrupted");
+    assert_eq!(last["digest"], whole["digest"]);
+    assert_eq!(last["content_digest"], whole["content_digest"]);
+}
+
+#[test]
+fn sigterm_drains_a_worker_without_loss() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "6000"]);
+    let text = format!(
+        "name: job\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ burn: {{ cpu_us: 300 }}, batch: {{ size: 20 }} ]",
+        scratch.file("table")
+    );
+    let file = scratch.write("job.yaml", &text);
+    let mut processes = Processes::start(scratch.path().to_owned(), 2);
+    let url = processes.url();
+    let run = Running::start(&["run", &file, "--coordinator", &url, "--audit", "--report", "json"]);
+    let (_never, quiet) = std::sync::mpsc::sync_channel::<()>(1);
+    let _ = quiet.recv_timeout(std::time::Duration::from_millis(700));
+    assert_eq!(processes.workers.remove(0).terminate(), 0);
+    let report = run.wait().report();
+    assert_clean(&report);
+    assert_eq!(report["rows"], 6000);
+}

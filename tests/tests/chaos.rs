@@ -1,0 +1,152 @@
+//! Faults while a job runs: workers and the coordinator are killed, runs are stopped and resumed. The digest never
+//! changes and every row comes once.
+
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use feedline_core::random::mix64;
+use feedline_tests::process::{Processes, Running};
+use feedline_tests::{Scratch, assert_clean, data};
+use serde_json::Value;
+
+/// Real work, and enough of it that several faults fall into a run.
+const PIPELINE: &str = "
+name: chaos
+source: { url: data/*.tfrecord, format: tfrecord, features: { image: image/encoded, label: image/class/label } }
+seed: 11
+shuffle: { window: 256 }
+ORDER
+operators:
+  - random_resized_crop: { column: image, size: [96, 96] }
+  - random_horizontal_flip: { column: image }
+  - burn: { cpu_us: 2500 }
+  - batch: { size: 16 }
+";
+
+struct Chaos {
+    scratch: Scratch,
+    deterministic: String,
+    relaxed: String,
+}
+
+impl Chaos {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        match data::photographs("chaos on photographs runs on generated images instead, since it") {
+            Some(photos) => {
+                let photos = photos.to_str().expect("the path is text").to_owned();
+                scratch.make_data("images", "data", &["--format", "tfrecord", "--from", &photos, "--shards", "8"]);
+            }
+            None => scratch.make_data("images", "data", &["--format", "tfrecord", "--rows", "400", "--shards", "8"]),
+        }
+        let url = scratch.file("data");
+        let text = PIPELINE.replace("data/*", &format!("{url}/*"));
+        let deterministic = scratch.write("deterministic.yaml", &text.replace("ORDER\n", ""));
+        let relaxed = scratch.write("relaxed.yaml", &text.replace("ORDER", "order: relaxed"));
+        Self { scratch, deterministic, relaxed }
+    }
+
+    fn directory(&self, name: &str) -> std::path::PathBuf {
+        self.scratch.path().join(name)
+    }
+}
+
+fn random(seed: u64, step: u64) -> u64 {
+    mix64(mix64(seed) ^ step)
+}
+
+/// Waits for `period`, or less if the run ends before.
+fn pause(run: &mut Running, quiet: &Receiver<()>, period: Duration) {
+    let slice = Duration::from_millis(50);
+    for _ in 0..(period.as_millis() / slice.as_millis()) {
+        if run.has_ended() {
+            return;
+        }
+        let _ = quiet.recv_timeout(slice);
+    }
+}
+
+/// Runs a job on processes while a random worker is killed every two seconds and, if asked, the coordinator now and
+/// then.
+fn run_with_faults(chaos: &Chaos, seed: u64, file: &str, workers: usize, arguments: &[&str], coordinator: bool) -> Value {
+    let mut processes = Processes::start(chaos.directory(&format!("run-{seed}")), workers);
+    let url = processes.url();
+    let mut all = vec!["run", file, "--coordinator", &url, "--audit", "--report", "json"];
+    all.extend(arguments);
+    let mut run = Running::start(&all);
+    let (_never, quiet) = sync_channel(1);
+    let mut step = 0;
+    let mut faults = 0;
+    loop {
+        pause(&mut run, &quiet, Duration::from_millis(2_000));
+        if run.has_ended() {
+            break;
+        }
+        step += 1;
+        if coordinator && step % 2 == 0 {
+            processes.restart_coordinator();
+        } else {
+            let place = random(seed, step) as usize % processes.workers.len();
+            processes.replace_worker(place);
+        }
+        faults += 1;
+    }
+    let report = run.wait().report();
+    eprintln!("seed {seed}: {workers} workers, {faults} faults, {} rows in {} s", report["rows"], report["seconds"]);
+    assert_clean(&report);
+    report
+}
+
+#[test]
+fn twenty_runs_with_faults_lose_and_repeat_nothing() {
+    let chaos = Chaos::new();
+    let whole = chaos.scratch.run(&chaos.deterministic, &["--epochs", "3", "--virtual-consumers", "4"]);
+    assert_clean(&whole);
+    assert_eq!(whole["rows"], 1200);
+    for seed in 0..8 {
+        let workers = [1, 2, 4][seed as usize % 3];
+        let consumers = ["1", "2", "4"][seed as usize / 3 % 3];
+        let shape = ["--epochs", "3", "--virtual-consumers", "4", "--consumers", consumers];
+        let report = run_with_faults(&chaos, seed, &chaos.deterministic, workers, &shape, seed % 2 == 1);
+        assert_eq!(report["digest"], whole["digest"], "seed {seed}");
+        assert_eq!(report["content_digest"], whole["content_digest"], "seed {seed}");
+    }
+    for seed in 8..14 {
+        let report = run_with_faults(
+            &chaos,
+            seed,
+            &chaos.relaxed,
+            2,
+            &["--epochs", "3", "--consumers", "2"],
+            seed % 2 == 1,
+        );
+        assert_eq!(report["content_digest"], whole["content_digest"], "seed {seed}");
+    }
+    for seed in 14..20 {
+        stop_and_resume(&chaos, seed, &whole);
+    }
+}
+
+/// Stops at a random batch, goes on with other numbers of workers and consumers, embedded or on processes with faults.
+fn stop_and_resume(chaos: &Chaos, seed: u64, whole: &Value) {
+    let position = chaos.scratch.file(&format!("position-{seed}.json"));
+    let limit = (random(seed, 0) % 1100 + 1).to_string();
+    let shape = ["--epochs", "3", "--virtual-consumers", "4", "--position", &position];
+    let consumers = (random(seed, 1) % 4 + 1).to_string();
+    let mut first = shape.to_vec();
+    first.extend(["--consumers", &consumers, "--limit", &limit]);
+    let part = if seed % 2 == 0 {
+        chaos.scratch.run(&chaos.deterministic, &first)
+    } else {
+        run_with_faults(chaos, seed, &chaos.deterministic, 2, &first, false)
+    };
+    assert_clean(&part);
+    let consumers = (random(seed, 2) % 4 + 1).to_string();
+    let mut second = shape.to_vec();
+    second.extend(["--consumers", &consumers]);
+    let rest = run_with_faults(chaos, seed + 100, &chaos.deterministic, 3, &second, true);
+    assert_eq!(rest["digest"], whole["digest"], "seed {seed}: stopped after {} rows", part["rows"]);
+    assert_eq!(rest["content_digest"], whole["content_digest"], "seed {seed}");
+    let rows = |report: &Value| report["audit"]["once"].as_u64().expect("a count");
+    assert_eq!(rows(&part) + rows(&rest), 1200, "seed {seed}");
+}

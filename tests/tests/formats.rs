@@ -1,0 +1,79 @@
+//! The same photographs in four formats give the same images; the same sentence pairs in every tabular format the
+//! same tokens.
+
+use feedline_tests::{Scratch, assert_clean, data};
+use serde_json::Value;
+
+fn images(scratch: &Scratch, format: &str, url: &str, features: &str) -> Value {
+    let text = format!(
+        "
+name: {format}
+source: {{ url: {url}, format: {format}, features: {{ image: {features} }} }}
+seed: 3
+operators:
+  - random_resized_crop: {{ column: image, size: [64, 64] }}
+  - random_horizontal_flip: {{ column: image }}
+  - batch: {{ size: 32 }}
+"
+    );
+    let file = scratch.write(&format!("{format}.yaml"), &text);
+    let report = scratch.run(&file, &["--workers", "2"]);
+    assert_clean(&report);
+    report
+}
+
+#[test]
+fn four_formats_deliver_the_same_images() {
+    let scratch = Scratch::new();
+    let photos = data::photographs("four formats run on generated images instead, since it");
+    let photos = photos.map(|path| path.to_str().expect("the path is text").to_owned());
+    for format in ["tfrecord", "webdataset", "parquet", "files", "arrow"] {
+        let mut arguments = vec!["--format", format];
+        match &photos {
+            Some(photos) => arguments.extend(["--from", photos]),
+            None => arguments.extend(["--rows", "120", "--seed", "5"]),
+        }
+        scratch.make_data("images", format, &arguments);
+    }
+    let url = |format: &str, ending: &str| format!("{}/*{ending}", scratch.file(format));
+    let tfrecord = images(&scratch, "tfrecord", &url("tfrecord", ".tfrecord"), "image/encoded");
+    let webdataset = images(&scratch, "webdataset", &url("webdataset", ".tar"), "jpg");
+    let parquet = images(&scratch, "parquet", &url("parquet", ".parquet"), "image");
+    let arrow = images(&scratch, "arrow", &url("arrow", ".arrow"), "image");
+    let files = images(&scratch, "files", &format!("{}/*", scratch.file("files")), "bytes");
+    for other in [&webdataset, &parquet, &arrow, &files] {
+        assert_eq!(other["digest"], tfrecord["digest"]);
+        assert_eq!(other["content_digest"], tfrecord["content_digest"]);
+    }
+    assert_eq!(tfrecord["rows"], if photos.is_some() { 400 } else { 120 });
+}
+
+#[test]
+fn every_tabular_format_delivers_the_same_rows() {
+    let scratch = Scratch::new();
+    let mut digests = Vec::new();
+    for format in ["jsonl", "csv", "parquet", "arrow"] {
+        scratch.make_data("table", format, &["--format", format, "--rows", "5000", "--seed", "2"]);
+        let text = format!(
+            "
+name: table
+source: {{ url: \"{}/*\", format: {format} }}
+seed: 3
+shuffle: {{ window: 0 }}
+operators:
+  - filter: {{ where: \"label < 5 AND value > 0.25\" }}
+  - select: {{ columns: [id, label, group] }}
+  - batch: {{ size: 100 }}
+",
+            scratch.file(format)
+        );
+        let file = scratch.write(&format!("{format}.yaml"), &text);
+        let report = scratch.run(&file, &["--workers", "2"]);
+        assert_clean(&report);
+        assert!(report["rows"].as_u64().is_some_and(|rows| rows > 500 && rows < 4000), "{report}");
+        digests.push((format, report["digest"].clone()));
+    }
+    for (format, digest) in &digests {
+        assert_eq!(*digest, digests[0].1, "{format} differs from {}", digests[0].0);
+    }
+}

@@ -1,0 +1,185 @@
+//! The control loop: reports to the coordinator, takes over its plan, loads the jobs that it names.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use feedline_core::cluster::messages::{Refusal, RefusalKind, Revision, WorkerPlan, WorkerReport};
+use feedline_core::ids::{JobId, WorkerId};
+use feedline_core::manifest::Manifest;
+use feedline_proto::{decode_manifest, encode_manifest};
+use feedline_proto::services::CoordinatorService;
+use feedline_sources::Stores;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::engine::{Engine, JobContext};
+use crate::tasks::IndexTasks;
+use crate::{WorkerSettings, metrics};
+
+/// A report is repeated after this long without an answer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+/// Pause after a failed report: from this, doubling up to the next.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Control {
+    pub(crate) worker: WorkerId,
+    pub(crate) settings: WorkerSettings,
+    pub(crate) coordinator: Arc<dyn CoordinatorService>,
+    pub(crate) stores: Arc<Stores>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) index_tasks: Arc<IndexTasks>,
+    pub(crate) tracker: TaskTracker,
+    pub(crate) draining: Arc<AtomicBool>,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Control {
+    /// Runs until stopped. The leases of a worker that cannot reach its coordinator are dropped after the lease time:
+    /// others have them by then.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut seen = Revision::default();
+        let mut pause = FIRST_PAUSE;
+        let mut lease = Duration::from_secs(3);
+        let mut last_contact = Instant::now();
+        let mut loading: BTreeSet<JobId> = BTreeSet::new();
+        while !self.stop.is_cancelled() {
+            let answer = tokio::select! {
+                () = self.stop.cancelled() => return,
+                answer = self.report(seen) => answer,
+            };
+            match answer {
+                Some(plan) => {
+                    pause = FIRST_PAUSE;
+                    last_contact = Instant::now();
+                    // A plan of no life is an answer that says nothing: ask again.
+                    if plan.revision.life != 0 {
+                        seen = plan.revision;
+                        lease = Duration::from_millis(plan.lease_ms.max(1));
+                        self.take_over(plan, &mut loading);
+                    }
+                }
+                None => {
+                    metrics::count_coordinator_error();
+                    if last_contact.elapsed() > lease * 4 {
+                        self.engine.set_leases(&[]);
+                        seen = Revision::default();
+                    }
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Reports and waits for the answer, or for news of its own that the coordinator should hear at once.
+    async fn report(&self, seen: Revision) -> Option<WorkerPlan> {
+        let report = self.build_report(seen);
+        let computed = report.computed.len();
+        let full = report.memory_full;
+        let answer = timeout(ANSWER_PATIENCE, self.coordinator.sync_worker(report));
+        tokio::pin!(answer);
+        loop {
+            let changed = self.engine.changed.notified();
+            tokio::select! {
+                answer = &mut answer => return match answer {
+                    Ok(Ok(plan)) => Some(plan),
+                    Ok(Err(refusal)) => {
+                        tracing::debug!(%refusal, "the coordinator did not take the worker's report");
+                        None
+                    }
+                    Err(_) => None,
+                },
+                () = self.index_tasks.finished.notified() => return Some(WorkerPlan::default()),
+                () = changed => {
+                    if self.engine.computed().len() > computed || (full && !self.engine.is_memory_full()) {
+                        return Some(WorkerPlan::default());
+                    }
+                }
+            }
+        }
+    }
+
+    fn build_report(&self, seen: Revision) -> WorkerReport {
+        WorkerReport {
+            worker: self.worker,
+            address: self.settings.address.clone(),
+            cores: self.settings.cores,
+            memory_bytes: self.settings.memory_bytes,
+            seen,
+            computed: self.engine.computed(),
+            memory_full: self.engine.is_memory_full(),
+            draining: self.draining.load(Ordering::Relaxed),
+            tasks: self.index_tasks.results(),
+            stats: self.engine.stats(),
+        }
+    }
+
+    fn take_over(self: &Arc<Self>, plan: WorkerPlan, loading: &mut BTreeSet<JobId>) {
+        self.engine.set_leases(&plan.leases);
+        self.index_tasks.set(plan.tasks);
+        let unloaded = self.engine.unloaded();
+        loading.retain(|job| unloaded.contains(job));
+        for job in unloaded {
+            if loading.insert(job) {
+                let this = Arc::clone(self);
+                self.tracker.spawn(async move { this.load(job).await });
+            }
+        }
+    }
+
+    /// Loads a job, trying again while the coordinator cannot be reached and the job is still wanted.
+    async fn load(&self, id: JobId) {
+        let mut pause = FIRST_PAUSE;
+        while self.engine.unloaded().contains(&id) && !self.stop.is_cancelled() {
+            match self.try_load(id).await {
+                Ok(job) => return self.engine.add_job(job),
+                Err((true, message)) => tracing::debug!(%message, "a job could not be loaded yet"),
+                Err((false, message)) => return self.engine.fail_job(id, &message),
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// An error says whether trying again can help.
+    async fn try_load(&self, id: JobId) -> Result<JobContext, (bool, String)> {
+        let refused = |refusal: Refusal| {
+            (refusal.kind == RefusalKind::Unavailable, refusal.message)
+        };
+        let details = self.coordinator.job_details(id).await.map_err(refused)?;
+        let manifest = self.manifest(id, &details.source_key, &details.dataset.fingerprint).await.map_err(refused)?;
+        let stores = Arc::clone(&self.stores);
+        let cache_bytes = self.engine.cache_bytes();
+        JobContext::load(details, manifest, stores, cache_bytes).await.map_err(|message| (false, message))
+    }
+
+    /// The dataset's index: from the cache directory if it was fetched before.
+    async fn manifest(&self, id: JobId, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
+        let file = self.settings.cache_dir.as_ref().map(|dir| dir.join(format!("{key}-{fingerprint}.manifest")));
+        if let Some(file) = &file
+            && let Ok(bytes) = tokio::fs::read(file).await
+            && let Ok(manifest) = decode_manifest(&bytes)
+            && manifest.fingerprint() == fingerprint
+        {
+            return Ok(Arc::new(manifest));
+        }
+        let manifest = self.coordinator.manifest(id).await?;
+        if let Some(file) = file {
+            let bytes = encode_manifest(&manifest);
+            let part = file.with_extension(format!("part-{}", self.worker));
+            let saved = async {
+                tokio::fs::write(&part, bytes).await?;
+                tokio::fs::rename(&part, &file).await
+            };
+            // The cache only saves time: without it the index is fetched again.
+            if let Err(error) = saved.await {
+                tracing::warn!(file = %file.display(), %error, "the index could not be kept in the cache directory");
+            }
+        }
+        Ok(manifest)
+    }
+}

@@ -1,0 +1,337 @@
+//! The engine: decides which group of rows is computed next within the memory budget, and keeps finished pieces until
+//! a consumer fetches them.
+//!
+//! One lock guards its state; nothing waits while holding it. Every byte that it allocates is counted against the
+//! budget: buffers by the slab pool, encoded rows by the groups in flight, blocks by their caches.
+
+mod assemble;
+mod blocks;
+mod cpu;
+mod group;
+mod job;
+mod pool;
+mod read;
+mod slab;
+mod split;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use feedline_core::cluster::messages::{Lease, WorkerJobStats};
+use feedline_core::ids::JobId;
+use feedline_core::layout::SplitRef;
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+
+use self::group::{FinishedPiece, Tools, run_group};
+pub(crate) use self::job::JobContext;
+use self::pool::Pool;
+use self::split::SplitState;
+
+/// Groups in flight beyond one for each core, so that reading goes on beside computing.
+const GROUPS_AHEAD: usize = 6;
+/// Ended jobs whose counters are still reported.
+const KEPT_JOBS: usize = 64;
+
+/// What a fetch finds.
+pub(crate) enum Found {
+    /// The piece that holds the wanted row, and what it belongs to.
+    Piece(Arc<JobContext>, Arc<FinishedPiece>),
+    /// The split cannot go beyond this row: one sentence.
+    Failed(String),
+    /// Everything has been fetched.
+    End(Arc<JobContext>),
+    /// Not there yet: wait for a change.
+    Wait,
+    /// This worker does not hold the split.
+    Unknown,
+}
+
+pub(crate) struct Engine {
+    memory_bytes: u64,
+    groups_limit: usize,
+    tools: Tools,
+    state: Mutex<State>,
+    /// Woken whenever a piece was finished, a split came, went or failed.
+    pub(crate) changed: Notify,
+    tasks: TaskTracker,
+}
+
+#[derive(Default)]
+struct State {
+    /// Leases by urgency.
+    splits: BTreeMap<(SplitRef, JobId), SplitState>,
+    jobs: BTreeMap<JobId, Arc<JobContext>>,
+    /// Order in which jobs were loaded, for forgetting the oldest.
+    loaded: VecDeque<JobId>,
+    /// Encoded bytes that groups in flight may hold.
+    reading_bytes: u64,
+    groups: usize,
+    next_fetch: u64,
+}
+
+impl State {
+    /// Streams of jobs that hold leases: each may use an equal share of the memory.
+    fn streams(&self) -> u64 {
+        let streams: BTreeSet<(JobId, u32)> =
+            self.splits.keys().map(|(split, job)| (*job, split.stream)).collect();
+        (streams.len() as u64).max(1)
+    }
+
+    fn stream_bytes(&self, job: JobId, stream: u32) -> u64 {
+        let of = |key: &(SplitRef, JobId)| key.1 == job && key.0.stream == stream;
+        self.splits.iter().filter(|(key, _)| of(key)).map(|(_, split)| split.held_bytes()).sum()
+    }
+}
+
+/// A group that was chosen to run.
+struct Chosen {
+    job: Arc<JobContext>,
+    split: SplitRef,
+    offsets: std::ops::Range<u32>,
+    generation: u64,
+    bytes: u64,
+}
+
+impl Engine {
+    pub(crate) fn new(cores: u32, memory_bytes: u64) -> std::io::Result<Arc<Self>> {
+        let tools = Tools { pool: Arc::new(Pool::new(cores)?), slabs: Arc::default() };
+        Ok(Arc::new(Self {
+            memory_bytes,
+            groups_limit: cores as usize + GROUPS_AHEAD,
+            tools,
+            state: Mutex::default(),
+            changed: Notify::new(),
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while it holds the engine's state")
+    }
+
+    /// The share of the budget that a job's block cache may use.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.memory_bytes / 8
+    }
+
+    /// Jobs with leases that have not been loaded.
+    pub(crate) fn unloaded(&self) -> BTreeSet<JobId> {
+        let state = self.lock();
+        state.splits.keys().map(|(_, job)| *job).filter(|job| !state.jobs.contains_key(job)).collect()
+    }
+
+    /// Makes a loaded job's leases runnable.
+    pub(crate) fn add_job(self: &Arc<Self>, job: JobContext) {
+        let id = job.details.job;
+        let mut state = self.lock();
+        state.jobs.insert(id, Arc::new(job));
+        state.loaded.push_back(id);
+        if state.loaded.len() > KEPT_JOBS
+            && let Some(oldest) = state.loaded.pop_front()
+            && !state.splits.keys().any(|(_, job)| *job == oldest)
+        {
+            state.jobs.remove(&oldest);
+        }
+        drop(state);
+        self.pump();
+    }
+
+    /// A job that cannot be loaded fails at the first row of each of its splits.
+    pub(crate) fn fail_job(&self, id: JobId, message: &str) {
+        let mut state = self.lock();
+        for ((_, job), split) in &mut state.splits {
+            if *job == id {
+                split.fail(0, message.to_owned());
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Takes over the desired leases: complete, so what is not listed is dropped.
+    pub(crate) fn set_leases(self: &Arc<Self>, leases: &[Lease]) {
+        let wanted: BTreeMap<(SplitRef, JobId), u32> =
+            leases.iter().map(|lease| ((lease.split, lease.job), lease.from)).collect();
+        let mut state = self.lock();
+        state.splits.retain(|key, split| {
+            let keep = wanted.contains_key(key);
+            if !keep {
+                split.cancel.cancel();
+            }
+            keep
+        });
+        for (key, from) in wanted {
+            state.splits.entry(key).or_insert_with(|| SplitState::new(from));
+        }
+        drop(state);
+        self.pump();
+        self.changed.notify_waiters();
+    }
+
+    /// Leases whose rows are all computed.
+    pub(crate) fn computed(&self) -> Vec<(JobId, SplitRef)> {
+        let state = self.lock();
+        let computed = state.splits.iter().filter(|((split, job), lease)| {
+            state.jobs.get(job).is_some_and(|job| lease.is_computed(job.details.layout.split_len(*split)))
+        });
+        computed.map(|((split, job), _)| (*job, *split)).collect()
+    }
+
+    /// Whether there is no room for the next group.
+    pub(crate) fn is_memory_full(&self) -> bool {
+        let state = self.lock();
+        let typical = state.jobs.values().map(|job| job.group_bytes(job.details.layout.group_rows)).max();
+        self.used_bytes(&state) + typical.unwrap_or(0) > self.memory_bytes
+    }
+
+    /// Counts of every job that it has worked on.
+    pub(crate) fn stats(&self) -> Vec<WorkerJobStats> {
+        let state = self.lock();
+        let peak_rss_bytes = crate::metrics::peak_rss_bytes();
+        let of = |(id, job): (&JobId, &Arc<JobContext>)| WorkerJobStats {
+            job: *id,
+            operators: job.stats(),
+            peak_rss_bytes,
+        };
+        state.jobs.iter().map(of).collect()
+    }
+
+    fn used_bytes(&self, state: &State) -> u64 {
+        let caches: u64 = state.jobs.values().map(|job| job.blocks.held_bytes()).sum();
+        self.tools.slabs.allocated_bytes() + state.reading_bytes + caches
+    }
+
+    /// Starts as many groups as fit.
+    pub(crate) fn pump(self: &Arc<Self>) {
+        loop {
+            let mut state = self.lock();
+            let Some(chosen) = self.choose(&mut state) else { break };
+            drop(state);
+            let engine = Arc::clone(self);
+            self.tasks.spawn(async move { engine.run(chosen).await });
+        }
+        self.update_metrics();
+    }
+
+    /// The most urgent group that fits the budget. A split whose consumer waits and has nothing may exceed it by one
+    /// group, so that no consumer waits for memory that others hold.
+    fn choose(&self, state: &mut State) -> Option<Chosen> {
+        let share = self.memory_bytes / state.streams();
+        let used = self.used_bytes(state);
+        let idle = self.tools.slabs.idle_bytes();
+        let mut found = None;
+        for (&(split, id), lease) in &state.splits {
+            let Some(job) = state.jobs.get(&id) else { continue };
+            let layout = &job.details.layout;
+            let Some(offsets) = lease.next_group(layout.split_len(split), layout.group_rows) else { continue };
+            let bytes = job.group_bytes(offsets.end - offsets.start);
+            // An idle buffer of the pool that fits is used again, or freed to make room.
+            let fits = used.saturating_sub(idle) + bytes <= self.memory_bytes
+                && state.groups < self.groups_limit
+                && state.stream_bytes(id, split.stream) + bytes <= share;
+            if fits || lease.is_starving() {
+                found = Some(((split, id), Arc::clone(job), offsets, bytes));
+                break;
+            }
+        }
+        let ((split, id), job, offsets, bytes) = found?;
+        self.tools.slabs.shrink_to(self.memory_bytes.saturating_sub(used - self.tools.slabs.allocated_bytes().min(used)));
+        state.groups += 1;
+        let source = bytes - (job.slab_bytes((offsets.end - offsets.start) as usize) as u64).min(bytes);
+        state.reading_bytes += source;
+        let lease = state.splits.get_mut(&(split, id)).expect("found above");
+        let generation = lease.start(&offsets, bytes);
+        Some(Chosen { job, split, offsets, generation, bytes: source })
+    }
+
+    async fn run(self: Arc<Self>, chosen: Chosen) {
+        let Chosen { job, split, offsets, generation, bytes } = chosen;
+        let key = (split, job.details.job);
+        let cancel = self.lock().splits.get(&key).map(|lease| lease.cancel.clone());
+        let work = run_group(Arc::clone(&job), self.tools.clone(), split, offsets.clone());
+        let result = match cancel {
+            Some(cancel) => cancel.run_until_cancelled(work).await,
+            None => None,
+        };
+        let mut state = self.lock();
+        state.groups -= 1;
+        state.reading_bytes -= bytes;
+        if let Some(lease) = state.splits.get_mut(&key)
+            && let Some(result) = result
+        {
+            lease.finish(generation, &offsets, result);
+        }
+        drop(state);
+        self.pump();
+        self.changed.notify_waiters();
+    }
+
+    /// Registers a fetch of a split from offset `from`; an earlier fetch of the same split ends. `None` if this
+    /// worker does not hold the split.
+    pub(crate) fn open_fetch(self: &Arc<Self>, job: JobId, split: SplitRef, from: u32) -> Option<u64> {
+        let mut state = self.lock();
+        state.next_fetch += 1;
+        let number = state.next_fetch;
+        state.splits.get_mut(&(split, job))?.open_fetch(number, from);
+        drop(state);
+        self.pump();
+        self.changed.notify_waiters();
+        Some(number)
+    }
+
+    /// What there is at offset `from` for fetch `number`. A piece is handed out once.
+    pub(crate) fn next_piece(self: &Arc<Self>, job: JobId, split: SplitRef, number: u64, from: u32) -> Found {
+        let mut state = self.lock();
+        let Some(context) = state.jobs.get(&job).cloned() else {
+            return match state.splits.get(&(split, job)) {
+                Some(lease) => lease.failure(from).map_or(Found::Wait, Found::Failed),
+                None => Found::Unknown,
+            };
+        };
+        let Some(lease) = state.splits.get_mut(&(split, job)).filter(|lease| lease.fetch == Some(number)) else {
+            return Found::Unknown;
+        };
+        if from >= context.details.layout.split_len(split) {
+            return Found::End(context);
+        }
+        if let Some(piece) = lease.take_piece(from) {
+            drop(state);
+            self.pump();
+            return Found::Piece(context, piece);
+        }
+        if let Some(message) = lease.failure(from) {
+            return Found::Failed(message);
+        }
+        lease.waits_for(from);
+        drop(state);
+        self.pump();
+        Found::Wait
+    }
+
+    /// The consumer of a fetch has gone or is served.
+    pub(crate) fn close_fetch(&self, job: JobId, split: SplitRef, number: u64) {
+        let mut state = self.lock();
+        if let Some(lease) = state.splits.get_mut(&(split, job)) {
+            lease.close_fetch(number);
+        }
+    }
+
+    /// Whether it holds no splits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lock().splits.is_empty()
+    }
+
+    /// Drops all leases and waits for what runs.
+    pub(crate) async fn shutdown(self: &Arc<Self>) {
+        self.set_leases(&[]);
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn update_metrics(&self) {
+        let state = self.lock();
+        let used = self.used_bytes(&state);
+        crate::metrics::set_engine(used, self.memory_bytes, state.groups, state.splits.len());
+    }
+}

@@ -1,0 +1,90 @@
+//! Blocks of small rows, read once and kept while neighbouring splits need them: bounded in bytes, least recently
+//! used first.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use feedline_sources::{BlockRows, SourceError};
+use tokio::sync::OnceCell;
+
+/// (shard, block).
+pub(crate) type BlockKey = (u32, u32);
+
+type Cell = Arc<OnceCell<Arc<BlockRows>>>;
+
+pub(crate) struct BlockCache {
+    capacity_bytes: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    entries: HashMap<BlockKey, Entry>,
+    held_bytes: u64,
+    clock: u64,
+}
+
+struct Entry {
+    cell: Cell,
+    used: u64,
+    bytes: u64,
+}
+
+impl BlockCache {
+    pub(crate) fn new(capacity_bytes: u64) -> Self {
+        Self { capacity_bytes, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while it holds the cache")
+    }
+
+    /// Bytes that it keeps alive.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.lock().held_bytes
+    }
+
+    /// The block, read by `read` unless it is here; whoever asks meanwhile waits for the same read.
+    pub(crate) async fn get_or_read(
+        &self,
+        key: BlockKey,
+        read: impl Future<Output = Result<BlockRows, SourceError>>,
+    ) -> Result<Arc<BlockRows>, SourceError> {
+        let cell = self.touch(key);
+        let rows = cell.get_or_try_init(|| async { read.await.map(Arc::new) }).await;
+        match rows {
+            Ok(rows) => {
+                let rows = Arc::clone(rows);
+                self.note_bytes(key, rows.held_bytes as u64);
+                Ok(rows)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn touch(&self, key: BlockKey) -> Cell {
+        let mut state = self.lock();
+        state.clock += 1;
+        let used = state.clock;
+        let new = || Entry { cell: Cell::default(), used, bytes: 0 };
+        let entry = state.entries.entry(key).or_insert_with(new);
+        entry.used = used;
+        Arc::clone(&entry.cell)
+    }
+
+    fn note_bytes(&self, key: BlockKey, bytes: u64) {
+        let mut state = self.lock();
+        let Some(entry) = state.entries.get_mut(&key) else { return };
+        if entry.bytes == 0 {
+            entry.bytes = bytes.max(1);
+            state.held_bytes += bytes.max(1);
+        }
+        while state.held_bytes > self.capacity_bytes && state.entries.len() > 1 {
+            let loaded = state.entries.iter().filter(|(_, entry)| entry.bytes > 0);
+            let Some(oldest) = loaded.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else { break };
+            if let Some(entry) = state.entries.remove(&oldest) {
+                state.held_bytes -= entry.bytes;
+            }
+        }
+    }
+}

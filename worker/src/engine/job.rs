@@ -1,0 +1,234 @@
+//! What the engine knows of a job: dataset, operators, order, where finished columns lie, and its counters.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use feedline_core::cluster::messages::{JobDetails, OperatorStats};
+use feedline_core::manifest::Manifest;
+use feedline_core::order::{BlockTable, PassOrder, RowRef};
+use feedline_core::pipeline::{OnError, OperatorKind};
+use feedline_core::schema::{ColumnType, Schema};
+use feedline_operators::{BuiltOperator, build_operators};
+use feedline_proto::batch::output_schema;
+use feedline_sources::{Dataset, Stores};
+use tokio::sync::Semaphore;
+
+use super::blocks::BlockCache;
+use super::cpu::Counters;
+
+/// A chunk of rows that one thread works on holds about this many encoded bytes.
+const CHUNK_BYTES: u64 = 512 << 10;
+/// Passes whose order is kept: epochs overlap at most at their borders.
+const KEPT_PASSES: usize = 3;
+
+pub(crate) struct JobContext {
+    pub(crate) details: JobDetails,
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) dataset: Dataset,
+    /// Columns that are read: those that can influence the output.
+    pub(crate) read_schema: Schema,
+    pub(crate) operators: Vec<BuiltOperator>,
+    pub(crate) stages: Vec<Stage>,
+    pub(crate) tensors: Vec<FinalTensor>,
+    pub(crate) output: Schema,
+    pub(crate) output_arrow: SchemaRef,
+    pub(crate) blocks: BlockCache,
+    pub(crate) chunk_rows: usize,
+    pub(crate) source_counters: Counters,
+    pub(crate) operator_counters: Vec<Counters>,
+    pub(crate) batch_counters: Counters,
+    table: BlockTable,
+    passes: Mutex<VecDeque<(u32, Arc<PassOrder>)>>,
+    /// Largest seen: bytes per row of a batch's columns of varying size.
+    tail_row_bytes: AtomicU64,
+}
+
+/// Neighbouring operators that run in one task. A border is where concurrency is limited.
+pub(crate) struct Stage {
+    /// Places in `operators`.
+    pub(crate) operators: Range<usize>,
+    /// Its limit of concurrent executions.
+    pub(crate) limit: Option<Arc<Semaphore>>,
+}
+
+/// A column of the finished batch that is written in place.
+pub(crate) struct FinalTensor {
+    /// Its name in the output.
+    pub(crate) column: String,
+    /// The operator that makes its storage, and the column's name there; `None` where it comes from the source.
+    pub(crate) writer: Option<(usize, String)>,
+    pub(crate) row_bytes: usize,
+    pub(crate) elements_per_row: u64,
+}
+
+impl JobContext {
+    pub(crate) async fn load(
+        details: JobDetails,
+        manifest: Arc<Manifest>,
+        stores: Arc<Stores>,
+        cache_bytes: u64,
+    ) -> Result<Self, String> {
+        let pipeline = &details.pipeline;
+        let wanted = pipeline.required_columns(&manifest.schema);
+        let fields = manifest.schema.fields.iter().filter(|field| wanted.contains(&field.name));
+        let read_schema = Schema { fields: fields.cloned().collect() };
+        let mut files: BTreeMap<String, Bytes> = BTreeMap::new();
+        for operator in &pipeline.operators {
+            if let OperatorKind::Tokenize(tokenize) = &operator.kind {
+                let bytes = stores.get(&tokenize.tokenizer).await.map_err(|error| error.to_string())?;
+                files.insert(tokenize.tokenizer.clone(), bytes);
+            }
+        }
+        let load = |url: &str| files.get(url).cloned().ok_or_else(|| format!("{url} was not read"));
+        let operators = build_operators(pipeline, &read_schema, &load).map_err(|error| error.to_string())?;
+        let output = operators.last().map_or_else(|| read_schema.clone(), |last| last.schema.clone());
+        let dataset = Dataset::new(pipeline.source.clone(), stores).map_err(|error| error.to_string())?;
+        let mean_row_bytes = (details.dataset.bytes / details.dataset.rows.max(1)).max(1);
+        Ok(Self {
+            table: BlockTable::new(&manifest),
+            stages: build_stages(&operators),
+            tensors: final_tensors(&operators, &output, pipeline_renames(&details)),
+            output_arrow: output_schema(&output),
+            output,
+            blocks: BlockCache::new(cache_bytes),
+            chunk_rows: (CHUNK_BYTES / mean_row_bytes).clamp(1, u64::from(details.layout.group_rows)) as usize,
+            source_counters: Counters::new("source"),
+            operator_counters: operators.iter().map(|operator| Counters::new(&operator.name)).collect(),
+            batch_counters: Counters::new("batch"),
+            passes: Mutex::default(),
+            tail_row_bytes: AtomicU64::new(64),
+            operators,
+            read_schema,
+            dataset,
+            manifest,
+            details,
+        })
+    }
+
+    /// The rows at these places of an epoch's sequence.
+    pub(crate) fn rows(&self, epoch: u32, places: Range<u64>) -> Vec<RowRef> {
+        let layout = &self.details.layout;
+        let mut rows = Vec::with_capacity((places.end - places.start) as usize);
+        let mut start = places.start;
+        while start < places.end {
+            let pass = start / layout.dataset_rows;
+            let base = pass * layout.dataset_rows;
+            let end = places.end.min(base + layout.dataset_rows);
+            let order = self.pass_order(epoch * layout.passes + pass as u32);
+            rows.extend(order.rows(&self.table, start - base..end - base));
+            start = end;
+        }
+        rows
+    }
+
+    fn pass_order(&self, pass: u32) -> Arc<PassOrder> {
+        let mut passes = self.passes.lock().expect("no code panics while it holds the orders");
+        if let Some((_, order)) = passes.iter().find(|(known, _)| *known == pass) {
+            return Arc::clone(order);
+        }
+        let pipeline = &self.details.pipeline;
+        let order = Arc::new(PassOrder::new(&self.table, pipeline.seed, pass, pipeline.shuffle.window));
+        if passes.len() == KEPT_PASSES {
+            passes.pop_front();
+        }
+        passes.push_back((pass, Arc::clone(&order)));
+        order
+    }
+
+    pub(crate) fn on_error(&self) -> OnError {
+        self.details.pipeline.on_error
+    }
+
+    /// Bytes of a finished group: its tensors, and what its other columns took at most so far.
+    pub(crate) fn slab_bytes(&self, rows: usize) -> usize {
+        let tensors: usize =
+            self.tensors.iter().map(|tensor| (tensor.row_bytes * rows).next_multiple_of(64)).sum();
+        let varying = self.output.fields.len() > self.tensors.len();
+        let tail = if varying { self.tail_row_bytes.load(Ordering::Relaxed) as usize * rows + 4096 } else { 0 };
+        (tensors + tail).next_multiple_of(4096)
+    }
+
+    /// Bytes that a group of these rows takes while it is worked on: encoded rows and the finished buffer.
+    pub(crate) fn group_bytes(&self, rows: u32) -> u64 {
+        let dataset = &self.details.dataset;
+        let source = dataset.bytes / dataset.rows.max(1) * u64::from(rows);
+        source + self.slab_bytes(rows as usize) as u64
+    }
+
+    pub(crate) fn note_tail(&self, rows: usize, bytes: usize) {
+        if rows > 0 {
+            let per_row = (bytes * 5 / 4).div_ceil(rows) as u64;
+            self.tail_row_bytes.fetch_max(per_row, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Vec<OperatorStats> {
+        let mut stats = vec![self.source_counters.snapshot()];
+        stats.extend(self.operator_counters.iter().map(Counters::snapshot));
+        stats.push(self.batch_counters.snapshot());
+        stats
+    }
+}
+
+/// Cuts the operators where concurrency is limited or time passes without work.
+fn build_stages(operators: &[BuiltOperator]) -> Vec<Stage> {
+    let mut stages: Vec<Stage> = Vec::new();
+    let mut fused = false;
+    for (place, operator) in operators.iter().enumerate() {
+        let limit = operator.parallelism.map(|limit| Arc::new(Semaphore::new(limit as usize)));
+        let alone = limit.is_some() || operator.wait_per_row.is_some();
+        match stages.last_mut() {
+            Some(stage) if fused && !alone => stage.operators.end = place + 1,
+            _ => stages.push(Stage { operators: place..place + 1, limit }),
+        }
+        fused = !alone;
+    }
+    stages
+}
+
+/// For each operator that renames columns: new name -> present name.
+type Renames = BTreeMap<usize, BTreeMap<String, String>>;
+
+fn pipeline_renames(details: &JobDetails) -> Renames {
+    let work = |kind: &OperatorKind| !matches!(kind, OperatorKind::Batch(_) | OperatorKind::Repeat(_));
+    let kinds = details.pipeline.operators.iter().map(|operator| &operator.kind).filter(|kind| work(kind));
+    kinds
+        .enumerate()
+        .filter_map(|(place, kind)| match kind {
+            OperatorKind::Rename(rename) => Some((place, rename.columns.clone())),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Finds for each tensor of the output the operator that makes its final storage.
+fn final_tensors(operators: &[BuiltOperator], output: &Schema, renames: Renames) -> Vec<FinalTensor> {
+    let mut tensors = Vec::new();
+    for field in &output.fields {
+        let ColumnType::Tensor { shape, .. } = &field.column_type else { continue };
+        let mut name = field.name.clone();
+        let mut writer = None;
+        for (place, operator) in operators.iter().enumerate().rev() {
+            if let Some(earlier) = renames.get(&place).and_then(|names| names.get(&name)) {
+                name.clone_from(earlier);
+            } else if operator.changes_rows {
+                // Rows move behind it only if it comes after the writer; then they are copied when the batch is cut.
+                break;
+            } else if operator.writes.as_deref() == Some(&name) {
+                writer = Some((place, name.clone()));
+                break;
+            }
+        }
+        tensors.push(FinalTensor {
+            column: field.name.clone(),
+            writer,
+            row_bytes: field.column_type.fixed_row_bytes().unwrap_or_default(),
+            elements_per_row: shape.iter().map(|&extent| u64::from(extent)).product(),
+        });
+    }
+    tensors
+}

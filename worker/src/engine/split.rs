@@ -1,0 +1,144 @@
+//! One leased split: which of its groups run, which pieces are finished, who fetches them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::group::FinishedPiece;
+
+#[derive(Debug)]
+pub(super) struct SplitState {
+    /// Offset of the next group to start.
+    next: u32,
+    /// Groups that run, by their first offset, with the bytes that admission counted.
+    running: BTreeMap<u32, u64>,
+    /// Finished pieces by their first offset.
+    finished: BTreeMap<u32, Arc<FinishedPiece>>,
+    /// The first row that failed for good.
+    failed: Option<(u32, String)>,
+    /// The fetch that is served; a newer one takes over.
+    pub(super) fetch: Option<u64>,
+    /// The fetch waits for this offset.
+    waits_for: Option<u32>,
+    /// Counts restarts: groups of an earlier one are of no use.
+    generation: u64,
+    /// Ends the groups that run when the lease is taken back.
+    pub(super) cancel: CancellationToken,
+}
+
+impl SplitState {
+    pub(super) fn new(from: u32) -> Self {
+        Self {
+            next: from,
+            running: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            failed: None,
+            fetch: None,
+            waits_for: None,
+            generation: 0,
+            cancel: CancellationToken::new(),
+        }
+    }
+
+    /// The offsets of the next group to start, if any is left. Groups end at multiples of `group_rows`, wherever the
+    /// split was begun, so that workers agree on them.
+    pub(super) fn next_group(&self, len: u32, group_rows: u32) -> Option<Range<u32>> {
+        if self.next >= len || self.failed.is_some() {
+            return None;
+        }
+        let end = (self.next / group_rows + 1) * group_rows;
+        Some(self.next..end.min(len))
+    }
+
+    /// Whether its consumer waits while it has no piece and nothing runs.
+    pub(super) fn is_starving(&self) -> bool {
+        self.waits_for.is_some() && self.running.is_empty() && self.finished.is_empty()
+    }
+
+    pub(super) fn held_bytes(&self) -> u64 {
+        let finished = self.finished.values().map(|piece| piece.data.len() as u64);
+        self.running.values().sum::<u64>() + finished.sum::<u64>()
+    }
+
+    pub(super) fn start(&mut self, offsets: &Range<u32>, bytes: u64) -> u64 {
+        self.next = offsets.end;
+        self.running.insert(offsets.start, bytes);
+        self.generation
+    }
+
+    pub(super) fn finish(&mut self, generation: u64, offsets: &Range<u32>, result: Result<FinishedPiece, String>) {
+        if generation != self.generation {
+            return;
+        }
+        self.running.remove(&offsets.start);
+        match result {
+            Ok(piece) => {
+                self.finished.insert(offsets.start, Arc::new(piece));
+            }
+            Err(message) => self.fail(offsets.start, message),
+        }
+    }
+
+    pub(super) fn fail(&mut self, offset: u32, message: String) {
+        if self.failed.as_ref().is_none_or(|(first, _)| offset < *first) {
+            self.failed = Some((offset, message));
+        }
+    }
+
+    /// Why nothing comes at `from`, once everything before the failure has been taken.
+    pub(super) fn failure(&self, from: u32) -> Option<String> {
+        let earlier_runs = self.running.range(..=from).next_back().is_some();
+        self.failed.as_ref().filter(|(offset, _)| *offset <= from || !earlier_runs).map(|(_, message)| message.clone())
+    }
+
+    pub(super) fn is_computed(&self, len: u32) -> bool {
+        (self.next >= len || self.failed.is_some()) && self.running.is_empty()
+    }
+
+    pub(super) fn open_fetch(&mut self, number: u64, from: u32) {
+        self.fetch = Some(number);
+        self.waits_for = Some(from);
+        if self.failed.is_none() && !self.will_have(from) {
+            // Asked for rows that were handed out before, to a consumer that has lost them: compute them again.
+            self.generation += 1;
+            self.running.clear();
+            self.finished.clear();
+            self.next = from;
+        }
+    }
+
+    /// Whether the row at `from` is finished, runs, or lies ahead.
+    fn will_have(&self, from: u32) -> bool {
+        let finished = self.finished.range(..=from).next_back().is_some_and(|(_, piece)| piece.header.to > from);
+        // A running group reaches to the next one's start, at most to `next`.
+        let running = self.running.range(..=from).next_back().is_some_and(|(start, _)| {
+            let after = self.running.range(start + 1..).next().map(|(next, _)| *next);
+            let after = after.into_iter().chain(self.finished.range(start + 1..).next().map(|(next, _)| *next));
+            from < after.min().unwrap_or(self.next)
+        });
+        finished || running || from >= self.next
+    }
+
+    pub(super) fn take_piece(&mut self, from: u32) -> Option<Arc<FinishedPiece>> {
+        let (start, piece) = self.finished.range(..=from).next_back()?;
+        if piece.header.to <= from {
+            return None;
+        }
+        let start = *start;
+        self.waits_for = None;
+        self.finished.remove(&start)
+    }
+
+    pub(super) fn waits_for(&mut self, from: u32) {
+        self.waits_for = Some(from);
+    }
+
+    pub(super) fn close_fetch(&mut self, number: u64) {
+        if self.fetch == Some(number) {
+            self.fetch = None;
+            self.waits_for = None;
+        }
+    }
+}

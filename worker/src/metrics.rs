@@ -1,0 +1,50 @@
+//! The worker's metrics. Every name is in [`METRICS`], from which the documentation is checked.
+
+use metrics::{counter, gauge};
+
+/// What kind of metric, its name, its unit and what it counts.
+pub const METRICS: &[(&str, &str, &str, &str)] = &[
+    ("gauge", "feedline_worker_memory_used_bytes", "bytes", "Batches, encoded rows and block caches in memory"),
+    ("gauge", "feedline_worker_memory_budget_bytes", "bytes", "The budget for these, as given by --memory"),
+    ("gauge", "feedline_worker_groups_in_flight", "groups", "Groups of rows being read or computed"),
+    ("gauge", "feedline_worker_leases", "splits", "Splits that the worker holds"),
+    ("counter", "feedline_worker_sent_bytes_total", "bytes", "Batch bytes handed to consumers"),
+    ("counter", "feedline_worker_sent_rows_total", "rows", "Rows handed to consumers"),
+    ("counter", "feedline_worker_skipped_rows_total", "rows", "Rows left out or replaced after an error"),
+    ("counter", "feedline_worker_fetches_total", "fetches", "Fetches opened by consumers"),
+    ("counter", "feedline_worker_coordinator_errors_total", "errors", "Reports to the coordinator that failed"),
+    ("counter", "feedline_worker_tasks_total", "tasks", "Listing and indexing tasks finished"),
+];
+
+pub(crate) fn set_engine(used_bytes: u64, budget_bytes: u64, groups: usize, leases: usize) {
+    gauge!("feedline_worker_memory_used_bytes").set(used_bytes as f64);
+    gauge!("feedline_worker_memory_budget_bytes").set(budget_bytes as f64);
+    gauge!("feedline_worker_groups_in_flight").set(groups as f64);
+    gauge!("feedline_worker_leases").set(leases as f64);
+}
+
+pub(crate) fn count_sent(rows: u32, bytes: u64, skipped: usize) {
+    counter!("feedline_worker_sent_rows_total").increment(u64::from(rows));
+    counter!("feedline_worker_sent_bytes_total").increment(bytes);
+    counter!("feedline_worker_skipped_rows_total").increment(skipped as u64);
+}
+
+pub(crate) fn count_fetch() {
+    counter!("feedline_worker_fetches_total").increment(1);
+}
+
+pub(crate) fn count_coordinator_error() {
+    counter!("feedline_worker_coordinator_errors_total").increment(1);
+}
+
+pub(crate) fn count_task() {
+    counter!("feedline_worker_tasks_total").increment(1);
+}
+
+/// Peak resident set of this process in bytes; 0 where the system does not tell.
+pub fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or(0) * 1024
+}

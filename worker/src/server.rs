@@ -1,0 +1,145 @@
+//! The batch server: hands finished pieces to consumers as their credit allows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_proto::services::{FetchOpen, FetchRequest, Frame, WorkerService};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::TaskTracker;
+
+use crate::engine::{Engine, Found};
+use crate::metrics;
+
+/// Frames between the engine and the transport; each is a piece's header or its whole data, so the bound is on pieces.
+const FRAMES_AHEAD: usize = 2;
+/// A lease may arrive at the consumer before it arrives here.
+const LEASE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Serves the engine's pieces.
+pub(crate) struct BatchServer {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) tasks: TaskTracker,
+}
+
+#[async_trait]
+impl WorkerService for BatchServer {
+    async fn fetch(
+        &self,
+        mut requests: BoxStream<'static, FetchRequest>,
+    ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal> {
+        let Some(FetchRequest::Open(open)) = requests.next().await else {
+            return Err(Refusal::new(RefusalKind::Invalid, "a fetch must begin by naming its split"));
+        };
+        let number = open_fetch(&self.engine, &open).await?;
+        metrics::count_fetch();
+        let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
+        let credit = open.credit_bytes;
+        let fetch = Fetch { engine: Arc::clone(&self.engine), open, number, frames, credit };
+        self.tasks.spawn(fetch.run(requests));
+        Ok(ReceiverStream::new(receiver).boxed())
+    }
+}
+
+/// Registers the fetch, waiting a moment for a lease that is on its way.
+async fn open_fetch(engine: &Arc<Engine>, open: &FetchOpen) -> Result<u64, Refusal> {
+    let deadline = tokio::time::Instant::now() + LEASE_PATIENCE;
+    loop {
+        let changed = engine.changed.notified();
+        if let Some(number) = engine.open_fetch(open.job, open.split, open.from) {
+            return Ok(number);
+        }
+        if tokio::time::timeout_at(deadline, changed).await.is_err() {
+            return Err(Refusal::new(
+                RefusalKind::NotFound,
+                format!("this worker does not hold split {} of job {}", open.split.ordinal, open.job),
+            ));
+        }
+    }
+}
+
+struct Fetch {
+    engine: Arc<Engine>,
+    open: FetchOpen,
+    number: u64,
+    frames: mpsc::Sender<Result<Frame, Refusal>>,
+    /// Bytes that the consumer has room for.
+    credit: u64,
+}
+
+impl Fetch {
+    async fn run(mut self, requests: BoxStream<'static, FetchRequest>) {
+        // A consumer that has gone needs no answer.
+        let _ = self.serve(requests).await;
+        self.engine.close_fetch(self.open.job, self.open.split, self.number);
+    }
+
+    /// Sends pieces until the split ends; `None` when the consumer has gone.
+    async fn serve(&mut self, mut requests: BoxStream<'static, FetchRequest>) -> Option<()> {
+        let mut from = self.open.from;
+        let mut opened = false;
+        loop {
+            let engine = Arc::clone(&self.engine);
+            let changed = engine.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.credit == 0 {
+                self.more_credit(&mut requests).await?;
+                continue;
+            }
+            match engine.next_piece(self.open.job, self.open.split, self.number, from) {
+                Found::Piece(job, piece) => {
+                    if !std::mem::replace(&mut opened, true) {
+                        self.send(Frame::Schema(Arc::clone(&job.output_arrow))).await?;
+                    }
+                    from = piece.header.to;
+                    let bytes = piece.data.len() as u64;
+                    metrics::count_sent(piece.header.rows, bytes, piece.header.skipped.len());
+                    self.credit = self.credit.saturating_sub(bytes.max(1));
+                    self.send(Frame::Piece(piece.header.clone())).await?;
+                    let data = piece.data.clone();
+                    drop(piece);
+                    if !data.is_empty() {
+                        self.send(Frame::Chunk { offset: 0, data }).await?;
+                    }
+                }
+                Found::Failed(message) => return self.send(Frame::Failed(message)).await,
+                Found::End(job) => {
+                    if !opened {
+                        self.send(Frame::Schema(Arc::clone(&job.output_arrow))).await?;
+                    }
+                    return self.send(Frame::End).await;
+                }
+                Found::Unknown => {
+                    let gone = format!("split {} of job {} was taken back", self.open.split.ordinal, self.open.job);
+                    return self.frames.send(Err(Refusal::new(RefusalKind::NotFound, gone))).await.ok();
+                }
+                Found::Wait => tokio::select! {
+                    () = changed => {}
+                    more = self.more_credit(&mut requests) => more?,
+                },
+            }
+        }
+    }
+
+    /// Waits for the consumer to ask for more; `None` when it has gone.
+    async fn more_credit(&mut self, requests: &mut BoxStream<'static, FetchRequest>) -> Option<()> {
+        let request = tokio::select! {
+            request = requests.next() => request,
+            () = self.frames.closed() => None,
+        };
+        match request? {
+            FetchRequest::Credit { bytes } => self.credit = self.credit.saturating_add(bytes),
+            FetchRequest::Open(_) => return None,
+        }
+        Some(())
+    }
+
+    async fn send(&self, frame: Frame) -> Option<()> {
+        self.frames.send(Ok(frame)).await.ok()
+    }
+}

@@ -1,0 +1,74 @@
+//! Listing and indexing a dataset for the coordinator.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use feedline_core::cluster::messages::{Task, TaskOutput, TaskResult};
+use feedline_core::ids::TaskId;
+use feedline_sources::{Dataset, SourceError, Stores};
+use futures::{StreamExt, TryStreamExt};
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+
+use crate::metrics;
+
+/// Shards of one task that are indexed at the same time.
+const CONCURRENT_SHARDS: usize = 4;
+
+/// Runs the tasks of the plan and keeps their results until the plan no longer lists them.
+pub(crate) struct IndexTasks {
+    stores: Arc<Stores>,
+    tracker: TaskTracker,
+    state: Mutex<BTreeMap<TaskId, Option<Result<TaskOutput, String>>>>,
+    /// Woken when a task is finished.
+    pub(crate) finished: Notify,
+}
+
+impl IndexTasks {
+    pub(crate) fn new(stores: Arc<Stores>, tracker: TaskTracker) -> Arc<Self> {
+        Arc::new(Self { stores, tracker, state: Mutex::default(), finished: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TaskId, Option<Result<TaskOutput, String>>>> {
+        self.state.lock().expect("no code panics while it holds the tasks")
+    }
+
+    /// Takes over the plan's tasks: complete, so what is not listed is forgotten.
+    pub(crate) fn set(self: &Arc<Self>, tasks: Vec<Task>) {
+        let mut state = self.lock();
+        state.retain(|id, _| tasks.iter().any(|task| task.id == *id));
+        for task in tasks {
+            if let std::collections::btree_map::Entry::Vacant(entry) = state.entry(task.id) {
+                entry.insert(None);
+                let this = Arc::clone(self);
+                self.tracker.spawn(async move { this.run(task).await });
+            }
+        }
+    }
+
+    /// Results to report.
+    pub(crate) fn results(&self) -> Vec<TaskResult> {
+        let state = self.lock();
+        let finished = state.iter().filter_map(|(id, result)| Some((*id, result.clone()?)));
+        finished.map(|(id, outcome)| TaskResult { id, outcome }).collect()
+    }
+
+    async fn run(&self, task: Task) {
+        let id = task.id;
+        let outcome = self.work(task).await.map_err(|error| error.to_string());
+        metrics::count_task();
+        if let Some(slot) = self.lock().get_mut(&id) {
+            *slot = Some(outcome);
+        }
+        self.finished.notify_one();
+    }
+
+    async fn work(&self, task: Task) -> Result<TaskOutput, SourceError> {
+        let dataset = Dataset::new(task.source, Arc::clone(&self.stores))?;
+        let Some(shards) = task.shards else { return Ok(TaskOutput::Listed(dataset.list().await?)) };
+        let dataset = &dataset;
+        let reads = shards.into_iter().map(|shard| async move { dataset.index_shard(&shard).await });
+        let indexes = futures::stream::iter(reads).buffered(CONCURRENT_SHARDS);
+        Ok(TaskOutput::Indexed(indexes.try_collect().await?))
+    }
+}

@@ -1,0 +1,82 @@
+//! A worker's life: start, run, drain, stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use feedline_core::ids::WorkerId;
+use feedline_proto::services::{CoordinatorService, WorkerService};
+use feedline_sources::Stores;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::WorkerSettings;
+use crate::control::Control;
+use crate::engine::Engine;
+use crate::server::BatchServer;
+use crate::tasks::IndexTasks;
+
+/// A worker that runs.
+pub struct RunningWorker {
+    service: Arc<dyn WorkerService>,
+    engine: Arc<Engine>,
+    tracker: TaskTracker,
+    draining: Arc<AtomicBool>,
+    stop: CancellationToken,
+}
+
+/// Starts a worker that reports to `coordinator`. `worker` must differ from the id of every other worker, earlier
+/// lives of this process included.
+///
+/// # Errors
+/// When the system refuses to start its threads.
+pub fn start(
+    worker: WorkerId,
+    settings: WorkerSettings,
+    coordinator: Arc<dyn CoordinatorService>,
+) -> std::io::Result<RunningWorker> {
+    let engine = Engine::new(settings.cores, settings.memory_bytes)?;
+    let stores = Stores::new(settings.store_options.clone());
+    let tracker = TaskTracker::new();
+    let draining = Arc::new(AtomicBool::new(false));
+    let stop = CancellationToken::new();
+    let control = Control {
+        worker,
+        settings,
+        coordinator,
+        index_tasks: IndexTasks::new(Arc::clone(&stores), tracker.clone()),
+        stores,
+        engine: Arc::clone(&engine),
+        tracker: tracker.clone(),
+        draining: Arc::clone(&draining),
+        stop: stop.clone(),
+    };
+    tracker.spawn(Arc::new(control).run());
+    let service = Arc::new(BatchServer { engine: Arc::clone(&engine), tasks: tracker.clone() });
+    Ok(RunningWorker { service, engine, tracker, draining, stop })
+}
+
+impl RunningWorker {
+    /// What consumers fetch from.
+    pub fn service(&self) -> Arc<dyn WorkerService> {
+        Arc::clone(&self.service)
+    }
+
+    /// Takes no new splits; those that it holds are served until their consumers have them.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+        self.engine.changed.notify_waiters();
+    }
+
+    /// Whether it holds no splits.
+    pub fn is_idle(&self) -> bool {
+        self.engine.is_idle()
+    }
+
+    /// Stops: ends all work and waits for its tasks.
+    pub async fn shutdown(self) {
+        self.stop.cancel();
+        self.engine.shutdown().await;
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
