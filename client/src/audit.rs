@@ -117,7 +117,9 @@ impl Audit {
             for start in (0..marks.len() as u64).step_by(CHUNK_ROWS as usize) {
                 let end = (start + CHUNK_ROWS).min(marks.len() as u64);
                 let rows = order.rows(&self.table, start..end);
-                for (row, _) in rows.iter().zip(&marks[start as usize..end as usize]).filter(|(_, marked)| **marked) {
+                for (row, _) in
+                    rows.iter().zip(&marks[start as usize..end as usize]).filter(|(_, marked)| **marked)
+                {
                     expected[row.row_id as usize] = true;
                 }
             }

@@ -96,12 +96,13 @@ impl TakenBatch {
     /// # Errors
     /// One clause, when the parts do not go together.
     pub(crate) fn join(self) -> Result<Batch, String> {
-        let slice = |part: &Part<Payload>| {
-            part.payload.records.slice(part.rows.start as usize, part.rows.len())
-        };
+        let slice =
+            |part: &Part<Payload>| part.payload.records.slice(part.rows.start as usize, part.rows.len());
         let filled: Vec<&Part<Payload>> = self.parts.iter().filter(|part| !part.rows.is_empty()).collect();
         let records = match filled.as_slice() {
-            [] => RecordBatch::new_empty(self.schema.ok_or("an empty batch came before any column was known")?),
+            [] => {
+                RecordBatch::new_empty(self.schema.ok_or("an empty batch came before any column was known")?)
+            }
             [part] => slice(part),
             parts => {
                 let slices: Vec<RecordBatch> = parts.iter().map(|part| slice(part)).collect();

@@ -119,7 +119,8 @@ fn batch_hash(batch: &RecordBatch) -> u128 {
 /// Hashes the names and types of the columns, which every row's hash starts from.
 fn schema_hash(batch: &RecordBatch) -> u64 {
     let columns = batch.schema_ref().fields().iter();
-    let text: Vec<String> = columns.map(|field| format!("{}\0{}\0", field.name(), field.data_type())).collect();
+    let text: Vec<String> =
+        columns.map(|field| format!("{}\0{}\0", field.name(), field.data_type())).collect();
     xxh3_64(text.concat().as_bytes())
 }
 
@@ -175,7 +176,9 @@ fn hash_present(data: &ArrayData, start: usize, len: usize, hash: &mut Xxh3) {
             let size = usize::try_from(*size).unwrap_or_default();
             hash.update(&data.buffers()[0].as_slice()[first * size..(first + len) * size]);
         }
-        DataType::Struct(_) => data.child_data().iter().for_each(|child| hash_values(child, first, len, hash)),
+        DataType::Struct(_) => {
+            data.child_data().iter().for_each(|child| hash_values(child, first, len, hash))
+        }
         other => match other.primitive_width() {
             Some(width) => hash.update(&data.buffers()[0].as_slice()[first * width..(first + len) * width]),
             None => hash_text(data, start, len, hash),
@@ -184,7 +187,12 @@ fn hash_present(data: &ArrayData, start: usize, len: usize, hash: &mut Xxh3) {
 }
 
 /// Hashes the lengths of lists, texts or byte strings; gives the range of all their values.
-fn lengths<O: ArrowNativeType>(data: &ArrayData, first: usize, len: usize, hash: &mut Xxh3) -> (usize, usize) {
+fn lengths<O: ArrowNativeType>(
+    data: &ArrayData,
+    first: usize,
+    len: usize,
+    hash: &mut Xxh3,
+) -> (usize, usize) {
     let offsets = &data.buffers()[0].typed_data::<O>()[first..=first + len];
     let mut bytes = Vec::with_capacity(8 * len);
     for pair in offsets.windows(2) {
@@ -207,7 +215,8 @@ fn hash_text(data: &ArrayData, start: usize, len: usize, hash: &mut Xxh3) {
     let array = make_array(data.clone());
     let options = FormatOptions::new();
     for row in start..start + len {
-        let text = ArrayFormatter::try_new(array.as_ref(), &options).map(|shown| shown.value(row).to_string());
+        let text =
+            ArrayFormatter::try_new(array.as_ref(), &options).map(|shown| shown.value(row).to_string());
         let text = text.unwrap_or_else(|error| error.to_string());
         hash.update(&(text.len() as u64).to_le_bytes());
         hash.update(text.as_bytes());

@@ -16,7 +16,9 @@ pub enum ClientError {
     #[error("{0}")]
     UnknownJob(String),
     /// No coordinator answered for the client's patience. Trying again later is right.
-    #[error("no coordinator for {seconds} s: {message}; check that it runs, then start again, which goes on where this stopped")]
+    #[error(
+        "no coordinator for {seconds} s: {message}; check that it runs, then start again, which goes on where this stopped"
+    )]
     CoordinatorLost {
         /// Seconds waited.
         seconds: u64,

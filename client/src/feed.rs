@@ -16,10 +16,10 @@ use feedline_core::layout::{Layout, SplitRef};
 use metrics::{counter, gauge};
 use tokio::time::Instant;
 
-pub(crate) use self::attempts::{FetchOrder, Outcome};
-pub(crate) use self::report::Said;
 use self::attempts::SplitFetch;
+pub(crate) use self::attempts::{FetchOrder, Outcome};
 use self::lanes::Lane;
+pub(crate) use self::report::Said;
 use crate::batch::{BatchInfo, TakenBatch, carry, is_last_part};
 use crate::error::ClientError;
 use crate::metrics::{BATCHES_TOTAL, BUFFERED_BYTES, BYTES_TOTAL, ROWS_TOTAL};
@@ -132,8 +132,11 @@ impl Feed {
             self.planned.clear();
             self.splits.values_mut().for_each(|split| split.attempts.clear());
         } else {
-            self.planned =
-                plan.splits.into_iter().map(|planned| (planned.split, (planned.from, planned.workers))).collect();
+            self.planned = plan
+                .splits
+                .into_iter()
+                .map(|planned| (planned.split, (planned.from, planned.workers)))
+                .collect();
         }
         self.exhausted = plan.exhausted;
         if self.layout.is_none()

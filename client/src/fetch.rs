@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use feedline_core::ids::JobId;
-use feedline_proto::services::{FetchOpen, FetchRequest};
 use feedline_proto::WorkerService;
+use feedline_proto::services::{FetchOpen, FetchRequest};
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use tokio::sync::watch;

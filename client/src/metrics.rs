@@ -47,7 +47,12 @@ pub const METRICS: &[MetricDescription] = &[
     metric(BUFFERED_BYTES, MetricKind::Gauge, Unit::Bytes, "Bytes fetched and not delivered"),
     metric(FETCHES_TOTAL, MetricKind::Counter, Unit::Count, "Fetches begun, second ones of a split included"),
     metric(FETCH_FAILURES_TOTAL, MetricKind::Counter, Unit::Count, "Fetches that broke off"),
-    metric(RECONNECTS_TOTAL, MetricKind::Counter, Unit::Count, "Times that the coordinator answered again after a loss"),
+    metric(
+        RECONNECTS_TOTAL,
+        MetricKind::Counter,
+        Unit::Count,
+        "Times that the coordinator answered again after a loss",
+    ),
 ];
 
 /// Tells the installed recorder the unit and meaning of every metric of the client.

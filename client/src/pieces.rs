@@ -6,8 +6,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use feedline_proto::batch::ALIGNMENT_BYTES;
-use feedline_proto::services::{Frame, PieceHeader, SkippedRow};
 use feedline_proto::decode_batch;
+use feedline_proto::services::{Frame, PieceHeader, SkippedRow};
 
 use crate::slab::{Slab, SlabPool};
 
@@ -42,10 +42,7 @@ pub(crate) enum Read {
     /// Bytes of a piece.
     Bytes(u64),
     /// The last `bytes` of a piece came and complete it.
-    Piece {
-        bytes: u64,
-        piece: ReadPiece,
-    },
+    Piece { bytes: u64, piece: ReadPiece },
     /// A row failed: one sentence.
     Failed(String),
     /// The split is complete.

@@ -47,7 +47,8 @@ impl SlabPool {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.push(data);
         // The oldest go first: the sizes in use are the recent ones.
-        while idle.len() > IDLE_SLABS || idle.iter().map(Vec::capacity).sum::<usize>() > self.idle_limit_bytes {
+        while idle.len() > IDLE_SLABS || idle.iter().map(Vec::capacity).sum::<usize>() > self.idle_limit_bytes
+        {
             idle.remove(0);
         }
     }

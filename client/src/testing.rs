@@ -3,12 +3,12 @@
 mod worker;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, PlannedSplit, Refusal, RefusalKind,
-    Revision, WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, PlannedSplit, Refusal,
+    RefusalKind, Revision, WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
@@ -39,7 +39,12 @@ pub(crate) fn layout(rows: u64, batch: u32, streams: u32, split_batches: u64) ->
 }
 
 pub(crate) fn spec(order: OrderMode) -> JobSpec {
-    let pipeline = Pipeline::builder("p").source(Source::text("d/*")).batch(4).order(order).build().unwrap();
+    let pipeline = Pipeline::builder("p")
+        .source(Source::text("d/*"))
+        .batch(4)
+        .order(order)
+        .build()
+        .expect("a good pipeline");
     JobSpec {
         name: "run".to_owned(),
         pipeline,
@@ -97,7 +102,7 @@ impl FakeCoordinator {
 
     /// Changes or reads what is told.
     pub(crate) fn tell<T>(&self, change: impl FnOnce(&mut Told) -> T) -> T {
-        let mut told = self.told.lock().unwrap();
+        let mut told = locked(&self.told);
         told.revision += 1;
         let result = change(&mut told);
         self.changed.notify_waiters();
@@ -121,7 +126,8 @@ impl FakeCoordinator {
             }
         }
         told.held.retain(|split, offset| *offset < self.layout.split_len(*split));
-        while self.relaxed && told.held.len() < report.wants as usize
+        while self.relaxed
+            && told.held.len() < report.wants as usize
             && let Some(split) = told.next
         {
             told.held.insert(split, 0);
@@ -160,7 +166,11 @@ impl FakeCoordinator {
             revision: Revision { life: 1, number: told.revision },
             state: told.state.clone(),
             layout: (!matches!(told.state, JobState::Preparing { .. })).then(|| self.layout.clone()),
-            streams: if self.relaxed { Vec::new() } else { (0..).zip(told.positions.iter().copied()).collect() },
+            streams: if self.relaxed {
+                Vec::new()
+            } else {
+                (0..).zip(told.positions.iter().copied()).collect()
+            },
             splits: splits.into_iter().map(planned).collect(),
             exhausted: self.relaxed && told.next.is_none(),
         }
@@ -204,7 +214,7 @@ impl CoordinatorService for FakeCoordinator {
     async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
         let changed = self.changed.notified();
         {
-            let mut told = self.told.lock().unwrap();
+            let mut told = locked(&self.told);
             if let Some(refusal) = &told.refusing {
                 return Err(refusal.clone());
             }
@@ -215,12 +225,16 @@ impl CoordinatorService for FakeCoordinator {
         }
         // Held back until something changes.
         let _ = tokio::time::timeout(HOLD, changed).await;
-        let told = self.told.lock().unwrap();
+        let told = locked(&self.told);
         match &told.refusing {
             Some(refusal) => Err(refusal.clone()),
             None => Ok(self.plan(&told, report.wants)),
         }
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no test panics while it holds a lock")
 }
 
 fn unused() -> Refusal {

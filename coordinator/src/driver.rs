@@ -244,7 +244,8 @@ impl Driver {
         &mut self,
         work: impl FnOnce(&mut dyn RecordLog) -> T + Send + 'static,
     ) -> Result<T, CoordinatorError> {
-        let mut log = self.log.take().expect("put back by the last call, unless that failed and ended the driver");
+        let mut log =
+            self.log.take().expect("put back by the last call, unless that failed and ended the driver");
         let worked = tokio::task::spawn_blocking(move || {
             let result = work(log.as_mut());
             (log, result)

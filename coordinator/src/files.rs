@@ -42,7 +42,11 @@ pub(crate) fn prepare_directory(path: &Path, purpose: &'static str) -> Result<()
     fs::create_dir_all(path)
         .and_then(|()| File::create(&probe))
         .and_then(|_| fs::remove_file(&probe))
-        .map_err(|error| CoordinatorError::Directory { purpose, path: path.to_owned(), reason: reason(&error) })
+        .map_err(|error| CoordinatorError::Directory {
+            purpose,
+            path: path.to_owned(),
+            reason: reason(&error),
+        })
 }
 
 /// What the system said, without its error number.

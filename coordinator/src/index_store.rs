@@ -111,8 +111,11 @@ impl IndexStore {
     }
 
     fn remember(&self, key: &str, manifest: &Arc<Manifest>) {
-        let cached =
-            Cached { key: key.to_owned(), fingerprint: manifest.fingerprint(), manifest: Arc::clone(manifest) };
+        let cached = Cached {
+            key: key.to_owned(),
+            fingerprint: manifest.fingerprint(),
+            manifest: Arc::clone(manifest),
+        };
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.retain(|other| other.key != key || other.fingerprint != cached.fingerprint);
         cache.push_back(cached);

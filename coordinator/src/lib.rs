@@ -14,6 +14,6 @@ mod service;
 mod settings;
 
 pub use error::CoordinatorError;
-pub use metrics::{MetricDescription, MetricKind, METRICS, describe_metrics};
+pub use metrics::{METRICS, MetricDescription, MetricKind, describe_metrics};
 pub use running::{RunningCoordinator, start};
 pub use settings::CoordinatorSettings;

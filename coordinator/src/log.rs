@@ -43,7 +43,9 @@ pub enum LogError {
         what: String,
     },
     /// It is no log, or one of another release.
-    #[error("{path} is no log of this release: {what}; start the release that wrote it, or choose another data directory")]
+    #[error(
+        "{path} is no log of this release: {what}; start the release that wrote it, or choose another data directory"
+    )]
     Foreign {
         /// The file.
         path: PathBuf,

@@ -46,12 +46,27 @@ const fn metric(name: &'static str, kind: MetricKind, unit: Unit, text: &'static
 
 /// Every metric of the coordinator.
 pub const METRICS: &[MetricDescription] = &[
-    metric(JOBS, MetricKind::Gauge, Unit::Count, "Jobs by `state`: preparing, running, completed, failed, cancelled"),
+    metric(
+        JOBS,
+        MetricKind::Gauge,
+        Unit::Count,
+        "Jobs by `state`: preparing, running, completed, failed, cancelled",
+    ),
     metric(WORKERS, MetricKind::Gauge, Unit::Count, "Workers that reported within the lease time"),
-    metric(LOG_APPEND_SECONDS, MetricKind::Histogram, Unit::Seconds, "Time to append one commit to the log durably"),
+    metric(
+        LOG_APPEND_SECONDS,
+        MetricKind::Histogram,
+        Unit::Seconds,
+        "Time to append one commit to the log durably",
+    ),
     metric(LOG_BYTES, MetricKind::Gauge, Unit::Bytes, "Size of the log"),
     metric(RECORDS_TOTAL, MetricKind::Counter, Unit::Count, "Decisions persisted"),
-    metric(LEASES_GRANTED_TOTAL, MetricKind::Counter, Unit::Count, "Splits leased to workers, second leases included"),
+    metric(
+        LEASES_GRANTED_TOTAL,
+        MetricKind::Counter,
+        Unit::Count,
+        "Splits leased to workers, second leases included",
+    ),
     metric(REQUESTS_TOTAL, MetricKind::Counter, Unit::Count, "Requests by `kind`"),
     metric(REFUSALS_TOTAL, MetricKind::Counter, Unit::Count, "Refused requests by `kind` of refusal"),
 ];

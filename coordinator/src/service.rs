@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use feedline_core::cluster::Reply;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan, WorkerReport,
-    source_key,
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
+    WorkerReport, source_key,
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
@@ -138,5 +138,8 @@ fn counted<T>(kind: &'static str, answer: Result<T, Refusal>) -> Result<T, Refus
 
 /// The state machine answers each request in its own kind; another is a defect, told rather than panicked about.
 fn mismatch(reply: &Reply) -> Refusal {
-    Refusal::new(RefusalKind::Unavailable, format!("the coordinator gave an answer of the wrong kind: {reply:?}"))
+    Refusal::new(
+        RefusalKind::Unavailable,
+        format!("the coordinator gave an answer of the wrong kind: {reply:?}"),
+    )
 }

@@ -236,9 +236,11 @@ impl Engine {
             }
         }
         let ((split, id), job, offsets, bytes) = found?;
-        self.tools.slabs.shrink_to(self.memory_bytes.saturating_sub(used - self.tools.slabs.allocated_bytes().min(used)));
+        let slab_bytes = job.slab_bytes((offsets.end - offsets.start) as usize);
+        let others = used.saturating_sub(self.tools.slabs.allocated_bytes());
+        self.tools.slabs.make_room(slab_bytes, self.memory_bytes.saturating_sub(others));
         state.groups += 1;
-        let source = bytes - (job.slab_bytes((offsets.end - offsets.start) as usize) as u64).min(bytes);
+        let source = bytes.saturating_sub(slab_bytes as u64);
         state.reading_bytes += source;
         let lease = state.splits.get_mut(&(split, id)).expect("found above");
         let generation = lease.start(&offsets, bytes);

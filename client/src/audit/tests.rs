@@ -54,8 +54,11 @@ fn info(layout: &Layout, split: SplitRef, offsets: Range<u32>) -> BatchInfo {
 }
 
 fn splits(layout: &Layout) -> Vec<SplitRef> {
-    let of = |epoch, stream| (0..layout.splits(stream)).map(move |ordinal| SplitRef { epoch, ordinal, stream });
-    (0..layout.epochs).flat_map(|epoch| (0..layout.streams).flat_map(move |stream| of(epoch, stream))).collect()
+    let of =
+        |epoch, stream| (0..layout.splits(stream)).map(move |ordinal| SplitRef { epoch, ordinal, stream });
+    (0..layout.epochs)
+        .flat_map(|epoch| (0..layout.streams).flat_map(move |stream| of(epoch, stream)))
+        .collect()
 }
 
 fn audit(layout: &Layout, start: Option<&Position>) -> Audit {
@@ -79,7 +82,11 @@ fn a_lost_a_repeated_and_a_strange_row_show() {
     let layout = job();
     let mut audit = audit(&layout, None);
     for split in splits(&layout) {
-        audit.add(&info(&layout, split, u32::from(split.ordinal == 1 && split.stream == 2)..layout.split_len(split)));
+        audit.add(&info(
+            &layout,
+            split,
+            u32::from(split.ordinal == 1 && split.stream == 2)..layout.split_len(split),
+        ));
     }
     let first = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
     audit.add(&info(&layout, first, 3..5));
@@ -94,7 +101,8 @@ fn a_lost_a_repeated_and_a_strange_row_show() {
 #[test]
 fn a_part_of_a_job_is_measured_by_its_positions() {
     let layout = job();
-    let (start, stop) = (position(&[(0, 8), (0, 12), (0, 29)], &[]), position(&[(1, 0), (1, 4), (0, 30)], &[]));
+    let (start, stop) =
+        (position(&[(0, 8), (0, 12), (0, 29)], &[]), position(&[(1, 0), (1, 4), (0, 30)], &[]));
     let mut audit = audit(&layout, Some(&start));
     for split in splits(&layout) {
         let at = |position: &Position| {
@@ -102,7 +110,9 @@ fn a_part_of_a_job_is_measured_by_its_positions() {
             let start = split.ordinal * layout.split_rows;
             match split.epoch.cmp(&epoch) {
                 std::cmp::Ordering::Less => layout.split_len(split),
-                std::cmp::Ordering::Equal => row.saturating_sub(start).min(layout.split_len(split).into()) as u32,
+                std::cmp::Ordering::Equal => {
+                    row.saturating_sub(start).min(layout.split_len(split).into()) as u32
+                }
                 std::cmp::Ordering::Greater => 0,
             }
         };
@@ -117,7 +127,8 @@ fn a_part_of_a_job_is_measured_by_its_positions() {
 fn open_ranges_of_a_relaxed_job_count_where_they_were_delivered() {
     let layout = layout(40, 4, 1, 2);
     let open = |from, to| OpenRange { epoch: 0, from, to };
-    let (start, stop) = (position(&[(0, 16)], &[open(3, 8)]), position(&[(0, 32)], &[open(5, 8), open(26, 32)]));
+    let (start, stop) =
+        (position(&[(0, 16)], &[open(3, 8)]), position(&[(0, 32)], &[open(5, 8), open(26, 32)]));
     let mut audit = audit(&layout, Some(&start));
     let split = |ordinal| SplitRef { epoch: 0, ordinal, stream: 0 };
     for (ordinal, offsets) in [(0, 3..5), (2, 0..8), (3, 0..2)] {

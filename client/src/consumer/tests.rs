@@ -2,6 +2,7 @@
 //! hangs fails at once.
 
 mod bounds;
+mod chaos;
 mod faults;
 
 use std::sync::Arc;
@@ -101,7 +102,11 @@ async fn several_streams_come_in_order_with_equal_steps() {
         let batches = drain_all(&mut consumer).await;
         let taken: Vec<_> = batches.iter().map(|batch| (batch.info.stream, ids(batch))).collect();
         assert_eq!(taken, expected(&layout), "{rows} rows, {streams} streams");
-        assert_eq!(coordinator.tell(|told| told.state.clone()), JobState::Completed, "the end is known by then");
+        assert_eq!(
+            coordinator.tell(|told| told.state.clone()),
+            JobState::Completed,
+            "the end is known by then"
+        );
         assert_eq!(consumer.stats().rows, 2 * rows);
         consumer.close().await.unwrap();
     }
@@ -174,7 +179,7 @@ async fn dropped_rows_are_counted() {
 async fn a_dropped_future_loses_nothing() {
     let layout = layout(60, 4, 2, 2);
     let mut worker = FakeWorker::new(&layout, 3);
-    worker.chunk_bytes = 8;
+    worker.pause = Duration::from_millis(1);
     let (_, _, mut consumer) = single(&layout, worker);
     let mut batches = Vec::new();
     let mut dropped = 0;

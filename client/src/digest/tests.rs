@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, Int64Array, LargeBinaryArray, ListArray, StringArray,
-    StructArray, UInt8Array,
+    ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, Int64Array, LargeBinaryArray, ListArray,
+    StringArray, StructArray, UInt8Array,
 };
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Float32Type, Int32Type};
@@ -60,7 +60,10 @@ fn a_slice_and_its_copy_have_the_same_digest() {
     for start in 0..8 {
         for len in 0..=8 - start {
             let slice = whole.slice(start, len);
-            let copy = concat_batches(&slice.schema(), [&slice.slice(0, len / 2), &slice.slice(len / 2, len - len / 2)]);
+            let copy = concat_batches(
+                &slice.schema(),
+                [&slice.slice(0, len / 2), &slice.slice(len / 2, len - len / 2)],
+            );
             assert_eq!(stream_of(&slice), stream_of(&copy.unwrap()), "{start}, {len}");
         }
     }

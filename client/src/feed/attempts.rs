@@ -116,7 +116,9 @@ impl Feed {
         for lane in &self.lanes {
             let missing = self.missing_of(lane).into_iter().take(self.settings.splits_ahead as usize);
             wanted.extend(
-                missing.enumerate().map(|(place, (split, from))| (split, from, place == 0 && lane.waits_for(split))),
+                missing
+                    .enumerate()
+                    .map(|(place, (split, from))| (split, from, place == 0 && lane.waits_for(split))),
             );
         }
         let mut orders = Vec::new();
@@ -281,9 +283,11 @@ impl Feed {
 
     /// A fetch ended.
     pub(crate) fn on_outcome(&mut self, split: SplitRef, attempt: u64, outcome: Outcome, now: Instant) {
-        let complete = self.lanes.iter().filter(|lane| lane.stream == split.stream).all(|lane| {
-            lane.assembler.arrived(split).is_some() && lane.assembler.is_complete(split)
-        });
+        let complete = self
+            .lanes
+            .iter()
+            .filter(|lane| lane.stream == split.stream)
+            .all(|lane| lane.assembler.arrived(split).is_some() && lane.assembler.is_complete(split));
         let Some(fetch) = self.splits.get_mut(&split) else { return };
         let Some(place) = fetch.attempts.iter().position(|present| present.id == attempt) else { return };
         let ended = fetch.attempts.swap_remove(place);
@@ -299,6 +303,8 @@ impl Feed {
             }
             Outcome::Refused(message) => return self.set_fatal(ClientError::Refused(message)),
             Outcome::NotHere => {
+                // Another holder, if there is one, is asked next.
+                fetch.avoid.insert(ended.worker);
                 let since = *fetch.not_here_since.get_or_insert(now);
                 let waited = now - since;
                 if waited < Duration::from_millis(self.settings.fetch_idle_ms) {
@@ -315,7 +321,9 @@ impl Feed {
                 }
             }
             Outcome::End => tracing::warn!(?split, worker = %ended.worker, "a fetch ended before its split"),
-            Outcome::Broken(message) => tracing::info!(?split, worker = %ended.worker, message, "a fetch broke off"),
+            Outcome::Broken(message) => {
+                tracing::info!(?split, worker = %ended.worker, message, "a fetch broke off")
+            }
         }
         counter!(FETCH_FAILURES_TOTAL).increment(1);
         fetch.avoid.insert(ended.worker);

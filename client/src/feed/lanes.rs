@@ -132,9 +132,13 @@ impl Feed {
     pub(super) fn missing_of(&self, lane: &Lane) -> Vec<(SplitRef, u32)> {
         let mut missing: Vec<(SplitRef, u32)> = lane.assembler.missing().collect();
         if self.identity.relaxed {
-            let unseen = |split: &SplitRef| lane.assembler.arrived(*split).is_none() && !self.reports.is_done(*split);
+            let unseen =
+                |split: &SplitRef| lane.assembler.arrived(*split).is_none() && !self.reports.is_done(*split);
             missing.extend(
-                self.planned.iter().filter(|(split, _)| unseen(split)).map(|(split, (from, _))| (*split, *from)),
+                self.planned
+                    .iter()
+                    .filter(|(split, _)| unseen(split))
+                    .map(|(split, (from, _))| (*split, *from)),
             );
         }
         missing

@@ -14,9 +14,10 @@ use feedline_proto::{WorkerService, encode_batch};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::mpsc;
+use tokio::time::Duration;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::number;
+use super::{locked, number};
 
 /// What a worker does with one fetch.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +42,8 @@ pub(crate) struct FakeWorker {
     /// Input rows of a piece.
     pub(crate) cut: u32,
     pub(crate) chunk_bytes: usize,
+    /// Time before each piece.
+    pub(crate) pause: Duration,
     /// Which rows remain; `None` when all do.
     pub(crate) keep: Option<fn(u64) -> bool>,
     acts: Mutex<VecDeque<(Option<SplitRef>, Act)>>,
@@ -59,6 +62,7 @@ impl FakeWorker {
             layout: layout.clone(),
             cut,
             chunk_bytes: 100,
+            pause: Duration::ZERO,
             keep: None,
             acts: Mutex::new(VecDeque::new()),
             opened: Mutex::new(Vec::new()),
@@ -69,24 +73,24 @@ impl FakeWorker {
 
     /// The next fetch of any split does this.
     pub(crate) fn next_fetch(self, act: Act) -> Self {
-        self.acts.lock().unwrap().push_back((None, act));
+        locked(&self.acts).push_back((None, act));
         self
     }
 
     /// The next fetch of the `ordinal`-th split of stream 0 does this.
     pub(crate) fn next_fetch_of(self, ordinal: u64, act: Act) -> Self {
         let split = SplitRef { epoch: 0, ordinal, stream: 0 };
-        self.acts.lock().unwrap().push_back((Some(split), act));
+        locked(&self.acts).push_back((Some(split), act));
         self
     }
 
     /// What was fetched so far: (ordinal, from).
     pub(crate) fn fetched(&self) -> Vec<(u64, u32)> {
-        self.opened.lock().unwrap().iter().map(|open| (open.split.ordinal, open.from)).collect()
+        locked(&self.opened).iter().map(|open| (open.split.ordinal, open.from)).collect()
     }
 
     fn act_for(&self, split: SplitRef) -> Act {
-        let mut acts = self.acts.lock().unwrap();
+        let mut acts = locked(&self.acts);
         let place = acts.iter().position(|(of, _)| of.is_none_or(|of| of == split));
         place.and_then(|place| acts.remove(place)).map_or(Act::Serve, |(_, act)| act)
     }
@@ -98,12 +102,20 @@ impl FakeWorker {
         let ids: Vec<i64> =
             offsets.iter().map(|&offset| number(&self.layout, split, offset) as i64).collect();
         let rows = ids.len() as u32;
-        let batch = RecordBatch::try_new(schema(), vec![Arc::new(Int64Array::from(ids))]).unwrap();
-        let (batch, data) = encode_batch(&batch).unwrap();
+        let batch =
+            RecordBatch::try_new(schema(), vec![Arc::new(Int64Array::from(ids))]).expect("one column");
+        let (batch, data) = encode_batch(&batch).expect("numbers can be encoded");
         let row_ids = (from..to).map(|offset| number(&self.layout, split, offset) % self.layout.dataset_rows);
         let kept = self.keep.map(|_| offsets);
-        let header =
-            PieceHeader { from, to, rows, kept, row_ids: Some(row_ids.collect()), skipped: Vec::new(), batch };
+        let header = PieceHeader {
+            from,
+            to,
+            rows,
+            kept,
+            row_ids: Some(row_ids.collect()),
+            skipped: Vec::new(),
+            batch,
+        };
         (header, data)
     }
 }
@@ -148,7 +160,12 @@ type Frames = mpsc::Sender<Result<Frame, Refusal>>;
 
 impl FakeWorker {
     /// Sends a fetch's frames; `None` when nobody listens any more.
-    async fn serve(&self, open: FetchOpen, requests: BoxStream<'static, FetchRequest>, frames: &Frames) -> Option<()> {
+    async fn serve(
+        &self,
+        open: FetchOpen,
+        requests: BoxStream<'static, FetchRequest>,
+        frames: &Frames,
+    ) -> Option<()> {
         let mut credit = Credit { left: open.credit_bytes, requests, worker: self };
         self.credit_bytes.fetch_add(open.credit_bytes, Ordering::SeqCst);
         let act = self.act_for(open.split);
@@ -171,6 +188,9 @@ impl FakeWorker {
                     return frames.send(Ok(Frame::Failed(message))).await.ok();
                 }
                 _ => {}
+            }
+            if !self.pause.is_zero() {
+                tokio::time::sleep(self.pause).await;
             }
             let to = (from + self.cut).min(len);
             let (mut header, data) = self.piece(open.split, from, to);
@@ -202,10 +222,10 @@ impl WorkerService for Served {
             return Err(Refusal::new(RefusalKind::Invalid, "a fetch begins with its opening"));
         };
         let worker = Arc::clone(&self.0);
-        worker.opened.lock().unwrap().push(open.clone());
+        locked(&worker.opened).push(open.clone());
         let not_here = (Some(open.split), Act::NotHere);
         let any_not_here = (None, Act::NotHere);
-        let mut acts = worker.acts.lock().unwrap();
+        let mut acts = locked(&worker.acts);
         if let Some(place) = acts.iter().position(|act| *act == not_here || *act == any_not_here) {
             acts.remove(place);
             return Err(Refusal::new(RefusalKind::NotFound, "the split is not here"));

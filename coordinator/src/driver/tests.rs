@@ -2,10 +2,10 @@
 
 use std::sync::Mutex;
 
+use feedline_core::cluster::Settings;
 use feedline_core::cluster::messages::{
     ConsumerStats, JobState, Revision, Task, TaskOutput, TaskResult, WorkerPlan,
 };
-use feedline_core::cluster::Settings;
 use feedline_core::ids::{SessionId, WorkerId};
 use feedline_core::layout::StreamPosition;
 use feedline_core::manifest::{Block, ShardIndex, ShardRef};
@@ -77,7 +77,8 @@ impl Bench {
         let settings = Settings::default();
         let lease = settings.worker_lease_ms;
         let cluster = Cluster::new(settings, 1);
-        let driver = Driver::new(cluster, log, Arc::clone(&store), receiver, TICK_MS, lease, Gauges::default());
+        let driver =
+            Driver::new(cluster, log, Arc::clone(&store), receiver, TICK_MS, lease, Gauges::default());
         let service = Arc::new(Service::new(sender, store));
         Self { service, script, driver: Some(driver), stop: CancellationToken::new(), _folder: folder }
     }
@@ -146,7 +147,11 @@ fn work(task: &Task) -> TaskResult {
             let mut schema = Schema::default();
             schema.set("text", ColumnType::Scalar(ScalarType::Int64));
             let block = Block { rows: 100, offset: 0, bytes: 100, group: 0, row_bytes: Vec::new() };
-            TaskOutput::Indexed(vec![ShardIndex { blocks: vec![block], schema: Some(schema), defects: Vec::new() }])
+            TaskOutput::Indexed(vec![ShardIndex {
+                blocks: vec![block],
+                schema: Some(schema),
+                defects: Vec::new(),
+            }])
         }
     };
     TaskResult { id: task.id, outcome: Ok(output) }
@@ -272,7 +277,11 @@ async fn nothing_is_acknowledged_while_the_log_cannot_be_written() {
     tokio::time::sleep(Duration::from_millis(2 * TICK_MS)).await;
     let jobs = service.list_jobs().await.unwrap();
     assert_eq!(jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["first", "second"]);
-    assert_eq!(service.open_job(spec("second")).await.unwrap(), jobs[1].job, "asking again is the same as once");
+    assert_eq!(
+        service.open_job(spec("second")).await.unwrap(),
+        jobs[1].job,
+        "asking again is the same as once"
+    );
     let plan = service.sync_consumer(consumer_report(job, 0)).await.unwrap();
     assert!(plan.splits.iter().all(|split| !split.workers.is_empty()), "the worker is not taken for lost");
     let revoked = bench.records().iter().any(|record| matches!(record, Record::Revoked { .. }));

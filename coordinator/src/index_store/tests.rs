@@ -49,7 +49,10 @@ fn any_damage_is_told_with_the_fix() {
         damaged[place] ^= 1;
         fs::write(&path, &damaged).unwrap();
         let message = store.load("k").unwrap_err();
-        assert!(message.starts_with(&format!("the saved index {} cannot be used: ", path.display())), "{message}");
+        assert!(
+            message.starts_with(&format!("the saved index {} cannot be used: ", path.display())),
+            "{message}"
+        );
         assert!(message.ends_with("; remove it or run `feedline index --rebuild`"), "{message}");
         fs::write(&path, &bytes[..place]).unwrap();
         store.load("k").unwrap_err();

@@ -40,8 +40,8 @@ impl FileLog {
         prepare_directory(folder, "the coordinator's data directory")?;
         let lock = take_lock(folder)?;
         let path = folder.join(LOG_FILE);
-        let (file, bytes) = read(&path)
-            .map_err(|error| LogError::Read { path: path.clone(), reason: reason(&error) })?;
+        let (file, bytes) =
+            read(&path).map_err(|error| LogError::Read { path: path.clone(), reason: reason(&error) })?;
         let mut log = Self {
             path,
             file,

@@ -37,14 +37,20 @@ pub(super) enum Start {
 pub(super) fn read_start(bytes: &[u8]) -> Start {
     let header = header();
     if bytes.len() < HEADER_BYTES {
-        return if header.starts_with(bytes) { Start::Torn } else { Start::Foreign("it begins otherwise".into()) };
+        return if header.starts_with(bytes) {
+            Start::Torn
+        } else {
+            Start::Foreign("it begins otherwise".into())
+        };
     }
     if bytes[..8] != *MAGIC {
         return Start::Foreign("it begins otherwise".to_owned());
     }
     let version = word(bytes, 8);
     if version != VERSION {
-        return Start::Foreign(format!("its format is version {version}, this release reads version {VERSION}"));
+        return Start::Foreign(format!(
+            "its format is version {version}, this release reads version {VERSION}"
+        ));
     }
     Start::Ours
 }

@@ -14,7 +14,11 @@ fn record(number: u64) -> Record {
     let job = JobId(number);
     match number % 3 {
         0 => Record::Ended { job, state: JobState::Failed(format!("shard {number} is gone")) },
-        1 => Record::Advanced { job, streams: vec![(0, StreamPosition { epoch: 1, row: number })], splits: Vec::new() },
+        1 => Record::Advanced {
+            job,
+            streams: vec![(0, StreamPosition { epoch: 1, row: number })],
+            splits: Vec::new(),
+        },
         _ => {
             let split = SplitRef { epoch: 0, ordinal: number, stream: 0 };
             Record::Granted { job, worker: WorkerId(7), splits: vec![split] }
@@ -78,7 +82,8 @@ fn a_flipped_byte_is_refused_unless_it_may_be_a_torn_end() {
             }
             Err(error) => {
                 assert!(place < last, "the end may always be torn, byte {place}: {error}");
-                let expected = if place < ends[0] { "is no log of this release" } else { "is damaged at byte" };
+                let expected =
+                    if place < ends[0] { "is no log of this release" } else { "is damaged at byte" };
                 assert!(error.to_string().contains(expected), "{error}");
             }
         }

@@ -194,3 +194,24 @@ fn a_piece_from_another_worker_is_trimmed_to_what_is_missing() {
     let batch = assembler.next().expect("eight rows are there");
     assert_eq!(batch.parts.iter().map(|part| part.rows.clone()).collect::<Vec<_>>(), [0..3, 3..4]);
 }
+
+#[test]
+fn a_stream_without_last_rows_gives_a_batch_without_rows() {
+    let layout = Layout { streams: 2, ..layout(9, 4, 1, Remainder::Emit, false) };
+    assert_eq!((layout.stream_rows(0), layout.stream_rows(1), layout.steps()), (5, 4, Some(2)));
+    let mut assembler = Assembler::new(layout.clone());
+    for epoch in 0..2 {
+        let split = SplitRef { epoch, ordinal: 0, stream: 1 };
+        assembler.expect(split, 0, true);
+        assembler.push(Piece { split, from: 0, to: 4, kept: None, payload: () });
+    }
+    assembler.end();
+    let batch = |assembler: &mut Assembler<()>| assembler.next().map(|batch| (batch.kind, batch.epoch, batch.rows));
+    assert_eq!(batch(&mut assembler), Some((Kind::Batch, 0, 4)));
+    assert_eq!(assembler.owed_epoch(), Some(0));
+    assert_eq!(batch(&mut assembler), Some((Kind::Batch, 0, 0)));
+    assert_eq!(batch(&mut assembler), Some((Kind::Batch, 1, 4)));
+    assert!(!assembler.is_finished());
+    assert_eq!(batch(&mut assembler), Some((Kind::Batch, 1, 0)));
+    assert!(assembler.is_finished());
+}

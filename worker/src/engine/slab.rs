@@ -84,10 +84,9 @@ impl SlabPool {
 
     /// A buffer of exactly `len` bytes with unspecified content, from the idle ones if one fits well.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> (BytesMut, Counted) {
-        let fits = |slab: &BytesMut| slab.capacity() >= len && slab.capacity() / 2 <= len.max(1 << 16);
         let mut state = self.lock();
         let best = (0..state.idle.len())
-            .filter(|&place| fits(&state.idle[place]))
+            .filter(|&place| fits(&state.idle[place], len))
             .min_by_key(|&place| state.idle[place].capacity());
         if let Some(place) = best {
             let mut slab = state.idle.swap_remove(place);
@@ -122,10 +121,13 @@ impl SlabPool {
         state.idle.push(slab);
     }
 
-    /// Frees idle buffers until at most `limit` bytes are allocated.
-    pub(crate) fn shrink_to(&self, limit: u64) {
+    /// Frees idle buffers until a buffer of `len` bytes fits into `limit` bytes, unless an idle one can be used.
+    pub(crate) fn make_room(&self, len: usize, limit: u64) {
         let mut state = self.lock();
-        while state.allocated_bytes > limit
+        if state.idle.iter().any(|slab| fits(slab, len)) {
+            return;
+        }
+        while state.allocated_bytes + len as u64 > limit
             && let Some(slab) = state.idle.pop()
         {
             let bytes = slab.capacity() as u64;
@@ -133,6 +135,11 @@ impl SlabPool {
             state.idle_bytes -= bytes;
         }
     }
+}
+
+/// Whether an idle buffer serves for `len` bytes without wasting more than as much again.
+fn fits(slab: &BytesMut, len: usize) -> bool {
+    slab.capacity() >= len && slab.capacity() / 2 <= len.max(1 << 16)
 }
 
 #[cfg(test)]
@@ -162,7 +169,7 @@ mod tests {
         let (slab, counted) = pool.take(1 << 20);
         drop(SlabPool::finish(slab, counted));
         assert!(pool.allocated_bytes() >= 1 << 20);
-        pool.shrink_to(0);
+        pool.make_room(1 << 10, 1 << 20);
         assert_eq!((pool.idle_bytes(), pool.allocated_bytes()), (0, 0));
     }
 

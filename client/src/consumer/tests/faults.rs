@@ -11,7 +11,10 @@ use crate::testing::spec;
 fn unreachable(coordinator: &FakeCoordinator) -> Vec<(u64, WorkerId)> {
     let mut told: Vec<(u64, WorkerId)> = coordinator.tell(|told| {
         let reports = told.reports.iter();
-        reports.flat_map(|report| &report.unreachable).map(|(split, worker)| (split.ordinal, *worker)).collect()
+        reports
+            .flat_map(|report| &report.unreachable)
+            .map(|(split, worker)| (split.ordinal, *worker))
+            .collect()
     });
     told.dedup();
     told
@@ -33,7 +36,8 @@ async fn a_broken_fetch_goes_on_where_it_broke_and_is_told() {
 #[tokio::test(start_paused = true)]
 async fn another_worker_is_asked_when_one_breaks() {
     let layout = layout(64, 4, 1, 4);
-    let broken = Arc::new(FakeWorker::new(&layout, 4).next_fetch(Act::BreakAfter(0)).next_fetch(Act::BreakAfter(0)));
+    let broken =
+        Arc::new(FakeWorker::new(&layout, 4).next_fetch(Act::BreakAfter(0)).next_fetch(Act::BreakAfter(0)));
     let good = Arc::new(FakeWorker::new(&layout, 5));
     let coordinator = FakeCoordinator::new(layout.clone(), false, &[1, 2]);
     let workers = FakeWorkers::new([(1, broken), (2, Arc::clone(&good))]);
@@ -146,7 +150,10 @@ async fn what_is_damaged_again_and_again_is_told() {
     }
     let (_, _, mut consumer) = single(&layout, worker);
     let error = next(&mut consumer).await.unwrap_err().to_string();
-    assert!(error.starts_with("split 0 of epoch 0, stream 0 cannot be read: the batch is damaged"), "{error}");
+    assert!(
+        error.starts_with("split 0 of epoch 0, stream 0 cannot be read: the batch is damaged"),
+        "{error}"
+    );
 }
 
 fn unavailable() -> Refusal {
@@ -192,7 +199,12 @@ async fn opening_waits_for_a_coordinator_and_passes_refusals_on() {
     let coordinator = FakeCoordinator::new(layout.clone(), false, &[1]);
     let workers = FakeWorkers::new([(1, Arc::new(FakeWorker::new(&layout, 4)))]);
     let open = |settings: ClientSettings| {
-        Job::open(Arc::clone(&coordinator) as _, Arc::clone(&workers) as _, spec(OrderMode::Deterministic), settings)
+        Job::open(
+            Arc::clone(&coordinator) as _,
+            Arc::clone(&workers) as _,
+            spec(OrderMode::Deterministic),
+            settings,
+        )
     };
     coordinator.tell(|told| told.refusing = Some(unavailable()));
     let lost = open(ClientSettings { patience_ms: 3000, ..ClientSettings::default() }).await.err().unwrap();

@@ -1,0 +1,86 @@
+//! Many jobs with workers that misbehave at random, by seed: the batches are the same as without.
+
+use feedline_core::random::mix64;
+
+use super::*;
+
+/// Draws numbers from a seed.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = mix64(self.0 + 1);
+        self.0 % limit
+    }
+}
+
+fn worker(layout: &Layout, draw: &mut Draw) -> Arc<FakeWorker> {
+    let mut worker = FakeWorker::new(layout, 1 + draw.below(9) as u32);
+    worker.chunk_bytes = 1 + draw.below(60) as usize;
+    worker.pause = Duration::from_millis(draw.below(2) * draw.below(300));
+    for _ in 0..draw.below(12) {
+        worker = worker.next_fetch(match draw.below(5) {
+            0 => Act::BreakAfter(draw.below(4) as u32),
+            1 => Act::EndAfter(draw.below(4) as u32),
+            2 => Act::NotHere,
+            3 => Act::Silent,
+            _ => Act::Serve,
+        });
+    }
+    Arc::new(worker)
+}
+
+fn job(draw: &mut Draw, streams: u64) -> Layout {
+    let rows = streams + draw.below(200);
+    let batch = 1 + draw.below(8) as u32;
+    let epochs = 1 + draw.below(2) as u32;
+    Layout { epochs, ..layout(rows, batch, streams as u32, 1 + draw.below(4)) }
+}
+
+fn settings(draw: &mut Draw) -> ClientSettings {
+    ClientSettings {
+        splits_ahead: 1 + draw.below(5) as u32,
+        buffer_bytes: 1 + draw.below(1 << 18),
+        ..ClientSettings::default()
+    }
+}
+
+fn workers(layout: &Layout, draw: &mut Draw) -> Arc<FakeWorkers> {
+    FakeWorkers::new([(1, worker(layout, draw)), (2, worker(layout, draw))])
+}
+
+#[tokio::test(start_paused = true)]
+async fn deterministic_batches_do_not_depend_on_faults() {
+    for seed in 0..150 {
+        let mut draw = Draw(seed);
+        let streams = 1 + draw.below(4);
+        let layout = job(&mut draw, streams);
+        let holders: &[u64] = if draw.below(2) == 0 { &[1] } else { &[1, 2] };
+        let coordinator = FakeCoordinator::new(layout.clone(), false, holders);
+        let workers = workers(&layout, &mut draw);
+        let mut consumer = consumer(&coordinator, &workers, false, settings(&mut draw));
+        let batches = drain_all(&mut consumer).await;
+        let taken: Vec<_> = batches.iter().map(|batch| (batch.info.stream, ids(batch))).collect();
+        assert_eq!(taken, expected(&layout), "seed {seed}");
+        consumer.close().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn relaxed_rows_come_once_whatever_happens() {
+    for seed in 0..150 {
+        let mut draw = Draw(1000 + seed);
+        let layout = job(&mut draw, 1);
+        let holders: &[u64] = if draw.below(2) == 0 { &[1] } else { &[1, 2] };
+        let coordinator = FakeCoordinator::new(layout.clone(), true, holders);
+        let workers = workers(&layout, &mut draw);
+        let mut consumer = consumer(&coordinator, &workers, true, settings(&mut draw));
+        let batches = drain_all(&mut consumer).await;
+        let mut taken = all_ids(&batches);
+        taken.sort_unstable();
+        let rows = layout.epoch_rows() * u64::from(layout.epochs);
+        assert_eq!(taken, (0..rows).collect::<Vec<_>>(), "seed {seed}");
+        let full = batches.iter().filter(|batch| batch.info.rows == layout.batch_rows).count() as u64;
+        assert_eq!(full, rows / u64::from(layout.batch_rows), "seed {seed}: only the last may be smaller");
+    }
+}

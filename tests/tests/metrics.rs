@@ -1,0 +1,101 @@
+//! The documented list of metrics is true: every name in the code is in it, and every name in it is in the code; what
+//! a running service shows is in it as well.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+
+use feedline_tests::process::Role;
+use feedline_tests::{Scratch, root};
+
+/// Names of metrics between `open` and `close` in a text.
+fn names_in(text: &str, open: char, close: char) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for part in text.split(open).skip(1) {
+        let name: String = part.chars().take_while(|letter| letter.is_ascii_lowercase() || *letter == '_').collect();
+        let rest = part[name.len()..].chars().next();
+        let known = ["coordinator", "worker", "client", "process", "build"];
+        let role = name.strip_prefix("feedline_").and_then(|rest| rest.split('_').next());
+        if rest == Some(close) && role.is_some_and(|role| known.contains(&role)) && name.matches('_').count() >= 2 {
+            names.insert(name);
+        }
+    }
+    names
+}
+
+fn sources(folder: &Path, found: &mut String) {
+    for entry in std::fs::read_dir(folder).expect("the repository is readable") {
+        let path = entry.expect("the repository is readable").path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "tests") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            found.push_str(&std::fs::read_to_string(&path).expect("sources are text"));
+        }
+    }
+}
+
+fn documented() -> BTreeSet<String> {
+    let page = std::fs::read_to_string(root().join("docs/metrics.md")).expect("docs/metrics.md exists");
+    names_in(&page, '`', '`')
+}
+
+#[test]
+fn the_page_lists_every_metric_and_no_other() {
+    let mut text = String::new();
+    for crate_folder in ["coordinator/src", "worker/src", "client/src", "node/src"] {
+        sources(&root().join(crate_folder), &mut text);
+    }
+    let code = names_in(&text, '"', '"');
+    assert!(code.len() > 10, "{code:?}");
+    let missing: Vec<_> = code.difference(&documented()).cloned().collect();
+    assert!(missing.is_empty(), "add to docs/metrics.md: {missing:?}");
+    let gone: Vec<_> = documented().difference(&code).cloned().collect();
+    assert!(gone.is_empty(), "remove from docs/metrics.md: {gone:?}");
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the role listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers in text");
+    answer
+}
+
+/// A loopback port that was free a moment ago.
+fn free_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
+    listener.local_addr().expect("it is bound").to_string()
+}
+
+#[test]
+fn a_running_service_shows_documented_metrics() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "500"]);
+    let text = format!(
+        "name: job\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ batch: {{ size: 10 }} ]",
+        scratch.file("table")
+    );
+    let file = scratch.write("job.yaml", &text);
+    let http = free_port();
+    let index = scratch.file("index");
+    let up = Role::start(
+        &["up", "--listen", "127.0.0.1:0", "--workers", "1", "--http", &http, "--index-dir", &index],
+        &[],
+    );
+    let report = scratch.run(&file, &["--coordinator", &up.url()]);
+    assert_eq!(report["rows"], 500);
+    for path in ["/healthz", "/readyz"] {
+        assert!(get(&http, path).starts_with("HTTP/1.1 200"), "{path}");
+    }
+    let page = get(&http, "/metrics");
+    let shown: BTreeSet<String> = page
+        .lines()
+        .filter(|line| line.starts_with("# TYPE "))
+        .filter_map(|line| line.split_whitespace().nth(2).map(str::to_owned))
+        .collect();
+    assert!(shown.contains("feedline_worker_sent_rows_total"), "{page}");
+    assert!(shown.contains("feedline_coordinator_jobs"), "{page}");
+    let unknown: Vec<_> = shown.difference(&documented()).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
