@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test check fmt clean setup build python
+.PHONY: help demo test check fmt clean setup build python speed
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,10 @@ fmt: ## Format all code
 build: setup ## Build the feedline binary
 	@echo "building $(FEEDLINE) (the first time takes some minutes)"
 	@cargo build $(QUIET) --workspace --bin feedline
+
+speed: setup ## Measure against the raw kernel, in release mode
+	@cargo build $(QUIET) --release --workspace --bin feedline --example kernel
+	@python3 benches/speed.py
 
 clean: ## Remove everything built
 	@rm -rf target

@@ -39,8 +39,9 @@ impl Cluster {
 
     async fn embedded(local: &LocalArgs) -> Result<Self, Failure> {
         let settings = CoordinatorSettings::in_memory(index_dir(local));
-        let running =
-            feedline_coordinator::start(settings, entropy::coordinator_life()).await.map_err(Failure::failed)?;
+        let running = feedline_coordinator::start(settings, entropy::coordinator_life())
+            .await
+            .map_err(Failure::failed)?;
         let mut workers = Vec::new();
         for (number, share) in shares(local).into_iter().enumerate() {
             workers.push(local_workers::start(local_address(number), share, None, running.service())?);
@@ -89,7 +90,9 @@ impl WorkerDirectory for LocalWorkers {
     fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
         let number = address.strip_prefix(LOCAL).and_then(|number| number.parse::<usize>().ok());
         let worker = number.and_then(|number| self.0.get(number)).cloned();
-        worker.ok_or_else(|| Refusal::new(RefusalKind::Invalid, format!("`{address}` is no worker of this process")))
+        worker.ok_or_else(|| {
+            Refusal::new(RefusalKind::Invalid, format!("`{address}` is no worker of this process"))
+        })
     }
 }
 

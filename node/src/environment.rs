@@ -17,7 +17,8 @@ pub(crate) fn log_filter() -> Option<String> {
 
 /// Options of object stores, such as credentials: `AWS_*`, `GOOGLE_*` and `AZURE_*`.
 pub(crate) fn store_options() -> Vec<(String, String)> {
-    let named = env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let named = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     named.filter(|(name, _)| STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect()
 }
 
@@ -41,9 +42,11 @@ pub(crate) fn default_memory_bytes() -> u64 {
 /// Memory of the machine, or of the container where that has less; `None` where the system does not tell.
 fn memory_bytes() -> Option<u64> {
     let info = fs::read_to_string("/proc/meminfo").ok();
-    let machine = info.as_deref().and_then(|info| info.lines().find_map(|line| line.strip_prefix("MemTotal:")));
+    let machine =
+        info.as_deref().and_then(|info| info.lines().find_map(|line| line.strip_prefix("MemTotal:")));
     let machine: Option<u64> = machine.and_then(|line| line.split_whitespace().next()?.parse().ok());
     let container = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let container = container.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()).min();
+    let container =
+        container.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()).min();
     machine.map(|kib| kib * 1024).into_iter().chain(container).min()
 }

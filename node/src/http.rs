@@ -67,7 +67,8 @@ pub(crate) async fn start(address: Option<&str>) -> Result<Option<HttpServer>, F
     let ready = Arc::new(Ready::default());
     let stop = CancellationToken::new();
     let shared = Shared { metrics: metrics.clone(), ready: Arc::clone(&ready) };
-    let server = axum::serve(bound.listener, routes(shared)).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let server =
+        axum::serve(bound.listener, routes(shared)).with_graceful_shutdown(stop.clone().cancelled_owned());
     let stopped = stop.clone();
     let task = tokio::spawn(async move {
         let upkeep = async {

@@ -90,7 +90,8 @@ fn render(status: &JobStatus, manifest: Option<&Manifest>, took: Duration) -> St
         took.as_secs_f64(),
     );
     let shards = manifest.map(|manifest| manifest.shards.as_slice()).unwrap_or_default();
-    let defects = shards.iter().flat_map(|shard| shard.index.defects.iter().map(move |defect| (shard, defect)));
+    let defects =
+        shards.iter().flat_map(|shard| shard.index.defects.iter().map(move |defect| (shard, defect)));
     for (shard, defect) in defects.take(LISTED_DEFECTS) {
         text.push_str(&format!("  {} at byte {}: {}\n", shard.object.url, defect.offset, defect.reason));
     }
@@ -108,10 +109,12 @@ mod tests {
 
     #[test]
     fn defects_are_listed_with_their_place() {
-        let object = ShardRef { url: "file:///d/a.tfrecord".to_owned(), size_bytes: 99, version: "1".to_owned() };
+        let object =
+            ShardRef { url: "file:///d/a.tfrecord".to_owned(), size_bytes: 99, version: "1".to_owned() };
         let defects = vec![Defect { offset: 42, reason: "the last record is cut off".to_owned() }];
         let index = ShardIndex { blocks: Vec::new(), schema: Some(Schema { fields: Vec::new() }), defects };
-        let manifest = Manifest { schema: Schema { fields: Vec::new() }, shards: vec![Shard { object, index }] };
+        let manifest =
+            Manifest { schema: Schema { fields: Vec::new() }, shards: vec![Shard { object, index }] };
         let status = JobStatus {
             job: JobId(1),
             name: "index".to_owned(),

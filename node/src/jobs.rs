@@ -58,7 +58,13 @@ fn progress(job: &JobStatus) -> (String, String) {
         return (format!("-/{}", job.epochs), "-".to_owned());
     };
     let streams = || position.streams.iter().zip(0..);
-    let epoch = position.streams.iter().map(|stream| stream.epoch).min().unwrap_or(0).min(job.epochs.saturating_sub(1));
+    let epoch = position
+        .streams
+        .iter()
+        .map(|stream| stream.epoch)
+        .min()
+        .unwrap_or(0)
+        .min(job.epochs.saturating_sub(1));
     let per_epoch: u64 = streams().map(|(_, stream)| layout.stream_rows(stream)).sum();
     let all = per_epoch * u64::from(layout.epochs);
     let behind = |(place, stream): (&feedline_core::layout::StreamPosition, u32)| {

@@ -22,10 +22,12 @@ pub(crate) async fn bind(address: &str, flag: &str) -> Result<Bound, Failure> {
         io::ErrorKind::AddrInUse => Failure::failed(format!(
             "cannot listen on {address}: the address is in use; stop the other process or choose another {flag}"
         )),
-        io::ErrorKind::InvalidInput => {
-            Failure::wrong_use(format!("`{address}` is no address; write {flag} HOST:PORT, such as 127.0.0.1:7070"))
+        io::ErrorKind::InvalidInput => Failure::wrong_use(format!(
+            "`{address}` is no address; write {flag} HOST:PORT, such as 127.0.0.1:7070"
+        )),
+        _ => {
+            Failure::failed(format!("cannot listen on {address}: {}; choose another {flag}", reason(&error)))
         }
-        _ => Failure::failed(format!("cannot listen on {address}: {}; choose another {flag}", reason(&error))),
     };
     let listener = TcpListener::bind(address).await.map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;
@@ -55,7 +57,9 @@ mod tests {
         assert_eq!(failure.status(), 1);
         assert_eq!(
             failure.to_string(),
-            format!("cannot listen on {address}: the address is in use; stop the other process or choose another --listen")
+            format!(
+                "cannot listen on {address}: the address is in use; stop the other process or choose another --listen"
+            )
         );
     }
 
@@ -63,7 +67,10 @@ mod tests {
     async fn what_is_no_address_is_wrong_use() {
         let failure = bind("7070", "--http").await.unwrap_err();
         assert_eq!(failure.status(), 2);
-        assert_eq!(failure.to_string(), "`7070` is no address; write --http HOST:PORT, such as 127.0.0.1:7070");
+        assert_eq!(
+            failure.to_string(),
+            "`7070` is no address; write --http HOST:PORT, such as 127.0.0.1:7070"
+        );
     }
 
     #[tokio::test]

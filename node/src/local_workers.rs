@@ -63,7 +63,11 @@ pub(crate) fn start(
     let contact = Arc::new(Contact::default());
     let watched = Arc::new(Watched { coordinator, contact: Arc::clone(&contact) });
     let running = feedline_worker::start(entropy::worker_id(), settings, watched).map_err(|error| {
-        Failure::failed(format!("cannot start {} worker threads: {}; lower --cores", share.cores, reason(&error)))
+        Failure::failed(format!(
+            "cannot start {} worker threads: {}; lower --cores",
+            share.cores,
+            reason(&error)
+        ))
     })?;
     Ok(LocalWorker { running, contact })
 }
@@ -81,7 +85,9 @@ impl LocalWorker {
                 return;
             }
             if Instant::now() >= deadline {
-                tracing::warn!("the worker still held splits after its grace time; others compute them again");
+                tracing::warn!(
+                    "the worker still held splits after its grace time; others compute them again"
+                );
                 return;
             }
             tokio::time::sleep(LOOK).await;

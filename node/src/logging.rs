@@ -1,6 +1,6 @@
 //! Logs: structured, on standard error, filtered by `FEEDLINE_LOG`.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
@@ -26,7 +26,10 @@ pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), Failure> {
             "FEEDLINE_LOG is no filter: {error}; write a level such as debug, or feedline_worker=debug,info"
         ))
     })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal());
     let started = match format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),

@@ -11,7 +11,10 @@ use crate::failure::{Failure, reason};
 pub(crate) fn load(file: &Path) -> Result<Pipeline, Failure> {
     let name = file.display().to_string();
     let text = fs::read_to_string(file).map_err(|error| {
-        Failure::wrong_use(format!("cannot read {name}: {}; give the path of a pipeline file", reason(&error)))
+        Failure::wrong_use(format!(
+            "cannot read {name}: {}; give the path of a pipeline file",
+            reason(&error)
+        ))
     })?;
     let mut pipeline = Pipeline::from_yaml(&text, &name).map_err(Failure::wrong_use)?;
     let here = std::env::current_dir().map_err(|error| {

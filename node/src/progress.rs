@@ -71,7 +71,8 @@ impl Rates {
         }
         let (since, first) = self.samples[0];
         let seconds = (now - since).as_secs_f64();
-        let rate = |new: u64, old: u64| if seconds > 0.0 { new.saturating_sub(old) as f64 / seconds } else { 0.0 };
+        let rate =
+            |new: u64, old: u64| if seconds > 0.0 { new.saturating_sub(old) as f64 / seconds } else { 0.0 };
         let stall = rate(total.stall_ns, first.stall_ns) / 1e9 / f64::from(consumers.max(1));
         format!(
             "{} rows, {} batches, {:.0} rows/s, {}/s, stalled {:.0} %",

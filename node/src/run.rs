@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use feedline_client::audit::Audit;
 use feedline_client::{ClientSettings, Job, digest};
 use feedline_core::cluster::messages::{ConsumerStats, JobSpec, JobStatus};
-use feedline_core::position::Position;
 use feedline_core::pipeline::Pipeline;
+use feedline_core::position::Position;
 use tokio_util::sync::CancellationToken;
 
 use self::consume::{Checkpoints, Delivery, End, SharedAudit};
@@ -259,7 +259,10 @@ fn verdict(args: &RunArgs, report: &Report, end: End) -> Result<(), Failure> {
             "interrupted; give --position FILE to go on from there the next time".to_owned(),
         )),
         (End::Interrupted, Some(path)) => {
-            eprintln!("feedline: interrupted; the next run with --position {} goes on from here", path.display());
+            eprintln!(
+                "feedline: interrupted; the next run with --position {} goes on from here",
+                path.display()
+            );
             Ok(())
         }
         (End::Complete | End::Limit, _) => Ok(()),

@@ -37,7 +37,9 @@ impl GrpcServer {
     async fn wait(&mut self) -> Result<(), Failure> {
         match (&mut self.task).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Failure::failed(format!("cannot go on listening: {}; start again", reason(&error)))),
+            Ok(Err(error)) => {
+                Err(Failure::failed(format!("cannot go on listening: {}; start again", reason(&error))))
+            }
             Err(error) => Err(Failure::failed(format!("the server stopped: {error}; start again"))),
         }
     }

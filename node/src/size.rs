@@ -18,7 +18,8 @@ const UNITS: [(&str, u64); 10] = [
 
 /// Reads a size such as `512MiB`, `2GB`, `1.5 GiB` or a plain number of bytes.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let refused = || format!("`{text}` is no size; write a number with KB, MB, GB, KiB, MiB or GiB, such as 4GiB");
+    let refused =
+        || format!("`{text}` is no size; write a number with KB, MB, GB, KiB, MiB or GiB, such as 4GiB");
     let trimmed = text.trim();
     let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(digits);

@@ -32,10 +32,12 @@ pub(crate) struct CoordinatorArgs {
 
 /// What `feedline worker` is asked for.
 #[derive(Args, Debug, Clone)]
-#[command(after_help = "Prints `feedline worker listening on HOST:PORT` once it is ready. SIGTERM and SIGINT make it \
+#[command(
+    after_help = "Prints `feedline worker listening on HOST:PORT` once it is ready. SIGTERM and SIGINT make it \
     take no new splits, serve those that it holds for at most --grace, and end.\n\
     Credentials of object stores come from the environment: AWS_*, GOOGLE_* and AZURE_*.\n\n\
-    Example:\n  feedline worker --coordinator http://10.0.0.1:7070 --listen 10.0.0.7:7071 --memory 8GiB")]
+    Example:\n  feedline worker --coordinator http://10.0.0.1:7070 --listen 10.0.0.7:7071 --memory 8GiB"
+)]
 pub(crate) struct WorkerArgs {
     /// The coordinator.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7070")]
@@ -65,9 +67,11 @@ pub(crate) struct WorkerArgs {
 
 /// What `feedline up` is asked for.
 #[derive(Args, Debug, Clone)]
-#[command(after_help = "Prints `feedline coordinator listening on HOST:PORT`, and a line for each worker, once all are \
+#[command(
+    after_help = "Prints `feedline coordinator listening on HOST:PORT`, and a line for each worker, once all are \
     ready. SIGTERM and SIGINT end it in order.\n\n\
-    Example:\n  feedline up --workers 2 & feedline run pipeline.yaml --coordinator http://127.0.0.1:7070")]
+    Example:\n  feedline up --workers 2 & feedline run pipeline.yaml --coordinator http://127.0.0.1:7070"
+)]
 pub(crate) struct UpArgs {
     /// Address of the coordinator; port 0 takes a free one. Workers take free ports of the same host.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]

@@ -8,14 +8,16 @@ use super::LocalArgs;
 
 /// What `feedline run` is asked for.
 #[derive(Args, Debug, Clone)]
-#[command(after_help = "Relative paths in the pipeline file (source.url, tokenize.tokenizer) start at the directory \
+#[command(
+    after_help = "Relative paths in the pipeline file (source.url, tokenize.tokenizer) start at the directory \
     in which feedline is run; URLs with a scheme are left alone.\n\
     Ctrl-C ends a run in order: with --position the place is saved and the exit status is 0, else it is 130.\n\n\
     Examples:\n  \
     feedline run pipeline.yaml\n  \
     feedline run pipeline.yaml --epochs 3 --consumers 2 --audit --report json\n  \
     feedline run pipeline.yaml --limit 10000 --position place.json\n  \
-    feedline run pipeline.yaml --coordinator http://10.0.0.1:7070")]
+    feedline run pipeline.yaml --coordinator http://10.0.0.1:7070"
+)]
 pub(crate) struct RunArgs {
     /// The pipeline file.
     #[arg(value_name = "FILE")]

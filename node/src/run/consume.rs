@@ -197,7 +197,9 @@ pub(super) async fn abandon(job: &Job) {
     match tokio::time::timeout(SETTLE, job.cancel()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, job = %job.id(), "the job was not cancelled"),
-        Err(_) => tracing::warn!(job = %job.id(), "the coordinator did not answer; the job was not cancelled"),
+        Err(_) => {
+            tracing::warn!(job = %job.id(), "the coordinator did not answer; the job was not cancelled")
+        }
     }
 }
 

@@ -43,11 +43,15 @@ impl PositionFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
                 let reason = reason(&error);
-                return Err(Failure::wrong_use(format!("cannot read {name}: {reason}; choose another --position")));
+                return Err(Failure::wrong_use(format!(
+                    "cannot read {name}: {reason}; choose another --position"
+                )));
             }
         };
         let file: Self = serde_json::from_str(&text).map_err(|error| {
-            Failure::wrong_use(format!("{name} is no position file: {error}; remove it to start from the beginning"))
+            Failure::wrong_use(format!(
+                "{name} is no position file: {error}; remove it to start from the beginning"
+            ))
         })?;
         file.digests()?;
         Ok(Some(file))

@@ -121,13 +121,17 @@ impl Report {
     pub(crate) fn to_text(&self) -> String {
         let seconds = self.seconds.max(f64::MIN_POSITIVE);
         let stalled = self.stall_seconds / seconds / f64::from(self.consumers.max(1));
-        let first = self.first_batch_seconds.map_or("none came".to_owned(), |first| format!("after {first:.2} s"));
+        let first =
+            self.first_batch_seconds.map_or("none came".to_owned(), |first| format!("after {first:.2} s"));
         let batches = show_count(self.batches, "batch");
         let epochs = show_count(self.epochs.into(), "epoch");
         let mut lines = vec![
             ("job", self.job.clone()),
             ("rows", format!("{} in {batches}, {epochs}", self.rows)),
-            ("time", format!("{:.2} s, first batch {first} (setup {:.2} s)", self.seconds, self.setup_seconds)),
+            (
+                "time",
+                format!("{:.2} s, first batch {first} (setup {:.2} s)", self.seconds, self.setup_seconds),
+            ),
             ("rate", format!("{:.0} rows/s, {}/s", self.rows_per_s, show_bytes(self.bytes as f64 / seconds))),
             ("stall", format!("{:.2} s, {:.0} % of the time", self.stall_seconds, stalled.min(1.0) * 100.0)),
         ];
@@ -135,7 +139,8 @@ impl Report {
             lines.push(("digest", format!("{digest} in order, {content} of the content")));
         }
         if let Some(AuditReport { expected, once, missing, repeated, unexpected }) = &self.audit {
-            let mut counts = format!("{expected} rows expected, {once} once, {missing} missing, {repeated} repeated");
+            let mut counts =
+                format!("{expected} rows expected, {once} once, {missing} missing, {repeated} repeated");
             if *unexpected > 0 {
                 counts.push_str(&format!(", {unexpected} not expected"));
             }

@@ -92,8 +92,12 @@ async fn shutdown(
 fn settings(args: &UpArgs) -> CoordinatorSettings {
     let index_dir = args.local.index_dir.clone();
     match &args.data_dir {
-        Some(folder) => CoordinatorSettings::durable(folder, index_dir.unwrap_or_else(|| folder.join("index"))),
-        None => CoordinatorSettings::in_memory(index_dir.unwrap_or_else(|| environment::cache_dir().join("index"))),
+        Some(folder) => {
+            CoordinatorSettings::durable(folder, index_dir.unwrap_or_else(|| folder.join("index")))
+        }
+        None => CoordinatorSettings::in_memory(
+            index_dir.unwrap_or_else(|| environment::cache_dir().join("index")),
+        ),
     }
 }
 

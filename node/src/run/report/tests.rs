@@ -13,7 +13,8 @@ fn report() -> Report {
         cpu_ns: 20_000_000,
         wait_ns: 1_500_000_000,
     };
-    let batch = OperatorStats { name: "batch".to_owned(), rows_in: 398, rows_out: 398, ..OperatorStats::default() };
+    let batch =
+        OperatorStats { name: "batch".to_owned(), rows_in: 398, rows_out: 398, ..OperatorStats::default() };
     Report {
         job: "demo-0a1b2c3d".to_owned(),
         rows: 398,

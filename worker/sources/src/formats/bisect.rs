@@ -26,7 +26,7 @@ pub(crate) fn decode_rows(
     let mut batches = Vec::new();
     let mut failures = Vec::new();
     // Ranges still to decode, the next one last.
-    let mut ranges = Vec::from_iter([0..encoded.len()]);
+    let mut ranges: Vec<std::ops::Range<usize>> = std::iter::once(0..encoded.len()).collect();
     while let Some(range) = ranges.pop() {
         match decode(&encoded[range.clone()]) {
             Ok(batch) => batches.push(batch),

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""First speed: photographs as TFRecord through random_resized_crop 224, flip and batch 128, on two cores.
+
+Prints a Markdown table: the raw kernel (one thread: decode the crop, resize, nothing else) times the cores, Feedline
+in one process, Feedline as separate processes, and the time to the first batch on an indexed set. The turns are
+interleaved, medians are printed with their range. `make speed` builds in release mode and calls this.
+"""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PHOTOS = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data")) / "images"
+FEEDLINE = ROOT / "target/release/feedline"
+KERNEL = ROOT / "target/release/examples/kernel"
+CORES = 2
+ROUNDS = int(os.environ.get("ROUNDS", "5"))
+EPOCHS = "10"
+
+PIPELINE = """
+name: speed
+source: {{ url: "{data}/*.tfrecord", format: tfrecord, features: {{ image: image/encoded, label: image/class/label }} }}
+seed: 7
+shuffle: {{ window: 4096 }}
+operators:
+  - random_resized_crop: {{ column: image, size: [224, 224] }}
+  - random_horizontal_flip: {{ column: image }}
+  - batch: {{ size: 128 }}
+"""
+
+
+def output(*command):
+    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+
+
+def report(*arguments):
+    return json.loads(output(FEEDLINE, "run", *arguments, "--report", "json", "--no-digest").splitlines()[-1])
+
+
+def role(*arguments):
+    process = subprocess.Popen([str(FEEDLINE), *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+    return process, process.stdout.readline().split()[-1]
+
+
+def main():
+    if not PHOTOS.is_dir():
+        sys.exit(f"skipped: the photographs are not at {PHOTOS} (set FEEDLINE_SHARED_DATA)")
+    figures = {"kernel": [], "embedded": [], "processes": [], "first": [], "stall": []}
+    with tempfile.TemporaryDirectory() as scratch:
+        data = f"{scratch}/data"
+        output(FEEDLINE, "make-data", "images", data, "--format", "tfrecord", "--from", PHOTOS, "--shards", "4")
+        pipeline = pathlib.Path(scratch, "speed.yaml")
+        pipeline.write_text(PIPELINE.format(data=data))
+        index = ("--index-dir", f"{scratch}/index")
+        report(pipeline, *index)
+        coordinator, address = role("coordinator", "--listen", "127.0.0.1:0", "--data-dir", f"{scratch}/coordinator")
+        url = f"http://{address}"
+        worker, _ = role("worker", "--coordinator", url, "--listen", "127.0.0.1:0", "--cores", CORES)
+        try:
+            for _ in range(ROUNDS):
+                figures["kernel"].append(CORES * float(output(KERNEL, PHOTOS, 5)))
+                embedded = report(pipeline, *index, "--cores", CORES, "--epochs", EPOCHS)
+                figures["embedded"].append(embedded["rows_per_s"])
+                figures["first"].append(embedded["first_batch_seconds"])
+                processes = report(pipeline, "--coordinator", url, "--epochs", EPOCHS)
+                figures["processes"].append(processes["rows_per_s"])
+        finally:
+            worker.terminate()
+            coordinator.terminate()
+    median = {name: statistics.median(values) for name, values in figures.items() if values}
+
+    def line(title, name, unit, digits=0):
+        low, high = min(figures[name]), max(figures[name])
+        share = "" if name == "first" else f"{100 * median[name] / median['kernel']:.1f} %"
+        print(f"| {title} | {median[name]:.{digits}f} {unit} | {low:.{digits}f} to {high:.{digits}f} | {share} |")
+
+    print(f"| photographs, TFRecord, crop 224, flip, batch 128, {CORES} cores | median | range of {ROUNDS} | of the kernel |")
+    print("|---|---|---|---|")
+    line(f"raw kernel, one thread × {CORES}", "kernel", "images/s")
+    line("embedded", "embedded", "images/s")
+    line("coordinator, worker and client as processes", "processes", "images/s")
+    line("from `feedline run` to the first batch, indexed", "first", "s", 3)
+
+
+if __name__ == "__main__":
+    main()
