@@ -109,10 +109,10 @@ mod tests {
             job(26, JobState::Failed("no rows".to_owned())),
         ];
         expect![[r#"
-            id  name    state           epoch  done  consumers  rows
-             1  job-1   listing           -/2     -          1   100
-             2  job-2   indexing 3/10     -/2     -          1   200
-            1a  job-26  failed: no rows   -/2     -          1  2600
+            id  name    state            epoch  done  consumers  rows
+             1  job-1   listing            -/2     -          1   100
+             2  job-2   indexing 3/10      -/2     -          1   200
+            1a  job-26  failed: no rows    -/2     -          1  2600
         "#]]
         .assert_eq(&render(&jobs));
         assert_eq!(render(&[]), "no jobs\n");
