@@ -2,6 +2,31 @@
 //!
 //! It knows coordinators and workers only as the services of `feedline_proto`. Whether they are in this process or
 //! behind gRPC does not matter.
+//!
+//! Each rank of a training job opens the same spec, takes its own consumer and iterates its batches. A checkpoint
+//! stores [`Job::position`]; a spec that starts there goes on with the next batch, on any number of consumers.
+//!
+//! ```no_run
+//! use feedline_client::{ClientError, ClientSettings, Job};
+//! use feedline_core::cluster::messages::JobSpec;
+//! use feedline_core::ids::SessionId;
+//! use feedline_core::pipeline::Pipeline;
+//! use feedline_core::position::Position;
+//!
+//! async fn train(pipeline: Pipeline, rank: u32, saved: Option<Position>) -> Result<Option<Position>, ClientError> {
+//!     let spec = JobSpec { epochs: 3, consumers: 4, virtual_consumers: 4, start: saved, ..JobSpec::new(pipeline) };
+//!     let job = Job::connect("http://10.0.0.1:7070", spec, ClientSettings::default()).await?;
+//!     // The session's number must grow from one life of this rank to the next: a time in nanoseconds will do.
+//!     let mut consumer = job.consumer(rank, SessionId(1_700_000_000_000_000_000));
+//!     for _ in 0..1000 {
+//!         let Some(batch) = consumer.next().await? else { break };
+//!         println!("{} rows of {:?}", batch.records.num_rows(), batch.records.schema());
+//!     }
+//!     // What was taken is with the coordinator before the position is asked for.
+//!     consumer.close().await?;
+//!     job.position().await
+//! }
+//! ```
 
 pub mod audit;
 mod batch;

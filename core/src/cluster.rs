@@ -12,7 +12,7 @@ mod schedule;
 mod status;
 mod workers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,9 @@ impl Default for Settings {
         }
     }
 }
+
+/// Ended jobs that are still told of.
+const KEPT_ENDED_JOBS: usize = 100;
 
 /// Names a request that waits for an answer; chosen by the driver.
 pub type RequestId = u64;
@@ -151,6 +154,8 @@ pub struct Cluster {
     jobs: BTreeMap<JobId, Job>,
     workers: BTreeMap<WorkerId, Worker>,
     preparations: BTreeMap<JobId, Preparation>,
+    /// Ended jobs, the one that ended first in front.
+    ended: VecDeque<JobId>,
     next_job: u64,
     next_task: u64,
     /// First plan revision of a worker that appears: beyond those of every worker given up in this life.
@@ -167,6 +172,7 @@ impl Cluster {
             jobs: BTreeMap::new(),
             workers: BTreeMap::new(),
             preparations: BTreeMap::new(),
+            ended: VecDeque::new(),
             next_job: 1,
             // Results of an earlier life's tasks still arrive and must not be taken for this life's.
             next_task: mix64(life) >> 1,
@@ -177,7 +183,12 @@ impl Cluster {
     /// Rebuilds the durable state from records, in the order in which they were persisted. Workers that hold leases,
     /// and consumers that hold splits, count as seen at `now`, so that they keep them if they report within the lease
     /// time.
-    pub fn restore(settings: Settings, life: u64, now: Millis, records: impl IntoIterator<Item = Record>) -> Self {
+    pub fn restore(
+        settings: Settings,
+        life: u64,
+        now: Millis,
+        records: impl IntoIterator<Item = Record>,
+    ) -> Self {
         let mut cluster = Self::new(settings, life);
         cluster.now = now;
         for record in records {
@@ -330,6 +341,15 @@ impl Cluster {
         | Record::Opened { job, .. }) = record;
         if let Some(found) = self.jobs.get_mut(job) {
             found.apply(record, self.now);
+        }
+        if matches!(record, Record::Ended { .. }) {
+            self.ended.push_back(*job);
+        }
+        // State and log do not grow with the jobs that ever were.
+        if self.ended.len() > KEPT_ENDED_JOBS
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.jobs.remove(&oldest);
         }
     }
 }

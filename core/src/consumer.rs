@@ -294,6 +294,11 @@ impl<P: Clone> Assembler<P> {
         self.ended && self.splits.is_empty() && self.owed.is_none()
     }
 
+    /// Says that the step which comes next is the last of this epoch and has no rows.
+    pub fn owe_step(&mut self, epoch: u32) {
+        self.owed = Some(epoch);
+    }
+
     /// The epoch whose last step comes next and has no rows, because other streams get the last rows.
     pub fn owed_epoch(&self) -> Option<u32> {
         self.owed

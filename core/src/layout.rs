@@ -124,9 +124,7 @@ impl Layout {
     fn tail_rows(&self, stream: u32) -> u64 {
         let (steps, last) = self.tail();
         let streams = u64::from(self.streams);
-        steps * u64::from(self.batch_rows)
-            + last / streams
-            + u64::from(u64::from(stream) < last % streams)
+        steps * u64::from(self.batch_rows) + last / streams + u64::from(u64::from(stream) < last % streams)
     }
 
     /// Rows of a stream in one epoch, before operators.
@@ -146,7 +144,9 @@ impl Layout {
             return None;
         }
         let (steps, last) = self.tail();
-        Some(self.full_rounds() * (self.split_rows / u64::from(self.batch_rows)) + steps + u64::from(last > 0))
+        Some(
+            self.full_rounds() * (self.split_rows / u64::from(self.batch_rows)) + steps + u64::from(last > 0),
+        )
     }
 
     /// The rows of a split, as places in the epoch's row sequence.
@@ -171,9 +171,23 @@ impl Layout {
         (range.end - range.start) as u32
     }
 
-    /// The split that holds a position, and the position's offset in it; `None` at the end of the job. The position
-    /// must be normal (see [`Self::normalise`]).
+    /// Whether the last step of an epoch has no rows for this stream, because other streams get the last rows.
+    fn has_empty_step(&self, stream: u32) -> bool {
+        let batches = self.stream_rows(stream).div_ceil(u64::from(self.batch_rows));
+        batches > 0 && self.steps().is_some_and(|steps| batches < steps)
+    }
+
+    /// Whether a position lies between an epoch's last row and its last step, which has no rows. Such a position is
+    /// written as the row after the epoch's last.
+    pub fn owes_empty_step(&self, stream: u32, position: StreamPosition) -> bool {
+        position.epoch < self.epochs
+            && position.row == self.stream_rows(stream)
+            && self.has_empty_step(stream)
+    }
+
+    /// The split that holds the next row from a position on, and its offset there; `None` where no row is left.
     pub fn locate(&self, stream: u32, position: StreamPosition) -> Option<(SplitRef, u32)> {
+        let position = self.next_row(stream, position);
         if position.epoch >= self.epochs {
             return None;
         }
@@ -185,11 +199,16 @@ impl Layout {
     /// The position `offset` rows into a split.
     pub fn position_in(&self, split: SplitRef, offset: u32) -> StreamPosition {
         let row = split.ordinal * self.split_rows + u64::from(offset);
-        self.normalise(split.stream, StreamPosition { epoch: split.epoch, row })
+        self.next_row(split.stream, StreamPosition { epoch: split.epoch, row })
     }
 
-    /// Moves a position at the end of an epoch to the start of the next one that has rows.
+    /// Moves a position at the end of an epoch to the start of the next one, unless a step without rows is owed there.
     pub fn normalise(&self, stream: u32, position: StreamPosition) -> StreamPosition {
+        if self.owes_empty_step(stream, position) { position } else { self.next_row(stream, position) }
+    }
+
+    /// Moves a position at the end of an epoch to the start of the next one.
+    fn next_row(&self, stream: u32, position: StreamPosition) -> StreamPosition {
         if position.epoch >= self.epochs || self.stream_rows(stream) == 0 {
             return StreamPosition { epoch: self.epochs, row: 0 };
         }

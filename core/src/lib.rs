@@ -12,7 +12,7 @@ pub mod layout;
 pub mod manifest;
 pub mod order;
 pub mod permutation;
-pub mod position;
 pub mod pipeline;
+pub mod position;
 pub mod random;
 pub mod schema;

@@ -158,7 +158,10 @@ impl Manifest {
         for (shard, now) in self.shards.iter().zip(listed) {
             let then = &shard.object;
             if then.url != now.url {
-                return Err(format!("the dataset changed after it was indexed: {} was where {} is now; {FIX}", then.url, now.url));
+                return Err(format!(
+                    "the dataset changed after it was indexed: {} was where {} is now; {FIX}",
+                    then.url, now.url
+                ));
             }
             if then.size_bytes != now.size_bytes {
                 return Err(format!(
@@ -181,16 +184,17 @@ impl Manifest {
     }
 }
 
-/// Widens `known` by `other` where both can be read as one type.
+/// Widens `known` by the columns of another shard: whole numbers to floating point, single values to lists. Columns
+/// that some shards lack are kept.
 fn merge_schema(known: &mut Schema, other: &Schema, shard: &Shard, first: &Shard) -> Result<(), String> {
     for field in &other.fields {
         let Some(present) = known.get(&field.name) else {
             known.set(&field.name, field.column_type.clone());
             continue;
         };
-        let Some(wide) = widen(present, &field.column_type) else {
+        let Some(wide) = join(present, &field.column_type) else {
             return Err(format!(
-                "column `{}` is {} in {} but {} in {}; all shards must agree",
+                "column `{}` is {} in {} but {} in {}; read them as two datasets, or leave the column out of `source.features`",
                 field.name, present, first.object.url, field.column_type, shard.object.url
             ));
         };
@@ -199,16 +203,40 @@ fn merge_schema(known: &mut Schema, other: &Schema, shard: &Shard, first: &Shard
     Ok(())
 }
 
-fn widen(left: &ColumnType, right: &ColumnType) -> Option<ColumnType> {
-    use ScalarType::{Float64, Int64};
-    match (left, right) {
-        (same, other) if same == other => Some(same.clone()),
-        (ColumnType::Scalar(Int64), ColumnType::Scalar(Float64))
-        | (ColumnType::Scalar(Float64), ColumnType::Scalar(Int64)) => Some(ColumnType::Scalar(Float64)),
-        // A list whose rows all have one value in one shard reads as a scalar there.
-        (ColumnType::List(inner), single) | (single, ColumnType::List(inner)) if **inner == *single => {
-            Some(ColumnType::List(inner.clone()))
+fn join(a: &ColumnType, b: &ColumnType) -> Option<ColumnType> {
+    use ColumnType::{Binary, List, Scalar};
+    Some(match (a, b) {
+        _ if a == b => a.clone(),
+        (Scalar(a), Scalar(b)) => Scalar(join_scalars(*a, *b)?),
+        (List(a), List(b)) => List(Box::new(join(a, b)?)),
+        (List(items), single @ (Scalar(_) | Binary)) | (single @ (Scalar(_) | Binary), List(items)) => {
+            List(Box::new(join(items, single)?))
         }
-        _ => None,
+        _ => return None,
+    })
+}
+
+fn join_scalars(a: ScalarType, b: ScalarType) -> Option<ScalarType> {
+    use ScalarType::{Float16, Float32, Float64, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
+    let rank = |scalar: ScalarType| match scalar {
+        Int8 | UInt8 => Some((0, 1)),
+        Int16 | UInt16 => Some((0, 2)),
+        Int32 | UInt32 => Some((0, 4)),
+        Int64 | UInt64 => Some((0, 8)),
+        Float16 => Some((1, 2)),
+        Float32 => Some((1, 4)),
+        Float64 => Some((1, 8)),
+        ScalarType::Bool => None,
+    };
+    let (low, high) = if rank(a)? <= rank(b)? { (a, b) } else { (b, a) };
+    match (rank(low)?.0, rank(high)?.0) {
+        (0, 1) if rank(low)?.1 >= 4 => Some(Float64),
+        (0, 1) | (1, 1) => Some(high),
+        // Signed and unsigned have no common type that keeps both exact.
+        _ => (matches!(low, Int8 | Int16 | Int32 | Int64) == matches!(high, Int8 | Int16 | Int32 | Int64))
+            .then_some(high),
     }
 }
+
+#[cfg(test)]
+mod tests;

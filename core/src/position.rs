@@ -46,7 +46,13 @@ impl Position {
     ///
     /// # Errors
     /// One sentence that says what differs and what to do.
-    pub fn check(&self, pipeline: &str, dataset: &str, order: OrderMode, layout: &Layout) -> Result<(), String> {
+    pub fn check(
+        &self,
+        pipeline: &str,
+        dataset: &str,
+        order: OrderMode,
+        layout: &Layout,
+    ) -> Result<(), String> {
         if self.version != POSITION_VERSION {
             return Err(format!(
                 "the position has version {}, this release reads version {POSITION_VERSION}; restore it with the release that wrote it",

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 fn shared(kind: &str, what: &str) -> Option<PathBuf> {
     let beside = crate::root().join("../shared/data");
     let folder = std::env::var_os("FEEDLINE_SHARED_DATA").map_or(beside, PathBuf::from).join(kind);
-    if folder.is_dir() {
+    if let Ok(folder) = folder.canonicalize() {
         return Some(folder);
     }
     eprintln!("skipped: {what} needs {} (set FEEDLINE_SHARED_DATA)", folder.display());

@@ -39,19 +39,11 @@ async fn run(directory: &Path, pipeline: Pipeline, mut take: impl FnMut(&RecordB
         cache_dir: None,
     };
     let worker = feedline_worker::start(WorkerId(1), settings, coordinator.service()).expect("threads start");
-    let spec = JobSpec {
-        name: pipeline.name.clone(),
-        pipeline,
-        epochs: 1,
-        virtual_consumers: 1,
-        consumers: 1,
-        start: None,
-        audit: false,
-        reindex: false,
-        index_only: false,
-    };
+    let spec = JobSpec::new(pipeline);
     let workers = Arc::new(OneWorker(worker.service()));
-    let job = Job::open(coordinator.service(), workers, spec, ClientSettings::default()).await.expect("it is sound");
+    let job = Job::open(coordinator.service(), workers, spec, ClientSettings::default())
+        .await
+        .expect("it is sound");
     let mut consumer = job.consumer(0, SessionId(1));
     while let Some(batch) = consumer.next().await.expect("the job does not fail") {
         take(&batch.records);

@@ -104,7 +104,17 @@ impl Processes {
     pub fn add_worker(&mut self) {
         let url = self.url();
         self.workers.push(Role::start(
-            &["worker", "--coordinator", &url, "--listen", "127.0.0.1:0", "--cores", "1", "--memory", "256MiB"],
+            &[
+                "worker",
+                "--coordinator",
+                &url,
+                "--listen",
+                "127.0.0.1:0",
+                "--cores",
+                "1",
+                "--memory",
+                "256MiB",
+            ],
             &[],
         ));
     }

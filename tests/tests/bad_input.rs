@@ -30,8 +30,10 @@ struct Images {
 fn images() -> Images {
     let scratch = Scratch::new();
     scratch.make_data("images", "data", &["--format", "tfrecord", "--rows", "60", "--shards", "3"]);
-    let mut shards: Vec<PathBuf> =
-        fs::read_dir(scratch.path().join("data")).expect("made above").map(|entry| entry.expect("readable").path()).collect();
+    let mut shards: Vec<PathBuf> = fs::read_dir(scratch.path().join("data"))
+        .expect("made above")
+        .map(|entry| entry.expect("readable").path())
+        .collect();
     shards.sort();
     Images { scratch, shards }
 }
@@ -72,8 +74,12 @@ fn records(bytes: &[u8]) -> Vec<(usize, usize)> {
 #[test]
 fn a_missing_path_and_an_empty_glob_are_named() {
     let scratch = Scratch::new();
-    for (url, says) in [("nowhere/train.tfrecord", "nowhere/train.tfrecord"), ("nowhere/*.tfrecord", "nowhere/*.tfrecord")] {
-        let text = format!("name: a\nsource: {{ url: \"{url}\", format: tfrecord }}\noperators: [ batch: {{ size: 4 }} ]");
+    for (url, says) in
+        [("nowhere/train.tfrecord", "nowhere/train.tfrecord"), ("nowhere/*.tfrecord", "nowhere/*.tfrecord")]
+    {
+        let text = format!(
+            "name: a\nsource: {{ url: \"{url}\", format: tfrecord }}\noperators: [ batch: {{ size: 4 }} ]"
+        );
         let file = scratch.write("a.yaml", &text);
         let said = sentence(&scratch.call(&["run", &file]), 1);
         assert_says(&said, &[says]);
@@ -117,8 +123,10 @@ fn a_wrong_checksum_fails_or_is_skipped_as_declared() {
 fn corrupt_images_fail_or_are_skipped_or_replaced_as_declared() {
     let scratch = Scratch::new();
     scratch.make_data("images", "photos", &["--format", "files", "--rows", "60"]);
-    let mut photos: Vec<PathBuf> =
-        fs::read_dir(scratch.path().join("photos")).expect("made above").map(|entry| entry.expect("readable").path()).collect();
+    let mut photos: Vec<PathBuf> = fs::read_dir(scratch.path().join("photos"))
+        .expect("made above")
+        .map(|entry| entry.expect("readable").path())
+        .collect();
     photos.sort();
     for place in [2, 17, 30, 44, 59] {
         let bytes = fs::read(&photos[place]).expect("made above");
@@ -160,7 +168,10 @@ fn a_shard_that_changed_after_indexing_is_refused() {
     let (start, len) = records(&bytes)[0];
     fs::write(&images.shards[1], &bytes[start + len + 4..]).expect("writable");
     let said = sentence(&images.run("fail"), 1);
-    assert_says(&said, &["00001-of-00003.tfrecord", "changed after it was indexed", "feedline index --rebuild"]);
+    assert_says(
+        &said,
+        &["00001-of-00003.tfrecord", "changed after it was indexed", "feedline index --rebuild"],
+    );
     let file = images.pipeline("fail");
     assert_eq!(images.scratch.call(&["index", &file, "--rebuild"]).status, 0);
     assert_eq!(images.run("fail").report()["rows"], 59);
@@ -172,12 +183,20 @@ fn mistakes_in_the_pipeline_file_are_named_with_their_line() {
     scratch.make_data("table", "data", &["--format", "jsonl", "--rows", "20"]);
     let source = format!("name: a\nsource: {{ url: \"{}/*\", format: jsonl }}\n", scratch.file("data"));
     let cases: &[(&str, i32, &[&str])] = &[
-        ("operators:\n  - random_crop: { column: image }\n  - batch: { size: 4 }", 2, &["a.yaml:4", "random_crop", "random_resized_crop"]),
+        (
+            "operators:\n  - random_crop: { column: image }\n  - batch: { size: 4 }",
+            2,
+            &["a.yaml:4", "random_crop", "random_resized_crop"],
+        ),
         ("operators:\n  - batch: { siez: 4 }", 2, &["a.yaml:4", "siez", "size"]),
         ("operators:\n  - batch: { size: 0 }", 2, &["batch", "size", "1"]),
         ("operators:\n  - select: { columns: [lable] }\n  - batch: { size: 4 }", 1, &["lable", "label"]),
         ("operators:\n  - filter: { where: \"lable > 1\" }\n  - batch: { size: 4 }", 1, &["lable", "label"]),
-        ("operators:\n  - normalize: { column: label, mean: [0.5], std: [0.5] }\n  - batch: { size: 4 }", 1, &["normalize", "label", "int64"]),
+        (
+            "operators:\n  - normalize: { column: label, mean: [0.5], std: [0.5] }\n  - batch: { size: 4 }",
+            1,
+            &["normalize", "label", "int64"],
+        ),
     ];
     for (operators, status, parts) in cases {
         let file = scratch.write("a.yaml", &format!("{source}{operators}"));
@@ -190,7 +209,10 @@ fn mistakes_in_the_pipeline_file_are_named_with_their_line() {
 fn more_consumers_than_rows_is_refused() {
     let scratch = Scratch::new();
     scratch.make_data("table", "data", &["--format", "jsonl", "--rows", "5"]);
-    let text = format!("name: a\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ batch: {{ size: 1 }} ]", scratch.file("data"));
+    let text = format!(
+        "name: a\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ batch: {{ size: 1 }} ]",
+        scratch.file("data")
+    );
     let file = scratch.write("a.yaml", &text);
     let said = sentence(&scratch.call(&["run", &file, "--consumers", "6"]), 1);
     assert_says(&said, &["6", "5 rows", "fewer consumers"]);
@@ -202,22 +224,24 @@ fn a_port_in_use_and_an_unwritable_directory_are_named() {
     let data = scratch.file("coordinator");
     let running = Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data], &[]);
     let other = scratch.file("other");
-    let said = sentence(&scratch.call(&["coordinator", "--listen", &running.address, "--data-dir", &other]), 1);
+    let said =
+        sentence(&scratch.call(&["coordinator", "--listen", &running.address, "--data-dir", &other]), 1);
     assert_says(&said, &[&running.address, "in use", "--listen"]);
     let said = sentence(&scratch.call(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data]), 1);
     assert_says(&said, &[&data]);
     let file = scratch.write("file", "not a directory");
-    let said = sentence(&scratch.call(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &format!("{file}/data")]), 1);
+    let said = sentence(
+        &scratch.call(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &format!("{file}/data")]),
+        1,
+    );
     assert_says(&said, &[&file]);
 }
 
 #[test]
 fn a_coordinator_that_cannot_be_reached_is_named() {
     let scratch = Scratch::new();
-    let file = scratch.write("a.yaml", "name: a\nsource: { url: x, format: text }\noperators: [ batch: { size: 4 } ]");
     let said = sentence(&scratch.call(&["jobs", "--coordinator", "http://127.0.0.1:1"]), 1);
     assert_says(&said, &["http://127.0.0.1:1"]);
-    let _ = file;
 }
 
 /// Under a full disk nothing is acknowledged that is not written, and the job goes on once there is room.
@@ -233,7 +257,9 @@ fn a_full_disk_under_the_log_loses_nothing() {
         .output()
         .is_ok_and(|output| output.status.success());
     if !mounted {
-        eprintln!("skipped: a full disk needs the right to mount a tmpfs; coordinator's own tests inject the error");
+        eprintln!(
+            "skipped: a full disk needs the right to mount a tmpfs; coordinator's own tests inject the error"
+        );
         return;
     }
     let result = std::panic::catch_unwind(|| full_disk(&scratch, &mount));
@@ -252,7 +278,15 @@ fn full_disk(scratch: &Scratch, mount: &std::path::Path) {
     let file = scratch.write("job.yaml", &text);
     let processes = Processes::start(mount.to_owned(), 1);
     let url = processes.url();
-    let run = feedline_tests::process::Running::start(&["run", &file, "--coordinator", &url, "--audit", "--report", "json"]);
+    let run = feedline_tests::process::Running::start(&[
+        "run",
+        &file,
+        "--coordinator",
+        &url,
+        "--audit",
+        "--report",
+        "json",
+    ]);
     let (_never, quiet) = std::sync::mpsc::sync_channel::<()>(1);
     let _ = quiet.recv_timeout(std::time::Duration::from_millis(600));
     let filler = mount.join("filler");

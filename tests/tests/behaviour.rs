@@ -62,33 +62,57 @@ fn jobs(scratch: &Scratch) -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("plain", write("plain", format!("{source}operators: [ batch: {{ size: 7 }} ]")), vec![]),
         (
             "shuffled over three epochs for four consumers",
-            write("shuffled", format!("{source}shuffle: {{ window: 500 }}\noperators: [ batch: {{ size: 16 }} ]")),
+            write(
+                "shuffled",
+                format!("{source}shuffle: {{ window: 500 }}\noperators: [ batch: {{ size: 16 }} ]"),
+            ),
             vec!["--epochs", "3", "--consumers", "4"],
         ),
         (
             "filtered, remainder carried",
             write(
                 "carry",
-                format!("{source}shuffle: {{ window: 64 }}\noperators: [ filter: {{ where: \"label < 4\" }}, batch: {{ size: 50, remainder: carry }} ]"),
+                format!(
+                    "{source}shuffle: {{ window: 64 }}\noperators: [ filter: {{ where: \"label < 4\" }}, batch: {{ size: 50, remainder: carry }} ]"
+                ),
             ),
             vec!["--epochs", "2", "--consumers", "2"],
         ),
         (
             "filtered, remainder dropped",
-            write("drop", format!("{source}operators: [ filter: {{ where: \"label < 4\" }}, batch: {{ size: 50, remainder: drop }} ]")),
+            write(
+                "drop",
+                format!(
+                    "{source}operators: [ filter: {{ where: \"label < 4\" }}, batch: {{ size: 50, remainder: drop }} ]"
+                ),
+            ),
             vec!["--epochs", "2"],
         ),
         (
             "repeated within the epoch",
-            write("repeat", format!("{source}shuffle: {{ window: 64 }}\noperators: [ repeat: {{ count: 2 }}, batch: {{ size: 11 }} ]")),
+            write(
+                "repeat",
+                format!(
+                    "{source}shuffle: {{ window: 64 }}\noperators: [ repeat: {{ count: 2 }}, batch: {{ size: 11 }} ]"
+                ),
+            ),
             vec![],
         ),
         (
             "limited operators",
-            write("limits", format!("{source}operators: [ wait: {{ ms: 0, parallelism: 2 }}, burn: {{ cpu_us: 20, parallelism: 1 }}, batch: {{ size: 64 }} ]")),
+            write(
+                "limits",
+                format!(
+                    "{source}operators: [ wait: {{ ms: 0, parallelism: 2 }}, burn: {{ cpu_us: 20, parallelism: 1 }}, batch: {{ size: 64 }} ]"
+                ),
+            ),
             vec![],
         ),
-        ("images", write("images", format!("{pictures}shuffle: {{ window: 16 }}\n{crop}, batch: {{ size: 8 }} ]")), vec!["--epochs", "2"]),
+        (
+            "images",
+            write("images", format!("{pictures}shuffle: {{ window: 16 }}\n{crop}, batch: {{ size: 8 }} ]")),
+            vec!["--epochs", "2"],
+        ),
     ]
 }
 
@@ -114,8 +138,10 @@ fn every_mode_gives_the_same_batches() {
 fn relaxed_jobs_deliver_the_same_rows_in_every_mode() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "parquet", "--rows", "3000", "--shards", "5"]);
-    let source = format!("name: job\nsource: {{ url: \"{}/*\", format: parquet }}\nseed: 5\n", scratch.file("table"));
-    let text = format!("{source}order: relaxed\nshuffle: {{ window: 100 }}\noperators: [ batch: {{ size: 16 }} ]");
+    let source =
+        format!("name: job\nsource: {{ url: \"{}/*\", format: parquet }}\nseed: 5\n", scratch.file("table"));
+    let text =
+        format!("{source}order: relaxed\nshuffle: {{ window: 100 }}\noperators: [ batch: {{ size: 16 }} ]");
     let file = scratch.write("relaxed.yaml", &text);
     let mut digests = Vec::new();
     for (name, mode) in Mode::all(&scratch) {
@@ -148,6 +174,37 @@ fn consumers_get_equal_steps_and_virtual_consumers_fix_the_batches() {
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
 }
 
+/// The last step of an epoch has rows for two of four virtual consumers only; the others get an empty batch, whether
+/// the run is stopped right before it or not.
+#[test]
+fn a_run_stopped_before_an_empty_last_step_still_gives_it() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "34"]);
+    let text = format!(
+        "name: job\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ batch: {{ size: 8 }} ]",
+        scratch.file("table")
+    );
+    let file = scratch.write("job.yaml", &text);
+    let shape = ["--virtual-consumers", "4", "--epochs", "2"];
+    let whole = scratch.run(&file, &shape);
+    assert_eq!(whole["batches"], 16);
+    for limit in ["8", "31", "32", "33", "34", "40", "66", "67"] {
+        for consumers in ["1", "2"] {
+            let place = scratch.file(&format!("place-{limit}-{consumers}.json"));
+            let mut part = shape.to_vec();
+            part.extend(["--position", &place]);
+            let mut first = part.clone();
+            first.extend(["--limit", limit]);
+            let first = scratch.run(&file, &first);
+            part.extend(["--consumers", consumers]);
+            let rest = scratch.run(&file, &part);
+            let batches = |report: &Value| report["batches"].as_u64().expect("a count");
+            assert_eq!(batches(&first) + batches(&rest), 16, "limit {limit}, {consumers} consumers");
+            assert_eq!(rest["digest"], whole["digest"], "limit {limit}, {consumers} consumers");
+        }
+    }
+}
+
 #[test]
 fn a_run_that_is_interrupted_goes_on_where_it_stood() {
     let scratch = Scratch::new();
@@ -165,8 +222,19 @@ fn a_run_that_is_interrupted_goes_on_where_it_stood() {
         let consumers = ["1", "2"][attempt % 2];
         let index_dir = scratch.file("index");
         let mut run = Running::start(&[
-            "run", &file, "--virtual-consumers", "2", "--consumers", consumers, "--position", &place, "--audit",
-            "--report", "json", "--index-dir", &index_dir,
+            "run",
+            &file,
+            "--virtual-consumers",
+            "2",
+            "--consumers",
+            consumers,
+            "--position",
+            &place,
+            "--audit",
+            "--report",
+            "json",
+            "--index-dir",
+            &index_dir,
         ]);
         // Interrupted when rows have been delivered: each part goes at least one batch further.
         let (_never, quiet) = std::sync::mpsc::sync_channel::<()>(1);

@@ -7,7 +7,8 @@ fn lines_come_in_storage_order_in_batches_of_the_right_size() {
     let scratch = Scratch::new();
     let lines: Vec<String> = (0..1000).map(|number| format!("line {number}")).collect();
     let file = scratch.write("lines.txt", &lines.join("\n"));
-    let pipeline = format!("name: lines\nsource: {{ url: {file}, format: text }}\noperators: [ batch: {{ size: 64 }} ]");
+    let pipeline =
+        format!("name: lines\nsource: {{ url: {file}, format: text }}\noperators: [ batch: {{ size: 64 }} ]");
     let (mut sizes, mut found) = (Vec::new(), Vec::new());
     embedded::for_each_batch(scratch.path(), &pipeline, |records| {
         sizes.push(records.num_rows());

@@ -30,17 +30,31 @@ operators:
     );
     let file = scratch.write("photos.yaml", &text);
     for (budget, budget_bytes) in [("64MiB", 64u64 << 20), ("192MiB", 192 << 20)] {
-        for step_ms in ["0", "300"] {
-            let directory = scratch.file(&format!("coordinator-{budget}-{step_ms}"));
-            let coordinator = Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &directory], &[]);
+        for (step_ms, slots) in [("0", "1"), ("300", "1"), ("300", "8")] {
+            let directory = scratch.file(&format!("coordinator-{budget}-{step_ms}-{slots}"));
+            let coordinator =
+                Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &directory], &[]);
             let url = coordinator.url();
-            let worker = ["worker", "--coordinator", &url, "--listen", "127.0.0.1:0", "--cores", "2", "--memory", budget];
+            let worker = [
+                "worker",
+                "--coordinator",
+                &url,
+                "--listen",
+                "127.0.0.1:0",
+                "--cores",
+                "2",
+                "--memory",
+                budget,
+            ];
             let _worker = Role::start(&worker, &[]);
-            let report = scratch.run(&file, &["--coordinator", &url, "--epochs", "5", "--step-ms", step_ms]);
+            let report = scratch.run(
+                &file,
+                &["--coordinator", &url, "--epochs", "3", "--step-ms", step_ms, "--virtual-consumers", slots],
+            );
             assert_clean(&report);
-            assert_eq!(report["rows"], 2000);
+            assert_eq!(report["rows"], 1200);
             let peak = report["peak_rss_bytes"]["workers"][0].as_u64().expect("the worker reports its peak");
-            eprintln!("budget {budget}, {step_ms} ms a step: peak {} MiB", peak >> 20);
+            eprintln!("budget {budget}, {step_ms} ms a step, {slots} slots: peak {} MiB", peak >> 20);
             assert!(peak < budget_bytes + BESIDE_BYTES, "budget {budget}: peak {} MiB", peak >> 20);
         }
     }

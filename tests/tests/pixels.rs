@@ -46,8 +46,10 @@ fn center_crops_equal_pillows() {
     let paths: Vec<&str> = paths.iter().map(|path| path.trim_start_matches("file://")).collect();
     std::fs::write(scratch.file("pixels"), pixels).expect("the scratch directory is writable");
     let list = scratch.write("paths", &paths.join("\n"));
-    let output =
-        Command::new(python).args(["-c", REFERENCE, &scratch.file("pixels"), &list]).output().expect("Python starts");
+    let output = Command::new(python)
+        .args(["-c", REFERENCE, &scratch.file("pixels"), &list])
+        .output()
+        .expect("Python starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the script prints JSON");
     eprintln!("mean absolute difference from Pillow, of 255: {found}");

@@ -75,12 +75,12 @@ async fn accept(listener: TcpListener, service: S3Service, counts: Arc<Counts>, 
     }
 }
 
-fn run(scratch: &Scratch, server: &Server, file: &str) -> Value {
+fn run(scratch: &Scratch, server: &Server, file: &str, index: &str) -> Value {
     let output = std::process::Command::new("timeout")
         .args(["--signal=KILL", "120"])
         .arg(feedline())
         .args(["run", file, "--audit", "--report", "json", "--workers", "2", "--epochs", "2"])
-        .args(["--index-dir", &scratch.file(&format!("index-{}", server.url.len()))])
+        .args(["--index-dir", &scratch.file(index)])
         .env("AWS_ENDPOINT", &server.url)
         .env("AWS_ALLOW_HTTP", "true")
         .env("AWS_ACCESS_KEY_ID", "key")
@@ -122,10 +122,10 @@ operators:
     let store = scratch.path().join("store");
     let remote = scratch.write("s3.yaml", &pipeline("s3://bucket/photos"));
     let sound = Server::start(&store, None);
-    let clean = run(&scratch, &sound, &remote);
+    let clean = run(&scratch, &sound, &remote, "index-sound");
     assert_eq!(clean["digest"], local["digest"]);
     let faulty = Server::start(&store, FAULTS);
-    let shaken = run(&scratch, &faulty, &remote);
+    let shaken = run(&scratch, &faulty, &remote, "index-faulty");
     assert_eq!(shaken["digest"], local["digest"]);
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (requests, failed, delayed) =

@@ -90,7 +90,8 @@ fn tokens_equal_those_of_the_python_package() {
     let file = scratch.file("tokenizer.json");
     let text = sentences.join("multi30k.train.de");
     train_tokenizer(&text, &file);
-    let output = Command::new(python).args(["-c", REFERENCE, &file]).arg(&text).output().expect("Python starts");
+    let output =
+        Command::new(python).args(["-c", REFERENCE, &file]).arg(&text).output().expect("Python starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let expected: Vec<Vec<i32>> = serde_json::from_slice(&output.stdout).expect("the script prints JSON");
     let found = feedline_tokens(&scratch, &file, &text);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use feedline_core::cluster::messages::{Refusal, RefusalKind, Revision, WorkerPlan, WorkerReport};
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::manifest::Manifest;
-use feedline_proto::{decode_manifest, encode_manifest};
 use feedline_proto::services::CoordinatorService;
+use feedline_proto::{decode_manifest, encode_manifest};
 use feedline_sources::Stores;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ use crate::tasks::IndexTasks;
 use crate::{WorkerSettings, metrics};
 
 /// A report is repeated after this long without an answer.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after a failed report: from this, doubling up to the next.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -38,8 +38,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Runs until stopped. The leases of a worker that cannot reach its coordinator are dropped after the lease time:
-    /// others have them by then.
+    /// Runs until stopped. The leases of a worker that cannot reach its coordinator are kept for four lease times, so
+    /// that consumers are served while a coordinator restarts, and dropped then: others have them.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut seen = Revision::default();
         let mut pause = FIRST_PAUSE;
@@ -147,11 +147,10 @@ impl Control {
 
     /// An error says whether trying again can help.
     async fn try_load(&self, id: JobId) -> Result<JobContext, (bool, String)> {
-        let refused = |refusal: Refusal| {
-            (refusal.kind == RefusalKind::Unavailable, refusal.message)
-        };
+        let refused = |refusal: Refusal| (refusal.kind == RefusalKind::Unavailable, refusal.message);
         let details = self.coordinator.job_details(id).await.map_err(refused)?;
-        let manifest = self.manifest(id, &details.source_key, &details.dataset.fingerprint).await.map_err(refused)?;
+        let manifest =
+            self.manifest(id, &details.source_key, &details.dataset.fingerprint).await.map_err(refused)?;
         let stores = Arc::clone(&self.stores);
         let cache_bytes = self.engine.cache_bytes();
         JobContext::load(details, manifest, stores, cache_bytes).await.map_err(|message| (false, message))
@@ -159,7 +158,8 @@ impl Control {
 
     /// The dataset's index: from the cache directory if it was fetched before.
     async fn manifest(&self, id: JobId, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
-        let file = self.settings.cache_dir.as_ref().map(|dir| dir.join(format!("{key}-{fingerprint}.manifest")));
+        let file =
+            self.settings.cache_dir.as_ref().map(|dir| dir.join(format!("{key}-{fingerprint}.manifest")));
         if let Some(file) = &file
             && let Ok(bytes) = tokio::fs::read(file).await
             && let Ok(manifest) = decode_manifest(&bytes)

@@ -15,15 +15,18 @@ mod slab;
 mod split;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use feedline_core::cluster::messages::{Lease, WorkerJobStats};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
+use futures::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use self::group::{FinishedPiece, Tools, run_group};
+use self::group::{FinishedPiece, Planned, Tools, run_group};
 pub(crate) use self::job::JobContext;
 use self::pool::Pool;
 use self::split::SplitState;
@@ -31,7 +34,7 @@ use self::split::SplitState;
 /// Groups in flight beyond one for each core, so that reading goes on beside computing.
 const GROUPS_AHEAD: usize = 6;
 /// Ended jobs whose counters are still reported.
-const KEPT_JOBS: usize = 64;
+const KEPT_JOBS: usize = 16;
 
 /// What a fetch finds.
 pub(crate) enum Found {
@@ -67,7 +70,11 @@ struct State {
     /// Encoded bytes that groups in flight may hold.
     reading_bytes: u64,
     groups: usize,
+    /// A group that exceeds the budget runs, for a consumer that waits and has nothing.
+    exceeds: bool,
     next_fetch: u64,
+    /// Jobs that cannot be worked on here, and why.
+    failed: BTreeMap<JobId, String>,
 }
 
 impl State {
@@ -90,12 +97,16 @@ struct Chosen {
     split: SplitRef,
     offsets: std::ops::Range<u32>,
     generation: u64,
-    bytes: u64,
+    /// Encoded bytes that it may hold.
+    source_bytes: u64,
+    planned: Planned,
+    exceeds: bool,
 }
 
 impl Engine {
     pub(crate) fn new(cores: u32, memory_bytes: u64) -> std::io::Result<Arc<Self>> {
-        let tools = Tools { pool: Arc::new(Pool::new(cores)?), slabs: Arc::default() };
+        let tools =
+            Tools { pool: Arc::new(Pool::new(cores)?), slabs: Arc::default(), planned_bytes: Arc::default() };
         Ok(Arc::new(Self {
             memory_bytes,
             groups_limit: cores as usize + GROUPS_AHEAD,
@@ -112,13 +123,14 @@ impl Engine {
 
     /// The share of the budget that a job's block cache may use.
     pub(crate) fn cache_bytes(&self) -> u64 {
-        self.memory_bytes / 8
+        self.memory_bytes / 16
     }
 
     /// Jobs with leases that have not been loaded.
     pub(crate) fn unloaded(&self) -> BTreeSet<JobId> {
         let state = self.lock();
-        state.splits.keys().map(|(_, job)| *job).filter(|job| !state.jobs.contains_key(job)).collect()
+        let known = |job: &JobId| state.jobs.contains_key(job) || state.failed.contains_key(job);
+        state.splits.keys().map(|(_, job)| *job).filter(|job| !known(job)).collect()
     }
 
     /// Makes a loaded job's leases runnable.
@@ -129,9 +141,12 @@ impl Engine {
         state.loaded.push_back(id);
         if state.loaded.len() > KEPT_JOBS
             && let Some(oldest) = state.loaded.pop_front()
-            && !state.splits.keys().any(|(_, job)| *job == oldest)
         {
-            state.jobs.remove(&oldest);
+            if state.splits.keys().any(|(_, job)| *job == oldest) {
+                state.loaded.push_back(oldest);
+            } else {
+                state.jobs.remove(&oldest);
+            }
         }
         drop(state);
         self.pump();
@@ -140,6 +155,7 @@ impl Engine {
     /// A job that cannot be loaded fails at the first row of each of its splits.
     pub(crate) fn fail_job(&self, id: JobId, message: &str) {
         let mut state = self.lock();
+        state.failed.insert(id, message.to_owned());
         for ((_, job), split) in &mut state.splits {
             if *job == id {
                 split.fail(0, message.to_owned());
@@ -162,7 +178,18 @@ impl Engine {
             keep
         });
         for (key, from) in wanted {
-            state.splits.entry(key).or_insert_with(|| SplitState::new(from));
+            let failed = state.failed.get(&key.1).cloned();
+            state.splits.entry(key).or_insert_with(|| {
+                let mut split = SplitState::new(from);
+                if let Some(message) = failed {
+                    split.fail(0, message);
+                }
+                split
+            });
+        }
+        let active: BTreeSet<JobId> = state.splits.keys().map(|(_, job)| *job).collect();
+        for (_, job) in state.jobs.iter().filter(|(id, _)| !active.contains(id)) {
+            job.blocks.clear();
         }
         drop(state);
         self.pump();
@@ -199,7 +226,8 @@ impl Engine {
 
     fn used_bytes(&self, state: &State) -> u64 {
         let caches: u64 = state.jobs.values().map(|job| job.blocks.held_bytes()).sum();
-        self.tools.slabs.allocated_bytes() + state.reading_bytes + caches
+        let planned = self.tools.planned_bytes.load(Ordering::Relaxed);
+        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + caches
     }
 
     /// Starts as many groups as fit.
@@ -214,8 +242,8 @@ impl Engine {
         self.update_metrics();
     }
 
-    /// The most urgent group that fits the budget. A split whose consumer waits and has nothing may exceed it by one
-    /// group, so that no consumer waits for memory that others hold.
+    /// The most urgent group that fits the budget. For a split whose consumer waits and has nothing, one group at a
+    /// time may exceed it, so that no consumer waits for memory that others hold.
     fn choose(&self, state: &mut State) -> Option<Chosen> {
         let share = self.memory_bytes / state.streams();
         let used = self.used_bytes(state);
@@ -224,41 +252,50 @@ impl Engine {
         for (&(split, id), lease) in &state.splits {
             let Some(job) = state.jobs.get(&id) else { continue };
             let layout = &job.details.layout;
-            let Some(offsets) = lease.next_group(layout.split_len(split), layout.group_rows) else { continue };
+            let Some(offsets) = lease.next_group(layout.split_len(split), layout.group_rows) else {
+                continue;
+            };
             let bytes = job.group_bytes(offsets.end - offsets.start);
             // An idle buffer of the pool that fits is used again, or freed to make room.
             let fits = used.saturating_sub(idle) + bytes <= self.memory_bytes
                 && state.groups < self.groups_limit
                 && state.stream_bytes(id, split.stream) + bytes <= share;
-            if fits || lease.is_starving() {
-                found = Some(((split, id), Arc::clone(job), offsets, bytes));
+            if fits || (lease.is_starving() && !state.exceeds) {
+                found = Some(((split, id), Arc::clone(job), offsets, bytes, !fits));
                 break;
             }
         }
-        let ((split, id), job, offsets, bytes) = found?;
+        let ((split, id), job, offsets, bytes, exceeds) = found?;
         let slab_bytes = job.slab_bytes((offsets.end - offsets.start) as usize);
         let others = used.saturating_sub(self.tools.slabs.allocated_bytes());
         self.tools.slabs.make_room(slab_bytes, self.memory_bytes.saturating_sub(others));
         state.groups += 1;
-        let source = bytes.saturating_sub(slab_bytes as u64);
-        state.reading_bytes += source;
+        let source_bytes = bytes.saturating_sub(slab_bytes as u64);
+        state.reading_bytes += source_bytes;
+        state.exceeds |= exceeds;
+        let planned = Planned::new(slab_bytes as u64, &self.tools.planned_bytes);
         let lease = state.splits.get_mut(&(split, id)).expect("found above");
         let generation = lease.start(&offsets, bytes);
-        Some(Chosen { job, split, offsets, generation, bytes: source })
+        Some(Chosen { job, split, offsets, generation, source_bytes, planned, exceeds })
     }
 
     async fn run(self: Arc<Self>, chosen: Chosen) {
-        let Chosen { job, split, offsets, generation, bytes } = chosen;
+        let Chosen { job, split, offsets, generation, source_bytes, planned, exceeds } = chosen;
         let key = (split, job.details.job);
         let cancel = self.lock().splits.get(&key).map(|lease| lease.cancel.clone());
-        let work = run_group(Arc::clone(&job), self.tools.clone(), split, offsets.clone());
+        let work = run_group(Arc::clone(&job), self.tools.clone(), split, offsets.clone(), planned);
+        // A decoder that panics fails its rows, not the worker.
+        let work = AssertUnwindSafe(work).catch_unwind();
         let result = match cancel {
             Some(cancel) => cancel.run_until_cancelled(work).await,
             None => None,
         };
+        let crashed = |_| Err("a decoder crashed on these rows; please report this".to_owned());
+        let result = result.map(|result| result.unwrap_or_else(crashed));
         let mut state = self.lock();
         state.groups -= 1;
-        state.reading_bytes -= bytes;
+        state.reading_bytes -= source_bytes;
+        state.exceeds &= !exceeds;
         if let Some(lease) = state.splits.get_mut(&key)
             && let Some(result) = result
         {
@@ -291,7 +328,8 @@ impl Engine {
                 None => Found::Unknown,
             };
         };
-        let Some(lease) = state.splits.get_mut(&(split, job)).filter(|lease| lease.fetch == Some(number)) else {
+        let Some(lease) = state.splits.get_mut(&(split, job)).filter(|lease| lease.fetch == Some(number))
+        else {
             return Found::Unknown;
         };
         if from >= context.details.layout.split_len(split) {

@@ -4,7 +4,12 @@ use metrics::{counter, gauge};
 
 /// What kind of metric, its name, its unit and what it counts.
 pub const METRICS: &[(&str, &str, &str, &str)] = &[
-    ("gauge", "feedline_worker_memory_used_bytes", "bytes", "Batches, encoded rows and block caches in memory"),
+    (
+        "gauge",
+        "feedline_worker_memory_used_bytes",
+        "bytes",
+        "Batches, encoded rows and block caches in memory",
+    ),
     ("gauge", "feedline_worker_memory_budget_bytes", "bytes", "The budget for these, as given by --memory"),
     ("gauge", "feedline_worker_groups_in_flight", "groups", "Groups of rows being read or computed"),
     ("gauge", "feedline_worker_leases", "splits", "Splits that the worker holds"),
@@ -12,7 +17,12 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
     ("counter", "feedline_worker_sent_rows_total", "rows", "Rows handed to consumers"),
     ("counter", "feedline_worker_skipped_rows_total", "rows", "Rows left out or replaced after an error"),
     ("counter", "feedline_worker_fetches_total", "fetches", "Fetches opened by consumers"),
-    ("counter", "feedline_worker_coordinator_errors_total", "errors", "Reports to the coordinator that failed"),
+    (
+        "counter",
+        "feedline_worker_coordinator_errors_total",
+        "errors",
+        "Reports to the coordinator that failed",
+    ),
     ("counter", "feedline_worker_tasks_total", "tasks", "Listing and indexing tasks finished"),
 ];
 

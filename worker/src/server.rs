@@ -10,6 +10,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::engine::{Engine, Found};
@@ -24,6 +25,8 @@ const LEASE_PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) struct BatchServer {
     pub(crate) engine: Arc<Engine>,
     pub(crate) tasks: TaskTracker,
+    /// Ends the fetches of a worker that stops, whether their consumers read or not.
+    pub(crate) stop: CancellationToken,
 }
 
 #[async_trait]
@@ -40,7 +43,8 @@ impl WorkerService for BatchServer {
         let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
         let credit = open.credit_bytes;
         let fetch = Fetch { engine: Arc::clone(&self.engine), open, number, frames, credit };
-        self.tasks.spawn(fetch.run(requests));
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move { fetch.run(requests, stop).await });
         Ok(ReceiverStream::new(receiver).boxed())
     }
 }
@@ -72,9 +76,9 @@ struct Fetch {
 }
 
 impl Fetch {
-    async fn run(mut self, requests: BoxStream<'static, FetchRequest>) {
+    async fn run(mut self, requests: BoxStream<'static, FetchRequest>, stop: CancellationToken) {
         // A consumer that has gone needs no answer.
-        let _ = self.serve(requests).await;
+        let _ = stop.run_until_cancelled(self.serve(requests)).await;
         self.engine.close_fetch(self.open.job, self.open.split, self.number);
     }
 
@@ -115,7 +119,8 @@ impl Fetch {
                     return self.send(Frame::End).await;
                 }
                 Found::Unknown => {
-                    let gone = format!("split {} of job {} was taken back", self.open.split.ordinal, self.open.job);
+                    let gone =
+                        format!("split {} of job {} was taken back", self.open.split.ordinal, self.open.job);
                     return self.frames.send(Err(Refusal::new(RefusalKind::NotFound, gone))).await.ok();
                 }
                 Found::Wait => tokio::select! {

@@ -1,12 +1,13 @@
 //! Listing and indexing a dataset for the coordinator.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use feedline_core::cluster::messages::{Task, TaskOutput, TaskResult};
 use feedline_core::ids::TaskId;
 use feedline_sources::{Dataset, SourceError, Stores};
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
@@ -55,7 +56,9 @@ impl IndexTasks {
 
     async fn run(&self, task: Task) {
         let id = task.id;
-        let outcome = self.work(task).await.map_err(|error| error.to_string());
+        let worked = AssertUnwindSafe(self.work(task)).catch_unwind().await;
+        let crashed = |_| Err("indexing crashed on these shards; please report this".to_owned());
+        let outcome = worked.map_or_else(crashed, |result| result.map_err(|error| error.to_string()));
         metrics::count_task();
         if let Some(slot) = self.lock().get_mut(&id) {
             *slot = Some(outcome);

@@ -51,7 +51,8 @@ pub fn start(
         stop: stop.clone(),
     };
     tracker.spawn(Arc::new(control).run());
-    let service = Arc::new(BatchServer { engine: Arc::clone(&engine), tasks: tracker.clone() });
+    let service =
+        Arc::new(BatchServer { engine: Arc::clone(&engine), tasks: tracker.clone(), stop: stop.clone() });
     Ok(RunningWorker { service, engine, tracker, draining, stop })
 }
 

@@ -24,8 +24,11 @@ pub(super) struct Lane {
 impl Lane {
     /// A stream of a deterministic job, from `position` on.
     pub(super) fn new(layout: &Layout, stream: u32, position: StreamPosition) -> Self {
-        let next = layout.locate(stream, layout.normalise(stream, position));
-        Self { next, ..Self::relaxed_at(layout, stream) }
+        let mut lane = Self { next: layout.locate(stream, position), ..Self::relaxed_at(layout, stream) };
+        if layout.owes_empty_step(stream, position) {
+            lane.assembler.owe_step(position.epoch);
+        }
+        lane
     }
 
     /// The splits of a relaxed job, in the order in which they arrive.
@@ -39,6 +42,9 @@ impl Lane {
 
     /// The next undelivered row.
     pub(super) fn position(&self, layout: &Layout) -> StreamPosition {
+        if let Some(epoch) = self.assembler.owed_epoch() {
+            return StreamPosition { epoch, row: layout.stream_rows(self.stream) };
+        }
         if let Some((split, offset)) = self.assembler.progress().next() {
             return layout.position_in(split, offset);
         }

@@ -1,6 +1,6 @@
 //! The log as one file. The lock beside it keeps a second coordinator out.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::frames::{self, Start};
 use super::{LogError, RecordLog};
 use crate::error::CoordinatorError;
-use crate::files::{fix, prepare_directory, reason, replace_file, sync_folder_of};
+use crate::files::{fix, prepare_directory, reason, sync_folder_of};
 
 const LOG_FILE: &str = "records.log";
 const LOCK_FILE: &str = "lock";
@@ -141,14 +141,18 @@ impl RecordLog for FileLog {
 
     fn compact(&mut self, snapshot: &[Record]) -> Result<(), LogError> {
         let compacted = frames::snapshot(snapshot).map_err(io::Error::other).and_then(|bytes| {
-            replace_file(&self.path, &[&bytes])?;
-            let mut file = OpenOptions::new().read(true).write(true).open(&self.path)?;
-            file.seek(SeekFrom::Start(bytes.len() as u64))?;
-            Ok((file, bytes.len() as u64))
+            let part = self.path.with_extension("part");
+            let mut file =
+                OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&part)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            fs::rename(&part, &self.path)?;
+            // From here on the new file is the log, whatever fails behind: the old one has no name any more.
+            let len = bytes.len() as u64;
+            (self.file, self.len, self.snapshot_len, self.dirty) = (file, len, len, false);
+            sync_folder_of(&self.path)
         });
-        let (file, len) = compacted.map_err(|error| self.write_error(&error))?;
-        (self.file, self.len, self.snapshot_len, self.dirty) = (file, len, len, false);
-        Ok(())
+        compacted.map_err(|error| self.write_error(&error))
     }
 }
 

@@ -126,7 +126,9 @@ impl Cluster {
         consumer.stats.insert(report.session, report.stats);
         let parked = Parked::new(request, now, report.seen, life);
         if let Some(earlier) = consumer.parked.replace(parked) {
-            ready.replies.push((earlier.request, Reply::Refused(superseded(report.consumer, &job.spec.name))));
+            ready
+                .replies
+                .push((earlier.request, Reply::Refused(superseded(report.consumer, &job.spec.name))));
         }
         if let Some(earlier) = anew {
             // Requests may overtake each other, so it may be the later one that is answered here.

@@ -126,7 +126,8 @@ impl Job {
             Record::Advanced { streams, splits, .. } => self.apply_advanced(streams, splits),
             Record::Stands { streams, open, .. } => {
                 self.streams.clone_from(streams);
-                let open = open.iter().map(|&(split, consumer, offset)| (split, OpenSplit { consumer, offset }));
+                let open =
+                    open.iter().map(|&(split, consumer, offset)| (split, OpenSplit { consumer, offset }));
                 self.open = open.collect();
             }
             Record::Ended { state, .. } => {
@@ -137,14 +138,12 @@ impl Job {
     }
 
     fn apply_ready(&mut self, dataset: &DatasetSummary) {
-        let layout =
-            Layout::new(&self.spec.pipeline, dataset, self.spec.epochs, self.spec.virtual_consumers);
+        let layout = Layout::new(&self.spec.pipeline, dataset, self.spec.epochs, self.spec.virtual_consumers);
         let start = self.spec.start.as_ref();
         self.streams = (0..layout.streams)
             .map(|stream| {
-                let position = start
-                    .and_then(|start| start.streams.get(stream as usize).copied())
-                    .unwrap_or_default();
+                let position =
+                    start.and_then(|start| start.streams.get(stream as usize).copied()).unwrap_or_default();
                 layout.normalise(stream, position)
             })
             .collect();

@@ -31,6 +31,23 @@ pub struct JobSpec {
     pub index_only: bool,
 }
 
+impl JobSpec {
+    /// One epoch for one consumer from the beginning, under the pipeline's name.
+    pub fn new(pipeline: Pipeline) -> Self {
+        Self {
+            name: pipeline.name.clone(),
+            pipeline,
+            epochs: 1,
+            virtual_consumers: 1,
+            consumers: 1,
+            start: None,
+            audit: false,
+            reindex: false,
+            index_only: false,
+        }
+    }
+}
+
 /// A version of the desired state sent to a worker or consumer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revision {

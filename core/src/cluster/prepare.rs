@@ -63,7 +63,9 @@ impl Cluster {
                 let free = self
                     .workers
                     .iter_mut()
-                    .filter(|(_, worker)| worker.known && !worker.draining && worker.tasks.len() < TASKS_PER_WORKER)
+                    .filter(|(_, worker)| {
+                        worker.known && !worker.draining && worker.tasks.len() < TASKS_PER_WORKER
+                    })
                     .min_by_key(|(_, worker)| worker.tasks.len());
                 let Some((worker_id, worker)) = free else { break };
                 task.worker = Some(*worker_id);
@@ -115,7 +117,8 @@ impl Cluster {
             {
                 found.revision += 1;
             }
-            let owner = self.preparations.iter().find(|(_, preparation)| preparation.tasks.contains_key(&result.id));
+            let owner =
+                self.preparations.iter().find(|(_, preparation)| preparation.tasks.contains_key(&result.id));
             let Some(job) = owner.map(|(job, _)| *job) else { continue };
             match result.outcome {
                 Ok(TaskOutput::Listed(shards)) => self.on_listed(job, result.id, shards, ready),
@@ -174,7 +177,9 @@ impl Cluster {
         }
         let listed = preparation.listed.take().unwrap_or_default();
         let indexes = std::mem::take(&mut preparation.indexed).into_iter().flatten();
-        let shards = listed.into_iter().zip(indexes).map(|(object, index)| Shard { object, index }).collect();
+        let shards: Vec<Shard> =
+            listed.into_iter().zip(indexes).map(|(object, index)| Shard { object, index }).collect();
+        let defect = first_defect(&shards);
         match Manifest::build(shards) {
             Ok(manifest) => {
                 let manifest = Arc::new(manifest);
@@ -184,7 +189,8 @@ impl Cluster {
                 }
                 self.on_dataset(job, &manifest, ready);
             }
-            Err(message) => self.end_job(job, JobState::Failed(message), ready),
+            // Where nothing could be read, the first defect says more than that there are no rows.
+            Err(message) => self.end_job(job, JobState::Failed(defect.unwrap_or(message)), ready),
         }
     }
 
@@ -202,14 +208,10 @@ impl Cluster {
     fn check_dataset(&self, job: JobId, manifest: &Manifest) -> Result<(), String> {
         let spec = &self.jobs[&job].spec;
         let dataset = manifest.summary();
-        let defect = manifest.shards.iter().find_map(|shard| Some((shard, shard.index.defects.first()?)));
-        if let Some((shard, defect)) = defect
+        if let Some(defect) = first_defect(&manifest.shards)
             && spec.pipeline.on_error == OnError::Fail
         {
-            return Err(format!(
-                "{} at byte {}: {}; mend the shard, or set `on_error: skip` to leave it out",
-                shard.object.url, defect.offset, defect.reason
-            ));
+            return Err(defect);
         }
         infer(&spec.pipeline, &manifest.schema).map_err(|error| error.to_string())?;
         let layout = Layout::new(&spec.pipeline, &dataset, spec.epochs, spec.virtual_consumers);
@@ -239,6 +241,15 @@ impl Cluster {
             found.touch_all_consumers();
         }
     }
+}
+
+/// The first defect that indexing found.
+fn first_defect(shards: &[Shard]) -> Option<String> {
+    let (shard, defect) = shards.iter().find_map(|shard| Some((shard, shard.index.defects.first()?)))?;
+    Some(format!(
+        "{} at byte {}: {}; mend the shard, or set `on_error: skip` to leave it out",
+        shard.object.url, defect.offset, defect.reason
+    ))
 }
 
 /// Cuts a listing into tasks.

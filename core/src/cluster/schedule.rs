@@ -94,7 +94,10 @@ impl Cluster {
             }
             let waits = |holder: &Holder| {
                 self.now.saturating_sub(holder.granted_at) >= self.settings.straggler_ms
-                    && self.workers.get(&holder.worker).is_some_and(|found| found.computed.contains(&(job.id, earlier)))
+                    && self
+                        .workers
+                        .get(&holder.worker)
+                        .is_some_and(|found| found.computed.contains(&(job.id, earlier)))
             };
             if !job.leases.get(&earlier).is_some_and(|lease| lease.holders.iter().any(waits)) {
                 return false;
@@ -117,8 +120,10 @@ impl Cluster {
         for (split, lease) in &job.leases {
             let [holder] = lease.holders.as_slice() else { continue };
             let late = self.now.saturating_sub(holder.granted_at) >= self.settings.straggler_ms;
-            let computed =
-                self.workers.get(&holder.worker).is_some_and(|worker| worker.computed.contains(&(job.id, *split)));
+            let computed = self
+                .workers
+                .get(&holder.worker)
+                .is_some_and(|worker| worker.computed.contains(&(job.id, *split)));
             if !late || computed {
                 continue;
             }
@@ -191,8 +196,10 @@ impl Cluster {
 
     fn assign_all(&mut self, job: JobId, chosen: BTreeMap<u32, Vec<SplitRef>>, ready: &mut Ready) {
         // The sequence is taken from its head, so records must follow its order.
-        let mut in_order: Vec<(SplitRef, u32)> =
-            chosen.into_iter().flat_map(|(number, splits)| splits.into_iter().map(move |split| (split, number))).collect();
+        let mut in_order: Vec<(SplitRef, u32)> = chosen
+            .into_iter()
+            .flat_map(|(number, splits)| splits.into_iter().map(move |split| (split, number)))
+            .collect();
         in_order.sort_unstable();
         for (split, number) in in_order {
             self.record(Record::Assigned { job, consumer: Some(number), splits: vec![split] }, ready);

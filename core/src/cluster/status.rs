@@ -1,7 +1,9 @@
 //! How jobs stand, for workers, people and reports.
 
 use super::job::Job;
-use super::messages::{ConsumerStats, JobDetails, JobState, JobStatus, OperatorStats, Refusal, RefusalKind, source_key};
+use super::messages::{
+    ConsumerStats, JobDetails, JobState, JobStatus, OperatorStats, Refusal, RefusalKind, source_key,
+};
 use super::{Cluster, Reply, unknown_job};
 use crate::ids::JobId;
 

@@ -102,7 +102,8 @@ fn deliver(
             }
             if out.batches.len() == stop {
                 let end = StreamPosition { epoch: layout.epochs, row: 0 };
-                let position = assembler.progress().next().map(|(split, offset)| layout.position_in(split, offset));
+                let position =
+                    assembler.progress().next().map(|(split, offset)| layout.position_in(split, offset));
                 return (out, position.unwrap_or(end));
             }
         }
@@ -206,7 +207,8 @@ fn a_stream_without_last_rows_gives_a_batch_without_rows() {
         assembler.push(Piece { split, from: 0, to: 4, kept: None, payload: () });
     }
     assembler.end();
-    let batch = |assembler: &mut Assembler<()>| assembler.next().map(|batch| (batch.kind, batch.epoch, batch.rows));
+    let batch =
+        |assembler: &mut Assembler<()>| assembler.next().map(|batch| (batch.kind, batch.epoch, batch.rows));
     assert_eq!(batch(&mut assembler), Some((Kind::Batch, 0, 4)));
     assert_eq!(assembler.owed_epoch(), Some(0));
     assert_eq!(batch(&mut assembler), Some((Kind::Batch, 0, 0)));

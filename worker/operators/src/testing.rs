@@ -25,13 +25,13 @@ pub(crate) fn try_build(
 
 /// Builds these operators, which must be right.
 pub(crate) fn build(schema: &Schema, operators: Vec<serde_json::Value>) -> Vec<BuiltOperator> {
-    try_build(schema, operators).unwrap()
+    try_build(schema, operators).expect("the test builds sound operators")
 }
 
 /// Runs operators on a chunk, each with its own storage.
 pub(crate) fn run(operators: &[BuiltOperator], chunk: &mut Chunk) {
     for built in operators {
-        built.operator.apply(chunk, &mut Slots::new()).unwrap();
+        built.operator.apply(chunk, &mut Slots::new()).expect("the chunk has the columns");
     }
 }
 

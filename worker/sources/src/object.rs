@@ -142,7 +142,7 @@ impl Object {
             ..GetOptions::default()
         };
         let result = self.store.get_opts(&self.key, options).await.map_err(store_error)?;
-        if result.meta.size != self.shard.size_bytes || version_of(&result.meta) != self.shard.version {
+        if result.meta.size != self.shard.size_bytes || !is_version(&result.meta, &self.shard.version) {
             return Err(SourceError::ShardChanged { url: self.shard.url.clone() });
         }
         let bytes = result.bytes().await.map_err(store_error)?;
@@ -170,10 +170,24 @@ pub(crate) fn version_of(meta: &ObjectMeta) -> String {
     }
 }
 
+/// Whether an answer is of this version. A time is compared to the second: listings may be finer than answers.
+fn is_version(meta: &ObjectMeta, version: &str) -> bool {
+    if is_time(version) {
+        return meta.last_modified.to_rfc3339().get(..SECOND) == version.get(..SECOND);
+    }
+    meta.e_tag.as_deref() == Some(version)
+}
+
+/// Characters of an RFC 3339 time up to the second.
+const SECOND: usize = "2000-01-01T00:00:00".len();
+
+fn is_time(version: &str) -> bool {
+    version.as_bytes().get(10) == Some(&b'T') && version.ends_with("+00:00")
+}
+
 /// The version as an `If-Match` value; `None` for a modification time, and for a weak tag, which never matches.
 fn strong_tag(version: &str) -> Option<String> {
-    let is_time = version.as_bytes().get(10) == Some(&b'T') && version.ends_with("+00:00");
-    (!is_time && !version.starts_with("W/")).then(|| version.to_owned())
+    (!is_time(version) && !version.starts_with("W/")).then(|| version.to_owned())
 }
 
 fn coalesce(ranges: &[Range<u64>]) -> Vec<Range<u64>> {

@@ -21,23 +21,23 @@ pub(crate) fn dataset(urls: &[&str], format: Format, features: &[(&str, &str)]) 
     let features: BTreeMap<String, String> =
         features.iter().map(|(column, name)| ((*column).to_owned(), (*name).to_owned())).collect();
     let url = urls.iter().map(|url| (*url).to_owned()).collect();
-    Dataset::new(Source { url, format, features }, Stores::new(Vec::new())).unwrap()
+    Dataset::new(Source { url, format, features }, Stores::new(Vec::new())).expect("the url is sound")
 }
 
 pub(crate) fn fixture(bytes: &[u8], format: Format, features: &[(&str, &str)]) -> Fixture {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("shard"), bytes).unwrap();
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    std::fs::write(directory.path().join("shard"), bytes).expect("the test's data is sound");
     let dataset = dataset(&[path(directory.path(), "shard").as_str()], format, features);
     Fixture { directory, dataset }
 }
 
 pub(crate) fn path(directory: &Path, name: &str) -> String {
-    directory.join(name).to_str().unwrap().to_owned()
+    directory.join(name).to_str().expect("the test's data is sound").to_owned()
 }
 
 impl Fixture {
     pub(crate) async fn shard(&self) -> ShardRef {
-        self.dataset.list().await.unwrap().remove(0)
+        self.dataset.list().await.expect("the test's data is sound").remove(0)
     }
 
     pub(crate) async fn index(&self) -> Result<Shard, SourceError> {
@@ -48,10 +48,10 @@ impl Fixture {
 
     /// Indexes the shard and reads every block.
     pub(crate) async fn read_all(&self) -> All {
-        let shard = self.index().await.unwrap();
+        let shard = self.index().await.expect("the test's data is sound");
         let mut all = All { blocks: Vec::new(), index: shard.index.clone() };
         for at in 0..shard.index.blocks.len() {
-            let rows = self.read(&shard, at, None).await.unwrap();
+            let rows = self.read(&shard, at, None).await.expect("the test's data is sound");
             assert_eq!(rows.batch.num_rows(), shard.index.blocks[at].rows as usize);
             all.blocks.push(rows);
         }
@@ -64,7 +64,7 @@ impl Fixture {
         at: usize,
         rows: Option<&[u32]>,
     ) -> Result<BlockRows, SourceError> {
-        let schema = shard.index.schema.as_ref().unwrap();
+        let schema = shard.index.schema.as_ref().expect("the test's data is sound");
         let read = BlockRead { shard: &shard.object, block: &shard.index.blocks[at], schema, rows };
         self.dataset.read_block(&read).await
     }

@@ -44,6 +44,11 @@ impl BlockCache {
         self.lock().held_bytes
     }
 
+    /// Lets go of all blocks.
+    pub(crate) fn clear(&self) {
+        *self.lock() = State::default();
+    }
+
     /// The block, read by `read` unless it is here; whoever asks meanwhile waits for the same read.
     pub(crate) async fn get_or_read(
         &self,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
@@ -35,6 +36,27 @@ pub(crate) struct FinishedPiece {
 pub(crate) struct Tools {
     pub(crate) pool: Arc<Pool>,
     pub(crate) slabs: Arc<SlabPool>,
+    /// Bytes of buffers that groups in flight were admitted for and have not taken yet.
+    pub(crate) planned_bytes: Arc<AtomicU64>,
+}
+
+/// A group's claim on a buffer that it has not taken yet.
+pub(crate) struct Planned {
+    bytes: u64,
+    all: Arc<AtomicU64>,
+}
+
+impl Planned {
+    pub(crate) fn new(bytes: u64, all: &Arc<AtomicU64>) -> Self {
+        all.fetch_add(bytes, Ordering::Relaxed);
+        Self { bytes, all: Arc::clone(all) }
+    }
+}
+
+impl Drop for Planned {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// A chunk with what the engine keeps beside it.
@@ -60,6 +82,7 @@ pub(crate) async fn run_group(
     tools: Tools,
     split: SplitRef,
     offsets: Range<u32>,
+    planned: Planned,
 ) -> Result<FinishedPiece, String> {
     let start = job.details.layout.split_range(split).start;
     let places = start + u64::from(offsets.start)..start + u64::from(offsets.end);
@@ -71,6 +94,7 @@ pub(crate) async fn run_group(
     }
     check_failures(&job, &rows, &failed)?;
     let (mut sections, tail, counted) = cut_slab(&job, &tools.slabs, rows.len());
+    drop(planned);
     let priority = (split, offsets.start);
     let batches = Arc::new(encoded.batches);
     let places = Arc::new(encoded.places);
@@ -113,8 +137,9 @@ impl ChunkInput {
     fn build(self, slots: Slots) -> Result<WorkChunk, String> {
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
         let picked = &self.places[self.range.clone()];
-        let batch = interleave_record_batch(&batches, picked)
-            .map_err(|error| format!("blocks of a dataset differ in their columns: {error}; index it again"))?;
+        let batch = interleave_record_batch(&batches, picked).map_err(|error| {
+            format!("blocks of a dataset differ in their columns: {error}; index it again")
+        })?;
         let names = batch.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
         let columns = names.into_iter().zip(batch.columns().iter().cloned().map(Column::Arrow)).collect();
         let rows = &self.rows[self.range.clone()];

@@ -95,7 +95,8 @@ impl JobContext {
             output_arrow: output_schema(&output),
             output,
             blocks: BlockCache::new(cache_bytes),
-            chunk_rows: (CHUNK_BYTES / mean_row_bytes).clamp(1, u64::from(details.layout.group_rows)) as usize,
+            chunk_rows: (CHUNK_BYTES / mean_row_bytes).clamp(1, u64::from(details.layout.group_rows))
+                as usize,
             source_counters: Counters::new("source"),
             operator_counters: operators.iter().map(|operator| Counters::new(&operator.name)).collect(),
             batch_counters: Counters::new("batch"),
@@ -148,7 +149,8 @@ impl JobContext {
         let tensors: usize =
             self.tensors.iter().map(|tensor| (tensor.row_bytes * rows).next_multiple_of(64)).sum();
         let varying = self.output.fields.len() > self.tensors.len();
-        let tail = if varying { self.tail_row_bytes.load(Ordering::Relaxed) as usize * rows + 4096 } else { 0 };
+        let tail =
+            if varying { self.tail_row_bytes.load(Ordering::Relaxed) as usize * rows + 4096 } else { 0 };
         (tensors + tail).next_multiple_of(4096)
     }
 

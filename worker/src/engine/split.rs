@@ -68,7 +68,12 @@ impl SplitState {
         self.generation
     }
 
-    pub(super) fn finish(&mut self, generation: u64, offsets: &Range<u32>, result: Result<FinishedPiece, String>) {
+    pub(super) fn finish(
+        &mut self,
+        generation: u64,
+        offsets: &Range<u32>,
+        result: Result<FinishedPiece, String>,
+    ) {
         if generation != self.generation {
             return;
         }
@@ -90,7 +95,10 @@ impl SplitState {
     /// Why nothing comes at `from`, once everything before the failure has been taken.
     pub(super) fn failure(&self, from: u32) -> Option<String> {
         let earlier_runs = self.running.range(..=from).next_back().is_some();
-        self.failed.as_ref().filter(|(offset, _)| *offset <= from || !earlier_runs).map(|(_, message)| message.clone())
+        self.failed
+            .as_ref()
+            .filter(|(offset, _)| *offset <= from || !earlier_runs)
+            .map(|(_, message)| message.clone())
     }
 
     pub(super) fn is_computed(&self, len: u32) -> bool {
@@ -100,9 +108,16 @@ impl SplitState {
     pub(super) fn open_fetch(&mut self, number: u64, from: u32) {
         self.fetch = Some(number);
         self.waits_for = Some(from);
-        if self.failed.is_none() && !self.will_have(from) {
+        // What lies before has reached the consumer, from here or from another worker.
+        self.finished.retain(|_, piece| piece.header.to > from);
+        if self.running.is_empty() && self.finished.is_empty() && self.next < from {
+            self.next = from;
+        }
+        let failed_there = self.failed.as_ref().is_some_and(|(offset, _)| *offset <= from);
+        if !failed_there && !self.will_have(from) {
             // Asked for rows that were handed out before, to a consumer that has lost them: compute them again.
             self.generation += 1;
+            self.failed = None;
             self.running.clear();
             self.finished.clear();
             self.next = from;
@@ -111,11 +126,13 @@ impl SplitState {
 
     /// Whether the row at `from` is finished, runs, or lies ahead.
     fn will_have(&self, from: u32) -> bool {
-        let finished = self.finished.range(..=from).next_back().is_some_and(|(_, piece)| piece.header.to > from);
+        let finished =
+            self.finished.range(..=from).next_back().is_some_and(|(_, piece)| piece.header.to > from);
         // A running group reaches to the next one's start, at most to `next`.
         let running = self.running.range(..=from).next_back().is_some_and(|(start, _)| {
             let after = self.running.range(start + 1..).next().map(|(next, _)| *next);
-            let after = after.into_iter().chain(self.finished.range(start + 1..).next().map(|(next, _)| *next));
+            let after =
+                after.into_iter().chain(self.finished.range(start + 1..).next().map(|(next, _)| *next));
             from < after.min().unwrap_or(self.next)
         });
         finished || running || from >= self.next
@@ -142,3 +159,6 @@ impl SplitState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,11 @@
 //! Tests of JSON lines and of text.
 
+use feedline_core::manifest::Manifest;
 use feedline_core::pipeline::Format;
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
 
+use crate::BlockRead;
 use crate::testing::{fixture, lines};
-use crate::{BlockRead, merge_schemas};
 
 #[tokio::test]
 async fn a_bad_line_fails_alone() {
@@ -22,8 +23,7 @@ async fn types_are_inferred_and_widened_between_shards() {
     let ints = fixture(b"{\"a\":1,\"b\":true}\n{\"a\":2}\n", Format::Jsonl, &[]);
     let floats = fixture(b"{\"a\":1.5,\"c\":[\"x\"]}\n", Format::Jsonl, &[]);
     let (a, b) = (ints.index().await.unwrap(), floats.index().await.unwrap());
-    let (a_schema, b_schema) = (a.index.schema.unwrap(), b.index.schema.unwrap());
-    let schema = merge_schemas(&[(&a.object, &a_schema), (&b.object, &b_schema)]).unwrap();
+    let schema = Manifest::build(vec![a.clone(), b]).unwrap().schema;
     let texts = ColumnType::List(Box::new(ColumnType::Utf8));
     let bool_type = ColumnType::Scalar(ScalarType::Bool);
     assert_eq!(
