@@ -65,7 +65,11 @@ impl Service {
 
     async fn statuses(&self, job: Option<JobId>) -> Result<Vec<JobStatus>, Refusal> {
         match self.ask(Request::JobStatus(job)).await? {
-            Reply::Status(statuses) => Ok(statuses),
+            Reply::Status(mut statuses) => {
+                let peak = crate::metrics::peak_rss_bytes();
+                statuses.iter_mut().for_each(|status| status.coordinator_peak_rss_bytes = peak);
+                Ok(statuses)
+            }
             other => Err(mismatch(&other)),
         }
     }

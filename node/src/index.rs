@@ -127,6 +127,7 @@ mod tests {
             operators: Vec::new(),
             delivered: ConsumerStats::default(),
             worker_peak_rss_bytes: Vec::new(),
+            coordinator_peak_rss_bytes: 0,
             settled: true,
         };
         expect![[r#"

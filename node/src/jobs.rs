@@ -97,6 +97,7 @@ mod tests {
             operators: Vec::new(),
             delivered: ConsumerStats { rows: id * 100, ..ConsumerStats::default() },
             worker_peak_rss_bytes: Vec::new(),
+            coordinator_peak_rss_bytes: 0,
             settled: true,
         }
     }

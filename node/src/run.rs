@@ -234,6 +234,7 @@ fn build_report(args: &RunArgs, job: String, delivery: &Delivery, started: Insta
         operators: delivery.status.operators.iter().map(Into::into).collect(),
         peak_rss_bytes: PeakRss {
             client: feedline_worker::metrics::peak_rss_bytes(),
+            coordinator: delivery.status.coordinator_peak_rss_bytes,
             workers: delivery.status.worker_peak_rss_bytes.iter().map(|(_, bytes)| *bytes).collect(),
         },
     }

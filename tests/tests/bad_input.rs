@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use feedline_tests::process::{Processes, Role};
-use feedline_tests::{Call, Scratch, assert_clean};
+use feedline_tests::{Call, Scratch, assert_clean, data};
 
 /// The one sentence that a failed call prints.
 fn sentence(call: &Call, status: i32) -> String {
@@ -122,13 +122,20 @@ fn a_wrong_checksum_fails_or_is_skipped_as_declared() {
 #[test]
 fn corrupt_images_fail_or_are_skipped_or_replaced_as_declared() {
     let scratch = Scratch::new();
-    scratch.make_data("images", "photos", &["--format", "files", "--rows", "60"]);
+    let photos = data::photographs("corrupt photographs are generated images instead, since it");
+    let photos = photos.map(|path| path.to_str().expect("the path is text").to_owned());
+    let mut arguments = vec!["--format", "files"];
+    match &photos {
+        Some(photos) => arguments.extend(["--from", photos]),
+        None => arguments.extend(["--rows", "400"]),
+    }
+    scratch.make_data("images", "photos", &arguments);
     let mut photos: Vec<PathBuf> = fs::read_dir(scratch.path().join("photos"))
         .expect("made above")
         .map(|entry| entry.expect("readable").path())
         .collect();
     photos.sort();
-    for place in [2, 17, 30, 44, 59] {
+    for place in [2, 117, 230, 344, 399] {
         let bytes = fs::read(&photos[place]).expect("made above");
         fs::write(&photos[place], &bytes[..bytes.len() / 3]).expect("writable");
     }
@@ -145,10 +152,10 @@ fn corrupt_images_fail_or_are_skipped_or_replaced_as_declared() {
     assert_says(&said, &["000002", "on_error"]);
     let report = run("skip").report();
     assert_clean(&report);
-    assert_eq!((&report["rows"], &report["skipped"]["count"]), (&55.into(), &5.into()));
+    assert_eq!((&report["rows"], &report["skipped"]["count"]), (&395.into(), &5.into()));
     let report = run("replace").report();
     assert_clean(&report);
-    assert_eq!((&report["rows"], &report["skipped"]["count"]), (&60.into(), &5.into()));
+    assert_eq!((&report["rows"], &report["skipped"]["count"]), (&400.into(), &5.into()));
 }
 
 #[test]

@@ -312,6 +312,8 @@ pub struct JobStatus {
     pub delivered: ConsumerStats,
     /// Peak resident set of each worker that has worked on it.
     pub worker_peak_rss_bytes: Vec<(WorkerId, u64)>,
+    /// Peak resident set of the coordinator's process, which fills it in; 0 in the state machine's answer.
+    pub coordinator_peak_rss_bytes: u64,
     /// Whether every live worker has reported since the job ended.
     pub settled: bool,
 }

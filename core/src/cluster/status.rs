@@ -80,6 +80,7 @@ impl Cluster {
                 .iter()
                 .map(|(worker, stats)| (*worker, stats.peak_rss_bytes))
                 .collect(),
+            coordinator_peak_rss_bytes: 0,
             settled: job.unsettled.is_empty(),
         }
     }

@@ -107,6 +107,8 @@ impl From<&OperatorStats> for OperatorReport {
 pub(crate) struct PeakRss {
     /// The process that ran the consumers.
     pub(crate) client: u64,
+    /// The coordinator's process.
+    pub(crate) coordinator: u64,
     /// Each worker's process.
     pub(crate) workers: Vec<u64>,
 }
@@ -168,7 +170,8 @@ impl Report {
         if workers.is_empty() {
             return format!("{client} at most");
         }
-        format!("{client} at most; workers {}", workers.join(", "))
+        let coordinator = show_bytes(self.peak_rss_bytes.coordinator as f64);
+        format!("{client} at most; coordinator {coordinator}; workers {}", workers.join(", "))
     }
 
     fn operator_table(&self) -> String {

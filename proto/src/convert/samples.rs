@@ -268,6 +268,7 @@ pub(crate) fn job_status() -> JobStatus {
         operators: stats(),
         delivered: delivered(),
         worker_peak_rss_bytes: vec![(WorkerId(6), 1 << 30)],
+        coordinator_peak_rss_bytes: 1 << 26,
         settled: true,
     }
 }

@@ -87,6 +87,7 @@ impl From<JobStatus> for wire::JobStatus {
             operators: all(status.operators),
             delivered: Some(status.delivered.into()),
             worker_peak_rss: peaks.collect(),
+            coordinator_peak_rss_bytes: status.coordinator_peak_rss_bytes,
             settled: status.settled,
         }
     }
@@ -109,6 +110,7 @@ impl TryFrom<wire::JobStatus> for JobStatus {
             operators: all(status.operators),
             delivered: required(status.delivered, "job.delivered")?.into(),
             worker_peak_rss_bytes: peaks.collect(),
+            coordinator_peak_rss_bytes: status.coordinator_peak_rss_bytes,
             settled: status.settled,
         })
     }

@@ -40,7 +40,7 @@ fn report() -> Report {
             }],
         },
         operators: vec![(&source).into(), (&batch).into()],
-        peak_rss_bytes: PeakRss { client: 300_000_000, workers: vec![310_000_000] },
+        peak_rss_bytes: PeakRss { client: 300_000_000, coordinator: 20_000_000, workers: vec![310_000_000] },
     }
 }
 
@@ -54,7 +54,7 @@ fn the_text_is_a_short_table() {
         stall    1.00 s, 50 % of the time
         digest   0123456789abcdef in order, fedcba9876543210 of the content
         audit    400 rows expected, 400 once, 0 missing, 0 repeated
-        memory   300.0 MB at most; workers 310.0 MB
+        memory   300.0 MB at most; coordinator 20.0 MB; workers 310.0 MB
         skipped  2 rows
           row 17: file:///d/a.tfrecord at 1234: not a JPEG
 
@@ -69,7 +69,7 @@ fn the_text_is_a_short_table() {
 fn the_json_is_one_line() {
     let json = report().to_json().unwrap();
     assert_eq!(json.find('\n'), Some(json.len() - 1));
-    expect![[r#"{"job":"demo-0a1b2c3d","rows":398,"batches":7,"epochs":1,"seconds":2.0,"rows_per_s":199.0,"bytes":60000000,"stall_seconds":1.0,"setup_seconds":0.25,"first_batch_seconds":0.5,"consumers":1,"digest":"0123456789abcdef","content_digest":"fedcba9876543210","audit":{"expected":400,"once":400,"missing":0,"repeated":0,"unexpected":0},"skipped":{"count":2,"first":[{"row":17,"shard":"file:///d/a.tfrecord","offset":1234,"reason":"not a JPEG"}]},"operators":[{"name":"source","rows_in":400,"rows_out":400,"bytes_out":24100000,"cpu_seconds":0.02,"rows_per_cpu_second":20000.0,"wait_seconds":1.5},{"name":"batch","rows_in":398,"rows_out":398,"bytes_out":0,"cpu_seconds":0.0,"rows_per_cpu_second":null,"wait_seconds":0.0}],"peak_rss_bytes":{"client":300000000,"workers":[310000000]}}
+    expect![[r#"{"job":"demo-0a1b2c3d","rows":398,"batches":7,"epochs":1,"seconds":2.0,"rows_per_s":199.0,"bytes":60000000,"stall_seconds":1.0,"setup_seconds":0.25,"first_batch_seconds":0.5,"consumers":1,"digest":"0123456789abcdef","content_digest":"fedcba9876543210","audit":{"expected":400,"once":400,"missing":0,"repeated":0,"unexpected":0},"skipped":{"count":2,"first":[{"row":17,"shard":"file:///d/a.tfrecord","offset":1234,"reason":"not a JPEG"}]},"operators":[{"name":"source","rows_in":400,"rows_out":400,"bytes_out":24100000,"cpu_seconds":0.02,"rows_per_cpu_second":20000.0,"wait_seconds":1.5},{"name":"batch","rows_in":398,"rows_out":398,"bytes_out":0,"cpu_seconds":0.0,"rows_per_cpu_second":null,"wait_seconds":0.0}],"peak_rss_bytes":{"client":300000000,"coordinator":20000000,"workers":[310000000]}}
 "#]]
     .assert_eq(&json);
 }
