@@ -148,7 +148,9 @@ impl Running {
     /// Starts a call of the binary.
     pub fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new("timeout");
-        command.arg("--signal=KILL").arg("120").arg(feedline()).args(arguments);
+        // In the foreground `timeout` passes a signal on once; else the whole group gets it as well, which a run takes
+        // for a second Ctrl-C.
+        command.args(["--foreground", "--signal=KILL", "120"]).arg(feedline()).args(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
         Self { child: command.spawn().expect("the binary starts") }
     }
