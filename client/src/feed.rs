@@ -170,7 +170,7 @@ impl Feed {
         }
         loop {
             let Some(place) = self.next_lane() else { return self.nothing_to_take() };
-            let Some(assembled) = self.lanes[place].assembler.next() else {
+            let Some(assembled) = self.lanes[place].assembler.next_run() else {
                 return self.nothing_yet(place, now);
             };
             self.on_delivered(&assembled.parts);

@@ -176,7 +176,7 @@ impl<P: Clone> Assembler<P> {
     }
 
     /// The next run of rows, if enough have arrived.
-    pub fn next(&mut self) -> Option<Assembled<P>> {
+    pub fn next_run(&mut self) -> Option<Assembled<P>> {
         if let Some(epoch) = self.owed.take() {
             return Some(Assembled { kind: Kind::Batch, epoch, rows: 0, parts: Vec::new() });
         }

@@ -128,6 +128,7 @@ mod tests {
             delivered: ConsumerStats::default(),
             worker_peak_rss_bytes: Vec::new(),
             coordinator_peak_rss_bytes: 0,
+            workers: 1,
             settled: true,
         };
         expect![[r#"

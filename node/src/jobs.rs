@@ -98,6 +98,7 @@ mod tests {
             delivered: ConsumerStats { rows: id * 100, ..ConsumerStats::default() },
             worker_peak_rss_bytes: Vec::new(),
             coordinator_peak_rss_bytes: 0,
+            workers: 1,
             settled: true,
         }
     }

@@ -29,11 +29,6 @@ impl Progress {
         Self { line, started: Instant::now() }
     }
 
-    /// Whether anybody sees it.
-    pub(crate) fn is_shown(&self) -> bool {
-        !self.line.is_hidden()
-    }
-
     /// Says what a job that gives no rows yet waits for.
     pub(crate) fn show_state(&self, state: &JobState) {
         self.line.set_message(match state {

@@ -4,6 +4,7 @@ mod consume;
 mod position;
 mod report;
 mod seat;
+mod silence;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -124,8 +125,8 @@ async fn deliver(
     let rows_before = saved.map_or(0, |saved| saved.rows);
     let checkpoints = args.position.as_deref().map(|path| Checkpoints { path, rows_before });
     let requested = Instant::now();
-    let (mut seats, end) =
-        consume::run(job, seats, checkpoints.as_ref(), &progress, board.as_ref(), stop).await?;
+    let watch = consume::Watch::new(&progress, &board, instructions.step);
+    let (mut seats, end) = consume::run(job, seats, checkpoints.as_ref(), watch, stop).await?;
     drop(progress);
     seats.iter_mut().for_each(Seat::account_trailing);
     let place = if end == End::Complete { None } else { job.position().await? };

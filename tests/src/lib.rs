@@ -2,6 +2,7 @@
 
 pub mod data;
 pub mod embedded;
+pub mod http;
 pub mod process;
 
 use std::path::{Path, PathBuf};

@@ -155,7 +155,7 @@ fn stop_and_resume(chaos: &Chaos, seed: u64, whole: &Value) {
     let consumers = (random(seed, 1) % 4 + 1).to_string();
     let mut first = shape.to_vec();
     first.extend(["--consumers", &consumers, "--limit", &limit]);
-    let part = if seed % 2 == 0 {
+    let part = if seed.is_multiple_of(2) {
         chaos.scratch.run(&chaos.deterministic, &first)
     } else {
         run_with_faults(chaos, seed, &chaos.deterministic, 2, &first, false)

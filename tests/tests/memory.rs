@@ -1,5 +1,6 @@
 //! A worker keeps to its memory budget, whatever the consumer's speed.
 
+use feedline_tests::http::{free_port, metric};
 use feedline_tests::process::Role;
 use feedline_tests::{Scratch, assert_clean, data};
 
@@ -58,4 +59,26 @@ operators:
             assert!(peak < budget_bytes + BESIDE_BYTES, "budget {budget}: peak {} MiB", peak >> 20);
         }
     }
+}
+
+#[test]
+fn memory_of_ended_jobs_is_given_back() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "40000"]);
+    let http = free_port();
+    let up = Role::start(
+        &["up", "--listen", "127.0.0.1:0", "--workers", "1", "--http", &http, "--memory", "32MiB"],
+        &[("XDG_CACHE_HOME", &scratch.file("cache"))],
+    );
+    let mut used = Vec::new();
+    for job in 0..10 {
+        let text = format!(
+            "name: job-{job}\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ batch: {{ size: 100 }} ]",
+            scratch.file("table")
+        );
+        let report = scratch.run(&scratch.write("job.yaml", &text), &["--coordinator", &up.url()]);
+        assert_eq!(report["rows"], 40000);
+        used.push(metric(&http, "feedline_worker_memory_used_bytes"));
+    }
+    assert!(used.iter().all(|&bytes| bytes <= f64::from(32 << 20)), "{used:?}");
 }

@@ -2,10 +2,9 @@
 //! a running service shows is in it as well.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 
+use feedline_tests::http::{free_port, get};
 use feedline_tests::process::Role;
 use feedline_tests::{Scratch, root};
 
@@ -55,20 +54,6 @@ fn the_page_lists_every_metric_and_no_other() {
     assert!(missing.is_empty(), "add to docs/metrics.md: {missing:?}");
     let gone: Vec<_> = documented().difference(&code).cloned().collect();
     assert!(gone.is_empty(), "remove from docs/metrics.md: {gone:?}");
-}
-
-fn get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("the role listens");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers in text");
-    answer
-}
-
-/// A loopback port that was free a moment ago.
-fn free_port() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
-    listener.local_addr().expect("it is bound").to_string()
 }
 
 #[test]

@@ -68,22 +68,29 @@ impl Control {
                         self.engine.set_leases(&[]);
                         seen = Revision::default();
                     }
-                    sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    self.pause(&mut pause).await;
                 }
             }
         }
     }
 
+    /// Waits before trying again, longer each time, unless stopped.
+    async fn pause(&self, pause: &mut Duration) {
+        let _ = self.stop.run_until_cancelled(sleep(*pause)).await;
+        *pause = (*pause * 2).min(LONGEST_PAUSE);
+    }
+
     /// Reports and waits for the answer, or for news of its own that the coordinator should hear at once.
     async fn report(&self, seen: Revision) -> Option<WorkerPlan> {
+        // From before the report on, so that what changes while it is built is not missed.
+        let changed = self.engine.changed.notified();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
         let report = self.build_report(seen);
-        let computed = report.computed.len();
-        let full = report.memory_full;
+        let (computed, full, draining) = (report.computed.len(), report.memory_full, report.draining);
         let answer = timeout(ANSWER_PATIENCE, self.coordinator.sync_worker(report));
         tokio::pin!(answer);
         loop {
-            let changed = self.engine.changed.notified();
             tokio::select! {
                 answer = &mut answer => return match answer {
                     Ok(Ok(plan)) => Some(plan),
@@ -94,8 +101,13 @@ impl Control {
                     Err(_) => None,
                 },
                 () = self.index_tasks.finished.notified() => return Some(WorkerPlan::default()),
-                () = changed => {
-                    if self.engine.computed().len() > computed || (full && !self.engine.is_memory_full()) {
+                () = &mut changed => {
+                    changed.set(self.engine.changed.notified());
+                    changed.as_mut().enable();
+                    let news = self.engine.computed().len() > computed
+                        || (full && !self.engine.is_memory_full())
+                        || (!draining && self.draining.load(Ordering::Relaxed));
+                    if news {
                         return Some(WorkerPlan::default());
                     }
                 }
@@ -140,8 +152,7 @@ impl Control {
                 Err((true, message)) => tracing::debug!(%message, "a job could not be loaded yet"),
                 Err((false, message)) => return self.engine.fail_job(id, &message),
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            self.pause(&mut pause).await;
         }
     }
 

@@ -279,6 +279,14 @@ impl Engine {
         Some(Chosen { job, split, offsets, generation, source_bytes, planned, exceeds })
     }
 
+    /// Starts groups as readers let go of the buffers that kept them from starting, until dropped.
+    pub(crate) async fn follow_returns(self: Arc<Self>) {
+        loop {
+            self.tools.slabs.returned.notified().await;
+            self.pump();
+        }
+    }
+
     async fn run(self: Arc<Self>, chosen: Chosen) {
         let Chosen { job, split, offsets, generation, source_bytes, planned, exceeds } = chosen;
         let key = (split, job.details.job);

@@ -51,6 +51,8 @@ pub fn start(
         stop: stop.clone(),
     };
     tracker.spawn(Arc::new(control).run());
+    let (returns, stopped) = (Arc::clone(&engine).follow_returns(), stop.clone());
+    tracker.spawn(async move { stopped.run_until_cancelled(returns).await });
     let service =
         Arc::new(BatchServer { engine: Arc::clone(&engine), tasks: tracker.clone(), stop: stop.clone() });
     Ok(RunningWorker { service, engine, tracker, draining, stop })

@@ -133,6 +133,7 @@ impl Job {
             Record::Ended { state, .. } => {
                 self.ended = Some(state.clone());
                 self.leases.clear();
+                self.avoid.clear();
             }
         }
     }
@@ -189,10 +190,12 @@ impl Job {
         }
         let relaxed = self.spec.pipeline.order == OrderMode::Relaxed;
         let (streams, open) = (&self.streams, &self.open);
-        self.leases.retain(|split, _| {
+        let wanted = |split: &SplitRef| {
             let end = layout.position_in(*split, layout.split_len(*split));
             streams[split.stream as usize] < end || (relaxed && open.contains_key(split))
-        });
+        };
+        self.leases.retain(|split, _| wanted(split));
+        self.avoid.retain(|(split, _)| wanted(split));
     }
 
     /// Where the job stands.

@@ -314,6 +314,8 @@ pub struct JobStatus {
     pub worker_peak_rss_bytes: Vec<(WorkerId, u64)>,
     /// Peak resident set of the coordinator's process, which fills it in; 0 in the state machine's answer.
     pub coordinator_peak_rss_bytes: u64,
+    /// Workers of the cluster that report.
+    pub workers: u32,
     /// Whether every live worker has reported since the job ended.
     pub settled: bool,
 }

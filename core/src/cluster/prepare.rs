@@ -215,6 +215,14 @@ impl Cluster {
         }
         infer(&spec.pipeline, &manifest.schema).map_err(|error| error.to_string())?;
         let layout = Layout::new(&spec.pipeline, &dataset, spec.epochs, spec.virtual_consumers);
+        if spec.epochs.checked_mul(layout.passes).is_none() {
+            return Err(format!(
+                "{} epochs of {} passes are more than {} passes over the dataset; ask for fewer epochs or a smaller `repeat`",
+                spec.epochs,
+                layout.passes,
+                u32::MAX
+            ));
+        }
         if dataset.rows < u64::from(spec.virtual_consumers) {
             return Err(format!(
                 "{} virtual consumers are more than the dataset's {} rows; use fewer consumers",

@@ -17,8 +17,11 @@ impl Cluster {
         }
         let (indexed, shards) =
             self.preparations.get(&job.id).map(super::prepare::Preparation::progress).unwrap_or_default();
-        let workers = self.workers.values().filter(|worker| worker.known).count() as u32;
-        JobState::Preparing { indexed, shards, workers }
+        JobState::Preparing { indexed, shards, workers: self.live_workers() }
+    }
+
+    fn live_workers(&self) -> u32 {
+        self.workers.values().filter(|worker| worker.known).count() as u32
     }
 
     pub(super) fn details(&self, id: JobId) -> Reply {
@@ -81,6 +84,7 @@ impl Cluster {
                 .map(|(worker, stats)| (*worker, stats.peak_rss_bytes))
                 .collect(),
             coordinator_peak_rss_bytes: 0,
+            workers: self.live_workers(),
             settled: job.unsettled.is_empty(),
         }
     }

@@ -85,7 +85,7 @@ fn deliver(
     assembler.end();
     let mut out = Delivered { batches: Vec::new(), dropped: 0, inputs: Vec::new() };
     loop {
-        while let Some(next) = assembler.next() {
+        while let Some(next) = assembler.next_run() {
             let rows: Vec<u64> = next
                 .parts
                 .iter()
@@ -132,7 +132,7 @@ proptest! {
         cuts in (1u32..40, 1u32..40), orders in (any::<u64>(), any::<u64>()), filter in 1u64..4,
     ) {
         let layout = layout(rows, batch, split_batches, remainder, true);
-        let keep = move |row: u64| crate::random::mix64(row) % filter == 0;
+        let keep = move |row: u64| crate::random::mix64(row).is_multiple_of(filter);
         let start = StreamPosition::default();
         let (one, _) = deliver(&layout, start, cuts.0, &keep, orders.0, usize::MAX);
         let (two, _) = deliver(&layout, start, cuts.1, &keep, orders.1, usize::MAX);
@@ -156,7 +156,7 @@ proptest! {
         cuts in (1u32..40, 1u32..40), order: u64, filter in 1u64..4, stop: prop::sample::Index,
     ) {
         let layout = layout(rows, batch, split_batches, remainder, true);
-        let keep = move |row: u64| crate::random::mix64(row) % filter == 0;
+        let keep = move |row: u64| crate::random::mix64(row).is_multiple_of(filter);
         let start = StreamPosition::default();
         let (whole, _) = deliver(&layout, start, cuts.0, &keep, order, usize::MAX);
         prop_assume!(!whole.batches.is_empty());
@@ -192,7 +192,7 @@ fn a_piece_from_another_worker_is_trimmed_to_what_is_missing() {
     assert!(assembler.push(piece(0, 3)));
     assert!(!assembler.push(piece(5, 8)), "a gap");
     assert!(assembler.push(piece(0, 8)), "overlaps: the first three rows are cut off");
-    let batch = assembler.next().expect("eight rows are there");
+    let batch = assembler.next_run().expect("eight rows are there");
     assert_eq!(batch.parts.iter().map(|part| part.rows.clone()).collect::<Vec<_>>(), [0..3, 3..4]);
 }
 
@@ -207,8 +207,9 @@ fn a_stream_without_last_rows_gives_a_batch_without_rows() {
         assembler.push(Piece { split, from: 0, to: 4, kept: None, payload: () });
     }
     assembler.end();
-    let batch =
-        |assembler: &mut Assembler<()>| assembler.next().map(|batch| (batch.kind, batch.epoch, batch.rows));
+    let batch = |assembler: &mut Assembler<()>| {
+        assembler.next_run().map(|batch| (batch.kind, batch.epoch, batch.rows))
+    };
     assert_eq!(batch(&mut assembler), Some((Kind::Batch, 0, 4)));
     assert_eq!(assembler.owed_epoch(), Some(0));
     assert_eq!(batch(&mut assembler), Some((Kind::Batch, 0, 0)));

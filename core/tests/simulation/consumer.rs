@@ -274,7 +274,7 @@ impl Consumer {
     /// One batch of each stream.
     fn deliver(&mut self, now: Millis) {
         for (number, stream) in &mut self.streams {
-            let Some(assembled) = stream.assembler.next() else { continue };
+            let Some(assembled) = stream.assembler.next_run() else { continue };
             let progress = stream.assembler.progress().next();
             let position = progress.map(|(split, offset)| self.data.layout.position_in(split, offset));
             self.app.consume(*number, position.unwrap_or(stream.end), assembled);

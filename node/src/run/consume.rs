@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::position::{Digests, PositionFile};
 use super::seat::Seat;
+use super::silence::Silence;
 use crate::failure::Failure;
 use crate::progress::{Progress, Rates};
 
@@ -55,6 +56,7 @@ pub(super) async fn wait_until_ready(
     progress: &Progress,
     stop: &CancellationToken,
 ) -> Result<Option<JobStatus>, Failure> {
+    let mut silence = Silence::new(Instant::now(), Duration::ZERO);
     loop {
         let status = tokio::select! {
             () = stop.cancelled() => return Ok(None),
@@ -64,6 +66,9 @@ pub(super) async fn wait_until_ready(
             return Ok(Some(status));
         }
         progress.show_state(&status.state);
+        if matches!(status.state, JobState::Preparing { workers: 0, .. }) {
+            silence.watch(job, 0).await;
+        }
         sleep(LOOK).await;
     }
 }
@@ -99,18 +104,38 @@ pub(super) fn merge_digests(seats: &[Seat]) -> Digests {
     all
 }
 
+/// What a user sees while rows flow, or do not.
+pub(super) struct Watch<'a> {
+    progress: &'a Progress,
+    rates: Rates,
+    silence: Silence,
+    /// What each consumer has.
+    board: &'a Mutex<Vec<ConsumerStats>>,
+}
+
+impl<'a> Watch<'a> {
+    /// `step` is the time that a consumer spends on a batch.
+    pub(super) fn new(progress: &'a Progress, board: &'a Mutex<Vec<ConsumerStats>>, step: Duration) -> Self {
+        Self { progress, rates: Rates::default(), silence: Silence::new(Instant::now(), step), board }
+    }
+
+    async fn look(&mut self, job: &Job, consumers: u32) {
+        let total = total(self.board);
+        self.progress.show_rates(&mut self.rates, &total, consumers);
+        self.silence.watch(job, total.rows).await;
+    }
+}
+
 /// Lets all seats take batches until each is done or the user ends it.
 pub(super) async fn run(
     job: &Job,
     mut seats: Vec<Seat>,
     checkpoints: Option<&Checkpoints<'_>>,
-    progress: &Progress,
-    board: &Mutex<Vec<ConsumerStats>>,
+    mut watch: Watch<'_>,
     stop: &CancellationToken,
 ) -> Result<(Vec<Seat>, End), Failure> {
-    let mut rates = Rates::default();
     loop {
-        seats = run_until_pause(seats, checkpoints.is_some(), (progress, &mut rates, board), stop).await?;
+        seats = run_until_pause(job, seats, checkpoints.is_some(), &mut watch, stop).await?;
         if let Some(checkpoints) = checkpoints {
             checkpoints.write(job, &seats).await?;
         }
@@ -128,9 +153,10 @@ pub(super) async fn run(
 
 /// Lets all seats take batches until each is done, it is time for a checkpoint, or the user ends it.
 async fn run_until_pause(
+    job: &Job,
     seats: Vec<Seat>,
     checkpoint: bool,
-    (progress, rates, board): (&Progress, &mut Rates, &Mutex<Vec<ConsumerStats>>),
+    watch: &mut Watch<'_>,
     stop: &CancellationToken,
 ) -> Result<Vec<Seat>, Failure> {
     let consumers = seats.len() as u32;
@@ -159,8 +185,8 @@ async fn run_until_pause(
                 }
             },
             () = &mut timer, if !pause.is_cancelled() => pause.cancel(),
-            _ = refresh.tick(), if progress.is_shown() => {
-                progress.show_rates(rates, &total(board), consumers);
+            _ = refresh.tick() => {
+                watch.look(job, consumers).await;
             }
         }
     }

@@ -269,6 +269,7 @@ pub(crate) fn job_status() -> JobStatus {
         delivered: delivered(),
         worker_peak_rss_bytes: vec![(WorkerId(6), 1 << 30)],
         coordinator_peak_rss_bytes: 1 << 26,
+        workers: 3,
         settled: true,
     }
 }

@@ -88,6 +88,7 @@ impl From<JobStatus> for wire::JobStatus {
             delivered: Some(status.delivered.into()),
             worker_peak_rss: peaks.collect(),
             coordinator_peak_rss_bytes: status.coordinator_peak_rss_bytes,
+            workers: status.workers,
             settled: status.settled,
         }
     }
@@ -111,6 +112,7 @@ impl TryFrom<wire::JobStatus> for JobStatus {
             delivered: required(status.delivered, "job.delivered")?.into(),
             worker_peak_rss_bytes: peaks.collect(),
             coordinator_peak_rss_bytes: status.coordinator_peak_rss_bytes,
+            workers: status.workers,
             settled: status.settled,
         })
     }

@@ -9,15 +9,13 @@ use bytes::BytesMut;
 use feedline_core::order::RowRef;
 use feedline_core::pipeline::OnError;
 use feedline_operators::Column;
-use feedline_proto::batch::BatchEncoder;
+use feedline_proto::batch::{ALIGNMENT_BYTES, BatchEncoder};
 use feedline_proto::services::{PieceHeader, SkippedRow};
 
-use super::cpu::thread_cpu_ns;
+use super::cpu::thread_cpu;
 use super::group::{FinishedPiece, WorkChunk, check_failures, describe_row};
 use super::job::JobContext;
 use super::slab::{Counted, SlabPool};
-
-const ALIGNMENT: usize = 64;
 
 /// The place of one tensor column in a group's buffer.
 pub(super) struct Section {
@@ -36,7 +34,7 @@ pub(super) fn cut_slab(job: &JobContext, slabs: &Arc<SlabPool>, rows: usize) -> 
     let mut offset = 0;
     let mut sections = Vec::with_capacity(job.tensors.len());
     for tensor in &job.tensors {
-        let bytes = (tensor.row_bytes * rows).next_multiple_of(ALIGNMENT);
+        let bytes = (tensor.row_bytes * rows).next_multiple_of(ALIGNMENT_BYTES);
         sections.push(Section { rest: slab.split_to(bytes), offset, bytes });
         offset += bytes;
     }
@@ -52,7 +50,7 @@ pub(super) fn assemble(
     mut chunks: Vec<WorkChunk>,
     parts: Parts,
 ) -> Result<FinishedPiece, String> {
-    let cpu = thread_cpu_ns();
+    let cpu = thread_cpu();
     let mut failed: BTreeMap<usize, (Option<u64>, String)> = BTreeMap::new();
     for work in &chunks {
         for (origin, reason) in &work.chunk.failures {
@@ -95,7 +93,7 @@ pub(super) fn assemble(
         batch,
     };
     let data = SlabPool::finish(buffer, counted);
-    job.batch_counters.add_cpu_ns(thread_cpu_ns().saturating_sub(cpu));
+    job.batch_counters.add_cpu(thread_cpu().saturating_sub(cpu));
     Ok(FinishedPiece { header, data })
 }
 

@@ -93,3 +93,49 @@ impl BlockCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use arrow::array::RecordBatch;
+    use arrow::datatypes::Schema;
+
+    use super::*;
+
+    fn rows(held_bytes: usize) -> BlockRows {
+        let batch = RecordBatch::new_empty(Arc::new(Schema::empty()));
+        BlockRows { batch, failures: Vec::new(), held_bytes, store_bytes: 0, store_requests: 0 }
+    }
+
+    #[tokio::test]
+    async fn a_block_is_read_once_and_the_least_recently_used_leaves() {
+        let cache = BlockCache::new(100);
+        let reads = AtomicUsize::new(0);
+        let get = |block: u32| {
+            cache.get_or_read((0, block), async {
+                reads.fetch_add(1, Ordering::Relaxed);
+                Ok(rows(40))
+            })
+        };
+        for block in [0, 1, 0, 2, 0, 1] {
+            get(block).await.expect("it reads");
+            assert!(cache.held_bytes() <= 100);
+        }
+        // Block 1 left for block 2: it is the only one that was read twice.
+        assert_eq!(reads.load(Ordering::Relaxed), 4);
+        cache.clear();
+        assert_eq!(cache.held_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_read_that_ends_after_the_cache_was_cleared_is_not_kept() {
+        let cache = BlockCache::new(100);
+        let read = cache.get_or_read((0, 0), async {
+            cache.clear();
+            Ok(rows(40))
+        });
+        read.await.expect("it reads");
+        assert_eq!(cache.held_bytes(), 0);
+    }
+}

@@ -16,10 +16,11 @@ use feedline_core::pipeline::OnError;
 use feedline_operators::{Chunk, Column, Slots};
 use feedline_proto::services::{PieceHeader, SkippedRow};
 use futures::future::try_join_all;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::assemble::{Section, assemble, cut_slab};
-use super::cpu::thread_cpu_ns;
-use super::job::{JobContext, Stage};
+use super::cpu::{Counters, thread_cpu};
+use super::job::JobContext;
 use super::pool::{Pool, Priority};
 use super::read::read_rows;
 use super::slab::SlabPool;
@@ -115,6 +116,7 @@ pub(crate) async fn run_group(
     }
     drop((batches, places));
     let chunks = try_join_all(chunks).await?;
+    let _permit = acquire(job.batch_limit.as_deref(), &job.batch_counters).await;
     let work = {
         let (job, rows) = (Arc::clone(&job), Arc::clone(&rows));
         move || assemble(&job, &rows, &failed, offsets, chunks, (sections, tail, counted))
@@ -189,7 +191,7 @@ async fn run_chunk(
     let mut input = Some((input, slots));
     let mut chunk: Option<WorkChunk> = None;
     for stage in &job.stages {
-        let _permit = acquire(&job, stage).await;
+        let _permit = acquire(stage.limit.as_deref(), &job.operator_counters[stage.operators.start]).await;
         let operator = &job.operators[stage.operators.start];
         if let Some(wait) = operator.wait_per_row {
             if let Some((input, slots)) = input.take() {
@@ -224,12 +226,12 @@ async fn run_chunk(
     }
 }
 
-/// Waits for a stage's turn.
-async fn acquire<'a>(job: &JobContext, stage: &'a Stage) -> Option<tokio::sync::SemaphorePermit<'a>> {
-    let limit = stage.limit.as_ref()?;
+/// Waits for a turn among an operator's concurrent executions.
+async fn acquire<'a>(limit: Option<&'a Semaphore>, counters: &Counters) -> Option<SemaphorePermit<'a>> {
+    let limit = limit?;
     let started = Instant::now();
-    let permit = limit.acquire().await.expect("a stage's limit is never closed");
-    job.operator_counters[stage.operators.start].add_wait(started.elapsed());
+    let permit = limit.acquire().await.expect("an operator's limit is never closed");
+    counters.add_wait(started.elapsed());
     Some(permit)
 }
 
@@ -238,10 +240,10 @@ impl WorkChunk {
     fn apply(&mut self, job: &JobContext, place: usize) -> Result<(), String> {
         let operator = &job.operators[place];
         let rows_in = self.chunk.rows();
-        let cpu = thread_cpu_ns();
+        let cpu = thread_cpu();
         let result = operator.operator.apply(&mut self.chunk, &mut self.slots);
         let counters = &job.operator_counters[place];
-        counters.add_cpu_ns(thread_cpu_ns().saturating_sub(cpu));
+        counters.add_cpu(thread_cpu().saturating_sub(cpu));
         result.map_err(|error| format!("operator {} ({}): {error}", place + 1, operator.name))?;
         self.settle_failures(job);
         counters.add_rows(rows_in, self.chunk.rows(), chunk_bytes(&self.chunk));

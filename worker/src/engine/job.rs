@@ -13,7 +13,7 @@ use feedline_core::order::{BlockTable, PassOrder, RowRef};
 use feedline_core::pipeline::{OnError, OperatorKind};
 use feedline_core::schema::{ColumnType, Schema};
 use feedline_operators::{BuiltOperator, build_operators};
-use feedline_proto::batch::output_schema;
+use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
 use feedline_sources::{Dataset, Stores};
 use tokio::sync::Semaphore;
 
@@ -33,6 +33,8 @@ pub(crate) struct JobContext {
     pub(crate) read_schema: Schema,
     pub(crate) operators: Vec<BuiltOperator>,
     pub(crate) stages: Vec<Stage>,
+    /// How many batches may be put together at a time.
+    pub(crate) batch_limit: Option<Arc<Semaphore>>,
     pub(crate) tensors: Vec<FinalTensor>,
     pub(crate) output: Schema,
     pub(crate) output_arrow: SchemaRef,
@@ -91,6 +93,7 @@ impl JobContext {
         Ok(Self {
             table: BlockTable::new(&manifest),
             stages: build_stages(&operators),
+            batch_limit: pipeline.operators.last().and_then(|batch| limit(batch.parallelism)),
             tensors: final_tensors(&operators, &output, pipeline_renames(&details)),
             output_arrow: output_schema(&output),
             output,
@@ -146,8 +149,11 @@ impl JobContext {
 
     /// Bytes of a finished group: its tensors, and what its other columns took at most so far.
     pub(crate) fn slab_bytes(&self, rows: usize) -> usize {
-        let tensors: usize =
-            self.tensors.iter().map(|tensor| (tensor.row_bytes * rows).next_multiple_of(64)).sum();
+        let tensors: usize = self
+            .tensors
+            .iter()
+            .map(|tensor| (tensor.row_bytes * rows).next_multiple_of(ALIGNMENT_BYTES))
+            .sum();
         let varying = self.output.fields.len() > self.tensors.len();
         let tail =
             if varying { self.tail_row_bytes.load(Ordering::Relaxed) as usize * rows + 4096 } else { 0 };
@@ -176,12 +182,17 @@ impl JobContext {
     }
 }
 
+/// An operator's limit of concurrent executions.
+fn limit(parallelism: Option<u32>) -> Option<Arc<Semaphore>> {
+    parallelism.map(|limit| Arc::new(Semaphore::new(limit as usize)))
+}
+
 /// Cuts the operators where concurrency is limited or time passes without work.
 fn build_stages(operators: &[BuiltOperator]) -> Vec<Stage> {
     let mut stages: Vec<Stage> = Vec::new();
     let mut fused = false;
     for (place, operator) in operators.iter().enumerate() {
-        let limit = operator.parallelism.map(|limit| Arc::new(Semaphore::new(limit as usize)));
+        let limit = limit(operator.parallelism);
         let alone = limit.is_some() || operator.wait_per_row.is_some();
         match stages.last_mut() {
             Some(stage) if fused && !alone => stage.operators.end = place + 1,

@@ -164,7 +164,7 @@ mod tests {
     #[tokio::test]
     async fn the_most_urgent_work_runs_first() {
         let pool = Pool::new(1).expect("threads start");
-        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let (hold, held) = std::sync::mpsc::sync_channel::<()>(1);
         let order = Arc::new(Mutex::new(Vec::new()));
         let blocker = pool.run(priority(0), move || held.recv().is_ok());
         let rest: Vec<_> = [3, 1, 2]

@@ -44,11 +44,11 @@ pub(crate) async fn read_rows(job: &JobContext, rows: &[RowRef]) -> Result<Encod
     });
     let started = Instant::now();
     let reads = futures::stream::iter(needs.map(|need| read_need(job, need)));
-    let timed = Box::pin(reads.buffered(CONCURRENT_READS).try_collect::<Vec<_>>());
-    let cpu_before = job.source_counters.snapshot().cpu_ns;
-    let found = CpuTimed { future: timed, counters: &job.source_counters }.await?;
-    let cpu = std::time::Duration::from_nanos(job.source_counters.snapshot().cpu_ns - cpu_before);
+    let timed = reads.buffered(CONCURRENT_READS).try_collect::<Vec<_>>();
+    let (found, cpu) = CpuTimed::new(timed).await;
+    job.source_counters.add_cpu(cpu);
     job.source_counters.add_wait(started.elapsed().saturating_sub(cpu));
+    let found = found?;
     Ok(place_rows(job, rows.len(), found))
 }
 

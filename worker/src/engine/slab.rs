@@ -3,13 +3,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::{Buf, Bytes, BytesMut};
-
-const ALIGNMENT: usize = 64;
+use feedline_proto::batch::ALIGNMENT_BYTES;
+use tokio::sync::Notify;
 
 /// Hands out buffers and takes them back. Counts every byte that it has allocated, in use or idle.
 #[derive(Debug, Default)]
 pub(crate) struct SlabPool {
     state: Mutex<State>,
+    /// Woken when a buffer is no longer in use: what did not fit the budget may fit now.
+    pub(crate) returned: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +43,7 @@ impl Drop for Counted {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.upgrade() {
             pool.lock().allocated_bytes -= self.bytes;
+            pool.returned.notify_one();
         }
     }
 }
@@ -99,9 +102,9 @@ impl SlabPool {
         }
         state.allocated_bytes += len as u64;
         drop(state);
-        let mut slab = BytesMut::zeroed(len + ALIGNMENT);
-        let skip = slab.as_ptr().align_offset(ALIGNMENT);
-        slab.advance(skip.min(ALIGNMENT));
+        let mut slab = BytesMut::zeroed(len + ALIGNMENT_BYTES);
+        let skip = slab.as_ptr().align_offset(ALIGNMENT_BYTES);
+        slab.advance(skip.min(ALIGNMENT_BYTES));
         slab.truncate(len);
         (slab, Counted { bytes: len as u64, pool: Arc::downgrade(self) })
     }
