@@ -270,6 +270,11 @@ impl Feed {
         self.buffered_bytes -= bytes;
         gauge!(BUFFERED_BYTES).decrement(bytes as f64);
     }
+
+    fn forget_all_buffered(&mut self) {
+        gauge!(BUFFERED_BYTES).decrement(self.buffered_bytes as f64);
+        self.buffered_bytes = 0;
+    }
 }
 
 impl Drop for Feed {

@@ -35,8 +35,11 @@ use crate::random::mix64;
 pub struct Settings {
     /// Milliseconds without contact after which a worker's leases are given to others.
     pub worker_lease_ms: u64,
-    /// Milliseconds without contact after which a consumer of a relaxed job loses the splits it took.
+    /// Milliseconds without contact after which a consumer of a relaxed job loses the splits it took, and a job
+    /// without any consumer its leases.
     pub consumer_lease_ms: u64,
+    /// Milliseconds without any consumer after which a job fails.
+    pub abandoned_ms: u64,
     /// Milliseconds that an unchanged plan is held back: the heartbeat interval.
     pub hold_ms: u64,
     /// Splits of one job that a worker holds and has not computed yet.
@@ -50,6 +53,7 @@ impl Default for Settings {
         Self {
             worker_lease_ms: 3_000,
             consumer_lease_ms: 15_000,
+            abandoned_ms: 3_600_000,
             hold_ms: 500,
             leases_ahead: 3,
             straggler_ms: 1_000,
@@ -173,7 +177,9 @@ impl Cluster {
             workers: BTreeMap::new(),
             preparations: BTreeMap::new(),
             ended: VecDeque::new(),
-            next_job: 1,
+            // Workers may live on while a coordinator loses its log: they must not take a new job for one they know.
+            // A life is a time in nanoseconds, so this leaves room for a job in each millisecond.
+            next_job: (life >> 20).max(1),
             // Results of an earlier life's tasks still arrive and must not be taken for this life's.
             next_task: mix64(life) >> 1,
             next_revision: 1,
@@ -328,7 +334,7 @@ impl Cluster {
     fn apply(&mut self, record: &Record) {
         if let Record::Opened { job, spec } = record {
             self.next_job = self.next_job.max(job.0 + 1);
-            self.jobs.insert(*job, Job::new(*job, (**spec).clone()));
+            self.jobs.insert(*job, Job::new(*job, (**spec).clone(), self.now));
             return;
         }
         let (Record::Ready { job, .. }

@@ -44,6 +44,15 @@ pub(super) struct SplitFetch {
     idle: u32,
 }
 
+impl SplitFetch {
+    /// Notes that a worker sent what cannot be read; whether that happened too often to try again.
+    fn is_damaged(&mut self, split: SplitRef, worker: WorkerId, message: &str) -> bool {
+        self.damaged += 1;
+        tracing::warn!(?split, %worker, message, "a fetch sent what cannot be read");
+        self.damaged >= DAMAGED_TRIES
+    }
+}
+
 /// One fetch.
 #[derive(Debug)]
 pub(super) struct Attempt {
@@ -314,13 +323,16 @@ impl Feed {
                 fetch.not_here_since = None;
             }
             Outcome::Damaged(message) => {
-                fetch.damaged += 1;
-                tracing::warn!(?split, worker = %ended.worker, message, "a fetch sent what cannot be read");
-                if fetch.damaged >= DAMAGED_TRIES {
+                if fetch.is_damaged(split, ended.worker, &message) {
                     return self.set_fatal(damaged(split, message));
                 }
             }
-            Outcome::End => tracing::warn!(?split, worker = %ended.worker, "a fetch ended before its split"),
+            Outcome::End => {
+                let message = "it ended before the split's last row".to_owned();
+                if fetch.is_damaged(split, ended.worker, &message) {
+                    return self.set_fatal(damaged(split, message));
+                }
+            }
             Outcome::Broken(message) => {
                 tracing::info!(?split, worker = %ended.worker, message, "a fetch broke off")
             }

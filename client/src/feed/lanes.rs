@@ -168,7 +168,6 @@ impl Feed {
             lane.assembler.expect(split, offset, false);
         }
         self.splits.clear();
-        let buffered = self.buffered_bytes;
-        self.forget_buffered(SplitRef { epoch: u32::MAX, ordinal: 0, stream: 0 }, buffered);
+        self.forget_all_buffered();
     }
 }

@@ -23,12 +23,27 @@ pub(super) struct Consumer {
     pub(super) parked: Option<Parked>,
     /// Counts of each of its sessions.
     pub(super) stats: BTreeMap<SessionId, ConsumerStats>,
+    /// Relaxed mode: splits that this session lost by its silence, and where it stood in them.
+    pub(super) lost: BTreeMap<SplitRef, u32>,
 }
 
 impl Consumer {
     /// A consumer of which nothing but its session is known.
     pub(super) fn remembered(session: SessionId, now: Millis) -> Self {
-        Self { session, last_seen: now, wants: 0, revision: 1, parked: None, stats: BTreeMap::new() }
+        Self {
+            session,
+            last_seen: now,
+            wants: 0,
+            revision: 1,
+            parked: None,
+            stats: BTreeMap::new(),
+            lost: BTreeMap::new(),
+        }
+    }
+
+    /// Whether it reports rows of splits that it had lost before it delivered them.
+    fn has_gone_on(&self, open: &[(SplitRef, u32)]) -> bool {
+        open.iter().any(|(split, offset)| self.lost.get(split).is_some_and(|stood| offset > stood))
     }
 }
 
@@ -101,6 +116,18 @@ impl Cluster {
             Some(present) if present.session > report.session => {
                 Err(superseded(report.consumer, &job.spec.name))
             }
+            // It has delivered rows that others were given meanwhile: going on would repeat them in silence.
+            Some(present) if present.session == report.session && present.has_gone_on(&report.open) => {
+                Err(Refusal::new(
+                    RefusalKind::Superseded,
+                    format!(
+                        "consumer {} of job `{}` was silent for more than {} s and its rows went to others; start it again from its last checkpoint",
+                        report.consumer,
+                        job.spec.name,
+                        self.settings.consumer_lease_ms / 1_000
+                    ),
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -108,7 +135,14 @@ impl Cluster {
     /// Notes the consumer as present and parks its request.
     fn seat_consumer(&mut self, request: RequestId, report: &ConsumerReport, ready: &mut Ready) {
         let (now, life) = (self.now, self.life);
+        let lease = self.settings.consumer_lease_ms;
         let Some(job) = self.jobs.get_mut(&report.job) else { return };
+        job.last_seen = now;
+        let silent = |seat: &Consumer| now.saturating_sub(seat.last_seen) > lease;
+        if job.consumers.get(&report.consumer).is_some_and(silent) {
+            // What kept this one from reporting may have kept all: each gets the time to come back.
+            job.consumers.values_mut().for_each(|seat| seat.last_seen = now);
+        }
         let consumer =
             job.consumers.entry(report.consumer).or_insert_with(|| Consumer::remembered(report.session, now));
         let mut anew = None;
@@ -117,6 +151,7 @@ impl Cluster {
         } else {
             consumer.session = report.session;
             consumer.revision += 1;
+            consumer.lost.clear();
         }
         consumer.last_seen = now;
         if consumer.wants != report.wants {
@@ -215,23 +250,55 @@ impl Cluster {
         }
     }
 
-    /// Relaxed jobs: splits of a consumer that has been silent for its lease time are free again.
+    /// Relaxed jobs: splits of a consumer that has been silent for its lease time are free again, as soon as there is
+    /// another who may take them.
     pub(super) fn expire_consumers(&mut self, ready: &mut Ready) {
         let limit = self.settings.consumer_lease_ms;
         let mut lost = Vec::new();
-        for job in self.jobs.values().filter(|job| job.is_relaxed() && job.running().is_some()) {
-            for (number, consumer) in &job.consumers {
-                if self.now.saturating_sub(consumer.last_seen) > limit {
-                    let held = job.open.iter().filter(|(_, open)| open.consumer == Some(*number));
-                    let splits: Vec<SplitRef> = held.map(|(split, _)| *split).collect();
-                    if !splits.is_empty() {
-                        lost.push((job.id, splits));
-                    }
+        for job in self.jobs.values_mut().filter(|job| job.is_relaxed() && job.running().is_some()) {
+            let silent = |seat: &Consumer| self.now.saturating_sub(seat.last_seen) > limit;
+            if job.consumers.values().all(silent) {
+                continue;
+            }
+            for (number, seat) in job.consumers.iter_mut().filter(|(_, seat)| silent(seat)) {
+                let held = job.open.iter().filter(|(_, open)| open.consumer == Some(*number));
+                let held: Vec<(SplitRef, u32)> = held.map(|(split, open)| (*split, open.offset)).collect();
+                if !held.is_empty() {
+                    lost.push((job.id, held.iter().map(|(split, _)| *split).collect()));
+                    seat.lost.extend(held);
                 }
             }
         }
         for (job, splits) in lost {
             self.record(Record::Assigned { job, consumer: None, splits }, ready);
+        }
+    }
+
+    /// Jobs that no consumer asks for: their leases are given up, so that workers work for others; after a longer time
+    /// they fail.
+    pub(super) fn expire_jobs(&mut self, ready: &mut Ready) {
+        let (now, settings) = (self.now, &self.settings);
+        let idle = |job: &&Job| job.running().is_some() && !job.spec.index_only && job.is_idle(now, settings);
+        let idle: Vec<JobId> = self.jobs.values().filter(idle).map(|job| job.id).collect();
+        for id in idle {
+            let job = &self.jobs[&id];
+            if now.saturating_sub(job.last_seen) > self.settings.abandoned_ms {
+                let minutes = self.settings.abandoned_ms / 60_000;
+                let message = format!(
+                    "no consumer has asked for rows for {minutes} minutes; open the job again from its last position"
+                );
+                self.end_job(id, JobState::Failed(message), ready);
+                continue;
+            }
+            let mut by_worker: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
+            for (split, lease) in &job.leases {
+                for holder in &lease.holders {
+                    by_worker.entry(holder.worker).or_default().push(*split);
+                }
+            }
+            for (worker, splits) in by_worker {
+                self.revoke(id, worker, splits, ready);
+            }
         }
     }
 

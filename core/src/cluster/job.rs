@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Settings;
 use super::consumers::Consumer;
 use super::messages::{JobSpec, JobState, WorkerJobStats};
 use super::records::Record;
@@ -49,6 +50,8 @@ pub(super) struct Job {
     // Soft state: rebuilt from reports.
     pub(super) consumers: BTreeMap<u32, Consumer>,
     pub(super) worker_stats: BTreeMap<WorkerId, WorkerJobStats>,
+    /// When a consumer reported last, or could have first.
+    pub(super) last_seen: Millis,
     /// Workers that have not reported since the job ended, with the plan revision that tells them.
     pub(super) unsettled: BTreeMap<WorkerId, u64>,
     /// Splits and the workers at which their consumer could not fetch them.
@@ -56,7 +59,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub(super) fn new(id: JobId, spec: JobSpec) -> Self {
+    pub(super) fn new(id: JobId, spec: JobSpec, now: Millis) -> Self {
         Self {
             id,
             spec,
@@ -68,6 +71,7 @@ impl Job {
             leases: BTreeMap::new(),
             consumers: BTreeMap::new(),
             worker_stats: BTreeMap::new(),
+            last_seen: now,
             unsettled: BTreeMap::new(),
             avoid: BTreeSet::new(),
         }
@@ -97,6 +101,11 @@ impl Job {
         }
     }
 
+    /// Whether no consumer has reported for its lease time.
+    pub(super) fn is_idle(&self, now: Millis, settings: &Settings) -> bool {
+        now.saturating_sub(self.last_seen) > settings.consumer_lease_ms
+    }
+
     /// The consumer that owns a stream in deterministic mode.
     pub(super) fn owner(&self, stream: u32) -> u32 {
         stream % self.spec.consumers
@@ -105,7 +114,10 @@ impl Job {
     pub(super) fn apply(&mut self, record: &Record, now: Millis) {
         match record {
             Record::Opened { .. } => {}
-            Record::Ready { dataset, .. } => self.apply_ready(dataset),
+            Record::Ready { dataset, .. } => {
+                self.last_seen = now;
+                self.apply_ready(dataset);
+            }
             Record::Granted { worker, splits, .. } => {
                 for split in splits {
                     let lease = self.leases.entry(*split).or_default();

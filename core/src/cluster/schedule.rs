@@ -18,7 +18,7 @@ impl Cluster {
             self.jobs.values().filter(|job| job.running().is_some()).map(|job| job.id).collect();
         for id in running {
             // A job may start at its end, or the log may hold a job's last step but not its end.
-            if self.finish_if_done(id, ready) {
+            if self.finish_if_done(id, ready) || self.jobs[&id].is_idle(self.now, &self.settings) {
                 continue;
             }
             self.assign_relaxed(id, ready);
@@ -205,6 +205,7 @@ impl Cluster {
             self.record(Record::Assigned { job, consumer: Some(number), splits: vec![split] }, ready);
             if let Some(seat) = self.jobs.get_mut(&job).and_then(|job| job.consumers.get_mut(&number)) {
                 seat.revision += 1;
+                seat.lost.remove(&split);
             }
         }
     }

@@ -190,6 +190,7 @@ impl Cluster {
             self.return_tasks(&worker.tasks);
         }
         self.expire_consumers(ready);
+        self.expire_jobs(ready);
     }
 
     /// Takes splits from a worker and tells it and their consumers.

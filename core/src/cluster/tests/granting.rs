@@ -187,3 +187,28 @@ fn a_lost_worker_does_not_keep_a_job_from_settling() {
     bench.pass(3_001);
     assert!(bench.status(job).settled);
 }
+
+#[test]
+fn a_job_without_consumers_gives_its_leases_up_and_fails_in_the_end() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 64);
+    bench.consumer(taking(job, 0));
+    bench.worker(report(1));
+    bench.pass(1_000);
+    let leases = |bench: &Bench| {
+        let granted = |record: &&Record| matches!(record, Record::Granted { .. });
+        bench.cluster.snapshot().iter().filter(granted).count()
+    };
+    assert!(leases(&bench) > 0);
+    for _ in 0..15 {
+        bench.pass(1_000);
+        bench.worker(report(1));
+    }
+    assert_eq!(leases(&bench), 0);
+    bench.consumer(taking(job, 0));
+    assert!(leases(&bench) > 0, "it is back");
+    for _ in 0..3_601 {
+        bench.pass(1_000);
+    }
+    let message = "no consumer has asked for rows for 60 minutes; open the job again from its last position";
+    assert_eq!(bench.status(job).state, JobState::Failed(message.to_owned()));
+}

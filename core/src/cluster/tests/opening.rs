@@ -106,3 +106,14 @@ fn a_consumers_failure_ends_the_job() {
     let plan = bench.consumer(ConsumerReport { failed, ..taking(job, 0) }).expect("told at once");
     assert_eq!(plan.state, JobState::Failed("row 3 is corrupt".to_owned()));
 }
+
+#[test]
+fn a_coordinator_that_lost_its_log_gives_no_id_again() {
+    let life = |nanoseconds: u64| {
+        let mut bench = Bench::new();
+        bench.cluster = Cluster::new(Settings::default(), nanoseconds);
+        bench.open(&spec(4, 1)).expect("a good job")
+    };
+    let first = 1_700_000_000_000_000_000;
+    assert!(life(first) < life(first + 1_000_000_000));
+}

@@ -59,6 +59,52 @@ fn a_consumer_known_from_the_log_alone_is_lost_too() {
 }
 
 #[test]
+fn a_consumer_whose_rows_went_to_others_while_it_was_silent_is_told() {
+    let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
+    plan(&mut bench, job, 0);
+    bench.pass(10_000);
+    plan(&mut bench, job, 1);
+    bench.pass(5_001);
+    // It took rows before it fell silent, which it could not report.
+    let gone_on = ConsumerReport { open: vec![(split(0, 0), 4)], ..taking(job, 0) };
+    let answer = bench.ask(|request| Input::Consumer { request, report: gone_on });
+    let Some(Reply::Refused(refusal)) = answer else { panic!("{answer:?}") };
+    assert_eq!(refusal.kind, RefusalKind::Superseded);
+    assert_eq!(
+        refusal.message,
+        "consumer 0 of job `run` was silent for more than 15 s and its rows went to others; start it again from its last checkpoint"
+    );
+    let anew = ConsumerReport { session: SessionId(9), ..taking(job, 0) };
+    assert!(bench.consumer(anew).is_some(), "a new session begins anew");
+}
+
+#[test]
+fn a_consumer_that_was_silent_and_took_nothing_goes_on() {
+    let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
+    plan(&mut bench, job, 0);
+    bench.pass(10_000);
+    bench.consumer(ConsumerReport { wants: 0, ..taking(job, 1) });
+    bench.pass(5_001);
+    assert_eq!(held(&plan(&mut bench, job, 0)), [0, 1], "nobody else wanted them");
+    let open = vec![(split(0, 0), 8)];
+    let plan = bench.consumer(ConsumerReport { open, ..taking(job, 0) }).expect("it is not refused");
+    assert_eq!(held(&plan), [1, 2]);
+}
+
+#[test]
+fn consumers_that_were_all_silent_keep_their_rows() {
+    let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
+    assert_eq!(held(&plan(&mut bench, job, 0)), [0, 1]);
+    assert_eq!(held(&plan(&mut bench, job, 1)), [2, 3]);
+    bench.pass(60_000);
+    for (consumer, first) in [(0, 0), (1, 2)] {
+        let open = vec![(split(0, first), 4)];
+        let plan = bench.consumer(ConsumerReport { open, ..taking(job, consumer) }).expect("a plan");
+        assert!(held(&plan).contains(&first), "{plan:?}");
+    }
+}
+
+#[test]
 fn progress_counts_for_the_holder_only() {
     let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
     plan(&mut bench, job, 0);

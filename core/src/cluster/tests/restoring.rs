@@ -53,13 +53,10 @@ fn play(bench: &mut Bench, job: JobId, (kind, who, number, flag): (u8, u64, u64,
             let positions = vec![(consumer, StreamPosition { epoch: 0, row: number })];
             let open = vec![(split(0, who), number as u32 % 9), (split(0, number % 8), 8)];
             let session = SessionId(u64::MAX);
-            bench.consumer(ConsumerReport {
-                positions,
-                open,
-                session,
-                wants: who as u32,
-                ..taking(job, consumer)
-            });
+            let wants = who as u32;
+            let report = ConsumerReport { positions, open, session, wants, ..taking(job, consumer) };
+            // Refused where it goes on with splits that it lost.
+            bench.ask(|request| Input::Consumer { request, report });
         }
         4 => {
             let unreachable = vec![(split((number % 2) as u32, who), WorkerId(number % 4))];
