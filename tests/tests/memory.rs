@@ -7,57 +7,77 @@ use feedline_tests::{Scratch, assert_clean, data};
 /// What a process holds beside the budget: code, stacks, decoders, transport.
 const BESIDE_BYTES: u64 = 150 << 20;
 
-#[test]
-fn peak_memory_stays_under_the_budget_for_fast_and_slow_consumers() {
-    let scratch = Scratch::new();
+/// Peak resident bytes of a worker with this budget that runs the pipeline file to its end.
+fn peak(scratch: &Scratch, file: &str, budget: &str, arguments: &[&str]) -> u64 {
+    let directory = tempfile::tempdir_in(scratch.path()).expect("a directory can be made");
+    let directory = directory.path().to_str().expect("temporary paths are text");
+    let coordinator = Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", directory], &[]);
+    let url = coordinator.url();
+    let mut worker = vec!["worker", "--coordinator", &url, "--listen", "127.0.0.1:0"];
+    worker.extend(["--cores", "2", "--memory", budget]);
+    let _worker = Role::start(&worker, &[]);
+    let report = scratch.run(file, &[&["--coordinator", &url], arguments].concat());
+    assert_clean(&report);
+    report["peak_rss_bytes"]["workers"][0].as_u64().expect("the worker reports its peak")
+}
+
+/// The photographs as shards of a format, or generated ones.
+fn make_photos(scratch: &Scratch, format: &str) {
     let photos = data::photographs("the memory test runs on generated images instead, since it");
     let photos = photos.map(|path| path.to_str().expect("the path is text").to_owned());
-    let mut arguments = vec!["--format", "tfrecord", "--shards", "4"];
+    let mut arguments = vec!["--format", format, "--shards", "4"];
     match &photos {
         Some(photos) => arguments.extend(["--from", photos]),
         None => arguments.extend(["--rows", "400"]),
     }
-    scratch.make_data("images", "data", &arguments);
+    scratch.make_data("images", format, &arguments);
+}
+
+fn photo_job(scratch: &Scratch, format: &str, features: &str, batch: u32) -> String {
     let text = format!(
         "name: photos
-source: {{ url: \"{}/*\", format: tfrecord, features: {{ image: image/encoded }} }}
+source: {{ url: \"{}/*\", format: {format}{features} }}
 shuffle: {{ window: 4096 }}
 operators:
   - random_resized_crop: {{ column: image, size: [224, 224] }}
   - random_horizontal_flip: {{ column: image }}
-  - batch: {{ size: 128 }}
+  - batch: {{ size: {batch} }}
 ",
-        scratch.file("data")
+        scratch.file(format)
     );
-    let file = scratch.write("photos.yaml", &text);
+    scratch.write(&format!("{format}.yaml"), &text)
+}
+
+#[test]
+fn peak_memory_stays_under_the_budget_for_fast_and_slow_consumers() {
+    let scratch = Scratch::new();
+    make_photos(&scratch, "tfrecord");
+    let file = photo_job(&scratch, "tfrecord", ", features: { image: image/encoded }", 128);
     for (budget, budget_bytes) in [("64MiB", 64u64 << 20), ("192MiB", 192 << 20)] {
         for (step_ms, slots) in [("0", "1"), ("300", "1"), ("300", "8")] {
-            let directory = scratch.file(&format!("coordinator-{budget}-{step_ms}-{slots}"));
-            let coordinator =
-                Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &directory], &[]);
-            let url = coordinator.url();
-            let worker = [
-                "worker",
-                "--coordinator",
-                &url,
-                "--listen",
-                "127.0.0.1:0",
-                "--cores",
-                "2",
-                "--memory",
-                budget,
-            ];
-            let _worker = Role::start(&worker, &[]);
-            let report = scratch.run(
-                &file,
-                &["--coordinator", &url, "--epochs", "3", "--step-ms", step_ms, "--virtual-consumers", slots],
-            );
-            assert_clean(&report);
-            assert_eq!(report["rows"], 1200);
-            let peak = report["peak_rss_bytes"]["workers"][0].as_u64().expect("the worker reports its peak");
+            let arguments = ["--epochs", "3", "--step-ms", step_ms, "--virtual-consumers", slots];
+            let peak = peak(&scratch, &file, budget, &arguments);
             eprintln!("budget {budget}, {step_ms} ms a step, {slots} slots: peak {} MiB", peak >> 20);
             assert!(peak < budget_bytes + BESIDE_BYTES, "budget {budget}: peak {} MiB", peak >> 20);
         }
+    }
+}
+
+/// A group of a shuffled job needs rows of every block of its window.
+#[test]
+fn peak_memory_stays_under_the_budget_where_whole_blocks_are_read() {
+    let scratch = Scratch::new();
+    make_photos(&scratch, "parquet");
+    scratch.make_data("table", "jsonl", &["--format", "jsonl", "--rows", "200000", "--shards", "4"]);
+    let table = format!(
+        "name: table\nsource: {{ url: \"{}/*\", format: jsonl }}\nshuffle: {{ window: 100000 }}\noperators: [ batch: {{ size: 1000 }} ]",
+        scratch.file("jsonl")
+    );
+    let files = [photo_job(&scratch, "parquet", "", 16), scratch.write("table.yaml", &table)];
+    for (file, arguments) in files.iter().zip([&["--epochs", "2"][..], &["--epochs", "1"]]) {
+        let peak = peak(&scratch, file, "64MiB", arguments);
+        eprintln!("budget 64 MiB, {file}: peak {} MiB", peak >> 20);
+        assert!(peak < (64 << 20) + BESIDE_BYTES, "{file}: peak {} MiB", peak >> 20);
     }
 }
 

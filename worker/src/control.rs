@@ -163,8 +163,7 @@ impl Control {
         let manifest =
             self.manifest(id, &details.source_key, &details.dataset.fingerprint).await.map_err(refused)?;
         let stores = Arc::clone(&self.stores);
-        let cache_bytes = self.engine.cache_bytes();
-        JobContext::load(details, manifest, stores, cache_bytes).await.map_err(|message| (false, message))
+        JobContext::load(details, manifest, stores).await.map_err(|message| (false, message))
     }
 
     /// The dataset's index: from the cache directory if it was fetched before.

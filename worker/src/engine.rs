@@ -29,10 +29,14 @@ use tokio_util::task::TaskTracker;
 use self::group::{FinishedPiece, Planned, Tools, run_group};
 pub(crate) use self::job::JobContext;
 use self::pool::Pool;
+use self::read::Reading;
 use self::split::SplitState;
 
 /// Groups in flight beyond one for each core, so that reading goes on beside computing.
 const GROUPS_AHEAD: usize = 6;
+/// Part of the budget that kept blocks may use, and part for blocks while they are read.
+const CACHE_PART: u64 = 4;
+const READING_PART: u64 = 8;
 /// Ended jobs whose counters are still reported.
 const KEPT_JOBS: usize = 16;
 
@@ -105,8 +109,12 @@ struct Chosen {
 
 impl Engine {
     pub(crate) fn new(cores: u32, memory_bytes: u64) -> std::io::Result<Arc<Self>> {
-        let tools =
-            Tools { pool: Arc::new(Pool::new(cores)?), slabs: Arc::default(), planned_bytes: Arc::default() };
+        let tools = Tools {
+            pool: Arc::new(Pool::new(cores)?),
+            slabs: Arc::default(),
+            reading: Arc::new(Reading::new(memory_bytes / CACHE_PART, memory_bytes / READING_PART)),
+            planned_bytes: Arc::default(),
+        };
         Ok(Arc::new(Self {
             memory_bytes,
             groups_limit: cores as usize + GROUPS_AHEAD,
@@ -119,11 +127,6 @@ impl Engine {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics while it holds the engine's state")
-    }
-
-    /// The share of the budget that a job's block cache may use.
-    pub(crate) fn cache_bytes(&self) -> u64 {
-        self.memory_bytes / 16
     }
 
     /// Jobs with leases that have not been loaded.
@@ -188,9 +191,7 @@ impl Engine {
             });
         }
         let active: BTreeSet<JobId> = state.splits.keys().map(|(_, job)| *job).collect();
-        for (_, job) in state.jobs.iter().filter(|(id, _)| !active.contains(id)) {
-            job.blocks.clear();
-        }
+        self.tools.reading.blocks.keep_jobs(|job| active.contains(&job));
         drop(state);
         self.pump();
         self.changed.notify_waiters();
@@ -209,7 +210,8 @@ impl Engine {
     pub(crate) fn is_memory_full(&self) -> bool {
         let state = self.lock();
         let typical = state.jobs.values().map(|job| job.group_bytes(job.details.layout.group_rows)).max();
-        self.used_bytes(&state) + typical.unwrap_or(0) > self.memory_bytes
+        let used = self.used_bytes(&state).saturating_sub(self.tools.slabs.idle_bytes());
+        used + typical.unwrap_or(0) > self.memory_bytes
     }
 
     /// Counts of every job that it has worked on.
@@ -225,9 +227,9 @@ impl Engine {
     }
 
     fn used_bytes(&self, state: &State) -> u64 {
-        let caches: u64 = state.jobs.values().map(|job| job.blocks.held_bytes()).sum();
         let planned = self.tools.planned_bytes.load(Ordering::Relaxed);
-        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + caches
+        let blocks = self.tools.reading.held_bytes();
+        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + blocks
     }
 
     /// Starts as many groups as fit.

@@ -22,7 +22,7 @@ use super::assemble::{Section, assemble, cut_slab};
 use super::cpu::{Counters, thread_cpu};
 use super::job::JobContext;
 use super::pool::{Pool, Priority};
-use super::read::read_rows;
+use super::read::{Reading, read_rows};
 use super::slab::SlabPool;
 
 /// A finished piece of a split.
@@ -37,6 +37,7 @@ pub(crate) struct FinishedPiece {
 pub(crate) struct Tools {
     pub(crate) pool: Arc<Pool>,
     pub(crate) slabs: Arc<SlabPool>,
+    pub(crate) reading: Arc<Reading>,
     /// Bytes of buffers that groups in flight were admitted for and have not taken yet.
     pub(crate) planned_bytes: Arc<AtomicU64>,
 }
@@ -88,7 +89,7 @@ pub(crate) async fn run_group(
     let start = job.details.layout.split_range(split).start;
     let places = start + u64::from(offsets.start)..start + u64::from(offsets.end);
     let rows: Arc<Vec<RowRef>> = Arc::new(job.rows(split.epoch, places));
-    let encoded = read_rows(&job, &rows).await.map_err(|error| error.to_string())?;
+    let encoded = read_rows(&job, &tools.reading, &rows).await.map_err(|error| error.to_string())?;
     let mut failed: BTreeMap<usize, (Option<u64>, String)> = BTreeMap::new();
     for (place, offset, reason) in encoded.failures {
         failed.insert(place, (Some(offset), reason));

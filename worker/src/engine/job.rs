@@ -17,7 +17,6 @@ use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
 use feedline_sources::{Dataset, Stores};
 use tokio::sync::Semaphore;
 
-use super::blocks::BlockCache;
 use super::cpu::Counters;
 
 /// A chunk of rows that one thread works on holds about this many encoded bytes.
@@ -38,7 +37,6 @@ pub(crate) struct JobContext {
     pub(crate) tensors: Vec<FinalTensor>,
     pub(crate) output: Schema,
     pub(crate) output_arrow: SchemaRef,
-    pub(crate) blocks: BlockCache,
     pub(crate) chunk_rows: usize,
     pub(crate) source_counters: Counters,
     pub(crate) operator_counters: Vec<Counters>,
@@ -72,7 +70,6 @@ impl JobContext {
         details: JobDetails,
         manifest: Arc<Manifest>,
         stores: Arc<Stores>,
-        cache_bytes: u64,
     ) -> Result<Self, String> {
         let pipeline = &details.pipeline;
         let wanted = pipeline.required_columns(&manifest.schema);
@@ -97,7 +94,6 @@ impl JobContext {
             tensors: final_tensors(&operators, &output, pipeline_renames(&details)),
             output_arrow: output_schema(&output),
             output,
-            blocks: BlockCache::new(cache_bytes),
             chunk_rows: (CHUNK_BYTES / mean_row_bytes).clamp(1, u64::from(details.layout.group_rows))
                 as usize,
             source_counters: Counters::new("source"),

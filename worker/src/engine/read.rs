@@ -1,15 +1,21 @@
 //! Reads the rows of a group: whole blocks through the cache where rows are small, single rows where they are large.
+//!
+//! A group of a shuffled job needs a few rows of each of many blocks. They are copied out of a block as soon as it is
+//! read, so that a group keeps its rows alive and not the blocks, and blocks that are read at a time are bounded in bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::take_record_batch;
+use feedline_core::manifest::Block;
 use feedline_core::order::RowRef;
-use feedline_sources::{BlockRead, BlockRows, SourceError};
+use feedline_sources::{BlockRead, BlockRows, RowFailure, SourceError};
 use futures::{StreamExt, TryStreamExt};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::blocks::BlockKey;
+use super::blocks::{BlockCache, BlockKey};
 use super::cpu::CpuTimed;
 use super::job::JobContext;
 
@@ -33,17 +39,54 @@ struct Need {
     rows: Vec<(u32, usize)>,
 }
 
-pub(crate) async fn read_rows(job: &JobContext, rows: &[RowRef]) -> Result<EncodedRows, SourceError> {
+/// What reading needs of its worker.
+pub(crate) struct Reading {
+    /// Blocks that are kept.
+    pub(crate) blocks: BlockCache,
+    limit: Semaphore,
+    limit_bytes: u64,
+}
+
+/// What a permit of [`Reading::limit`] stands for.
+const PERMIT_BYTES: u64 = 1 << 10;
+
+impl Reading {
+    /// Keeps up to `cache_bytes` of blocks and reads up to `limit_bytes` of them at a time, or one that is larger.
+    pub(crate) fn new(cache_bytes: u64, limit_bytes: u64) -> Self {
+        let limit_bytes = limit_bytes.clamp(PERMIT_BYTES, u64::from(u32::MAX) * PERMIT_BYTES);
+        let limit = Semaphore::new((limit_bytes / PERMIT_BYTES) as usize);
+        Self { blocks: BlockCache::new(cache_bytes), limit, limit_bytes }
+    }
+
+    /// Bytes of the blocks that are kept and of those being read.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let free = self.limit.available_permits() as u64 * PERMIT_BYTES;
+        self.blocks.held_bytes() + self.limit_bytes.saturating_sub(free)
+    }
+
+    /// Waits for room to read a block: its bytes as stored and as rows.
+    async fn room(&self, block: &Block) -> SemaphorePermit<'_> {
+        let permits = (2 * block.bytes).div_ceil(PERMIT_BYTES).clamp(1, self.limit_bytes / PERMIT_BYTES);
+        self.limit.acquire_many(permits as u32).await.expect("the limit is never closed")
+    }
+}
+
+pub(crate) async fn read_rows(
+    job: &JobContext,
+    reading: &Reading,
+    rows: &[RowRef],
+) -> Result<EncodedRows, SourceError> {
     let mut by_block: BTreeMap<BlockKey, Vec<(u32, usize)>> = BTreeMap::new();
     for (place, row) in rows.iter().enumerate() {
-        by_block.entry((row.shard, row.block)).or_default().push((row.row, place));
+        let key = BlockKey { job: job.details.job, shard: row.shard, block: row.block };
+        by_block.entry(key).or_default().push((row.row, place));
     }
     let needs = by_block.into_iter().map(|(key, mut rows)| {
         rows.sort_unstable();
         Need { key, rows }
     });
     let started = Instant::now();
-    let reads = futures::stream::iter(needs.map(|need| read_need(job, need)));
+    let reads = futures::stream::iter(needs.map(|need| read_need(job, reading, need)));
     let timed = reads.buffered(CONCURRENT_READS).try_collect::<Vec<_>>();
     let (found, cpu) = CpuTimed::new(timed).await;
     job.source_counters.add_cpu(cpu);
@@ -52,9 +95,13 @@ pub(crate) async fn read_rows(job: &JobContext, rows: &[RowRef]) -> Result<Encod
     Ok(place_rows(job, rows.len(), found))
 }
 
-async fn read_need(job: &JobContext, need: Need) -> Result<(Need, Arc<BlockRows>, bool), SourceError> {
-    let shard = &job.manifest.shards[need.key.0 as usize];
-    let block = &shard.index.blocks[need.key.1 as usize];
+async fn read_need(
+    job: &JobContext,
+    reading: &Reading,
+    need: Need,
+) -> Result<(Need, BlockRows, bool), SourceError> {
+    let shard = &job.manifest.shards[need.key.shard as usize];
+    let block = &shard.index.blocks[need.key.block as usize];
     let mut wanted: Vec<u32> = need.rows.iter().map(|(row, _)| *row).collect();
     wanted.dedup();
     let single = !block.row_bytes.is_empty();
@@ -64,17 +111,59 @@ async fn read_need(job: &JobContext, need: Need) -> Result<(Need, Arc<BlockRows>
         schema: &job.read_schema,
         rows: (single && wanted.len() < block.rows as usize).then_some(wanted.as_slice()),
     };
-    let partial = read.rows.is_some();
     // Large rows are read for this group alone, blocks of small rows serve their neighbours as well.
-    let rows = if single || wanted.len() == block.rows as usize {
-        Arc::new(job.dataset.read_block(&read).await?)
-    } else {
-        job.blocks.get_or_read(need.key, job.dataset.read_block(&read)).await?
+    if single {
+        let partial = read.rows.is_some();
+        let rows = job.dataset.read_block(&read).await?;
+        return Ok((need, rows, partial));
+    }
+    let whole = async {
+        let _room = reading.room(block).await;
+        job.dataset.read_block(&read).await
     };
-    Ok((need, rows, partial))
+    if wanted.len() == block.rows as usize {
+        let rows = whole.await?;
+        return Ok((need, rows, false));
+    }
+    let rows = reading.blocks.get_or_read(need.key, whole).await?;
+    Ok((need, pick_rows(&rows, &wanted), true))
 }
 
-fn place_rows(job: &JobContext, count: usize, found: Vec<(Need, Arc<BlockRows>, bool)>) -> EncodedRows {
+/// Copies rows out of a block.
+fn pick_rows(rows: &BlockRows, wanted: &[u32]) -> BlockRows {
+    let picked = take_record_batch(&rows.batch, &UInt32Array::from(wanted.to_vec()));
+    let batch = compact(&picked.expect("the index says that the block has these rows"));
+    let place_of = |row: u32| wanted.binary_search(&row).ok().map(|place| place as u32);
+    let failures = rows
+        .failures
+        .iter()
+        .filter_map(|failure| place_of(failure.row).map(|row| RowFailure { row, ..failure.clone() }));
+    BlockRows {
+        failures: failures.collect(),
+        held_bytes: batch.get_array_memory_size(),
+        batch,
+        store_bytes: 0,
+        store_requests: 0,
+    }
+}
+
+/// The same rows without what their buffers hold beside them.
+fn compact(batch: &RecordBatch) -> RecordBatch {
+    let columns = batch.columns().iter().map(|column| {
+        if let Some(views) = column.as_string_view_opt() {
+            Arc::new(views.gc()) as ArrayRef
+        } else if let Some(views) = column.as_binary_view_opt() {
+            Arc::new(views.gc()) as ArrayRef
+        } else {
+            Arc::clone(column)
+        }
+    });
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(batch.schema(), columns.collect(), &options)
+        .expect("types and lengths are those of the batch")
+}
+
+fn place_rows(job: &JobContext, count: usize, found: Vec<(Need, BlockRows, bool)>) -> EncodedRows {
     let mut places = vec![(0, 0); count];
     let mut failures = Vec::new();
     let mut batches = Vec::with_capacity(found.len());
@@ -94,7 +183,7 @@ fn place_rows(job: &JobContext, count: usize, found: Vec<(Need, Arc<BlockRows>, 
             }
         }
         bytes += rows.held_bytes;
-        batches.push(rows.batch.clone());
+        batches.push(rows.batch);
     }
     job.source_counters.add_rows(count, count, bytes);
     EncodedRows { batches, places, failures }
