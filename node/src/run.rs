@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::consume::{Checkpoints, Delivery, End, SharedAudit};
 use self::position::{Digests, PositionFile};
-use self::report::{PeakRss, Report, Skipped};
-use self::seat::{Instructions, LISTED_ROWS, Seat};
+use self::report::{Defects, LISTED, PeakRss, Report, Skipped};
+use self::seat::{Instructions, Seat};
 use crate::cli::{ReportFormat, RunArgs};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -111,7 +111,7 @@ async fn deliver(
     if let Some(saved) = saved {
         announce_resume(args, saved, &ready);
     }
-    let audit = if args.audit { start_audit(cluster, job, spec, &ready).await? } else { None };
+    let (defects, audit) = inspect_dataset(args, cluster, job, spec, &ready).await?;
     let board = Arc::new(Mutex::new(vec![ConsumerStats::default(); args.consumers as usize]));
     let instructions = Instructions {
         order: spec.pipeline.order,
@@ -135,7 +135,7 @@ async fn deliver(
     }
     let status = consume::wait_until_settled(job).await?;
     let audit = audit.map(|audit| report_audit(&audit, place.as_ref()));
-    Ok(Delivery { seats, end, requested, audit, status })
+    Ok(Delivery { seats, end, requested, audit, defects, status })
 }
 
 /// Seats for all consumers; each goes on from the digests that are its own.
@@ -160,17 +160,29 @@ fn share(limit: u64, consumers: u32, index: u32) -> u64 {
     limit / consumers + u64::from(u64::from(index) < limit % consumers)
 }
 
-async fn start_audit(
+/// Warns of what is left out of the dataset, and starts the audit that was asked for.
+async fn inspect_dataset(
+    args: &RunArgs,
     cluster: &Cluster,
     job: &Job,
     spec: &JobSpec,
     ready: &JobStatus,
-) -> Result<Option<SharedAudit>, Failure> {
-    // A job that failed while it was prepared has no layout; the first batch asked for tells why.
-    let Some(layout) = ready.layout.clone() else { return Ok(None) };
+) -> Result<(Defects, Option<SharedAudit>), Failure> {
+    // A job that failed while it was prepared has no dataset; the first batch asked for tells why.
+    let (Some(dataset), Some(layout)) = (&ready.dataset, &ready.layout) else {
+        return Ok(Default::default());
+    };
+    if dataset.defects == 0 && !args.audit {
+        return Ok(Default::default());
+    }
     let manifest = cluster.coordinator.manifest(job.id()).await?;
+    let defects = Defects::of(&manifest);
+    if let Some(warning) = defects.warning() {
+        eprintln!("feedline: {warning}");
+    }
     let (seed, window) = (spec.pipeline.seed, spec.pipeline.shuffle.window);
-    Ok(Some(Arc::new(Mutex::new(Audit::new(layout, &manifest, seed, window, spec.start.as_ref())))))
+    let audit = || Audit::new(layout.clone(), &manifest, seed, window, spec.start.as_ref());
+    Ok((defects, args.audit.then(|| Arc::new(Mutex::new(audit())))))
 }
 
 fn report_audit(audit: &SharedAudit, place: Option<&Position>) -> feedline_client::audit::AuditReport {
@@ -208,7 +220,7 @@ fn build_report(args: &RunArgs, job: String, delivery: &Delivery, started: Insta
         skipped.first.extend_from_slice(&seat.skipped.first);
     }
     skipped.first.sort_by_key(|row| row.row);
-    skipped.first.truncate(LISTED_ROWS);
+    skipped.first.truncate(LISTED);
     let first = seats.iter().filter_map(|seat| seat.first_batch).min();
     let last = seats.iter().filter_map(|seat| seat.last_batch).max();
     let seconds = last.map_or(0.0, |last| (last - delivery.requested).as_secs_f64());
@@ -232,6 +244,7 @@ fn build_report(args: &RunArgs, job: String, delivery: &Delivery, started: Insta
         content_digest: digests.map(|digests| digests.content.to_hex()),
         audit: delivery.audit,
         skipped,
+        defects: delivery.defects.clone(),
         operators: delivery.status.operators.iter().map(Into::into).collect(),
         peak_rss_bytes: PeakRss {
             client: feedline_worker::metrics::peak_rss_bytes(),

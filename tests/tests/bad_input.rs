@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use feedline_tests::process::{Processes, Role};
 use feedline_tests::{Call, Scratch, assert_clean, data};
+use serde_json::Value;
 
 /// The one sentence that a failed call prints.
 fn sentence(call: &Call, status: i32) -> String {
@@ -57,6 +58,25 @@ operators:
         let file = self.pipeline(on_error);
         self.scratch.call(&["run", &file, "--audit", "--report", "json"])
     }
+
+    /// Runs where the end of `shard` from `byte` on cannot be read, and checks that the report and one line on standard
+    /// error say so.
+    fn left_out(&self, on_error: &str, shard: &str, byte: usize) -> Value {
+        let call = self.run(on_error);
+        let report = call.report();
+        assert_clean(&report);
+        let defects = &report["defects"];
+        assert_eq!(defects["count"], 1);
+        let first = &defects["first"][0];
+        assert!(first["shard"].as_str().is_some_and(|url| url.ends_with(shard)), "{first}");
+        assert_eq!(first["byte"], byte);
+        let [left_out, bytes] =
+            ["left_out_bytes", "shard_bytes"].map(|name| first[name].as_u64().expect("a count"));
+        assert_eq!(bytes - left_out, byte as u64);
+        let says = format!("the rest of the shard, {left_out} of {bytes} bytes, is left out");
+        assert_says(&sentence(&call, 0), &[shard, &format!("byte {byte}"), &says]);
+        report
+    }
 }
 
 /// Byte ranges of the records of a TFRecord file: (start of the data, its length).
@@ -95,9 +115,33 @@ fn a_truncated_shard_fails_or_is_skipped_as_declared() {
     fs::write(&images.shards[1], &bytes[..bytes.len() - 1000]).expect("writable");
     let said = sentence(&images.run("fail"), 1);
     assert_says(&said, &["00001-of-00003.tfrecord", "byte", "on_error: skip"]);
-    let report = images.run("skip").report();
-    assert_clean(&report);
-    assert_eq!(report["rows"], 59);
+    let last = records(&bytes)[19].0 - 12;
+    for on_error in ["skip", "replace"] {
+        let report = images.left_out(on_error, "00001-of-00003.tfrecord", last);
+        assert_eq!(report["rows"], 59);
+        let reason = report["defects"]["first"][0]["reason"].as_str().expect("a sentence");
+        assert_says(reason, &["the last record is truncated"]);
+    }
+}
+
+/// From a record whose length cannot be trusted nothing behind it can be found: that is said, whatever the policy.
+#[test]
+fn a_wrong_checksum_of_a_length_fails_or_says_what_is_left_out() {
+    let images = images();
+    let mut bytes = fs::read(&images.shards[2]).expect("made above");
+    let second = records(&bytes)[1].0 - 12;
+    bytes[second + 8] ^= 1;
+    fs::write(&images.shards[2], bytes).expect("writable");
+    let said = sentence(&images.run("fail"), 1);
+    assert_says(&said, &["00002-of-00003.tfrecord", &format!("byte {second}"), "on_error: skip"]);
+    for on_error in ["skip", "replace"] {
+        let report = images.left_out(on_error, "00002-of-00003.tfrecord", second);
+        assert_eq!((&report["rows"], &report["skipped"]["count"]), (&41.into(), &0.into()));
+        let reason = report["defects"]["first"][0]["reason"].as_str().expect("a sentence");
+        assert_says(reason, &["the checksum of a record's length is wrong"]);
+    }
+    let text = images.scratch.call(&["run", &images.pipeline("skip")]).stdout;
+    assert_says(&text, &["defects  1\n", "00002-of-00003.tfrecord", &format!("at byte {second}: ")]);
 }
 
 #[test]
