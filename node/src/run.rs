@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use feedline_client::audit::Audit;
-use feedline_client::{ClientSettings, Job, digest};
+use feedline_client::{ClientError, ClientSettings, Job, digest};
 use feedline_core::cluster::messages::{ConsumerStats, JobSpec, JobStatus};
 use feedline_core::pipeline::Pipeline;
 use feedline_core::position::Position;
@@ -90,10 +90,20 @@ async fn open_and_deliver(
         () = stop.cancelled() => return Err(interrupted_early()),
     };
     let delivery = deliver(args, cluster, &job, &spec, saved, stop).await;
-    if delivery.is_err() && !cluster.is_embedded() {
+    if let Err(failure) = &delivery
+        && is_ours_to_end(failure)
+        && !cluster.is_embedded()
+    {
         consume::abandon(&job).await;
     }
     delivery
+}
+
+/// Whether a job that ended this run with `failure` is left for this run to cancel: another run may have taken it over,
+/// and then goes on with it; or it is at its end already.
+fn is_ours_to_end(failure: &Failure) -> bool {
+    use ClientError::{Cancelled, JobFailed, Superseded, UnknownJob};
+    !matches!(failure.client_error(), Some(Superseded(_) | Cancelled | JobFailed(_) | UnknownJob(_)))
 }
 
 async fn deliver(
@@ -293,5 +303,14 @@ mod tests {
         let shares: Vec<u64> = (0..3).map(|index| share(10, 3, index)).collect();
         assert_eq!(shares, [4, 3, 3]);
         assert_eq!(share(1, 2, 1), 0);
+    }
+
+    #[test]
+    fn a_job_that_another_run_took_over_is_not_cancelled() {
+        let superseded = ClientError::Superseded("taken over".to_owned());
+        assert!(!is_ours_to_end(&superseded.into()));
+        assert!(!is_ours_to_end(&ClientError::Cancelled.into()));
+        assert!(is_ours_to_end(&ClientError::Closed.into()));
+        assert!(is_ours_to_end(&Failure::failed("the position cannot be written")));
     }
 }
