@@ -33,7 +33,10 @@ const LEAST_BUFFER_BYTES: u64 = 32 << 20;
 pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> {
     let pipeline = pipeline_file::load(&args.file)?;
     let saved = match &args.position {
-        Some(path) => PositionFile::read(path)?,
+        Some(path) => {
+            position::check_writable(path)?;
+            PositionFile::read(path)?
+        }
         None => None,
     };
     let stop = signals::watch()?;

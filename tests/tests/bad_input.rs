@@ -295,6 +295,21 @@ fn a_coordinator_that_cannot_be_reached_is_named() {
     assert_says(&said, &["http://127.0.0.1:1"]);
 }
 
+#[test]
+fn a_place_that_cannot_be_written_is_named_before_any_work() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "data", &["--format", "jsonl", "--rows", "20"]);
+    let text = format!(
+        "name: a\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ batch: {{ size: 4 }} ]",
+        scratch.file("data")
+    );
+    let file = scratch.write("a.yaml", &text);
+    let place = scratch.file("missing/place.json");
+    let call = scratch.call(&["run", &file, "--position", &place]);
+    assert_says(&sentence(&call, 2), &[&place, "no such file or directory", "--position"]);
+    assert_eq!(call.stdout, "", "nothing was run");
+}
+
 /// Under a full disk nothing is acknowledged that is not written, and the job goes on once there is room.
 #[test]
 fn a_full_disk_under_the_log_loses_nothing() {
