@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use feedline_tests::process::{Processes, Role};
-use feedline_tests::{Call, Scratch, assert_clean, data};
+use feedline_tests::running::Running;
+use feedline_tests::{Call, Scratch, assert_clean, data, wait_for, wait_for_rows};
 use serde_json::Value;
 
 /// The one sentence that a failed call prints.
@@ -337,32 +338,40 @@ fn a_full_disk_under_the_log_loses_nothing() {
 }
 
 fn full_disk(scratch: &Scratch, mount: &std::path::Path) {
-    let text = format!(
-        "name: job\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ burn: {{ cpu_us: 1000 }}, batch: {{ size: 10 }} ]",
-        scratch.file("table")
-    );
-    let file = scratch.write("job.yaml", &text);
-    let processes = Processes::start(mount.to_owned(), 1);
+    let job = |name: &str, first: &str| {
+        let text = format!(
+            "name: {name}\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ {first}, batch: {{ size: 10 }} ]",
+            scratch.file("table")
+        );
+        scratch.write(&format!("{name}.yaml"), &text)
+    };
+    let running = job("running", "burn: { cpu_us: 1000 }");
+    // Its record needs more room than is left in the last page of any file.
+    let waiting = job("waiting", &format!("filter: {{ where: \"label >= 0{}\" }}", " ".repeat(8192)));
+    let files = [&running, &waiting];
+    let whole = files.map(|file| scratch.run(file, &[]));
+    let mut processes = Processes::start(mount.to_owned(), 1);
     let url = processes.url();
-    let run = feedline_tests::process::Running::start(&[
-        "run",
-        &file,
-        "--coordinator",
-        &url,
-        "--audit",
-        "--report",
-        "json",
-    ]);
-    let (_never, quiet) = std::sync::mpsc::sync_channel::<()>(1);
-    let _ = quiet.recv_timeout(std::time::Duration::from_millis(600));
+    let start = |file| Running::start(&["run", file, "--coordinator", &url, "--audit", "--report", "json"]);
+    let first = start(&running);
+    wait_for_rows(&url, 10);
     let filler = mount.join("filler");
     // Takes all the room there is; the write ends with the error that the log will see.
     let _ = fs::write(&filler, vec![0u8; 1 << 20]);
-    let _ = quiet.recv_timeout(std::time::Duration::from_millis(1_500));
-    let jobs = scratch.call(&["jobs", "--coordinator", &url]);
-    let _ = fs::remove_file(&filler);
-    let report = run.wait().report();
-    assert_clean(&report);
-    assert_eq!(report["rows"], 2000);
-    assert!(jobs.status == 0 || jobs.stderr.contains("No space left"), "{jobs:?}");
+    let runs = [first, start(&waiting)];
+    let said = wait_for("word of the full disk", || {
+        let call = scratch.call(&["jobs", "--coordinator", &url]);
+        (call.status != 0).then(|| sentence(&call, 1))
+    });
+    let data = processes.coordinator_data();
+    let data = data.to_str().expect("temporary paths are text");
+    assert_says(&said, &[data, "No space left on device", "free some space", "nothing acknowledged is lost"]);
+    assert!(!runs.iter().any(Running::has_ended), "runs wait for the coordinator");
+    fs::remove_file(&filler).expect("written above");
+    processes.restart_coordinator();
+    for (run, whole) in runs.into_iter().zip(whole) {
+        let report = run.wait().report();
+        assert_clean(&report);
+        assert_eq!((&report["rows"], &report["digest"]), (&2000.into(), &whole["digest"]));
+    }
 }
