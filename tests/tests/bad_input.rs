@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use std::time::Duration;
+
 use feedline_tests::process::{Processes, Role};
 use feedline_tests::running::Running;
 use feedline_tests::{Call, Scratch, assert_clean, data, wait_for, wait_for_rows};
@@ -309,6 +311,28 @@ fn a_place_that_cannot_be_written_is_named_before_any_work() {
     let call = scratch.call(&["run", &file, "--position", &place]);
     assert_says(&sentence(&call, 2), &[&place, "no such file or directory", "--position"]);
     assert_eq!(call.stdout, "", "nothing was run");
+}
+
+#[test]
+fn a_coordinator_without_workers_is_named_and_waited_for() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "data", &["--format", "jsonl", "--rows", "20"]);
+    let text = format!(
+        "name: a\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ batch: {{ size: 4 }} ]",
+        scratch.file("data")
+    );
+    let file = scratch.write("a.yaml", &text);
+    let mut processes = Processes::start(scratch.path().to_owned(), 0);
+    let url = processes.url();
+    let run = Running::start(&["run", &file, "--coordinator", &url, "--audit", "--report", "json"]);
+    assert!(run.says_within("no worker is connected", Duration::from_secs(15)));
+    assert!(!run.has_ended());
+    processes.add_worker();
+    let call = run.wait();
+    let report = call.report();
+    assert_clean(&report);
+    assert_eq!(report["rows"], 20);
+    assert_says(&sentence(&call, 0), &["feedline worker --coordinator URL"]);
 }
 
 /// Under a full disk nothing is acknowledged that is not written, and the job goes on once there is room.
