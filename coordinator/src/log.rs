@@ -63,10 +63,10 @@ pub(crate) trait RecordLog: Send + 'static {
     /// Size in bytes.
     fn len_bytes(&self) -> u64;
 
-    /// Whether it has grown enough to be worth compacting.
+    /// Whether it has grown enough to be worth compacting, since it was opened or since compacting it failed.
     fn wants_compaction(&self) -> bool;
 
-    /// Replaces everything in it by `snapshot`. After an error it is as before.
+    /// Replaces everything in it by `snapshot`. After an error it is as before, and takes no more space.
     fn compact(&mut self, snapshot: &[Record]) -> Result<(), LogError>;
 }
 

@@ -67,6 +67,18 @@ pub struct Shard {
     pub index: ShardIndex,
 }
 
+impl Shard {
+    /// Bytes that no row comes from because of a defect: indexing stops at the first one, so these are the rest of the
+    /// shard from its last readable row on.
+    pub fn left_out_bytes(&self) -> u64 {
+        if self.index.defects.is_empty() {
+            return 0;
+        }
+        let read = self.index.blocks.last().map_or(0, |block| block.offset + block.bytes);
+        self.object.size_bytes.saturating_sub(read)
+    }
+}
+
 /// A dataset: its shards in listing order. A row's id is its place in this order, counted from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -135,6 +147,11 @@ impl Manifest {
         format!("{:016x}", hash.digest())
     }
 
+    /// Defects with their shards, in listing order.
+    pub fn defects(&self) -> impl Iterator<Item = (&Shard, &Defect)> {
+        self.shards.iter().flat_map(|shard| shard.index.defects.iter().map(move |defect| (shard, defect)))
+    }
+
     /// The summary that a job keeps.
     pub fn summary(&self) -> DatasetSummary {
         let blocks = || self.shards.iter().flat_map(|shard| &shard.index.blocks);
@@ -145,7 +162,7 @@ impl Manifest {
             shards: self.shards.len() as u64,
             blocks: blocks().count() as u64,
             schema: self.schema.clone(),
-            defects: self.shards.iter().map(|shard| shard.index.defects.len() as u64).sum(),
+            defects: self.defects().count() as u64,
         }
     }
 

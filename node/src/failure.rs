@@ -29,6 +29,14 @@ impl Failure {
         Self::Failed(Error::msg(sentence.to_string()))
     }
 
+    /// What the client said, where it ended the command.
+    pub(crate) fn client_error(&self) -> Option<&ClientError> {
+        match self {
+            Self::WrongUse(error) | Self::Failed(error) => error.downcast_ref(),
+            Self::Interrupted(_) => None,
+        }
+    }
+
     /// The exit status.
     pub(crate) fn status(&self) -> u8 {
         match self {
@@ -66,8 +74,8 @@ impl From<Refusal> for Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
-            ClientError::Setting(_) | ClientError::Refused(_) => Self::wrong_use(error),
-            _ => Self::failed(error),
+            ClientError::Setting(_) | ClientError::Refused(_) => Self::WrongUse(Error::new(error)),
+            _ => Self::Failed(Error::new(error)),
         }
     }
 }

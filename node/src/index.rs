@@ -89,10 +89,7 @@ fn render(status: &JobStatus, manifest: Option<&Manifest>, took: Duration) -> St
         show_count(dataset.defects, "defect"),
         took.as_secs_f64(),
     );
-    let shards = manifest.map(|manifest| manifest.shards.as_slice()).unwrap_or_default();
-    let defects =
-        shards.iter().flat_map(|shard| shard.index.defects.iter().map(move |defect| (shard, defect)));
-    for (shard, defect) in defects.take(LISTED_DEFECTS) {
+    for (shard, defect) in manifest.into_iter().flat_map(Manifest::defects).take(LISTED_DEFECTS) {
         text.push_str(&format!("  {} at byte {}: {}\n", shard.object.url, defect.offset, defect.reason));
     }
     text

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use feedline_client::audit::Audit;
-use feedline_client::{ClientSettings, Job, digest};
+use feedline_client::{ClientError, ClientSettings, Job, digest};
 use feedline_core::cluster::messages::{ConsumerStats, JobSpec, JobStatus};
 use feedline_core::pipeline::Pipeline;
 use feedline_core::position::Position;
@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::consume::{Checkpoints, Delivery, End, SharedAudit};
 use self::position::{Digests, PositionFile};
-use self::report::{PeakRss, Report, Skipped};
-use self::seat::{Instructions, LISTED_ROWS, Seat};
+use self::report::{Defects, LISTED, PeakRss, Report, Skipped};
+use self::seat::{Instructions, Seat};
 use crate::cli::{ReportFormat, RunArgs};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -33,7 +33,10 @@ const LEAST_BUFFER_BYTES: u64 = 32 << 20;
 pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> {
     let pipeline = pipeline_file::load(&args.file)?;
     let saved = match &args.position {
-        Some(path) => PositionFile::read(path)?,
+        Some(path) => {
+            position::check_writable(path)?;
+            PositionFile::read(path)?
+        }
         None => None,
     };
     let stop = signals::watch()?;
@@ -90,10 +93,20 @@ async fn open_and_deliver(
         () = stop.cancelled() => return Err(interrupted_early()),
     };
     let delivery = deliver(args, cluster, &job, &spec, saved, stop).await;
-    if delivery.is_err() && !cluster.is_embedded() {
+    if let Err(failure) = &delivery
+        && is_ours_to_end(failure)
+        && !cluster.is_embedded()
+    {
         consume::abandon(&job).await;
     }
     delivery
+}
+
+/// Whether a job that ended this run with `failure` is left for this run to cancel: another run may have taken it over,
+/// and then goes on with it; or it is at its end already.
+fn is_ours_to_end(failure: &Failure) -> bool {
+    use ClientError::{Cancelled, JobFailed, Superseded, UnknownJob};
+    !matches!(failure.client_error(), Some(Superseded(_) | Cancelled | JobFailed(_) | UnknownJob(_)))
 }
 
 async fn deliver(
@@ -111,7 +124,7 @@ async fn deliver(
     if let Some(saved) = saved {
         announce_resume(args, saved, &ready);
     }
-    let audit = if args.audit { start_audit(cluster, job, spec, &ready).await? } else { None };
+    let (defects, audit) = inspect_dataset(args, cluster, job, spec, &ready).await?;
     let board = Arc::new(Mutex::new(vec![ConsumerStats::default(); args.consumers as usize]));
     let instructions = Instructions {
         order: spec.pipeline.order,
@@ -135,7 +148,7 @@ async fn deliver(
     }
     let status = consume::wait_until_settled(job).await?;
     let audit = audit.map(|audit| report_audit(&audit, place.as_ref()));
-    Ok(Delivery { seats, end, requested, audit, status })
+    Ok(Delivery { seats, end, requested, audit, defects, status })
 }
 
 /// Seats for all consumers; each goes on from the digests that are its own.
@@ -160,17 +173,29 @@ fn share(limit: u64, consumers: u32, index: u32) -> u64 {
     limit / consumers + u64::from(u64::from(index) < limit % consumers)
 }
 
-async fn start_audit(
+/// Warns of what is left out of the dataset, and starts the audit that was asked for.
+async fn inspect_dataset(
+    args: &RunArgs,
     cluster: &Cluster,
     job: &Job,
     spec: &JobSpec,
     ready: &JobStatus,
-) -> Result<Option<SharedAudit>, Failure> {
-    // A job that failed while it was prepared has no layout; the first batch asked for tells why.
-    let Some(layout) = ready.layout.clone() else { return Ok(None) };
+) -> Result<(Defects, Option<SharedAudit>), Failure> {
+    // A job that failed while it was prepared has no dataset; the first batch asked for tells why.
+    let (Some(dataset), Some(layout)) = (&ready.dataset, &ready.layout) else {
+        return Ok(Default::default());
+    };
+    if dataset.defects == 0 && !args.audit {
+        return Ok(Default::default());
+    }
     let manifest = cluster.coordinator.manifest(job.id()).await?;
+    let defects = Defects::of(&manifest);
+    if let Some(warning) = defects.warning() {
+        eprintln!("feedline: {warning}");
+    }
     let (seed, window) = (spec.pipeline.seed, spec.pipeline.shuffle.window);
-    Ok(Some(Arc::new(Mutex::new(Audit::new(layout, &manifest, seed, window, spec.start.as_ref())))))
+    let audit = || Audit::new(layout.clone(), &manifest, seed, window, spec.start.as_ref());
+    Ok((defects, args.audit.then(|| Arc::new(Mutex::new(audit())))))
 }
 
 fn report_audit(audit: &SharedAudit, place: Option<&Position>) -> feedline_client::audit::AuditReport {
@@ -208,7 +233,7 @@ fn build_report(args: &RunArgs, job: String, delivery: &Delivery, started: Insta
         skipped.first.extend_from_slice(&seat.skipped.first);
     }
     skipped.first.sort_by_key(|row| row.row);
-    skipped.first.truncate(LISTED_ROWS);
+    skipped.first.truncate(LISTED);
     let first = seats.iter().filter_map(|seat| seat.first_batch).min();
     let last = seats.iter().filter_map(|seat| seat.last_batch).max();
     let seconds = last.map_or(0.0, |last| (last - delivery.requested).as_secs_f64());
@@ -232,6 +257,7 @@ fn build_report(args: &RunArgs, job: String, delivery: &Delivery, started: Insta
         content_digest: digests.map(|digests| digests.content.to_hex()),
         audit: delivery.audit,
         skipped,
+        defects: delivery.defects.clone(),
         operators: delivery.status.operators.iter().map(Into::into).collect(),
         peak_rss_bytes: PeakRss {
             client: feedline_worker::metrics::peak_rss_bytes(),
@@ -280,5 +306,14 @@ mod tests {
         let shares: Vec<u64> = (0..3).map(|index| share(10, 3, index)).collect();
         assert_eq!(shares, [4, 3, 3]);
         assert_eq!(share(1, 2, 1), 0);
+    }
+
+    #[test]
+    fn a_job_that_another_run_took_over_is_not_cancelled() {
+        let superseded = ClientError::Superseded("taken over".to_owned());
+        assert!(!is_ours_to_end(&superseded.into()));
+        assert!(!is_ours_to_end(&ClientError::Cancelled.into()));
+        assert!(is_ours_to_end(&ClientError::Closed.into()));
+        assert!(is_ours_to_end(&Failure::failed("the position cannot be written")));
     }
 }

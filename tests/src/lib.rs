@@ -4,9 +4,11 @@ pub mod data;
 pub mod embedded;
 pub mod http;
 pub mod process;
+pub mod running;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -125,6 +127,27 @@ impl Scratch {
         all.extend(arguments);
         self.call(&all).report()
     }
+}
+
+/// Asks again and again until there is an answer; fails after half a minute, naming what was waited for.
+pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{what} did not come within half a minute");
+    }
+}
+
+/// Waits until the consumers of a coordinator's jobs have told it of `rows` delivered rows.
+pub fn wait_for_rows(url: &str, rows: u64) {
+    wait_for("a row", || {
+        let call = call(&["jobs", "--coordinator", url, "--json"]);
+        let delivered = |job: &Value| job["delivered"]["rows"].as_u64().unwrap_or_default();
+        let jobs: Vec<Value> = serde_json::from_str(&call.stdout).unwrap_or_default();
+        (jobs.iter().map(delivered).sum::<u64>() >= rows).then_some(())
+    });
 }
 
 /// Checks that a report says that every row came once.

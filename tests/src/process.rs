@@ -1,12 +1,12 @@
 //! Roles as processes: started, watched for the line that says they are ready, killed.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use crate::{Call, feedline};
+use crate::feedline;
 
 /// Long enough for a process to start on a busy machine.
 const START: Duration = Duration::from_secs(30);
@@ -87,7 +87,7 @@ pub struct Processes {
 impl Processes {
     /// Starts them with their data in `directory`.
     pub fn start(directory: PathBuf, workers: usize) -> Self {
-        let coordinator = start_coordinator(&directory, "127.0.0.1:0");
+        let coordinator = start_coordinator(&directory.join("coordinator"), "127.0.0.1:0");
         let mut processes = Self { coordinator, workers: Vec::new(), directory };
         for _ in 0..workers {
             processes.add_worker();
@@ -125,48 +125,20 @@ impl Processes {
         self.add_worker();
     }
 
+    /// Its data directory.
+    pub fn coordinator_data(&self) -> PathBuf {
+        self.directory.join("coordinator")
+    }
+
     /// Kills the coordinator and starts it again on the same port and data.
     pub fn restart_coordinator(&mut self) {
         let address = self.coordinator.address.clone();
         self.coordinator.kill();
-        self.coordinator = start_coordinator(&self.directory, &address);
+        self.coordinator = start_coordinator(&self.coordinator_data(), &address);
     }
 }
 
-fn start_coordinator(directory: &std::path::Path, listen: &str) -> Role {
-    let data = directory.join("coordinator");
+fn start_coordinator(data: &Path, listen: &str) -> Role {
     let data = data.to_str().expect("temporary paths are text");
     Role::start(&["coordinator", "--listen", listen, "--data-dir", data], &[])
-}
-
-/// A call that runs beside the test.
-pub struct Running {
-    child: Child,
-}
-
-impl Running {
-    /// Starts a call of the binary.
-    pub fn start(arguments: &[&str]) -> Self {
-        let mut command = Command::new("timeout");
-        // In the foreground `timeout` passes a signal on once; else the whole group gets it as well, which a run takes
-        // for a second Ctrl-C.
-        command.args(["--foreground", "--signal=KILL", "120"]).arg(feedline()).args(arguments);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
-        Self { child: command.spawn().expect("the binary starts") }
-    }
-
-    /// Whether it has ended.
-    pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("it was started here").is_some()
-    }
-
-    /// Sends SIGINT, as Ctrl-C does.
-    pub fn interrupt(&self) {
-        signal(self.child.id(), rustix::process::Signal::INT);
-    }
-
-    /// Waits for its end.
-    pub fn wait(self) -> Call {
-        self.child.wait_with_output().expect("it was started here").into()
-    }
 }

@@ -3,8 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
+use std::time::Duration;
+
 use feedline_tests::process::{Processes, Role};
-use feedline_tests::{Call, Scratch, assert_clean, data};
+use feedline_tests::running::Running;
+use feedline_tests::{Call, Scratch, assert_clean, data, wait_for, wait_for_rows};
+use serde_json::Value;
 
 /// The one sentence that a failed call prints.
 fn sentence(call: &Call, status: i32) -> String {
@@ -57,6 +61,25 @@ operators:
         let file = self.pipeline(on_error);
         self.scratch.call(&["run", &file, "--audit", "--report", "json"])
     }
+
+    /// Runs where the end of `shard` from `byte` on cannot be read, and checks that the report and one line on standard
+    /// error say so.
+    fn left_out(&self, on_error: &str, shard: &str, byte: usize) -> Value {
+        let call = self.run(on_error);
+        let report = call.report();
+        assert_clean(&report);
+        let defects = &report["defects"];
+        assert_eq!(defects["count"], 1);
+        let first = &defects["first"][0];
+        assert!(first["shard"].as_str().is_some_and(|url| url.ends_with(shard)), "{first}");
+        assert_eq!(first["byte"], byte);
+        let [left_out, bytes] =
+            ["left_out_bytes", "shard_bytes"].map(|name| first[name].as_u64().expect("a count"));
+        assert_eq!(bytes - left_out, byte as u64);
+        let says = format!("the rest of the shard, {left_out} of {bytes} bytes, is left out");
+        assert_says(&sentence(&call, 0), &[shard, &format!("byte {byte}"), &says]);
+        report
+    }
 }
 
 /// Byte ranges of the records of a TFRecord file: (start of the data, its length).
@@ -95,9 +118,33 @@ fn a_truncated_shard_fails_or_is_skipped_as_declared() {
     fs::write(&images.shards[1], &bytes[..bytes.len() - 1000]).expect("writable");
     let said = sentence(&images.run("fail"), 1);
     assert_says(&said, &["00001-of-00003.tfrecord", "byte", "on_error: skip"]);
-    let report = images.run("skip").report();
-    assert_clean(&report);
-    assert_eq!(report["rows"], 59);
+    let last = records(&bytes)[19].0 - 12;
+    for on_error in ["skip", "replace"] {
+        let report = images.left_out(on_error, "00001-of-00003.tfrecord", last);
+        assert_eq!(report["rows"], 59);
+        let reason = report["defects"]["first"][0]["reason"].as_str().expect("a sentence");
+        assert_says(reason, &["the last record is truncated"]);
+    }
+}
+
+/// From a record whose length cannot be trusted nothing behind it can be found: that is said, whatever the policy.
+#[test]
+fn a_wrong_checksum_of_a_length_fails_or_says_what_is_left_out() {
+    let images = images();
+    let mut bytes = fs::read(&images.shards[2]).expect("made above");
+    let second = records(&bytes)[1].0 - 12;
+    bytes[second + 8] ^= 1;
+    fs::write(&images.shards[2], bytes).expect("writable");
+    let said = sentence(&images.run("fail"), 1);
+    assert_says(&said, &["00002-of-00003.tfrecord", &format!("byte {second}"), "on_error: skip"]);
+    for on_error in ["skip", "replace"] {
+        let report = images.left_out(on_error, "00002-of-00003.tfrecord", second);
+        assert_eq!((&report["rows"], &report["skipped"]["count"]), (&41.into(), &0.into()));
+        let reason = report["defects"]["first"][0]["reason"].as_str().expect("a sentence");
+        assert_says(reason, &["the checksum of a record's length is wrong"]);
+    }
+    let text = images.scratch.call(&["run", &images.pipeline("skip")]).stdout;
+    assert_says(&text, &["defects  1\n", "00002-of-00003.tfrecord", &format!("at byte {second}: ")]);
 }
 
 #[test]
@@ -251,6 +298,43 @@ fn a_coordinator_that_cannot_be_reached_is_named() {
     assert_says(&said, &["http://127.0.0.1:1"]);
 }
 
+#[test]
+fn a_place_that_cannot_be_written_is_named_before_any_work() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "data", &["--format", "jsonl", "--rows", "20"]);
+    let text = format!(
+        "name: a\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ batch: {{ size: 4 }} ]",
+        scratch.file("data")
+    );
+    let file = scratch.write("a.yaml", &text);
+    let place = scratch.file("missing/place.json");
+    let call = scratch.call(&["run", &file, "--position", &place]);
+    assert_says(&sentence(&call, 2), &[&place, "no such file or directory", "--position"]);
+    assert_eq!(call.stdout, "", "nothing was run");
+}
+
+#[test]
+fn a_coordinator_without_workers_is_named_and_waited_for() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "data", &["--format", "jsonl", "--rows", "20"]);
+    let text = format!(
+        "name: a\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ batch: {{ size: 4 }} ]",
+        scratch.file("data")
+    );
+    let file = scratch.write("a.yaml", &text);
+    let mut processes = Processes::start(scratch.path().to_owned(), 0);
+    let url = processes.url();
+    let run = Running::start(&["run", &file, "--coordinator", &url, "--audit", "--report", "json"]);
+    assert!(run.says_within("no worker is connected", Duration::from_secs(15)));
+    assert!(!run.has_ended());
+    processes.add_worker();
+    let call = run.wait();
+    let report = call.report();
+    assert_clean(&report);
+    assert_eq!(report["rows"], 20);
+    assert_says(&sentence(&call, 0), &["feedline worker --coordinator URL"]);
+}
+
 /// Under a full disk nothing is acknowledged that is not written, and the job goes on once there is room.
 #[test]
 fn a_full_disk_under_the_log_loses_nothing() {
@@ -278,32 +362,40 @@ fn a_full_disk_under_the_log_loses_nothing() {
 }
 
 fn full_disk(scratch: &Scratch, mount: &std::path::Path) {
-    let text = format!(
-        "name: job\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ burn: {{ cpu_us: 1000 }}, batch: {{ size: 10 }} ]",
-        scratch.file("table")
-    );
-    let file = scratch.write("job.yaml", &text);
-    let processes = Processes::start(mount.to_owned(), 1);
+    let job = |name: &str, first: &str| {
+        let text = format!(
+            "name: {name}\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ {first}, batch: {{ size: 10 }} ]",
+            scratch.file("table")
+        );
+        scratch.write(&format!("{name}.yaml"), &text)
+    };
+    let running = job("running", "burn: { cpu_us: 1000 }");
+    // Its record needs more room than is left in the last page of any file.
+    let waiting = job("waiting", &format!("filter: {{ where: \"label >= 0{}\" }}", " ".repeat(8192)));
+    let files = [&running, &waiting];
+    let whole = files.map(|file| scratch.run(file, &[]));
+    let mut processes = Processes::start(mount.to_owned(), 1);
     let url = processes.url();
-    let run = feedline_tests::process::Running::start(&[
-        "run",
-        &file,
-        "--coordinator",
-        &url,
-        "--audit",
-        "--report",
-        "json",
-    ]);
-    let (_never, quiet) = std::sync::mpsc::sync_channel::<()>(1);
-    let _ = quiet.recv_timeout(std::time::Duration::from_millis(600));
+    let start = |file| Running::start(&["run", file, "--coordinator", &url, "--audit", "--report", "json"]);
+    let first = start(&running);
+    wait_for_rows(&url, 10);
     let filler = mount.join("filler");
     // Takes all the room there is; the write ends with the error that the log will see.
     let _ = fs::write(&filler, vec![0u8; 1 << 20]);
-    let _ = quiet.recv_timeout(std::time::Duration::from_millis(1_500));
-    let jobs = scratch.call(&["jobs", "--coordinator", &url]);
-    let _ = fs::remove_file(&filler);
-    let report = run.wait().report();
-    assert_clean(&report);
-    assert_eq!(report["rows"], 2000);
-    assert!(jobs.status == 0 || jobs.stderr.contains("No space left"), "{jobs:?}");
+    let runs = [first, start(&waiting)];
+    let said = wait_for("word of the full disk", || {
+        let call = scratch.call(&["jobs", "--coordinator", &url]);
+        (call.status != 0).then(|| sentence(&call, 1))
+    });
+    let data = processes.coordinator_data();
+    let data = data.to_str().expect("temporary paths are text");
+    assert_says(&said, &[data, "No space left on device", "free some space", "nothing acknowledged is lost"]);
+    assert!(!runs.iter().any(Running::has_ended), "runs wait for the coordinator");
+    fs::remove_file(&filler).expect("written above");
+    processes.restart_coordinator();
+    for (run, whole) in runs.into_iter().zip(whole) {
+        let report = run.wait().report();
+        assert_clean(&report);
+        assert_eq!((&report["rows"], &report["digest"]), (&2000.into(), &whole["digest"]));
+    }
 }

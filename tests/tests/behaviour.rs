@@ -1,7 +1,10 @@
 //! One behaviour suite, run embedded and on processes; the simulated mode runs the same promises in core.
 
-use feedline_tests::process::{Processes, Role, Running};
-use feedline_tests::{Scratch, assert_clean};
+use std::time::Duration;
+
+use feedline_tests::process::{Processes, Role};
+use feedline_tests::running::Running;
+use feedline_tests::{Scratch, assert_clean, wait_for_rows};
 use serde_json::Value;
 
 /// How a job is run.
@@ -221,7 +224,7 @@ fn a_run_that_is_interrupted_goes_on_where_it_stood() {
     for attempt in 0..50 {
         let consumers = ["1", "2"][attempt % 2];
         let index_dir = scratch.file("index");
-        let mut run = Running::start(&[
+        let run = Running::start(&[
             "run",
             &file,
             "--virtual-consumers",
@@ -236,10 +239,8 @@ fn a_run_that_is_interrupted_goes_on_where_it_stood() {
             "--index-dir",
             &index_dir,
         ]);
-        // Interrupted when rows have been delivered: each part goes at least one batch further.
-        let (_never, quiet) = std::sync::mpsc::sync_channel::<()>(1);
-        let _ = quiet.recv_timeout(std::time::Duration::from_millis(900));
-        if run.has_ended() {
+        // Time for rows to be delivered: each part goes at least one batch further.
+        if run.ends_within(Duration::from_millis(900)) {
             last = run.wait().report();
             break;
         }
@@ -268,10 +269,36 @@ fn sigterm_drains_a_worker_without_loss() {
     let mut processes = Processes::start(scratch.path().to_owned(), 2);
     let url = processes.url();
     let run = Running::start(&["run", &file, "--coordinator", &url, "--audit", "--report", "json"]);
-    let (_never, quiet) = std::sync::mpsc::sync_channel::<()>(1);
-    let _ = quiet.recv_timeout(std::time::Duration::from_millis(700));
+    wait_for_rows(&url, 200);
     assert_eq!(processes.workers.remove(0).terminate(), 0);
     let report = run.wait().report();
     assert_clean(&report);
     assert_eq!(report["rows"], 6000);
+}
+
+/// A second run of the same job takes its consumer's place: the first ends, the second goes on to the job's end.
+#[test]
+fn a_run_that_is_taken_over_leaves_the_job_to_the_newcomer() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000"]);
+    let text = format!(
+        "name: job\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ burn: {{ cpu_us: 300 }}, batch: {{ size: 20 }} ]",
+        scratch.file("table")
+    );
+    let file = scratch.write("job.yaml", &text);
+    let processes = Processes::start(scratch.path().to_owned(), 1);
+    let url = processes.url();
+    let call = ["run", &file, "--job", "shared", "--coordinator", &url, "--report", "json"];
+    let first = Running::start(&[&call[..], &["--step-ms", "100"]].concat());
+    wait_for_rows(&url, 100);
+    let rest = scratch.call(&call).report();
+    let first = first.wait();
+    assert_eq!(first.status, 1, "{first:?}");
+    assert!(first.stderr.contains("taken over by a newer session"), "{first:?}");
+    let jobs = scratch.call(&["jobs", "--coordinator", &url, "--json"]).last_json();
+    assert_eq!((&jobs[0]["state"], jobs.as_array().map(Vec::len)), (&"completed".into(), Some(1)));
+    let rows = rest["rows"].as_u64().expect("a count");
+    let all = jobs[0]["delivered"]["rows"].as_u64().expect("a count");
+    assert!(rows <= 1900, "the first run's rows came again: {rows}");
+    assert!(all >= 2000, "of 2000 rows {all} were delivered");
 }

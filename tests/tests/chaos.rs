@@ -1,13 +1,16 @@
 //! Faults while a job runs: workers and the coordinator are killed, runs are stopped and resumed. The digest never
 //! changes and every row comes once.
 
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use feedline_core::random::mix64;
-use feedline_tests::process::{Processes, Running};
+use feedline_tests::process::Processes;
+use feedline_tests::running::Running;
 use feedline_tests::{Scratch, assert_clean, data};
 use serde_json::Value;
+
+/// Time from one killed worker to the next.
+const PERIOD: Duration = Duration::from_secs(2);
 
 /// Real work, and enough of it that several faults fall into a run.
 const PIPELINE: &str = "
@@ -63,19 +66,8 @@ fn random(seed: u64, step: u64) -> u64 {
     mix64(mix64(seed) ^ step)
 }
 
-/// Waits for `period`, or less if the run ends before.
-fn pause(run: &mut Running, quiet: &Receiver<()>, period: Duration) {
-    let slice = Duration::from_millis(50);
-    for _ in 0..(period.as_millis() / slice.as_millis()) {
-        if run.has_ended() {
-            return;
-        }
-        let _ = quiet.recv_timeout(slice);
-    }
-}
-
-/// Runs a job on processes while a random worker is killed every two seconds and, if asked, the coordinator now and
-/// then.
+/// Runs a job on processes while a random worker is killed every two seconds and, if asked, the coordinator at every
+/// other of these times as well.
 fn run_with_faults(
     chaos: &Chaos,
     seed: u64,
@@ -88,32 +80,27 @@ fn run_with_faults(
     let url = processes.url();
     let mut all = vec!["run", file, "--coordinator", &url, "--audit", "--report", "json"];
     all.extend(arguments);
-    let mut run = Running::start(&all);
-    let (_never, quiet) = sync_channel(1);
+    let run = Running::start(&all);
+    let mut next = Instant::now() + PERIOD;
     let mut step = 0;
-    let mut faults = 0;
-    loop {
-        pause(&mut run, &quiet, Duration::from_millis(2_000));
-        if run.has_ended() {
-            break;
-        }
+    while !run.ends_within(next.saturating_duration_since(Instant::now())) {
+        next += PERIOD;
         step += 1;
+        let place = random(seed, step) as usize % processes.workers.len();
+        processes.workers[place].kill();
         if coordinator && step % 2 == 1 {
             processes.restart_coordinator();
-        } else {
-            let place = random(seed, step) as usize % processes.workers.len();
-            processes.replace_worker(place);
         }
-        faults += 1;
+        processes.replace_worker(place);
     }
     let report = run.wait().report();
     eprintln!(
-        "seed {seed}: {workers} workers, {faults} faults, {} rows in {} s",
+        "seed {seed}: {workers} workers, {step} of them killed, {} rows in {} s",
         report["rows"], report["seconds"]
     );
     assert_clean(&report);
     // What is left of a run that was stopped before may be too short for a fault; a whole one is not.
-    assert!(faults > 0 || report["rows"] != 1200, "no fault fell into the run");
+    assert!(step > 0 || report["rows"] != 1200, "no fault fell into the run");
     report
 }
 

@@ -18,6 +18,8 @@ const LOCK_FILE: &str = "lock";
 const COMPACT_BYTES: u64 = 8 << 20;
 /// A log this many times as large as its last snapshot is mostly past.
 const COMPACT_GROWTH: u64 = 4;
+/// After a compaction that failed the log grows by this part of its size before the next one.
+const RETRY_GROWTH: u64 = 4;
 
 /// The log in a directory.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct FileLog {
     dirty: bool,
     snapshot_len: u64,
     compact_bytes: u64,
+    /// Size up to which it is not compacted, since that failed; 0 at first.
+    retry_len: u64,
     /// Held for as long as the log is open.
     _lock: File,
 }
@@ -49,8 +53,11 @@ impl FileLog {
             dirty: false,
             snapshot_len: 0,
             compact_bytes: COMPACT_BYTES,
+            retry_len: 0,
             _lock: lock,
         };
+        // What a crash amid a compaction left; where it cannot be removed, the next compaction overwrites it.
+        let _ = fs::remove_file(log.part());
         match frames::read_start(&bytes) {
             Start::Ours => {}
             Start::Torn => {
@@ -106,6 +113,11 @@ impl FileLog {
         Ok(())
     }
 
+    /// Where a snapshot is written before it becomes the log.
+    fn part(&self) -> PathBuf {
+        self.path.with_extension("part")
+    }
+
     fn write_error(&self, error: &io::Error) -> LogError {
         LogError::Write { path: self.path.clone(), reason: reason(error), fix: fix(error) }
     }
@@ -136,12 +148,14 @@ impl RecordLog for FileLog {
     }
 
     fn wants_compaction(&self) -> bool {
-        self.len > self.compact_bytes && self.len > COMPACT_GROWTH * self.snapshot_len
+        self.len > self.compact_bytes
+            && self.len > COMPACT_GROWTH * self.snapshot_len
+            && self.len > self.retry_len
     }
 
     fn compact(&mut self, snapshot: &[Record]) -> Result<(), LogError> {
         let compacted = frames::snapshot(snapshot).map_err(io::Error::other).and_then(|bytes| {
-            let part = self.path.with_extension("part");
+            let part = self.part();
             let mut file =
                 OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&part)?;
             file.write_all(&bytes)?;
@@ -152,7 +166,12 @@ impl RecordLog for FileLog {
             (self.file, self.len, self.snapshot_len, self.dirty) = (file, len, len, false);
             sync_folder_of(&self.path)
         });
-        compacted.map_err(|error| self.write_error(&error))
+        compacted.map_err(|error| {
+            // A part would take the space that appends need.
+            let _ = fs::remove_file(self.part());
+            self.retry_len = self.len + self.len / RETRY_GROWTH;
+            self.write_error(&error)
+        })
     }
 }
 

@@ -125,6 +125,34 @@ fn compaction_keeps_the_snapshot_and_what_follows() {
     assert_eq!(records, [snapshot, vec![record(1)]].concat());
 }
 
+/// Nothing but the log's own name is in the way here, as a full disk would be: the part is written, then must go.
+#[test]
+fn a_failed_compaction_leaves_no_part_and_waits_for_growth() {
+    let folder = TempDir::new().unwrap();
+    let (mut log, _) = FileLog::open(folder.path()).unwrap();
+    log.compact_above(1000);
+    while !log.wants_compaction() {
+        log.append(&[record(0)]).unwrap();
+    }
+    let (path, part) = (folder.path().join("records.log"), folder.path().join("records.part"));
+    let aside = folder.path().join("aside");
+    fs::rename(&path, &aside).unwrap();
+    fs::create_dir(&path).unwrap();
+    let snapshot: Vec<Record> = (0..10).map(record).collect();
+    log.compact(&snapshot).unwrap_err();
+    assert!(!part.exists());
+    fs::remove_dir(&path).unwrap();
+    fs::rename(&aside, &path).unwrap();
+    let failed_at = log.len_bytes();
+    while !log.wants_compaction() {
+        log.append(&[record(0)]).unwrap();
+    }
+    assert!(log.len_bytes() > failed_at * 5 / 4);
+    log.compact(&snapshot).unwrap();
+    drop(log);
+    assert_eq!(FileLog::open(folder.path()).unwrap().1, snapshot);
+}
+
 #[test]
 fn a_second_coordinator_is_refused_until_the_first_is_gone() {
     let folder = TempDir::new().unwrap();

@@ -12,6 +12,7 @@ use tokio::time::{interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::position::{Digests, PositionFile};
+use super::report::Defects;
 use super::seat::Seat;
 use super::silence::Silence;
 use crate::failure::Failure;
@@ -46,6 +47,7 @@ pub(super) struct Delivery {
     /// When the first batch was asked for.
     pub(super) requested: Instant,
     pub(super) audit: Option<AuditReport>,
+    pub(super) defects: Defects,
     /// How the job stood at the end.
     pub(super) status: JobStatus,
 }

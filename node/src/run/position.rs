@@ -2,12 +2,15 @@
 //! that of the whole.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use feedline_client::digest::{ContentDigest, StreamDigest};
 use feedline_core::position::Position;
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 
 use crate::failure::{Failure, reason};
 
@@ -83,14 +86,34 @@ impl PositionFile {
     }
 
     fn replace(&self, path: &Path) -> io::Result<()> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let mut file = new_beside(path)?;
         serde_json::to_writer_pretty(&mut file, self)?;
         file.write_all(b"\n")?;
+        if let Ok(replaced) = fs::metadata(path) {
+            file.as_file().set_permissions(replaced.permissions())?;
+        }
         file.as_file().sync_all()?;
         file.persist(path)?;
-        Ok(())
+        // The new name, too, is to outlive a crash.
+        File::open(folder_of(path))?.sync_all()
     }
+}
+
+/// Checks before any work that a file at `path` can be written.
+pub(super) fn check_writable(path: &Path) -> Result<(), Failure> {
+    new_beside(path).map(drop).map_err(|error| {
+        let reason = reason(&error);
+        Failure::wrong_use(format!("cannot write {}: {reason}; choose another --position", path.display()))
+    })
+}
+
+/// A file that takes the place of `path` when it is whole, with the permissions of any new file.
+fn new_beside(path: &Path) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(folder_of(path))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]
@@ -122,6 +145,34 @@ mod tests {
         assert_eq!(PositionFile::read(&path).unwrap(), Some(file()));
         assert_eq!(file().digests().unwrap().streams.len(), 2);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn the_file_has_the_permissions_of_any_new_file_or_keeps_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let (plain, path) = (folder.path().join("plain"), folder.path().join("place.json"));
+        fs::write(&plain, "").unwrap();
+        file().write(&path).unwrap();
+        assert_eq!(mode(&path), mode(&plain));
+        for kept in [0o640, 0o666] {
+            fs::set_permissions(&path, Permissions::from_mode(kept)).unwrap();
+            file().write(&path).unwrap();
+            assert_eq!(mode(&path), kept);
+        }
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_wrong_use() {
+        let folder = tempfile::tempdir().unwrap();
+        check_writable(&folder.path().join("place.json")).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing stays");
+        let path = folder.path().join("missing/place.json");
+        let failure = check_writable(&path).unwrap_err();
+        assert_eq!(failure.status(), 2);
+        let path = path.display();
+        let expected = format!("cannot write {path}: no such file or directory; choose another --position");
+        assert_eq!(failure.to_string(), expected);
     }
 
     #[test]

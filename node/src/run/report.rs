@@ -1,11 +1,17 @@
 //! The report of a run: one JSON object on one line, or a short table.
 
+use std::fmt;
+
 use feedline_client::audit::AuditReport;
 use feedline_core::cluster::messages::OperatorStats;
+use feedline_core::manifest::Manifest;
 use serde::Serialize;
 
 use crate::size::{show_bytes, show_count};
 use crate::table;
+
+/// Rows that failed and defects are listed up to this many.
+pub(super) const LISTED: usize = 10;
 
 /// What a run did. Field names are those of the JSON report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -40,6 +46,8 @@ pub(crate) struct Report {
     pub(crate) audit: Option<AuditReport>,
     /// Rows that failed.
     pub(crate) skipped: Skipped,
+    /// Places where indexing could not read on.
+    pub(crate) defects: Defects,
     /// Operators in order, summed over workers.
     pub(crate) operators: Vec<OperatorReport>,
     /// Most memory held by processes.
@@ -66,6 +74,64 @@ pub(crate) struct SkippedRow {
     pub(crate) offset: u64,
     /// What is wrong.
     pub(crate) reason: String,
+}
+
+/// Places in shards from which on no row could be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Defects {
+    /// How many.
+    pub(crate) count: u64,
+    /// The first few.
+    pub(crate) first: Vec<ShardDefect>,
+}
+
+/// A place from which on a shard could not be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct ShardDefect {
+    /// URL of the shard.
+    pub(crate) shard: String,
+    /// Byte offset in the shard.
+    pub(crate) byte: u64,
+    /// What is wrong there.
+    pub(crate) reason: String,
+    /// Bytes at the shard's end that give no rows.
+    pub(crate) left_out_bytes: u64,
+    /// Size of the shard.
+    pub(crate) shard_bytes: u64,
+}
+
+impl Defects {
+    /// Those of a manifest.
+    pub(super) fn of(manifest: &Manifest) -> Self {
+        let listed = manifest.defects().take(LISTED).map(|(shard, defect)| ShardDefect {
+            shard: shard.object.url.clone(),
+            byte: defect.offset,
+            reason: defect.reason.clone(),
+            left_out_bytes: shard.left_out_bytes(),
+            shard_bytes: shard.object.size_bytes,
+        });
+        Self { count: manifest.defects().count() as u64, first: listed.collect() }
+    }
+
+    /// The sentence that a run says on standard error; `None` where nothing is left out.
+    pub(super) fn warning(&self) -> Option<String> {
+        let first = self.first.first()?;
+        let others = match self.count {
+            0 | 1 => String::new(),
+            count => format!("; and {}: see the report", show_count(count - 1, "other defect")),
+        };
+        Some(format!("warning: {first}{others}"))
+    }
+}
+
+impl fmt::Display for ShardDefect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shard, byte, reason, left_out_bytes, shard_bytes } = self;
+        write!(
+            f,
+            "{shard} at byte {byte}: {reason}; the rest of the shard, {left_out_bytes} of {shard_bytes} bytes, is left out"
+        )
+    }
 }
 
 /// What an operator did.
@@ -155,6 +221,12 @@ impl Report {
         let mut text: String = lines.iter().map(|(name, value)| format!("{name:<8} {value}\n")).collect();
         for row in &self.skipped.first {
             text.push_str(&format!("  row {}: {} at {}: {}\n", row.row, row.shard, row.offset, row.reason));
+        }
+        if self.defects.count > 0 {
+            text.push_str(&format!("{:<8} {}\n", "defects", self.defects.count));
+        }
+        for defect in &self.defects.first {
+            text.push_str(&format!("  {defect}\n"));
         }
         if !self.operators.is_empty() {
             text.push('\n');

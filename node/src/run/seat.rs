@@ -11,10 +11,7 @@ use feedline_core::pipeline::OrderMode;
 use tokio_util::sync::CancellationToken;
 
 use super::position::Digests;
-use super::report::{Skipped, SkippedRow};
-
-/// Rows that failed are listed up to this many.
-pub(super) const LISTED_ROWS: usize = 10;
+use super::report::{LISTED, Skipped, SkippedRow};
 
 /// What every consumer of a run is told.
 #[derive(Debug, Clone)]
@@ -147,7 +144,7 @@ impl Seat {
             audit.lock().unwrap_or_else(PoisonError::into_inner).add(info);
         }
         self.skipped.count += info.skipped.len() as u64;
-        let room = LISTED_ROWS.saturating_sub(self.skipped.first.len());
+        let room = LISTED.saturating_sub(self.skipped.first.len());
         self.skipped.first.extend(info.skipped.iter().take(room).map(|row| SkippedRow {
             row: row.row_id,
             shard: row.shard.clone(),

@@ -39,6 +39,16 @@ fn report() -> Report {
                 reason: "not a JPEG".to_owned(),
             }],
         },
+        defects: Defects {
+            count: 2,
+            first: vec![ShardDefect {
+                shard: "file:///d/b.tfrecord".to_owned(),
+                byte: 2000,
+                reason: "the checksum of a record's length is wrong".to_owned(),
+                left_out_bytes: 7000,
+                shard_bytes: 9000,
+            }],
+        },
         operators: vec![(&source).into(), (&batch).into()],
         peak_rss_bytes: PeakRss { client: 300_000_000, coordinator: 20_000_000, workers: vec![310_000_000] },
     }
@@ -57,6 +67,8 @@ fn the_text_is_a_short_table() {
         memory   300.0 MB at most; coordinator 20.0 MB; workers 310.0 MB
         skipped  2 rows
           row 17: file:///d/a.tfrecord at 1234: not a JPEG
+        defects  2
+          file:///d/b.tfrecord at byte 2000: the checksum of a record's length is wrong; the rest of the shard, 7000 of 9000 bytes, is left out
 
         operator  rows in  rows out  bytes out  cpu s  rows/cpu s  wait s
         source        400       400    24.1 MB   0.02       20000    1.50
@@ -69,8 +81,9 @@ fn the_text_is_a_short_table() {
 fn the_json_is_one_line() {
     let json = report().to_json().unwrap();
     assert_eq!(json.find('\n'), Some(json.len() - 1));
-    expect![[r#"{"job":"demo-0a1b2c3d","rows":398,"batches":7,"epochs":1,"seconds":2.0,"rows_per_s":199.0,"bytes":60000000,"stall_seconds":1.0,"setup_seconds":0.25,"first_batch_seconds":0.5,"consumers":1,"digest":"0123456789abcdef","content_digest":"fedcba9876543210","audit":{"expected":400,"once":400,"missing":0,"repeated":0,"unexpected":0},"skipped":{"count":2,"first":[{"row":17,"shard":"file:///d/a.tfrecord","offset":1234,"reason":"not a JPEG"}]},"operators":[{"name":"source","rows_in":400,"rows_out":400,"bytes_out":24100000,"cpu_seconds":0.02,"rows_per_cpu_second":20000.0,"wait_seconds":1.5},{"name":"batch","rows_in":398,"rows_out":398,"bytes_out":0,"cpu_seconds":0.0,"rows_per_cpu_second":null,"wait_seconds":0.0}],"peak_rss_bytes":{"client":300000000,"coordinator":20000000,"workers":[310000000]}}
-"#]]
+    expect![[r#"
+        {"job":"demo-0a1b2c3d","rows":398,"batches":7,"epochs":1,"seconds":2.0,"rows_per_s":199.0,"bytes":60000000,"stall_seconds":1.0,"setup_seconds":0.25,"first_batch_seconds":0.5,"consumers":1,"digest":"0123456789abcdef","content_digest":"fedcba9876543210","audit":{"expected":400,"once":400,"missing":0,"repeated":0,"unexpected":0},"skipped":{"count":2,"first":[{"row":17,"shard":"file:///d/a.tfrecord","offset":1234,"reason":"not a JPEG"}]},"defects":{"count":2,"first":[{"shard":"file:///d/b.tfrecord","byte":2000,"reason":"the checksum of a record's length is wrong","left_out_bytes":7000,"shard_bytes":9000}]},"operators":[{"name":"source","rows_in":400,"rows_out":400,"bytes_out":24100000,"cpu_seconds":0.02,"rows_per_cpu_second":20000.0,"wait_seconds":1.5},{"name":"batch","rows_in":398,"rows_out":398,"bytes_out":0,"cpu_seconds":0.0,"rows_per_cpu_second":null,"wait_seconds":0.0}],"peak_rss_bytes":{"client":300000000,"coordinator":20000000,"workers":[310000000]}}
+    "#]]
     .assert_eq(&json);
 }
 
@@ -87,4 +100,13 @@ fn an_empty_report_divides_by_nothing() {
     "#]]
     .assert_eq(&empty.to_text());
     assert!(!empty.to_json().unwrap().contains("NaN"));
+}
+
+#[test]
+fn the_warning_names_the_first_defect_and_counts_the_others() {
+    assert_eq!(Defects::default().warning(), None);
+    let defects = report().defects;
+    expect!["warning: file:///d/b.tfrecord at byte 2000: the checksum of a record's length is wrong; the rest of the shard, 7000 of 9000 bytes, is left out; and 1 other defect: see the report"].assert_eq(&defects.warning().unwrap());
+    let alone = Defects { count: 1, ..defects };
+    assert!(alone.warning().unwrap().ends_with("is left out"));
 }
