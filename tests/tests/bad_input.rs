@@ -361,6 +361,18 @@ fn a_full_disk_under_the_log_loses_nothing() {
     }
 }
 
+#[test]
+fn a_batch_larger_than_the_memory_is_refused() {
+    let scratch = Scratch::new();
+    scratch.make_data("images", "images", &["--format", "tfrecord", "--rows", "40"]);
+    let text = format!(
+        "name: large\nsource: {{ url: \"{}/*\", format: tfrecord, features: {{ image: image/encoded }} }}\noperators: [ resize: {{ column: image, size: [512, 512] }}, batch: {{ size: 40 }} ]",
+        scratch.file("images")
+    );
+    let call = scratch.call(&["run", &scratch.write("large.yaml", &text), "--memory", "16MiB"]);
+    assert_says(&sentence(&call, 1), &["batches of 40", "16 MiB", "batch.size", "--memory"]);
+}
+
 fn full_disk(scratch: &Scratch, mount: &std::path::Path) {
     let job = |name: &str, first: &str| {
         let text = format!(

@@ -255,7 +255,7 @@ impl Cluster {
 fn first_defect(shards: &[Shard]) -> Option<String> {
     let (shard, defect) = shards.iter().find_map(|shard| Some((shard, shard.index.defects.first()?)))?;
     Some(format!(
-        "{} at byte {}: {}; mend the shard, or set `on_error: skip` to leave it out",
+        "{} at byte {}: {}; mend the shard, or set `on_error: skip` to leave out what follows in it",
         shard.object.url, defect.offset, defect.reason
     ))
 }

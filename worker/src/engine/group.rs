@@ -82,8 +82,8 @@ pub(super) struct WorkChunk {
 pub(crate) async fn run_group(
     job: Arc<JobContext>,
     tools: Tools,
-    split: SplitRef,
-    offsets: Range<u32>,
+    priority: Priority,
+    (split, offsets): (SplitRef, Range<u32>),
     planned: Planned,
 ) -> Result<FinishedPiece, String> {
     let start = job.details.layout.split_range(split).start;
@@ -97,7 +97,6 @@ pub(crate) async fn run_group(
     check_failures(&job, &rows, &failed)?;
     let (mut sections, tail, counted) = cut_slab(&job, &tools.slabs, rows.len());
     drop(planned);
-    let priority = (split, offsets.start);
     let batches = Arc::new(encoded.batches);
     let places = Arc::new(encoded.places);
     let failed = Arc::new(failed);

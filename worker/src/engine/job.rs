@@ -11,7 +11,7 @@ use feedline_core::cluster::messages::{JobDetails, OperatorStats};
 use feedline_core::manifest::Manifest;
 use feedline_core::order::{BlockTable, PassOrder, RowRef};
 use feedline_core::pipeline::{OnError, OperatorKind};
-use feedline_core::schema::{ColumnType, Schema};
+use feedline_core::schema::{ColumnType, Field, Schema};
 use feedline_operators::{BuiltOperator, build_operators};
 use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
 use feedline_sources::{Dataset, Stores};
@@ -21,6 +21,8 @@ use super::cpu::Counters;
 
 /// A chunk of rows that one thread works on holds about this many encoded bytes.
 const CHUNK_BYTES: u64 = 512 << 10;
+/// Bytes of a row's columns of varying size while none has been seen.
+const LEAST_TAIL_BYTES: u64 = 64;
 /// Passes whose order is kept: epochs overlap at most at their borders.
 const KEPT_PASSES: usize = 3;
 
@@ -87,6 +89,8 @@ impl JobContext {
         let output = operators.last().map_or_else(|| read_schema.clone(), |last| last.schema.clone());
         let dataset = Dataset::new(pipeline.source.clone(), stores).map_err(|error| error.to_string())?;
         let mean_row_bytes = (details.dataset.bytes / details.dataset.rows.max(1)).max(1);
+        let carried = carries_bulk(&read_schema, &output);
+        let tail_row_bytes = if carried { mean_row_bytes.max(LEAST_TAIL_BYTES) } else { LEAST_TAIL_BYTES };
         Ok(Self {
             table: BlockTable::new(&manifest),
             stages: build_stages(&operators),
@@ -100,7 +104,7 @@ impl JobContext {
             operator_counters: operators.iter().map(|operator| Counters::new(&operator.name)).collect(),
             batch_counters: Counters::new("batch"),
             passes: Mutex::default(),
-            tail_row_bytes: AtomicU64::new(64),
+            tail_row_bytes: AtomicU64::new(tail_row_bytes),
             operators,
             read_schema,
             dataset,
@@ -176,6 +180,16 @@ impl JobContext {
         stats.push(self.batch_counters.snapshot());
         stats
     }
+}
+
+/// Whether the columns that make up most of the source's bytes reach the output as they are: binary ones if there are
+/// any, else those of varying size.
+fn carries_bulk(source: &Schema, output: &Schema) -> bool {
+    let is_binary = |field: &&Field| matches!(field.column_type, ColumnType::Binary | ColumnType::Image);
+    let varies = |field: &&Field| field.column_type.fixed_row_bytes().is_none();
+    let binary = source.fields.iter().any(|field| is_binary(&field));
+    let bulk = |field: &&Field| if binary { is_binary(field) } else { varies(field) };
+    source.fields.iter().filter(bulk).any(|field| output.fields.contains(field))
 }
 
 /// An operator's limit of concurrent executions.

@@ -5,11 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use feedline_core::layout::SplitRef;
 use tokio::sync::oneshot;
 
-/// What runs first: the smaller.
-pub(crate) type Priority = (SplitRef, u32);
+/// What runs first: the smaller. Groups count up as they are started, the most urgent first.
+pub(crate) type Priority = u64;
 
 /// An operator panicked; the pool lives on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -149,16 +148,12 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> Panicked {
 mod tests {
     use super::*;
 
-    fn priority(ordinal: u64) -> Priority {
-        (SplitRef { epoch: 0, ordinal, stream: 0 }, 0)
-    }
-
     #[tokio::test]
     async fn a_panic_is_an_error_and_the_pool_lives_on() {
         let pool = Pool::new(1).expect("threads start");
-        let error = pool.run(priority(0), || panic!("bad pixel")).await.expect_err("it panicked");
+        let error = pool.run(0, || panic!("bad pixel")).await.expect_err("it panicked");
         assert_eq!(error, Panicked("bad pixel".to_owned()));
-        assert_eq!(pool.run(priority(0), || 7).await, Ok(7));
+        assert_eq!(pool.run(0, || 7).await, Ok(7));
     }
 
     #[tokio::test]
@@ -166,11 +161,11 @@ mod tests {
         let pool = Pool::new(1).expect("threads start");
         let (hold, held) = std::sync::mpsc::sync_channel::<()>(1);
         let order = Arc::new(Mutex::new(Vec::new()));
-        let blocker = pool.run(priority(0), move || held.recv().is_ok());
+        let blocker = pool.run(0, move || held.recv().is_ok());
         let rest: Vec<_> = [3, 1, 2]
-            .map(|ordinal| {
+            .map(|number| {
                 let order = Arc::clone(&order);
-                pool.run(priority(ordinal), move || order.lock().expect("not poisoned").push(ordinal))
+                pool.run(number, move || order.lock().expect("not poisoned").push(number))
             })
             .into();
         let release = async {

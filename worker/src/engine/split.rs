@@ -22,14 +22,15 @@ pub(super) struct SplitState {
     pub(super) fetch: Option<u64>,
     /// The fetch waits for this offset.
     waits_for: Option<u32>,
-    /// Counts restarts: groups of an earlier one are of no use.
+    /// Differs for each lease and counts its restarts: groups of an earlier one are of no use.
     generation: u64,
     /// Ends the groups that run when the lease is taken back.
     pub(super) cancel: CancellationToken,
 }
 
 impl SplitState {
-    pub(super) fn new(from: u32) -> Self {
+    /// Lease number `lease` of this worker, from offset `from` on.
+    pub(super) fn new(from: u32, lease: u32) -> Self {
         Self {
             next: from,
             running: BTreeMap::new(),
@@ -37,7 +38,7 @@ impl SplitState {
             failed: None,
             fetch: None,
             waits_for: None,
-            generation: 0,
+            generation: u64::from(lease) << 32,
             cancel: CancellationToken::new(),
         }
     }
@@ -55,6 +56,10 @@ impl SplitState {
     /// Whether its consumer waits while it has no piece and nothing runs.
     pub(super) fn is_starving(&self) -> bool {
         self.waits_for.is_some() && self.running.is_empty() && self.finished.is_empty()
+    }
+
+    pub(super) fn running_groups(&self) -> usize {
+        self.running.len()
     }
 
     pub(super) fn held_bytes(&self) -> u64 {

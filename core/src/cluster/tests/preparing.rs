@@ -131,7 +131,7 @@ fn reindex_ignores_the_saved_index_after_a_restart_too() {
 fn defects_fail_the_job_or_are_left_out() {
     let mut damaged = manifest(&[8]);
     damaged.shards[0].index.defects.push(Defect { offset: 700, reason: "the last record is cut".to_owned() });
-    expect!["file:///d/0 at byte 700: the last record is cut; mend the shard, or set `on_error: skip` to leave it out"]
+    expect!["file:///d/0 at byte 700: the last record is cut; mend the shard, or set `on_error: skip` to leave out what follows in it"]
         .assert_eq(&failure(&spec(4, 1), &damaged));
     let mut skipping = spec(4, 1);
     skipping.pipeline.on_error = OnError::Skip;

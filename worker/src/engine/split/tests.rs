@@ -23,7 +23,7 @@ fn compute(split: &mut SplitState) -> Range<u32> {
 
 #[test]
 fn groups_end_at_the_same_places_wherever_the_split_begins() {
-    let mut split = SplitState::new(3);
+    let mut split = SplitState::new(3, 1);
     assert_eq!([compute(&mut split), compute(&mut split), compute(&mut split)], [3..4, 4..8, 8..10]);
     assert!(split.is_computed(LEN));
     assert_eq!(split.next_group(LEN, GROUP), None);
@@ -31,7 +31,7 @@ fn groups_end_at_the_same_places_wherever_the_split_begins() {
 
 #[test]
 fn a_piece_is_handed_out_once_and_computed_again_when_it_was_lost() {
-    let mut split = SplitState::new(0);
+    let mut split = SplitState::new(0, 1);
     split.open_fetch(1, 0);
     assert!(split.is_starving());
     compute(&mut split);
@@ -47,7 +47,7 @@ fn a_piece_is_handed_out_once_and_computed_again_when_it_was_lost() {
 
 #[test]
 fn results_of_before_a_restart_are_of_no_use() {
-    let mut split = SplitState::new(0);
+    let mut split = SplitState::new(0, 1);
     compute(&mut split);
     let offsets = split.next_group(LEN, GROUP).expect("a group is left");
     let old = split.start(&offsets, 1);
@@ -60,7 +60,7 @@ fn results_of_before_a_restart_are_of_no_use() {
 
 #[test]
 fn a_failure_comes_after_everything_before_it() {
-    let mut split = SplitState::new(0);
+    let mut split = SplitState::new(0, 1);
     let first = split.next_group(LEN, GROUP).expect("a group is left");
     let generation = split.start(&first, 1);
     let second = split.next_group(LEN, GROUP).expect("a group is left");
@@ -76,14 +76,14 @@ fn a_failure_comes_after_everything_before_it() {
 
 #[test]
 fn pieces_that_the_consumer_has_from_elsewhere_are_dropped() {
-    let mut split = SplitState::new(0);
+    let mut split = SplitState::new(0, 1);
     compute(&mut split);
     compute(&mut split);
     split.open_fetch(1, 8);
     assert_eq!(split.held_bytes(), 0);
     assert!(split.is_starving());
     assert_eq!(split.next_group(LEN, GROUP), Some(8..10));
-    let mut late = SplitState::new(0);
+    let mut late = SplitState::new(0, 1);
     late.open_fetch(1, 6);
     assert_eq!(late.next_group(LEN, GROUP), Some(6..8), "rows before are not computed for nothing");
 }
