@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """First speed: photographs as TFRecord through random_resized_crop 224, flip and batch 128, on two cores.
 
-Prints a Markdown table: the raw kernel (one thread: decode the crop, resize, nothing else) times the cores, Feedline
-in one process, Feedline as separate processes, and the time to the first batch on an indexed set. The turns are
+Prints a Markdown table: the raw kernel (one thread: decode the crop, resize, nothing else) times the cores, the same
+kernel on all cores at once (which shared caches and clocks make slower), Feedline in one process, Feedline as separate processes, and the time to the first batch on an indexed set. The turns are
 interleaved, medians are printed with their range. `make speed` builds in release mode and calls this.
 """
 
@@ -20,7 +20,7 @@ FEEDLINE = ROOT / "target/release/feedline"
 KERNEL = ROOT / "target/release/examples/kernel"
 CORES = 2
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
-EPOCHS = "10"
+EPOCHS = "20"
 
 PIPELINE = """
 name: speed
@@ -38,6 +38,12 @@ def output(*command):
     return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
 
 
+def kernels(count):
+    """Images per second of `count` raw kernels that run at the same time."""
+    running = [subprocess.Popen([str(KERNEL), str(PHOTOS), "5"], stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    return sum(float(process.communicate()[0]) for process in running)
+
+
 def report(*arguments):
     return json.loads(output(FEEDLINE, "run", *arguments, "--report", "json", "--no-digest").splitlines()[-1])
 
@@ -50,7 +56,7 @@ def role(*arguments):
 def main():
     if not PHOTOS.is_dir():
         sys.exit(f"skipped: the photographs are not at {PHOTOS} (set FEEDLINE_SHARED_DATA)")
-    figures = {"kernel": [], "embedded": [], "processes": [], "first": [], "stall": []}
+    figures = {"kernel": [], "together": [], "embedded": [], "processes": [], "first": []}
     with tempfile.TemporaryDirectory() as scratch:
         data = f"{scratch}/data"
         output(FEEDLINE, "make-data", "images", data, "--format", "tfrecord", "--from", PHOTOS, "--shards", "4")
@@ -63,7 +69,8 @@ def main():
         worker, _ = role("worker", "--coordinator", url, "--listen", "127.0.0.1:0", "--cores", CORES)
         try:
             for _ in range(ROUNDS):
-                figures["kernel"].append(CORES * float(output(KERNEL, PHOTOS, 5)))
+                figures["kernel"].append(CORES * kernels(1))
+                figures["together"].append(kernels(CORES))
                 embedded = report(pipeline, *index, "--cores", CORES, "--epochs", EPOCHS)
                 figures["embedded"].append(embedded["rows_per_s"])
                 figures["first"].append(embedded["first_batch_seconds"])
@@ -82,6 +89,7 @@ def main():
     print(f"| photographs, TFRecord, crop 224, flip, batch 128, {CORES} cores | median | range of {ROUNDS} | of the kernel |")
     print("|---|---|---|---|")
     line(f"raw kernel, one thread × {CORES}", "kernel", "images/s")
+    line(f"raw kernel, {CORES} at the same time", "together", "images/s")
     line("embedded", "embedded", "images/s")
     line("coordinator, worker and client as processes", "processes", "images/s")
     line("from `feedline run` to the first batch, indexed", "first", "s", 3)
