@@ -4,6 +4,7 @@
 //! One lock guards its state; nothing waits while holding it. Every byte that it allocates is counted against the
 //! budget: buffers by the slab pool, encoded rows by the groups in flight, blocks by their caches.
 
+mod admission;
 mod assemble;
 mod blocks;
 mod cpu;
@@ -24,12 +25,12 @@ use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use futures::FutureExt;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::group::{FinishedPiece, Planned, Tools, run_group};
+use self::admission::Chosen;
+use self::group::{FinishedPiece, Tools, run_group};
 pub(crate) use self::job::JobContext;
-use self::pool::{Pool, Priority};
+use self::pool::Pool;
 use self::read::Reading;
 use self::split::SplitState;
 
@@ -84,52 +85,6 @@ struct State {
     started: u64,
     /// Jobs that cannot be worked on here, and why.
     failed: BTreeMap<JobId, String>,
-}
-
-impl State {
-    /// Streams of jobs that hold leases: each may use an equal share of the memory.
-    fn streams(&self) -> u64 {
-        let streams: BTreeSet<(JobId, u32)> =
-            self.splits.keys().map(|(split, job)| (*job, split.stream)).collect();
-        (streams.len() as u64).max(1)
-    }
-
-    /// Leases in the order in which they are worked on: each job's own by their place in its sequence, and jobs in
-    /// turn, whatever place they have reached.
-    fn by_urgency(&self) -> Vec<(SplitRef, JobId)> {
-        let mut running: BTreeMap<JobId, usize> = BTreeMap::new();
-        for ((_, job), lease) in &self.splits {
-            *running.entry(*job).or_default() += lease.running_groups();
-        }
-        let mut ranks: BTreeMap<JobId, usize> = BTreeMap::new();
-        let ranked = self.splits.keys().map(|&(split, job)| {
-            let rank = ranks.entry(job).or_default();
-            *rank += 1;
-            (*rank, running[&job], job, split)
-        });
-        let mut ranked: Vec<_> = ranked.collect();
-        ranked.sort_unstable();
-        ranked.into_iter().map(|(_, _, job, split)| (split, job)).collect()
-    }
-
-    fn stream_bytes(&self, job: JobId, stream: u32) -> u64 {
-        let of = |key: &(SplitRef, JobId)| key.1 == job && key.0.stream == stream;
-        self.splits.iter().filter(|(key, _)| of(key)).map(|(_, split)| split.held_bytes()).sum()
-    }
-}
-
-/// A group that was chosen to run.
-struct Chosen {
-    job: Arc<JobContext>,
-    split: SplitRef,
-    offsets: std::ops::Range<u32>,
-    generation: u64,
-    priority: Priority,
-    cancel: CancellationToken,
-    /// Encoded bytes that it may hold.
-    source_bytes: u64,
-    planned: Planned,
-    exceeds: bool,
 }
 
 impl Engine {
@@ -271,70 +226,6 @@ impl Engine {
         self.update_metrics();
     }
 
-    /// The most urgent group that fits the budget. For a split whose consumer waits and has nothing, one group at a
-    /// time may exceed it, so that no consumer waits for memory that others hold.
-    fn choose(&self, state: &mut State) -> Option<Chosen> {
-        let share = self.memory_bytes / state.streams();
-        let used = self.used_bytes(state);
-        let idle = self.tools.slabs.idle_bytes();
-        let mut found = None;
-        let mut too_large = None;
-        for (split, id) in state.by_urgency() {
-            let (Some(job), Some(lease)) = (state.jobs.get(&id), state.splits.get(&(split, id))) else {
-                continue;
-            };
-            let layout = &job.details.layout;
-            let Some(offsets) = lease.next_group(layout.split_len(split), layout.group_rows) else {
-                continue;
-            };
-            let bytes = job.group_bytes(offsets.end - offsets.start);
-            if bytes > self.memory_bytes {
-                too_large = Some(((split, id), offsets.start, self.too_large(job, bytes)));
-                break;
-            }
-            // An idle buffer of the pool that fits is used again, or freed to make room.
-            let fits = used.saturating_sub(idle) + bytes <= self.memory_bytes
-                && state.groups < self.groups_limit
-                && state.stream_bytes(id, split.stream) + bytes <= share;
-            if fits || (lease.is_starving() && !state.exceeds) {
-                found = Some(((split, id), Arc::clone(job), offsets, bytes, !fits));
-                break;
-            }
-        }
-        if let Some((key, offset, message)) = too_large {
-            state.splits.get_mut(&key).expect("found above").fail(offset, message);
-            self.changed.notify_waiters();
-            return self.choose(state);
-        }
-        let ((split, id), job, offsets, bytes, exceeds) = found?;
-        let slab_bytes = job.slab_bytes((offsets.end - offsets.start) as usize);
-        let others = used.saturating_sub(self.tools.slabs.allocated_bytes());
-        self.tools.slabs.make_room(slab_bytes, self.memory_bytes.saturating_sub(others));
-        state.groups += 1;
-        let source_bytes = bytes.saturating_sub(slab_bytes as u64);
-        state.reading_bytes += source_bytes;
-        state.exceeds |= exceeds;
-        let planned = Planned::new(slab_bytes as u64, &self.tools.planned_bytes);
-        let lease = state.splits.get_mut(&(split, id)).expect("found above");
-        let generation = lease.start(&offsets, bytes);
-        let cancel = lease.cancel.clone();
-        state.started += 1;
-        let priority = state.started;
-        Some(Chosen { job, split, offsets, generation, priority, cancel, source_bytes, planned, exceeds })
-    }
-
-    /// Why a group of so many bytes cannot be computed here.
-    fn too_large(&self, job: &JobContext, bytes: u64) -> String {
-        let layout = &job.details.layout;
-        format!(
-            "a group of {} rows in whole batches of {} takes {} MiB, and this worker has {} MiB; make batch.size smaller, or give workers a larger --memory",
-            layout.group_rows,
-            layout.batch_rows,
-            bytes.div_ceil(1 << 20),
-            self.memory_bytes >> 20
-        )
-    }
-
     /// Starts groups as readers let go of the buffers that kept them from starting, until dropped.
     pub(crate) async fn follow_returns(self: Arc<Self>) {
         loop {
@@ -435,26 +326,5 @@ impl Engine {
         let state = self.lock();
         let used = self.used_bytes(&state);
         crate::metrics::set_engine(used, self.memory_bytes, state.groups, state.splits.len());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_new_job_and_an_old_one_take_turns() {
-        let mut state = State::default();
-        let split = |epoch, ordinal| SplitRef { epoch, ordinal, stream: 0 };
-        for (job, epoch) in [(1, 50), (2, 0)] {
-            for ordinal in 0..3 {
-                state.splits.insert((split(epoch, ordinal), JobId(job)), SplitState::new(0, 1));
-            }
-        }
-        // The old job has a group in flight already.
-        state.splits.get_mut(&(split(50, 0), JobId(1))).expect("above").start(&(0..10), 100);
-        let order: Vec<(u64, u64)> =
-            state.by_urgency().into_iter().map(|(split, job)| (job.0, split.ordinal)).collect();
-        assert_eq!(order, [(2, 0), (1, 0), (2, 1), (1, 1), (2, 2), (1, 2)]);
     }
 }

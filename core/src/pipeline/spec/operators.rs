@@ -1,0 +1,240 @@
+//! The parameters of operators.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::schema::ScalarType;
+
+/// Height and width in pixels.
+pub type Size = [u32; 2];
+
+/// Parameters of `decode_image`. Output: the column becomes an image, `uint8`, RGB.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecodeImage {
+    /// Column of encoded bytes.
+    pub column: String,
+}
+
+/// Parameters of `resize`. Bilinear with antialiasing, as Pillow and torchvision (`antialias=True`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resize {
+    /// Column of encoded bytes or decoded images.
+    pub column: String,
+    /// Height and width of the result.
+    pub size: Size,
+}
+
+/// Parameters of `center_crop`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CenterCrop {
+    /// Column of encoded bytes or decoded images.
+    pub column: String,
+    /// Height and width of the result.
+    pub size: Size,
+    /// Shorter side that the image is resized to first, in pixels; without it the crop is cut from the image as it is
+    /// (padded with zeros where the image is smaller, as torchvision does).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<u32>,
+}
+
+/// Parameters of `random_resized_crop`; defaults are torchvision's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomResizedCrop {
+    /// Column of encoded bytes or decoded images.
+    pub column: String,
+    /// Height and width of the result.
+    pub size: Size,
+    /// Bounds of the crop's share of the image's area.
+    #[serde(default = "default_scale")]
+    pub scale: [f64; 2],
+    /// Bounds of the crop's width / height.
+    #[serde(default = "default_ratio")]
+    pub ratio: [f64; 2],
+}
+
+/// Parameters of `random_horizontal_flip`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomHorizontalFlip {
+    /// Column of images or image tensors.
+    pub column: String,
+    /// Probability of a flip.
+    #[serde(default = "default_probability")]
+    pub p: f64,
+}
+
+/// Parameters of `normalize`. Output: a tensor of `dtype`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Normalize {
+    /// Column of image tensors, `uint8`, height x width x channels.
+    pub column: String,
+    /// Mean per channel on the scale 0 to 1.
+    pub mean: Vec<f64>,
+    /// Standard deviation per channel on the scale 0 to 1.
+    pub std: Vec<f64>,
+    /// Element type of the result: `float32` or `float16`.
+    #[serde(default = "default_float")]
+    pub dtype: ScalarType,
+    /// Axis order of the result.
+    #[serde(default)]
+    pub layout: Layout,
+}
+
+/// Axis order of an image tensor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Height, width, channel.
+    #[default]
+    Hwc,
+    /// Channel, height, width, as PyTorch models take it.
+    Chw,
+}
+
+/// Parameters of `cast`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cast {
+    /// Column of scalars, lists or tensors; or text holding numbers.
+    pub column: String,
+    /// New element type.
+    pub dtype: ScalarType,
+}
+
+/// Parameters of `select`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Select {
+    /// Columns to keep, in this order.
+    pub columns: Vec<String>,
+}
+
+/// Parameters of `rename`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rename {
+    /// New name -> present name.
+    pub columns: BTreeMap<String, String>,
+}
+
+/// Parameters of `filter`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    /// SQL expression over the columns, such as `length(tokens) <= 64 AND label <> 3`. Null counts as false.
+    #[serde(rename = "where")]
+    pub predicate: String,
+}
+
+/// Parameters of `tokenize`. Output: a list of `int32` token ids.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tokenize {
+    /// Column of text.
+    pub column: String,
+    /// Path or URL of a Hugging Face `tokenizer.json`.
+    pub tokenizer: String,
+    /// Column to write; the text column itself by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// Whether the tokenizer adds its special tokens.
+    #[serde(default = "default_true")]
+    pub add_special_tokens: bool,
+}
+
+/// Parameters of `truncate`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Truncate {
+    /// Column of lists.
+    pub column: String,
+    /// Longest length kept, in elements; what is beyond is cut from the end.
+    pub length: u32,
+}
+
+/// Parameters of `pad`. Output: a tensor of shape `[length]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pad {
+    /// Column of lists.
+    pub column: String,
+    /// Length of every row after padding, in elements; a longer row fails.
+    pub length: u32,
+    /// What fills the end.
+    #[serde(default)]
+    pub value: i64,
+}
+
+/// Parameters of `batch`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Batch {
+    /// Rows of a batch.
+    pub size: u32,
+    /// What happens to the rows left at an epoch's end.
+    #[serde(default)]
+    pub remainder: Remainder,
+}
+
+/// What happens to the rows of an epoch that do not fill a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Remainder {
+    /// They come as a smaller last batch of the epoch.
+    #[default]
+    Emit,
+    /// They are left out, and counted as dropped.
+    Drop,
+    /// They open the next epoch's first batch; after the last epoch they come as a smaller batch.
+    Carry,
+}
+
+/// Parameters of `repeat`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Repeat {
+    /// Passes per epoch.
+    pub count: u32,
+}
+
+/// Parameters of `burn`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Burn {
+    /// CPU time per row in microseconds.
+    pub cpu_us: u64,
+}
+
+/// Parameters of `wait`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    /// Time per row in milliseconds.
+    pub ms: u64,
+}
+
+pub(in crate::pipeline) fn default_scale() -> [f64; 2] {
+    [0.08, 1.0]
+}
+
+pub(in crate::pipeline) fn default_ratio() -> [f64; 2] {
+    [3.0 / 4.0, 4.0 / 3.0]
+}
+
+pub(in crate::pipeline) fn default_probability() -> f64 {
+    0.5
+}
+
+pub(in crate::pipeline) fn default_float() -> ScalarType {
+    ScalarType::Float32
+}
+
+pub(in crate::pipeline) fn default_true() -> bool {
+    true
+}

@@ -1,0 +1,148 @@
+//! Admission: which group is computed next, within the memory budget and each job's and stream's share.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use feedline_core::ids::JobId;
+use feedline_core::layout::SplitRef;
+use tokio_util::sync::CancellationToken;
+
+use super::group::Planned;
+use super::job::JobContext;
+use super::pool::Priority;
+use super::{Engine, State};
+
+/// A group that was chosen to run.
+pub(super) struct Chosen {
+    pub(super) job: Arc<JobContext>,
+    pub(super) split: SplitRef,
+    pub(super) offsets: Range<u32>,
+    pub(super) generation: u64,
+    pub(super) priority: Priority,
+    pub(super) cancel: CancellationToken,
+    /// Encoded bytes that it may hold.
+    pub(super) source_bytes: u64,
+    pub(super) planned: Planned,
+    pub(super) exceeds: bool,
+}
+
+impl State {
+    /// Streams of jobs that hold leases: each may use an equal share of the memory.
+    fn streams(&self) -> u64 {
+        let streams: BTreeSet<(JobId, u32)> =
+            self.splits.keys().map(|(split, job)| (*job, split.stream)).collect();
+        (streams.len() as u64).max(1)
+    }
+
+    fn stream_bytes(&self, job: JobId, stream: u32) -> u64 {
+        let of = |key: &(SplitRef, JobId)| key.1 == job && key.0.stream == stream;
+        self.splits.iter().filter(|(key, _)| of(key)).map(|(_, split)| split.held_bytes()).sum()
+    }
+
+    /// Leases in the order in which they are worked on: each job's own by their place in its sequence, and jobs in
+    /// turn, whatever place they have reached.
+    fn by_urgency(&self) -> Vec<(SplitRef, JobId)> {
+        let mut running: BTreeMap<JobId, usize> = BTreeMap::new();
+        for ((_, job), lease) in &self.splits {
+            *running.entry(*job).or_default() += lease.running_groups();
+        }
+        let mut ranks: BTreeMap<JobId, usize> = BTreeMap::new();
+        let ranked = self.splits.keys().map(|&(split, job)| {
+            let rank = ranks.entry(job).or_default();
+            *rank += 1;
+            (*rank, running[&job], job, split)
+        });
+        let mut ranked: Vec<_> = ranked.collect();
+        ranked.sort_unstable();
+        ranked.into_iter().map(|(_, _, job, split)| (split, job)).collect()
+    }
+}
+
+impl Engine {
+    /// The most urgent group that fits the budget. For a split whose consumer waits and has nothing, one group at a
+    /// time may exceed it, so that no consumer waits for memory that others hold.
+    pub(super) fn choose(&self, state: &mut State) -> Option<Chosen> {
+        let share = self.memory_bytes / state.streams();
+        let used = self.used_bytes(state);
+        let idle = self.tools.slabs.idle_bytes();
+        let mut found = None;
+        let mut too_large = None;
+        for (split, id) in state.by_urgency() {
+            let (Some(job), Some(lease)) = (state.jobs.get(&id), state.splits.get(&(split, id))) else {
+                continue;
+            };
+            let layout = &job.details.layout;
+            let Some(offsets) = lease.next_group(layout.split_len(split), layout.group_rows) else {
+                continue;
+            };
+            let bytes = job.group_bytes(offsets.end - offsets.start);
+            if bytes > self.memory_bytes {
+                too_large = Some(((split, id), offsets.start, self.too_large(job, bytes)));
+                break;
+            }
+            // An idle buffer of the pool that fits is used again, or freed to make room.
+            let fits = used.saturating_sub(idle) + bytes <= self.memory_bytes
+                && state.groups < self.groups_limit
+                && state.stream_bytes(id, split.stream) + bytes <= share;
+            if fits || (lease.is_starving() && !state.exceeds) {
+                found = Some(((split, id), Arc::clone(job), offsets, bytes, !fits));
+                break;
+            }
+        }
+        if let Some((key, offset, message)) = too_large {
+            state.splits.get_mut(&key).expect("found above").fail(offset, message);
+            self.changed.notify_waiters();
+            return self.choose(state);
+        }
+        let ((split, id), job, offsets, bytes, exceeds) = found?;
+        let slab_bytes = job.slab_bytes((offsets.end - offsets.start) as usize);
+        let others = used.saturating_sub(self.tools.slabs.allocated_bytes());
+        self.tools.slabs.make_room(slab_bytes, self.memory_bytes.saturating_sub(others));
+        state.groups += 1;
+        let source_bytes = bytes.saturating_sub(slab_bytes as u64);
+        state.reading_bytes += source_bytes;
+        state.exceeds |= exceeds;
+        let planned = Planned::new(slab_bytes as u64, &self.tools.planned_bytes);
+        let lease = state.splits.get_mut(&(split, id)).expect("found above");
+        let generation = lease.start(&offsets, bytes);
+        let cancel = lease.cancel.clone();
+        state.started += 1;
+        let priority = state.started;
+        Some(Chosen { job, split, offsets, generation, priority, cancel, source_bytes, planned, exceeds })
+    }
+
+    /// Why a group of so many bytes cannot be computed here.
+    fn too_large(&self, job: &JobContext, bytes: u64) -> String {
+        let layout = &job.details.layout;
+        format!(
+            "a group of {} rows in whole batches of {} takes {} MiB, and this worker has {} MiB; make batch.size smaller, or give workers a larger --memory",
+            layout.group_rows,
+            layout.batch_rows,
+            bytes.div_ceil(1 << 20),
+            self.memory_bytes >> 20
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::split::SplitState;
+    use super::*;
+
+    #[test]
+    fn a_new_job_and_an_old_one_take_turns() {
+        let mut state = State::default();
+        let split = |epoch, ordinal| SplitRef { epoch, ordinal, stream: 0 };
+        for (job, epoch) in [(1, 50), (2, 0)] {
+            for ordinal in 0..3 {
+                state.splits.insert((split(epoch, ordinal), JobId(job)), SplitState::new(0, 1));
+            }
+        }
+        // The old job has a group in flight already.
+        state.splits.get_mut(&(split(50, 0), JobId(1))).expect("above").start(&(0..10), 100);
+        let order: Vec<(u64, u64)> =
+            state.by_urgency().into_iter().map(|(split, job)| (job.0, split.ordinal)).collect();
+        assert_eq!(order, [(2, 0), (1, 0), (2, 1), (1, 1), (2, 2), (1, 2)]);
+    }
+}
