@@ -20,7 +20,7 @@ help: ## Show this list
 demo: build ## Make a small data set and run a pipeline on it
 	@rm -rf $(DEMO)
 	@$(FEEDLINE) make-data images $(DEMO)/images --rows 400 --format tfrecord --seed 1
-	@$(FEEDLINE) run examples/demo.yaml --audit
+	@$(FEEDLINE) run examples/demo.yaml --audit --index-dir $(DEMO)/index
 
 test: setup python ## Build and run all tests
 	@echo "building the tests (the first time takes some minutes)"
