@@ -28,9 +28,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use tikv_jemallocator::Jemalloc;
 
 use self::cli::{Cli, Command};
 use self::failure::{Failure, reason};
+
+/// Freed memory goes back to the system: glibc keeps it in an arena for each thread, four times a small budget.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// Time that tasks have after a command is done.
 const GRACE: Duration = Duration::from_secs(1);

@@ -21,14 +21,13 @@ fn peak(scratch: &Scratch, file: &str, budget: &str, arguments: &[&str]) -> u64 
     report["peak_rss_bytes"]["workers"][0].as_u64().expect("the worker reports its peak")
 }
 
-/// The photographs as shards of a format, or generated ones.
-fn make_photos(scratch: &Scratch, format: &str) {
+/// The photographs, again and again, as shards of a format, or generated ones.
+fn make_photos(scratch: &Scratch, format: &str, rows: &str) {
     let photos = data::photographs("the memory test runs on generated images instead, since it");
     let photos = photos.map(|path| path.to_str().expect("the path is text").to_owned());
-    let mut arguments = vec!["--format", format, "--shards", "4"];
-    match &photos {
-        Some(photos) => arguments.extend(["--from", photos]),
-        None => arguments.extend(["--rows", "400"]),
+    let mut arguments = vec!["--format", format, "--shards", "4", "--rows", rows];
+    if let Some(photos) = &photos {
+        arguments.extend(["--from", photos]);
     }
     scratch.make_data("images", format, &arguments);
 }
@@ -51,7 +50,7 @@ operators:
 #[test]
 fn peak_memory_stays_under_the_budget_for_fast_and_slow_consumers() {
     let scratch = Scratch::new();
-    make_photos(&scratch, "tfrecord");
+    make_photos(&scratch, "tfrecord", "400");
     let file = photo_job(&scratch, "tfrecord", ", features: { image: image/encoded }", 128);
     for (budget, budget_bytes) in [("64MiB", 64u64 << 20), ("192MiB", 192 << 20)] {
         for (step_ms, slots) in [("0", "1"), ("300", "1"), ("300", "8")] {
@@ -67,7 +66,7 @@ fn peak_memory_stays_under_the_budget_for_fast_and_slow_consumers() {
 #[test]
 fn peak_memory_stays_under_the_budget_where_whole_blocks_are_read() {
     let scratch = Scratch::new();
-    make_photos(&scratch, "parquet");
+    make_photos(&scratch, "parquet", "1600");
     scratch.make_data("table", "jsonl", &["--format", "jsonl", "--rows", "200000", "--shards", "4"]);
     let table = format!(
         "name: table\nsource: {{ url: \"{}/*\", format: jsonl }}\nshuffle: {{ window: 100000 }}\noperators: [ batch: {{ size: 1000 }} ]",
