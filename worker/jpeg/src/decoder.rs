@@ -8,7 +8,7 @@ use turbojpeg_sys as sys;
 use crate::exif::{Markers, read_markers};
 use crate::{
     Colorspace, DecodedRegion, Header, JpegError, MAX_PIXELS, Orientation, Region,
-    cmyk::convert_inverted_cmyk,
+    cmyk::convert_inverted_cmyk, index::EntropyIndex, partial::Partial,
 };
 
 /// More scans than any encoder writes: a progressive image beyond this only wants to burn time.
@@ -26,6 +26,7 @@ const HARMLESS_WARNINGS: [&str; 4] = [
 #[derive(Debug)]
 pub struct Decoder {
     handle: Handle,
+    pub(crate) partial: Partial,
     /// Pixels as stored, before they are turned or converted.
     stored: Vec<u8>,
     /// CMYK pixels.
@@ -35,7 +36,9 @@ pub struct Decoder {
 impl Decoder {
     /// A decoder with its own libjpeg-turbo instance.
     pub fn new() -> Result<Self, JpegError> {
-        Ok(Self { handle: Handle::new()?, stored: Vec::new(), inks: Vec::new() })
+        let partial =
+            Partial::new().ok_or_else(|| JpegError::Setup { message: "memory is short".to_owned() })?;
+        Ok(Self { handle: Handle::new()?, partial, stored: Vec::new(), inks: Vec::new() })
     }
 
     /// What the header of `jpeg` says.
@@ -51,6 +54,7 @@ impl Decoder {
                 message: "not a JPEG file: it does not start with FF D8".to_owned(),
             });
         }
+        let index = markers.index;
         let header = match self.handle.read_header(jpeg, markers) {
             Ok(header) => header,
             Err(error) => {
@@ -62,7 +66,17 @@ impl Decoder {
         if u64::from(header.width) * u64::from(header.height) > MAX_PIXELS {
             return Err(JpegError::TooLarge { width: header.width, height: header.height });
         }
-        Ok(Opened { decoder: self, jpeg, header })
+        Ok(Opened { decoder: self, jpeg, header, index })
+    }
+
+    /// The JPEG with an index of its data, which regions of it are decoded faster by: the same bytes with one segment
+    /// more, about 1 % of its size, which other decoders pass over. `None` where it has one already, or where the image
+    /// is of a kind that has none: progressive, arithmetically coded, CMYK, or damaged.
+    pub fn with_index(&mut self, jpeg: &[u8]) -> Option<Vec<u8>> {
+        if !jpeg.starts_with(&[0xFF, 0xD8]) || read_markers(jpeg).index.is_some() {
+            return None;
+        }
+        self.partial.with_index(jpeg)
     }
 
     /// Decodes what `region` of the upright image needs; see [`Opened::decode_region`].
@@ -82,6 +96,7 @@ pub struct Opened<'a> {
     decoder: &'a mut Decoder,
     jpeg: &'a [u8],
     header: Header,
+    index: Option<EntropyIndex<'a>>,
 }
 
 impl Opened<'_> {
@@ -113,13 +128,17 @@ impl Opened<'_> {
         }
         let wanted = orientation.stored_region(region, stored_width, stored_height);
         let cut = cut_around(wanted, &self.header);
-        let Decoder { handle, stored, inks } = self.decoder;
-        if orientation.is_upright() {
-            handle.decompress_rgb(self.jpeg, &self.header, cut, inks, out)?;
+        let Decoder { handle, partial, stored, inks } = self.decoder;
+        let is_upright = orientation.is_upright();
+        let pixels = if is_upright { &mut *out } else { &mut *stored };
+        grow(pixels, cut.width as usize * cut.height as usize * 3);
+        if self.header.is_progressive || !partial.decode(self.jpeg, cut, self.index, pixels) {
+            handle.decompress_rgb(self.jpeg, &self.header, cut, inks, pixels)?;
+        }
+        if is_upright {
             let (x_offset, y_offset) = (wanted.x - cut.x, wanted.y - cut.y);
             return Ok(DecodedRegion { width: cut.width, height: cut.height, x_offset, y_offset });
         }
-        handle.decompress_rgb(self.jpeg, &self.header, cut, inks, stored)?;
         let decoded = DecodedRegion { width: region.width, height: region.height, x_offset: 0, y_offset: 0 };
         grow(out, decoded.bytes());
         let place = Region { x: wanted.x - cut.x, y: wanted.y - cut.y, ..wanted };
@@ -152,7 +171,7 @@ fn grow(buffer: &mut Vec<u8>, length: usize) {
 
 /// An owned libjpeg-turbo decompressor.
 #[derive(Debug)]
-struct Handle(NonNull<std::ffi::c_void>);
+pub(crate) struct Handle(NonNull<std::ffi::c_void>);
 
 // SAFETY: the instance is owned by this value alone and holds no thread's identity; only the text of the last error
 // is per thread, and it is read right after the call that failed, on the same thread.
@@ -166,7 +185,7 @@ impl Drop for Handle {
 }
 
 impl Handle {
-    fn new() -> Result<Self, JpegError> {
+    pub(crate) fn new() -> Result<Self, JpegError> {
         // SAFETY: tj3Init takes a plain number and returns an instance or null.
         let raw = unsafe { sys::tj3Init(sys::TJINIT_TJINIT_DECOMPRESS as c_int) };
         let Some(handle) = NonNull::new(raw) else {
@@ -207,7 +226,7 @@ impl Handle {
         JpegError::Corrupt { message: self.message() }
     }
 
-    fn read_header(&self, jpeg: &[u8], markers: Markers) -> Result<Header, JpegError> {
+    pub(crate) fn read_header(&self, jpeg: &[u8], markers: Markers<'_>) -> Result<Header, JpegError> {
         self.set(sys::TJPARAM_TJPARAM_STOPONWARNING, 0);
         // SAFETY: pointer and length describe a live slice, which the call only reads and does not keep: the next
         // call on this handle is given its own slice before libjpeg reads anything.
@@ -265,16 +284,15 @@ impl Handle {
     }
 
     /// Decodes the rectangle `cut` of the stored image whose header was read last into the front of `out`.
-    fn decompress_rgb(
+    pub(crate) fn decompress_rgb(
         &self,
         jpeg: &[u8],
         header: &Header,
         cut: Region,
         inks: &mut Vec<u8>,
-        out: &mut Vec<u8>,
+        out: &mut [u8],
     ) -> Result<(), JpegError> {
         let pixels = cut.width as usize * cut.height as usize;
-        grow(out, pixels * 3);
         if !matches!(header.colorspace, Colorspace::Cmyk | Colorspace::Ycck) {
             return self.decompress(jpeg, header, cut, (sys::TJPF_TJPF_RGB, 3), out);
         }

@@ -1,20 +1,23 @@
-//! Finds the orientation tag of a JPEG without decoding it.
+//! Finds in the segments of a JPEG what is needed before it is decoded: its orientation, and the index of its data.
 
 use crate::Orientation;
+use crate::index::EntropyIndex;
 
 /// What a walk over the markers in front of the image data found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Markers {
+pub(crate) struct Markers<'a> {
     /// The orientation, upright where no tag gives one.
     pub(crate) orientation: Orientation,
     /// Whether a frame header (SOFn) comes before the data: without one there is no image.
     pub(crate) has_frame: bool,
     /// Whether the frame is progressive.
     pub(crate) is_progressive: bool,
+    /// The index of its data, if it brings one.
+    pub(crate) index: Option<EntropyIndex<'a>>,
 }
 
 /// Walks the markers up to the first scan. Damaged segments end the walk; libjpeg reports them.
-pub(crate) fn read_markers(jpeg: &[u8]) -> Markers {
+pub(crate) fn read_markers(jpeg: &[u8]) -> Markers<'_> {
     let mut found = Markers::default();
     let (mut from_exif, mut from_xmp) = (None, None);
     let mut at = 2;
@@ -32,7 +35,7 @@ pub(crate) fn read_markers(jpeg: &[u8]) -> Markers {
                     from_xmp = from_xmp.or_else(|| xmp_orientation(xmp));
                 }
             }
-            _ => {}
+            _ => found.index = found.index.or_else(|| EntropyIndex::from_segment(marker, body)),
         }
         at = next;
     }
@@ -42,7 +45,7 @@ pub(crate) fn read_markers(jpeg: &[u8]) -> Markers {
 }
 
 /// The marker at or after `at`, its body and where the next one starts.
-fn next_segment(jpeg: &[u8], mut at: usize) -> Option<(u8, &[u8], usize)> {
+pub(crate) fn next_segment(jpeg: &[u8], mut at: usize) -> Option<(u8, &[u8], usize)> {
     while *jpeg.get(at)? != 0xFF {
         at += 1;
     }

@@ -3,10 +3,15 @@
 //! Owns every call into C and all of the project's unsafe code. Does not resize, does not know Arrow, pipelines or
 //! other image formats. Pixels come out as RGB8, rows of `width * 3` bytes, in the orientation the EXIF tag asks for.
 
+mod bits;
 mod cmyk;
 mod decoder;
+mod entropy;
 mod exif;
+mod huffman;
+mod index;
 mod orient;
+mod partial;
 
 pub use decoder::{Decoder, Opened};
 pub use orient::Orientation;

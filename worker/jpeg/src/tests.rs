@@ -1,5 +1,7 @@
 //! The decoder against Pillow's pixels, and against damaged data.
 
+mod entropy;
+
 use crate::{Colorspace, Decoder, JpegError, Region};
 
 /// A JPEG, and Pillow's `exif_transpose(open(...)).convert("RGB")` of it with width and height in front.

@@ -1,0 +1,175 @@
+/* Decodes a rectangle of a JPEG with libjpeg-turbo's transforms and colour conversion, while the Huffman decoding is
+ * the caller's: libjpeg-turbo asks for one MCU after the other through a function pointer, which is replaced here.
+ *
+ * Holds what only C can do: the libjpeg structures, and the setjmp that its error handling needs. The callback never
+ * calls libjpeg, so that no longjmp crosses the caller's frames.
+ */
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "jpeglib.h"
+
+/* The start of libjpeg-turbo's private struct of this name, src/jpegint.h; the same in all of 3.0 and 3.1. */
+#if LIBJPEG_TURBO_VERSION_NUMBER < 3000000 || LIBJPEG_TURBO_VERSION_NUMBER >= 3002000
+#error "look at struct jpeg_entropy_decoder in src/jpegint.h of this libjpeg-turbo, then raise the version here"
+#endif
+struct jpeg_entropy_decoder {
+  void (*start_pass)(j_decompress_ptr cinfo);
+  boolean (*decode_mcu)(j_decompress_ptr cinfo, JBLOCKROW *blocks);
+};
+
+/* Rust: partial.rs has the same struct. */
+struct feedline_scan {
+  uint32_t mcus_per_row;
+  uint32_t mcu_rows;
+  uint32_t blocks_per_mcu;
+  uint32_t restart_interval;
+  uint32_t column_width; /* pixels of an MCU column */
+  uint32_t data_offset;  /* of the first byte of entropy-coded data */
+  uint8_t component[D_MAX_BLOCKS_IN_MCU];
+  uint8_t dc_table[D_MAX_BLOCKS_IN_MCU];
+  uint8_t ac_table[D_MAX_BLOCKS_IN_MCU];
+  /* bits[1..16]: codes of each length; values in order of code. Null where the image has no such table. */
+  const uint8_t *dc_bits[NUM_HUFF_TBLS], *dc_values[NUM_HUFF_TBLS];
+  const uint8_t *ac_bits[NUM_HUFF_TBLS], *ac_values[NUM_HUFF_TBLS];
+};
+
+/* Fills the blocks of the next MCU, which are zero; blocks is null where they are not wanted. 0: it cannot. */
+typedef int (*feedline_mcu)(void *state, JBLOCKROW *blocks);
+
+struct feedline_partial {
+  struct jpeg_decompress_struct cinfo;
+  struct jpeg_error_mgr errors;
+  jmp_buf failed;
+  feedline_mcu mcu;
+  void *state;
+};
+
+static void fail(j_common_ptr cinfo)
+{
+  struct feedline_partial *self = cinfo->client_data;
+  longjmp(self->failed, 1);
+}
+
+/* A warning, too, means that the ordinary decoder has to look at the image. */
+static void on_message(j_common_ptr cinfo, int level)
+{
+  if (level < 0) fail(cinfo);
+}
+
+static void no_output(j_common_ptr cinfo)
+{
+  (void)cinfo;
+}
+
+static boolean decode_mcu(j_decompress_ptr cinfo, JBLOCKROW *blocks)
+{
+  struct feedline_partial *self = cinfo->client_data;
+  return self->mcu(self->state, blocks) ? TRUE : FALSE;
+}
+
+struct feedline_partial *feedline_partial_new(void)
+{
+  struct feedline_partial *self = calloc(1, sizeof(*self));
+  if (!self) return NULL;
+  self->cinfo.err = jpeg_std_error(&self->errors);
+  self->cinfo.client_data = self;
+  self->errors.error_exit = fail;
+  self->errors.emit_message = on_message;
+  self->errors.output_message = no_output;
+  if (setjmp(self->failed)) {
+    free(self);
+    return NULL;
+  }
+  jpeg_create_decompress(&self->cinfo);
+  return self;
+}
+
+void feedline_partial_free(struct feedline_partial *self)
+{
+  if (!setjmp(self->failed)) jpeg_destroy_decompress(&self->cinfo);
+  free(self);
+}
+
+/* Forgets the image; must follow feedline_partial_open that gave 1. */
+void feedline_partial_close(struct feedline_partial *self)
+{
+  if (!setjmp(self->failed)) jpeg_abort_decompress(&self->cinfo);
+}
+
+/* Reads the headers. 1: the image is one that can be decoded in parts, and `scan` describes it; 0: it is not. */
+int feedline_partial_open(struct feedline_partial *self, const uint8_t *jpeg, size_t length,
+                          struct feedline_scan *scan)
+{
+  struct jpeg_decompress_struct *cinfo = &self->cinfo;
+  int block, table, suited;
+  if (setjmp(self->failed)) {
+    feedline_partial_close(self);
+    return 0;
+  }
+  jpeg_mem_src(cinfo, jpeg, length);
+  if (jpeg_read_header(cinfo, TRUE) != JPEG_HEADER_OK) goto unsuited;
+  /* One interleaved scan of Huffman codes, 8 bits a sample, in the colours of photographs. */
+  suited = !cinfo->progressive_mode && !cinfo->arith_code && cinfo->data_precision == 8 &&
+           cinfo->comps_in_scan == cinfo->num_components && cinfo->Ss == 0 && cinfo->Se == DCTSIZE2 - 1 &&
+           cinfo->Ah == 0 && cinfo->Al == 0 &&
+           ((cinfo->num_components == 1 && cinfo->jpeg_color_space == JCS_GRAYSCALE) ||
+            (cinfo->num_components == 3 &&
+             (cinfo->jpeg_color_space == JCS_YCbCr || cinfo->jpeg_color_space == JCS_RGB)));
+  if (!suited) goto unsuited;
+  cinfo->out_color_space = JCS_RGB;
+  jpeg_start_decompress(cinfo);
+  cinfo->entropy->decode_mcu = decode_mcu;
+  memset(scan, 0, sizeof(*scan));
+  scan->mcus_per_row = cinfo->MCUs_per_row;
+  scan->mcu_rows = cinfo->MCU_rows_in_scan;
+  scan->blocks_per_mcu = (uint32_t)cinfo->blocks_in_MCU;
+  scan->restart_interval = cinfo->restart_interval;
+  scan->column_width = DCTSIZE * (uint32_t)(cinfo->num_components == 1 ? 1 : cinfo->max_h_samp_factor);
+  scan->data_offset = (uint32_t)(cinfo->src->next_input_byte - jpeg);
+  for (block = 0; block < cinfo->blocks_in_MCU; block++) {
+    int component = cinfo->MCU_membership[block];
+    scan->component[block] = (uint8_t)component;
+    scan->dc_table[block] = (uint8_t)cinfo->cur_comp_info[component]->dc_tbl_no;
+    scan->ac_table[block] = (uint8_t)cinfo->cur_comp_info[component]->ac_tbl_no;
+  }
+  for (table = 0; table < NUM_HUFF_TBLS; table++) {
+    const JHUFF_TBL *dc = cinfo->dc_huff_tbl_ptrs[table], *ac = cinfo->ac_huff_tbl_ptrs[table];
+    scan->dc_bits[table] = dc ? dc->bits : NULL;
+    scan->dc_values[table] = dc ? dc->huffval : NULL;
+    scan->ac_bits[table] = ac ? ac->bits : NULL;
+    scan->ac_values[table] = ac ? ac->huffval : NULL;
+  }
+  return 1;
+unsuited:
+  feedline_partial_close(self);
+  return 0;
+}
+
+/* Decodes the rectangle into rows of `pitch` bytes of RGB, asking `mcu` for the MCUs in the image's order from its
+ * first on, and not beyond the last that it needs. `x` is a multiple of the scan's column width. 1: done. */
+int feedline_partial_read(struct feedline_partial *self, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
+                          uint8_t *out, size_t pitch, feedline_mcu mcu, void *state)
+{
+  struct jpeg_decompress_struct *cinfo = &self->cinfo;
+  JDIMENSION first = x, columns = width;
+  if (setjmp(self->failed)) return 0;
+  self->mcu = mcu;
+  self->state = state;
+  jpeg_crop_scanline(cinfo, &first, &columns);
+  if (first != x || columns != width || cinfo->output_components != 3 || y + height > cinfo->output_height) return 0;
+  if (y > 0 && jpeg_skip_scanlines(cinfo, y) != y) return 0;
+  while (cinfo->output_scanline < y + height) {
+    JSAMPROW rows[16];
+    JDIMENSION left = y + height - cinfo->output_scanline, row;
+    if (left > 16) left = 16;
+    for (row = 0; row < left; row++) rows[row] = out + (cinfo->output_scanline - y + row) * pitch;
+    if (jpeg_read_scanlines(cinfo, rows, left) == 0) return 0;
+  }
+  return 1;
+}
