@@ -78,6 +78,13 @@ pub(crate) struct LocalArgs {
     /// Directory of saved dataset indexes [default: feedline in $XDG_CACHE_HOME or ~/.cache].
     #[arg(long, value_name = "DIR")]
     pub(crate) index_dir: Option<PathBuf>,
+    /// Directory of rows that pipelines with `cache: {tier: disk}` keep [default: feedline/rows in $XDG_CACHE_HOME
+    /// or ~/.cache].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Disk that these rows may take, split over the workers, such as 100GiB.
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = crate::size::parse_bytes)]
+    pub(crate) cache_disk: u64,
 }
 
 /// What `feedline index` is asked for.
@@ -90,7 +97,7 @@ pub(crate) struct IndexArgs {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Index on this coordinator's workers instead of in this process, such as http://10.0.0.1:7070.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["workers", "cores", "memory", "index_dir"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["workers", "cores", "memory", "index_dir", "cache_dir"])]
     pub(crate) coordinator: Option<String>,
     /// Index anew, ignoring the saved index: after shards were replaced, removed or added.
     #[arg(long)]

@@ -44,7 +44,7 @@ impl Cluster {
             .map_err(Failure::failed)?;
         let mut workers = Vec::new();
         for (number, share) in shares(local).into_iter().enumerate() {
-            workers.push(local_workers::start(local_address(number), share, None, running.service())?);
+            workers.push(local_workers::start(local_address(number), share, running.service())?);
         }
         let coordinator = running.service();
         Ok(Self { coordinator, embedded: Some(Embedded { coordinator: running, workers }) })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_proto::CoordinatorService;
-use feedline_worker::{RunningWorker, WorkerSettings};
+use feedline_worker::{RowCacheSettings, RunningWorker, WorkerSettings};
 use tokio::time::Instant;
 
 use crate::cli::LocalArgs;
@@ -25,6 +25,10 @@ pub(crate) struct Share {
     pub(crate) cores: u32,
     /// Memory budget.
     pub(crate) memory_bytes: u64,
+    /// Directory of indexes that are kept between runs.
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Where rows are kept between runs.
+    pub(crate) row_cache: Option<RowCacheSettings>,
 }
 
 /// Splits the process's resources over its workers; the first ones have the cores that are left over.
@@ -34,6 +38,12 @@ pub(crate) fn shares(args: &LocalArgs) -> Vec<Share> {
     let share = |worker| Share {
         cores: (cores / args.workers + u32::from(worker < cores % args.workers)).max(1),
         memory_bytes: (memory_bytes / u64::from(args.workers)).max(1),
+        // The coordinator of this process has the indexes.
+        cache_dir: None,
+        row_cache: Some(RowCacheSettings {
+            folder: args.cache_dir.clone().unwrap_or_else(|| environment::cache_dir().join("rows")),
+            limit_bytes: args.cache_disk / u64::from(args.workers),
+        }),
     };
     (0..args.workers).map(share).collect()
 }
@@ -50,7 +60,6 @@ pub(crate) struct LocalWorker {
 pub(crate) fn start(
     address: String,
     share: Share,
-    cache_dir: Option<PathBuf>,
     coordinator: Arc<dyn CoordinatorService>,
 ) -> Result<LocalWorker, Failure> {
     let settings = WorkerSettings {
@@ -58,7 +67,8 @@ pub(crate) fn start(
         cores: share.cores,
         memory_bytes: share.memory_bytes,
         store_options: environment::store_options(),
-        cache_dir,
+        cache_dir: share.cache_dir,
+        row_cache: share.row_cache,
     };
     let contact = Arc::new(Contact::default());
     let watched = Arc::new(Watched { coordinator, contact: Arc::clone(&contact) });
@@ -108,11 +118,25 @@ mod tests {
 
     #[test]
     fn resources_are_split_evenly() {
-        let args = LocalArgs { workers: 3, cores: Some(8), memory: Some(900), index_dir: None };
+        let args = LocalArgs {
+            workers: 3,
+            cores: Some(8),
+            memory: Some(900),
+            index_dir: None,
+            cache_dir: None,
+            cache_disk: 900,
+        };
         let cores: Vec<u32> = shares(&args).iter().map(|share| share.cores).collect();
         assert_eq!(cores, [3, 3, 2]);
         assert!(shares(&args).iter().all(|share| share.memory_bytes == 300));
-        let args = LocalArgs { workers: 3, cores: Some(1), memory: None, index_dir: None };
+        let args = LocalArgs {
+            workers: 3,
+            cores: Some(1),
+            memory: None,
+            index_dir: None,
+            cache_dir: None,
+            cache_disk: 900,
+        };
         assert!(shares(&args).iter().all(|share| share.cores == 1 && share.memory_bytes > 0));
     }
 }

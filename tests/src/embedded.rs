@@ -37,6 +37,7 @@ async fn run(directory: &Path, pipeline: Pipeline, mut take: impl FnMut(&RecordB
         memory_bytes: 256 << 20,
         store_options: Vec::new(),
         cache_dir: None,
+        row_cache: None,
     };
     let worker = feedline_worker::start(WorkerId(1), settings, coordinator.service()).expect("threads start");
     let spec = JobSpec::new(pipeline);

@@ -103,6 +103,8 @@ impl Processes {
     /// Starts one more worker.
     pub fn add_worker(&mut self) {
         let url = self.url();
+        let cache = self.directory.join("cache");
+        let cache = cache.to_str().expect("temporary paths are text");
         self.workers.push(Role::start(
             &[
                 "worker",
@@ -114,6 +116,8 @@ impl Processes {
                 "1",
                 "--memory",
                 "256MiB",
+                "--cache-dir",
+                cache,
             ],
             &[],
         ));

@@ -17,7 +17,9 @@ enum Mode {
 impl Mode {
     fn all(scratch: &Scratch) -> Vec<(&'static str, Self)> {
         let directory = |name: &str| scratch.path().join(name);
-        let up = ["up", "--listen", "127.0.0.1:0", "--workers", "2", "--cores", "2", "--memory", "256MiB"];
+        let cache = scratch.file("up-cache");
+        let up = "up --listen 127.0.0.1:0 --workers 2 --cores 2 --memory 256MiB --cache-dir";
+        let up: Vec<&str> = up.split(' ').chain([cache.as_str()]).collect();
         vec![
             ("one embedded worker", Self::Embedded { workers: 1 }),
             ("two embedded workers", Self::Embedded { workers: 2 }),
@@ -132,6 +134,50 @@ fn every_mode_gives_the_same_batches() {
             let first = first.get_or_insert_with(|| report.clone());
             for key in ["digest", "content_digest", "rows", "batches"] {
                 assert_eq!(report[key], first[key], "{name}: {key} on {mode_name}");
+            }
+        }
+    }
+}
+
+/// Pipelines with and without a `cache`: the batches are the same.
+#[test]
+fn caches_leave_every_batch_as_it_is_in_every_mode() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000", "--shards", "5"]);
+    scratch.make_data("images", "images", &["--format", "tfrecord", "--rows", "60", "--shards", "3"]);
+    let table = format!("source: {{ url: \"{}/*\", format: jsonl }}", scratch.file("table"));
+    let images = format!(
+        "source: {{ url: \"{}/*\", format: tfrecord, features: {{ image: image/encoded }} }}",
+        scratch.file("images")
+    );
+    let crop = "random_resized_crop: { column: image, size: [32, 32] }";
+    let jobs = [
+        (&table, "filter: { where: \"label < 4\" }", "CACHE", "batch: { size: 50, remainder: carry }"),
+        (&table, "", "CACHE", "filter: { where: \"label < 4\" }, batch: { size: 64 }"),
+        (&images, "", "recode_jpeg: { column: image }, CACHE", &format!("{crop}, batch: {{ size: 8 }}")),
+        (&images, "decode_image: { column: image }", "CACHE", &format!("{crop}, batch: {{ size: 8 }}")),
+    ];
+    let modes = Mode::all(&scratch);
+    for (number, (source, before, cache, after)) in jobs.into_iter().enumerate() {
+        let file = |name: &str, cache: &str| {
+            let operators: Vec<&str> =
+                [before, cache, after].into_iter().filter(|operators| !operators.is_empty()).collect();
+            let text = format!(
+                "name: job\n{source}\nseed: 5\nshuffle: {{ window: 100 }}\noperators: [ {} ]",
+                operators.join(", ")
+            );
+            scratch.write(&format!("{number}-{name}.yaml"), &text)
+        };
+        let arguments = ["--epochs", "3", "--consumers", "2"];
+        let plain = scratch.run(&file("plain", ""), &arguments);
+        for tier in ["memory", "disk"] {
+            let file = file(tier, &cache.replace("CACHE", &format!("cache: {{ tier: {tier} }}")));
+            for (name, mode) in &modes {
+                let report = mode.run(&scratch, &file, &arguments);
+                assert_clean(&report);
+                for key in ["digest", "content_digest", "rows", "batches"] {
+                    assert_eq!(report[key], plain[key], "{file}: {key} on {name}");
+                }
             }
         }
     }

@@ -163,7 +163,9 @@ impl Control {
         let manifest =
             self.manifest(id, &details.source_key, &details.dataset.fingerprint).await.map_err(refused)?;
         let stores = Arc::clone(&self.stores);
-        JobContext::load(details, manifest, stores).await.map_err(|message| (false, message))
+        JobContext::load(details, manifest, stores, self.engine.caches())
+            .await
+            .map_err(|message| (false, message))
     }
 
     /// The dataset's index: from the cache directory if it was fetched before.

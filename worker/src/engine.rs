@@ -8,6 +8,7 @@ mod admission;
 mod assemble;
 mod blocks;
 mod cpu;
+mod cut;
 mod group;
 mod job;
 mod pool;
@@ -33,12 +34,16 @@ pub(crate) use self::job::JobContext;
 use self::pool::Pool;
 use self::read::Reading;
 use self::split::SplitState;
+use crate::RowCacheSettings;
+use crate::cache::{Caches, Prefix};
 
 /// Groups in flight beyond one for each core, so that reading goes on beside computing.
 const GROUPS_AHEAD: usize = 6;
 /// Part of the budget that kept blocks may use, and part for blocks while they are read.
 const CACHE_PART: u64 = 4;
 const READING_PART: u64 = 8;
+/// Part of the budget that rows of a pipeline's `cache` may use.
+const KEPT_PART: u64 = 2;
 /// Ended jobs whose counters are still reported.
 const KEPT_JOBS: usize = 16;
 
@@ -87,9 +92,22 @@ struct State {
     failed: BTreeMap<JobId, String>,
 }
 
+impl State {
+    /// What the caches of jobs with leases are keyed by.
+    fn active_prefixes(&self) -> BTreeSet<Prefix> {
+        let jobs: BTreeSet<JobId> = self.splits.keys().map(|(_, job)| *job).collect();
+        jobs.iter().filter_map(|job| Some(self.jobs.get(job)?.cut.as_ref()?.prefix)).collect()
+    }
+}
+
 impl Engine {
-    pub(crate) fn new(cores: u32, memory_bytes: u64) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        cores: u32,
+        memory_bytes: u64,
+        disk: Option<RowCacheSettings>,
+    ) -> std::io::Result<Arc<Self>> {
         let tools = Tools {
+            caches: Arc::new(Caches::new(memory_bytes / KEPT_PART, disk)?),
             pool: Arc::new(Pool::new(cores)?),
             slabs: Arc::default(),
             reading: Arc::new(Reading::new(memory_bytes / CACHE_PART, memory_bytes / READING_PART)),
@@ -109,6 +127,11 @@ impl Engine {
         self.state.lock().expect("no code panics while it holds the engine's state")
     }
 
+    /// What pipelines' caches keep.
+    pub(crate) fn caches(&self) -> &Caches {
+        &self.tools.caches
+    }
+
     /// Jobs with leases that have not been loaded.
     pub(crate) fn unloaded(&self) -> BTreeSet<JobId> {
         let state = self.lock();
@@ -121,6 +144,7 @@ impl Engine {
         let id = job.details.job;
         let mut state = self.lock();
         state.jobs.insert(id, Arc::new(job));
+        self.tools.caches.set_active(state.active_prefixes());
         state.loaded.push_back(id);
         if state.loaded.len() > KEPT_JOBS
             && let Some(oldest) = state.loaded.pop_front()
@@ -174,6 +198,7 @@ impl Engine {
         }
         let active: BTreeSet<JobId> = state.splits.keys().map(|(_, job)| *job).collect();
         self.tools.reading.blocks.keep_jobs(|job| active.contains(&job));
+        self.tools.caches.set_active(state.active_prefixes());
         drop(state);
         self.pump();
         self.changed.notify_waiters();
@@ -192,8 +217,11 @@ impl Engine {
     pub(crate) fn is_memory_full(&self) -> bool {
         let state = self.lock();
         let typical = state.jobs.values().map(|job| job.group_bytes(job.details.layout.group_rows)).max();
-        let used = self.used_bytes(&state).saturating_sub(self.tools.slabs.idle_bytes());
-        used + typical.unwrap_or(0) > self.memory_bytes
+        let full = || {
+            let used = self.used_bytes(&state).saturating_sub(self.tools.slabs.idle_bytes());
+            used + typical.unwrap_or(0) > self.memory_bytes
+        };
+        full() && (!self.tools.caches.free_inactive() || full())
     }
 
     /// Counts of every job that it has worked on.
@@ -211,7 +239,8 @@ impl Engine {
     fn used_bytes(&self, state: &State) -> u64 {
         let planned = self.tools.planned_bytes.load(Ordering::Relaxed);
         let blocks = self.tools.reading.held_bytes();
-        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + blocks
+        let kept = self.tools.caches.memory_bytes();
+        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + blocks + kept
     }
 
     /// Starts as many groups as fit.
@@ -320,11 +349,14 @@ impl Engine {
         self.set_leases(&[]);
         self.tasks.close();
         self.tasks.wait().await;
+        self.tools.caches.flush().await;
     }
 
     fn update_metrics(&self) {
         let state = self.lock();
         let used = self.used_bytes(&state);
         crate::metrics::set_engine(used, self.memory_bytes, state.groups, state.splits.len());
+        let caches = &self.tools.caches;
+        crate::metrics::set_cache(caches.memory_bytes(), caches.disk_bytes());
     }
 }

@@ -3,6 +3,7 @@
 //! It does not know who its coordinator and its consumers are beyond the service traits, and never reads flags or the
 //! environment.
 
+mod cache;
 mod control;
 mod engine;
 pub mod metrics;
@@ -11,5 +12,5 @@ mod settings;
 mod tasks;
 mod worker;
 
-pub use settings::WorkerSettings;
+pub use settings::{RowCacheSettings, WorkerSettings};
 pub use worker::{RunningWorker, start};

@@ -23,6 +23,9 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "errors",
         "Reports to the coordinator that failed",
     ),
+    ("counter", "feedline_worker_cache_hits_total", "rows", "Rows that a pipeline's cache had, by `tier`"),
+    ("counter", "feedline_worker_cache_misses_total", "rows", "Rows that it did not have, by `tier`"),
+    ("gauge", "feedline_worker_cache_bytes", "bytes", "What pipelines' caches hold, by `tier`"),
     ("counter", "feedline_worker_tasks_total", "tasks", "Listing and indexing tasks finished"),
 ];
 
@@ -31,6 +34,16 @@ pub(crate) fn set_engine(used_bytes: u64, budget_bytes: u64, groups: usize, leas
     gauge!("feedline_worker_memory_budget_bytes").set(budget_bytes as f64);
     gauge!("feedline_worker_groups_in_flight").set(groups as f64);
     gauge!("feedline_worker_leases").set(leases as f64);
+}
+
+pub(crate) fn count_cache(tier: &'static str, hits: usize, misses: usize) {
+    counter!("feedline_worker_cache_hits_total", "tier" => tier).increment(hits as u64);
+    counter!("feedline_worker_cache_misses_total", "tier" => tier).increment(misses as u64);
+}
+
+pub(crate) fn set_cache(memory_bytes: u64, disk_bytes: u64) {
+    gauge!("feedline_worker_cache_bytes", "tier" => "memory").set(memory_bytes as f64);
+    gauge!("feedline_worker_cache_bytes", "tier" => "disk").set(disk_bytes as f64);
 }
 
 pub(crate) fn count_sent(rows: u32, bytes: u64, skipped: usize) {

@@ -15,4 +15,15 @@ pub struct WorkerSettings {
     pub store_options: Vec<(String, String)>,
     /// Where indexes are kept between runs, so that a restarted worker need not fetch them again.
     pub cache_dir: Option<PathBuf>,
+    /// Where rows of pipelines with a `cache` on disk are kept.
+    pub row_cache: Option<RowCacheSettings>,
+}
+
+/// A place on disk for rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowCacheSettings {
+    /// The folder; made where it is not there. Workers may share it.
+    pub folder: PathBuf,
+    /// Bytes that rows may take there.
+    pub limit_bytes: u64,
 }

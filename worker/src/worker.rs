@@ -34,7 +34,7 @@ pub fn start(
     settings: WorkerSettings,
     coordinator: Arc<dyn CoordinatorService>,
 ) -> std::io::Result<RunningWorker> {
-    let engine = Engine::new(settings.cores, settings.memory_bytes)?;
+    let engine = Engine::new(settings.cores, settings.memory_bytes, settings.row_cache.clone())?;
     let stores = Stores::new(settings.store_options.clone());
     let tracker = TaskTracker::new();
     let draining = Arc::new(AtomicBool::new(false));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{OnError, OperatorKind, Pipeline, Remainder, infer};
+use super::{CacheTier, OnError, Operator, OperatorKind, Pipeline, Remainder, infer};
 use crate::schema::Schema;
 
 #[cfg(test)]
@@ -42,6 +42,14 @@ impl Pipeline {
         filters || self.on_error == OnError::Skip
     }
 
+    /// The operators before the `cache`, and where it keeps what they make; `None` without one.
+    pub fn cached(&self) -> Option<(&[Operator], CacheTier)> {
+        self.operators.iter().enumerate().find_map(|(place, operator)| match &operator.kind {
+            OperatorKind::Cache(cache) => Some((&self.operators[..place], cache.tier)),
+            _ => None,
+        })
+    }
+
     /// One name per operator, in order and unique: the second of a kind is `resize#2`.
     pub fn operator_names(&self) -> Vec<String> {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
@@ -72,11 +80,12 @@ impl Pipeline {
         source.names().filter(|name| required.contains(*name)).map(str::to_owned).collect()
     }
 
-    /// 16 hex digits that stand for everything that affects the rows' content and order: all but the name and
+    /// 16 hex digits that stand for everything that affects the rows' content and order: all but the name, caches and
     /// each operator's parallelism. xxh3-64 of the canonical JSON form.
     pub fn fingerprint(&self) -> String {
         let mut canonical = self.clone();
         canonical.name.clear();
+        canonical.operators.retain(|operator| !matches!(operator.kind, OperatorKind::Cache(_)));
         for operator in &mut canonical.operators {
             operator.parallelism = None;
         }
@@ -115,7 +124,12 @@ fn require_inputs(kind: &OperatorKind, input: &Schema, required: &mut BTreeSet<S
             }
             require(&p.column, required);
         }
-        OperatorKind::Batch(_) | OperatorKind::Repeat(_) | OperatorKind::Burn(_) | OperatorKind::Wait(_) => {}
+        OperatorKind::RecodeJpeg(p) => require(&p.column, required),
+        OperatorKind::Cache(_)
+        | OperatorKind::Batch(_)
+        | OperatorKind::Repeat(_)
+        | OperatorKind::Burn(_)
+        | OperatorKind::Wait(_) => {}
     }
 }
 
@@ -152,10 +166,22 @@ impl OperatorKind {
             Self::Tokenize(_) => "tokenize",
             Self::Truncate(_) => "truncate",
             Self::Pad(_) => "pad",
+            Self::RecodeJpeg(_) => "recode_jpeg",
+            Self::Cache(_) => "cache",
             Self::Batch(_) => "batch",
             Self::Repeat(_) => "repeat",
             Self::Burn(_) => "burn",
             Self::Wait(_) => "wait",
         }
+    }
+
+    /// Whether it draws anew in each pass.
+    pub fn is_random(&self) -> bool {
+        matches!(self, Self::RandomResizedCrop(_) | Self::RandomHorizontalFlip(_))
+    }
+
+    /// Whether it is a matter of the engine, and no step of a row: it has no place among the operators that run.
+    pub fn is_engines(&self) -> bool {
+        matches!(self, Self::Batch(_) | Self::Repeat(_) | Self::Cache(_))
     }
 }

@@ -1,9 +1,9 @@
 //! Builds a pipeline in Rust: one method per operator with what it requires; the rest by its parameters.
 
 use super::{
-    Batch, Burn, Cast, CenterCrop, DecodeImage, Filter, Format, Layout, Normalize, OnError, Operator,
-    OperatorKind, OrderMode, Pad, Pipeline, PipelineError, RandomHorizontalFlip, RandomResizedCrop,
-    Remainder, Rename, Repeat, Resize, Select, Shuffle, Size, Source, Tokenize, Truncate, Wait,
+    Batch, Burn, Cache, CacheTier, Cast, CenterCrop, DecodeImage, Filter, Format, Layout, Normalize, OnError,
+    Operator, OperatorKind, OrderMode, Pad, Pipeline, PipelineError, RandomHorizontalFlip, RandomResizedCrop,
+    RecodeJpeg, Remainder, Rename, Repeat, Resize, Select, Shuffle, Size, Source, Tokenize, Truncate, Wait,
 };
 use crate::schema::ScalarType;
 
@@ -257,6 +257,16 @@ impl PipelineBuilder {
     /// Fills lists with zeros up to a length.
     pub fn pad(self, column: impl Into<String>, length: u32) -> Self {
         self.operator(OperatorKind::Pad(Pad { column: column.into(), length, value: 0 }))
+    }
+
+    /// Gives JPEGs an index of their data, by which a crop of one is decoded faster.
+    pub fn recode_jpeg(self, column: impl Into<String>) -> Self {
+        self.operator(OperatorKind::RecodeJpeg(RecodeJpeg { column: column.into() }))
+    }
+
+    /// Keeps the rows that come here, so that later passes begin here.
+    pub fn cache(self, tier: CacheTier) -> Self {
+        self.operator(OperatorKind::Cache(Cache { tier }))
     }
 
     /// Groups rows; the last operator. A smaller batch comes at an epoch's end.

@@ -117,7 +117,7 @@ fn check_source(source: &Source) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// One batch, at the end; at most one repeat.
+/// One batch, at the end; at most one repeat; a cache where it can be.
 fn check_graph(operators: &[Operator]) -> Result<(), Refusal> {
     let places_of = |wanted: &str| -> Vec<usize> {
         let named = operators.iter().enumerate().filter(|(_, operator)| operator.kind.name() == wanted);
@@ -128,6 +128,7 @@ fn check_graph(operators: &[Operator]) -> Result<(), Refusal> {
             format!("operator {} repeats already; keep one repeat with the product of the counts", first + 1);
         return Err(Refusal::new(Place::Operator(second), sentence));
     }
+    check_cache(operators, &places_of("cache"))?;
     let last = operators.len().saturating_sub(1);
     match places_of("batch")[..] {
         [] => {
@@ -142,6 +143,25 @@ fn check_graph(operators: &[Operator]) -> Result<(), Refusal> {
             Place::Operator(first),
             "there is another batch after it; keep only the one at the end",
         )),
+    }
+}
+
+/// One cache, and nothing random before it: each pass over the data draws anew.
+fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), Refusal> {
+    let Some(&first) = caches.first() else { return Ok(()) };
+    if let Some(&second) = caches.get(1) {
+        let sentence = format!("operator {} caches already; keep the one that saves more work", first + 1);
+        return Err(Refusal::new(Place::Operator(second), sentence));
+    }
+    match operators[..first].iter().position(|operator| operator.kind.is_random()) {
+        Some(random) => {
+            let place = operator_place(random, &operators[random].kind);
+            let sentence = format!(
+                "{place} before it is random, and every pass would get the same rows; put cache before it"
+            );
+            Err(Refusal::new(Place::Operator(first), sentence))
+        }
+        None => Ok(()),
     }
 }
 
@@ -208,6 +228,8 @@ pub(super) fn check_operator(operator: &Operator) -> Result<(), String> {
             named("column", &p.column).and_then(|()| at_least_one("length", p.length))
         }
         OperatorKind::Pad(p) => named("column", &p.column).and_then(|()| at_least_one("length", p.length)),
+        OperatorKind::RecodeJpeg(p) => named("column", &p.column),
+        OperatorKind::Cache(_) => Ok(()),
         OperatorKind::Batch(p) => within("size", p.size, 1, BATCH_ROWS_MAX),
         OperatorKind::Repeat(p) => at_least_one("count", p.count),
         OperatorKind::Burn(p) => within("cpu_us", p.cpu_us, 0, ROW_SECONDS_MAX * 1_000_000),

@@ -73,9 +73,18 @@ fn output_of(kind: &OperatorKind, input: &Schema) -> Result<Schema, String> {
         }
         OperatorKind::Pad(p) => padded(input, p),
         OperatorKind::Batch(_) => batched(input),
-        OperatorKind::Filter(_) | OperatorKind::Repeat(_) | OperatorKind::Burn(_) | OperatorKind::Wait(_) => {
+        OperatorKind::RecodeJpeg(p) => {
+            demand(input, &p.column, "bytes", is_binary, |found| match found {
+                ColumnType::Image | ColumnType::Tensor { .. } => "put it before the operator that decodes it",
+                _ => "",
+            })?;
             Ok(input.clone())
         }
+        OperatorKind::Filter(_)
+        | OperatorKind::Cache(_)
+        | OperatorKind::Repeat(_)
+        | OperatorKind::Burn(_)
+        | OperatorKind::Wait(_) => Ok(input.clone()),
     }
 }
 

@@ -119,6 +119,8 @@ fn summary(kind: &OperatorKind) -> String {
         }
         OperatorKind::Truncate(p) => format!("{} to {}", p.column, p.length),
         OperatorKind::Pad(p) => format!("{} to {} with {}", p.column, p.length, p.value),
+        OperatorKind::RecodeJpeg(p) => p.column.clone(),
+        OperatorKind::Cache(p) => format!("in {}", p.tier.name()),
         OperatorKind::Batch(p) => {
             let remainder = match p.remainder {
                 Remainder::Emit => "emit",

@@ -148,6 +148,10 @@ pub enum OperatorKind {
     Truncate(Truncate),
     /// Fills lists up to a length, giving a fixed-shape tensor.
     Pad(Pad),
+    /// Gives JPEGs an index of their data, by which a crop of one is decoded faster.
+    RecodeJpeg(RecodeJpeg),
+    /// Keeps the rows that come to it, so that later passes begin here.
+    Cache(Cache),
     /// Groups rows; must be the last operator.
     Batch(Batch),
     /// Passes over the rows several times within an epoch, each in its own order; tf.data's `repeat(count)`.

@@ -132,6 +132,7 @@ fn column_kinds() -> impl Strategy<Value = OperatorKind> {
         text().prop_map(|predicate| OperatorKind::Filter(Filter { predicate })),
         (0u64..60_000_000).prop_map(|cpu_us| OperatorKind::Burn(Burn { cpu_us })),
         (0u64..60_000).prop_map(|ms| OperatorKind::Wait(Wait { ms })),
+        text().prop_map(|column| OperatorKind::RecodeJpeg(RecodeJpeg { column })),
     ]
 }
 

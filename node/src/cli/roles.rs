@@ -54,9 +54,13 @@ pub(crate) struct WorkerArgs {
     /// Memory for batches and blocks, such as 4GiB [default: 1 GiB, or a quarter of the machine's where that is less].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
     pub(crate) memory: Option<u64>,
-    /// Directory of what is kept between runs: datasets' indexes [default: none].
+    /// Directory of what is kept between runs: datasets' indexes, and rows of pipelines with `cache: {tier: disk}`
+    /// [default: none].
     #[arg(long, value_name = "DIR")]
     pub(crate) cache_dir: Option<PathBuf>,
+    /// Disk that these rows may take, such as 100GiB.
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = crate::size::parse_bytes)]
+    pub(crate) cache_disk: u64,
     /// Time to serve what it holds after SIGTERM or SIGINT.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,

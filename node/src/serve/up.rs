@@ -70,7 +70,7 @@ async fn start_worker(
 ) -> Result<WorkerNode, Failure> {
     let bound = listen::bind(&SocketAddr::new(coordinator.address.ip(), 0).to_string(), "--listen").await?;
     let url = format!("http://{host}:{}", bound.address.port());
-    let worker = local_workers::start(url, share, None, service)?;
+    let worker = local_workers::start(url, share, service)?;
     let server = GrpcServer::start(bound.listener, grpc::worker_routes(worker.running.service()));
     Ok(WorkerNode { address: bound.address, worker, server })
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_proto::grpc;
+use feedline_worker::RowCacheSettings;
 
 use super::{GrpcServer, announce, stop_http};
 use crate::cli::WorkerArgs;
@@ -33,9 +34,14 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let share = Share {
         cores: args.cores.unwrap_or_else(environment::cores),
         memory_bytes: args.memory.unwrap_or_else(environment::default_memory_bytes),
+        row_cache: args
+            .cache_dir
+            .as_ref()
+            .map(|folder| RowCacheSettings { folder: folder.join("rows"), limit_bytes: args.cache_disk }),
+        cache_dir: args.cache_dir,
     };
     let coordinator = grpc::connect_coordinator(&args.coordinator)?;
-    let worker = local_workers::start(address, share, args.cache_dir, coordinator)?;
+    let worker = local_workers::start(address, share, coordinator)?;
     let mut server = GrpcServer::start(bound.listener, grpc::worker_routes(worker.running.service()));
     if let Some(http) = &http {
         http.set_ready(readiness(&worker.contact, &args.coordinator));

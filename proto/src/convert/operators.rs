@@ -1,8 +1,9 @@
 //! Operators of a pipeline.
 
 use feedline_core::pipeline::{
-    Batch, Burn, Cast, CenterCrop, DecodeImage, Filter, Normalize, Operator, OperatorKind, Pad,
-    RandomHorizontalFlip, RandomResizedCrop, Rename, Repeat, Resize, Select, Size, Tokenize, Truncate, Wait,
+    Batch, Burn, Cache, Cast, CenterCrop, DecodeImage, Filter, Normalize, Operator, OperatorKind, Pad,
+    RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Rename, Repeat, Resize, Select, Size, Tokenize,
+    Truncate, Wait,
 };
 
 use super::{WireError, mirror, read_enum, required};
@@ -17,6 +18,7 @@ mirror!(Filter, wire::Filter, { predicate });
 mirror!(Tokenize, wire::Tokenize, { column, tokenizer, output, add_special_tokens });
 mirror!(Truncate, wire::Truncate, { column, length });
 mirror!(Pad, wire::Pad, { column, length, value });
+mirror!(RecodeJpeg, wire::RecodeJpeg, { column });
 mirror!(Repeat, wire::Repeat, { count });
 mirror!(Burn, wire::Burn, { cpu_us });
 mirror!(Wait, wire::Wait, { ms });
@@ -52,6 +54,8 @@ impl From<OperatorKind> for Kind {
             OperatorKind::Tokenize(p) => Self::Tokenize(p.into()),
             OperatorKind::Truncate(p) => Self::Truncate(p.into()),
             OperatorKind::Pad(p) => Self::Pad(p.into()),
+            OperatorKind::RecodeJpeg(p) => Self::RecodeJpeg(p.into()),
+            OperatorKind::Cache(p) => Self::Cache(p.into()),
             OperatorKind::Batch(p) => Self::Batch(p.into()),
             OperatorKind::Repeat(p) => Self::Repeat(p.into()),
             OperatorKind::Burn(p) => Self::Burn(p.into()),
@@ -78,6 +82,8 @@ impl TryFrom<Kind> for OperatorKind {
             Kind::Tokenize(p) => Self::Tokenize(p.into()),
             Kind::Truncate(p) => Self::Truncate(p.into()),
             Kind::Pad(p) => Self::Pad(p.into()),
+            Kind::RecodeJpeg(p) => Self::RecodeJpeg(p.into()),
+            Kind::Cache(p) => Self::Cache(p.try_into()?),
             Kind::Batch(p) => Self::Batch(p.try_into()?),
             Kind::Repeat(p) => Self::Repeat(p.into()),
             Kind::Burn(p) => Self::Burn(p.into()),
@@ -191,6 +197,20 @@ impl TryFrom<wire::Cast> for Cast {
 
     fn try_from(cast: wire::Cast) -> Result<Self, WireError> {
         Ok(Self { column: cast.column, dtype: read_enum::<wire::ScalarType, _>(cast.dtype, "cast.dtype")? })
+    }
+}
+
+impl From<Cache> for wire::Cache {
+    fn from(cache: Cache) -> Self {
+        Self { tier: wire::CacheTier::from(cache.tier).into() }
+    }
+}
+
+impl TryFrom<wire::Cache> for Cache {
+    type Error = WireError;
+
+    fn try_from(cache: wire::Cache) -> Result<Self, WireError> {
+        Ok(Self { tier: read_enum::<wire::CacheTier, _>(cache.tier, "cache.tier")? })
     }
 }
 

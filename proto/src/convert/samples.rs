@@ -46,6 +46,8 @@ pub(crate) fn operators() -> Vec<OperatorKind> {
         OperatorKind::Repeat(Repeat { count: 3 }),
         OperatorKind::Burn(Burn { cpu_us: 10 }),
         OperatorKind::Wait(Wait { ms: 2 }),
+        OperatorKind::RecodeJpeg(RecodeJpeg { column: column() }),
+        OperatorKind::Cache(Cache { tier: CacheTier::Disk }),
         OperatorKind::Batch(Batch { size: 128, remainder: Remainder::Carry }),
     ]
 }

@@ -73,20 +73,25 @@ static boolean decode_mcu(j_decompress_ptr cinfo, JBLOCKROW *blocks)
   return self->mcu(self->state, blocks) ? TRUE : FALSE;
 }
 
-struct feedline_partial *feedline_partial_new(void)
+static int create(struct feedline_partial *self)
 {
-  struct feedline_partial *self = calloc(1, sizeof(*self));
-  if (!self) return NULL;
   self->cinfo.err = jpeg_std_error(&self->errors);
   self->cinfo.client_data = self;
   self->errors.error_exit = fail;
   self->errors.emit_message = on_message;
   self->errors.output_message = no_output;
-  if (setjmp(self->failed)) {
+  if (setjmp(self->failed)) return 0;
+  jpeg_create_decompress(&self->cinfo);
+  return 1;
+}
+
+struct feedline_partial *feedline_partial_new(void)
+{
+  struct feedline_partial *self = calloc(1, sizeof(*self));
+  if (self && !create(self)) {
     free(self);
     return NULL;
   }
-  jpeg_create_decompress(&self->cinfo);
   return self;
 }
 

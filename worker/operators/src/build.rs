@@ -18,12 +18,13 @@ use crate::lists::{PadOperator, TruncateOperator};
 use crate::normalize::NormalizeOperator;
 use crate::operator::{BuiltOperator, Operator};
 use crate::pictures::{Choice, DecodeImageOperator, FixedSizeOperator};
+use crate::recode::RecodeJpegOperator;
 use crate::tokenize::TokenizeOperator;
 
-/// Builds the operators of a pipeline whose source has these columns, without `batch` and `repeat`, which are the
+/// Builds the operators of a pipeline whose source has these columns, without `batch`, `repeat` and `cache`, which are the
 /// engine's. `load` reads a tokenizer's file.
 ///
-/// An operator's place in the result is what its random draws and its slots are keyed by.
+/// An operator's place in the result is what its slots are keyed by.
 pub fn build_operators(
     pipeline: &Pipeline,
     source_schema: &Schema,
@@ -32,13 +33,20 @@ pub fn build_operators(
     let schemas = infer(pipeline, source_schema)?;
     let mut built: Vec<BuiltOperator> = Vec::with_capacity(pipeline.operators.len());
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut draws = 0;
     for (place, (spec, around)) in pipeline.operators.iter().zip(schemas.windows(2)).enumerate() {
-        if matches!(spec.kind, OperatorKind::Batch(_) | OperatorKind::Repeat(_)) {
+        if spec.kind.is_engines() {
             continue;
         }
         let kind = spec.kind.name();
-        let one =
-            Building { index: built.len(), seed: pipeline.seed, input: &around[0], output: &around[1], load };
+        let one = Building {
+            index: built.len(),
+            draws,
+            seed: pipeline.seed,
+            input: &around[0],
+            output: &around[1],
+            load,
+        };
         let operator = one
             .operator(&spec.kind)
             .map_err(|sentence| PipelineError::new(format!("operator {} ({kind}): {sentence}", place + 1)))?;
@@ -57,13 +65,18 @@ pub fn build_operators(
             changes_rows: matches!(spec.kind, OperatorKind::Filter(_)),
             operator,
         });
+        // Draws do not depend on whether JPEGs are recoded: the pixels do not either.
+        draws += u32::from(!matches!(spec.kind, OperatorKind::RecodeJpeg(_)));
     }
     Ok(built)
 }
 
 /// What is known when one operator is built.
 struct Building<'a> {
+    /// Place among the operators that are built.
     index: usize,
+    /// What its random draws are keyed by.
+    draws: u32,
     seed: u64,
     input: &'a Schema,
     output: &'a Schema,
@@ -75,6 +88,7 @@ impl Building<'_> {
         let fixed_size = |column: &str, size, choice| -> Arc<dyn Operator> {
             Arc::new(FixedSizeOperator {
                 index: self.index,
+                draws: self.draws,
                 seed: self.seed,
                 column: column.to_owned(),
                 size,
@@ -89,7 +103,7 @@ impl Building<'_> {
                 fixed_size(&p.column, p.size, Choice::Random { scale: p.scale, ratio: p.ratio })
             }
             OperatorKind::RandomHorizontalFlip(p) => Arc::new(FlipOperator {
-                index: self.index,
+                draws: self.draws,
                 seed: self.seed,
                 column: p.column.clone(),
                 p: p.p,
@@ -124,10 +138,12 @@ impl Building<'_> {
                 let (scalar, _) = self.output_tensor(&p.column)?;
                 Arc::new(PadOperator::new(self.index, &p.column, p.length, scalar, p.value))
             }
+            OperatorKind::RecodeJpeg(p) => Arc::new(RecodeJpegOperator { column: p.column.clone() }),
             OperatorKind::Burn(p) => Arc::new(BurnOperator { cpu_us: p.cpu_us }),
-            OperatorKind::Wait(_) | OperatorKind::Batch(_) | OperatorKind::Repeat(_) => {
-                Arc::new(WaitOperator)
-            }
+            OperatorKind::Wait(_)
+            | OperatorKind::Cache(_)
+            | OperatorKind::Batch(_)
+            | OperatorKind::Repeat(_) => Arc::new(WaitOperator),
         })
     }
 

@@ -1,7 +1,7 @@
 //! A chunk: some rows of a batch on their way through the operators.
 
 use arrow::array::{ArrayRef, BooleanArray};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use feedline_core::schema::ScalarType;
 
 use crate::OperatorError;
@@ -39,8 +39,8 @@ pub struct Image {
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    /// RGB8 in rows from the top.
-    pub data: Vec<u8>,
+    /// RGB8 in rows from the top; may be shared with a cache.
+    pub data: Bytes,
 }
 
 /// One tensor per row, one behind the other.

@@ -43,11 +43,13 @@ impl Operator for RenameOperator {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::{Column, Image};
 
     fn chunk() -> Chunk {
-        let column = |width| Column::Images(vec![Image { width, height: 1, data: Vec::new() }]);
+        let column = |width| Column::Images(vec![Image { width, height: 1, data: Bytes::new() }]);
         Chunk::new(vec![("a".to_owned(), column(1)), ("b".to_owned(), column(2))], vec![0], vec![0])
     }
 

@@ -1,5 +1,6 @@
 //! `random_horizontal_flip`: mirrors left and right, in place.
 
+use bytes::BytesMut;
 use feedline_core::random::RowRandom;
 
 use crate::{Chunk, Column, Operator, OperatorError, Slots};
@@ -7,8 +8,8 @@ use crate::{Chunk, Column, Operator, OperatorError, Slots};
 /// Mirrors each row's image with a probability.
 #[derive(Debug)]
 pub(crate) struct FlipOperator {
-    /// Place in the pipeline: what the draws are keyed by.
-    pub(crate) index: usize,
+    /// What the draws are keyed by: its place in the pipeline.
+    pub(crate) draws: u32,
     pub(crate) seed: u64,
     pub(crate) column: String,
     pub(crate) p: f64,
@@ -16,7 +17,7 @@ pub(crate) struct FlipOperator {
 
 impl FlipOperator {
     fn is_flipped(&self, pass: u32, row_id: u64) -> bool {
-        RowRandom::new(self.seed, self.index as u32, pass, row_id).next_f64() < self.p
+        RowRandom::new(self.seed, self.draws, pass, row_id).next_f64() < self.p
     }
 }
 
@@ -29,7 +30,10 @@ impl Operator for FlipOperator {
             Column::Images(images) => {
                 for row in chosen {
                     let image = &mut images[row];
-                    mirror(&mut image.data, image.width as usize * 3, 3);
+                    // Copied only where somebody else holds it.
+                    let mut pixels = BytesMut::from(std::mem::take(&mut image.data));
+                    mirror(&mut pixels, image.width as usize * 3, 3);
+                    image.data = pixels.freeze();
                 }
             }
             Column::Tensor(tensor) if tensor.shape.len() == 3 => {

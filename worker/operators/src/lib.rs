@@ -19,7 +19,9 @@ mod normalize;
 mod operator;
 mod pictures;
 mod raster;
+mod recode;
 mod render;
+mod row_codec;
 mod slots;
 mod tokenize;
 
@@ -27,6 +29,7 @@ pub use build::build_operators;
 pub use chunk::{Chunk, Column, FailedRows, Image, Tensor};
 pub use filter::check_filter;
 pub use operator::{BuiltOperator, Operator, OperatorError};
+pub use row_codec::{RowCodec, RowCodecError};
 pub use slots::Slots;
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl Operator for DecodeImageOperator {
     }
 }
 
-fn encoded_bytes<'a>(
+pub(crate) fn encoded_bytes<'a>(
     array: &'a ArrayRef,
     row: usize,
     column: &str,
@@ -67,8 +67,10 @@ pub(crate) enum Choice {
 /// Brings a part of each image to one size.
 #[derive(Debug)]
 pub(crate) struct FixedSizeOperator {
-    /// Place in the pipeline: what the draws and the slot are keyed by.
+    /// Place among the operators that are built: what the slot is keyed by.
     pub(crate) index: usize,
+    /// What the draws are keyed by: its place in the pipeline.
+    pub(crate) draws: u32,
     pub(crate) seed: u64,
     pub(crate) column: String,
     pub(crate) size: Size,
@@ -81,7 +83,7 @@ impl FixedSizeOperator {
             Choice::Whole => Cut::whole(width, height, self.size),
             Choice::Center(resize) => Cut::centered(width, height, self.size, resize),
             Choice::Random { scale, ratio } => {
-                let mut random = RowRandom::new(self.seed, self.index as u32, pass, row_id);
+                let mut random = RowRandom::new(self.seed, self.draws, pass, row_id);
                 Cut::resized(random_crop(&mut random, width, height, scale, ratio), self.size)
             }
         }

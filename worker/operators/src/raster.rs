@@ -53,7 +53,7 @@ pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<Image, String> 
     let mut decoded = DynamicImage::from_decoder(decoder).map_err(why)?;
     decoded.apply_orientation(orientation);
     let (width, height) = (decoded.width(), decoded.height());
-    Ok(Image { width, height, data: to_rgb8(decoded) })
+    Ok(Image { width, height, data: to_rgb8(decoded).into() })
 }
 
 /// Drops alpha and, of 16-bit samples, the lower byte, as Pillow and libpng's `png_set_strip_16` do.

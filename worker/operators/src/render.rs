@@ -60,10 +60,15 @@ impl Scratch {
                 let opened =
                     Self::decoder(&mut self.decoder)?.open(bytes).map_err(|error| error.to_string())?;
                 let decoded = opened.decode(&mut data).map_err(|error| error.to_string())?;
-                Ok(Image { width: decoded.width, height: decoded.height, data })
+                Ok(Image { width: decoded.width, height: decoded.height, data: data.into() })
             }
             other => decode(bytes, other),
         }
+    }
+
+    /// A JPEG with an index of its data; `None` for what has none.
+    pub(crate) fn with_index(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        Self::decoder(&mut self.decoder).ok()?.with_index(bytes)
     }
 
     /// Cuts, from the picture's width and height, and resizes into `out`, an image of `size`.

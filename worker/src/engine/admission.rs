@@ -64,7 +64,12 @@ impl Engine {
     /// time may exceed it, so that no consumer waits for memory that others hold.
     pub(super) fn choose(&self, state: &mut State) -> Option<Chosen> {
         let share = self.memory_bytes / state.streams();
-        let used = self.used_bytes(state);
+        let mut used = self.used_bytes(state);
+        let next = state.jobs.values().map(|job| job.group_bytes(job.details.layout.group_rows)).max();
+        // Rows that a job has left behind are worth less than the next group.
+        if used + next.unwrap_or(0) > self.memory_bytes && self.tools.caches.free_inactive() {
+            used = self.used_bytes(state);
+        }
         let idle = self.tools.slabs.idle_bytes();
         let mut found = None;
         let mut too_large = None;

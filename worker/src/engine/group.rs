@@ -20,10 +20,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::assemble::{Section, assemble, cut_slab};
 use super::cpu::{Counters, thread_cpu};
-use super::job::JobContext;
+use super::job::{JobContext, Stage};
 use super::pool::{Pool, Priority};
 use super::read::{Reading, read_rows};
 use super::slab::SlabPool;
+use crate::cache::Caches;
 
 /// A finished piece of a split.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ pub(crate) struct FinishedPiece {
 pub(crate) struct Tools {
     pub(crate) pool: Arc<Pool>,
     pub(crate) slabs: Arc<SlabPool>,
+    pub(crate) caches: Arc<Caches>,
     pub(crate) reading: Arc<Reading>,
     /// Bytes of buffers that groups in flight were admitted for and have not taken yet.
     pub(crate) planned_bytes: Arc<AtomicU64>,
@@ -67,8 +69,10 @@ pub(super) struct WorkChunk {
     pub(super) slots: Slots,
     /// Place of its first row in the group.
     pub(super) start: usize,
-    /// Rows it entered with.
+    /// Rows it entered with: of its range, or, before a `cache`, those that are not kept.
     pub(super) entered: usize,
+    /// Rows that were read for it.
+    pub(super) made: usize,
     /// Failures that the engine has dealt with.
     pub(super) handled: usize,
     /// Parts of the final buffer that no operator may write to any more, since rows have moved.
@@ -89,32 +93,40 @@ pub(crate) async fn run_group(
     let start = job.details.layout.split_range(split).start;
     let places = start + u64::from(offsets.start)..start + u64::from(offsets.end);
     let rows: Arc<Vec<RowRef>> = Arc::new(job.rows(split.epoch, places));
-    let encoded = read_rows(&job, &tools.reading, &rows).await.map_err(|error| error.to_string())?;
+    let found = match &job.cut {
+        Some(cut) => cut.find(&tools.caches, &rows).await,
+        None => Vec::new(),
+    };
+    let is_read = |place: &usize| found.get(*place).is_none_or(Option::is_none);
+    let read: Vec<usize> = (0..rows.len()).filter(is_read).collect();
+    let wanted: Vec<RowRef> = read.iter().map(|&place| rows[place]).collect();
+    let encoded = read_rows(&job, &tools.reading, &wanted).await.map_err(|error| error.to_string())?;
     let mut failed: BTreeMap<usize, (Option<u64>, String)> = BTreeMap::new();
-    for (place, offset, reason) in encoded.failures {
-        failed.insert(place, (Some(offset), reason));
+    for (number, offset, reason) in encoded.failures {
+        failed.insert(read[number], (Some(offset), reason));
     }
     check_failures(&job, &rows, &failed)?;
     let (mut sections, tail, counted) = cut_slab(&job, &tools.slabs, rows.len());
     drop(planned);
     let batches = Arc::new(encoded.batches);
-    let places = Arc::new(encoded.places);
+    let places = Arc::new(read.into_iter().zip(encoded.places).collect::<Vec<_>>());
+    let found = Arc::new(found);
     let failed = Arc::new(failed);
     let mut chunks = Vec::new();
     for start in (0..rows.len()).step_by(job.chunk_rows) {
         let range = start..(start + job.chunk_rows).min(rows.len());
         let slots = cut_slots(&job, &mut sections, range.len());
         let input = ChunkInput {
-            job: Arc::clone(&job),
             rows: Arc::clone(&rows),
             batches: Arc::clone(&batches),
             places: Arc::clone(&places),
+            found: Arc::clone(&found),
             failed: Arc::clone(&failed),
             range,
         };
         chunks.push(run_chunk(Arc::clone(&job), tools.clone(), priority, input, slots));
     }
-    drop((batches, places));
+    drop((batches, places, found));
     let chunks = try_join_all(chunks).await?;
     let _permit = acquire(job.batch_limit.as_deref(), &job.batch_counters).await;
     let work = {
@@ -126,43 +138,72 @@ pub(crate) async fn run_group(
 
 /// What a chunk is made of.
 struct ChunkInput {
-    job: Arc<JobContext>,
     rows: Arc<Vec<RowRef>>,
     batches: Arc<Vec<RecordBatch>>,
-    places: Arc<Vec<(usize, usize)>>,
+    /// Where in the batches the rows are that were read.
+    places: Arc<Vec<(usize, (usize, usize))>>,
+    /// The rows that a cache has; empty where the pipeline has none.
+    found: Arc<Vec<Option<Bytes>>>,
     failed: Arc<BTreeMap<usize, (Option<u64>, String)>>,
     range: Range<usize>,
 }
 
 impl ChunkInput {
-    /// Gathers the chunk's rows: views of the blocks' buffers, not copies.
-    fn build(self, slots: Slots) -> Result<WorkChunk, String> {
+    /// Places of its rows that were read, with where they are in the batches.
+    fn read(&self) -> &[(usize, (usize, usize))] {
+        let at = |place: usize| self.places.partition_point(|(read, _)| *read < place);
+        &self.places[at(self.range.start)..at(self.range.end)]
+    }
+
+    fn is_read(&self) -> bool {
+        !self.read().is_empty()
+    }
+
+    /// Gathers the chunk's rows that were read: views of the blocks' buffers, not copies.
+    fn build(&self, job: &JobContext, slots: Slots) -> Result<WorkChunk, String> {
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
-        let picked = &self.places[self.range.clone()];
-        let batch = interleave_record_batch(&batches, picked).map_err(|error| {
-            format!("blocks of a dataset differ in their columns: {error}; index it again")
-        })?;
-        let names = batch.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
-        let columns = names.into_iter().zip(batch.columns().iter().cloned().map(Column::Arrow)).collect();
-        let rows = &self.rows[self.range.clone()];
-        let mut chunk = Chunk::new(
-            columns,
-            rows.iter().map(|row| row.row_id).collect(),
-            rows.iter().map(|row| row.pass).collect(),
-        );
-        for (place, (_, reason)) in self.failed.range(self.range.clone()) {
-            chunk.fail(place - self.range.start, reason.clone());
+        let (places, picked): (Vec<usize>, Vec<(usize, usize)>) = self.read().iter().copied().unzip();
+        let rows = || places.iter().map(|&place| &self.rows[place]);
+        let mut columns = Vec::new();
+        if !picked.is_empty() {
+            let batch = interleave_record_batch(&batches, &picked).map_err(|error| {
+                format!("blocks of a dataset differ in their columns: {error}; index it again")
+            })?;
+            let names = batch.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+            columns.extend(names.into_iter().zip(batch.columns().iter().cloned().map(Column::Arrow)));
+        }
+        let mut chunk =
+            Chunk::new(columns, rows().map(|row| row.row_id).collect(), rows().map(|row| row.pass).collect());
+        chunk.origins = places.iter().map(|place| (place - self.range.start) as u32).collect();
+        for (row, place) in places.iter().enumerate() {
+            if let Some((_, reason)) = self.failed.get(place) {
+                chunk.fail(row, reason.clone());
+            }
         }
         let mut work = WorkChunk {
             chunk,
             slots,
             start: self.range.start,
-            entered: self.range.len(),
+            entered: picked.len(),
+            made: picked.len(),
             handled: 0,
             reclaimed: Vec::new(),
         };
-        work.settle_failures(&self.job);
+        work.settle_failures(job);
         Ok(work)
+    }
+
+    /// Keeps the rows that were made up to the cut, and adds those that were kept.
+    fn join(&self, job: &JobContext, tools: &Tools, work: &mut WorkChunk) -> Result<(), String> {
+        let Some(cut) = &job.cut else { return Ok(()) };
+        let cpu = thread_cpu();
+        cut.join(work, &tools.caches, &self.found[self.range.clone()], &self.rows[self.range.clone()])?;
+        cut.counters.add_cpu(thread_cpu().saturating_sub(cpu));
+        work.entered = self.range.len();
+        if work.chunk.rows() != work.entered {
+            work.reclaim(job);
+        }
+        Ok(())
     }
 }
 
@@ -177,7 +218,7 @@ fn cut_slots(job: &JobContext, sections: &mut [Section], rows: usize) -> Slots {
     slots
 }
 
-/// Runs a chunk through all stages.
+/// Runs a chunk through all stages, from the cache on where all its rows are kept.
 async fn run_chunk(
     job: Arc<JobContext>,
     tools: Tools,
@@ -185,45 +226,42 @@ async fn run_chunk(
     input: ChunkInput,
     slots: Slots,
 ) -> Result<WorkChunk, String> {
-    let run = |work: Box<dyn FnOnce() -> Result<WorkChunk, String> + Send>| async {
-        tools.pool.run(priority, work).await.map_err(|panic| panic.to_string())?
-    };
-    let mut input = Some((input, slots));
+    let input = Arc::new(input);
+    let cut = job.cut_stage();
+    let first = cut.filter(|_| !input.is_read()).unwrap_or(0);
+    let mut slots = Some(slots);
     let mut chunk: Option<WorkChunk> = None;
-    for stage in &job.stages {
-        let _permit = acquire(stage.limit.as_deref(), &job.operator_counters[stage.operators.start]).await;
-        let operator = &job.operators[stage.operators.start];
-        if let Some(wait) = operator.wait_per_row {
-            if let Some((input, slots)) = input.take() {
-                chunk = Some(run(Box::new(move || input.build(slots))).await?);
-            }
+    for number in first..=job.stages.len() {
+        let (stage, joins) = (job.stages.get(number), cut == Some(number));
+        let counters = |stage: &Stage| &job.operator_counters[stage.operators.start];
+        let _permit = match stage {
+            Some(stage) => acquire(stage.limit.as_deref(), counters(stage)).await,
+            None => None,
+        };
+        let wait = stage.and_then(|stage| job.operators[stage.operators.start].wait_per_row);
+        let operators = stage.filter(|_| wait.is_none()).map_or(0..0, |stage| stage.operators.clone());
+        if chunk.is_none() || joins || !operators.is_empty() {
+            let (job, tools, input) = (Arc::clone(&job), tools.clone(), Arc::clone(&input));
+            let (pool, present, slots) = (Arc::clone(&tools.pool), chunk.take(), slots.take());
+            let work = move || {
+                let mut work = present.map_or_else(|| input.build(&job, slots.unwrap_or_default()), Ok)?;
+                if joins {
+                    input.join(&job, &tools, &mut work)?;
+                }
+                operators.into_iter().try_for_each(|place| work.apply(&job, place))?;
+                Ok::<_, String>(work)
+            };
+            chunk = Some(pool.run(priority, work).await.map_err(|panic| panic.to_string())??);
+        }
+        if let (Some(wait), Some(stage)) = (wait, stage) {
             let rows = chunk.as_ref().map_or(0, |work| work.chunk.rows());
             let wait = wait * rows as u32;
             tokio::time::sleep(wait).await;
-            let counters = &job.operator_counters[stage.operators.start];
-            counters.add_wait(wait);
-            counters.add_rows(rows, rows, 0);
-            continue;
+            counters(stage).add_wait(wait);
+            counters(stage).add_rows(rows, rows, 0);
         }
-        let (taken, present) = (input.take(), chunk.take());
-        let (job, operators) = (Arc::clone(&job), stage.operators.clone());
-        let work = move || {
-            let mut work = match taken {
-                Some((input, slots)) => input.build(slots)?,
-                None => present.expect("the first stage built it"),
-            };
-            for place in operators {
-                work.apply(&job, place)?;
-            }
-            Ok(work)
-        };
-        chunk = Some(run(Box::new(work)).await?);
     }
-    match (chunk, input) {
-        (Some(chunk), _) => Ok(chunk),
-        (None, Some((input, slots))) => run(Box::new(move || input.build(slots))).await,
-        (None, None) => unreachable!("the input is taken only to build the chunk"),
-    }
+    chunk.ok_or_else(|| "no stage built the chunk; please report this".to_owned())
 }
 
 /// Waits for a turn among an operator's concurrent executions.

@@ -18,6 +18,8 @@ use feedline_sources::{Dataset, Stores};
 use tokio::sync::Semaphore;
 
 use super::cpu::Counters;
+use super::cut::Cut;
+use crate::cache::Caches;
 
 /// A chunk of rows that one thread works on holds about this many encoded bytes.
 const CHUNK_BYTES: u64 = 512 << 10;
@@ -34,6 +36,8 @@ pub(crate) struct JobContext {
     pub(crate) read_schema: Schema,
     pub(crate) operators: Vec<BuiltOperator>,
     pub(crate) stages: Vec<Stage>,
+    /// Where the pipeline's `cache` is.
+    pub(crate) cut: Option<Cut>,
     /// How many batches may be put together at a time.
     pub(crate) batch_limit: Option<Arc<Semaphore>>,
     pub(crate) tensors: Vec<FinalTensor>,
@@ -72,6 +76,7 @@ impl JobContext {
         details: JobDetails,
         manifest: Arc<Manifest>,
         stores: Arc<Stores>,
+        caches: &Caches,
     ) -> Result<Self, String> {
         let pipeline = &details.pipeline;
         let wanted = pipeline.required_columns(&manifest.schema);
@@ -86,6 +91,11 @@ impl JobContext {
         }
         let load = |url: &str| files.get(url).cloned().ok_or_else(|| format!("{url} was not read"));
         let operators = build_operators(pipeline, &read_schema, &load).map_err(|error| error.to_string())?;
+        let cut = Cut::new(&details, &manifest, (&read_schema, &operators), &files)?;
+        if let Some(cut) = &cut {
+            caches.open(cut.prefix, cut.tier).await?;
+        }
+        let cut_place = cut.as_ref().map(|cut| cut.place);
         let output = operators.last().map_or_else(|| read_schema.clone(), |last| last.schema.clone());
         let dataset = Dataset::new(pipeline.source.clone(), stores).map_err(|error| error.to_string())?;
         let mean_row_bytes = (details.dataset.bytes / details.dataset.rows.max(1)).max(1);
@@ -93,9 +103,9 @@ impl JobContext {
         let tail_row_bytes = if carried { mean_row_bytes.max(LEAST_TAIL_BYTES) } else { LEAST_TAIL_BYTES };
         Ok(Self {
             table: BlockTable::new(&manifest),
-            stages: build_stages(&operators),
+            stages: build_stages(&operators, cut_place),
             batch_limit: pipeline.operators.last().and_then(|batch| limit(batch.parallelism)),
-            tensors: final_tensors(&operators, &output, pipeline_renames(&details)),
+            tensors: final_tensors(&operators, cut_place.unwrap_or(0), &output, pipeline_renames(&details)),
             output_arrow: output_schema(&output),
             output,
             chunk_rows: (CHUNK_BYTES / mean_row_bytes).clamp(1, u64::from(details.layout.group_rows))
@@ -105,6 +115,7 @@ impl JobContext {
             batch_counters: Counters::new("batch"),
             passes: Mutex::default(),
             tail_row_bytes: AtomicU64::new(tail_row_bytes),
+            cut,
             operators,
             read_schema,
             dataset,
@@ -143,6 +154,12 @@ impl JobContext {
         order
     }
 
+    /// The first stage behind the pipeline's `cache`.
+    pub(crate) fn cut_stage(&self) -> Option<usize> {
+        let place = self.cut.as_ref()?.place;
+        Some(self.stages.iter().take_while(|stage| stage.operators.start < place).count())
+    }
+
     pub(crate) fn on_error(&self) -> OnError {
         self.details.pipeline.on_error
     }
@@ -163,8 +180,9 @@ impl JobContext {
     /// Bytes that a group of these rows takes while it is worked on: encoded rows and the finished buffer.
     pub(crate) fn group_bytes(&self, rows: u32) -> u64 {
         let dataset = &self.details.dataset;
-        let source = dataset.bytes / dataset.rows.max(1) * u64::from(rows);
-        source + self.slab_bytes(rows as usize) as u64
+        let encoded = dataset.bytes / dataset.rows.max(1);
+        let kept = self.cut.as_ref().map_or(0, Cut::row_bytes);
+        encoded.max(kept) * u64::from(rows) + self.slab_bytes(rows as usize) as u64
     }
 
     pub(crate) fn note_tail(&self, rows: usize, bytes: usize) {
@@ -177,6 +195,9 @@ impl JobContext {
     pub(crate) fn stats(&self) -> Vec<OperatorStats> {
         let mut stats = vec![self.source_counters.snapshot()];
         stats.extend(self.operator_counters.iter().map(Counters::snapshot));
+        if let Some(cut) = &self.cut {
+            stats.insert(1 + cut.place, cut.counters.snapshot());
+        }
         stats.push(self.batch_counters.snapshot());
         stats
     }
@@ -197,15 +218,15 @@ fn limit(parallelism: Option<u32>) -> Option<Arc<Semaphore>> {
     parallelism.map(|limit| Arc::new(Semaphore::new(limit as usize)))
 }
 
-/// Cuts the operators where concurrency is limited or time passes without work.
-fn build_stages(operators: &[BuiltOperator]) -> Vec<Stage> {
+/// Cuts the operators where concurrency is limited, time passes without work, or rows come from a cache.
+fn build_stages(operators: &[BuiltOperator], cut: Option<usize>) -> Vec<Stage> {
     let mut stages: Vec<Stage> = Vec::new();
     let mut fused = false;
     for (place, operator) in operators.iter().enumerate() {
         let limit = limit(operator.parallelism);
         let alone = limit.is_some() || operator.wait_per_row.is_some();
         match stages.last_mut() {
-            Some(stage) if fused && !alone => stage.operators.end = place + 1,
+            Some(stage) if fused && !alone && cut != Some(place) => stage.operators.end = place + 1,
             _ => stages.push(Stage { operators: place..place + 1, limit }),
         }
         fused = !alone;
@@ -217,8 +238,8 @@ fn build_stages(operators: &[BuiltOperator]) -> Vec<Stage> {
 type Renames = BTreeMap<usize, BTreeMap<String, String>>;
 
 fn pipeline_renames(details: &JobDetails) -> Renames {
-    let work = |kind: &OperatorKind| !matches!(kind, OperatorKind::Batch(_) | OperatorKind::Repeat(_));
-    let kinds = details.pipeline.operators.iter().map(|operator| &operator.kind).filter(|kind| work(kind));
+    let kinds = details.pipeline.operators.iter().map(|operator| &operator.kind);
+    let kinds = kinds.filter(|kind| !kind.is_engines());
     kinds
         .enumerate()
         .filter_map(|(place, kind)| match kind {
@@ -228,14 +249,19 @@ fn pipeline_renames(details: &JobDetails) -> Renames {
         .collect()
 }
 
-/// Finds for each tensor of the output the operator that makes its final storage.
-fn final_tensors(operators: &[BuiltOperator], output: &Schema, renames: Renames) -> Vec<FinalTensor> {
+/// Finds for each tensor of the output the operator that makes its final storage, from operator `first` on.
+fn final_tensors(
+    operators: &[BuiltOperator],
+    first: usize,
+    output: &Schema,
+    renames: Renames,
+) -> Vec<FinalTensor> {
     let mut tensors = Vec::new();
     for field in &output.fields {
         let ColumnType::Tensor { shape, .. } = &field.column_type else { continue };
         let mut name = field.name.clone();
         let mut writer = None;
-        for (place, operator) in operators.iter().enumerate().rev() {
+        for (place, operator) in operators.iter().enumerate().skip(first).rev() {
             if let Some(earlier) = renames.get(&place).and_then(|names| names.get(&name)) {
                 name.clone_from(earlier);
             } else if operator.changes_rows {

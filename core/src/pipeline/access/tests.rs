@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::pipeline::strategies::pipelines;
 use crate::pipeline::suggest::nearest;
 use crate::pipeline::{
-    Batch, OPERATOR_NAMES, OnError, OperatorKind, Pipeline, PipelineBuilder, Remainder, Source,
+    Batch, CacheTier, OPERATOR_NAMES, OnError, OperatorKind, Pipeline, PipelineBuilder, Remainder, Source,
 };
 use crate::schema::{ColumnType, ScalarType, Schema};
 
@@ -111,4 +111,14 @@ proptest! {
         prop_assert_ne!(reseeded.fingerprint(), pipeline.fingerprint());
         prop_assert_ne!(other.fingerprint(), pipeline.fingerprint());
     }
+}
+
+#[test]
+fn a_cache_leaves_the_fingerprint_as_it_is() {
+    let cached = any().wait(1).cache(CacheTier::Memory).burn(1).batch(1).build().unwrap();
+    let plain = any().wait(1).burn(1).batch(1).build().unwrap();
+    assert_eq!(cached.fingerprint(), plain.fingerprint());
+    let (before, tier) = cached.cached().unwrap();
+    assert_eq!((before, tier), (&plain.operators[..1], CacheTier::Memory));
+    assert_eq!(plain.cached(), None);
 }

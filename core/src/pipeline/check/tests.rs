@@ -3,8 +3,8 @@
 use expect_test::{Expect, expect};
 
 use crate::pipeline::{
-    CenterCrop, OperatorKind, Pipeline, PipelineBuilder, RandomHorizontalFlip, RandomResizedCrop, Source,
-    Tokenize,
+    CacheTier, CenterCrop, OperatorKind, Pipeline, PipelineBuilder, RandomHorizontalFlip, RandomResizedCrop,
+    Source, Tokenize,
 };
 use crate::schema::ScalarType;
 
@@ -235,5 +235,22 @@ fn columns_and_text() {
             add_special_tokens: true,
         }),
         expect!["operator 1 (tokenize): output is empty; write a column's name"],
+    );
+}
+
+#[test]
+fn a_cache_stands_alone_and_before_what_is_random() {
+    let recoded = || any().recode_jpeg("image").cache(CacheTier::Disk);
+    let crop = |builder: PipelineBuilder| builder.random_resized_crop("image", [2, 2]);
+    check(crop(recoded()).batch(2), expect!["accepted"]);
+    check(
+        crop(recoded()).cache(CacheTier::Memory).batch(2),
+        expect!["operator 4 (cache): operator 2 caches already; keep the one that saves more work"],
+    );
+    check(
+        crop(any()).cache(CacheTier::Memory).batch(2),
+        expect![
+            "operator 2 (cache): operator 1 (random_resized_crop) before it is random, and every pass would get the same rows; put cache before it"
+        ],
     );
 }

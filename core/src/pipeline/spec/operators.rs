@@ -195,6 +195,43 @@ pub enum Remainder {
     Carry,
 }
 
+/// Parameters of `recode_jpeg`. A JPEG gets a segment of about 1 % of its size that other decoders pass over; its pixels
+/// stay as they are. What has no such index (other formats, progressive or damaged JPEGs) passes unchanged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecodeJpeg {
+    /// Column of encoded bytes.
+    pub column: String,
+}
+
+/// Parameters of `cache`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// Where rows are kept.
+    pub tier: CacheTier,
+}
+
+/// Where rows are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheTier {
+    /// In the worker's memory, within its budget.
+    Memory,
+    /// On the worker's disk, where they outlive the worker.
+    Disk,
+}
+
+impl CacheTier {
+    /// The name used in pipeline files and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+        }
+    }
+}
+
 /// Parameters of `repeat`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -8,8 +8,9 @@ use crate::testing::{array, arrow, chunk, pixels, tensor};
 
 fn mixed() -> Chunk {
     let lists = [Some(vec![Some(1)]), None, Some(vec![Some(2), Some(3)]), Some(vec![])];
-    let images =
-        (0..4).map(|row| Image { width: row, height: 1, data: vec![row as u8; row as usize * 3] }).collect();
+    let images = (0..4)
+        .map(|row| Image { width: row, height: 1, data: vec![row as u8; row as usize * 3].into() })
+        .collect();
     chunk([
         ("number", arrow(Int64Array::from(vec![Some(10), None, Some(12), Some(13)]))),
         ("text", arrow(StringViewArray::from(vec!["a", "bb", "a text of more than twelve bytes", "d"]))),

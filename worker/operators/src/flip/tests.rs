@@ -6,7 +6,7 @@ use crate::{Image, Tensor};
 use feedline_core::schema::ScalarType;
 
 fn flip(p: f64) -> FlipOperator {
-    FlipOperator { index: 2, seed: 5, column: "image".to_owned(), p }
+    FlipOperator { draws: 2, seed: 5, column: "image".to_owned(), p }
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn every_pixel_width_is_mirrored() {
 
 #[test]
 fn images_are_mirrored_and_placeholders_left() {
-    let image = Image { width: 2, height: 1, data: vec![1, 2, 3, 4, 5, 6] };
+    let image = Image { width: 2, height: 1, data: vec![1, 2, 3, 4, 5, 6].into() };
     let mut mirrored = chunk([("image", Column::Images(vec![Image::default(), image]))]);
     flip(1.0).apply(&mut mirrored, &mut Slots::new()).unwrap();
     let Some(Column::Images(images)) = mirrored.column("image") else { panic!("images stay images") };

@@ -1,0 +1,132 @@
+//! What `cache` saves: later passes find their rows, in memory or on disk, as far as there is room.
+
+use feedline_tests::process::{Processes, Role};
+use feedline_tests::{Scratch, assert_clean};
+use serde_json::Value;
+
+/// Pictures that are decoded, kept, and cropped; `tier` as in the file, or `none`.
+fn job(scratch: &Scratch, tier: &str) -> String {
+    let images = scratch.file("images");
+    let cache = if tier == "none" { String::new() } else { format!("cache: {{ tier: {tier} }},") };
+    let text = format!(
+        "name: job\nsource: {{ url: \"{images}/*\", format: tfrecord, features: {{ image: image/encoded }} }}\n\
+         shuffle: {{ window: 50 }}\noperators: [ decode_image: {{ column: image }}, {cache} \
+         random_resized_crop: {{ column: image, size: [32, 32] }}, batch: {{ size: 8 }} ]"
+    );
+    scratch.write(&format!("{tier}.yaml"), &text)
+}
+
+fn data(rows: &str) -> Scratch {
+    let scratch = Scratch::new();
+    scratch.make_data("images", "images", &["--format", "tfrecord", "--rows", rows, "--shards", "3"]);
+    scratch
+}
+
+/// Rows that came to an operator, and that left it.
+fn rows(report: &Value, name: &str) -> (u64, u64) {
+    let operators = report["operators"].as_array().expect("a list");
+    let found = operators.iter().find(|operator| operator["name"] == name).expect("the operator is listed");
+    (found["rows_in"].as_u64().expect("a count"), found["rows_out"].as_u64().expect("a count"))
+}
+
+#[test]
+fn later_epochs_begin_at_a_cache_in_memory() {
+    let scratch = data("60");
+    let report = scratch.run(&job(&scratch, "memory"), &["--epochs", "3"]);
+    assert_clean(&report);
+    // The first batches of an epoch may be made before the last rows of the one before are kept.
+    let (looked_for, found) = rows(&report, "cache");
+    assert_eq!(looked_for, 180);
+    assert!(found >= 100, "{found} of 120 rows were found");
+    assert_eq!(rows(&report, "decode_image").0, 180 - found);
+    assert_eq!(rows(&report, "random_resized_crop"), (180, 180));
+}
+
+#[test]
+fn a_cache_on_disk_serves_the_next_process() {
+    let scratch = data("60");
+    let plain = scratch.run(&job(&scratch, "none"), &[]);
+    for (run, found) in [("first", 0), ("second", 60), ("third", 60)] {
+        let report = scratch.run(&job(&scratch, "disk"), &["--cache-dir", &scratch.file("cache")]);
+        assert_clean(&report);
+        assert_eq!(report["digest"], plain["digest"], "{run}");
+        assert_eq!(rows(&report, "cache"), (60, found), "{run}");
+        assert_eq!(rows(&report, "decode_image").0, 60 - found, "{run}");
+    }
+}
+
+#[test]
+fn changed_data_is_not_taken_from_a_cache() {
+    let scratch = data("60");
+    let file = job(&scratch, "disk");
+    scratch.run(&file, &[]);
+    std::fs::remove_dir_all(scratch.file("images")).expect("the data can go");
+    scratch.make_data(
+        "images",
+        "images",
+        &["--format", "tfrecord", "--rows", "60", "--shards", "3", "--seed", "9"],
+    );
+    scratch.call(&["index", &file, "--rebuild"]);
+    let plain = scratch.run(&job(&scratch, "none"), &[]);
+    let report = scratch.run(&file, &[]);
+    assert_eq!(report["digest"], plain["digest"]);
+    assert_eq!(rows(&report, "cache"), (60, 0));
+}
+
+#[test]
+fn a_cache_that_is_too_small_keeps_a_part() {
+    let scratch = data("60");
+    let plain = scratch.run(&job(&scratch, "none"), &["--epochs", "3"]);
+    for (tier, limit) in [("memory", ["--memory", "8MiB"]), ("disk", ["--cache-disk", "4MiB"])] {
+        let mut arguments = vec!["--epochs", "3", "--cache-dir"];
+        let cache = scratch.file("small-cache");
+        arguments.push(&cache);
+        arguments.extend(limit);
+        let report = scratch.run(&job(&scratch, tier), &arguments);
+        assert_clean(&report);
+        assert_eq!(report["digest"], plain["digest"], "{tier}");
+        let (_, found) = rows(&report, "cache");
+        assert!(found > 0 && found < 100, "{tier}: {found} of 120");
+    }
+    let folder = std::process::Command::new("du").args(["-sb", &scratch.file("small-cache")]).output();
+    let bytes = String::from_utf8(folder.expect("du runs").stdout).expect("du prints text");
+    let bytes: u64 = bytes.split_whitespace().next().and_then(|bytes| bytes.parse().ok()).expect("a number");
+    assert!(bytes < (4 << 20) + (64 << 10), "{bytes} bytes on disk");
+}
+
+#[test]
+fn rows_that_fail_fail_again_and_the_rest_is_kept() {
+    let scratch = Scratch::new();
+    scratch.make_data("images", "images", &["--format", "files", "--rows", "40"]);
+    let damaged = scratch.file("images/000007.jpg");
+    let names = || {
+        std::fs::read_dir(scratch.file("images")).expect("a folder").flatten().map(|entry| entry.file_name())
+    };
+    assert!(std::path::Path::new(&damaged).exists(), "{:?}", names().collect::<Vec<_>>());
+    std::fs::write(&damaged, b"no image").expect("it can be damaged");
+    let text = |cache: &str| {
+        format!(
+            "name: job\nsource: {{ url: \"{}/*\", format: files }}\non_error: skip\noperators: [ decode_image: \
+             {{ column: bytes }}, {cache} resize: {{ column: bytes, size: [16, 16] }}, batch: {{ size: 8 }} ]",
+            scratch.file("images")
+        )
+    };
+    let plain = scratch.run(&scratch.write("plain.yaml", &text("")), &["--epochs", "2"]);
+    let file = scratch.write("cached.yaml", &text("cache: { tier: memory },"));
+    let report = scratch.run(&file, &["--epochs", "2"]);
+    assert_eq!(report["digest"], plain["digest"]);
+    assert_eq!(report["skipped"], plain["skipped"]);
+    assert_eq!(report["skipped"]["count"], 2);
+}
+
+#[test]
+fn a_worker_without_a_disk_says_what_to_do() {
+    let scratch = data("6");
+    let processes = Processes::start(scratch.path().join("processes"), 0);
+    let url = processes.url();
+    let worker = ["worker", "--coordinator", &url, "--listen", "127.0.0.1:0", "--cores", "1"];
+    let _worker = Role::start(&worker, &[]);
+    let call = scratch.call(&["run", &job(&scratch, "disk"), "--coordinator", &url]);
+    assert_ne!(call.status, 0);
+    assert!(call.stderr.contains("start it with --cache-dir"), "{}", call.stderr);
+}

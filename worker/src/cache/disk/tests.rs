@@ -1,0 +1,102 @@
+//! Rows outlive the worker; damage, torn tails and limits cost rows, never right ones.
+
+use super::*;
+
+fn tier(folder: &Path, limit_bytes: u64) -> DiskTier {
+    DiskTier::new(RowCacheSettings { folder: folder.to_owned(), limit_bytes }).expect("a thread starts")
+}
+
+fn row(id: u64) -> Row {
+    (id, Bytes::from(vec![id as u8; 1000]))
+}
+
+async fn found(tier: &DiskTier, prefix: Prefix, ids: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let ids: Vec<u64> = ids.into_iter().collect();
+    let rows = tier.get(prefix, ids.clone()).await;
+    let check = |(id, bytes): (u64, Option<Bytes>)| {
+        bytes.map(|bytes| (bytes == row(id).1).then_some(id).expect("its own bytes"))
+    };
+    ids.into_iter().zip(rows).filter_map(check).collect()
+}
+
+async fn keep(tier: &DiskTier, prefix: Prefix, ids: std::ops::Range<u64>) {
+    tier.open(prefix).await.expect("the folder can be read");
+    tier.put(prefix, ids.map(row).collect());
+    tier.flush().await;
+}
+
+/// The one file in the folder of a prefix.
+fn segment(folder: &Path, prefix: Prefix) -> PathBuf {
+    let mut files =
+        std::fs::read_dir(folder.join(format!("{prefix:032x}"))).expect("the prefix has a folder");
+    files.next().expect("a segment").expect("it can be listed").path()
+}
+
+#[tokio::test]
+async fn rows_outlive_the_worker_and_belong_to_their_prefix() {
+    let folder = tempfile::tempdir().expect("a folder");
+    keep(&tier(folder.path(), 1 << 20), 1, 0..5).await;
+    let again = tier(folder.path(), 1 << 20);
+    assert!(again.held_bytes() > 5000);
+    keep(&again, 1, 3..8).await;
+    keep(&again, 2, 0..1).await;
+    assert_eq!(found(&again, 1, [9, 7, 0, 4]).await, [7, 0, 4]);
+    assert_eq!(found(&again, 2, 0..8).await, [0]);
+    let third = tier(folder.path(), 1 << 20);
+    third.open(1).await.expect("two segments can be read");
+    assert_eq!(found(&third, 1, 0..9).await, [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[tokio::test]
+async fn a_torn_tail_costs_its_row_at_every_length() {
+    let folder = tempfile::tempdir().expect("a folder");
+    keep(&tier(folder.path(), 1 << 20), 1, 0..3).await;
+    let path = segment(folder.path(), 1);
+    let whole = std::fs::read(&path).expect("the segment");
+    for length in (0..whole.len()).step_by(97).chain([1, 8, 27, 28, whole.len() - 1]) {
+        std::fs::write(&path, &whole[..length]).expect("it can be cut");
+        let cut = tier(folder.path(), 1 << 20);
+        cut.open(1).await.expect("a part of a segment can be read");
+        let records = length.saturating_sub(8) as u64 / 1020;
+        assert_eq!(found(&cut, 1, 0..3).await, (0..records).collect::<Vec<_>>(), "{length} bytes");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_row_is_not_there_and_can_be_kept_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    keep(&tier(folder.path(), 1 << 20), 1, 0..3).await;
+    let path = segment(folder.path(), 1);
+    let mut bytes = std::fs::read(&path).expect("the segment");
+    bytes[8 + 1020 + 500] ^= 1;
+    std::fs::write(&path, bytes).expect("it can be damaged");
+    let again = tier(folder.path(), 1 << 20);
+    again.open(1).await.expect("the folder can be read");
+    assert_eq!(found(&again, 1, 0..3).await, [0, 2]);
+    keep(&again, 1, 1..2).await;
+    assert_eq!(found(&again, 1, 0..3).await, [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn the_limit_holds_and_ended_jobs_make_room() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tier = tier(folder.path(), 4000);
+    tier.set_active(Arc::new(BTreeSet::from([1])));
+    keep(&tier, 1, 0..8).await;
+    assert_eq!(found(&tier, 1, 0..8).await, [0, 1, 2]);
+    assert!(!tier.has_room() && tier.held_bytes() <= 4000);
+    tier.set_active(Arc::new(BTreeSet::from([2])));
+    keep(&tier, 2, 0..2).await;
+    assert_eq!(found(&tier, 2, 0..2).await, [0, 1]);
+    assert_eq!(found(&tier, 1, 0..8).await, Vec::<u64>::new());
+    assert!(folder_bytes(folder.path()) <= 4000);
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_used_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, b"").expect("a file");
+    let error = tier(&file, 1 << 20).open(1).await.expect_err("a file is no folder");
+    assert!(error.contains("cannot be read") && error.contains("--cache-dir"), "{error}");
+}

@@ -1,0 +1,166 @@
+//! Where a pipeline's `cache` cuts it: rows that are kept skip what comes before, rows that are made are kept.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use feedline_core::cluster::messages::JobDetails;
+use feedline_core::manifest::Manifest;
+use feedline_core::order::RowRef;
+use feedline_core::pipeline::{CacheTier, OperatorKind, Pipeline};
+use feedline_core::schema::Schema;
+use feedline_operators::{BuiltOperator, Chunk, RowCodec};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::cpu::Counters;
+use super::group::WorkChunk;
+use crate::cache::{Caches, Prefix};
+
+/// Changes whenever kept rows of an earlier release mean something else.
+const FORM: u32 = 1;
+/// First byte of what is kept of a row: whether it goes on, or was left out before the cut.
+const STAYS: u8 = 1;
+const LEFT: u8 = 0;
+
+/// The place of a `cache` among the operators that run.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    /// Operators before it.
+    pub(crate) place: usize,
+    pub(crate) tier: CacheTier,
+    pub(crate) prefix: Prefix,
+    /// Rows that were looked for, and found.
+    pub(crate) counters: Counters,
+    codec: RowCodec,
+    /// Largest seen: bytes of a kept row.
+    row_bytes: AtomicU64,
+}
+
+impl Cut {
+    /// The cut of a pipeline, if it has one; `files` are those that its operators read.
+    pub(crate) fn new(
+        details: &JobDetails,
+        manifest: &Manifest,
+        (read_schema, operators): (&Schema, &[BuiltOperator]),
+        files: &BTreeMap<String, Bytes>,
+    ) -> Result<Option<Self>, String> {
+        let Some((before, tier)) = details.pipeline.cached() else { return Ok(None) };
+        let place = before.iter().filter(|operator| !operator.kind.is_engines()).count();
+        let schema = place.checked_sub(1).map_or(read_schema, |last| &operators[last].schema);
+        Ok(Some(Self {
+            place,
+            tier,
+            prefix: prefix(&details.pipeline, manifest, schema, files),
+            counters: Counters::new("cache"),
+            codec: RowCodec::new(schema).map_err(|error| error.to_string())?,
+            row_bytes: AtomicU64::new(0),
+        }))
+    }
+
+    /// What is kept of these rows.
+    pub(super) async fn find(&self, caches: &Caches, rows: &[RowRef]) -> Vec<Option<Bytes>> {
+        let ids = rows.iter().map(|row| row.row_id).collect();
+        let found = caches.get(self.prefix, self.tier, ids).await;
+        let hits = found.iter().flatten();
+        let bytes = hits.clone().map(Bytes::len).sum();
+        self.counters.add_rows(rows.len(), hits.count(), bytes);
+        found
+    }
+
+    /// Bytes that rows of a group may take beside what is counted for its source; rows in memory are counted there.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        match self.tier {
+            CacheTier::Memory => 0,
+            CacheTier::Disk => self.row_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Keeps the rows of `work`, which are at the cut, and puts those in between that were found. `found` has an entry for
+    /// each row of the chunk's range, and `rows` is that range.
+    pub(super) fn join(
+        &self,
+        work: &mut WorkChunk,
+        caches: &Caches,
+        found: &[Option<Bytes>],
+        rows: &[RowRef],
+    ) -> Result<(), String> {
+        let any_found = found.iter().any(Option::is_some);
+        let keeps = caches.has_room(self.tier) && work.made > 0;
+        if !any_found && !keeps {
+            return Ok(());
+        }
+        let chunk = &mut work.chunk;
+        let made = if work.made == 0 { Vec::new() } else { self.encode(chunk)? };
+        if keeps {
+            caches.put(self.prefix, self.tier, self.to_keep(chunk, &made, found, rows));
+        }
+        if !any_found {
+            return Ok(());
+        }
+        let mut all: BTreeMap<u32, Bytes> = chunk.origins.iter().copied().zip(made).collect();
+        let stay = (0u32..).zip(found).filter_map(|(origin, row)| Some((origin, row.clone()?)));
+        all.extend(stay.filter(|(_, row)| row.first() == Some(&STAYS)));
+        let kept: Vec<Bytes> = all.values().map(|row| row.slice(1..)).collect();
+        chunk.columns = self.codec.decode(&kept).map_err(|error| error.to_string())?;
+        chunk.origins = all.into_keys().collect();
+        chunk.row_ids = chunk.origins.iter().map(|&origin| rows[origin as usize].row_id).collect();
+        chunk.passes = chunk.origins.iter().map(|&origin| rows[origin as usize].pass).collect();
+        Ok(())
+    }
+
+    /// Each row of the chunk as it is kept.
+    fn encode(&self, chunk: &Chunk) -> Result<Vec<Bytes>, String> {
+        let rows = self.codec.encode(chunk, STAYS).map_err(|error| error.to_string())?;
+        let largest = rows.iter().map(Bytes::len).max().unwrap_or_default();
+        self.row_bytes.fetch_max(largest as u64, Ordering::Relaxed);
+        Ok(rows)
+    }
+
+    /// The rows of a chunk that can be kept: not those that failed, which shall fail again; and those that were left out.
+    fn to_keep(
+        &self,
+        chunk: &Chunk,
+        made: &[Bytes],
+        found: &[Option<Bytes>],
+        rows: &[RowRef],
+    ) -> Vec<(u64, Bytes)> {
+        let failed = |origin: u32| chunk.failures.iter().any(|(failed, _)| *failed == origin);
+        let id = |origin: u32| rows[origin as usize].row_id;
+        let stay = chunk.origins.iter().zip(made).filter(|(origin, _)| !failed(**origin));
+        let mut keep: Vec<(u64, Bytes)> = stay.map(|(origin, row)| (id(*origin), row.clone())).collect();
+        let left = (0u32..).zip(found).filter(|(origin, row)| {
+            row.is_none() && !failed(*origin) && chunk.origins.binary_search(origin).is_err()
+        });
+        keep.extend(left.map(|(origin, _)| (id(origin), Bytes::from_static(&[LEFT]))));
+        keep
+    }
+}
+
+/// What rows at the cut depend on: the data, the operators before it, the columns, and what the operators read.
+fn prefix(
+    pipeline: &Pipeline,
+    manifest: &Manifest,
+    schema: &Schema,
+    files: &BTreeMap<String, Bytes>,
+) -> Prefix {
+    let mut hash = Xxh3::new();
+    let mut text = BytesMut::new();
+    text.put_u32_le(FORM);
+    for shard in &manifest.shards {
+        let object = &shard.object;
+        text.put_slice(format!("{}\n{}\n{}\n", object.url, object.size_bytes, object.version).as_bytes());
+    }
+    let features = (&pipeline.source.format, &pipeline.source.features, pipeline.on_error, schema);
+    text.put_slice(format!("{features:?}\n").as_bytes());
+    let before = pipeline.cached().map_or(&[][..], |(before, _)| before);
+    for operator in before.iter().filter(|operator| !operator.kind.is_engines()) {
+        text.put_slice(format!("{:?}\n", operator.kind).as_bytes());
+        if let OperatorKind::Tokenize(tokenize) = &operator.kind
+            && let Some(file) = files.get(&tokenize.tokenizer)
+        {
+            text.put_u64_le(xxh3_64(file));
+        }
+    }
+    hash.update(&text);
+    hash.digest128()
+}
