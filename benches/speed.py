@@ -27,11 +27,19 @@ name: speed
 source: {{ url: "{data}/*.tfrecord", format: tfrecord, features: {{ image: image/encoded, label: image/class/label }} }}
 seed: 7
 shuffle: {{ window: 4096 }}
-operators:
+operators:{before}
   - random_resized_crop: {{ column: image, size: [224, 224] }}
   - random_horizontal_flip: {{ column: image }}
   - batch: {{ size: 128 }}
 """
+
+
+# What stands before the crop, for each line that measures a cache.
+CACHES = {
+    "indexed": "\n  - recode_jpeg: { column: image }\n  - cache: { tier: memory }",
+    "disk": "\n  - recode_jpeg: { column: image }\n  - cache: { tier: disk }",
+    "decoded": "\n  - decode_image: { column: image }\n  - cache: { tier: memory }",
+}
 
 
 def output(*command):
@@ -56,12 +64,19 @@ def role(*arguments):
 def main():
     if not PHOTOS.is_dir():
         sys.exit(f"skipped: the photographs are not at {PHOTOS} (set FEEDLINE_SHARED_DATA)")
-    figures = {"kernel": [], "together": [], "embedded": [], "processes": [], "first": []}
+    names = ["kernel", "together", "embedded", "processes", *CACHES, "first"]
+    figures = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as scratch:
         data = f"{scratch}/data"
         output(FEEDLINE, "make-data", "images", data, "--format", "tfrecord", "--from", PHOTOS, "--shards", "4")
-        pipeline = pathlib.Path(scratch, "speed.yaml")
-        pipeline.write_text(PIPELINE.format(data=data))
+
+        def file(name, before=""):
+            path = pathlib.Path(scratch, f"{name}.yaml")
+            path.write_text(PIPELINE.format(data=data, before=before))
+            return path
+
+        pipeline = file("speed")
+        cached = {name: file(name, before) for name, before in CACHES.items()}
         index = ("--index-dir", f"{scratch}/index")
         report(pipeline, *index)
         coordinator, address = role("coordinator", "--listen", "127.0.0.1:0", "--data-dir", f"{scratch}/coordinator")
@@ -74,6 +89,12 @@ def main():
                 embedded = report(pipeline, *index, "--cores", CORES, "--epochs", EPOCHS)
                 figures["embedded"].append(embedded["rows_per_s"])
                 figures["first"].append(embedded["first_batch_seconds"])
+                for name, path in cached.items():
+                    # The first epoch fills the cache: what the others take is the difference.
+                    arguments = (path, *index, "--cache-dir", f"{scratch}/rows", "--cores", CORES, "--epochs")
+                    one, all_epochs = report(*arguments, 1), report(*arguments, EPOCHS)
+                    seconds = all_epochs["seconds"] - one["seconds"]
+                    figures[name].append((all_epochs["rows"] - one["rows"]) / seconds)
                 processes = report(pipeline, "--coordinator", url, "--epochs", EPOCHS)
                 figures["processes"].append(processes["rows_per_s"])
         finally:
@@ -92,6 +113,9 @@ def main():
     line(f"raw kernel, {CORES} at the same time", "together", "images/s")
     line("embedded", "embedded", "images/s")
     line("coordinator, worker and client as processes", "processes", "images/s")
+    line("embedded, later epochs, indexed JPEGs in memory", "indexed", "images/s")
+    line("embedded, later epochs, indexed JPEGs on disk", "disk", "images/s")
+    line("embedded, later epochs, decoded images in memory", "decoded", "images/s")
     line("from `feedline run` to the first batch, indexed", "first", "s", 3)
 
 
