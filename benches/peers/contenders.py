@@ -1,4 +1,7 @@
-"""Who takes part: which job, which environment (requirements-NAME.txt), which runner and what it reads."""
+"""Who takes part: which job, which environment (requirements-NAME.txt), which runner, its variant, and what it reads.
+
+A new contender is a line here, and a runner that calls `shared.measure`, or a few lines of ours.py for Feedline itself.
+"""
 
 import dataclasses
 
@@ -12,21 +15,30 @@ class Contender:
     environment: str = ""
     runner: str = ""
     variant: str = ""
+    epoch: int = 1
 
     @property
     def is_ours(self):
+        """Feedline, or its kernel."""
         return not self.runner
+
+    @property
+    def kind(self):
+        """How it is shown: what Feedline is held against, Feedline, or another."""
+        if self.key == "kernel":
+            return "limit"
+        return "ours" if self.is_ours else "peer"
 
 
 def image(key, title, reads, environment, runner, variant=""):
     return Contender(key, title, "images", reads, environment, runner, variant)
 
 
-def text(key, title, reads, environment, runner, variant=""):
-    return Contender(key, title, "text", reads, environment, runner, variant)
+def text(key, title, reads, environment, runner, variant="", epoch=1):
+    return Contender(key, title, "text", reads, environment, runner, variant, epoch)
 
 
-CONTENDERS = [
+ALL = [
     Contender("feedline", "Feedline, embedded", "images", "TFRecord"),
     Contender("feedline-processes", "Feedline, separate processes", "images", "TFRecord"),
     Contender("kernel", "raw kernel, one thread × cores", "images", "files in memory"),
@@ -41,24 +53,22 @@ CONTENDERS = [
     image("mosaicml", "MosaicML Streaming, OpenCV", "MDS", "torch", "mosaicml.py"),
     image("webdataset", "WebDataset, OpenCV", "tar", "torch", "webdataset_tar.py"),
     image("ray", "Ray Data, OpenCV", "files", "ray", "ray_data.py"),
-    Contender("feedline-text", "Feedline, embedded", "text", "JSON lines"),
-    Contender("feedline-text-processes", "Feedline, separate processes", "text", "JSON lines"),
+    Contender("feedline-text", "Feedline, embedded", "text", "TFRecord"),
+    Contender("feedline-text-processes", "Feedline, separate processes", "text", "TFRecord"),
     text("tfdata-text", "tf.data, tokenizers", "TFRecord", "tensorflow", "tfdata_text.py"),
     text("datasets", "Hugging Face datasets, set_transform", "Arrow", "datasets", "datasets_text.py", "transform"),
     text("datasets-iterable", "Hugging Face datasets, iterable", "Arrow", "datasets", "datasets_text.py", "iterable"),
-    text("datasets-map", "Hugging Face datasets, map, 2 processes", "Arrow", "datasets", "datasets_text.py", "map"),
+    text("datasets-map", "Hugging Face datasets, map", "Arrow", "datasets", "datasets_text.py", "map"),
+    text("datasets-mapped", "Hugging Face datasets, map, epoch 2", "Arrow", "datasets", "datasets_text.py", "map", 2),
 ]
+
+CONTENDERS = {contender.key: contender for contender in ALL}
 
 
 def chosen(only):
-    """The contenders of a comma-separated list of keys; a key also stands for those that it begins, up to a dash."""
-    wanted = [key.strip() for key in only.split(",") if key.strip()]
-    for key in wanted:
-        if not any(is_meant(contender.key, key) for contender in CONTENDERS):
-            keys = " ".join(contender.key for contender in CONTENDERS)
-            raise SystemExit(f"there is no contender {key!r}; there are: {keys}")
-    return [each for each in CONTENDERS if not wanted or any(is_meant(each.key, key) for key in wanted)]
-
-
-def is_meant(key, wanted):
-    return key == wanted or key.startswith(f"{wanted}-")
+    """The contenders of a comma-separated list of keys and jobs; all when it is empty."""
+    wanted = {name.strip() for name in only.split(",")} - {""}
+    unknown = wanted - CONTENDERS.keys() - {contender.job for contender in ALL}
+    if unknown:
+        raise SystemExit(f"there is no {', '.join(sorted(unknown))}; there are: images text {' '.join(CONTENDERS)}")
+    return [each for each in ALL if not wanted or {each.key, each.job} & wanted]

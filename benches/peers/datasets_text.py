@@ -9,33 +9,31 @@
 Variants: `map`, `transform`, `iterable`. The last two use both cores by the tokenizer's own threads, `map` by processes.
 """
 
+import functools
 import os
-import shutil
-import sys
 import tempfile
 
-VARIANT = sys.argv[sys.argv.index("--variant") + 1] if "--variant" in sys.argv else ""
-os.environ["TOKENIZERS_PARALLELISM"] = "false" if VARIANT == "map" else "true"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import datasets
 import shared
 import text_tokens
 
+VERSION = f"datasets {datasets.__version__}, {text_tokens.VERSION}"
+
 
 def prepare(given):
-    part = given.data / "arrow.part"
     files = sorted(map(str, (given.data / "jsonl").glob("*.jsonl")))
     with tempfile.TemporaryDirectory(dir=given.data) as scratch:
         rows = datasets.load_dataset("json", data_files=files, split="train", cache_dir=scratch)
-        rows.save_to_disk(str(part), num_shards=len(files))
-    part.rename(given.data / "arrow")
+        rows.save_to_disk(str(given.prepare), num_shards=shared.SHARDS)
 
 
 def main():
     given = shared.arguments()
     if given.prepare:
         return prepare(given)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false" if given.variant == "map" else "true"
     datasets.disable_progress_bars()
     datasets.disable_caching()
     rows = datasets.load_from_disk(str(given.data / "arrow"))
@@ -44,20 +42,24 @@ def main():
     def tokens(batch):
         return {column: text_tokens.encode(tokenizer, batch[column]) for column in text_tokens.COLUMNS}
 
-    mapped = []
+    def streamed(rows, epoch):
+        return rows.to_iterable_dataset(shared.SHARDS).shuffle(seed=epoch, buffer_size=shared.SHUFFLE_BUFFER)
+
+    @functools.cache
+    def mapped():
+        return rows.map(tokens, batched=True, num_proc=given.cores)
 
     def open_epoch(epoch):
         if given.variant == "map":
-            if not mapped:
-                mapped.append(rows.map(tokens, batched=True, num_proc=given.cores).with_format("numpy"))
-            return mapped[0].shuffle(seed=epoch).iter(shared.TEXT_BATCH)
-        if given.variant == "transform":
-            return rows.shuffle(seed=epoch).with_transform(tokens).iter(shared.TEXT_BATCH)
-        stream = rows.to_iterable_dataset(num_shards=8).shuffle(seed=epoch, buffer_size=shared.SHUFFLE_BUFFER)
-        stream = stream.map(tokens, batched=True, batch_size=shared.TEXT_BATCH).with_format("numpy")
-        return stream.iter(shared.TEXT_BATCH)
+            dataset = streamed(mapped(), epoch).with_format("numpy")
+        elif given.variant == "transform":
+            dataset = rows.shuffle(seed=epoch).with_transform(tokens)
+        else:
+            dataset = streamed(rows, epoch).map(tokens, batched=True, batch_size=shared.TEXT_BATCH).with_format("numpy")
+        return (batch["en"] for batch in dataset.iter(shared.TEXT_BATCH))
 
-    shared.measure(given, datasets.__version__, lambda epoch: (batch["en"] for batch in open_epoch(epoch)))
+    works_ahead = given.variant == "map" and given.epoch == 1
+    shared.measure(given, VERSION, open_epoch, works_ahead)
 
 
 if __name__ == "__main__":

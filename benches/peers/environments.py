@@ -1,10 +1,9 @@
 """Virtual environments under target/peers, one for each requirements-NAME.txt, made anew when that file changes."""
 
 import shutil
-import subprocess
 import sys
 
-from places import HERE, TARGET
+from places import HERE, TARGET, Failed, output
 
 
 def python(name):
@@ -13,24 +12,18 @@ def python(name):
 
 
 def ensure(name):
-    """Makes the environment if it is not there: whether it is. What went wrong is said in one line."""
+    """Makes the environment if it is not there."""
     requirements = HERE / f"requirements-{name}.txt"
     folder = TARGET / f"env-{name}"
     installed = folder / "requirements.txt"
     if installed.exists() and installed.read_bytes() == requirements.read_bytes():
-        return True
+        return
     print(f"installing {requirements.name} into {folder}", file=sys.stderr)
     shutil.rmtree(folder, ignore_errors=True)
-    steps = [
-        [sys.executable, "-m", "venv", str(folder)],
-        [str(python(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(requirements)],
-    ]
-    for step in steps:
-        done = subprocess.run(step, capture_output=True, text=True)
-        if done.returncode != 0:
-            lines = (done.stderr or done.stdout).strip().splitlines() or ["no reason was given"]
-            print(f"not installed, so its rows are missing: {requirements.name}: {lines[-1]}", file=sys.stderr)
-            shutil.rmtree(folder, ignore_errors=True)
-            return False
+    try:
+        output(sys.executable, "-m", "venv", folder)
+        output(python(name), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements)
+    except Failed as failure:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise Failed(f"{requirements.name} cannot be installed: {failure}") from None
     shutil.copy(requirements, installed)
-    return True

@@ -2,19 +2,17 @@
 
 - https://google-grain.readthedocs.io/en/latest/tutorials/data_loader_tutorial.html and .../data_sources.html: one
   record per ArrayRecord group, a global shuffle, batches, then a stage of parallel reading.
-- https://google-grain.readthedocs.io/en/latest/behind_the_scenes.html: one iterator over repeated epochs.
 
 Variants: `processes` (`mp_prefetch` with as many workers as cores, advised where transformations take CPU) and `threads`
 (`ReadOptions` alone: OpenCV lets go of the interpreter's lock, so that this can pay).
 """
 
-import itertools
-import pathlib
 import random
 
 import crops
 import grain
 import shared
+from array_record.python.array_record_module import ArrayRecordWriter
 
 
 class Crop(grain.transforms.RandomMap):
@@ -23,26 +21,21 @@ class Crop(grain.transforms.RandomMap):
 
 
 def prepare(given):
-    """The files of prepare.py as ArrayRecord, one shard for each TFRecord shard, written by its Python writer."""
-    from array_record.python import array_record_module
-
+    """Photographs as ArrayRecord."""
     files = sorted((given.data / "files/photographs").iterdir())
-    folder = given.data / "arrayrecord.part"
-    folder.mkdir()
-    shards = len(list((given.data / "tfrecord").glob("*.tfrecord")))
-    for shard in range(shards):
-        writer = array_record_module.ArrayRecordWriter(str(folder / f"{shard:05}.arrayrecord"), "group_size:1")
-        for file in files[shard::shards]:
+    given.prepare.mkdir()
+    for shard in range(shared.SHARDS):
+        writer = ArrayRecordWriter(str(given.prepare / f"{shard:05}.arrayrecord"), "group_size:1")
+        for file in files[shard :: shared.SHARDS]:
             writer.write(file.read_bytes())
         writer.close()
-    folder.rename(given.data / "arrayrecord")
 
 
 def photographs(given):
     shards = sorted(map(str, (given.data / "arrayrecord").iterdir()))
     source = grain.sources.ArrayRecordDataSource(shards)
     dataset = grain.MapDataset.source(source).seed(shared.SEED).shuffle().random_map(Crop())
-    dataset = dataset.batch(shared.IMAGE_BATCH).repeat(given.epochs)
+    dataset = dataset.batch(shared.IMAGE_BATCH)
     if given.variant == "threads":
         # A thread makes whole batches here, so as many as cores; a few batches wait for the consumer.
         return dataset.to_iter_dataset(grain.ReadOptions(num_threads=given.cores, prefetch_buffer_size=8))
@@ -54,15 +47,8 @@ def main():
     given = shared.arguments()
     if given.prepare:
         return prepare(given)
-    dataset, running = photographs(given), []
-    batches = -(-given.rows // shared.IMAGE_BATCH)
-
-    def open_epoch(epoch):
-        if not running:
-            running.append(iter(dataset))
-        return itertools.islice(running[0], batches)
-
-    shared.measure(given, grain.__version__, open_epoch)
+    dataset = photographs(given)
+    shared.measure(given, f"Grain {grain.__version__}", lambda epoch: dataset)
 
 
 if __name__ == "__main__":

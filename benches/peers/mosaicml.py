@@ -19,11 +19,9 @@ class Photographs(streaming.StreamingDataset):
 
 
 def prepare(given):
-    folder = given.data / "mds.part"
-    with streaming.MDSWriter(out=str(folder), columns={"image": "bytes", "label": "int"}) as writer:
+    with streaming.MDSWriter(out=str(given.prepare), columns={"image": "bytes", "label": "int"}) as writer:
         for file in sorted((given.data / "files/photographs").iterdir()):
             writer.write({"image": file.read_bytes(), "label": 0})
-    folder.rename(given.data / "mds")
 
 
 def main():
@@ -35,7 +33,7 @@ def main():
         local=str(given.data / "mds"), shuffle=True, shuffle_seed=shared.SEED, batch_size=shared.IMAGE_BATCH
     )
     batches = torch_loader.loader(dataset, given, batch_size=shared.IMAGE_BATCH)
-    shared.measure(given, streaming.__version__, lambda epoch: (images for images, _ in batches))
+    shared.measure(given, f"MosaicML Streaming {streaming.__version__}", lambda epoch: (images for images, _ in batches))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import subprocess
 import tempfile
 
 import shared
-from places import FEEDLINE, KERNEL, ROWS, SHARED_DATA, folder, output
+from places import FEEDLINE, KERNEL, ROWS, SHARED_DATA, Failed, folder, output
 
+BATCHES = {"images": shared.IMAGE_BATCH, "text": shared.TEXT_BATCH}
 PIPELINES = {
     "images": """
 name: peers
@@ -17,11 +18,11 @@ shuffle: {{ window: 4096 }}
 operators:
   - random_resized_crop: {{ column: image, size: [{size}, {size}] }}
   - random_horizontal_flip: {{ column: image }}
-  - batch: {{ size: {image_batch} }}
+  - batch: {{ size: {batch} }}
 """,
     "text": """
 name: peers-text
-source: {{ url: "{data}/jsonl/*.jsonl", format: jsonl }}
+source: {{ url: "{data}/tfrecord/*.tfrecord", format: tfrecord, features: {{ en: en, de: de }} }}
 seed: {seed}
 shuffle: {{ window: 4096 }}
 operators:
@@ -31,59 +32,52 @@ operators:
   - tokenize: {{ column: de, tokenizer: "{data}/tokenizer.json" }}
   - truncate: {{ column: de, length: {tokens} }}
   - pad: {{ column: de, length: {tokens} }}
-  - batch: {{ size: {text_batch} }}
+  - batch: {{ size: {batch} }}
 """,
 }
-
-
-def version():
-    return output(FEEDLINE, "--version").split()[-1]
-
-
-def pipeline(job):
-    """The pipeline file of a job, and the arguments of a run on this machine; the data are indexed."""
-    place = folder(job)
-    file = place / "pipeline.yaml"
-    numbers = {"size": shared.SIZE, "tokens": shared.TOKENS, "seed": shared.SEED}
-    numbers |= {"image_batch": shared.IMAGE_BATCH, "text_batch": shared.TEXT_BATCH}
-    file.write_text(PIPELINES[job].format(data=place, **numbers))
-    index = ("--index-dir", place / "index")
-    output(FEEDLINE, "index", file, *index)
-    return file, index
-
-
-def seconds(job, *arguments):
-    """Seconds of a run, the opening of the job included, to its last batch."""
-    report = json.loads(output(FEEDLINE, "run", *arguments, "--report", "json", "--no-digest").splitlines()[-1])
-    if report["rows"] != report["epochs"] * ROWS[job]:
-        raise RuntimeError(f"{report['rows']} rows of {report['epochs']} epochs came")
-    return report["setup_seconds"] + report["seconds"]
-
-
-def two_epochs(job, *arguments):
-    """Seconds of a first epoch and of a second: a run of two epochs less a run of one."""
-    first, both = (seconds(job, *arguments, "--epochs", epochs) for epochs in (1, 2))
-    return {"version": version(), "rows": ROWS[job], "seconds": [first, both - first]}
-
-
-def first_epoch(job, cores):
-    """Rows per second of a first epoch in one process."""
-    file, index = pipeline(job)
-    return ROWS[job] / seconds(job, file, *index, "--cores", cores)
 
 
 def run(contender, cores):
     """One turn of a contender that is ours."""
     if contender.key == "kernel":
-        passes = max(1, ROWS["images"] // 400 // 2)
-        rate = cores * float(output(KERNEL, SHARED_DATA / "images", passes))
-        return {"version": version(), "rows": ROWS["images"], "seconds": [ROWS["images"] / rate]}
-    file, index = pipeline(contender.job)
+        return kernel(cores)
+    file = write_pipeline(contender.job)
     if not contender.key.endswith("-processes"):
-        return two_epochs(contender.job, file, *index, "--cores", cores)
+        index = ("--index-dir", folder(contender.job) / "index")
+        output(FEEDLINE, "index", file, *index)
+        return measure(contender.job, file, *index, "--cores", cores)
     with service(cores) as url:
         output(FEEDLINE, "index", file, "--coordinator", url)
-        return two_epochs(contender.job, file, "--coordinator", url)
+        return measure(contender.job, file, "--coordinator", url)
+
+
+def write_pipeline(job):
+    """The pipeline file of a job."""
+    file = folder(job) / "pipeline.yaml"
+    numbers = {"size": shared.SIZE, "tokens": shared.TOKENS, "seed": shared.SEED}
+    file.write_text(PIPELINES[job].format(data=folder(job), batch=BATCHES[job], **numbers))
+    return file
+
+
+def measure(job, *arguments):
+    """A run on indexed data. Its clock starts with the process, so opening the job counts as a part of the first batch."""
+    report = json.loads(output(FEEDLINE, "run", *arguments, "--report", "json", "--no-digest").splitlines()[-1])
+    if report["rows"] != ROWS[job]:
+        raise Failed(f"an epoch delivered {report['rows']} rows, not {ROWS[job]}")
+    first = report["first_batch_seconds"]
+    seconds = report["setup_seconds"] + report["seconds"] - first
+    return shared.result(version(), report["rows"] - BATCHES[job], seconds, first)
+
+
+def kernel(cores):
+    """One thread's rate times the cores: what there would be if all the rest cost nothing."""
+    passes = max(1, ROWS["images"] // 400)
+    rate = float(output(KERNEL, SHARED_DATA / "images", passes))
+    return shared.result(version(), cores * rate, 1, None)
+
+
+def version():
+    return f"Feedline {output(FEEDLINE, '--version').split()[-1]}"
 
 
 @contextlib.contextmanager

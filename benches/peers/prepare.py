@@ -1,42 +1,59 @@
 """The data of both jobs under target/peers/data, the same rows in each tool's own format. None of it is timed."""
 
 import shutil
-import subprocess
 import sys
 
 import environments
-from places import FEEDLINE, HERE, ROWS, SHARED_DATA, folder, output
+import shared
+from places import FEEDLINE, HERE, ROWS, SHARED_DATA, Failed, folder, output
 
-SHARDS = 8
+# What a contender reads: its folder, after the one that a library's own format is written from.
+FORMATS = {
+    "TFRecord": ["tfrecord"],
+    "tar": ["webdataset"],
+    "files": ["files"],
+    "ArrayRecord": ["files", "arrayrecord"],
+    "MDS": ["files", "mds"],
+    "Arrow": ["jsonl", "arrow"],
+    "files in memory": [],
+}
+BY_FEEDLINE = ("tfrecord", "webdataset", "files", "jsonl")
 
-# Runners that write their library's own format, and the folder that shows that they have.
-OWN_FORMATS = {"grain_loader.py": "arrayrecord", "mosaicml.py": "mds", "datasets_text.py": "arrow"}
+
+def ready(contender):
+    """Makes what a contender needs and is not there yet, then reads it once, so that it lies in the page cache."""
+    source = SHARED_DATA / contender.job
+    if not source.is_dir():
+        raise Failed(f"the data are not at {source} (set FEEDLINE_SHARED_DATA)")
+    if contender.environment:
+        environments.ensure(contender.environment)
+    folder(contender.job).mkdir(parents=True, exist_ok=True)
+    if contender.job == "text":
+        tokenizer(source)
+    for name in FORMATS[contender.reads]:
+        place = folder(contender.job) / name
+        if not place.exists():
+            print(f"making {place}", file=sys.stderr)
+            make(contender, place, source)
+    for path in folder(contender.job).rglob("*"):
+        if path.is_file():
+            path.read_bytes()
 
 
-def data(contenders):
-    """Makes what is not there yet for these contenders, then reads all of it once, so that it lies in the page cache."""
-    for job in sorted({contender.job for contender in contenders}):
-        source = SHARED_DATA / job
-        if not source.is_dir():
-            raise SystemExit(f"skipped: the data are not at {source} (set FEEDLINE_SHARED_DATA)")
-        folder(job).mkdir(parents=True, exist_ok=True)
-        if job == "images":
-            feedline_data(job, "tfrecord", "tfrecord", "--shards", SHARDS)
-            feedline_data(job, "webdataset", "webdataset", "--shards", SHARDS)
-            feedline_data(job, "files", "files/photographs")
-        else:
-            feedline_data(job, "jsonl", "jsonl", "--shards", SHARDS)
-            feedline_data(job, "tfrecord", "tfrecord", "--shards", SHARDS)
-            tokenizer(source)
-    for contender in contenders:
-        own = OWN_FORMATS.get(contender.runner)
-        if own and not (folder(contender.job) / own).exists():
-            shutil.rmtree(folder(contender.job) / f"{own}.part", ignore_errors=True)
-            subprocess.run([*map(str, command(contender)), "--prepare"], check=True, capture_output=True)
-    for job in sorted({contender.job for contender in contenders}):
-        for path in folder(job).rglob("*"):
-            if path.is_file():
-                path.read_bytes()
+def make(contender, place, source):
+    """Writes the rows in one format; what is half done has another name."""
+    part = place.with_name(f"{place.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    if place.name not in BY_FEEDLINE:
+        output(*command(contender), "--prepare", part)
+    else:
+        # PyTorch's ImageFolder wants a folder for each class.
+        out, more = (part / "photographs", ()) if place.name == "files" else (part, ("--shards", shared.SHARDS))
+        output(
+            *(FEEDLINE, "make-data", contender.job, out, "--format", place.name),
+            *("--from", source, "--rows", ROWS[contender.job], *more),
+        )
+    part.rename(place)
 
 
 def command(contender):
@@ -44,27 +61,14 @@ def command(contender):
     return [
         environments.python(contender.environment),
         HERE / contender.runner,
-        *("--data", folder(contender.job), "--rows", ROWS[contender.job], "--variant", contender.variant),
+        *("--data", folder(contender.job), "--rows", ROWS[contender.job]),
+        *("--variant", contender.variant, "--epoch", contender.epoch),
     ]
-
-
-def feedline_data(job, data_format, name, *more):
-    """One of the formats that `feedline make-data` writes."""
-    place = folder(job) / name
-    if place.exists():
-        return
-    print(f"making {place}", file=sys.stderr)
-    part = place.with_name(f"{place.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.parent.mkdir(parents=True, exist_ok=True)
-    source = SHARED_DATA / job
-    output(FEEDLINE, "make-data", job, part, "--format", data_format, "--from", source, "--rows", ROWS[job], *more)
-    part.rename(place)
 
 
 def tokenizer(source):
     """A byte-level BPE tokenizer of both languages, trained by the `tokenizers` package: the same text, the same file."""
     place = folder("text") / "tokenizer.json"
     if not place.exists():
-        python = environments.python("datasets")
-        output(python, HERE / "train_tokenizer.py", place, *sorted(source.iterdir()))
+        environments.ensure("datasets")
+        output(environments.python("datasets"), HERE / "train_tokenizer.py", place, *sorted(source.iterdir()))

@@ -45,7 +45,7 @@ def main():
     paths = sorted(map(str, (given.data / "files/photographs").iterdir()))
     list(batches(photographs(paths[: 4 * shared.IMAGE_BATCH])))
     dataset = photographs(paths)
-    shared.measure(given, ray.__version__, lambda epoch: batches(dataset))
+    shared.measure(given, f"Ray {ray.__version__}", lambda epoch: batches(dataset))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 import numpy
 import shared
+import tokenizers
 from tokenizers import Tokenizer
 
+VERSION = f"tokenizers {tokenizers.__version__}"
 COLUMNS = ("en", "de")
 
 

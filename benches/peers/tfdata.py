@@ -15,6 +15,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 import shared
 import tensorflow as tf
 
+VERSION = f"TensorFlow {tf.__version__}"
 FEATURES = {"image/encoded": tf.io.FixedLenFeature([], tf.string), "image/class/label": tf.io.FixedLenFeature([], tf.int64)}
 
 
@@ -53,7 +54,7 @@ def photographs(given):
 def main():
     given = shared.arguments()
     dataset = threads(photographs(given).prefetch(tf.data.AUTOTUNE), given.cores)
-    shared.measure(given, tf.__version__, lambda epoch: (images for images, _ in dataset))
+    shared.measure(given, VERSION, lambda epoch: (images for images, _ in dataset))
 
 
 if __name__ == "__main__":

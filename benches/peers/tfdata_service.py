@@ -54,7 +54,7 @@ def main():
         images = tfdata.threads(tfdata.photographs(given), given.cores)
         distribute = service.distribute(service.ShardingPolicy.DYNAMIC, target, compression=compression)
         dataset = images.apply(distribute).prefetch(tf.data.AUTOTUNE)
-        shared.measure(given, tf.__version__, lambda epoch: (images for images, _ in dataset))
+        shared.measure(given, tfdata.VERSION, lambda epoch: (images for images, _ in dataset))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import text_tokens
 import tfdata
 import tensorflow as tf
 
+VERSION = f"{tfdata.VERSION}, {text_tokens.VERSION}"
 FEATURES = {column: tf.io.FixedLenFeature([], tf.string) for column in text_tokens.COLUMNS}
 
 
@@ -37,7 +38,7 @@ def sentences(given):
 def main():
     given = shared.arguments()
     dataset = tfdata.threads(sentences(given).prefetch(tf.data.AUTOTUNE), given.cores)
-    shared.measure(given, tf.__version__, lambda epoch: (english for english, _ in dataset))
+    shared.measure(given, VERSION, lambda epoch: (english for english, _ in dataset))
 
 
 if __name__ == "__main__":

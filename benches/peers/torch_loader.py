@@ -19,7 +19,7 @@ import torchvision
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
-VERSIONS = f"{torch.__version__}, torchvision {torchvision.__version__}"
+VERSION = f"PyTorch {torch.__version__}"
 
 
 def read_tensor(path):
@@ -57,7 +57,7 @@ def seed(_worker):
 def main():
     given = shared.arguments()
     batches = loader(images(given), given, batch_size=shared.IMAGE_BATCH, shuffle=True)
-    shared.measure(given, VERSIONS, lambda epoch: (images for images, _ in batches))
+    shared.measure(given, VERSION, lambda epoch: (images for images, _ in batches))
 
 
 if __name__ == "__main__":

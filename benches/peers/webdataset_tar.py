@@ -29,7 +29,7 @@ def main():
         prefetch_factor=4,
         worker_init_fn=torch_loader.seed,
     )
-    shared.measure(given, webdataset.__version__, lambda epoch: (images for images, _ in batches))
+    shared.measure(given, f"WebDataset {webdataset.__version__}", lambda epoch: (images for images, _ in batches))
 
 
 if __name__ == "__main__":
