@@ -22,7 +22,7 @@ operators:
 """,
     "text": """
 name: peers-text
-source: {{ url: "{data}/tfrecord/*.tfrecord", format: tfrecord, features: {{ en: en, de: de }} }}
+source: {{ url: "{data}/jsonl/*.jsonl", format: jsonl }}
 seed: {seed}
 shuffle: {{ window: 4096 }}
 operators:
@@ -93,7 +93,9 @@ def service(cores):
 @contextlib.contextmanager
 def role(*arguments):
     """A role of the service: the address on which it listens."""
-    process = subprocess.Popen([str(FEEDLINE), *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [str(FEEDLINE), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     try:
         yield process.stdout.readline().split()[-1]
     finally:

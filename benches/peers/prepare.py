@@ -11,6 +11,7 @@ from places import FEEDLINE, HERE, ROWS, SHARED_DATA, Failed, folder, output
 FORMATS = {
     "TFRecord": ["tfrecord"],
     "tar": ["webdataset"],
+    "JSON lines": ["jsonl"],
     "files": ["files"],
     "ArrayRecord": ["files", "arrayrecord"],
     "MDS": ["files", "mds"],

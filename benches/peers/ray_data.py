@@ -5,7 +5,7 @@
 - https://docs.ray.io/en/latest/data/shuffling-data.html: `shuffle="files"` reads in a random order, which mixes all rows
   where a file is a row.
 - https://docs.ray.io/en/latest/data/performance-tips.html and .../data/iterating-over-data.html: a vectorised
-  `map_batches`, fused with reading, and `iter_batches` that prefetches.
+  `map_batches`, fused with reading, and `iter_batches`, which prefetches a batch.
 
 Ray has been started when the clock starts; its worker processes have been by a run of the same tasks on a few rows.
 """
@@ -33,7 +33,7 @@ def photographs(paths):
 
 
 def batches(dataset):
-    for batch in dataset.iter_batches(batch_size=shared.IMAGE_BATCH, batch_format="numpy", prefetch_batches=4):
+    for batch in dataset.iter_batches(batch_size=shared.IMAGE_BATCH, batch_format="numpy"):
         yield batch["image"]
 
 
