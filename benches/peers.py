@@ -160,7 +160,7 @@ def main():
         if rows:
             print_table(job, rows)
             tables.append({"title": job.title, "unit": job.unit, "rows": rows})
-    versions = dict.fromkeys(result.version for result in results if result.version)
+    versions = dict.fromkeys(part for result in results if result.version for part in result.version.split(", "))
     print(f"\nVersions: {', '.join(versions)}.")
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "peers.json").write_text(json.dumps({"cores": CORES, "turns": TURNS, "jobs": tables}, indent=1))

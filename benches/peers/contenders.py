@@ -58,6 +58,7 @@ ALL = [
     text("tfdata-text", "tf.data, tokenizers", "TFRecord", "tensorflow", "tfdata_text.py"),
     text("datasets", "Hugging Face datasets, set_transform", "Arrow", "datasets", "datasets_text.py", "transform"),
     text("datasets-iterable", "Hugging Face datasets, iterable", "Arrow", "datasets", "datasets_text.py", "iterable"),
+    text("datasets-loader", "Hugging Face datasets, DataLoader", "Arrow", "datasets", "datasets_text.py", "loader"),
     text("datasets-map", "Hugging Face datasets, map", "Arrow", "datasets", "datasets_text.py", "map"),
     text("datasets-mapped", "Hugging Face datasets, map, epoch 2", "Arrow", "datasets", "datasets_text.py", "map", 2),
 ]

@@ -3,10 +3,12 @@
 - https://huggingface.co/docs/datasets/process#map: batched, with processes; `map` writes the tokens to disk, so that a
   second epoch only reads them.
 - https://huggingface.co/docs/datasets/process#format-transform: `set_transform` tokenises on the fly.
+- https://huggingface.co/docs/datasets/use_with_pytorch: a DataLoader with worker processes over such a dataset, which
+  takes a batch's indices at once.
 - https://huggingface.co/docs/datasets/about_mapstyle_vs_iterable: an iterable dataset reads neighbouring rows and
   shuffles by shards and a buffer, which is faster than the indices of a shuffled dataset.
 
-Variants: `map`, `transform`, `iterable`. The last two use both cores by the tokenizer's own threads, `map` by processes.
+Variants: `map` and `loader`, which use both cores by processes, `transform` and `iterable`, by the tokenizer's threads.
 """
 
 import functools
@@ -18,6 +20,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import datasets
 import shared
 import text_tokens
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
 VERSION = f"datasets {datasets.__version__}, {text_tokens.VERSION}"
 
@@ -33,7 +36,7 @@ def main():
     given = shared.arguments()
     if given.prepare:
         return prepare(given)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false" if given.variant == "map" else "true"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false" if given.variant in ("map", "loader") else "true"
     datasets.disable_progress_bars()
     datasets.disable_caching()
     rows = datasets.load_from_disk(str(given.data / "arrow"))
@@ -49,17 +52,31 @@ def main():
     def mapped():
         return rows.map(tokens, batched=True, num_proc=given.cores)
 
-    def open_epoch(epoch):
+    @functools.cache
+    def loader():
+        sampler = BatchSampler(RandomSampler(rows), shared.TEXT_BATCH, drop_last=False)
+        return DataLoader(
+            rows.with_transform(tokens),
+            sampler=sampler,
+            batch_size=None,
+            num_workers=given.cores,
+            persistent_workers=True,
+            prefetch_factor=4,
+        )
+
+    def batches(epoch):
+        if given.variant == "loader":
+            return loader()
         if given.variant == "map":
             dataset = streamed(mapped(), epoch).with_format("numpy")
         elif given.variant == "transform":
             dataset = rows.shuffle(seed=epoch).with_transform(tokens)
         else:
             dataset = streamed(rows, epoch).map(tokens, batched=True, batch_size=shared.TEXT_BATCH).with_format("numpy")
-        return (batch["en"] for batch in dataset.iter(shared.TEXT_BATCH))
+        return dataset.iter(shared.TEXT_BATCH)
 
     works_ahead = given.variant == "map" and given.epoch == 1
-    shared.measure(given, VERSION, open_epoch, works_ahead)
+    shared.measure(given, VERSION, lambda epoch: (batch["en"] for batch in batches(epoch)), works_ahead)
 
 
 if __name__ == "__main__":
