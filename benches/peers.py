@@ -122,6 +122,8 @@ def print_table(job, rows):
             print(f"| {name} | {row['reads']} | failed: {row['failed']} | | | | |")
             continue
         of_tfdata = f"{row['median'] / tfdata:.2f}" if tfdata else "–"
+        if row["failed"]:
+            name += f" (a later turn failed: {row['failed']})"
         first = f"{row['first_batch_seconds']:.2f} s" if row["first_batch_seconds"] is not None else "–"
         print(
             f"| {name} | {row['reads']} | {row['median']:.0f} | {row['low']:.0f} to {row['high']:.0f}"
