@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test check fmt clean setup build python speed
+.PHONY: help demo test check fmt clean setup build python speed bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -40,9 +40,15 @@ build: setup ## Build the feedline binary
 	@echo "building $(FEEDLINE) (the first time takes some minutes)"
 	@cargo build $(QUIET) --workspace --bin feedline
 
-speed: setup ## Measure against the raw kernel, in release mode
-	@cargo build $(QUIET) --release --workspace --bin feedline --example kernel
+speed: release ## Measure against the raw kernel, in release mode
 	@python3 benches/speed.py
+
+bench: release ## Measure against tf.data, PyTorch and others: TURNS=1 ONLY=tfdata,feedline
+	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv
+	@python3 benches/peers.py --only "$(ONLY)"
+
+release: setup
+	@cargo build $(QUIET) --release --workspace --bin feedline --example kernel
 
 clean: ## Remove everything built
 	@rm -rf target

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Feedline against its peers: the same job on the same rows and the same two cores, each tool as its own pages advise.
+
+Two jobs, both for a first epoch: ImageNet photographs through random_resized_crop 224, flip and batch 128 (uint8), and
+sentence pairs through one tokenizer to 64 tokens and batches of 512. Installs the peers into virtual environments and
+prepares the data under target/peers, gives every contender its turn alone, prints a Markdown table for each job, and
+leaves the chart and the results in target/bench. `make bench` builds in release mode and calls this.
+
+The rate counts from the first batch to the last; how long the first one took stands beside it. Right before each turn
+of another contender Feedline runs the same job in one process, and the ratio to Feedline is of those two, so that a
+shared machine's drift does not fall on one side. benches/peers/contenders.py says who takes part.
+
+    TURNS=1 benches/peers.py --only tfdata,feedline
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
+
+import environments
+import ours
+import prepare
+from contenders import CONTENDERS, chosen
+from places import FEEDLINE, HERE, ROOT, Failed, output
+
+CORES = 2
+TURNS = int(os.environ.get("TURNS", "3"))
+TURN_SECONDS = 900
+RESULTS = ROOT / "target/bench"
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    title: str
+    unit: str
+    # Keys of those that all others are compared with.
+    feedline: str
+    tfdata: str
+
+
+JOBS = {
+    "images": Job("photographs: crop 224, flip, batch 128", "images/s", "feedline", "tfdata"),
+    "text": Job("sentence pairs: tokenise, 64 tokens, batch 512", "pairs/s", "feedline-text", "tfdata-text"),
+}
+
+
+class Result:
+    """What came of a contender's turns."""
+
+    def __init__(self, contender):
+        self.contender = contender
+        self.reference = CONTENDERS[JOBS[contender.job].feedline]
+        self.rates, self.of_feedline, self.first_batches = [], [], []
+        self.version = self.failed = ""
+
+    def attempt(self, action):
+        """Does something for the contender, which is out of the race when that fails."""
+        if self.failed:
+            return
+        try:
+            action()
+        except Failed as failure:
+            self.failed = str(failure)
+            say(f"  {self.contender.title}: failed: {failure}")
+
+    def prepare(self):
+        prepare.ready(self.reference)
+        prepare.ready(self.contender)
+
+    def turn(self):
+        """One turn, after a run of Feedline that it is compared with."""
+        is_reference = self.contender == self.reference
+        before = None if is_reference else ours.run(self.reference, CORES)["rate"]
+        measured = ours.run(self.contender, CORES) if self.contender.is_ours else run_peer(self.contender)
+        self.version = measured["version"]
+        self.rates.append(measured["rate"])
+        self.of_feedline.append(1 if is_reference else measured["rate"] / before)
+        if measured["first_batch_seconds"] is not None:
+            self.first_batches.append(measured["first_batch_seconds"])
+        say(f"  {self.contender.title}: {self.rates[-1]:.0f} rows/s, {self.of_feedline[-1]:.2f} of Feedline")
+
+    def row(self):
+        """What the table and the chart say."""
+        row = {"title": self.contender.title, "reads": self.contender.reads, "kind": self.contender.kind}
+        row |= {"key": self.contender.key, "version": self.version, "failed": self.failed}
+        return row | {
+            "median": median(self.rates),
+            "low": min(self.rates, default=None),
+            "high": max(self.rates, default=None),
+            "of_feedline": median(self.of_feedline),
+            "first_batch_seconds": median(self.first_batches),
+        }
+
+
+def median(numbers):
+    return statistics.median(numbers) if numbers else None
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def run_peer(contender):
+    command = [*prepare.command(contender), "--cores", CORES]
+    return json.loads(output(*command, seconds=TURN_SECONDS).splitlines()[-1])
+
+
+def print_table(job, rows):
+    """The fastest first, those that failed last with the reason."""
+    tfdata = next((row["median"] for row in rows if row["key"] == job.tfdata), None)
+    print(f"\n| {job.title}, {CORES} cores | reads | {job.unit} | range of {TURNS} | of tf.data | of Feedline | first batch |")
+    print("|---|---|---|---|---|---|---|")
+    for row in rows:
+        name = f"**{row['title']}**" if row["kind"] == "ours" else row["title"]
+        if row["median"] is None:
+            print(f"| {name} | {row['reads']} | failed: {row['failed']} | | | | |")
+            continue
+        of_tfdata = f"{row['median'] / tfdata:.2f}" if tfdata else "–"
+        if row["failed"]:
+            name += f" (a later turn failed: {row['failed']})"
+        first = f"{row['first_batch_seconds']:.2f} s" if row["first_batch_seconds"] is not None else "–"
+        print(
+            f"| {name} | {row['reads']} | {row['median']:.0f} | {row['low']:.0f} to {row['high']:.0f}"
+            f" | {of_tfdata} | {row['of_feedline']:.2f} | {first} |"
+        )
+
+
+def draw():
+    try:
+        environments.ensure("chart")
+        output(environments.python("chart"), HERE / "chart.py", RESULTS / "peers.json", RESULTS / "peers")
+        say(f"the chart is at {RESULTS / 'peers.png'}")
+    except Failed as failure:
+        say(f"no chart was drawn: {failure}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Measures Feedline against its peers; TURNS sets the turns [default: 3].")
+    parser.add_argument("--only", default="", metavar="NAME,...", help="contenders by key, such as tfdata,feedline [default: all]")
+    contenders = chosen(parser.parse_args().only)
+    if not FEEDLINE.exists():
+        sys.exit(f"there is no {FEEDLINE}: build it with `make bench`, or set FEEDLINE_BIN")
+    results = [Result(contender) for contender in contenders]
+    for result in results:
+        result.attempt(result.prepare)
+    # Every process from here on inherits the cores.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    for number in range(TURNS):
+        say(f"turn {number + 1} of {TURNS}")
+        for result in results:
+            result.attempt(result.turn)
+    tables = []
+    for name, job in JOBS.items():
+        rows = [result.row() for result in results if result.contender.job == name]
+        rows.sort(key=lambda row: -(row["median"] or 0))
+        if rows:
+            print_table(job, rows)
+            tables.append({"title": job.title, "unit": job.unit, "rows": rows})
+    versions = dict.fromkeys(part for result in results if result.version for part in result.version.split(", "))
+    print(f"\nVersions: {', '.join(versions)}.")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "peers.json").write_text(json.dumps({"cores": CORES, "turns": TURNS, "jobs": tables}, indent=1))
+    draw()
+
+
+if __name__ == "__main__":
+    main()

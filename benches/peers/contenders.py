@@ -1,0 +1,75 @@
+"""Who takes part: which job, which environment (requirements-NAME.txt), which runner, its variant, and what it reads.
+
+A new contender is a line here, and a runner that calls `shared.measure`, or a few lines of ours.py for Feedline itself.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    key: str
+    title: str
+    job: str
+    reads: str
+    environment: str = ""
+    runner: str = ""
+    variant: str = ""
+    epoch: int = 1
+
+    @property
+    def is_ours(self):
+        """Feedline, or its kernel."""
+        return not self.runner
+
+    @property
+    def kind(self):
+        """How it is shown: what Feedline is held against, Feedline, or another."""
+        if self.key == "kernel":
+            return "limit"
+        return "ours" if self.is_ours else "peer"
+
+
+def image(key, title, reads, environment, runner, variant=""):
+    return Contender(key, title, "images", reads, environment, runner, variant)
+
+
+def text(key, title, reads, environment, runner, variant="", epoch=1):
+    return Contender(key, title, "text", reads, environment, runner, variant, epoch)
+
+
+ALL = [
+    Contender("feedline", "Feedline, embedded", "images", "TFRecord"),
+    Contender("feedline-processes", "Feedline, separate processes", "images", "TFRecord"),
+    Contender("kernel", "raw kernel, one thread × cores", "images", "files in memory"),
+    image("tfdata", "tf.data", "TFRecord", "tensorflow", "tfdata.py"),
+    image("tfdata-service", "tf.data service, no compression", "TFRecord", "tensorflow", "tfdata_service.py", "none"),
+    image("tfdata-service-auto", "tf.data service, compression AUTO", "TFRecord", "tensorflow", "tfdata_service.py", "auto"),
+    image("torch-pillow", "PyTorch DataLoader, Pillow", "files", "torch", "torch_loader.py", "pillow"),
+    image("torch-tensors", "PyTorch DataLoader, torchvision tensors", "files", "torch", "torch_loader.py", "tensors"),
+    image("torch-opencv", "PyTorch DataLoader, OpenCV", "files", "torch", "torch_loader.py", "opencv"),
+    image("grain", "Grain, threads, OpenCV", "ArrayRecord", "grain", "grain_loader.py", "threads"),
+    image("grain-processes", "Grain, processes, OpenCV", "ArrayRecord", "grain", "grain_loader.py", "processes"),
+    image("mosaicml", "MosaicML Streaming, OpenCV", "MDS", "torch", "mosaicml.py"),
+    image("webdataset", "WebDataset, OpenCV", "tar", "torch", "webdataset_tar.py"),
+    image("ray", "Ray Data, OpenCV", "files", "ray", "ray_data.py"),
+    Contender("feedline-text", "Feedline, embedded", "text", "JSON lines"),
+    Contender("feedline-text-processes", "Feedline, separate processes", "text", "JSON lines"),
+    text("tfdata-text", "tf.data, tokenizers", "TFRecord", "tensorflow", "tfdata_text.py"),
+    text("datasets", "Hugging Face datasets, set_transform", "Arrow", "datasets", "datasets_text.py", "transform"),
+    text("datasets-iterable", "Hugging Face datasets, iterable", "Arrow", "datasets", "datasets_text.py", "iterable"),
+    text("datasets-loader", "Hugging Face datasets, DataLoader", "Arrow", "datasets", "datasets_text.py", "loader"),
+    text("datasets-map", "Hugging Face datasets, map", "Arrow", "datasets", "datasets_text.py", "map"),
+    text("datasets-mapped", "Hugging Face datasets, map, epoch 2", "Arrow", "datasets", "datasets_text.py", "map", 2),
+]
+
+CONTENDERS = {contender.key: contender for contender in ALL}
+
+
+def chosen(only):
+    """The contenders of a comma-separated list of keys and jobs; all when it is empty."""
+    wanted = {name.strip() for name in only.split(",")} - {""}
+    unknown = wanted - CONTENDERS.keys() - {contender.job for contender in ALL}
+    if unknown:
+        raise SystemExit(f"there is no {', '.join(sorted(unknown))}; there are: images text {' '.join(CONTENDERS)}")
+    return [each for each in ALL if not wanted or {each.key, each.job} & wanted]

@@ -1,0 +1,103 @@
+"""Feedline itself, in one process and as separate processes, and the raw kernel beside it."""
+
+import contextlib
+import json
+import subprocess
+import tempfile
+
+import shared
+from places import FEEDLINE, KERNEL, ROWS, SHARED_DATA, Failed, folder, output
+
+BATCHES = {"images": shared.IMAGE_BATCH, "text": shared.TEXT_BATCH}
+PIPELINES = {
+    "images": """
+name: peers
+source: {{ url: "{data}/tfrecord/*.tfrecord", format: tfrecord, features: {{ image: image/encoded, label: image/class/label }} }}
+seed: {seed}
+shuffle: {{ window: 4096 }}
+operators:
+  - random_resized_crop: {{ column: image, size: [{size}, {size}] }}
+  - random_horizontal_flip: {{ column: image }}
+  - batch: {{ size: {batch} }}
+""",
+    "text": """
+name: peers-text
+source: {{ url: "{data}/jsonl/*.jsonl", format: jsonl }}
+seed: {seed}
+shuffle: {{ window: 4096 }}
+operators:
+  - tokenize: {{ column: en, tokenizer: "{data}/tokenizer.json" }}
+  - truncate: {{ column: en, length: {tokens} }}
+  - pad: {{ column: en, length: {tokens} }}
+  - tokenize: {{ column: de, tokenizer: "{data}/tokenizer.json" }}
+  - truncate: {{ column: de, length: {tokens} }}
+  - pad: {{ column: de, length: {tokens} }}
+  - batch: {{ size: {batch} }}
+""",
+}
+
+
+def run(contender, cores):
+    """One turn of a contender that is ours."""
+    if contender.key == "kernel":
+        return kernel(cores)
+    file = write_pipeline(contender.job)
+    if not contender.key.endswith("-processes"):
+        index = ("--index-dir", folder(contender.job) / "index")
+        output(FEEDLINE, "index", file, *index)
+        return measure(contender.job, file, *index, "--cores", cores)
+    with service(cores) as url:
+        output(FEEDLINE, "index", file, "--coordinator", url)
+        return measure(contender.job, file, "--coordinator", url)
+
+
+def write_pipeline(job):
+    """The pipeline file of a job."""
+    file = folder(job) / "pipeline.yaml"
+    numbers = {"size": shared.SIZE, "tokens": shared.TOKENS, "seed": shared.SEED}
+    file.write_text(PIPELINES[job].format(data=folder(job), batch=BATCHES[job], **numbers))
+    return file
+
+
+def measure(job, *arguments):
+    """A run on indexed data. Its clock starts with the process, so opening the job counts as a part of the first batch."""
+    report = json.loads(output(FEEDLINE, "run", *arguments, "--report", "json", "--no-digest").splitlines()[-1])
+    if report["rows"] != ROWS[job]:
+        raise Failed(f"an epoch delivered {report['rows']} rows, not {ROWS[job]}")
+    first = report["first_batch_seconds"]
+    seconds = report["setup_seconds"] + report["seconds"] - first
+    return shared.result(version(), report["rows"] - BATCHES[job], seconds, first)
+
+
+def kernel(cores):
+    """One thread's rate times the cores: what there would be if all the rest cost nothing."""
+    passes = max(1, ROWS["images"] // 400)
+    rate = float(output(KERNEL, SHARED_DATA / "images", passes))
+    return shared.result(version(), cores * rate, 1, None)
+
+
+def version():
+    return f"Feedline {output(FEEDLINE, '--version').split()[-1]}"
+
+
+@contextlib.contextmanager
+def service(cores):
+    """A coordinator and a worker as processes: the coordinator's URL."""
+    with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as roles:
+        address = roles.enter_context(role("coordinator", "--listen", "127.0.0.1:0", "--data-dir", scratch))
+        url = f"http://{address}"
+        roles.enter_context(role("worker", "--coordinator", url, "--listen", "127.0.0.1:0", "--cores", cores))
+        yield url
+
+
+@contextlib.contextmanager
+def role(*arguments):
+    """A role of the service: the address on which it listens."""
+    process = subprocess.Popen(
+        [str(FEEDLINE), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        yield process.stdout.readline().split()[-1]
+    finally:
+        process.terminate()
+        process.wait()
