@@ -41,6 +41,9 @@ def text(key, title, reads, environment, runner, variant="", epoch=1):
 ALL = [
     Contender("feedline", "Feedline, embedded", "images", "TFRecord"),
     Contender("feedline-processes", "Feedline, separate processes", "images", "TFRecord"),
+    Contender("feedline-indexed", "Feedline, epoch 2, indexed JPEGs in memory", "images", "TFRecord", variant="indexed", epoch=2),
+    Contender("feedline-disk", "Feedline, epoch 2, indexed JPEGs on disk", "images", "TFRecord", variant="disk", epoch=2),
+    Contender("feedline-decoded", "Feedline, epoch 2, decoded images in memory", "images", "TFRecord", variant="decoded", epoch=2),
     Contender("kernel", "raw kernel, one thread × cores", "images", "files in memory"),
     image("tfdata", "tf.data", "TFRecord", "tensorflow", "tfdata.py"),
     image("tfdata-service", "tf.data service, no compression", "TFRecord", "tensorflow", "tfdata_service.py", "none"),

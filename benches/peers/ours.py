@@ -15,7 +15,7 @@ name: peers
 source: {{ url: "{data}/tfrecord/*.tfrecord", format: tfrecord, features: {{ image: image/encoded, label: image/class/label }} }}
 seed: {seed}
 shuffle: {{ window: 4096 }}
-operators:
+operators:{before}
   - random_resized_crop: {{ column: image, size: [{size}, {size}] }}
   - random_horizontal_flip: {{ column: image }}
   - batch: {{ size: {batch} }}
@@ -36,12 +36,23 @@ operators:
 """,
 }
 
+# What stands before the crop of a contender that measures later epochs.
+CACHES = {
+    "indexed": "\n  - recode_jpeg: {column: image}\n  - cache: {tier: memory}",
+    "disk": "\n  - recode_jpeg: {column: image}\n  - cache: {tier: disk}",
+    "decoded": "\n  - decode_image: {column: image}\n  - cache: {tier: memory}",
+}
+LATER_EPOCHS = 3
+MEMORY = "8GiB"
+
 
 def run(contender, cores):
     """One turn of a contender that is ours."""
     if contender.key == "kernel":
         return kernel(cores)
-    file = write_pipeline(contender.job)
+    file = write_pipeline(contender.job, contender.variant)
+    if contender.variant:
+        return measure_later(contender.job, file, "--index-dir", folder(contender.job) / "index", "--cores", cores)
     if not contender.key.endswith("-processes"):
         index = ("--index-dir", folder(contender.job) / "index")
         output(FEEDLINE, "index", file, *index)
@@ -51,22 +62,38 @@ def run(contender, cores):
         return measure(contender.job, file, "--coordinator", url)
 
 
-def write_pipeline(job):
-    """The pipeline file of a job."""
-    file = folder(job) / "pipeline.yaml"
+def write_pipeline(job, cache=""):
+    """The pipeline file of a job, with one of the caches."""
+    file = folder(job) / f"pipeline{cache}.yaml"
     numbers = {"size": shared.SIZE, "tokens": shared.TOKENS, "seed": shared.SEED}
-    file.write_text(PIPELINES[job].format(data=folder(job), batch=BATCHES[job], **numbers))
+    file.write_text(PIPELINES[job].format(data=folder(job), before=CACHES.get(cache, ""), batch=BATCHES[job], **numbers))
     return file
 
 
 def measure(job, *arguments):
     """A run on indexed data. Its clock starts with the process, so opening the job counts as a part of the first batch."""
-    report = json.loads(output(FEEDLINE, "run", *arguments, "--report", "json", "--no-digest").splitlines()[-1])
-    if report["rows"] != ROWS[job]:
-        raise Failed(f"an epoch delivered {report['rows']} rows, not {ROWS[job]}")
+    report = run_epochs(job, 1, *arguments)
     first = report["first_batch_seconds"]
     seconds = report["setup_seconds"] + report["seconds"] - first
     return shared.result(version(), report["rows"] - BATCHES[job], seconds, first)
+
+
+def measure_later(job, *arguments):
+    """The epochs that a cache serves: what several epochs take more than the first, which fills it."""
+    with tempfile.TemporaryDirectory() as rows:
+        cache = ("--memory", MEMORY, "--cache-dir", rows)
+        one = run_epochs(job, 1, *arguments, *cache)
+        more = run_epochs(job, 1 + LATER_EPOCHS, *arguments, *cache)
+    return shared.result(version(), LATER_EPOCHS * ROWS[job], more["seconds"] - one["seconds"], None)
+
+
+def run_epochs(job, epochs, *arguments):
+    """The report of a run."""
+    command = (FEEDLINE, "run", *arguments, "--epochs", epochs, "--report", "json", "--no-digest")
+    report = json.loads(output(*command).splitlines()[-1])
+    if report["rows"] != epochs * ROWS[job]:
+        raise Failed(f"{epochs} epochs delivered {report['rows']} rows, not {epochs * ROWS[job]}")
+    return report
 
 
 def kernel(cores):
