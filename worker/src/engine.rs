@@ -17,8 +17,8 @@ mod split;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use feedline_core::cluster::messages::{Lease, WorkerJobStats};
 use feedline_core::ids::JobId;
@@ -61,6 +61,8 @@ pub(crate) struct Engine {
     groups_limit: usize,
     tools: Tools,
     state: Mutex<State>,
+    /// Bytes lent to clients; none where nobody said otherwise.
+    lent_bytes: OnceLock<Arc<AtomicU64>>,
     /// Woken whenever a piece was finished, a split came, went or failed.
     pub(crate) changed: Notify,
     tasks: TaskTracker,
@@ -100,9 +102,15 @@ impl Engine {
             groups_limit: cores as usize + GROUPS_AHEAD,
             tools,
             state: Mutex::default(),
+            lent_bytes: OnceLock::new(),
             changed: Notify::new(),
             tasks: TaskTracker::new(),
         }))
+    }
+
+    /// Counts these bytes against the budget, as they change. A second call changes nothing.
+    pub(crate) fn count_lent(&self, lent_bytes: Arc<AtomicU64>) {
+        let _ = self.lent_bytes.set(lent_bytes);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -211,7 +219,11 @@ impl Engine {
     fn used_bytes(&self, state: &State) -> u64 {
         let planned = self.tools.planned_bytes.load(Ordering::Relaxed);
         let blocks = self.tools.reading.held_bytes();
-        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + blocks
+        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + blocks + self.lent_now()
+    }
+
+    fn lent_now(&self) -> u64 {
+        self.lent_bytes.get().map_or(0, |lent| lent.load(Ordering::Relaxed))
     }
 
     /// Starts as many groups as fit.
@@ -325,6 +337,7 @@ impl Engine {
     fn update_metrics(&self) {
         let state = self.lock();
         let used = self.used_bytes(&state);
+        crate::metrics::set_lent(self.lent_now());
         crate::metrics::set_engine(used, self.memory_bytes, state.groups, state.splits.len());
     }
 }

@@ -1,7 +1,7 @@
 //! A worker's life: start, run, drain, stop.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use feedline_core::ids::WorkerId;
 use feedline_proto::services::{CoordinatorService, WorkerService};
@@ -62,6 +62,11 @@ impl RunningWorker {
     /// What consumers fetch from.
     pub fn service(&self) -> Arc<dyn WorkerService> {
         Arc::clone(&self.service)
+    }
+
+    /// Counts bytes against the memory budget that are lent to clients, as they change.
+    pub fn count_lent(&self, lent_bytes: Arc<AtomicU64>) {
+        self.engine.count_lent(lent_bytes);
     }
 
     /// Takes no new splits; those that it holds are served until their consumers have them.

@@ -13,7 +13,7 @@ use crate::failure::{Failure, reason};
 use crate::http::{self, Readiness};
 use crate::listen;
 use crate::local_workers::{self, Share};
-use crate::{environment, signals};
+use crate::{entrance, environment, signals};
 
 /// How often the worker looks whether its coordinator answers.
 const LOOK: Duration = Duration::from_secs(2);
@@ -35,8 +35,9 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         memory_bytes: args.memory.unwrap_or_else(environment::default_memory_bytes),
     };
     let coordinator = grpc::connect_coordinator(&args.coordinator)?;
+    let entrance = entrance::open(args.transport, share.memory_bytes)?;
     let worker = local_workers::start(address, share, args.cache_dir, coordinator)?;
-    let mut server = GrpcServer::start(bound.listener, grpc::worker_routes(worker.running.service()));
+    let mut server = GrpcServer::start_worker(bound.listener, &worker, entrance);
     if let Some(http) = &http {
         http.set_ready(readiness(&worker.contact, &args.coordinator));
     }

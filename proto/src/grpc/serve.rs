@@ -6,14 +6,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tonic::transport::server::Connected;
+
+use crate::local::Entrance;
 
 use super::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, MAX_STREAMS, WINDOW_BYTES};
 
@@ -30,13 +32,49 @@ pub async fn serve(
     routes: Routes,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    let incoming = TcpListenerStream::new(listener).map(|stream| {
+        let stream = stream?;
+        stream.set_nodelay(true)?;
+        io::Result::Ok(stream)
+    });
+    serve_all(incoming, routes, shutdown).await
+}
+
+/// As [`serve`], for clients on this host: by a Unix socket, and with lent memory where the entrance has some.
+///
+/// # Errors
+/// When the transport cannot go on.
+pub async fn serve_entrance(
+    entrance: Entrance,
+    routes: Routes,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let served = serve_all(UnixListenerStream::new(entrance.socket), routes, shutdown);
+    let Some((listener, lender)) = entrance.memory else { return served.await };
+    let lending = async move {
+        lender.serve(listener).await;
+        // Without it pieces come through the socket.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        result = served => result,
+        () = lending => Ok(()),
+    }
+}
+
+async fn serve_all<S>(
+    incoming: impl Stream<Item = io::Result<S>>,
+    routes: Routes,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
     let cut = CancellationToken::new();
     let _cut_when_done = cut.clone().drop_guard();
     let stopping = CancellationToken::new();
-    let incoming = TcpListenerStream::new(listener).map(move |stream| {
-        let stream = stream?;
-        stream.set_nodelay(true)?;
-        io::Result::Ok(Connection { stream, cut: Box::pin(cut.clone().cancelled_owned()) })
+    let incoming = incoming.map(move |stream| {
+        io::Result::Ok(Connection { stream: stream?, cut: Box::pin(cut.clone().cancelled_owned()) })
     });
     let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
@@ -59,20 +97,20 @@ pub async fn serve(
 }
 
 /// A connection that fails as soon as the server is gone: tonic's task for it would go on.
-struct Connection {
-    stream: TcpStream,
+struct Connection<S> {
+    stream: S,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
-impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
+impl<S: Connected> Connected for Connection<S> {
+    type ConnectInfo = S::ConnectInfo;
 
-    fn connect_info(&self) -> TcpConnectInfo {
+    fn connect_info(&self) -> S::ConnectInfo {
         self.stream.connect_info()
     }
 }
 
-impl AsyncRead for Connection {
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -85,7 +123,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

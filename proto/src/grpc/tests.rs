@@ -1,6 +1,7 @@
 //! The services through real loopback connections.
 
 mod fake;
+mod ways;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
