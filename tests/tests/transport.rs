@@ -77,9 +77,9 @@ fn a_worker_that_is_killed_leaves_its_clients_no_memory() {
     let file = images(&scratch);
     let mut processes = Processes::start(scratch.path().join("processes"), 1);
     let url = processes.url();
-    let job = ["--epochs", "20"];
+    let job = ["--epochs", "6"];
     let by =
-        ["--coordinator", &url, "--transport", "memory", "--audit", "--report", "json", "--step-ms", "20"];
+        ["--coordinator", &url, "--transport", "memory", "--audit", "--report", "json", "--step-ms", "60"];
     let client = Running::start(&[&["run", &file], &job[..], &by].concat());
     let before =
         wait_for("lent memory", || Some(regions(client.program())).filter(|found| !found.is_empty()));
