@@ -5,10 +5,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use clap::ValueEnum;
-use feedline_proto::local::{Entrance, Transport};
+use feedline_proto::local::{Entrance, LentBytes, Transport};
 use tempfile::TempDir;
 
 use crate::failure::{Failure, reason};
@@ -50,7 +49,7 @@ pub(crate) struct Opened {
     /// Where they lie.
     pub(crate) folder: SocketFolder,
     /// Bytes of memory that are lent, as they change.
-    pub(crate) lent_bytes: Arc<AtomicU64>,
+    pub(crate) lent_bytes: Arc<LentBytes>,
 }
 
 /// A private directory; removed when this is dropped.

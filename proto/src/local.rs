@@ -7,17 +7,18 @@
 
 mod borrower;
 mod lender;
+mod lent;
 mod message;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use tokio::net::UnixListener;
 
 pub(crate) use self::borrower::{Borrowed, MemoryLink};
 pub(crate) use self::lender::{Lender, LinkFetch};
+pub use self::lent::LentBytes;
 
 /// Names of the sockets in the private directory.
 const SOCKET: &str = "worker.sock";
@@ -98,7 +99,7 @@ impl Entrance {
     }
 
     /// Bytes of memory that are lent or ready to be, as they change.
-    pub fn lent_bytes(&self) -> Arc<AtomicU64> {
+    pub fn lent_bytes(&self) -> Arc<LentBytes> {
         self.memory.as_ref().map(|(_, lender)| lender.lent_bytes()).unwrap_or_default()
     }
 }

@@ -17,12 +17,13 @@ mod split;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use feedline_core::cluster::messages::{Lease, WorkerJobStats};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
+use feedline_proto::local::LentBytes;
 use futures::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
@@ -62,7 +63,7 @@ pub(crate) struct Engine {
     tools: Tools,
     state: Mutex<State>,
     /// Bytes lent to clients; none where nobody said otherwise.
-    lent_bytes: OnceLock<Arc<AtomicU64>>,
+    lent_bytes: OnceLock<Arc<LentBytes>>,
     /// Woken whenever a piece was finished, a split came, went or failed.
     pub(crate) changed: Notify,
     tasks: TaskTracker,
@@ -109,7 +110,7 @@ impl Engine {
     }
 
     /// Counts these bytes against the budget, as they change. A second call changes nothing.
-    pub(crate) fn count_lent(&self, lent_bytes: Arc<AtomicU64>) {
+    pub(crate) fn count_lent(&self, lent_bytes: Arc<LentBytes>) {
         let _ = self.lent_bytes.set(lent_bytes);
     }
 
@@ -223,7 +224,7 @@ impl Engine {
     }
 
     fn lent_now(&self) -> u64 {
-        self.lent_bytes.get().map_or(0, |lent| lent.load(Ordering::Relaxed))
+        self.lent_bytes.get().map_or(0, |lent| lent.now())
     }
 
     /// Starts as many groups as fit.

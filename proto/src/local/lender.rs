@@ -15,6 +15,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::lent::LentBytes;
 use super::message::{FromBorrower, FromLender, receive, send};
 use crate::wire;
 
@@ -29,7 +30,7 @@ const ENDED_KEPT: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Lender {
     limit_bytes: u64,
-    lent_bytes: Arc<AtomicU64>,
+    lent_bytes: Arc<LentBytes>,
     links: Mutex<BTreeMap<u64, Arc<Link>>>,
     next_link: AtomicU64,
 }
@@ -46,7 +47,7 @@ impl Lender {
     }
 
     /// Bytes of all regions, as they change.
-    pub(crate) fn lent_bytes(&self) -> Arc<AtomicU64> {
+    pub(crate) fn lent_bytes(&self) -> Arc<LentBytes> {
         Arc::clone(&self.lent_bytes)
     }
 
@@ -124,7 +125,7 @@ impl Drop for Gone<'_> {
 #[derive(Debug)]
 struct Link {
     limit_bytes: u64,
-    lent_bytes: Arc<AtomicU64>,
+    lent_bytes: Arc<LentBytes>,
     state: Mutex<LinkState>,
     news: Notify,
 }
@@ -171,12 +172,12 @@ struct Lease {
 #[derive(Debug)]
 struct Counted {
     bytes: u64,
-    lent_bytes: Arc<AtomicU64>,
+    lent_bytes: Arc<LentBytes>,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.lent_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.lent_bytes.give_back(self.bytes);
     }
 }
 
@@ -335,8 +336,9 @@ impl Slot {
 impl Link {
     /// Counts bytes of a new region; `None` when they would exceed the limit.
     fn count(&self, bytes: u64) -> Option<Counted> {
-        let within = |lent: u64| lent.checked_add(bytes).filter(|lent| *lent <= self.limit_bytes);
-        self.lent_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
+        if !self.lent_bytes.add(bytes, self.limit_bytes) {
+            return None;
+        }
         Some(Counted { bytes, lent_bytes: Arc::clone(&self.lent_bytes) })
     }
 }
