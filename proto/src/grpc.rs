@@ -7,6 +7,7 @@ mod entrance_server;
 mod fetch_client;
 mod fetch_server;
 mod framing;
+mod link;
 mod refusal;
 mod route;
 mod serve;

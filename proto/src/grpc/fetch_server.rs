@@ -21,9 +21,10 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
-use super::framing::{put_chunks, put_message};
+use super::framing::{put_chunk, put_message};
+use super::link::Link;
 use super::refusal::{to_status, unreadable};
-use super::{FETCH_PATH, MAX_MESSAGE_BYTES};
+use super::{FETCH_PATH, MAX_CHUNK_BYTES, MAX_MESSAGE_BYTES};
 use crate::local::{Lender, LinkFetch};
 use crate::services::{FetchRequest, Frame, WorkerService};
 use crate::wire;
@@ -61,10 +62,12 @@ impl FetchServer {
             return Err(Status::unimplemented(""));
         }
         let decoder = ProstCodec::<wire::FetchFrame, wire::FetchRequest>::default().decoder();
+        let link = request.extensions().get::<Option<Link>>().cloned().flatten();
         let body = request.into_body();
         let mut inbound = Streaming::new_request(decoder, body, None, Some(MAX_MESSAGE_BYTES));
         let first = inbound.message().await?.unwrap_or_default();
         let memory = self.memory_of(&first);
+        let link = link.filter(|_| accepts_lz4(&first));
         let open: FetchRequest = first.try_into().map_err(unreadable)?;
         if !matches!(open, FetchRequest::Open(_)) {
             return Err(Status::invalid_argument("a fetch begins with what to open, not with credit"));
@@ -75,7 +78,7 @@ impl FetchServer {
         });
         let requests = stream::once(ready(open)).chain(others).boxed();
         let frames = self.service.fetch(requests).await.map_err(to_status)?;
-        let body = FrameBody { frames, memory, parts: VecDeque::new(), ended: false };
+        let body = FrameBody { frames, memory, link, parts: VecDeque::new(), rest: None, ended: false };
         let mut response = http::Response::new(Body::new(body));
         let grpc = tonic::metadata::GRPC_CONTENT_TYPE;
         response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
@@ -90,12 +93,20 @@ impl FetchServer {
     }
 }
 
+fn accepts_lz4(request: &wire::FetchRequest) -> bool {
+    matches!(&request.request, Some(wire::fetch_request::Request::Open(open)) if open.lz4)
+}
+
 /// Frames as the body of an answer.
 struct FrameBody {
     frames: BoxStream<'static, Result<Frame, Refusal>>,
     memory: Option<LinkFetch>,
+    /// The connection, where chunks may be packed.
+    link: Option<Link>,
     /// Parts of messages that are to go out.
     parts: VecDeque<Bytes>,
+    /// What is left of a piece, and its offset. Cut as it goes out, since the link may change meanwhile.
+    rest: Option<(u64, Bytes)>,
     ended: bool,
 }
 
@@ -112,11 +123,14 @@ impl http_body::Body for FrameBody {
             if let Some(part) = this.parts.pop_front() {
                 return Poll::Ready(Some(Ok(http_body::Frame::data(part))));
             }
+            if this.put_next_chunk() {
+                continue;
+            }
             if this.ended {
                 return Poll::Ready(None);
             }
             let status = match poll_ready!(this.frames.poll_next_unpin(cx)) {
-                Some(Ok(frame)) => match put_frame(frame, this.memory.as_ref(), &mut this.parts) {
+                Some(Ok(frame)) => match this.put_frame(frame) {
                     Ok(()) => continue,
                     Err(status) => status,
                 },
@@ -130,23 +144,46 @@ impl http_body::Body for FrameBody {
     }
 }
 
-/// A service's frame as messages.
-fn put_frame(frame: Frame, memory: Option<&LinkFetch>, parts: &mut VecDeque<Bytes>) -> Result<(), Status> {
-    match frame {
-        Frame::Chunk { offset: 0, data } => match memory.and_then(|memory| memory.lend(&data)) {
-            Some(lent) => {
-                let frame = wire::fetch_frame::Frame::Lent(lent);
-                put_message(&wire::FetchFrame { frame: Some(frame) }, parts);
+impl FrameBody {
+    /// A service's frame as messages; the bytes of a piece as what is left to be cut.
+    fn put_frame(&mut self, frame: Frame) -> Result<(), Status> {
+        let (offset, data) = match frame {
+            Frame::Chunk { offset, data } => (offset, data),
+            other => {
+                let frame = wire::FetchFrame::try_from(other).map_err(|error| Status::internal(error.0))?;
+                put_message(&frame, &mut self.parts);
+                return Ok(());
             }
-            None => put_chunks(0, &data, parts),
-        },
-        Frame::Chunk { offset, data } => put_chunks(offset, &data, parts),
-        other => {
-            let frame = wire::FetchFrame::try_from(other).map_err(|error| Status::internal(error.0))?;
-            put_message(&frame, parts);
+        };
+        let memory = self.memory.as_ref().filter(|_| offset == 0);
+        match memory.and_then(|memory| memory.lend(&data)) {
+            Some(lent) => self.put(wire::fetch_frame::Frame::Lent(lent)),
+            None => self.rest = Some((offset, data)),
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Cuts the next chunk of a piece; `false` when nothing of it is left.
+    fn put_next_chunk(&mut self) -> bool {
+        let Some((offset, mut data)) = self.rest.take().filter(|(_, data)| !data.is_empty()) else {
+            return false;
+        };
+        let chunk = data.split_to(data.len().min(MAX_CHUNK_BYTES));
+        let bytes = chunk.len() as u32;
+        self.rest = Some((offset + u64::from(bytes), data));
+        match self.link.as_ref().and_then(|link| link.pack(&chunk)) {
+            Some(lz4) => {
+                let packed = wire::Packed { offset, bytes, lz4: lz4.into() };
+                self.put(wire::fetch_frame::Frame::Packed(packed));
+            }
+            None => put_chunk(offset, chunk, &mut self.parts),
+        }
+        true
+    }
+
+    fn put(&mut self, frame: wire::fetch_frame::Frame) {
+        put_message(&wire::FetchFrame { frame: Some(frame) }, &mut self.parts);
+    }
 }
 
 fn trailers(status: &Status) -> Result<HeaderMap, Status> {

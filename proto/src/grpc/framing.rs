@@ -8,7 +8,7 @@ use prost::Message;
 use prost::encoding::{WireType, decode_varint, encode_key, encode_varint, encoded_len_varint};
 use tonic::Status;
 
-use super::{MAX_CHUNK_BYTES, MAX_MESSAGE_BYTES};
+use super::MAX_MESSAGE_BYTES;
 use crate::wire;
 
 /// A gRPC message opens with one byte for its compression and four for its length.
@@ -29,13 +29,10 @@ pub(super) fn put_message(frame: &wire::FetchFrame, out: &mut VecDeque<Bytes>) {
     out.push_back(message.freeze());
 }
 
-/// Appends a piece's bytes from `offset` on as chunks that share their memory.
-pub(super) fn put_chunks(offset: u64, data: &Bytes, out: &mut VecDeque<Bytes>) {
-    for start in (0..data.len()).step_by(MAX_CHUNK_BYTES) {
-        let end = data.len().min(start + MAX_CHUNK_BYTES);
-        out.push_back(chunk_prefix(offset + start as u64, end - start));
-        out.push_back(data.slice(start..end));
-    }
+/// Appends a chunk that shares its memory.
+pub(super) fn put_chunk(offset: u64, data: Bytes, out: &mut VecDeque<Bytes>) {
+    out.push_back(chunk_prefix(offset, data.len()));
+    out.push_back(data);
 }
 
 /// What comes before `len` bytes of a chunk.

@@ -7,10 +7,12 @@ use futures::{Stream, StreamExt};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
+use super::MAX_MESSAGE_BYTES;
 use super::channel::Peer;
 use super::fetch_client::{self, FrameStream};
 use super::framing::Received;
 use super::route::{Route, Router};
+use crate::convert::WireError;
 use crate::local::{Borrowed, Transport, Via};
 use crate::services::{FetchRequest, Frame, WorkerService};
 use crate::wire;
@@ -49,7 +51,8 @@ impl WorkerService for RemoteWorker {
         let borrowed = memory.map(|link| link.begin());
         let abandoned = CancellationToken::new();
         let requests = requests.take_until(abandoned.clone().cancelled_owned());
-        let requests = to_wire(requests, borrowed.as_ref().map(|borrowed| borrowed.memory));
+        let memory = borrowed.as_ref().map(|borrowed| borrowed.memory);
+        let requests = to_wire(requests, memory, via == Via::Tcp);
         // HTTP/2 resets a stream only when both of its directions are given up: no frames wanted, no more requests.
         let guard = abandoned.drop_guard();
         let received = match fetch_client::fetch(channel, self.version, requests).await {
@@ -82,7 +85,7 @@ struct Incoming {
 
 impl Incoming {
     async fn next(&mut self) -> Option<Result<Frame, Refusal>> {
-        use wire::fetch_frame::Frame::Lent;
+        use wire::fetch_frame::Frame::{Lent, Packed};
         match self.received.next().await? {
             Ok(Received::Chunk { offset, data }) => {
                 (self.on_received)(self.via, data.len() as u64);
@@ -92,6 +95,10 @@ impl Incoming {
                 if self.borrowed.is_some() =>
             {
                 Some(self.borrow(lent).await)
+            }
+            Ok(Received::Message(wire::FetchFrame { frame: Some(Packed(packed)) })) => {
+                (self.on_received)(self.via, packed.lz4.len() as u64);
+                Some(unpack(&packed).map_err(|error| self.peer.unreadable(&error)))
             }
             Ok(Received::Message(frame)) => {
                 Some(frame.try_into().map_err(|error| self.peer.unreadable(&error)))
@@ -114,15 +121,26 @@ impl Incoming {
     }
 }
 
-/// Requests as messages; the opening one says which memory may be lent.
+fn unpack(packed: &wire::Packed) -> Result<Frame, WireError> {
+    let bytes = packed.bytes as usize;
+    if bytes > MAX_MESSAGE_BYTES {
+        return Err(WireError(format!("a packed chunk says that it has {bytes} bytes")));
+    }
+    let data = lz4_flex::block::decompress(&packed.lz4, bytes);
+    let data = data.map_err(|error| WireError(format!("a packed chunk is damaged: {error}")))?;
+    Ok(Frame::Chunk { offset: packed.offset, data: data.into() })
+}
+
+/// Requests as messages; the opening one says which memory may be lent, and whether chunks may come packed.
 fn to_wire(
     requests: impl Stream<Item = FetchRequest> + Send + 'static,
     memory: Option<wire::MemoryLink>,
+    lz4: bool,
 ) -> impl Stream<Item = wire::FetchRequest> + Send + 'static {
     requests.map(move |request| {
         let mut request = wire::FetchRequest::from(request);
         if let Some(wire::fetch_request::Request::Open(open)) = &mut request.request {
-            open.memory = memory;
+            (open.memory, open.lz4) = (memory, lz4);
         }
         request
     })

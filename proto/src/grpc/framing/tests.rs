@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::grpc::MAX_CHUNK_BYTES;
 
 fn chunk(offset: u64, data: &Bytes) -> wire::FetchFrame {
     let chunk = wire::Chunk { offset, data: data.clone() };
@@ -40,21 +41,11 @@ fn chunks_laid_by_hand_are_what_prost_writes() {
     let data = Bytes::from(vec![7; MAX_CHUNK_BYTES]);
     for offset in [0, 1, 127, 128, 1 << 20, u64::MAX >> 1] {
         let mut parts = VecDeque::new();
-        put_chunks(offset, &data, &mut parts);
+        put_chunk(offset, data.clone(), &mut parts);
         let mut expected = VecDeque::new();
         put_message(&chunk(offset, &data), &mut expected);
         assert_eq!(joined(&parts), joined(&expected), "offset {offset}");
     }
-}
-
-#[test]
-fn a_large_piece_is_cut() {
-    let data: Bytes = (0..MAX_CHUNK_BYTES * 2 + 5).map(|place| place as u8).collect::<Vec<u8>>().into();
-    let mut parts = VecDeque::new();
-    put_chunks(0, &data, &mut parts);
-    assert_eq!(parts.len(), 6);
-    let all = parse(&joined(&parts), 100_000);
-    assert_eq!(all, [Received::Chunk { offset: 0, data }]);
 }
 
 #[test]
@@ -81,7 +72,7 @@ proptest! {
         for (is_chunk, offset, len) in messages {
             let data = Bytes::from(vec![len as u8; len]);
             if is_chunk && len > 0 {
-                put_chunks(offset, &data, &mut parts);
+                put_chunk(offset, data.clone(), &mut parts);
                 expected.push(Received::Chunk { offset, data });
             } else {
                 let text = "x".repeat(len);

@@ -3,11 +3,11 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::local::{Place, Via};
+use crate::local::Place;
 
 /// A worker that listens by TCP and has an entrance.
-struct Near {
-    url: String,
+pub(super) struct Near {
+    pub(super) url: String,
     _folder: tempfile::TempDir,
     tasks: Vec<JoinHandle<std::io::Result<()>>>,
 }
@@ -19,7 +19,7 @@ impl Drop for Near {
 }
 
 /// Serves `batch`; `change` changes what clients are told of the entrance.
-async fn near(batch: &Bytes, memory: Option<u64>, change: impl FnOnce(&mut Place)) -> Near {
+pub(super) async fn near(batch: &Bytes, memory: Option<u64>, change: impl FnOnce(&mut Place)) -> Near {
     let (seen, mut rest) = mpsc::channel(16);
     tokio::spawn(async move { while rest.recv().await.is_some() {} });
     let folder = tempfile::tempdir().unwrap();
@@ -41,7 +41,7 @@ fn note(via: Via, bytes: u64) {
 }
 
 /// Fetches the fake worker's three pieces; says by which ways their bytes came.
-async fn fetch(url: &str, transport: Transport, batch: &Bytes) -> Result<Vec<Via>, Refusal> {
+pub(super) async fn fetch(url: &str, transport: Transport, batch: &Bytes) -> Result<Vec<Via>, Refusal> {
     let _turn = ONE_AT_A_TIME.lock().await;
     RECEIVED.lock().unwrap().clear();
     let client = connect_worker_by(url, transport, note)?;
