@@ -16,7 +16,8 @@ use crate::slab::SlabPool;
 /// Idle buffers are kept up to this part of the budget, as a consumer does.
 const IDLE_SLABS_DIVISOR: u64 = 4;
 
-/// Fetches from one worker as a consumer does, and lets go of each batch when the next one is there.
+/// Fetches from one worker as a consumer does, and lets go of each batch when the next one is there. Clones share it.
+#[derive(Clone)]
 pub struct Probe {
     worker: Arc<dyn WorkerService>,
     pool: Arc<SlabPool>,

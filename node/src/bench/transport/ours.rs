@@ -11,9 +11,9 @@ use feedline_proto::local::{Entrance, Transport};
 use feedline_proto::services::{FetchOpen, FetchRequest, Frame, PieceHeader};
 use feedline_proto::{WorkerService, encode_batch, grpc};
 use futures::StreamExt;
-use futures::future::try_join_all;
 use futures::stream::BoxStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::BATCH_SHAPE;
@@ -64,10 +64,18 @@ impl Receiver {
     /// Fetches about `bytes`, several splits at a time.
     pub(super) async fn turn(&self, bytes: u64) -> Result<u64, Failure> {
         let pieces = bytes.div_ceil(batch_bytes() * u64::from(self.splits)).max(1);
-        let fetches = (0..self.splits).map(|stream| self.probe.fetch(pieces, stream));
-        let fetched = try_join_all(fetches).await;
-        let fetched = fetched.map_err(|why| Failure::failed(format!("{}: {why}", self.name)))?;
-        Ok(fetched.iter().sum())
+        // Tasks of their own, as a client's fetches: they run where their connection has just read the bytes.
+        let mut fetches = JoinSet::new();
+        for stream in 0..self.splits {
+            let probe = self.probe.clone();
+            fetches.spawn(async move { probe.fetch(pieces, stream).await });
+        }
+        let mut bytes = 0;
+        while let Some(fetched) = fetches.join_next().await {
+            let fetched = fetched.map_err(Failure::failed)?;
+            bytes += fetched.map_err(|why| Failure::failed(format!("{}: {why}", self.name)))?;
+        }
+        Ok(bytes)
     }
 }
 
