@@ -24,9 +24,6 @@ use crate::settings::ClientSettings;
 use crate::slab::SlabPool;
 use crate::workers::WorkerDirectory;
 
-/// Idle buffers are kept up to this part of the budget.
-const IDLE_SLABS_DIVISOR: u64 = 4;
-
 /// One rank of a training job. Its background task reports and fetches until the consumer is closed or dropped.
 pub struct Consumer {
     shared: Arc<Shared>,
@@ -43,7 +40,7 @@ impl Consumer {
         workers: Arc<dyn WorkerDirectory>,
         settings: ClientSettings,
     ) -> Self {
-        let pool = SlabPool::new(settings.buffer_bytes / IDLE_SLABS_DIVISOR);
+        let pool = SlabPool::new(settings.idle_bytes());
         let patience = Duration::from_millis(settings.patience_ms);
         let span = tracing::info_span!("consumer", job = %identity.job, consumer = identity.consumer);
         let job = identity.job;

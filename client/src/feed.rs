@@ -67,6 +67,8 @@ pub(crate) struct Feed {
     /// Accounted for since the last batch, without rows of their own.
     carried: BatchInfo,
     buffered_bytes: u64,
+    /// Size of the largest piece so far; `None` before the first.
+    largest_piece: Option<u64>,
     stats: ConsumerStats,
     /// Why nothing more can come, whatever the coordinator says.
     fatal: Option<ClientError>,
@@ -91,6 +93,7 @@ impl Feed {
             schema: None,
             carried: BatchInfo::default(),
             buffered_bytes: 0,
+            largest_piece: None,
             stats: ConsumerStats::default(),
             fatal: None,
             failing: None,
@@ -171,11 +174,10 @@ impl Feed {
         loop {
             let Some(place) = self.next_lane() else { return self.nothing_to_take() };
             let Some(assembled) = self.lanes[place].assembler.next_run() else {
-                return self.nothing_yet(place, now);
+                return self.nothing_yet(place);
             };
             self.on_delivered(&assembled.parts);
             if assembled.kind == Kind::Batch {
-                self.lanes[place].starving = false;
                 self.extend_lanes();
                 self.top_up(now);
                 self.count_batch(assembled.rows);
@@ -200,7 +202,7 @@ impl Feed {
     }
 
     /// The lane whose turn it is has no batch.
-    fn nothing_yet(&mut self, place: usize, now: Instant) -> Taken {
+    fn nothing_yet(&mut self, place: usize) -> Taken {
         match &self.state {
             JobState::Failed(message) => return Taken::Failed(ClientError::JobFailed(message.clone())),
             JobState::Completed => return Taken::Finished,
@@ -211,8 +213,6 @@ impl Feed {
             self.reports.on_failing();
             return Taken::Failed(ClientError::JobFailed(message));
         }
-        self.lanes[place].starving = true;
-        self.top_up(now);
         Taken::Waiting
     }
 

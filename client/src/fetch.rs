@@ -73,7 +73,7 @@ async fn fetch(order: FetchOrder, context: &FetchContext) -> Outcome {
 }
 
 /// The requests of a fetch: its opening, then whatever credit is given.
-fn requests(open: FetchOpen, credit: watch::Receiver<u64>) -> BoxStream<'static, FetchRequest> {
+pub(crate) fn requests(open: FetchOpen, credit: watch::Receiver<u64>) -> BoxStream<'static, FetchRequest> {
     let given = open.credit_bytes;
     let grants = stream::unfold((credit, given), |(mut credit, given)| async move {
         credit.changed().await.ok()?;

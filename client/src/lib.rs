@@ -38,6 +38,7 @@ mod fetch;
 mod job;
 mod metrics;
 mod pieces;
+pub mod probe;
 mod session;
 mod settings;
 mod slab;

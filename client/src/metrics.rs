@@ -1,5 +1,6 @@
 //! The client's metrics: their names, units and meanings in one table.
 
+use feedline_proto::local::Via;
 use metrics::Unit;
 
 pub(crate) const BATCHES_TOTAL: &str = "feedline_client_batches_total";
@@ -9,6 +10,7 @@ pub(crate) const STALL_SECONDS_TOTAL: &str = "feedline_client_stall_seconds_tota
 pub(crate) const BUFFERED_BYTES: &str = "feedline_client_buffered_bytes";
 pub(crate) const FETCHES_TOTAL: &str = "feedline_client_fetches_total";
 pub(crate) const FETCH_FAILURES_TOTAL: &str = "feedline_client_fetch_failures_total";
+pub(crate) const RECEIVED_BYTES_TOTAL: &str = "feedline_client_received_bytes_total";
 pub(crate) const RECONNECTS_TOTAL: &str = "feedline_client_reconnects_total";
 
 /// Kinds of metrics.
@@ -45,6 +47,12 @@ pub const METRICS: &[MetricDescription] = &[
     // A gauge, since counters hold whole numbers only; it never goes down.
     metric(STALL_SECONDS_TOTAL, MetricKind::Gauge, Unit::Seconds, "Time that consumers waited for a batch"),
     metric(BUFFERED_BYTES, MetricKind::Gauge, Unit::Bytes, "Bytes fetched and not delivered"),
+    metric(
+        RECEIVED_BYTES_TOTAL,
+        MetricKind::Counter,
+        Unit::Bytes,
+        "Batch bytes received from other processes, by `transport`: tcp, unix or memory",
+    ),
     metric(FETCHES_TOTAL, MetricKind::Counter, Unit::Count, "Fetches begun, second ones of a split included"),
     metric(FETCH_FAILURES_TOTAL, MetricKind::Counter, Unit::Count, "Fetches that broke off"),
     metric(
@@ -54,6 +62,11 @@ pub const METRICS: &[MetricDescription] = &[
         "Times that the coordinator answered again after a loss",
     ),
 ];
+
+/// Counts bytes of batches that came from another process.
+pub(crate) fn count_received(via: Via, bytes: u64) {
+    metrics::counter!(RECEIVED_BYTES_TOTAL, "transport" => via.name()).increment(bytes);
+}
 
 /// Tells the installed recorder the unit and meaning of every metric of the client.
 pub fn describe_metrics() {

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct ClientSettings {
     /// Splits of each stream that are fetched at the same time; 4 by default.
     pub splits_ahead: u32,
-    /// Bytes of batches held or on their way; 256 MiB by default. The next split of every stream is fetched in any
-    /// case, so that a single large batch always fits.
+    /// Bytes of batches held or on their way, whatever the number of streams; 256 MiB by default. The next batch is
+    /// fetched in any case, so that a single large one always fits. A quarter is for buffers that wait to be used again.
     pub buffer_bytes: u64,
     /// Milliseconds without a coordinator after which the client gives up; 60 000 by default.
     pub patience_ms: u64,
@@ -35,7 +35,20 @@ impl Default for ClientSettings {
     }
 }
 
+/// Part of the buffer that idle buffers may take.
+const IDLE_PART: u64 = 4;
+
 impl ClientSettings {
+    /// Bytes of buffers that wait to be used again.
+    pub(crate) fn idle_bytes(&self) -> u64 {
+        self.buffer_bytes / IDLE_PART
+    }
+
+    /// Bytes of batches held or on their way.
+    pub(crate) fn credit_bytes(&self) -> u64 {
+        self.buffer_bytes - self.idle_bytes()
+    }
+
     /// Checks the values.
     ///
     /// # Errors

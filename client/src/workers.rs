@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_core::cluster::messages::Refusal;
 use feedline_proto::WorkerService;
-use feedline_proto::grpc::connect_worker;
+use feedline_proto::grpc::connect_worker_by;
+use feedline_proto::local::Transport;
+
+use crate::metrics::count_received;
 
 /// Connections that are kept; workers come and go, and an idle connection costs little.
 const KEPT_CONNECTIONS: usize = 256;
@@ -22,7 +25,15 @@ pub trait WorkerDirectory: Send + Sync {
 /// Workers behind gRPC. Keeps one connection to each.
 #[derive(Default)]
 pub struct GrpcWorkers {
+    transport: Transport,
     connected: Mutex<HashMap<String, Arc<dyn WorkerService>>>,
+}
+
+impl GrpcWorkers {
+    /// Workers whose batches come by this way; the default is the shortest that there is.
+    pub fn by(transport: Transport) -> Self {
+        Self { transport, ..Self::default() }
+    }
 }
 
 impl WorkerDirectory for GrpcWorkers {
@@ -31,7 +42,7 @@ impl WorkerDirectory for GrpcWorkers {
         if let Some(worker) = connected.get(address) {
             return Ok(Arc::clone(worker));
         }
-        let worker = connect_worker(address)?;
+        let worker = connect_worker_by(address, self.transport, count_received)?;
         if connected.len() >= KEPT_CONNECTIONS {
             // Fetches in progress hold their own handle.
             connected.clear();

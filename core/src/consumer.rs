@@ -175,6 +175,12 @@ impl<P: Clone> Assembler<P> {
         true
     }
 
+    /// Whether enough has arrived for [`Self::next_run`] to give something.
+    pub fn has_run(&self) -> bool {
+        let (rows, flush) = self.available(self.layout.batch_rows);
+        self.owed.is_some() || rows >= self.layout.batch_rows || flush
+    }
+
     /// The next run of rows, if enough have arrived.
     pub fn next_run(&mut self) -> Option<Assembled<P>> {
         if let Some(epoch) = self.owed.take() {

@@ -12,6 +12,7 @@ use feedline_core::ids::JobId;
 
 pub(crate) use self::roles::{CoordinatorArgs, UpArgs, WorkerArgs};
 pub(crate) use self::run::{ReportFormat, RunArgs};
+use crate::bench::BenchArgs;
 use crate::logging::LogFormat;
 use crate::make_data::MakeDataArgs;
 
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     Jobs(JobsArgs),
     /// Makes a data set to try and to measure with.
     MakeData(MakeDataArgs),
+    /// Measures what this machine can do, and what Feedline does on it.
+    Bench(BenchArgs),
 }
 
 impl Command {

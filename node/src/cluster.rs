@@ -11,6 +11,7 @@ use feedline_proto::{CoordinatorService, WorkerService, grpc};
 use futures::future::join_all;
 
 use crate::cli::LocalArgs;
+use crate::entrance::TransportArg;
 use crate::failure::Failure;
 use crate::local_workers::{self, LocalWorker, shares};
 use crate::{entropy, environment};
@@ -20,6 +21,7 @@ pub(crate) struct Cluster {
     /// The coordinator.
     pub(crate) coordinator: Arc<dyn CoordinatorService>,
     embedded: Option<Embedded>,
+    transport: TransportArg,
 }
 
 /// All roles in this process.
@@ -32,7 +34,9 @@ impl Cluster {
     /// The cluster at `url`, or a new one in this process.
     pub(crate) async fn open(url: Option<&str>, local: &LocalArgs) -> Result<Self, Failure> {
         match url {
-            Some(url) => Ok(Self { coordinator: connect(url).await?, embedded: None }),
+            Some(url) => {
+                Ok(Self { coordinator: connect(url).await?, embedded: None, transport: TransportArg::Auto })
+            }
             None => Self::embedded(local).await,
         }
     }
@@ -47,12 +51,20 @@ impl Cluster {
             workers.push(local_workers::start(local_address(number), share, running.service())?);
         }
         let coordinator = running.service();
-        Ok(Self { coordinator, embedded: Some(Embedded { coordinator: running, workers }) })
+        let embedded = Some(Embedded { coordinator: running, workers });
+        Ok(Self { coordinator, embedded, transport: TransportArg::Auto })
+    }
+
+    /// Batches of workers behind a URL come by this way.
+    pub(crate) fn by(self, transport: TransportArg) -> Self {
+        Self { transport, ..self }
     }
 
     /// How consumers find the workers.
     pub(crate) fn directory(&self) -> Arc<dyn WorkerDirectory> {
-        let Some(Embedded { workers, .. }) = &self.embedded else { return Arc::new(GrpcWorkers::default()) };
+        let Some(Embedded { workers, .. }) = &self.embedded else {
+            return Arc::new(GrpcWorkers::by(self.transport.into()));
+        };
         Arc::new(LocalWorkers(workers.iter().map(|worker| worker.running.service()).collect()))
     }
 

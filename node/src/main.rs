@@ -1,8 +1,10 @@
 //! The feedline binary: reads flags and environment, wires the roles, and says how it went.
 
+mod bench;
 mod cli;
 mod cluster;
 mod contact;
+mod entrance;
 mod entropy;
 mod environment;
 mod failure;
@@ -93,6 +95,7 @@ async fn dispatch(command: Command, started: Instant) -> Result<(), Failure> {
         Command::Up(args) => serve::run_up(args).await,
         Command::Index(args) => index::run(args).await,
         Command::Jobs(args) => jobs::run(args).await,
+        Command::Bench(args) => bench::run(args).await,
         Command::MakeData(_) => Ok(()),
     }
 }

@@ -2,6 +2,7 @@
 //! checked.
 
 use std::fs;
+use std::time::Duration;
 
 use metrics::{describe_gauge, gauge};
 
@@ -42,6 +43,11 @@ fn resident_bytes() -> u64 {
 }
 
 fn cpu_seconds() -> f64 {
+    cpu_time().as_secs_f64()
+}
+
+/// CPU time that all threads of this process have used.
+pub(crate) fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

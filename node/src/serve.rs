@@ -16,21 +16,40 @@ use tonic::service::Routes;
 pub(crate) use self::coordinator::run as run_coordinator;
 pub(crate) use self::up::run as run_up;
 pub(crate) use self::worker::run as run_worker;
+use crate::entrance::{Opened, SocketFolder};
 use crate::failure::{Failure, reason};
 use crate::http::HttpServer;
+use crate::local_workers::LocalWorker;
 use crate::output;
 
 /// A gRPC server that runs.
 struct GrpcServer {
     stop: CancellationToken,
     task: JoinHandle<std::io::Result<()>>,
+    /// Where local sockets lie; removed with the server.
+    _folder: Option<SocketFolder>,
 }
 
 impl GrpcServer {
     fn start(listener: TcpListener, routes: Routes) -> Self {
         let stop = CancellationToken::new();
         let task = tokio::spawn(grpc::serve(listener, routes, stop.clone().cancelled_owned()));
-        Self { stop, task }
+        Self { stop, task, _folder: None }
+    }
+
+    /// Serves a worker by TCP, and by its entrance to consumers on this host.
+    fn start_worker(listener: TcpListener, worker: &LocalWorker, opened: Option<Opened>) -> Self {
+        let service = worker.running.service();
+        let Some(Opened { entrance, folder, lent_bytes }) = opened else {
+            return Self::start(listener, grpc::worker_routes(service));
+        };
+        worker.running.count_lent(lent_bytes);
+        let routes = grpc::worker_routes_with(service, &entrance);
+        let stop = CancellationToken::new();
+        let remote = grpc::serve(listener, routes.clone(), stop.clone().cancelled_owned());
+        let local = grpc::serve_entrance(entrance, routes, stop.clone().cancelled_owned());
+        let task = tokio::spawn(async move { tokio::try_join!(remote, local).map(|_| ()) });
+        Self { stop, task, _folder: Some(folder) }
     }
 
     /// Waits until it ends, which without [`Self::shutdown`] it does only when it cannot go on.

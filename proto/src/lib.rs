@@ -6,6 +6,7 @@
 pub mod batch;
 mod convert;
 pub mod grpc;
+pub mod local;
 pub mod services;
 mod wire;
 

@@ -42,6 +42,11 @@ impl Role {
         Self { child, address }
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Its address as a URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)

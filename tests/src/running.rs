@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::process::signal;
-use crate::{Call, feedline};
+use crate::{Call, feedline, wait_for};
 
 /// A call of the binary that has not been waited for.
 #[derive(Debug)]
@@ -43,6 +43,20 @@ impl Running {
         let seen = Arc::clone(&running.seen);
         std::thread::spawn(move || seen.watch(child, stderr));
         running
+    }
+
+    /// The process id of the binary itself, which `timeout` has started.
+    pub fn program(&self) -> u32 {
+        let children = format!("/proc/{0}/task/{0}/children", self.id);
+        wait_for("the program", || {
+            std::fs::read_to_string(&children).ok()?.split_whitespace().next()?.parse().ok()
+        })
+    }
+
+    /// `kill -9`.
+    pub fn kill(self) {
+        signal(self.program(), rustix::process::Signal::KILL);
+        self.wait();
     }
 
     /// Whether it has ended.

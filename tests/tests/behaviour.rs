@@ -9,8 +9,12 @@ use serde_json::Value;
 
 /// How a job is run.
 enum Mode {
-    Embedded { workers: usize },
+    Embedded {
+        workers: usize,
+    },
     Processes(Box<Processes>),
+    /// Batches come this way.
+    By(&'static str, Box<Processes>),
     Up(Box<Role>),
 }
 
@@ -20,12 +24,16 @@ impl Mode {
         let cache = scratch.file("up-cache");
         let up = "up --listen 127.0.0.1:0 --workers 2 --cores 2 --memory 256MiB --cache-dir";
         let up: Vec<&str> = up.split(' ').chain([cache.as_str()]).collect();
+        let by = |way| Self::By(way, Box::new(Processes::start(directory(way), 1)));
         vec![
             ("one embedded worker", Self::Embedded { workers: 1 }),
             ("two embedded workers", Self::Embedded { workers: 2 }),
             ("four embedded workers", Self::Embedded { workers: 4 }),
             ("one worker process", Self::Processes(Box::new(Processes::start(directory("one"), 1)))),
             ("three worker processes", Self::Processes(Box::new(Processes::start(directory("three"), 3)))),
+            ("one worker process, by TCP", by("tcp")),
+            ("one worker process, by a Unix socket", by("unix")),
+            ("one worker process, by shared memory", by("memory")),
             ("all roles in one listening process", Self::Up(Box::new(Role::start(&up, &[])))),
         ]
     }
@@ -41,6 +49,10 @@ impl Mode {
             Self::Processes(processes) => {
                 text = processes.url();
                 all.extend(["--coordinator", &text]);
+            }
+            Self::By(way, processes) => {
+                text = processes.url();
+                all.extend(["--coordinator", &text, "--transport", way]);
             }
             Self::Up(role) => {
                 text = role.url();

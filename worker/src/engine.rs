@@ -19,11 +19,12 @@ mod split;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use feedline_core::cluster::messages::{Lease, WorkerJobStats};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
+use feedline_proto::local::LentBytes;
 use futures::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
@@ -66,6 +67,8 @@ pub(crate) struct Engine {
     groups_limit: usize,
     tools: Tools,
     state: Mutex<State>,
+    /// Bytes lent to clients; none where nobody said otherwise.
+    lent_bytes: OnceLock<Arc<LentBytes>>,
     /// Woken whenever a piece was finished, a split came, went or failed.
     pub(crate) changed: Notify,
     tasks: TaskTracker,
@@ -118,9 +121,15 @@ impl Engine {
             groups_limit: cores as usize + GROUPS_AHEAD,
             tools,
             state: Mutex::default(),
+            lent_bytes: OnceLock::new(),
             changed: Notify::new(),
             tasks: TaskTracker::new(),
         }))
+    }
+
+    /// Counts these bytes against the budget, as they change. A second call changes nothing.
+    pub(crate) fn count_lent(&self, lent_bytes: Arc<LentBytes>) {
+        let _ = self.lent_bytes.set(lent_bytes);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -240,7 +249,12 @@ impl Engine {
         let planned = self.tools.planned_bytes.load(Ordering::Relaxed);
         let blocks = self.tools.reading.held_bytes();
         let kept = self.tools.caches.memory_bytes();
-        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + blocks + kept
+        let lent = self.lent_now();
+        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + blocks + kept + lent
+    }
+
+    fn lent_now(&self) -> u64 {
+        self.lent_bytes.get().map_or(0, |lent| lent.now())
     }
 
     /// Starts as many groups as fit.
@@ -355,6 +369,7 @@ impl Engine {
     fn update_metrics(&self) {
         let state = self.lock();
         let used = self.used_bytes(&state);
+        crate::metrics::set_lent(self.lent_now());
         crate::metrics::set_engine(used, self.memory_bytes, state.groups, state.splits.len());
         let caches = &self.tools.caches;
         crate::metrics::set_cache(caches.memory_bytes(), caches.disk_bytes());

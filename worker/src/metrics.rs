@@ -8,9 +8,15 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "gauge",
         "feedline_worker_memory_used_bytes",
         "bytes",
-        "Batches, encoded rows and block caches in memory",
+        "Batches, encoded rows, block caches and lent memory",
     ),
     ("gauge", "feedline_worker_memory_budget_bytes", "bytes", "The budget for these, as given by --memory"),
+    (
+        "gauge",
+        "feedline_worker_lent_bytes",
+        "bytes",
+        "Shared memory that consumers on this host read batches from, or that is ready for it",
+    ),
     ("gauge", "feedline_worker_groups_in_flight", "groups", "Groups of rows being read or computed"),
     ("gauge", "feedline_worker_leases", "splits", "Splits that the worker holds"),
     ("counter", "feedline_worker_sent_bytes_total", "bytes", "Batch bytes handed to consumers"),
@@ -28,6 +34,10 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
     ("gauge", "feedline_worker_cache_bytes", "bytes", "What pipelines' caches hold, by `tier`"),
     ("counter", "feedline_worker_tasks_total", "tasks", "Listing and indexing tasks finished"),
 ];
+
+pub(crate) fn set_lent(lent_bytes: u64) {
+    gauge!("feedline_worker_lent_bytes").set(lent_bytes as f64);
+}
 
 pub(crate) fn set_engine(used_bytes: u64, budget_bytes: u64, groups: usize, leases: usize) {
     gauge!("feedline_worker_memory_used_bytes").set(used_bytes as f64);

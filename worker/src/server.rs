@@ -102,9 +102,13 @@ impl Fetch {
                     }
                     from = piece.header.to;
                     let bytes = piece.data.len() as u64;
-                    metrics::count_sent(piece.header.rows, bytes, piece.header.skipped.len());
-                    self.credit = self.credit.saturating_sub(bytes.max(1));
                     self.send(Frame::Piece(piece.header.clone())).await?;
+                    // The header tells the consumer how much credit the piece needs.
+                    while self.credit < bytes {
+                        self.more_credit(&mut requests).await?;
+                    }
+                    self.credit -= bytes;
+                    metrics::count_sent(piece.header.rows, bytes, piece.header.skipped.len());
                     let data = piece.data.clone();
                     drop(piece);
                     if !data.is_empty() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use feedline_core::ids::WorkerId;
+use feedline_proto::local::LentBytes;
 use feedline_proto::services::{CoordinatorService, WorkerService};
 use feedline_sources::Stores;
 use tokio_util::sync::CancellationToken;
@@ -62,6 +63,19 @@ impl RunningWorker {
     /// What consumers fetch from.
     pub fn service(&self) -> Arc<dyn WorkerService> {
         Arc::clone(&self.service)
+    }
+
+    /// Counts bytes against the memory budget that are lent to clients, as they change.
+    pub fn count_lent(&self, lent_bytes: Arc<LentBytes>) {
+        self.engine.count_lent(Arc::clone(&lent_bytes));
+        let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
+        let returns = async move {
+            loop {
+                lent_bytes.returned().await;
+                engine.pump();
+            }
+        };
+        self.tracker.spawn(async move { stop.run_until_cancelled(returns).await });
     }
 
     /// Takes no new splits; those that it holds are served until their consumers have them.

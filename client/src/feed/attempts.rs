@@ -12,6 +12,7 @@ use tokio::time::{Duration, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Feed;
+use super::credit::Wanted;
 use crate::error::ClientError;
 use crate::metrics::{FETCH_FAILURES_TOTAL, FETCHES_TOTAL};
 use crate::pieces::ReadPiece;
@@ -121,19 +122,10 @@ impl Feed {
             return Vec::new();
         }
         self.give_up_idle(now);
-        let mut wanted: Vec<(SplitRef, u32, bool)> = Vec::new();
-        for lane in &self.lanes {
-            let missing = self.missing_of(lane).into_iter().take(self.settings.splits_ahead as usize);
-            wanted.extend(
-                missing
-                    .enumerate()
-                    .map(|(place, (split, from))| (split, from, place == 0 && lane.waits_for(split))),
-            );
-        }
         let mut orders = Vec::new();
-        for (split, from, head) in wanted {
+        for Wanted { split, from, urgent } in self.wanted(self.settings.splits_ahead as usize) {
             if let Some(worker) = self.choose_worker(split, now)
-                && let Some(credit_bytes) = self.first_credit(head)
+                && let Some(credit_bytes) = self.first_credit(urgent)
             {
                 orders.push(self.begin(split, from, worker, credit_bytes, now));
             }
@@ -234,6 +226,7 @@ impl Feed {
 
     /// A piece of `bytes` begins.
     pub(crate) fn on_piece_opened(&mut self, split: SplitRef, attempt: u64, bytes: u64, now: Instant) {
+        self.largest_piece = self.largest_piece.max(Some(bytes));
         if let Some(found) = self.attempt(split, attempt) {
             found.heard_at = now;
             found.piece_left = bytes;
@@ -257,6 +250,7 @@ impl Feed {
         if fetch.attempts.iter().all(|present| present.id != attempt) {
             return;
         }
+        self.largest_piece = self.largest_piece.max(Some(piece.payload.bytes));
         // The first to deliver wins; the others end.
         fetch.attempts.retain(|present| present.id == attempt);
         for winner in &mut fetch.attempts {

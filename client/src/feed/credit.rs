@@ -1,7 +1,9 @@
-//! Credit: how many bytes each fetch may send, so that what is buffered and what is on its way stay within the budget.
+//! Credit: how many bytes each fetch may send, so that what is buffered and what is on its way stay within the budget,
+//! however many streams there are.
 //!
-//! A fetch may have one window of bytes on their way or buffered. The head of each lane, the split its next batch
-//! waits for, always gets its window and whatever one piece needs; all others only within the budget.
+//! A worker sends a piece only once it has credit for all of it. Streams get credit in the order of their next batches.
+//! Only the split that the very next batch waits for gets what its piece needs whatever is buffered, so that a batch
+//! larger than the budget comes all the same.
 
 use feedline_core::layout::SplitRef;
 use tokio::time::Instant;
@@ -11,11 +13,26 @@ use super::Feed;
 const WINDOW_MIN_BYTES: u64 = 64 << 10;
 const WINDOW_MAX_BYTES: u64 = 32 << 20;
 
+/// A split to fetch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) split: SplitRef,
+    pub(super) from: u32,
+    /// The very next batch waits for it.
+    pub(super) urgent: bool,
+}
+
 impl Feed {
-    /// Bytes that one fetch may have on their way or buffered.
+    /// Bytes that one fetch may have on their way or buffered: an equal share of the budget, in whole pieces as far as
+    /// their size is known, and at least one.
     pub(super) fn window_bytes(&self) -> u64 {
+        let budget = self.settings.credit_bytes();
         let fetches = self.lanes.len().max(1) as u64 * u64::from(self.settings.splits_ahead);
-        (self.settings.buffer_bytes / fetches).clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES)
+        let share = (budget / fetches).min(WINDOW_MAX_BYTES);
+        match self.largest_piece {
+            Some(piece) if piece > 0 => (share / piece).max(1) * piece,
+            _ => share.max(WINDOW_MIN_BYTES.min(budget)),
+        }
     }
 
     /// Bytes that are buffered or may come.
@@ -25,35 +42,54 @@ impl Feed {
     }
 
     /// The first credit of a new fetch; `None` while there is no room for it.
-    pub(super) fn first_credit(&self, head: bool) -> Option<u64> {
+    pub(super) fn first_credit(&self, urgent: bool) -> Option<u64> {
         let window = self.window_bytes();
-        (head || self.committed_bytes() + window <= self.settings.buffer_bytes).then_some(window)
+        if self.committed_bytes() + window <= self.settings.credit_bytes() {
+            return Some(window);
+        }
+        urgent.then_some(self.largest_piece.unwrap_or(window).max(1))
+    }
+
+    /// Splits that have not arrived, at most `ahead` of each stream: the first of every stream, then the second of every
+    /// stream, and so on. While no piece has told how large pieces are, only those of the stream that is next: others
+    /// would bind memory of workers.
+    pub(super) fn wanted(&self, ahead: usize) -> Vec<Wanted> {
+        let lanes = self.lanes_in_order();
+        let known = if self.largest_piece.is_some() { lanes.len() } else { 1 };
+        let mut wanted = Vec::new();
+        for (rank, place) in lanes.into_iter().enumerate().take(known) {
+            let lane = &self.lanes[place];
+            for (number, (split, from)) in self.missing_of(lane).into_iter().take(ahead).enumerate() {
+                let urgent = rank == 0 && number == 0 && !lane.assembler.has_run();
+                wanted.push((number, Wanted { split, from, urgent }));
+            }
+        }
+        wanted.sort_by_key(|(number, _)| *number);
+        wanted.into_iter().map(|(_, wanted)| wanted).collect()
     }
 
     /// Gives fetches further credit where there is room.
     pub(super) fn top_up(&mut self, now: Instant) {
-        let window = self.window_bytes();
+        let (window, budget) = (self.window_bytes(), self.settings.credit_bytes());
+        let piece = self.largest_piece.unwrap_or(0).max(1);
+        // A grant of less than a piece sends nothing, and small grants cost a message each.
+        let least = piece.max(window / 4);
         let mut committed = self.committed_bytes();
-        let mut splits: Vec<(SplitRef, bool, bool)> = Vec::new();
-        for lane in &self.lanes {
-            let missing = self.missing_of(lane).into_iter().enumerate();
-            splits.extend(missing.map(|(place, (split, _))| {
-                (split, place == 0 && lane.waits_for(split), place == 0 && lane.starving)
-            }));
-        }
-        for (split, head, starving) in splits {
+        for Wanted { split, urgent, .. } in self.wanted(usize::MAX) {
             let Some(fetch) = self.splits.get_mut(&split) else { continue };
             let buffered = fetch.buffered_bytes;
             for attempt in &mut fetch.attempts {
                 let outstanding = attempt.outstanding();
+                let lacking = attempt.piece_left.saturating_sub(outstanding);
                 let room = window.saturating_sub(outstanding + buffered);
-                // Small grants cost a message each.
-                let mut grant = if room >= window / 4 { room } else { 0 };
-                grant = grant.max(attempt.piece_left.saturating_sub(outstanding));
-                if starving && !attempt.can_send() {
-                    grant = grant.max(attempt.largest.max(window));
+                let mut grant = if room >= least { room.max(lacking) } else { lacking };
+                if committed + grant > budget {
+                    grant = 0;
                 }
-                if grant == 0 || !(head || committed + grant <= self.settings.buffer_bytes) {
+                if urgent && grant == 0 && !attempt.can_send() {
+                    grant = if attempt.piece_left > 0 { lacking } else { piece };
+                }
+                if grant == 0 {
                     continue;
                 }
                 if !attempt.can_send() {

@@ -16,8 +16,6 @@ pub(super) struct Lane {
     pub(super) assembler: Assembler<Payload>,
     /// Deterministic mode: the split to expect next and the offset to begin at.
     next: Option<(SplitRef, u32)>,
-    /// Whether the user waits for this lane: its fetch gets credit whatever is buffered.
-    pub(super) starving: bool,
     ended: bool,
 }
 
@@ -37,7 +35,7 @@ impl Lane {
     }
 
     fn relaxed_at(layout: &Layout, stream: u32) -> Self {
-        Self { stream, assembler: Assembler::new(layout.clone()), next: None, starving: false, ended: false }
+        Self { stream, assembler: Assembler::new(layout.clone()), next: None, ended: false }
     }
 
     /// The next undelivered row.
@@ -61,6 +59,11 @@ impl Lane {
             Some(epoch) => StreamPosition { epoch, row: u64::MAX },
             None => self.position(layout),
         }
+    }
+
+    /// When its next batch is due, compared with other lanes.
+    fn turn(&self, layout: &Layout) -> (StreamPosition, u32) {
+        (self.place_in_order(layout), self.stream)
     }
 
     /// Expects splits until `ahead` of them have not arrived.
@@ -92,13 +95,6 @@ impl Lane {
         self.assembler.progress().count() - self.assembler.missing().count()
     }
 
-    /// Whether the next batch waits for this split, the first that has not arrived: nothing lies before it, or what
-    /// lies before it does not fill a batch.
-    pub(super) fn waits_for(&self, first_missing: SplitRef) -> bool {
-        let front = self.assembler.progress().next();
-        self.starving || front.is_none_or(|(front, _)| front == first_missing)
-    }
-
     pub(super) fn is_ended(&self) -> bool {
         self.ended
     }
@@ -109,7 +105,16 @@ impl Feed {
     pub(super) fn next_lane(&self) -> Option<usize> {
         let layout = self.layout.as_ref()?;
         let open = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.assembler.is_finished());
-        open.min_by_key(|(_, lane)| (lane.place_in_order(layout), lane.stream)).map(|(place, _)| place)
+        open.min_by_key(|(_, lane)| lane.turn(layout)).map(|(place, _)| place)
+    }
+
+    /// The lanes that are not finished, in the order of their next batches.
+    pub(super) fn lanes_in_order(&self) -> Vec<usize> {
+        let Some(layout) = &self.layout else { return Vec::new() };
+        let open = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.assembler.is_finished());
+        let mut order: Vec<_> = open.map(|(place, lane)| (lane.turn(layout), place)).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, place)| place).collect()
     }
 
     /// Lets each lane know of the splits that come next, and of its end.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::LocalArgs;
+use crate::entrance::TransportArg;
 
 /// What `feedline coordinator` is asked for.
 #[derive(Args, Debug, Clone)]
@@ -67,6 +68,9 @@ pub(crate) struct WorkerArgs {
     /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7171 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    /// Ways that are offered to consumers on this host.
+    #[arg(long, hide = true, value_enum, value_name = "WAY", default_value_t)]
+    pub(crate) transport: TransportArg,
 }
 
 /// What `feedline up` is asked for.
@@ -95,4 +99,7 @@ pub(crate) struct UpArgs {
     /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    /// Ways that are offered to consumers on this host.
+    #[arg(long, hide = true, value_enum, value_name = "WAY", default_value_t)]
+    pub(crate) transport: TransportArg,
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::LocalArgs;
+use crate::entrance::TransportArg;
 
 /// What `feedline run` is asked for.
 #[derive(Args, Debug, Clone)]
@@ -64,6 +65,9 @@ pub(crate) struct RunArgs {
     /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    /// By which way batches come from the workers of --coordinator.
+    #[arg(long, hide = true, value_enum, value_name = "WAY", default_value_t)]
+    pub(crate) transport: TransportArg,
 }
 
 /// How a report looks.

@@ -25,6 +25,7 @@ fn help_is_golden() {
     expect_file!["../../tests/help/index.txt"].assert_eq(&help(&["index"]));
     expect_file!["../../tests/help/jobs.txt"].assert_eq(&help(&["jobs"]));
     expect_file!["../../tests/help/make-data.txt"].assert_eq(&help(&["make-data"]));
+    expect_file!["../../tests/help/bench-transport.txt"].assert_eq(&help(&["bench", "transport"]));
 }
 
 #[test]

@@ -9,10 +9,11 @@ use futures::future::{join_all, select_all, try_join_all};
 
 use super::{GrpcServer, announce, stop_http};
 use crate::cli::UpArgs;
+use crate::entrance::TransportArg;
 use crate::failure::Failure;
 use crate::listen::{self, Bound};
 use crate::local_workers::{self, LocalWorker, Share, shares};
-use crate::{entropy, environment, http, output, signals};
+use crate::{entrance, entropy, environment, http, output, signals};
 
 /// Runs all roles until a signal.
 pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
@@ -31,7 +32,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
         .map_err(Failure::failed)?;
     let mut nodes = Vec::new();
     for share in shares(&args.local) {
-        nodes.push(start_worker(&bound, &host, share, coordinator.service()).await?);
+        nodes.push(start_worker(&bound, &host, share, args.transport, coordinator.service()).await?);
     }
     let mut server = GrpcServer::start(bound.listener, grpc::coordinator_routes(coordinator.service()));
     if let Some(http) = &http {
@@ -66,12 +67,14 @@ async fn start_worker(
     coordinator: &Bound,
     host: &str,
     share: Share,
+    transport: TransportArg,
     service: Arc<dyn CoordinatorService>,
 ) -> Result<WorkerNode, Failure> {
     let bound = listen::bind(&SocketAddr::new(coordinator.address.ip(), 0).to_string(), "--listen").await?;
     let url = format!("http://{host}:{}", bound.address.port());
+    let entrance = entrance::open(transport, share.memory_bytes)?;
     let worker = local_workers::start(url, share, service)?;
-    let server = GrpcServer::start(bound.listener, grpc::worker_routes(worker.running.service()));
+    let server = GrpcServer::start_worker(bound.listener, &worker, entrance);
     Ok(WorkerNode { address: bound.address, worker, server })
 }
 

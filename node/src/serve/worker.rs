@@ -14,7 +14,7 @@ use crate::failure::{Failure, reason};
 use crate::http::{self, Readiness};
 use crate::listen;
 use crate::local_workers::{self, Share};
-use crate::{environment, signals};
+use crate::{entrance, environment, signals};
 
 /// How often the worker looks whether its coordinator answers.
 const LOOK: Duration = Duration::from_secs(2);
@@ -41,8 +41,9 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         cache_dir: args.cache_dir,
     };
     let coordinator = grpc::connect_coordinator(&args.coordinator)?;
+    let entrance = entrance::open(args.transport, share.memory_bytes)?;
     let worker = local_workers::start(address, share, coordinator)?;
-    let mut server = GrpcServer::start(bound.listener, grpc::worker_routes(worker.running.service()));
+    let mut server = GrpcServer::start_worker(bound.listener, &worker, entrance);
     if let Some(http) = &http {
         http.set_ready(readiness(&worker.contact, &args.coordinator));
     }

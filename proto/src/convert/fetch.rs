@@ -22,6 +22,8 @@ impl From<FetchRequest> for wire::FetchRequest {
                 split: Some(open.split.into()),
                 from: open.from,
                 credit_bytes: open.credit_bytes,
+                memory: None,
+                lz4: false,
             }),
             FetchRequest::Credit { bytes } => Request::CreditBytes(bytes),
         };
@@ -73,6 +75,10 @@ impl TryFrom<wire::FetchFrame> for Frame {
             Wire::Chunk(chunk) => Self::Chunk { offset: chunk.offset, data: chunk.data },
             Wire::Failed(message) => Self::Failed(message),
             Wire::End(_) => Self::End,
+            Wire::Packed(_) => return Err(WireError("a chunk came packed that nobody asked for".to_owned())),
+            Wire::Lent(_) => {
+                return Err(WireError("a piece was lent that nobody asked to borrow".to_owned()));
+            }
         })
     }
 }

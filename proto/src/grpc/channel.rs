@@ -1,5 +1,6 @@
 //! A connection to a peer that connects and reconnects by itself.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
@@ -35,7 +36,23 @@ pub(super) fn connect_lazily(peer: &Peer) -> Result<Channel, Refusal> {
     if tokio::runtime::Handle::try_current().is_err() {
         return Err(invalid("connections need a tokio runtime, and there is none here"));
     }
-    Ok(endpoint
+    Ok(tuned(endpoint).tcp_nodelay(true).connect_lazy())
+}
+
+/// A channel to the Unix socket at `path`, connected.
+///
+/// # Errors
+/// One clause, when nobody answers there in time.
+pub(super) async fn connect_local(path: &Path) -> Result<Channel, String> {
+    let refused = |error: tonic::transport::Error| format!("nothing answers at {}: {error}", path.display());
+    let endpoint = Endpoint::from_shared(format!("unix:{}", path.display())).map_err(refused)?;
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, tuned(endpoint).connect()).await;
+    connected.map_err(|_| format!("nothing answers in time at {}", path.display()))?.map_err(refused)
+}
+
+/// Timeouts, and the windows and frames that carry batches fastest.
+fn tuned(endpoint: Endpoint) -> Endpoint {
+    endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .timeout(REQUEST_TIMEOUT)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
@@ -44,6 +61,4 @@ pub(super) fn connect_lazily(peer: &Peer) -> Result<Channel, Refusal> {
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_frame_size(MAX_FRAME_BYTES)
-        .tcp_nodelay(true)
-        .connect_lazy())
 }

@@ -6,15 +6,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tonic::transport::server::Connected;
 
+use crate::local::Entrance;
+
+use super::link::Link;
 use super::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, MAX_STREAMS, WINDOW_BYTES};
 
 /// Time that open requests and streams have after `shutdown`.
@@ -30,13 +33,53 @@ pub async fn serve(
     routes: Routes,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    let incoming = TcpListenerStream::new(listener).map(|stream| {
+        let stream = stream?;
+        stream.set_nodelay(true)?;
+        // Between two ends of one host nothing is faster than memory.
+        let is_local = stream.peer_addr()?.ip() == stream.local_addr()?.ip();
+        io::Result::Ok((stream, (!is_local).then(Link::default)))
+    });
+    serve_all(incoming, routes, shutdown).await
+}
+
+/// As [`serve`], for clients on this host: by a Unix socket, and with lent memory where the entrance has some.
+///
+/// # Errors
+/// When the transport cannot go on.
+pub async fn serve_entrance(
+    entrance: Entrance,
+    routes: Routes,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let incoming = UnixListenerStream::new(entrance.socket).map(|stream| Ok((stream?, None)));
+    let served = serve_all(incoming, routes, shutdown);
+    let Some((listener, lender)) = entrance.memory else { return served.await };
+    let lending = async move {
+        lender.serve(listener).await;
+        // Without it pieces come through the socket.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        result = served => result,
+        () = lending => Ok(()),
+    }
+}
+
+async fn serve_all<S>(
+    incoming: impl Stream<Item = io::Result<(S, Option<Link>)>>,
+    routes: Routes,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let cut = CancellationToken::new();
     let _cut_when_done = cut.clone().drop_guard();
     let stopping = CancellationToken::new();
-    let incoming = TcpListenerStream::new(listener).map(move |stream| {
-        let stream = stream?;
-        stream.set_nodelay(true)?;
-        io::Result::Ok(Connection { stream, cut: Box::pin(cut.clone().cancelled_owned()) })
+    let incoming = incoming.map(move |stream| {
+        let (stream, link) = stream?;
+        io::Result::Ok(Connection { stream, link, cut: Box::pin(cut.clone().cancelled_owned()) })
     });
     let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
@@ -58,21 +101,35 @@ pub async fn serve(
     }
 }
 
-/// A connection that fails as soon as the server is gone: tonic's task for it would go on.
-struct Connection {
-    stream: TcpStream,
+/// A connection that fails as soon as the server is gone: tonic's task for it would go on. It measures how fast a link
+/// to another host is.
+struct Connection<S> {
+    stream: S,
+    link: Option<Link>,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
-impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
-
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+impl<S> Connection<S> {
+    fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match (&self.link, &written) {
+            (Some(link), Poll::Ready(Ok(bytes))) => link.on_written(*bytes),
+            (Some(link), Poll::Pending) => link.on_blocked(),
+            _ => {}
+        }
+        written
     }
 }
 
-impl AsyncRead for Connection {
+/// What a fetch knows of its connection.
+impl<S> Connected for Connection<S> {
+    type ConnectInfo = Option<Link>;
+
+    fn connect_info(&self) -> Option<Link> {
+        self.link.clone()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -85,9 +142,10 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.note(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -103,7 +161,8 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.note(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,6 +1,8 @@
 //! The services through real loopback connections.
 
 mod fake;
+mod links;
+mod ways;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +20,7 @@ use tonic::service::Routes;
 use self::fake::{FakeCoordinator, FakeWorker, Seen};
 use super::*;
 use crate::convert::samples;
+use crate::local::Via;
 use crate::services::{FetchOpen, FetchRequest, Frame};
 
 /// Far beyond what anything here takes: a hang fails the test.

@@ -7,7 +7,7 @@ use tonic::{Request, Status};
 use crate::PROTOCOL_VERSION;
 
 /// Metadata key of the version.
-const KEY: &str = "feedline-protocol";
+pub(super) const KEY: &str = "feedline-protocol";
 
 /// Adds the version to a client's requests.
 #[derive(Debug, Clone)]

@@ -1,35 +1,43 @@
 //! A worker behind gRPC, as a service to its caller.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use async_trait::async_trait;
-use feedline_core::cluster::messages::Refusal;
-use futures::stream::BoxStream;
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
-use tokio_util::sync::CancellationToken;
-use tonic::service::interceptor::InterceptedService;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
 use super::MAX_MESSAGE_BYTES;
 use super::channel::Peer;
-use super::version::Speak;
+use super::fetch_client::{self, FrameStream};
+use super::framing::Received;
+use super::route::{Route, Router};
+use crate::convert::WireError;
+use crate::local::{Borrowed, Transport, Via};
 use crate::services::{FetchRequest, Frame, WorkerService};
 use crate::wire;
-use crate::wire::worker_client::WorkerClient;
+
+/// Hears of bytes of batches as they come.
+pub type OnReceived = fn(Via, u64);
 
 /// A worker behind gRPC.
 pub(super) struct RemoteWorker {
     peer: Peer,
-    client: WorkerClient<InterceptedService<Channel, Speak>>,
+    version: u32,
+    router: Router,
+    on_received: OnReceived,
 }
 
 impl RemoteWorker {
-    pub(super) fn new(peer: Peer, channel: Channel, version: u32) -> Self {
-        let client = WorkerClient::with_interceptor(channel, Speak::new(version))
-            .max_decoding_message_size(MAX_MESSAGE_BYTES)
-            .max_encoding_message_size(MAX_MESSAGE_BYTES);
-        Self { peer, client }
+    pub(super) fn new(
+        peer: Peer,
+        channel: Channel,
+        version: u32,
+        transport: Transport,
+        on_received: OnReceived,
+    ) -> Self {
+        let router = Router::new(peer.clone(), version, transport, channel);
+        Self { peer, version, router, on_received }
     }
 }
 
@@ -39,36 +47,101 @@ impl WorkerService for RemoteWorker {
         &self,
         requests: BoxStream<'static, FetchRequest>,
     ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal> {
+        let Route { channel, memory, via } = self.router.route().await?;
+        let borrowed = memory.map(|link| link.begin());
         let abandoned = CancellationToken::new();
-        let requests = requests.take_until(abandoned.clone().cancelled_owned()).boxed();
+        let requests = requests.take_until(abandoned.clone().cancelled_owned());
+        let memory = borrowed.as_ref().map(|borrowed| borrowed.memory);
+        let requests = to_wire(requests, memory, via == Via::Tcp);
         // HTTP/2 resets a stream only when both of its directions are given up: no frames wanted, no more requests.
         let guard = abandoned.drop_guard();
-        let response = self
-            .client
-            .clone()
-            .fetch(Outbound(requests))
-            .await
-            .map_err(|status| self.peer.refusal(&status))?;
-        let peer = self.peer.clone();
-        let frames = response.into_inner().map(move |frame| {
-            let _held = &guard;
-            match frame {
-                Ok(frame) => frame.try_into().map_err(|error| peer.unreadable(&error)),
-                Err(status) => Err(peer.refusal(&status)),
+        let received = match fetch_client::fetch(channel, self.version, requests).await {
+            Ok(received) => received,
+            Err(status) => {
+                let refusal = self.peer.refusal(&status);
+                if refusal.kind == RefusalKind::Unavailable {
+                    self.router.forget().await;
+                }
+                return Err(refusal);
             }
-        });
-        Ok(frames.boxed())
+        };
+        let peer = self.peer.clone();
+        let incoming =
+            Incoming { received, borrowed, peer, via, on_received: self.on_received, _guard: guard };
+        Ok(stream::unfold(incoming, |mut incoming| async move { Some((incoming.next().await?, incoming)) })
+            .boxed())
     }
 }
 
-/// Requests on their way out. A type of its own, since the compiler cannot see that a mapped `BoxStream` is `Send`
-/// within a boxed future.
-struct Outbound(BoxStream<'static, FetchRequest>);
+/// What comes of one fetch.
+struct Incoming {
+    received: FrameStream,
+    borrowed: Option<Borrowed>,
+    peer: Peer,
+    via: Via,
+    on_received: OnReceived,
+    _guard: DropGuard,
+}
 
-impl Stream for Outbound {
-    type Item = wire::FetchRequest;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_next_unpin(cx).map(|request| request.map(Into::into))
+impl Incoming {
+    async fn next(&mut self) -> Option<Result<Frame, Refusal>> {
+        use wire::fetch_frame::Frame::{Lent, Packed};
+        match self.received.next().await? {
+            Ok(Received::Chunk { offset, data }) => {
+                (self.on_received)(self.via, data.len() as u64);
+                Some(Ok(Frame::Chunk { offset, data }))
+            }
+            Ok(Received::Message(wire::FetchFrame { frame: Some(Lent(lent)) }))
+                if self.borrowed.is_some() =>
+            {
+                Some(self.borrow(lent).await)
+            }
+            Ok(Received::Message(wire::FetchFrame { frame: Some(Packed(packed)) })) => {
+                (self.on_received)(self.via, packed.lz4.len() as u64);
+                Some(unpack(&packed).map_err(|error| self.peer.unreadable(&error)))
+            }
+            Ok(Received::Message(frame)) => {
+                Some(frame.try_into().map_err(|error| self.peer.unreadable(&error)))
+            }
+            Err(status) => Some(Err(self.peer.refusal(&status))),
+        }
     }
+
+    async fn borrow(&mut self, lent: wire::Lent) -> Result<Frame, Refusal> {
+        let gone = |why: String| {
+            let Peer { role, url } = &self.peer;
+            Refusal::new(RefusalKind::Unavailable, format!("the {role} at {url}: {why}"))
+        };
+        let Some(borrowed) = &mut self.borrowed else {
+            return Err(gone("it lent what nobody borrows".to_owned()));
+        };
+        let data = borrowed.take(lent).await.map_err(gone)?;
+        (self.on_received)(Via::Memory, data.len() as u64);
+        Ok(Frame::Chunk { offset: 0, data })
+    }
+}
+
+fn unpack(packed: &wire::Packed) -> Result<Frame, WireError> {
+    let bytes = packed.bytes as usize;
+    if bytes > MAX_MESSAGE_BYTES {
+        return Err(WireError(format!("a packed chunk says that it has {bytes} bytes")));
+    }
+    let data = lz4_flex::block::decompress(&packed.lz4, bytes);
+    let data = data.map_err(|error| WireError(format!("a packed chunk is damaged: {error}")))?;
+    Ok(Frame::Chunk { offset: packed.offset, data: data.into() })
+}
+
+/// Requests as messages; the opening one says which memory may be lent, and whether chunks may come packed.
+fn to_wire(
+    requests: impl Stream<Item = FetchRequest> + Send + 'static,
+    memory: Option<wire::MemoryLink>,
+    lz4: bool,
+) -> impl Stream<Item = wire::FetchRequest> + Send + 'static {
+    requests.map(move |request| {
+        let mut request = wire::FetchRequest::from(request);
+        if let Some(wire::fetch_request::Request::Open(open)) = &mut request.request {
+            (open.memory, open.lz4) = (memory, lz4);
+        }
+        request
+    })
 }

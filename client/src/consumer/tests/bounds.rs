@@ -75,3 +75,31 @@ async fn a_batch_of_many_pieces_larger_than_the_budget_comes_all_the_same() {
     assert_eq!(batches.len(), 4);
     assert_eq!(all_ids(&batches), (0..1 << 17).collect::<Vec<_>>());
 }
+
+/// One piece of each stream is more than the budget: they come one after another, in the order of the batches.
+#[tokio::test(start_paused = true)]
+async fn many_virtual_consumers_share_one_budget() {
+    const STREAMS: u32 = 64;
+    const BATCH: u64 = 1024 * 8;
+    let layout = layout(1 << 18, 1024, STREAMS, 2);
+    for (budget, pieces_ahead) in [(BATCH, 0), (8 * BATCH, 5), (1 << 20, 95)] {
+        let mut worker = FakeWorker::new(&layout, 1024);
+        worker.chunk_bytes = 8192;
+        let settings = ClientSettings { buffer_bytes: budget, ..ClientSettings::default() };
+        let (worker, mut consumer) = started(worker, &layout, settings);
+        let (mut taken, mut most) = (0, 0);
+        while let Some(batch) = next(&mut consumer).await.unwrap() {
+            taken += u64::from(batch.info.rows) * 8;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let sent = worker.sent_bytes.load(Ordering::SeqCst);
+            let allowed = sent + worker.credit_bytes.load(Ordering::SeqCst);
+            assert!(
+                allowed <= taken + budget + 2 * BATCH,
+                "budget {budget}: {allowed} allowed, {taken} taken"
+            );
+            most = most.max(sent - taken);
+        }
+        assert_eq!(taken, 1 << 21);
+        assert!(most >= pieces_ahead * BATCH, "budget {budget}: at most {most} bytes were fetched ahead");
+    }
+}

@@ -1,0 +1,32 @@
+//! `feedline bench`: what this machine can do, and what Feedline does on it, measured in one run.
+
+mod transport;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Failure;
+
+/// What `feedline bench` is asked for.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+/// What is measured.
+#[derive(Subcommand, Debug, Clone)]
+enum BenchCommand {
+    /// Moves constant batches from one process to another, next to a memory copy and raw sockets.
+    Transport(transport::TransportArgs),
+    /// The sending process of `transport`; it ends with its standard input.
+    #[command(hide = true)]
+    TransportPeer(transport::PeerArgs),
+}
+
+/// Measures and prints a report.
+pub(crate) async fn run(args: BenchArgs) -> Result<(), Failure> {
+    match args.command {
+        BenchCommand::Transport(args) => transport::run(args).await,
+        BenchCommand::TransportPeer(args) => transport::run_peer(args).await,
+    }
+}

@@ -1,0 +1,163 @@
+//! Feedline's own path: the worker's gRPC server around constant pieces, and the client's fetches.
+
+use std::sync::Arc;
+
+use arrow::array::{FixedSizeListArray, RecordBatch, UInt8Array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use async_trait::async_trait;
+use feedline_client::probe::Probe;
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_proto::local::{Entrance, Transport};
+use feedline_proto::services::{FetchOpen, FetchRequest, Frame, PieceHeader};
+use feedline_proto::{WorkerService, encode_batch, grpc};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::BATCH_SHAPE;
+use super::peer::{Kind, Peer};
+use crate::entrance::SocketFolder;
+use crate::failure::Failure;
+use crate::listen;
+
+/// Frames between a fetch and its transport, as in the worker.
+const FRAMES_AHEAD: usize = 2;
+/// Distinct pieces that are sent in turn: a worker does not send one buffer all the time.
+const PIECES: usize = 4;
+/// The client's buffer, as its default is.
+const BUFFER_BYTES: u64 = 256 << 20;
+
+/// Bytes of one batch.
+pub(super) fn batch_bytes() -> u64 {
+    BATCH_SHAPE.iter().map(|&side| u64::from(side.unsigned_abs())).product()
+}
+
+/// Fetches as a client does.
+pub(super) struct Receiver {
+    name: &'static str,
+    probe: Probe,
+    splits: u32,
+    pub(super) peer: Peer,
+}
+
+/// Receivers for every transport.
+pub(super) fn all(splits: u32) -> Result<Vec<Receiver>, Failure> {
+    let receiver = |name, transport| -> Result<Receiver, Failure> {
+        let peer = Peer::start(Kind::Worker)?;
+        let worker = grpc::connect_worker_by(&peer.address, transport, |_, _| {})?;
+        Ok(Receiver { name, probe: Probe::new(worker, BUFFER_BYTES, splits), splits, peer })
+    };
+    Ok(vec![
+        receiver("Feedline, TCP", Transport::Tcp)?,
+        receiver("Feedline, Unix socket", Transport::Unix)?,
+        receiver("Feedline, shared memory", Transport::Memory)?,
+    ])
+}
+
+impl Receiver {
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Fetches about `bytes`, several splits at a time.
+    pub(super) async fn turn(&self, bytes: u64) -> Result<u64, Failure> {
+        let pieces = bytes.div_ceil(batch_bytes() * u64::from(self.splits)).max(1);
+        // Tasks of their own, as a client's fetches: they run where their connection has just read the bytes.
+        let mut fetches = JoinSet::new();
+        for stream in 0..self.splits {
+            let probe = self.probe.clone();
+            fetches.spawn(async move { probe.fetch(pieces, stream).await });
+        }
+        let mut bytes = 0;
+        while let Some(fetched) = fetches.join_next().await {
+            let fetched = fetched.map_err(Failure::failed)?;
+            bytes += fetched.map_err(|why| Failure::failed(format!("{}: {why}", self.name)))?;
+        }
+        Ok(bytes)
+    }
+}
+
+/// Serves constant batches as a worker does; says where, and the directory of its sockets.
+pub(super) async fn serve() -> Result<(String, SocketFolder), Failure> {
+    let bound = listen::bind("127.0.0.1:0", "--listen").await?;
+    let service = Arc::new(ConstantWorker::new().map_err(Failure::failed)?);
+    let url = format!("http://{}", bound.address);
+    let folder = SocketFolder::make(&std::env::temp_dir()).map_err(Failure::failed)?;
+    let entrance = Entrance::open(folder.path(), Some(BUFFER_BYTES)).map_err(Failure::failed)?;
+    let routes = grpc::worker_routes_with(service, &entrance);
+    tokio::spawn(grpc::serve(bound.listener, routes.clone(), std::future::pending()));
+    tokio::spawn(grpc::serve_entrance(entrance, routes, std::future::pending()));
+    Ok((url, folder))
+}
+
+/// Sends the same few batches, as many as the number of the job.
+struct ConstantWorker {
+    schema: SchemaRef,
+    pieces: Vec<(PieceHeader, bytes::Bytes)>,
+}
+
+impl ConstantWorker {
+    fn new() -> Result<Self, String> {
+        let [rows, height, width, channels] = BATCH_SHAPE;
+        let item = Arc::new(Field::new("item", DataType::UInt8, false));
+        let row = height * width * channels;
+        let column = DataType::FixedSizeList(Arc::clone(&item), row);
+        let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("image", column, false)]));
+        let piece = |number: usize| {
+            let values =
+                UInt8Array::from_iter_values((0..rows * row).map(|place| (place as usize + number) as u8));
+            let images = FixedSizeListArray::try_new(Arc::clone(&item), row, Arc::new(values), None);
+            let images = images.map_err(|error| error.to_string())?;
+            let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(images)])
+                .map_err(|error| error.to_string())?;
+            let (batch, data) = encode_batch(&batch)?;
+            Ok::<_, String>((PieceHeader { rows: batch.rows, batch, ..PieceHeader::default() }, data))
+        };
+        let pieces = (0..PIECES).map(piece).collect::<Result<_, _>>()?;
+        Ok(Self { schema, pieces })
+    }
+}
+
+#[async_trait]
+impl WorkerService for ConstantWorker {
+    async fn fetch(
+        &self,
+        mut requests: BoxStream<'static, FetchRequest>,
+    ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal> {
+        let Some(FetchRequest::Open(open)) = requests.next().await else {
+            return Err(Refusal::new(RefusalKind::Invalid, "a fetch must begin by naming its split"));
+        };
+        let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
+        tokio::spawn(send(self.schema.clone(), self.pieces.clone(), open, requests, frames));
+        Ok(ReceiverStream::new(receiver).boxed())
+    }
+}
+
+/// Sends pieces as credit allows; `None` when the client has gone.
+async fn send(
+    schema: SchemaRef,
+    pieces: Vec<(PieceHeader, bytes::Bytes)>,
+    open: FetchOpen,
+    mut requests: BoxStream<'static, FetchRequest>,
+    frames: mpsc::Sender<Result<Frame, Refusal>>,
+) -> Option<()> {
+    let mut credit = open.credit_bytes;
+    frames.send(Ok(Frame::Schema(schema))).await.ok()?;
+    let count = u32::try_from(open.job.0).unwrap_or(u32::MAX);
+    for (number, (header, data)) in (0..count).zip(pieces.iter().cycle()) {
+        let rows = header.rows;
+        let header = PieceHeader { from: number * rows, to: (number + 1) * rows, ..header.clone() };
+        frames.send(Ok(Frame::Piece(header))).await.ok()?;
+        while credit < data.len() as u64 {
+            match requests.next().await? {
+                FetchRequest::Credit { bytes } => credit += bytes,
+                FetchRequest::Open(_) => return None,
+            }
+        }
+        credit -= data.len() as u64;
+        frames.send(Ok(Frame::Chunk { offset: 0, data: data.clone() })).await.ok()?;
+    }
+    frames.send(Ok(Frame::End)).await.ok()
+}

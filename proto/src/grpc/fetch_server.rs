@@ -1,0 +1,193 @@
+//! A worker's fetches behind gRPC: decode, call, and lay messages around the bytes of batches without copying them, or
+//! lend these in shared memory.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::ready;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready as poll_ready};
+
+use bytes::Bytes;
+use feedline_core::cluster::messages::Refusal;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use http::HeaderMap;
+use tonic::body::Body;
+use tonic::codec::{Codec, Streaming};
+use tonic::codegen::Service;
+use tonic::server::NamedService;
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+
+use super::framing::{put_chunk, put_message};
+use super::link::Link;
+use super::refusal::{to_status, unreadable};
+use super::{FETCH_PATH, MAX_CHUNK_BYTES, MAX_MESSAGE_BYTES};
+use crate::local::{Lender, LinkFetch};
+use crate::services::{FetchRequest, Frame, WorkerService};
+use crate::wire;
+
+/// Serves a worker's service.
+#[derive(Clone)]
+pub(super) struct FetchServer {
+    pub(super) service: Arc<dyn WorkerService>,
+    /// Lends memory to clients on this host.
+    pub(super) lender: Option<Arc<Lender>>,
+}
+
+impl NamedService for FetchServer {
+    const NAME: &'static str = "feedline.v1.Worker";
+}
+
+impl Service<http::Request<Body>> for FetchServer {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async move { Ok(this.answer(request).await.unwrap_or_else(Status::into_http)) })
+    }
+}
+
+impl FetchServer {
+    async fn answer(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
+        if request.uri().path() != FETCH_PATH {
+            return Err(Status::unimplemented(""));
+        }
+        let decoder = ProstCodec::<wire::FetchFrame, wire::FetchRequest>::default().decoder();
+        let link = request.extensions().get::<Option<Link>>().cloned().flatten();
+        let body = request.into_body();
+        let mut inbound = Streaming::new_request(decoder, body, None, Some(MAX_MESSAGE_BYTES));
+        let first = inbound.message().await?.unwrap_or_default();
+        let memory = self.memory_of(&first);
+        let link = link.filter(|_| accepts_lz4(&first));
+        let open: FetchRequest = first.try_into().map_err(unreadable)?;
+        if !matches!(open, FetchRequest::Open(_)) {
+            return Err(Status::invalid_argument("a fetch begins with what to open, not with credit"));
+        }
+        // A request that cannot be read ends the credit; the fetch goes on with what it has.
+        let others = inbound.scan((), |(), request| {
+            ready(request.ok().and_then(|request| FetchRequest::try_from(request).ok()))
+        });
+        let requests = stream::once(ready(open)).chain(others).boxed();
+        let frames = self.service.fetch(requests).await.map_err(to_status)?;
+        let body = FrameBody { frames, memory, link, parts: VecDeque::new(), rest: None, ended: false };
+        let mut response = http::Response::new(Body::new(body));
+        let grpc = tonic::metadata::GRPC_CONTENT_TYPE;
+        response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
+        Ok(response)
+    }
+
+    /// The client's share of lent memory, where it asks for one and its link is there.
+    fn memory_of(&self, request: &wire::FetchRequest) -> Option<LinkFetch> {
+        let Some(wire::fetch_request::Request::Open(open)) = &request.request else { return None };
+        let memory = open.memory.as_ref()?;
+        self.lender.as_ref()?.fetch(memory.link, memory.fetch)
+    }
+}
+
+fn accepts_lz4(request: &wire::FetchRequest) -> bool {
+    matches!(&request.request, Some(wire::fetch_request::Request::Open(open)) if open.lz4)
+}
+
+/// Frames as the body of an answer.
+struct FrameBody {
+    frames: BoxStream<'static, Result<Frame, Refusal>>,
+    memory: Option<LinkFetch>,
+    /// The connection, where chunks may be packed.
+    link: Option<Link>,
+    /// Parts of messages that are to go out.
+    parts: VecDeque<Bytes>,
+    /// What is left of a piece, and its offset. Cut as it goes out, since the link may change meanwhile.
+    rest: Option<(u64, Bytes)>,
+    ended: bool,
+}
+
+impl http_body::Body for FrameBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(part) = this.parts.pop_front() {
+                return Poll::Ready(Some(Ok(http_body::Frame::data(part))));
+            }
+            if this.put_next_chunk() {
+                continue;
+            }
+            if this.ended {
+                return Poll::Ready(None);
+            }
+            let status = match poll_ready!(this.frames.poll_next_unpin(cx)) {
+                Some(Ok(frame)) => match this.put_frame(frame) {
+                    Ok(()) => continue,
+                    Err(status) => status,
+                },
+                Some(Err(refusal)) => to_status(refusal),
+                None => Status::new(Code::Ok, ""),
+            };
+            this.ended = true;
+            this.frames = stream::empty().boxed();
+            return Poll::Ready(Some(trailers(&status).map(http_body::Frame::trailers)));
+        }
+    }
+}
+
+impl FrameBody {
+    /// A service's frame as messages; the bytes of a piece as what is left to be cut.
+    fn put_frame(&mut self, frame: Frame) -> Result<(), Status> {
+        let (offset, data) = match frame {
+            Frame::Chunk { offset, data } => (offset, data),
+            other => {
+                let frame = wire::FetchFrame::try_from(other).map_err(|error| Status::internal(error.0))?;
+                put_message(&frame, &mut self.parts);
+                return Ok(());
+            }
+        };
+        let memory = self.memory.as_ref().filter(|_| offset == 0);
+        match memory.and_then(|memory| memory.lend(&data)) {
+            Some(lent) => self.put(wire::fetch_frame::Frame::Lent(lent)),
+            None => self.rest = Some((offset, data)),
+        }
+        Ok(())
+    }
+
+    /// Cuts the next chunk of a piece; `false` when nothing of it is left.
+    fn put_next_chunk(&mut self) -> bool {
+        let Some((offset, mut data)) = self.rest.take().filter(|(_, data)| !data.is_empty()) else {
+            return false;
+        };
+        let chunk = data.split_to(data.len().min(MAX_CHUNK_BYTES));
+        let bytes = chunk.len() as u32;
+        self.rest = Some((offset + u64::from(bytes), data));
+        match self.link.as_ref().and_then(|link| link.pack(&chunk)) {
+            Some(lz4) => {
+                let packed = wire::Packed { offset, bytes, lz4: lz4.into() };
+                self.put(wire::fetch_frame::Frame::Packed(packed));
+            }
+            None => put_chunk(offset, chunk, &mut self.parts),
+        }
+        true
+    }
+
+    fn put(&mut self, frame: wire::fetch_frame::Frame) {
+        put_message(&wire::FetchFrame { frame: Some(frame) }, &mut self.parts);
+    }
+}
+
+fn trailers(status: &Status) -> Result<HeaderMap, Status> {
+    let mut trailers = HeaderMap::new();
+    status.add_header(&mut trailers)?;
+    Ok(trailers)
+}

@@ -1,0 +1,95 @@
+//! Messages laid by hand are those that prost writes, and come apart however they are cut.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::grpc::MAX_CHUNK_BYTES;
+
+fn chunk(offset: u64, data: &Bytes) -> wire::FetchFrame {
+    let chunk = wire::Chunk { offset, data: data.clone() };
+    wire::FetchFrame { frame: Some(wire::fetch_frame::Frame::Chunk(chunk)) }
+}
+
+fn joined(parts: &VecDeque<Bytes>) -> Bytes {
+    parts.iter().flatten().copied().collect::<Vec<u8>>().into()
+}
+
+/// Takes everything apart that comes in parts of `cut` bytes; parts of chunks are joined.
+fn parse(bytes: &Bytes, cut: usize) -> Vec<Received> {
+    let mut parser = Parser::default();
+    let mut all: Vec<Received> = Vec::new();
+    for part in bytes.chunks(cut) {
+        let mut part = bytes.slice_ref(part);
+        while let Some(received) = parser.next(&mut part).unwrap() {
+            match (all.last_mut(), received) {
+                (Some(Received::Chunk { offset, data }), Received::Chunk { offset: at, data: more })
+                    if *offset + data.len() as u64 == at =>
+                {
+                    *data = [&data[..], &more[..]].concat().into();
+                }
+                (_, received) => all.push(received),
+            }
+        }
+        assert!(part.is_empty());
+    }
+    assert!(parser.is_between());
+    all
+}
+
+#[test]
+fn chunks_laid_by_hand_are_what_prost_writes() {
+    let data = Bytes::from(vec![7; MAX_CHUNK_BYTES]);
+    for offset in [0, 1, 127, 128, 1 << 20, u64::MAX >> 1] {
+        let mut parts = VecDeque::new();
+        put_chunk(offset, data.clone(), &mut parts);
+        let mut expected = VecDeque::new();
+        put_message(&chunk(offset, &data), &mut expected);
+        assert_eq!(joined(&parts), joined(&expected), "offset {offset}");
+    }
+}
+
+#[test]
+fn what_is_no_message_is_refused() {
+    for (bytes, what) in [
+        (&b"\x01\0\0\0\x01x"[..], "compressed"),
+        (b"\0\xff\xff\xff\xff", "4294967295 bytes"),
+        (b"\0\0\0\0\x03\x1a\x05\xff", "damaged"),
+    ] {
+        let mut data = Bytes::from_static(bytes);
+        let status = Parser::default().next(&mut data).unwrap_err();
+        assert!(status.message().contains(what), "{status}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn messages_come_apart_however_they_are_cut(
+        messages in proptest::collection::vec((any::<bool>(), 0_u64..1 << 40, 0_usize..200), 1..8),
+        cut in 1_usize..300,
+    ) {
+        let mut parts = VecDeque::new();
+        let mut expected = Vec::new();
+        for (is_chunk, offset, len) in messages {
+            let data = Bytes::from(vec![len as u8; len]);
+            if is_chunk && len > 0 {
+                put_chunk(offset, data.clone(), &mut parts);
+                expected.push(Received::Chunk { offset, data });
+            } else {
+                let text = "x".repeat(len);
+                let frame = wire::FetchFrame { frame: Some(wire::fetch_frame::Frame::Failed(text)) };
+                put_message(&frame, &mut parts);
+                expected.push(Received::Message(frame));
+            }
+        }
+        // Chunks that follow each other within one piece are joined by `parse`; so are they here.
+        let mut joined_up: Vec<Received> = Vec::new();
+        for received in expected {
+            match (joined_up.last_mut(), received) {
+                (Some(Received::Chunk { offset, data }), Received::Chunk { offset: at, data: more })
+                    if *offset + data.len() as u64 == at => *data = [&data[..], &more[..]].concat().into(),
+                (_, received) => joined_up.push(received),
+            }
+        }
+        prop_assert_eq!(parse(&joined(&parts), cut), joined_up);
+    }
+}

@@ -1,0 +1,111 @@
+//! A link that is slower than LZ4 carries packed chunks; others carry bytes as they are.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::ways::{fetch, near};
+use super::*;
+
+/// Bytes of each of the fake worker's three pieces.
+const PIECE: usize = 16 << 20;
+/// Bytes per second of the slow link: far below what LZ4 does in a build for tests.
+const RATE: u64 = 24_000_000;
+
+/// A link to a worker. To the worker its client is on another host.
+struct SlowLink {
+    url: String,
+    /// Bytes that came to the client.
+    passed: Arc<AtomicU64>,
+    _task: AbortOnDropHandle<std::io::Result<()>>,
+}
+
+async fn slow_link(worker: &str) -> SlowLink {
+    let worker = worker.strip_prefix("http://").unwrap().parse().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let passed = Arc::new(AtomicU64::new(0));
+    let task = AbortOnDropHandle::new(tokio::spawn(carry(listener, worker, Arc::clone(&passed))));
+    SlowLink { url, passed, _task: task }
+}
+
+async fn carry(
+    listener: TcpListener,
+    worker: std::net::SocketAddr,
+    passed: Arc<AtomicU64>,
+) -> std::io::Result<()> {
+    let (client, _) = listener.accept().await?;
+    let socket = TcpSocket::new_v4()?;
+    socket.set_recv_buffer_size(64 << 10)?;
+    socket.bind("127.0.0.2:0".parse().unwrap())?;
+    let (mut from_worker, mut to_worker) = socket.connect(worker).await?.into_split();
+    let (mut from_client, mut to_client) = client.into_split();
+    let down = async {
+        let mut buffer = vec![0; 16 << 10];
+        let begun = tokio::time::Instant::now();
+        loop {
+            let bytes = from_worker.read(&mut buffer).await?;
+            if bytes == 0 {
+                return Ok(());
+            }
+            to_client.write_all(&buffer[..bytes]).await?;
+            let total = passed.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+            tokio::time::sleep_until(begun + Duration::from_nanos(total * 1_000_000_000 / RATE)).await;
+        }
+    };
+    let up = async { tokio::io::copy(&mut from_client, &mut to_worker).await.map(|_| ()) };
+    tokio::try_join!(down, up).map(|_| ())
+}
+
+/// Fetches three pieces through a slow link and checks them; says how many bytes the link carried.
+async fn through_slow_link(batch: &Bytes) -> u64 {
+    let worker = near(batch, None, |_| {}).await;
+    let link = slow_link(&worker.url).await;
+    let client = connect_worker_by(&link.url, Transport::Tcp, |_, _| {}).unwrap();
+    let (credit, requests) = requests(open(1));
+    for bytes in 0..3 {
+        credit.send(FetchRequest::Credit { bytes }).await.unwrap();
+    }
+    let frames: Vec<Frame> =
+        within(within(client.fetch(requests)).await.unwrap().try_collect()).await.unwrap();
+    let mut place = 0;
+    for frame in &frames {
+        let Frame::Chunk { offset, data } = frame else { continue };
+        assert_eq!(*offset as usize, place % PIECE);
+        assert!(data[..] == batch[place % PIECE..place % PIECE + data.len()], "the bytes at {place}");
+        place += data.len();
+    }
+    assert_eq!((place, frames.last()), (3 * PIECE, Some(&Frame::End)));
+    link.passed.load(Ordering::Relaxed)
+}
+
+fn compressible() -> Bytes {
+    (0..PIECE).map(|place| (place / 7 % 251) as u8).collect::<Vec<u8>>().into()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_slower_than_the_codec_carries_packed_chunks() {
+    let carried = through_slow_link(&compressible()).await;
+    assert!(carried < 2 * PIECE as u64, "{carried} of {} bytes", 3 * PIECE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_shrink_is_not_packed() {
+    let mut state = 1_u64;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 56) as u8
+    });
+    let carried = through_slow_link(&noise.take(PIECE).collect::<Vec<u8>>().into()).await;
+    assert!((3 * PIECE as u64..3 * PIECE as u64 + (64 << 10)).contains(&carried), "{carried}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_packed_between_two_ends_of_a_host() {
+    let batch = compressible();
+    let worker = near(&batch, None, |_| {}).await;
+    // Fails unless as many bytes come as the pieces have.
+    assert_eq!(fetch(&worker.url, Transport::Tcp, &batch).await, Ok(vec![Via::Tcp]));
+}

@@ -1,0 +1,115 @@
+//! Fetches by every way between two ends on one host, and back to TCP where there is no other.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::local::Place;
+
+/// A worker that listens by TCP and has an entrance.
+pub(super) struct Near {
+    pub(super) url: String,
+    _folder: tempfile::TempDir,
+    tasks: Vec<JoinHandle<std::io::Result<()>>>,
+}
+
+impl Drop for Near {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Serves `batch`; `change` changes what clients are told of the entrance.
+pub(super) async fn near(batch: &Bytes, memory: Option<u64>, change: impl FnOnce(&mut Place)) -> Near {
+    let (seen, mut rest) = mpsc::channel(16);
+    tokio::spawn(async move { while rest.recv().await.is_some() {} });
+    let folder = tempfile::tempdir().unwrap();
+    let mut entrance = Entrance::open(folder.path(), memory).unwrap();
+    change(&mut entrance.place);
+    let routes = worker_routes_with(Arc::new(FakeWorker { batch: batch.clone(), seen }), &entrance);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let remote = tokio::spawn(serve(listener, routes.clone(), std::future::pending()));
+    let local = tokio::spawn(serve_entrance(entrance, routes, std::future::pending()));
+    Near { url, _folder: folder, tasks: vec![remote, local] }
+}
+
+static RECEIVED: Mutex<Vec<(Via, u64)>> = Mutex::new(Vec::new());
+static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+fn note(via: Via, bytes: u64) {
+    RECEIVED.lock().unwrap().push((via, bytes));
+}
+
+/// Fetches the fake worker's three pieces; says by which ways their bytes came.
+pub(super) async fn fetch(url: &str, transport: Transport, batch: &Bytes) -> Result<Vec<Via>, Refusal> {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    RECEIVED.lock().unwrap().clear();
+    let client = connect_worker_by(url, transport, note)?;
+    let (credit, requests) = requests(open(1));
+    for bytes in 0..3 {
+        credit.send(FetchRequest::Credit { bytes }).await.unwrap();
+    }
+    let frames: Vec<Frame> = within(within(client.fetch(requests)).await?.try_collect()).await?;
+    let bytes = frames.iter().filter_map(|frame| match frame {
+        Frame::Chunk { data, .. } => Some(data),
+        _ => None,
+    });
+    let all: Vec<u8> = bytes.flatten().copied().collect();
+    assert!(all == [&batch[..], &batch[..], &batch[..]].concat(), "three times the batch");
+    assert_eq!(frames.last(), Some(&Frame::End));
+    let received = RECEIVED.lock().unwrap();
+    assert_eq!(received.iter().map(|(_, bytes)| bytes).sum::<u64>(), 3 * batch.len() as u64);
+    let mut ways: Vec<Via> = received.iter().map(|(via, _)| *via).collect();
+    ways.dedup();
+    Ok(ways)
+}
+
+fn batch() -> Bytes {
+    (0..2_000_003_u32).map(|place| (place % 251) as u8).collect::<Vec<u8>>().into()
+}
+
+#[tokio::test]
+async fn every_way_brings_the_same_bytes() {
+    let batch = batch();
+    let worker = near(&batch, Some(64 << 20), |_| {}).await;
+    for (transport, via) in [
+        (Transport::Auto, Via::Memory),
+        (Transport::Memory, Via::Memory),
+        (Transport::Unix, Via::Unix),
+        (Transport::Tcp, Via::Tcp),
+    ] {
+        assert_eq!(fetch(&worker.url, transport, &batch).await, Ok(vec![via]), "{transport:?}");
+    }
+    let worker = near(&batch, None, |_| {}).await;
+    assert_eq!(fetch(&worker.url, Transport::Auto, &batch).await, Ok(vec![Via::Unix]));
+}
+
+#[tokio::test]
+async fn where_there_is_no_room_the_socket_is_used() {
+    let batch = batch();
+    // For one of the three pieces, which the test keeps.
+    let worker = near(&batch, Some(3 << 20), |_| {}).await;
+    let ways = fetch(&worker.url, Transport::Memory, &batch).await;
+    assert_eq!(ways, Ok(vec![Via::Memory, Via::Unix]));
+}
+
+#[tokio::test]
+async fn a_client_elsewhere_uses_tcp() {
+    let batch = batch();
+    let other_host = near(&batch, Some(64 << 20), |place| place.host = "another".to_owned()).await;
+    let other_container =
+        near(&batch, Some(64 << 20), |place| place.socket = "/nowhere/worker.sock".into()).await;
+    for worker in [&other_host, &other_container] {
+        let asked = Instant::now();
+        assert_eq!(fetch(&worker.url, Transport::Auto, &batch).await, Ok(vec![Via::Tcp]));
+        assert!(asked.elapsed() < Duration::from_secs(1));
+        for transport in [Transport::Unix, Transport::Memory] {
+            let refusal = fetch(&worker.url, transport, &batch).await.unwrap_err();
+            assert_eq!(refusal.kind, RefusalKind::Invalid);
+            assert!(refusal.message.contains("cannot be reached by a local socket: "), "{refusal}");
+        }
+    }
+    let no_memory = near(&batch, None, |_| {}).await;
+    let refusal = fetch(&no_memory.url, Transport::Memory, &batch).await.unwrap_err();
+    assert!(refusal.message.contains("it shares no memory"), "{refusal}");
+}

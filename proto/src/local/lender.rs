@@ -1,0 +1,344 @@
+//! The worker's end of shared memory: copies finished pieces into regions that it lends to one client each.
+//!
+//! A region belongs to one link, that is to one client: no client sees what another one got. It is lent with one piece
+//! and used again once the client has let go of it. When a link ends, because its client has gone, all of its regions go.
+//! Where there is no room for a piece it travels through the socket: nothing ever waits for memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use feedline_memory::WritableRegion;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::lent::LentBytes;
+use super::message::{FromBorrower, FromLender, receive, send};
+use crate::wire;
+
+/// A smaller piece costs less through the socket.
+const LEAST_BYTES: usize = 64 << 10;
+/// Sizes of regions are rounded up to this, so that pieces of nearly the same size use the same ones.
+const ROUND_BYTES: usize = 256 << 10;
+/// Fetches whose end is remembered although they never began.
+const ENDED_KEPT: usize = 1024;
+
+/// Lends memory to clients.
+#[derive(Debug)]
+pub(crate) struct Lender {
+    limit_bytes: u64,
+    lent_bytes: Arc<LentBytes>,
+    links: Mutex<BTreeMap<u64, Arc<Link>>>,
+    next_link: AtomicU64,
+}
+
+impl Lender {
+    /// Lends at most `limit_bytes` at a time.
+    pub(crate) fn new(limit_bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            limit_bytes,
+            lent_bytes: Arc::default(),
+            links: Mutex::default(),
+            next_link: AtomicU64::new(1),
+        })
+    }
+
+    /// Bytes of all regions, as they change.
+    pub(crate) fn lent_bytes(&self) -> Arc<LentBytes> {
+        Arc::clone(&self.lent_bytes)
+    }
+
+    /// The fetch with this number on a client's link; `None` when the link has ended.
+    pub(crate) fn fetch(&self, link: u64, fetch: u64) -> Option<LinkFetch> {
+        let link = Arc::clone(self.links().get(&link)?);
+        let mut state = link.lock();
+        if state.fetches.get(&fetch) != Some(&FetchState::Ended) {
+            state.fetches.insert(fetch, FetchState::Running);
+        }
+        drop(state);
+        Some(LinkFetch { link, fetch })
+    }
+
+    /// Takes clients in, until dropped. Their links end with it.
+    pub(crate) async fn serve(self: Arc<Self>, listener: UnixListener) {
+        let mut clients = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => drop(clients.spawn(Arc::clone(&self).serve_client(stream))),
+                    Err(error) => {
+                        tracing::warn!(%error, "memory can no longer be shared with clients on this host");
+                        return;
+                    }
+                },
+                Some(_) = clients.join_next() => {}
+            }
+        }
+    }
+
+    async fn serve_client(self: Arc<Self>, stream: UnixStream) {
+        let number = self.next_link.fetch_add(1, Ordering::Relaxed);
+        let link = Arc::new(Link {
+            limit_bytes: self.limit_bytes,
+            lent_bytes: Arc::clone(&self.lent_bytes),
+            state: Mutex::default(),
+            news: Notify::new(),
+        });
+        self.links().insert(number, Arc::clone(&link));
+        let _gone = Gone { lender: &self, number };
+        if send(&stream, FromLender::Welcome { link: number }, None).await.is_err() {
+            return;
+        }
+        // Both run until the client has gone, one way or the other.
+        tokio::select! {
+            _ = link.listen(&stream) => {}
+            _ = link.tell(&stream) => {}
+        }
+    }
+
+    fn links(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Link>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets a link when its client has gone.
+struct Gone<'a> {
+    lender: &'a Lender,
+    number: u64,
+}
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        if let Some(link) = self.lender.links().remove(&self.number) {
+            let mut state = link.lock();
+            state.closed = true;
+            state.slots.clear();
+            state.outbox.clear();
+        }
+    }
+}
+
+/// What one client borrows.
+#[derive(Debug)]
+struct Link {
+    limit_bytes: u64,
+    lent_bytes: Arc<LentBytes>,
+    state: Mutex<LinkState>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct LinkState {
+    slots: Vec<Slot>,
+    last_region: u64,
+    last_lease: u64,
+    fetches: BTreeMap<u64, FetchState>,
+    /// What the client is to be told. Bounded by the regions that fit the limit.
+    outbox: VecDeque<(FromLender, Option<OwnedFd>)>,
+    closed: bool,
+}
+
+/// How a fetch stands; forgotten once both ends are done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FetchState {
+    Running,
+    /// The client reads no more of it.
+    Ended,
+    /// Nothing more is sent.
+    Finished,
+}
+
+/// A region and who has it.
+#[derive(Debug)]
+struct Slot {
+    number: u64,
+    bytes: usize,
+    /// Out while it is being written.
+    region: Option<WritableRegion>,
+    lease: Option<Lease>,
+    _counted: Counted,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lease {
+    number: u64,
+    fetch: u64,
+}
+
+/// Counts a region's bytes while it exists.
+#[derive(Debug)]
+struct Counted {
+    bytes: u64,
+    lent_bytes: Arc<LentBytes>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.lent_bytes.give_back(self.bytes);
+    }
+}
+
+/// A fetch whose pieces may lie in lent memory.
+#[derive(Debug)]
+pub(crate) struct LinkFetch {
+    link: Arc<Link>,
+    fetch: u64,
+}
+
+impl LinkFetch {
+    /// Copies a whole piece to where the client can read it; `None` when it must go another way.
+    pub(crate) fn lend(&self, data: &Bytes) -> Option<wire::Lent> {
+        if data.len() < LEAST_BYTES {
+            return None;
+        }
+        let (number, lease, mut region) = self.link.lock().take(&self.link, data.len(), self.fetch)?;
+        let fits = region.write(data);
+        self.link.lock().put_back(number, region);
+        fits.then_some(wire::Lent { region: number, lease, bytes: data.len() as u64 })
+    }
+}
+
+impl Drop for LinkFetch {
+    fn drop(&mut self) {
+        let mut state = self.link.lock();
+        match state.fetches.get_mut(&self.fetch) {
+            Some(fetch @ FetchState::Running) => *fetch = FetchState::Finished,
+            Some(FetchState::Ended) => drop(state.fetches.remove(&self.fetch)),
+            Some(FetchState::Finished) | None => {}
+        }
+    }
+}
+
+impl Link {
+    fn lock(&self) -> MutexGuard<'_, LinkState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hears what the client lets go of, until it has gone.
+    async fn listen(&self, stream: &UnixStream) -> std::io::Result<()> {
+        while let Some((message, _)) = receive(stream).await? {
+            match message {
+                FromBorrower::Release { lease } => self.lock().release(lease),
+                FromBorrower::Ended { fetch, last } => self.lock().on_ended(fetch, last),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the client of regions as they come and go.
+    async fn tell(&self, stream: &UnixStream) -> std::io::Result<()> {
+        loop {
+            let next = self.lock().outbox.pop_front();
+            match next {
+                Some((message, descriptor)) => {
+                    send(stream, message, descriptor.as_ref().map(AsFd::as_fd)).await?;
+                }
+                None => self.news.notified().await,
+            }
+        }
+    }
+}
+
+impl LinkState {
+    /// Takes a region for `len` bytes out, to be written: its number, the number of its lease, and the region.
+    fn take(&mut self, link: &Link, len: usize, fetch: u64) -> Option<(u64, u64, WritableRegion)> {
+        if self.closed || self.fetches.get(&fetch) == Some(&FetchState::Ended) {
+            return None;
+        }
+        let place = match self.idle(len) {
+            Some(place) => place,
+            None => self.make(link, len)?,
+        };
+        self.last_lease += 1;
+        let slot = &mut self.slots[place];
+        slot.lease = Some(Lease { number: self.last_lease, fetch });
+        Some((slot.number, self.last_lease, slot.region.take()?))
+    }
+
+    /// The smallest idle region that fits and is not much too large.
+    fn idle(&self, len: usize) -> Option<usize> {
+        let fits = |slot: &Slot| slot.is_idle() && (len..=2 * len.max(ROUND_BYTES)).contains(&slot.bytes);
+        let found = self.slots.iter().enumerate().filter(|(_, slot)| fits(slot));
+        found.min_by_key(|(_, slot)| slot.bytes).map(|(place, _)| place)
+    }
+
+    /// Makes a region for `len` bytes, in the room of idle ones where there is no other.
+    fn make(&mut self, link: &Link, len: usize) -> Option<usize> {
+        let bytes = len.next_multiple_of(ROUND_BYTES);
+        let counted = loop {
+            if let Some(counted) = link.count(bytes as u64) {
+                break counted;
+            }
+            let place = self.slots.iter().position(Slot::is_idle)?;
+            let gone = self.slots.swap_remove(place);
+            self.outbox.push_back((FromLender::Gone { region: gone.number }, None));
+            link.news.notify_one();
+        };
+        let region = WritableRegion::create(bytes);
+        let made = region.and_then(|region| Ok((region.as_fd().try_clone_to_owned()?, region)));
+        let (descriptor, region) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::debug!(%error, "a region of shared memory could not be made");
+                return None;
+            }
+        };
+        self.last_region += 1;
+        let number = self.last_region;
+        self.outbox.push_back((FromLender::Region { region: number }, Some(descriptor)));
+        self.slots.push(Slot { number, bytes, region: Some(region), lease: None, _counted: counted });
+        link.news.notify_one();
+        Some(self.slots.len() - 1)
+    }
+
+    fn put_back(&mut self, number: u64, region: WritableRegion) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.number == number) {
+            slot.region = Some(region);
+        }
+    }
+
+    fn release(&mut self, lease: u64) {
+        for slot in &mut self.slots {
+            slot.lease = slot.lease.filter(|held| held.number != lease);
+        }
+    }
+
+    /// Nobody reads the fetch any more: what is lent to it beyond `last` never arrived.
+    fn on_ended(&mut self, fetch: u64, last: u64) {
+        for slot in &mut self.slots {
+            slot.lease = slot.lease.filter(|held| held.fetch != fetch || held.number <= last);
+        }
+        if self.fetches.get(&fetch) == Some(&FetchState::Finished) {
+            self.fetches.remove(&fetch);
+            return;
+        }
+        self.fetches.insert(fetch, FetchState::Ended);
+        let ended = self.fetches.iter().filter(|(_, state)| **state == FetchState::Ended);
+        let (count, oldest) =
+            ended.fold((0, None), |(count, oldest), (fetch, _)| (count + 1, oldest.or(Some(*fetch))));
+        if count > ENDED_KEPT
+            && let Some(oldest) = oldest
+        {
+            self.fetches.remove(&oldest);
+        }
+    }
+}
+
+impl Slot {
+    fn is_idle(&self) -> bool {
+        self.lease.is_none() && self.region.is_some()
+    }
+}
+
+impl Link {
+    /// Counts bytes of a new region; `None` when they would exceed the limit.
+    fn count(&self, bytes: u64) -> Option<Counted> {
+        if !self.lent_bytes.add(bytes, self.limit_bytes) {
+            return None;
+        }
+        Some(Counted { bytes, lent_bytes: Arc::clone(&self.lent_bytes) })
+    }
+}
