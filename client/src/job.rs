@@ -56,6 +56,21 @@ impl Job {
         Self::open(coordinator, Arc::new(GrpcWorkers::default()), spec, settings).await
     }
 
+    /// The job that another client has opened, once its dataset is indexed.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; also when there is no such job.
+    pub async fn attach(
+        coordinator: Arc<dyn CoordinatorService>,
+        workers: Arc<dyn WorkerDirectory>,
+        id: JobId,
+        settings: ClientSettings,
+    ) -> Result<Self, ClientError> {
+        settings.check().map_err(ClientError::Setting)?;
+        let details = patiently(&settings, || coordinator.job_details(id)).await?;
+        Ok(Self { id, order: details.pipeline.order, coordinator, workers, settings })
+    }
+
     /// The job's id.
     pub fn id(&self) -> JobId {
         self.id

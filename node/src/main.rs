@@ -8,6 +8,7 @@ mod entrance;
 mod entropy;
 mod environment;
 mod failure;
+mod flight;
 mod http;
 mod index;
 mod jobs;

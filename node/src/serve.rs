@@ -6,8 +6,9 @@ mod up;
 mod worker;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use feedline_proto::grpc;
+use feedline_proto::{CoordinatorService, grpc};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -18,9 +19,15 @@ pub(crate) use self::up::run as run_up;
 pub(crate) use self::worker::run as run_worker;
 use crate::entrance::{Opened, SocketFolder};
 use crate::failure::{Failure, reason};
+use crate::flight;
 use crate::http::HttpServer;
 use crate::local_workers::LocalWorker;
 use crate::output;
+
+/// What a coordinator serves: its own protocol, and its jobs by Arrow Flight.
+fn coordinator_routes(service: Arc<dyn CoordinatorService>) -> Routes {
+    grpc::coordinator_routes(Arc::clone(&service)).add_service(flight::service(service))
+}
 
 /// A gRPC server that runs.
 struct GrpcServer {

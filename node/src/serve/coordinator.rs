@@ -1,9 +1,8 @@
 //! `feedline coordinator`.
 
 use feedline_coordinator::CoordinatorSettings;
-use feedline_proto::grpc;
 
-use super::{GrpcServer, announce, stop_http};
+use super::{GrpcServer, announce, coordinator_routes, stop_http};
 use crate::cli::CoordinatorArgs;
 use crate::failure::Failure;
 use crate::{entropy, http, listen, signals};
@@ -16,7 +15,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let mut coordinator = feedline_coordinator::start(settings(&args), entropy::coordinator_life())
         .await
         .map_err(Failure::failed)?;
-    let mut server = GrpcServer::start(bound.listener, grpc::coordinator_routes(coordinator.service()));
+    let mut server = GrpcServer::start(bound.listener, coordinator_routes(coordinator.service()));
     if let Some(http) = &http {
         http.set_ready(Box::new(|| Ok(())));
     }

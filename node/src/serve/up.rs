@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
-use feedline_proto::{CoordinatorService, grpc};
+use feedline_proto::CoordinatorService;
 use futures::future::{join_all, select_all, try_join_all};
 
-use super::{GrpcServer, announce, stop_http};
+use super::{GrpcServer, announce, coordinator_routes, stop_http};
 use crate::cli::UpArgs;
 use crate::entrance::TransportArg;
 use crate::failure::Failure;
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
     for share in shares(&args.local) {
         nodes.push(start_worker(&bound, &host, share, args.transport, coordinator.service()).await?);
     }
-    let mut server = GrpcServer::start(bound.listener, grpc::coordinator_routes(coordinator.service()));
+    let mut server = GrpcServer::start(bound.listener, coordinator_routes(coordinator.service()));
     if let Some(http) = &http {
         http.set_ready(Box::new(|| Ok(())));
     }

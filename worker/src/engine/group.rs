@@ -226,9 +226,9 @@ async fn run_chunk(
     input: ChunkInput,
     slots: Slots,
 ) -> Result<WorkChunk, String> {
-    let input = Arc::new(input);
     let cut = job.cut_stage();
     let first = cut.filter(|_| !input.is_read()).unwrap_or(0);
+    let mut input = Some(Arc::new(input));
     let mut slots = Some(slots);
     let mut chunk: Option<WorkChunk> = None;
     for number in first..=job.stages.len() {
@@ -241,13 +241,21 @@ async fn run_chunk(
         let wait = stage.and_then(|stage| job.operators[stage.operators.start].wait_per_row);
         let operators = stage.filter(|_| wait.is_none()).map_or(0..0, |stage| stage.operators.clone());
         if chunk.is_none() || joins || !operators.is_empty() {
-            let (job, tools, input) = (Arc::clone(&job), tools.clone(), Arc::clone(&input));
-            let (pool, present, slots) = (Arc::clone(&tools.pool), chunk.take(), slots.take());
+            let (job, tools, pool) = (Arc::clone(&job), tools.clone(), Arc::clone(&tools.pool));
+            // What was read goes as soon as it is used: before the last stages, which take the longest.
+            let is_used = cut.is_none_or(|cut| number >= cut);
+            let input = if is_used { input.take() } else { input.clone() };
+            let (present, slots) = (chunk.take(), slots.take().unwrap_or_default());
             let work = move || {
-                let mut work = present.map_or_else(|| input.build(&job, slots.unwrap_or_default()), Ok)?;
-                if joins {
+                let mut work = match (present, &input) {
+                    (Some(work), _) => work,
+                    (None, Some(input)) => input.build(&job, slots)?,
+                    (None, None) => unreachable!("the input is taken when the chunk is there"),
+                };
+                if let (true, Some(input)) = (joins, &input) {
                     input.join(&job, &tools, &mut work)?;
                 }
+                drop(input);
                 operators.into_iter().try_for_each(|place| work.apply(&job, place))?;
                 Ok::<_, String>(work)
             };
