@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test check fmt clean setup build python speed bench release
+.PHONY: help demo test check fmt clean setup build python speed scale bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ build: setup ## Build the feedline binary
 
 speed: release ## Measure against the raw kernel, in release mode
 	@python3 benches/speed.py
+
+scale: release ## Measure cores, small and huge rows, many shards, 200 epochs
+	@python3 benches/scale.py
 
 bench: release ## Measure against tf.data, PyTorch and others: TURNS=1 ONLY=tfdata,feedline
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""How one worker scales: with cores, with small and with huge rows, with many shards, and over 200 epochs.
+
+Prints Markdown. `make scale` builds in release mode and calls this. What needs the photographs is left out where they
+are not at hand.
+"""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PHOTOS = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data")) / "images"
+FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
+CORES = os.cpu_count()
+ROUNDS = int(os.environ.get("ROUNDS", "3"))
+SMALL_ROWS = 8_000_000
+SHARDS = 10_000
+HUGE_ROWS, HUGE_BYTES = 16, 100_000_000
+SOAK_PARTS, SOAK_EPOCHS = 10, 20
+
+PHOTO_PIPELINE = """
+name: photographs
+source: {{ url: "{data}/*", format: tfrecord, features: {{ image: image/encoded, label: image/class/label }} }}
+seed: 7
+shuffle: {{ window: 4096 }}
+operators:
+  - random_resized_crop: {{ column: image, size: [224, 224] }}
+  - random_horizontal_flip: {{ column: image }}
+  - batch: {{ size: 128 }}
+"""
+
+
+def output(*command):
+    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+
+
+def report(*arguments):
+    return json.loads(output(FEEDLINE, "run", *arguments, "--report", "json", "--no-digest").splitlines()[-1])
+
+
+def role(*arguments):
+    process = subprocess.Popen([str(FEEDLINE), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return process, process.stdout.readline().split()[-1]
+
+
+class Scratch:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.index = ("--index-dir", self.folder / "index")
+
+    def data(self, name, kind, *arguments):
+        output(FEEDLINE, "make-data", kind, self.folder / name, *arguments)
+        return self.folder / name
+
+    def pipeline(self, name, text):
+        path = self.folder / f"{name}.yaml"
+        path.write_text(text)
+        output(FEEDLINE, "index", path, *self.index)
+        return path
+
+
+def cores(scratch):
+    data = scratch.data("photographs", "images", "--format", "tfrecord", "--from", PHOTOS, "--shards", "4")
+    file = scratch.pipeline("photographs", PHOTO_PIPELINE.format(data=data))
+    counts = [count for count in (1, 2, 4, 8, 16) if count <= CORES]
+    rates = {count: [] for count in counts}
+    for _ in range(ROUNDS):
+        for count in counts:
+            rates[count].append(report(file, *scratch.index, "--cores", count, "--epochs", 10 * count)["rows_per_s"])
+    one = statistics.median(rates[1])
+    print("\n| photographs, cores of one worker | images/s | range | efficiency |\n|---|---|---|---|")
+    for count in counts:
+        median = statistics.median(rates[count])
+        print(f"| {count} | {median:.0f} | {min(rates[count]):.0f} to {max(rates[count]):.0f} | {100 * median / one / count:.1f} % |")
+    return file
+
+
+def small_rows(scratch):
+    print("\n| rows of 112 bytes through filter and batch, 1 core | million rows/s | of CPU, in all |\n|---|---|---|")
+    for form in ("arrow", "parquet", "csv", "tfrecord", "jsonl"):
+        data = scratch.data(f"table-{form}", "table", "--format", form, "--rows", SMALL_ROWS, "--shards", "8")
+        operators = 'operators: [ filter: { where: "label < 6" }, batch: { size: 8192 } ]'
+        file = scratch.pipeline(form, f"name: small\nsource: {{ url: '{data}/*', format: {form} }}\n{operators}\n")
+        runs = [report(file, *scratch.index, "--cores", 1) for _ in range(ROUNDS)]
+        rate = statistics.median(SMALL_ROWS / run["seconds"] for run in runs)
+        cpu = statistics.median(SMALL_ROWS / sum(each["cpu_seconds"] for each in run["operators"]) for run in runs)
+        print(f"| {form} | {rate / 1e6:.2f} | {cpu / 1e6:.2f} |")
+
+
+def huge_rows(scratch):
+    folder = scratch.folder / "huge"
+    folder.mkdir()
+    for row in range(HUGE_ROWS):
+        (folder / f"{row:03}.bin").write_bytes(os.urandom(1 << 20) * (HUGE_BYTES >> 20))
+    file = scratch.pipeline("huge", f"name: huge\nsource: {{ url: '{folder}/*', format: files }}\noperators: [ batch: {{ size: 1 }} ]\n")
+    run = report(file, *scratch.index, "--memory", "1GiB")
+    peak = max(run["peak_rss_bytes"]["workers"])
+    print(f"\n{HUGE_ROWS} rows of {HUGE_BYTES / 1e6:.0f} MB: {run['bytes'] / run['seconds'] / 1e9:.2f} GB/s, peak {peak / 1e6:.0f} MB with --memory 1GiB")
+
+
+def many_shards(scratch):
+    data = scratch.data("shards", "table", "--format", "tfrecord", "--rows", 64 * SHARDS, "--shards", SHARDS)
+    file = scratch.pipeline("shards", f"name: shards\nsource: {{ url: '{data}/*', format: tfrecord }}\nshuffle: {{ window: 4096 }}\noperators: [ batch: {{ size: 256 }} ]\n")
+    first = [report(file, *scratch.index, "--limit", 1)["first_batch_seconds"] for _ in range(ROUNDS)]
+    print(f"\n{SHARDS} indexed shards: first batch after {statistics.median(first):.3f} s ({min(first):.3f} to {max(first):.3f})")
+
+
+def soak(scratch, file):
+    coordinator, address = role("coordinator", "--listen", "127.0.0.1:0", "--data-dir", scratch.folder / "coordinator")
+    url = f"http://{address}"
+    worker, _ = role("worker", "--coordinator", url, "--listen", "127.0.0.1:0", "--cores", CORES)
+    print(f"\n| epochs of {SOAK_PARTS * SOAK_EPOCHS}, one worker process | images/s | resident, MB |\n|---|---|---|")
+    try:
+        for part in range(SOAK_PARTS):
+            rate = report(file, "--coordinator", url, "--epochs", SOAK_EPOCHS)["rows_per_s"]
+            status = pathlib.Path(f"/proc/{worker.pid}/status").read_text()
+            resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+            print(f"| {part * SOAK_EPOCHS + 1} to {(part + 1) * SOAK_EPOCHS} | {rate:.0f} | {resident / 1000:.0f} |")
+    finally:
+        worker.terminate()
+        coordinator.terminate()
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Scratch(folder)
+        if PHOTOS.is_dir():
+            file = cores(scratch)
+            soak(scratch, file)
+        else:
+            print(f"skipped: the photographs are not at {PHOTOS} (set FEEDLINE_SHARED_DATA)", file=sys.stderr)
+        small_rows(scratch)
+        huge_rows(scratch)
+        many_shards(scratch)
+
+
+if __name__ == "__main__":
+    main()
