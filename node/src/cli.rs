@@ -81,8 +81,8 @@ pub(crate) struct LocalArgs {
     /// Directory of saved dataset indexes [default: feedline in $XDG_CACHE_HOME or ~/.cache].
     #[arg(long, value_name = "DIR")]
     pub(crate) index_dir: Option<PathBuf>,
-    /// Directory of rows that pipelines with `cache: {tier: disk}` keep [default: feedline/rows in $XDG_CACHE_HOME
-    /// or ~/.cache].
+    /// Directory in whose folder `rows` pipelines with `cache: {tier: disk}` keep rows [default: feedline in
+    /// $XDG_CACHE_HOME or ~/.cache].
     #[arg(long, value_name = "DIR")]
     pub(crate) cache_dir: Option<PathBuf>,
     /// Disk that these rows may take, split over the workers, such as 100GiB.

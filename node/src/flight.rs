@@ -17,7 +17,7 @@ use arrow_flight::{
 };
 use async_trait::async_trait;
 use feedline_client::{Batch, ClientError, ClientSettings, Consumer, GrpcWorkers, Job};
-use feedline_core::cluster::messages::{JobSpec, JobState, JobStatus, Refusal};
+use feedline_core::cluster::messages::{JobSpec, JobState, JobStatus, Refusal, RefusalKind};
 use feedline_core::ids::JobId;
 use feedline_core::pipeline::{OrderMode, Pipeline, infer};
 use feedline_core::position::Position;
@@ -246,7 +246,12 @@ fn refused(error: ClientError) -> Status {
 }
 
 fn refusal(refusal: Refusal) -> Status {
-    Status::failed_precondition(refusal.message)
+    match refusal.kind {
+        RefusalKind::Invalid => Status::invalid_argument(refusal.message),
+        RefusalKind::NotFound => Status::not_found(refusal.message),
+        RefusalKind::Superseded => Status::aborted(refusal.message),
+        RefusalKind::Unavailable => Status::unavailable(refusal.message),
+    }
 }
 
 fn not_here<T>(what: &str) -> Result<T, Status> {

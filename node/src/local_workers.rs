@@ -41,7 +41,7 @@ pub(crate) fn shares(args: &LocalArgs) -> Vec<Share> {
         // The coordinator of this process has the indexes.
         cache_dir: None,
         row_cache: Some(RowCacheSettings {
-            folder: args.cache_dir.clone().unwrap_or_else(|| environment::cache_dir().join("rows")),
+            folder: args.cache_dir.clone().unwrap_or_else(environment::cache_dir).join("rows"),
             limit_bytes: args.cache_disk / u64::from(args.workers),
         }),
     };

@@ -44,7 +44,7 @@ const GROUPS_AHEAD: usize = 6;
 const CACHE_PART: u64 = 4;
 const READING_PART: u64 = 8;
 /// Part of the budget that rows of a pipeline's `cache` may use.
-const KEPT_PART: u64 = 2;
+const KEPT_PART: u64 = 3;
 /// Ended jobs whose counters are still reported.
 const KEPT_JOBS: usize = 16;
 

@@ -22,8 +22,8 @@ pub struct WorkerSettings {
 /// A place on disk for rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowCacheSettings {
-    /// The folder; made where it is not there. Workers may share it.
+    /// The folder; made where it is not there. Workers that share it keep apart in it.
     pub folder: PathBuf,
-    /// Bytes that rows may take there.
+    /// Bytes that this worker's rows may take there.
     pub limit_bytes: u64,
 }

@@ -201,7 +201,8 @@ fn chunk_start(head: &[u8], len: usize) -> Option<(u64, usize)> {
         (decode_varint(rest).ok()? == key).then(|| decode_varint(rest).ok()).flatten()
     };
     let chunk_len = length_of(FRAME_CHUNK, &mut rest)?;
-    if head.len() - rest.len() + usize::try_from(chunk_len).ok()? != len {
+    let whole = (head.len() - rest.len()).checked_add(usize::try_from(chunk_len).ok()?)?;
+    if whole != len {
         return None;
     }
     let mut offset = 0;

@@ -168,7 +168,7 @@ int feedline_partial_read(struct feedline_partial *self, uint32_t x, uint32_t y,
   self->state = state;
   jpeg_crop_scanline(cinfo, &first, &columns);
   if (first != x || columns != width || cinfo->output_components != 3 || y + height > cinfo->output_height) return 0;
-  if (y > 0 && jpeg_skip_scanlines(cinfo, y) != y) return 0;
+  if (y > 0 && (jpeg_skip_scanlines(cinfo, y) != y || cinfo->output_scanline != y)) return 0;
   while (cinfo->output_scanline < y + height) {
     JSAMPROW rows[16];
     JDIMENSION left = y + height - cinfo->output_scanline, row;

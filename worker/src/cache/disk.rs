@@ -1,10 +1,11 @@
 //! Rows on disk: segments of records, one folder for each prefix.
 //!
-//! Every life of a worker writes segments of its own and reads those of all others, so that workers may share a folder. A
-//! record says its length and carries a checksum: what was cut off or damaged is as if it had not been kept.
+//! Workers may share a folder: each claims a part of it, the first that no other holds, and finds there what a worker
+//! before it kept. Every life writes segments of its own and reads those of all. A record says its length and carries a
+//! checksum: what was cut off or damaged is as if it had not been kept.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -29,17 +30,23 @@ const SEGMENT_BYTES: u64 = 256 << 20;
 const WAITING_BYTES: u64 = 32 << 20;
 /// Chunks of rows that wait at most.
 const WAITING_ORDERS: usize = 1024;
+/// Workers that may share a folder.
+const MAX_PARTS: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct DiskTier {
     shared: Arc<Shared>,
     writer: mpsc::SyncSender<Order>,
+    /// The claim on its part of the folder; or why there is none.
+    claim: Result<File, String>,
 }
 
 /// What the writer and the readers share.
 #[derive(Debug)]
 struct Shared {
-    place: RowCacheSettings,
+    /// Its part of the folder.
+    folder: PathBuf,
+    limit_bytes: u64,
     /// Differs for every life of every worker.
     life: u64,
     prefixes: Mutex<BTreeMap<Prefix, Arc<Kept>>>,
@@ -86,11 +93,22 @@ struct Open {
 
 impl DiskTier {
     pub(super) fn new(place: RowCacheSettings) -> io::Result<Self> {
-        let held_bytes = folder_bytes(&place.folder);
+        let (folder, claim) = match claim(&place.folder) {
+            Ok((folder, claim)) => (folder, Ok(claim)),
+            Err(error) => {
+                let message = format!(
+                    "the cache in {} cannot be used: {error}; choose another --cache-dir",
+                    place.folder.display()
+                );
+                (place.folder.clone(), Err(message))
+            }
+        };
+        let held_bytes = prefix_folders(&folder).iter().map(|(_, folder)| folder_bytes(folder)).sum();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let shared = Arc::new(Shared {
             life: now.as_nanos() as u64 ^ u64::from(std::process::id()) << 40,
-            place,
+            folder,
+            limit_bytes: place.limit_bytes,
             prefixes: Mutex::default(),
             active: Mutex::default(),
             held_bytes: AtomicU64::new(held_bytes),
@@ -102,18 +120,19 @@ impl DiskTier {
         std::thread::Builder::new()
             .name("feedline-cache".to_owned())
             .spawn(move || write(&writing, &orders))?;
-        Ok(Self { shared, writer })
+        Ok(Self { shared, writer, claim })
     }
 
     /// Finds the rows that earlier lives have kept.
     pub(super) async fn open(&self, prefix: Prefix) -> Result<(), String> {
+        self.claim.as_ref().map_err(String::clone)?;
         if self.shared.kept(prefix).is_some() {
             return Ok(());
         }
         let shared = Arc::clone(&self.shared);
         let read = tokio::task::spawn_blocking(move || shared.load(prefix)).await;
-        read.map_err(|error| error.to_string())?.map_err(|error| {
-            let folder = self.shared.place.folder.display();
+        read.map_err(|error| error.to_string())?.map(drop).map_err(|error| {
+            let folder = self.shared.folder.display();
             format!("the cache in {folder} cannot be read: {error}; choose another --cache-dir")
         })
     }
@@ -181,7 +200,7 @@ fn write(shared: &Shared, orders: &mpsc::Receiver<Order>) {
                 {
                     open = None;
                     shared.full.store(true, Ordering::Relaxed);
-                    let folder = shared.place.folder.display();
+                    let folder = shared.folder.display();
                     tracing::warn!(%folder, %error, "rows are no longer kept on disk");
                 }
                 shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -196,10 +215,10 @@ impl Shared {
     }
 
     fn folder(&self, prefix: Prefix) -> PathBuf {
-        self.place.folder.join(format!("{prefix:032x}"))
+        self.folder.join(folder_name(prefix))
     }
 
-    fn load(&self, prefix: Prefix) -> io::Result<()> {
+    fn load(&self, prefix: Prefix) -> io::Result<Arc<Kept>> {
         let folder = self.folder(prefix);
         std::fs::create_dir_all(&folder)?;
         let mut state = KeptState::default();
@@ -210,13 +229,17 @@ impl Shared {
         for path in paths {
             state.add_segment(File::open(&path)?)?;
         }
-        lock(&self.prefixes).entry(prefix).or_insert_with(|| Arc::new(Kept { state: Mutex::new(state) }));
-        Ok(())
+        let new = || Arc::new(Kept { state: Mutex::new(state) });
+        Ok(Arc::clone(lock(&self.prefixes).entry(prefix).or_insert_with(new)))
     }
 
     /// Appends rows that are not there yet, as far as there is room.
     fn keep(&self, open: &mut Option<Open>, prefix: Prefix, mut rows: Vec<Row>) -> io::Result<()> {
-        let Some(kept) = self.kept(prefix) else { return Ok(()) };
+        // Its folder may have been deleted while the job had no work here.
+        let kept = match self.kept(prefix) {
+            Some(kept) => kept,
+            None => self.load(prefix)?,
+        };
         rows.retain(|(row, _)| !lock(&kept.state).rows.contains_key(row));
         let mut buffer = Vec::new();
         let mut places = Vec::new();
@@ -226,7 +249,7 @@ impl Shared {
         };
         for (row, bytes) in rows {
             let record = HEAD_BYTES + bytes.len() as u64;
-            if !self.make_room(buffer.len() as u64 + record) {
+            if !self.make_room(prefix, buffer.len() as u64 + record) {
                 self.full.store(true, Ordering::Relaxed);
                 break;
             }
@@ -259,31 +282,23 @@ impl Shared {
     }
 
     /// Deletes the rows of prefixes that no job is worked on with, the longest unused first, until there is room.
-    fn make_room(&self, bytes: u64) -> bool {
-        let fits = || self.held_bytes.load(Ordering::Relaxed) + bytes <= self.place.limit_bytes;
+    fn make_room(&self, wanted: Prefix, bytes: u64) -> bool {
+        let fits = || self.held_bytes.load(Ordering::Relaxed) + bytes <= self.limit_bytes;
         if fits() {
             return true;
         }
         let active = Arc::clone(&lock(&self.active));
-        let folders = std::fs::read_dir(&self.place.folder).into_iter().flatten().flatten();
-        let mut idle: Vec<(SystemTime, PathBuf)> = folders
-            .map(|entry| entry.path())
-            .filter(|path| {
-                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-                Prefix::from_str_radix(name, 16).is_ok_and(|prefix| !active.contains(&prefix))
-            })
-            .map(|path| (newest(&path), path))
-            .collect();
+        let idle = prefix_folders(&self.folder).into_iter();
+        let idle = idle.filter(|(prefix, _)| *prefix != wanted && !active.contains(prefix));
+        let mut idle: Vec<(SystemTime, Prefix, PathBuf)> =
+            idle.map(|(prefix, folder)| (newest(&folder), prefix, folder)).collect();
         idle.sort();
-        for (_, path) in idle {
-            let freed = folder_bytes(&path);
-            if std::fs::remove_dir_all(&path).is_ok() {
+        for (_, prefix, folder) in idle {
+            let freed = folder_bytes(&folder);
+            if std::fs::remove_dir_all(&folder).is_ok() {
                 self.held_bytes
                     .fetch_sub(freed.min(self.held_bytes.load(Ordering::Relaxed)), Ordering::Relaxed);
-                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-                if let Ok(prefix) = Prefix::from_str_radix(name, 16) {
-                    lock(&self.prefixes).remove(&prefix);
-                }
+                lock(&self.prefixes).remove(&prefix);
             }
             if fits() {
                 return true;
@@ -339,6 +354,36 @@ impl KeptState {
         self.segments.push(Arc::new(file));
         Ok(())
     }
+}
+
+/// The first part of a folder that no other worker holds, and the claim on it.
+fn claim(folder: &Path) -> io::Result<(PathBuf, File)> {
+    for part in 0..MAX_PARTS {
+        let part = folder.join(format!("part-{part:03}"));
+        std::fs::create_dir_all(&part)?;
+        let file = File::options().create(true).truncate(false).write(true).open(part.join("claim"))?;
+        match file.try_lock() {
+            Ok(()) => return Ok((part, file)),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::other(format!("{MAX_PARTS} workers share it already")))
+}
+
+fn folder_name(prefix: Prefix) -> String {
+    format!("{prefix:032x}")
+}
+
+/// The folders of prefixes in a folder; nothing else in it is ours.
+fn prefix_folders(folder: &Path) -> Vec<(Prefix, PathBuf)> {
+    let paths = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let ours = paths.filter_map(|path| {
+        let name = path.file_name()?.to_str()?;
+        let prefix = Prefix::from_str_radix(name, 16).ok().filter(|prefix| folder_name(*prefix) == name)?;
+        Some((prefix, path))
+    });
+    ours.collect()
 }
 
 /// Bytes of all files in a folder and the folders in it.

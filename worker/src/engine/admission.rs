@@ -65,12 +65,13 @@ impl Engine {
     pub(super) fn choose(&self, state: &mut State) -> Option<Chosen> {
         let share = self.memory_bytes / state.streams();
         let mut used = self.used_bytes(state);
-        let next = state.jobs.values().map(|job| job.group_bytes(job.details.layout.group_rows)).max();
+        let idle = self.tools.slabs.idle_bytes();
+        let working = state.splits.keys().filter_map(|(_, job)| state.jobs.get(job));
+        let next = working.map(|job| job.group_bytes(job.details.layout.group_rows)).max().unwrap_or(0);
         // Rows that a job has left behind are worth less than the next group.
-        if used + next.unwrap_or(0) > self.memory_bytes && self.tools.caches.free_inactive() {
+        if used.saturating_sub(idle) + next > self.memory_bytes && self.tools.caches.free_inactive() {
             used = self.used_bytes(state);
         }
-        let idle = self.tools.slabs.idle_bytes();
         let mut found = None;
         let mut too_large = None;
         for (split, id) in state.by_urgency() {

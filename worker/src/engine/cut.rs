@@ -63,6 +63,7 @@ impl Cut {
         let found = caches.get(self.prefix, self.tier, ids).await;
         let hits = found.iter().flatten();
         let bytes = hits.clone().map(Bytes::len).sum();
+        self.note_rows(hits.clone());
         self.counters.add_rows(rows.len(), hits.count(), bytes);
         found
     }
@@ -111,9 +112,13 @@ impl Cut {
     /// Each row of the chunk as it is kept.
     fn encode(&self, chunk: &Chunk) -> Result<Vec<Bytes>, String> {
         let rows = self.codec.encode(chunk, STAYS).map_err(|error| error.to_string())?;
-        let largest = rows.iter().map(Bytes::len).max().unwrap_or_default();
-        self.row_bytes.fetch_max(largest as u64, Ordering::Relaxed);
+        self.note_rows(rows.iter());
         Ok(rows)
+    }
+
+    fn note_rows<'a>(&self, rows: impl Iterator<Item = &'a Bytes>) {
+        let largest = rows.map(Bytes::len).max().unwrap_or_default();
+        self.row_bytes.fetch_max(largest as u64, Ordering::Relaxed);
     }
 
     /// The rows of a chunk that can be kept: not those that failed, which shall fail again; and those that were left out.

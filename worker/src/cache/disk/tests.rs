@@ -27,8 +27,8 @@ async fn keep(tier: &DiskTier, prefix: Prefix, ids: std::ops::Range<u64>) {
 
 /// The one file in the folder of a prefix.
 fn segment(folder: &Path, prefix: Prefix) -> PathBuf {
-    let mut files =
-        std::fs::read_dir(folder.join(format!("{prefix:032x}"))).expect("the prefix has a folder");
+    let mut files = std::fs::read_dir(folder.join("part-000").join(format!("{prefix:032x}")))
+        .expect("the prefix has a folder");
     files.next().expect("a segment").expect("it can be listed").path()
 }
 
@@ -42,6 +42,7 @@ async fn rows_outlive_the_worker_and_belong_to_their_prefix() {
     keep(&again, 2, 0..1).await;
     assert_eq!(found(&again, 1, [9, 7, 0, 4]).await, [7, 0, 4]);
     assert_eq!(found(&again, 2, 0..8).await, [0]);
+    drop(again);
     let third = tier(folder.path(), 1 << 20);
     third.open(1).await.expect("two segments can be read");
     assert_eq!(found(&third, 1, 0..9).await, [0, 1, 2, 3, 4, 5, 6, 7]);
@@ -93,10 +94,41 @@ async fn the_limit_holds_and_ended_jobs_make_room() {
 }
 
 #[tokio::test]
+async fn nothing_else_in_the_folder_is_touched_and_workers_keep_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (first, second) = (tier(folder.path(), 2000), tier(folder.path(), 2000));
+    let others = folder.path().join("part-000/2024");
+    std::fs::create_dir_all(&others).expect("a folder of somebody else");
+    std::fs::write(others.join("thesis"), vec![0; 100_000]).expect("a file of somebody else");
+    for (tier, id) in [(&first, 0), (&second, 1)] {
+        keep(tier, 7, id..id + 1).await;
+        tier.set_active(Arc::new(BTreeSet::from([9])));
+        keep(tier, 9, id..id + 1).await;
+        assert_eq!(found(tier, 9, 0..2).await, [id]);
+        assert_eq!(found(tier, 7, 0..2).await, Vec::<u64>::new());
+    }
+    assert!(others.join("thesis").exists());
+    assert_eq!(found(&first, 9, 0..2).await, [0], "the second worker let it be");
+}
+
+#[tokio::test]
+async fn a_job_whose_rows_were_deleted_keeps_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tier = tier(folder.path(), 2000);
+    keep(&tier, 1, 0..1).await;
+    tier.set_active(Arc::new(BTreeSet::from([2])));
+    keep(&tier, 2, 0..1).await;
+    tier.set_active(Arc::new(BTreeSet::from([1])));
+    tier.put(1, vec![row(5)]);
+    tier.flush().await;
+    assert_eq!(found(&tier, 1, 0..9).await, [5]);
+}
+
+#[tokio::test]
 async fn a_folder_that_cannot_be_used_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
     let error = tier(&file, 1 << 20).open(1).await.expect_err("a file is no folder");
-    assert!(error.contains("cannot be read") && error.contains("--cache-dir"), "{error}");
+    assert!(error.contains("cannot be used") && error.contains("--cache-dir"), "{error}");
 }
