@@ -194,10 +194,10 @@ impl ChunkInput {
     }
 
     /// Keeps the rows that were made up to the cut, and adds those that were kept.
-    fn join(&self, job: &JobContext, tools: &Tools, work: &mut WorkChunk) -> Result<(), String> {
+    fn join(&self, job: &JobContext, caches: &Caches, work: &mut WorkChunk) -> Result<(), String> {
         let Some(cut) = &job.cut else { return Ok(()) };
         let cpu = thread_cpu();
-        cut.join(work, &tools.caches, &self.found[self.range.clone()], &self.rows[self.range.clone()])?;
+        cut.join(work, caches, &self.found[self.range.clone()], &self.rows[self.range.clone()])?;
         cut.counters.add_cpu(thread_cpu().saturating_sub(cpu));
         work.entered = self.range.len();
         if work.chunk.rows() != work.entered {
@@ -241,7 +241,8 @@ async fn run_chunk(
         let wait = stage.and_then(|stage| job.operators[stage.operators.start].wait_per_row);
         let operators = stage.filter(|_| wait.is_none()).map_or(0..0, |stage| stage.operators.clone());
         if chunk.is_none() || joins || !operators.is_empty() {
-            let (job, tools, pool) = (Arc::clone(&job), tools.clone(), Arc::clone(&tools.pool));
+            // The work must not hold the pool that runs it: the last to let go of that waits for its threads.
+            let (job, caches) = (Arc::clone(&job), Arc::clone(&tools.caches));
             // What was read goes as soon as it is used: before the last stages, which take the longest.
             let is_used = cut.is_none_or(|cut| number >= cut);
             let input = if is_used { input.take() } else { input.clone() };
@@ -253,13 +254,13 @@ async fn run_chunk(
                     (None, None) => unreachable!("the input is taken when the chunk is there"),
                 };
                 if let (true, Some(input)) = (joins, &input) {
-                    input.join(&job, &tools, &mut work)?;
+                    input.join(&job, &caches, &mut work)?;
                 }
                 drop(input);
                 operators.into_iter().try_for_each(|place| work.apply(&job, place))?;
                 Ok::<_, String>(work)
             };
-            chunk = Some(pool.run(priority, work).await.map_err(|panic| panic.to_string())??);
+            chunk = Some(tools.pool.run(priority, work).await.map_err(|panic| panic.to_string())??);
         }
         if let (Some(wait), Some(stage)) = (wait, stage) {
             let rows = chunk.as_ref().map_or(0, |work| work.chunk.rows());
