@@ -4,11 +4,13 @@
 //! before it kept. Every life writes segments of its own and reads those of all. A record says its length and carries a
 //! checksum: what was cut off or damaged is as if it had not been kept.
 
+mod folders;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::SystemTime;
@@ -17,6 +19,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use self::folders::{claim, folder_bytes, folder_name, newest, prefix_folders};
 use super::{Prefix, Row};
 use crate::RowCacheSettings;
 
@@ -30,8 +33,6 @@ const SEGMENT_BYTES: u64 = 256 << 20;
 const WAITING_BYTES: u64 = 32 << 20;
 /// Chunks of rows that wait at most.
 const WAITING_ORDERS: usize = 1024;
-/// Workers that may share a folder.
-const MAX_PARTS: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct DiskTier {
@@ -354,54 +355,6 @@ impl KeptState {
         self.segments.push(Arc::new(file));
         Ok(())
     }
-}
-
-/// The first part of a folder that no other worker holds, and the claim on it.
-fn claim(folder: &Path) -> io::Result<(PathBuf, File)> {
-    for part in 0..MAX_PARTS {
-        let part = folder.join(format!("part-{part:03}"));
-        std::fs::create_dir_all(&part)?;
-        let file = File::options().create(true).truncate(false).write(true).open(part.join("claim"))?;
-        match file.try_lock() {
-            Ok(()) => return Ok((part, file)),
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
-    }
-    Err(io::Error::other(format!("{MAX_PARTS} workers share it already")))
-}
-
-fn folder_name(prefix: Prefix) -> String {
-    format!("{prefix:032x}")
-}
-
-/// The folders of prefixes in a folder; nothing else in it is ours.
-fn prefix_folders(folder: &Path) -> Vec<(Prefix, PathBuf)> {
-    let paths = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let ours = paths.filter_map(|path| {
-        let name = path.file_name()?.to_str()?;
-        let prefix = Prefix::from_str_radix(name, 16).ok().filter(|prefix| folder_name(*prefix) == name)?;
-        Some((prefix, path))
-    });
-    ours.collect()
-}
-
-/// Bytes of all files in a folder and the folders in it.
-fn folder_bytes(folder: &Path) -> u64 {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let of = |entry: std::fs::DirEntry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => folder_bytes(&entry.path()),
-        Ok(metadata) => metadata.len(),
-        Err(_) => 0,
-    };
-    entries.map(of).sum()
-}
-
-/// When a folder's files were written last.
-fn newest(folder: &Path) -> SystemTime {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let times = entries.filter_map(|entry| entry.metadata().ok()?.modified().ok());
-    times.max().unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]

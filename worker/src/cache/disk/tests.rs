@@ -1,5 +1,7 @@
 //! Rows outlive the worker; damage, torn tails and limits cost rows, never right ones.
 
+use std::path::Path;
+
 use super::*;
 
 fn tier(folder: &Path, limit_bytes: u64) -> DiskTier {
