@@ -107,8 +107,9 @@ void feedline_partial_close(struct feedline_partial *self)
   if (!setjmp(self->failed)) jpeg_abort_decompress(&self->cinfo);
 }
 
-/* Reads the headers. 1: the image is one that can be decoded in parts, and `scan` describes it; 0: it is not. */
-int feedline_partial_open(struct feedline_partial *self, const uint8_t *jpeg, size_t length,
+/* Reads the headers, to decode at 1/`reduction` of the size (1 or 2). 1: the image is one that can be decoded in parts,
+ * and `scan` describes it as stored; 0: it is not. */
+int feedline_partial_open(struct feedline_partial *self, const uint8_t *jpeg, size_t length, uint32_t reduction,
                           struct feedline_scan *scan)
 {
   struct jpeg_decompress_struct *cinfo = &self->cinfo;
@@ -128,6 +129,8 @@ int feedline_partial_open(struct feedline_partial *self, const uint8_t *jpeg, si
              (cinfo->jpeg_color_space == JCS_YCbCr || cinfo->jpeg_color_space == JCS_RGB)));
   if (!suited) goto unsuited;
   cinfo->out_color_space = JCS_RGB;
+  cinfo->scale_num = 1;
+  cinfo->scale_denom = reduction;
   jpeg_start_decompress(cinfo);
   cinfo->entropy->decode_mcu = decode_mcu;
   memset(scan, 0, sizeof(*scan));
@@ -156,8 +159,9 @@ unsuited:
   return 0;
 }
 
-/* Decodes the rectangle into rows of `pitch` bytes of RGB, asking `mcu` for the MCUs in the image's order from its
- * first on, and not beyond the last that it needs. `x` is a multiple of the scan's column width. 1: done. */
+/* Decodes the rectangle, in pixels of the reduced image, into rows of `pitch` bytes of RGB, asking `mcu` for the MCUs in
+ * the image's order from its first on, and not beyond the last that it needs. `x` is a multiple of the scan's column
+ * width, reduced. 1: done. */
 int feedline_partial_read(struct feedline_partial *self, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
                           uint8_t *out, size_t pitch, feedline_mcu mcu, void *state)
 {

@@ -8,7 +8,9 @@ use turbojpeg_sys as sys;
 use crate::exif::{Markers, read_markers};
 use crate::{
     Colorspace, DecodedRegion, Header, JpegError, MAX_PIXELS, Orientation, Region,
-    cmyk::convert_inverted_cmyk, index::EntropyIndex, partial::Partial,
+    cmyk::convert_inverted_cmyk,
+    index::EntropyIndex,
+    partial::{Partial, Reduction},
 };
 
 /// More scans than any encoder writes: a progressive image beyond this only wants to burn time.
@@ -113,6 +115,28 @@ impl Opened<'_> {
         Ok(decoded)
     }
 
+    /// Decodes what `region` needs at half the size, four pixels as one, by a smaller inverse DCT: pixel (x, y) of the
+    /// result stands for the stored pixels (2x, 2y) to (2x + 1, 2y + 1). The result's offsets and sizes are in these
+    /// pixels, and hold all that the region touches.
+    ///
+    /// `None`, and anything in `out`, for what only [`decode_region`](Self::decode_region) can do: regions that do not
+    /// lie in the image, and images that are turned, progressive, of another kind than photographs, or not sound.
+    pub fn decode_half(&mut self, region: Region, out: &mut Vec<u8>) -> Option<DecodedRegion> {
+        let Header { width, height, orientation, is_progressive, column_width, .. } = self.header;
+        let (right, bottom) = (region.x.checked_add(region.width)?, region.y.checked_add(region.height)?);
+        let lies_within = region.width > 0 && region.height > 0 && right <= width && bottom <= height;
+        if !lies_within || is_progressive || !orientation.is_upright() {
+            return None;
+        }
+        let (x, y) = (region.x / 2, region.y / 2);
+        let wanted = Region { x, y, width: right.div_ceil(2) - x, height: bottom.div_ceil(2) - y };
+        let cut = cut_around(wanted, column_width? / 2, width.div_ceil(2));
+        grow(out, cut.width as usize * cut.height as usize * 3);
+        let decoded = self.decoder.partial.decode(self.jpeg, (cut, Reduction::Half), self.index, out);
+        let (x_offset, y_offset) = (wanted.x - cut.x, wanted.y - cut.y);
+        decoded.then_some(DecodedRegion { width: cut.width, height: cut.height, x_offset, y_offset })
+    }
+
     /// Decodes what `region` of the upright image needs, as RGB8 in rows of the returned width.
     ///
     /// The pixels are the first [`DecodedRegion::bytes`] bytes of `out`, which grows where needed and never shrinks,
@@ -127,12 +151,17 @@ impl Opened<'_> {
             return Err(JpegError::Region { region, width, height });
         }
         let wanted = orientation.stored_region(region, stored_width, stored_height);
-        let cut = cut_around(wanted, &self.header);
+        let cut = match self.header.column_width {
+            Some(column_width) => cut_around(wanted, column_width, stored_width),
+            None => Region { x: 0, y: 0, width: stored_width, height: stored_height },
+        };
         let Decoder { handle, partial, stored, inks } = self.decoder;
         let is_upright = orientation.is_upright();
         let pixels = if is_upright { &mut *out } else { &mut *stored };
         grow(pixels, cut.width as usize * cut.height as usize * 3);
-        if self.header.is_progressive || !partial.decode(self.jpeg, cut, self.index, pixels) {
+        if self.header.is_progressive
+            || !partial.decode(self.jpeg, (cut, Reduction::None), self.index, pixels)
+        {
             handle.decompress_rgb(self.jpeg, &self.header, cut, inks, pixels)?;
         }
         if is_upright {
@@ -147,15 +176,13 @@ impl Opened<'_> {
     }
 }
 
-/// The smallest rectangle libjpeg-turbo can cut out whose pixels in `wanted` equal those of the whole image.
-fn cut_around(wanted: Region, header: &Header) -> Region {
-    let Some(column_width) = header.column_width else {
-        return Region { x: 0, y: 0, width: header.stored_width, height: header.stored_height };
-    };
+/// The smallest rectangle that libjpeg-turbo can cut out of an image of columns this wide whose pixels in `wanted` equal
+/// those of the whole image.
+fn cut_around(wanted: Region, column_width: u32, image_width: u32) -> Region {
     // Smooth chroma upsampling looks one chroma sample (two pixels at 4:2:0) to either side, so that a cut exactly at
     // the region would change its border.
     let x = wanted.x.saturating_sub(1) / column_width * column_width;
-    let end = (wanted.x + wanted.width + 2).min(header.stored_width);
+    let end = (wanted.x + wanted.width + 2).min(image_width);
     Region { x, y: wanted.y, width: end - x, height: wanted.height }
 }
 

@@ -44,6 +44,7 @@ unsafe extern "C" {
         this: *mut RawPartial,
         jpeg: *const u8,
         length: usize,
+        reduction: u32,
         scan: *mut RawScan,
     ) -> c_int;
     fn feedline_partial_close(this: *mut RawPartial);
@@ -58,6 +59,24 @@ unsafe extern "C" {
         mcu: McuCallback,
         state: *mut c_void,
     ) -> c_int;
+}
+
+/// How much smaller than stored an image is decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reduction {
+    /// As large as stored.
+    None,
+    /// Half as wide and high, rounded up: four pixels become one by a smaller inverse DCT.
+    Half,
+}
+
+impl Reduction {
+    fn divisor(self) -> u32 {
+        match self {
+            Self::None => 1,
+            Self::Half => 2,
+        }
+    }
 }
 
 /// A libjpeg-turbo decompressor whose Huffman decoding is ours, with the tables of the image before.
@@ -87,18 +106,19 @@ impl Partial {
         Some(Self { raw: NonNull::new(raw)?, tables: Tables::default(), next_mcu: fastest_next_mcu() })
     }
 
-    /// Decodes `cut` of the stored image into the front of `out`, rows of `cut.width * 3` bytes, reading no more of
-    /// the Huffman codes than it needs: from the nearest point of `index` on where there is one.
+    /// Decodes `cut` of the stored image, reduced, into the front of `out`, rows of `cut.width * 3` bytes, reading no
+    /// more of the Huffman codes than it needs: from the nearest point of `index` on where there is one.
     ///
     /// `false` where the image is not of the suited kind or is not sound: then the ordinary decoder must look at it,
-    /// and `out` may hold anything. `cut.x` must be a multiple of the column width.
+    /// and `out` may hold anything. `cut` is in pixels of the reduced image, and `cut.x` must be a multiple of the
+    /// reduced column width.
     ///
     /// # Panics
     /// Where `out` is shorter than the pixels.
     pub(crate) fn decode(
         &mut self,
         jpeg: &[u8],
-        cut: Region,
+        (cut, reduction): (Region, Reduction),
         index: Option<EntropyIndex<'_>>,
         out: &mut [u8],
     ) -> bool {
@@ -107,7 +127,8 @@ impl Partial {
         let Self { raw, next_mcu, .. } = *self;
         let decode = |scan: &Scan, tables: &Tables| {
             let Some(mut reader) = ScanReader::new(jpeg, scan, tables) else { return false };
-            reader.want(cut.x / scan.column_width, (cut.x + cut.width).div_ceil(scan.column_width));
+            let column_width = scan.column_width / reduction.divisor();
+            reader.want(cut.x / column_width, (cut.x + cut.width).div_ceil(column_width));
             reader.use_index(index.filter(|index| index.fits(jpeg, scan)));
             let state = (&raw mut reader).cast();
             // SAFETY: the instance is open on this jpeg, which lives until it is closed. `out` holds `cut.height` rows
@@ -128,24 +149,31 @@ impl Partial {
             };
             status == 1 && reader.is_sound()
         };
-        self.with_scan(jpeg, decode).unwrap_or(false)
+        self.with_scan(jpeg, reduction, decode).unwrap_or(false)
     }
 
     /// The JPEG with an index of its data in it. `None` where the image is not of the suited kind or is not sound.
     pub(crate) fn with_index(&mut self, jpeg: &[u8]) -> Option<Vec<u8>> {
-        let index = self.with_scan(jpeg, |scan, tables| {
+        let index = self.with_scan(jpeg, Reduction::None, |scan, tables| {
             ScanReader::new(jpeg, scan, tables)?.index(IndexBuilder::new(jpeg, scan))
         });
         index??.insert(jpeg)
     }
 
-    fn with_scan<T>(&mut self, jpeg: &[u8], work: impl FnOnce(&Scan, &Tables) -> T) -> Option<T> {
+    fn with_scan<T>(
+        &mut self,
+        jpeg: &[u8],
+        reduction: Reduction,
+        work: impl FnOnce(&Scan, &Tables) -> T,
+    ) -> Option<T> {
         // SAFETY: numbers, arrays of numbers and pointers, for all of which zeros are a value.
         let mut raw: RawScan = unsafe { std::mem::zeroed() };
         // SAFETY: the instance is live and closed; the slice and the scan live through the call, and the slice until
         // the close below, after which libjpeg does not look at it.
-        let status =
-            unsafe { feedline_partial_open(self.raw.as_ptr(), jpeg.as_ptr(), jpeg.len(), &raw mut raw) };
+        let status = unsafe {
+            let divisor = reduction.divisor();
+            feedline_partial_open(self.raw.as_ptr(), jpeg.as_ptr(), jpeg.len(), divisor, &raw mut raw)
+        };
         if status != 1 {
             return None;
         }

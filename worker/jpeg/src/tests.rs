@@ -209,3 +209,22 @@ fn a_decoder_moves_between_threads() {
     });
     assert_eq!(header.join().unwrap().unwrap().width, 61);
 }
+
+#[test]
+fn what_cannot_be_halved_is_left_to_the_ordinary_way() {
+    let mut decoder = Decoder::new().unwrap();
+    let region = Region { x: 0, y: 0, width: 8, height: 8 };
+    let mut out = Vec::new();
+    for name in ["progressive", "cmyk", "ycck", "exif6"] {
+        assert_eq!(decoder.open(jpeg(name)).unwrap().decode_half(region, &mut out), None, "{name}");
+    }
+    let mut opened = decoder.open(jpeg("420")).unwrap();
+    assert!(opened.decode_half(region, &mut out).is_some());
+    for region in [
+        Region { x: 1 << 20, ..region },
+        Region { height: u32::MAX, ..region },
+        Region { width: 0, ..region },
+    ] {
+        assert_eq!(opened.decode_half(region, &mut out), None, "{region:?}");
+    }
+}

@@ -100,10 +100,16 @@ impl Scratch {
         size: Size,
         out: &mut [u8],
     ) -> Result<(), String> {
-        let opened = Self::decoder(&mut self.decoder)?.open(jpeg).map_err(|error| error.to_string())?;
-        let cut = cut(opened.header().width, opened.header().height);
-        let decoded =
-            opened.decode_region(cut.region, &mut self.pixels).map_err(|error| error.to_string())?;
+        let mut opened = Self::decoder(&mut self.decoder)?.open(jpeg).map_err(|error| error.to_string())?;
+        let mut cut = cut(opened.header().width, opened.header().height);
+        let half = if cut.may_be_halved() { opened.decode_half(cut.region, &mut self.pixels) } else { None };
+        let decoded = match half {
+            Some(decoded) => {
+                cut = cut.halved();
+                decoded
+            }
+            None => opened.decode_region(cut.region, &mut self.pixels).map_err(|error| error.to_string())?,
+        };
         let place = Region { x: decoded.x_offset, y: decoded.y_offset, ..cut.region };
         let pixels = &self.pixels[..decoded.bytes()];
         let done =

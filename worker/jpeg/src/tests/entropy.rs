@@ -6,6 +6,7 @@ use turbojpeg_sys as sys;
 
 use super::{GOLDEN, decode, jpeg};
 use crate::decoder::Handle;
+use crate::partial::Reduction;
 use crate::{Decoder, Region};
 
 /// What an image is made of.
@@ -112,6 +113,52 @@ fn reference(decoder: &mut Decoder, jpeg: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The whole image at half the size by libjpeg-turbo alone.
+fn half_reference(jpeg: &[u8], [width, height]: [u32; 2]) -> Vec<u8> {
+    let (width, height) = (width.div_ceil(2), height.div_ceil(2));
+    let mut out = vec![0; (width * height * 3) as usize];
+    // SAFETY: the handle is made, used and destroyed here; `out` has the pixels of the image at half the size.
+    unsafe {
+        let handle = sys::tj3Init(sys::TJINIT_TJINIT_DECOMPRESS as c_int);
+        let length = jpeg.len() as sys::size_t;
+        assert_eq!(sys::tj3DecompressHeader(handle, jpeg.as_ptr(), length), 0);
+        assert_eq!(sys::tj3SetScalingFactor(handle, sys::tjscalingfactor { num: 1, denom: 2 }), 0);
+        let rgb = sys::TJPF_TJPF_RGB as c_int;
+        assert_eq!(sys::tj3Decompress8(handle, jpeg.as_ptr(), length, out.as_mut_ptr(), 0, rgb), 0);
+        sys::tj3Destroy(handle);
+    }
+    out
+}
+
+#[test]
+fn every_region_at_half_the_size_is_that_of_libjpeg() {
+    let mut random = Random(7263254885172);
+    let mut decoder = Decoder::new().unwrap();
+    let mut out = Vec::new();
+    for _ in 0..150 {
+        let shape = random.shape();
+        let plain = encode(shape, &mut random);
+        let whole = half_reference(&plain, [shape.width, shape.height]);
+        let indexed = decoder.with_index(&plain).unwrap();
+        for _ in 0..8 {
+            let region = random.region(shape.width, shape.height);
+            let (x, y) = (region.x / 2, region.y / 2);
+            let columns = (region.x + region.width).div_ceil(2) - x;
+            for jpeg in [&plain, &indexed] {
+                out.fill(0x55);
+                let decoded = decoder.open(jpeg).unwrap().decode_half(region, &mut out).unwrap();
+                for row in 0..(region.y + region.height).div_ceil(2) - y {
+                    let at = ((decoded.y_offset + row) * decoded.width + decoded.x_offset) as usize * 3;
+                    let expected = ((y + row) * shape.width.div_ceil(2) + x) as usize * 3;
+                    let bytes = columns as usize * 3;
+                    let (found, expected) = (&out[at..at + bytes], &whole[expected..expected + bytes]);
+                    assert!(found == expected, "{shape:?} {region:?} row {row}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn every_region_is_that_of_libjpeg_with_and_without_an_index() {
     let mut random = Random(88172645463325252);
@@ -149,7 +196,7 @@ fn our_decoder_is_the_one_that_decodes() {
         let encoded = encode(shape, &mut random);
         let whole = Region { x: 0, y: 0, width: shape.width, height: shape.height };
         let mut out = vec![0; (shape.width * shape.height * 3) as usize];
-        assert!(decoder.partial.decode(&encoded, whole, None, &mut out), "{shape:?}");
+        assert!(decoder.partial.decode(&encoded, (whole, Reduction::None), None, &mut out), "{shape:?}");
         assert!(out == reference(&mut decoder, &encoded));
     }
 }

@@ -138,3 +138,17 @@ fn a_centred_cut_needs_little_of_a_large_image() {
         }
     }
 }
+
+#[test]
+fn half_a_cut_is_the_same_part_of_the_image() {
+    let region = Region { x: 101, y: 40, width: 1000, height: 903 };
+    let cut = Cut::resized(region, [200, 224]);
+    assert!(cut.may_be_halved());
+    let half = cut.halved();
+    assert_eq!(half.region, Region { x: 50, y: 20, width: 501, height: 452 });
+    assert_eq!(half.source, SourceBox { left: 0.5, top: 0.0, width: 500.0, height: 451.5 });
+    assert_eq!(half.target, cut.target);
+    for size in [[259, 224], [200, 286]] {
+        assert!(!Cut::resized(region, size).may_be_halved(), "{size:?}");
+    }
+}
