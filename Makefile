@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test check fmt clean setup build python speed scale bench release
+.PHONY: help demo test check fmt clean setup build python speed scale kernels bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -46,12 +46,15 @@ speed: release ## Measure against the raw kernel, in release mode
 scale: release ## Measure cores, small and huge rows, many shards, 200 epochs
 	@python3 benches/scale.py
 
+kernels: setup ## Measure kernels and the planner one by one, with criterion
+	@cargo bench $(QUIET) --workspace --benches
+
 bench: release ## Measure against tf.data, PyTorch and others: TURNS=1 ONLY=tfdata,feedline
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv
 	@python3 benches/peers.py --only "$(ONLY)"
 
 release: setup
-	@cargo build $(QUIET) --release --workspace --bin feedline --example kernel
+	@cargo build $(QUIET) --release --workspace --bin feedline
 
 clean: ## Remove everything built
 	@rm -rf target

@@ -18,7 +18,6 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PHOTOS = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data")) / "images"
 FEEDLINE = ROOT / "target/release/feedline"
-KERNEL = ROOT / "target/release/examples/kernel"
 CORES = 2
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 EPOCHS = "20"
@@ -47,10 +46,10 @@ def output(*command):
     return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
 
 
-def kernels(count):
-    """Images per second of `count` raw kernels that run at the same time."""
-    running = [subprocess.Popen([str(KERNEL), str(PHOTOS), "5"], stdout=subprocess.PIPE, text=True) for _ in range(count)]
-    return sum(float(process.communicate()[0]) for process in running)
+def kernel(subject):
+    """Images per second of the raw kernel, on one thread or on all cores together."""
+    command = ("bench", "kernel", PHOTOS, "--only", subject, "--cores", CORES, "--turns", "1", "--report", "json")
+    return json.loads(output(FEEDLINE, *command).splitlines()[-1])["subjects"][0]["images_per_s"]
 
 
 def report(*arguments):
@@ -87,8 +86,8 @@ def main():
         worker, _ = role("worker", "--coordinator", url, "--listen", "127.0.0.1:0", "--cores", CORES)
         try:
             for _ in range(ROUNDS):
-                figures["kernel"].append(CORES * kernels(1))
-                figures["together"].append(kernels(CORES))
+                figures["kernel"].append(CORES * kernel("one"))
+                figures["together"].append(kernel("together"))
                 embedded = report(pipeline, *index, "--cores", CORES, "--epochs", EPOCHS)
                 figures["embedded"].append(embedded["rows_per_s"])
                 figures["first"].append(embedded["first_batch_seconds"])

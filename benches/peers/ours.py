@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 
 import shared
-from places import FEEDLINE, KERNEL, ROWS, SHARED_DATA, Failed, folder, output
+from places import FEEDLINE, ROWS, SHARED_DATA, Failed, folder, output
 
 BATCHES = {"images": shared.IMAGE_BATCH, "text": shared.TEXT_BATCH}
 PIPELINES = {
@@ -101,8 +101,9 @@ def run_epochs(job, epochs, *arguments):
 def kernel(cores):
     """One thread's rate times the cores: what there would be if all the rest cost nothing."""
     passes = max(1, ROWS["images"] // 400)
-    rate = float(output(KERNEL, SHARED_DATA / "images", passes))
-    return shared.result(version(), cores * rate, 1, None)
+    command = ("bench", "kernel", SHARED_DATA / "images", "--only", "one", "--turns", "1", "--passes", passes)
+    report = json.loads(output(FEEDLINE, *command, "--report", "json").splitlines()[-1])
+    return shared.result(version(), cores * report["subjects"][0]["images_per_s"], 1, None)
 
 
 def version():

@@ -10,7 +10,6 @@ ROOT = HERE.parent.parent
 # Environments and data; the results lie in target/bench.
 TARGET = ROOT / "target/peers"
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
-KERNEL = pathlib.Path(os.environ.get("KERNEL", ROOT / "target/release/examples/kernel"))
 SHARED_DATA = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data"))
 # Few photographs and sentences, repeated until an epoch takes some seconds.
 ROWS = {"images": int(os.environ.get("ROWS", "3200")), "text": int(os.environ.get("TEXT_ROWS", "290000"))}

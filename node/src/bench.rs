@@ -1,5 +1,6 @@
 //! `feedline bench`: what this machine can do, and what Feedline does on it, measured in one run.
 
+mod kernel;
 mod transport;
 
 use clap::{Args, Subcommand};
@@ -16,6 +17,8 @@ pub(crate) struct BenchArgs {
 /// What is measured.
 #[derive(Subcommand, Debug, Clone)]
 enum BenchCommand {
+    /// Decodes, crops and resizes JPEGs: the bare loop on one core and on several, next to a whole job.
+    Kernel(kernel::KernelArgs),
     /// Moves constant batches from one process to another, next to a memory copy and raw sockets.
     Transport(transport::TransportArgs),
     /// The sending process of `transport`; it ends with its standard input.
@@ -26,6 +29,7 @@ enum BenchCommand {
 /// Measures and prints a report.
 pub(crate) async fn run(args: BenchArgs) -> Result<(), Failure> {
     match args.command {
+        BenchCommand::Kernel(args) => kernel::run(args).await,
         BenchCommand::Transport(args) => transport::run(args).await,
         BenchCommand::TransportPeer(args) => transport::run_peer(args).await,
     }

@@ -7,7 +7,7 @@ mod columnar;
 mod image_folder;
 mod images;
 mod output;
-mod photo;
+pub(crate) mod photo;
 mod rows;
 mod table;
 mod tar;

@@ -12,5 +12,6 @@ mod settings;
 mod tasks;
 mod worker;
 
+pub use feedline_operators::kernel;
 pub use settings::{RowCacheSettings, WorkerSettings};
 pub use worker::{RunningWorker, start};

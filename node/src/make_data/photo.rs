@@ -16,7 +16,7 @@ const OCTAVES: [(u32, i32); 5] = [(7, 44), (5, 30), (3, 22), (2, 18), (1, 14)];
 type Rgb = [i32; 3];
 
 /// The image of a row; `size` is height and width.
-pub(super) fn jpeg(seed: u64, row: u64, size: Option<[u16; 2]>) -> Result<Vec<u8>> {
+pub(crate) fn jpeg(seed: u64, row: u64, size: Option<[u16; 2]>) -> Result<Vec<u8>> {
     let mut random = RowRandom::new(seed, 0, 0, row);
     let [height, width] = size.unwrap_or_else(|| varied_size(&mut random));
     let pixels = draw(&mut random, usize::from(height), usize::from(width));

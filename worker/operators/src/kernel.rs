@@ -3,55 +3,82 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
-use fast_image_resize::pixels::U8x3;
-use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use feedline_core::pipeline::Size;
 use feedline_core::random::RowRandom;
-use feedline_jpeg::Decoder;
 
-use crate::geometry::random_crop;
+use crate::geometry::{Cut, random_crop};
+use crate::render::{Picture, Scratch};
 
 /// What a run of the kernel did.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KernelResult {
-    /// Images decoded and resized; those that are not JPEGs that decode are left out.
+    /// Images decoded and resized; those that do not decode are left out.
     pub images: u64,
     /// Wall time in seconds.
     pub seconds: f64,
+}
+
+/// How much of an image the kernel decodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KernelDecode {
+    /// What the crop needs, as the operators do.
+    Crop,
+    /// All of it.
+    Whole,
 }
 
 /// Decodes a random crop of each JPEG and resizes it to `size` (height, width) on this thread, and nothing else.
 ///
 /// The crops are those of `random_resized_crop` with its default parameters as the first operator of a pipeline with
 /// this seed, in pass 0, for rows 0 to `jpegs.len() - 1`.
-pub fn crop_resize_loop(jpegs: &[Bytes], seed: u64, size: Size) -> KernelResult {
+pub fn crop_resize_loop(jpegs: &[Bytes], decode: KernelDecode, seed: u64, size: Size) -> KernelResult {
     let (scale, ratio) = ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]);
     let mut out = vec![0; size[0] as usize * size[1] as usize * 3];
-    let mut pixels = Vec::new();
-    let mut resizer = Resizer::new();
-    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-    let Ok(mut decoder) = Decoder::new() else {
-        return KernelResult { images: 0, seconds: 0.0 };
-    };
+    let mut scratch = Scratch::new();
     let mut images = 0;
     let start = Instant::now();
     for (row, jpeg) in jpegs.iter().enumerate() {
-        let Ok(opened) = decoder.open(jpeg) else { continue };
-        let mut random = RowRandom::new(seed, 0, 0, row as u64);
-        let crop = random_crop(&mut random, opened.header().width, opened.header().height, scale, ratio);
-        let Ok(decoded) = opened.decode_region(crop, &mut pixels) else { continue };
-        let Ok(image) =
-            TypedImageRef::<U8x3>::from_buffer(decoded.width, decoded.height, &pixels[..decoded.bytes()])
-        else {
-            continue;
+        let cut = |width, height| {
+            let mut random = RowRandom::new(seed, 0, 0, row as u64);
+            Cut::resized(random_crop(&mut random, width, height, scale, ratio), size)
         };
-        let region =
-            TypedCroppedImage::new(image, decoded.x_offset, decoded.y_offset, crop.width, crop.height);
-        let target = TypedImage::<U8x3>::from_buffer(size[1], size[0], &mut out);
-        let (Ok(region), Ok(mut target)) = (region, target) else { continue };
-        images += u64::from(resizer.resize_typed(&region, &mut target, &options).is_ok());
+        let done = match decode {
+            KernelDecode::Crop => scratch.render(Picture::Encoded(jpeg), cut, size, &mut out),
+            KernelDecode::Whole => scratch.decode(jpeg).and_then(|image| {
+                let (width, height) = (image.width, image.height);
+                scratch.render(Picture::Decoded { width, height, pixels: &image.data }, cut, size, &mut out)
+            }),
+        };
+        images += u64::from(done.is_ok());
     }
     std::hint::black_box(&out);
     KernelResult { images, seconds: start.elapsed().as_secs_f64() }
+}
+
+/// The JPEGs as `recode_jpeg` leaves them: with an index of their data where they can have one.
+pub fn with_index(jpegs: &[Bytes]) -> Vec<Bytes> {
+    let mut scratch = Scratch::new();
+    let indexed = |jpeg: &Bytes| scratch.with_index(jpeg).map_or_else(|| jpeg.clone(), Bytes::from);
+    jpegs.iter().map(indexed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::testdata;
+
+    #[test]
+    fn every_form_takes_the_same_images() {
+        let jpegs = [Bytes::from(testdata("../../jpeg/testdata/420.jpg")), Bytes::from_static(b"none")];
+        let indexed = with_index(&jpegs);
+        assert!(indexed[0].len() > jpegs[0].len());
+        assert_eq!(indexed[1], jpegs[1]);
+        for (jpegs, decode) in [
+            (&jpegs[..], KernelDecode::Crop),
+            (&jpegs[..], KernelDecode::Whole),
+            (&indexed[..], KernelDecode::Crop),
+        ] {
+            assert_eq!(crop_resize_loop(jpegs, decode, 3, [32, 24]).images, 1, "{decode:?}");
+        }
+    }
 }

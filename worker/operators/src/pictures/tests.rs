@@ -6,9 +6,9 @@ use feedline_core::schema::{ColumnType, Schema};
 use serde_json::json;
 
 use crate::testing::{
-    JPEG, array, arrow, build, bytes, chunk, difference, image_schema, photo, pixels, run, tensor, testdata,
+    JPEG, array, arrow, build, bytes, chunk, image_schema, photo, pixels, run, tensor, testdata,
 };
-use crate::{Chunk, Column, Image, Slots};
+use crate::{Chunk, Column, Slots};
 
 fn crop() -> serde_json::Value {
     json!({"random_resized_crop": {"column": "image", "size": [16, 20]}})
@@ -162,15 +162,4 @@ fn a_column_of_another_kind_is_a_chunk_error() {
     let error = operators[0].operator.apply(&mut wrong, &mut Slots::new()).unwrap_err();
     assert_eq!(error.message, "column `image` holds Int64, not bytes");
     assert_eq!(array(&wrong, "image").len(), 1);
-}
-
-#[test]
-fn the_kernel_and_the_operator_do_the_same_work() {
-    let jpegs = vec![bytes::Bytes::from_static(JPEG); 3];
-    assert_eq!(crate::kernel::crop_resize_loop(&jpegs, 1, [16, 20]).images, 3);
-    let (mean, _) = difference(&[1, 2], &[1, 4]);
-    assert_eq!(mean, 1.0);
-    let unreadable = vec![bytes::Bytes::from_static(b"no")];
-    assert_eq!(crate::kernel::crop_resize_loop(&unreadable, 1, [16, 20]).images, 0);
-    assert_eq!(Image::default().data.len(), 0);
 }
