@@ -94,6 +94,7 @@ pub(crate) struct LocalArgs {
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
     feedline index pipeline.yaml\n  \
+    feedline index pipeline.yaml --recode --cache-disk 200GiB\n  \
     feedline index pipeline.yaml --rebuild --coordinator http://10.0.0.1:7070")]
 pub(crate) struct IndexArgs {
     /// The pipeline file; relative paths in it start at the directory in which feedline is run.
@@ -105,6 +106,10 @@ pub(crate) struct IndexArgs {
     /// Index anew, ignoring the saved index: after shards were replaced, removed or added.
     #[arg(long)]
     pub(crate) rebuild: bool,
+    /// Then also fill the pipeline's `cache` on disk, such as with recoded JPEGs, so that no epoch has to; as far as
+    /// --cache-disk reaches.
+    #[arg(long)]
+    pub(crate) recode: bool,
     /// Resources in this process.
     #[command(flatten)]
     pub(crate) local: LocalArgs,

@@ -1,10 +1,13 @@
-//! `feedline index`: indexes a dataset ahead of its first run.
+//! `feedline index`: indexes a dataset ahead of its first run, and fills the pipeline's cache where that is asked for.
+
+mod fill;
 
 use std::time::{Duration, Instant};
 
 use feedline_core::cluster::messages::{JobSpec, JobState, JobStatus};
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::pipeline::Pipeline;
 use feedline_proto::CoordinatorService;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +27,7 @@ const LISTED_DEFECTS: usize = 10;
 pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let pipeline = pipeline_file::load(&args.file)?;
+    let fill = if args.recode { Some(fill::pipeline(&pipeline, &args)?) } else { None };
     let stop = signals::watch()?;
     let cluster = Cluster::open(args.coordinator.as_deref(), &args.local).await?;
     let spec = JobSpec {
@@ -37,10 +41,24 @@ pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
         reindex: args.rebuild,
         index_only: true,
     };
-    let found = index(cluster.coordinator.as_ref(), spec, &stop).await;
+    let done = index_and_fill(&cluster, spec, fill, &stop, started).await;
     cluster.shutdown().await;
-    let (status, manifest) = found?;
-    Ok(output::print(&render(&status, manifest.as_deref(), started.elapsed()))?)
+    done
+}
+
+async fn index_and_fill(
+    cluster: &Cluster,
+    spec: JobSpec,
+    fill: Option<Pipeline>,
+    stop: &CancellationToken,
+    started: Instant,
+) -> Result<(), Failure> {
+    let (status, manifest) = index(cluster.coordinator.as_ref(), spec, stop).await?;
+    output::print(&render(&status, manifest.as_deref(), started.elapsed()))?;
+    let Some(pipeline) = fill else { return Ok(()) };
+    let started = Instant::now();
+    let filled = fill::run(cluster, pipeline, stop).await?;
+    Ok(output::print(&filled.render(started.elapsed()))?)
 }
 
 async fn index(

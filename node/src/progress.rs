@@ -39,6 +39,11 @@ impl Progress {
         });
     }
 
+    /// Says how far something other than delivery is.
+    pub(crate) fn show(&self, line: String) {
+        self.line.set_message(line);
+    }
+
     /// Says how fast rows come.
     pub(crate) fn show_rates(&self, rates: &mut Rates, total: &ConsumerStats, consumers: u32) {
         self.line.set_message(rates.line(self.started.elapsed(), total, consumers));

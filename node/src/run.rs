@@ -1,6 +1,6 @@
 //! `feedline run`: opens a job, takes its batches and reports.
 
-mod consume;
+pub(crate) mod consume;
 mod position;
 mod report;
 mod seat;

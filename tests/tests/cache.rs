@@ -130,3 +130,31 @@ fn a_worker_without_a_disk_says_what_to_do() {
     assert_ne!(call.status, 0);
     assert!(call.stderr.contains("start it with --cache-dir"), "{}", call.stderr);
 }
+
+#[test]
+fn an_index_command_fills_the_cache_ahead() {
+    let scratch = data("60");
+    let file = job(&scratch, "disk");
+    let cache = scratch.file("cache");
+    let fill = || scratch.call(&["index", &file, "--recode", "--cache-dir", &cache]);
+    for kept in ["60 rows made", "0 rows made"] {
+        let call = fill();
+        assert_eq!(call.status, 0, "{}", call.stderr);
+        assert!(call.stdout.contains(&format!("filled the cache: {kept}")), "{}", call.stdout);
+    }
+    let report = scratch.run(&file, &["--cache-dir", &cache]);
+    assert_clean(&report);
+    assert_eq!(rows(&report, "cache"), (60, 60));
+    assert_eq!(report["digest"], scratch.run(&job(&scratch, "none"), &[])["digest"]);
+}
+
+#[test]
+fn a_cache_that_cannot_be_filled_ahead_is_told_with_the_fix() {
+    let scratch = data("6");
+    for (tier, fix) in [("none", "put `- recode_jpeg: { column: ... }`"), ("memory", "give it `tier: disk`")]
+    {
+        let call = scratch.call(&["index", &job(&scratch, tier), "--recode"]);
+        assert_ne!(call.status, 0);
+        assert!(call.stderr.contains(fix), "{}", call.stderr);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CacheTier, OnError, Operator, OperatorKind, Pipeline, Remainder, infer};
+use super::{CacheTier, Filter, OnError, Operator, OperatorKind, Pipeline, Remainder, Shuffle, infer};
 use crate::schema::Schema;
 
 #[cfg(test)]
@@ -48,6 +48,18 @@ impl Pipeline {
             OperatorKind::Cache(cache) => Some((&self.operators[..place], cache.tier)),
             _ => None,
         })
+    }
+
+    /// A pipeline that fills this one's cache and delivers nothing: each row once, as it is stored, up to the `cache`. What
+    /// it keeps is what this pipeline looks for. `None` without a `cache`.
+    pub fn filling_cache(&self) -> Option<Self> {
+        let place = self.cached()?.0.len();
+        // The operators behind stay, since they say which columns are needed; no row comes to them.
+        let nothing = Filter { predicate: "false".to_owned() };
+        let mut operators = self.operators.clone();
+        operators.insert(place + 1, Operator { kind: OperatorKind::Filter(nothing), parallelism: None });
+        operators.retain(|operator| !matches!(operator.kind, OperatorKind::Repeat(_)));
+        Some(Self { operators, shuffle: Shuffle::default(), ..self.clone() })
     }
 
     /// One name per operator, in order and unique: the second of a kind is `resize#2`.

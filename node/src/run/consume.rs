@@ -208,7 +208,7 @@ fn total(board: &Mutex<Vec<ConsumerStats>>) -> ConsumerStats {
 }
 
 /// Waits a moment until every worker has told what it did for the ended job.
-pub(super) async fn wait_until_settled(job: &Job) -> Result<JobStatus, Failure> {
+pub(crate) async fn wait_until_settled(job: &Job) -> Result<JobStatus, Failure> {
     let deadline = Instant::now() + SETTLE;
     loop {
         let status = job.status().await?;
@@ -221,7 +221,7 @@ pub(super) async fn wait_until_settled(job: &Job) -> Result<JobStatus, Failure> 
 
 /// Ends a job that was not taken to its end, so that no worker goes on with it. It may have ended already, and the
 /// coordinator may be gone.
-pub(super) async fn abandon(job: &Job) {
+pub(crate) async fn abandon(job: &Job) {
     match tokio::time::timeout(SETTLE, job.cancel()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, job = %job.id(), "the job was not cancelled"),

@@ -187,8 +187,8 @@ impl Report {
 
     /// A table for people.
     pub(crate) fn to_text(&self) -> String {
-        let seconds = self.seconds.max(f64::MIN_POSITIVE);
-        let stalled = self.stall_seconds / seconds / f64::from(self.consumers.max(1));
+        let per_second = |count: f64| if self.seconds > 0.0 { count / self.seconds } else { 0.0 };
+        let stalled = per_second(self.stall_seconds) / f64::from(self.consumers.max(1));
         let first =
             self.first_batch_seconds.map_or("none came".to_owned(), |first| format!("after {first:.2} s"));
         let batches = show_count(self.batches, "batch");
@@ -200,7 +200,10 @@ impl Report {
                 "time",
                 format!("{:.2} s, first batch {first} (setup {:.2} s)", self.seconds, self.setup_seconds),
             ),
-            ("rate", format!("{:.0} rows/s, {}/s", self.rows_per_s, show_bytes(self.bytes as f64 / seconds))),
+            (
+                "rate",
+                format!("{:.0} rows/s, {}/s", self.rows_per_s, show_bytes(per_second(self.bytes as f64))),
+            ),
             ("stall", format!("{:.2} s, {:.0} % of the time", self.stall_seconds, stalled.min(1.0) * 100.0)),
         ];
         if let (Some(digest), Some(content)) = (&self.digest, &self.content_digest) {

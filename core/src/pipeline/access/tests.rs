@@ -122,3 +122,15 @@ fn a_cache_leaves_the_fingerprint_as_it_is() {
     assert_eq!((before, tier), (&plain.operators[..1], CacheTier::Memory));
     assert_eq!(plain.cached(), None);
 }
+
+#[test]
+fn a_cache_is_filled_by_each_row_once_and_nothing_behind_it() {
+    let cached = any().repeat(3).wait(1).cache(CacheTier::Disk).burn(1).batch(7).build().unwrap();
+    let filling = cached.filling_cache().unwrap();
+    assert_eq!(filling.cached(), Some((&cached.operators[1..2], CacheTier::Disk)));
+    assert_eq!(filling.operator_names(), ["wait", "cache", "filter", "burn", "batch"]);
+    assert_eq!((filling.repeat_count(), filling.shuffle.window), (1, 0));
+    let source = Schema::new([("a", ColumnType::Binary), ("b", ColumnType::Utf8)]);
+    assert_eq!(filling.required_columns(&source), cached.required_columns(&source));
+    assert_eq!(any().batch(1).build().unwrap().filling_cache(), None);
+}
