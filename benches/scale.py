@@ -43,6 +43,12 @@ def report(*arguments):
     return json.loads(output(FEEDLINE, "run", *arguments, "--report", "json", "--no-digest").splitlines()[-1])
 
 
+def kernel():
+    """Images per second of the raw kernel on all cores together."""
+    command = ("bench", "kernel", PHOTOS, "--only", "together", "--turns", "1", "--passes", "10", "--report", "json")
+    return json.loads(output(FEEDLINE, *command).splitlines()[-1])["subjects"][0]["images_per_s"]
+
+
 def role(*arguments):
     process = subprocess.Popen([str(FEEDLINE), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return process, process.stdout.readline().split()[-1]
@@ -114,13 +120,21 @@ def soak(scratch, file):
     coordinator, address = role("coordinator", "--listen", "127.0.0.1:0", "--data-dir", scratch.folder / "coordinator")
     url = f"http://{address}"
     worker, _ = role("worker", "--coordinator", url, "--listen", "127.0.0.1:0", "--cores", CORES)
-    print(f"\n| epochs of {SOAK_PARTS * SOAK_EPOCHS}, one worker process | images/s | resident, MB |\n|---|---|---|")
+    print(f"\n| epochs of {SOAK_PARTS * SOAK_EPOCHS}, one worker process | images/s | of the kernel | resident, MB |\n|---|---|---|---|")
+    shares = []
     try:
+        before = kernel()
         for part in range(SOAK_PARTS):
             rate = report(file, "--coordinator", url, "--epochs", SOAK_EPOCHS)["rows_per_s"]
+            after = kernel()
+            # The machine's own speed varies from minute to minute: the kernel right before and after tells how fast it was.
+            shares.append(2 * rate / (before + after))
+            before = after
             status = pathlib.Path(f"/proc/{worker.pid}/status").read_text()
             resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-            print(f"| {part * SOAK_EPOCHS + 1} to {(part + 1) * SOAK_EPOCHS} | {rate:.0f} | {resident / 1000:.0f} |")
+            epochs = f"{part * SOAK_EPOCHS + 1} to {(part + 1) * SOAK_EPOCHS}"
+            print(f"| {epochs} | {rate:.0f} | {100 * shares[-1]:.1f} % | {resident / 1000:.0f} |")
+        print(f"\nlast tenth against the first, each as a part of the kernel: {100 * shares[-1] / shares[0]:.1f} %")
     finally:
         worker.terminate()
         coordinator.terminate()

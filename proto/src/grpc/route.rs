@@ -50,8 +50,8 @@ impl Router {
         if let Some(route) = found.as_ref().filter(|route| route.is_alive()) {
             return Ok(route.clone());
         }
-        let (route, keep) = self.look().await?;
-        *found = keep.then(|| route.clone());
+        let route = self.look().await?;
+        *found = Some(route.clone());
         Ok(route)
     }
 
@@ -60,30 +60,30 @@ impl Router {
         *self.found.lock().await = None;
     }
 
-    /// Looks for the shortest way; says whether to remember it.
-    async fn look(&self) -> Result<(Route, bool), Refusal> {
+    /// Looks for the shortest way. A worker that does not answer in time is reached by TCP until that breaks.
+    async fn look(&self) -> Result<Route, Refusal> {
         let remote = Route { channel: self.remote.clone(), memory: None, via: Via::Tcp };
         if self.transport == Transport::Tcp {
-            return Ok((remote, true));
+            return Ok(remote);
         }
         let mut client = EntranceClient::with_interceptor(self.remote.clone(), Speak::new(self.version));
         let answer = tokio::time::timeout(LOCATE_TIMEOUT, client.locate(wire::LocateRequest {})).await;
-        let (local, keep) = match answer {
-            Ok(Ok(answer)) => (self.enter(answer.into_inner()).await, true),
+        let local = match answer {
+            Ok(Ok(answer)) => self.enter(answer.into_inner()).await,
             Ok(Err(status)) if status.code() == Code::Unavailable => return Err(self.peer.refusal(&status)),
-            Ok(Err(status)) => (Err(format!("it has none: {}", status.message())), true),
-            Err(_) => (Err("it does not tell".to_owned()), false),
+            Ok(Err(status)) => Err(format!("it has none: {}", status.message())),
+            Err(_) => Err("it does not tell".to_owned()),
         };
         let Peer { role, url } = &self.peer;
         match local {
             Ok(route) => {
                 let via = route.memory.as_ref().map_or(Via::Unix, |_| Via::Memory).name();
                 tracing::info!(worker = %url, transport = via, "a worker on this host is reached without TCP");
-                Ok((route, keep))
+                Ok(route)
             }
             Err(why) if self.transport == Transport::Auto => {
                 tracing::debug!(worker = %url, why, "a worker is reached by TCP");
-                Ok((remote, keep))
+                Ok(remote)
             }
             Err(why) => Err(Refusal::new(
                 RefusalKind::Invalid,

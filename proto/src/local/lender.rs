@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use feedline_memory::WritableRegion;
@@ -25,6 +26,8 @@ const LEAST_BYTES: usize = 64 << 10;
 const ROUND_BYTES: usize = 256 << 10;
 /// Fetches whose end is remembered although they never began.
 const ENDED_KEPT: usize = 1024;
+/// Time until clients are taken in again after one could not be.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Lends memory to clients.
 #[derive(Debug)]
@@ -69,9 +72,10 @@ impl Lender {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => drop(clients.spawn(Arc::clone(&self).serve_client(stream))),
+                    // Out of file descriptors, say: those who are in go on, and later there may be room again.
                     Err(error) => {
-                        tracing::warn!(%error, "memory can no longer be shared with clients on this host");
-                        return;
+                        tracing::warn!(%error, "a client on this host could not be taken in to share memory");
+                        tokio::time::sleep(ACCEPT_AGAIN).await;
                     }
                 },
                 Some(_) = clients.join_next() => {}

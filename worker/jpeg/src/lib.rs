@@ -10,10 +10,12 @@ mod entropy;
 mod exif;
 mod huffman;
 mod index;
+mod mirror;
 mod orient;
 mod partial;
 
 pub use decoder::{Decoder, Opened};
+pub use mirror::mirror_rgb;
 pub use orient::Orientation;
 
 /// The most pixels an image may have: the size at which Pillow raises `DecompressionBombError`.

@@ -2,6 +2,7 @@
 
 use bytes::BytesMut;
 use feedline_core::random::RowRandom;
+use feedline_jpeg::mirror_rgb;
 
 use crate::{Chunk, Column, Operator, OperatorError, Slots};
 
@@ -60,7 +61,7 @@ fn mirror(pixels: &mut [u8], line_bytes: usize, pixel_bytes: usize) {
     for line in pixels.chunks_exact_mut(line_bytes) {
         match pixel_bytes {
             1 => line.reverse(),
-            3 => line.as_chunks_mut::<3>().0.reverse(),
+            3 => mirror_rgb(line),
             6 => line.as_chunks_mut::<6>().0.reverse(),
             12 => line.as_chunks_mut::<12>().0.reverse(),
             _ => mirror_line(line, pixel_bytes),
