@@ -1,0 +1,30 @@
+//! The model of a job: from counters of workers and consumers to rates, sizes, what bounds the job, and what would help.
+//!
+//! It follows Plumber (Kuchnik, Klimovic, Simsa, Smith, Amvrosiadis: "Plumber: Diagnosing and Removing Performance
+//! Bottlenecks in Machine Learning Data Pipelines", MLSys 2022), for a cluster of unequal workers, live:
+//!
+//! - [`samples`]: what workers and consumers count, since their start.
+//! - [`window`]: counts of the last seconds, and totals that survive a restarted worker.
+//! - [`bandwidth`]: a concave law of the store's bandwidth against read concurrency.
+//! - [`job`]: visit ratios, CPU time per delivered row and worker type, sizes at every cut, demand.
+//! - [`bound`]: the rate that each resource allows a job on given workers; the smallest names the bottleneck.
+//! - [`remedy`]: what the rate would be with more of something, or with a cache.
+//!
+//! A row's cost is always given per row *delivered* to a consumer, so that costs of operators add up. Nothing here
+//! decides anything: that is [`crate::plan`].
+
+pub mod bandwidth;
+pub mod bound;
+pub mod job;
+pub mod remedy;
+pub mod samples;
+mod text;
+pub mod window;
+
+pub use bandwidth::Bandwidth;
+pub use bound::{Allocation, Bottleneck, BottleneckKind, Bound, CacheUse, WorkerShare, bottleneck, bounds};
+pub use job::{CutModel, JobModel, OperatorModel};
+pub use remedy::{CacheRoom, Remedy, remedies};
+pub use samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample};
+pub(crate) use text::number;
+pub use window::{Counters, Window};

@@ -1,0 +1,183 @@
+//! What bounds a job, in words.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::model::Bandwidth;
+
+/// A job of a source, `wait` and `decode`: 1 ms of CPU per row.
+pub(in crate::model) fn model() -> JobModel {
+    let operator = |name: &str, cpu_ms: f64, bytes_out: f64| OperatorModel {
+        name: name.into(),
+        visit_ratio: 1.0,
+        cpu_s: [("small".to_owned(), cpu_ms / 1e3)].into(),
+        cpu_share: cpu_ms,
+        bytes_out,
+        ..OperatorModel::default()
+    };
+    JobModel {
+        rows_per_s: 1900.0,
+        operators: vec![
+            operator("source", 0.1, 1e5),
+            operator("wait", 0.0, 1e5),
+            operator("decode", 0.9, 1.5e5),
+        ],
+        delivered_bytes: 1.5e5,
+        store_bytes: 1e5,
+        bandwidth: Bandwidth::Roof { slope: 5e7, cap: 1e9 },
+        held_bytes: 1e8,
+        ..JobModel::default()
+    }
+}
+
+pub(in crate::model) fn allocation() -> Allocation {
+    let share = WorkerShare { worker_type: "small".into(), count: 1, cores: 2.0, nic_bytes_per_s: 1.25e9 };
+    Allocation { workers: vec![share], read_concurrency: 16.0, memory_bytes: 1e9, ..Allocation::default() }
+}
+
+fn check(model: &JobModel, allocation: &Allocation, expect: Expect) {
+    let found = bottleneck(model, allocation).unwrap();
+    let operator = found.operator.unwrap_or_else(|| "-".into());
+    expect.assert_eq(&format!("{} {operator} {:.0}\n{}\n", found.kind.name(), found.rows_per_s, found.why));
+}
+
+#[test]
+fn cores() {
+    check(
+        &model(),
+        &allocation(),
+        expect![[r#"
+        cpu decode 2000
+        2 cores give 2000 rows/s at 1 ms of CPU per row, of which `decode` takes the most
+    "#]],
+    );
+}
+
+#[test]
+fn a_pinned_operator() {
+    let mut model = model();
+    model.operators[2].parallelism = Some(1);
+    check(
+        &model,
+        &allocation(),
+        expect![[r#"
+        sequential decode 1111
+        `decode` runs 1 at a time on one worker and each row takes 900 us, which gives 1111 rows/s
+    "#]],
+    );
+}
+
+#[test]
+fn a_sequential_operator_on_two_workers() {
+    let mut model = model();
+    model.operators[2].is_sequential = true;
+    let mut allocation = allocation();
+    allocation.workers[0].count = 2;
+    check(
+        &model,
+        &allocation,
+        expect![[r#"
+        sequential decode 2222
+        `decode` runs 1 at a time on each of 2 workers and each row takes 900 us, which gives 2222 rows/s
+    "#]],
+    );
+}
+
+#[test]
+fn a_wait_with_few_at_once() {
+    let mut model = model();
+    model.operators[1].latency_s = 5e-3;
+    let mut allocation = allocation();
+    allocation.limits.insert("wait".into(), 4);
+    check(
+        &model,
+        &allocation,
+        expect![[r#"
+        latency wait 800
+        `wait` runs 4 at a time on one worker and each row waits 5 ms, which gives 800 rows/s
+    "#]],
+    );
+}
+
+#[test]
+fn a_store_that_gives_no_more() {
+    let model = JobModel { bandwidth: Bandwidth::Roof { slope: 5e7, cap: 5e7 }, ..model() };
+    check(
+        &model,
+        &allocation(),
+        expect![[r#"
+        store source 500
+        the store gives at most 50 MB/s and a row takes 100 kB of it, which gives 500 rows/s
+    "#]],
+    );
+}
+
+#[test]
+fn too_few_requests_in_flight() {
+    let allocation = Allocation { read_concurrency: 2.0, ..allocation() };
+    check(
+        &model(),
+        &allocation,
+        expect![[r#"
+        latency source 1000
+        2 requests in flight bring 100 MB/s of 100 kB per row, which gives 1000 rows/s
+    "#]],
+    );
+}
+
+#[test]
+fn a_slow_network() {
+    let mut allocation = allocation();
+    allocation.workers[0].nic_bytes_per_s = 1.25e8;
+    check(
+        &model(),
+        &allocation,
+        expect![[r#"
+        network - 833
+        the workers' network carries 125 MB/s and a row takes 150 kB of it, which gives 833 rows/s
+    "#]],
+    );
+}
+
+#[test]
+fn full_memory() {
+    let mut model = model();
+    model.memory_wait_share = 0.4;
+    model.rows_per_s = 700.0;
+    model.held_bytes = 2.5e8;
+    let allocation = Allocation { memory_bytes: 2.5e8, ..allocation() };
+    check(
+        &model,
+        &allocation,
+        expect![[r#"
+        memory - 700
+        250 MB of memory were full for 40 % of the time, which gives 700 rows/s
+    "#]],
+    );
+}
+
+#[test]
+fn slow_consumers_come_first_among_equals() {
+    let model = JobModel { demand_rows_per_s: Some(2000.0), ..model() };
+    check(
+        &model,
+        &allocation(),
+        expect![[r#"
+        consumer - 2000
+        the consumers take 2000 rows/s and no more
+    "#]],
+    );
+}
+
+#[test]
+fn a_slow_cache() {
+    let cache = CacheUse { after: 0, read_bytes_per_s: 1e7, read_cpu_s_per_byte: 1e-9, is_in_store: false };
+    check(
+        &model(),
+        &Allocation { cache: Some(cache), ..allocation() },
+        expect![[r#"
+        store source 100
+        the cache after `source` gives 10 MB/s and a row there has 100 kB, which gives 100 rows/s
+    "#]],
+    );
+}

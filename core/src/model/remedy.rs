@@ -1,0 +1,164 @@
+//! What a job's rate would be with more of something: each remedy is the bound of a changed allocation.
+
+use serde::{Deserialize, Serialize};
+
+use super::bound::{Allocation, BottleneckKind, Bound, CacheUse, bottleneck, bounds};
+use super::job::{CutModel, JobModel};
+use super::text::{bytes, count};
+
+#[cfg(test)]
+mod tests;
+
+/// Something to change, and the rate it should give.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Remedy {
+    /// What to do: a few words.
+    pub action: String,
+    /// Rows per second that it should give.
+    pub predicted_rows_per_s: f64,
+}
+
+/// Room for a cache in one tier.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CacheRoom {
+    /// The tier's name in pipeline files.
+    pub tier: String,
+    /// Free bytes, over all workers.
+    pub bytes: f64,
+    /// Bytes per second that it gives, over all workers; infinite where it is not known.
+    pub read_bytes_per_s: f64,
+    /// CPU seconds that reading a byte takes.
+    pub read_cpu_s_per_byte: f64,
+    /// Whether it lies in the object store.
+    pub is_in_store: bool,
+}
+
+/// Requests in flight are not raised beyond this many times what they are.
+const MOST_MORE_READS: f64 = 32.0;
+
+/// Remedies that would help by more than one percent, the best first; of equal ones, in the order given here: operator
+/// limits, read concurrency, caches, cores, workers.
+pub fn remedies(model: &JobModel, allocation: &Allocation, rooms: &[CacheRoom]) -> Vec<Remedy> {
+    let Some(now) = bottleneck(model, allocation) else { return Vec::new() };
+    let mut tried: Vec<(String, Allocation)> = Vec::new();
+    tried.extend(wider_operators(model, allocation));
+    tried.extend(more_reads(model, allocation));
+    tried.extend(caches(model, allocation, rooms));
+    tried.push((more_cores_text(allocation), more_cores(allocation)));
+    tried.push((more_workers_text(allocation), more_workers(allocation)));
+    if now.kind == BottleneckKind::Memory {
+        let memory_bytes = 2.0 * allocation.memory_bytes;
+        let action = format!("give it {} of memory", bytes(memory_bytes));
+        tried.push((action, Allocation { memory_bytes, ..allocation.clone() }));
+    }
+    let mut found = Vec::new();
+    for (action, changed) in tried {
+        let wide = JobModel { operators: unpinned(model, allocation, &changed), ..model.clone() };
+        let Some(Bound { rows_per_s, .. }) = bottleneck(&wide, &changed) else { continue };
+        if rows_per_s > 1.01 * now.rows_per_s {
+            found.push(Remedy { action, predicted_rows_per_s: rows_per_s });
+        }
+    }
+    found.sort_by(|a, b| b.predicted_rows_per_s.total_cmp(&a.predicted_rows_per_s));
+    found
+}
+
+/// A remedy that raises a limit raises it over what the user wrote, too.
+fn unpinned(model: &JobModel, before: &Allocation, after: &Allocation) -> Vec<super::job::OperatorModel> {
+    let mut operators = model.operators.clone();
+    for operator in &mut operators {
+        let raised = after.limits.get(&operator.name);
+        if raised.is_some() && raised != before.limits.get(&operator.name) {
+            operator.parallelism = None;
+        }
+    }
+    operators
+}
+
+/// For each operator that a limit holds back: the limit at which something else is the bound.
+fn wider_operators(model: &JobModel, allocation: &Allocation) -> Vec<(String, Allocation)> {
+    let all = bounds(model, allocation);
+    let mut tried = Vec::new();
+    for bound in &all {
+        let limited = matches!(bound.kind, BottleneckKind::Sequential | BottleneckKind::Latency);
+        let operator =
+            model.operators.iter().find(|operator| Some(&operator.name) == bound.operator.as_ref());
+        let Some(operator) = operator.filter(|operator| limited && !operator.is_sequential) else { continue };
+        let held = allocation.limits.get(&operator.name).copied();
+        let Some(limit) = operator.parallelism.into_iter().chain(held).min() else { continue };
+        let others = all.iter().filter(|other| other.operator != bound.operator || other.kind != bound.kind);
+        let next = others.map(|other| other.rows_per_s).fold(f64::INFINITY, f64::min);
+        let wanted = (f64::from(limit) * next / bound.rows_per_s).ceil();
+        let wanted = if wanted.is_finite() { (wanted as u32).min(4096) } else { 2 * limit };
+        if wanted > limit {
+            let mut changed = allocation.clone();
+            changed.limits.insert(operator.name.clone(), wanted);
+            tried.push((format!("let `{}` run {wanted} at a time", operator.name), changed));
+        }
+    }
+    tried
+}
+
+/// Requests in flight at which something else is the bound, or that fill the store.
+fn more_reads(model: &JobModel, allocation: &Allocation) -> Option<(String, Allocation)> {
+    let limit = allocation.read_concurrency;
+    if limit <= 0.0 || model.store_bytes <= 0.0 {
+        return None;
+    }
+    let unlimited = Allocation { read_concurrency: MOST_MORE_READS * limit, ..allocation.clone() };
+    let reachable = bottleneck(model, &unlimited)?.rows_per_s;
+    let wanted = model.bandwidth.concurrency_for(reachable * model.store_bytes);
+    let wanted = wanted.unwrap_or(MOST_MORE_READS * limit).ceil().min(MOST_MORE_READS * limit);
+    let changed = Allocation { read_concurrency: wanted, ..allocation.clone() };
+    (wanted > limit).then(|| (format!("read with {} in flight", count(wanted, "request")), changed))
+}
+
+/// Each cut in each tier that has room for it.
+fn caches(model: &JobModel, allocation: &Allocation, rooms: &[CacheRoom]) -> Vec<(String, Allocation)> {
+    let mut tried = Vec::new();
+    for room in rooms {
+        let fits = |cut: &&CutModel| cut.is_cacheable && cut.bytes > 0.0 && cut.bytes <= room.bytes;
+        for cut in model.cuts.iter().filter(fits) {
+            let cache = CacheUse {
+                after: cut.after,
+                read_bytes_per_s: room.read_bytes_per_s,
+                read_cpu_s_per_byte: room.read_cpu_s_per_byte,
+                is_in_store: room.is_in_store,
+            };
+            let action =
+                format!("keep the output of `{}` in {} ({})", cut.operator, room.tier, bytes(cut.bytes));
+            tried.push((action, Allocation { cache: Some(cache), ..allocation.clone() }));
+        }
+    }
+    tried
+}
+
+fn more_cores(allocation: &Allocation) -> Allocation {
+    let mut changed = allocation.clone();
+    for share in &mut changed.workers {
+        share.cores *= 2.0;
+    }
+    changed
+}
+
+fn more_cores_text(allocation: &Allocation) -> String {
+    let cores: f64 = allocation.workers.iter().map(|share| f64::from(share.count) * share.cores).sum();
+    format!("give it {}", count(2.0 * cores, "core"))
+}
+
+/// Twice the workers bring twice of everything that is theirs.
+fn more_workers(allocation: &Allocation) -> Allocation {
+    let mut changed = allocation.clone();
+    for share in &mut changed.workers {
+        share.count *= 2;
+    }
+    changed.memory_bytes *= 2.0;
+    changed.read_concurrency *= 2.0;
+    changed
+}
+
+fn more_workers_text(allocation: &Allocation) -> String {
+    let workers: u32 = allocation.workers.iter().map(|share| share.count).sum();
+    format!("give it {}", count(f64::from(2 * workers), "worker"))
+}

@@ -1,0 +1,45 @@
+//! Numbers as people read them in sentences.
+
+/// `12`, `3.4`, `0.056`: three digits that matter, or all digits of a large whole number.
+pub(crate) fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "any number of".into();
+    }
+    let digits = match value.abs() {
+        large if large >= 100.0 => 0,
+        medium if medium >= 10.0 => 1,
+        small if small >= 1.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// `1.5 GB`, in powers of ten.
+pub(crate) fn bytes(value: f64) -> String {
+    let units = ["TB", "GB", "MB", "kB"];
+    for (power, unit) in units.iter().enumerate() {
+        let size = 1000f64.powi(4 - power as i32);
+        if value >= size {
+            return format!("{} {unit}", number(value / size));
+        }
+    }
+    format!("{} B", number(value))
+}
+
+/// `3.2 ms`, `410 us`, `1.5 s`.
+pub(crate) fn seconds(value: f64) -> String {
+    if value >= 1.0 {
+        format!("{} s", number(value))
+    } else if value >= 1e-3 {
+        format!("{} ms", number(value * 1e3))
+    } else {
+        format!("{} us", number(value * 1e6))
+    }
+}
+
+/// `1 core`, `2 cores`.
+pub(crate) fn count(value: f64, noun: &str) -> String {
+    let plural = if (value - 1.0).abs() < 1e-9 { "" } else { "s" };
+    format!("{} {noun}{plural}", number(value))
+}

@@ -1,0 +1,40 @@
+//! Who works on what: cores, limits, read concurrency and caches for all jobs together, and how many workers are wanted.
+//!
+//! The problem is solved in named steps, each of which leaves something feasible:
+//!
+//! 1. [`caches`] chooses which cuts are kept, and where, by search with the linear problem inside.
+//! 2. [`linear`] gives each job rows per second on each worker type: the smallest weighted fed fraction is as large as
+//!    can be, then the weighted sum of fed fractions, then the cost as small as can be. Its size depends on jobs and
+//!    worker types, not on workers.
+//! 3. [`assign`] turns rates on types into cores of single workers, keeping what the previous plan had.
+//! 4. [`tune`] gives operators limits, and workers read concurrency and prefetch, by Little's law.
+//! 5. [`wanted`] asks how many workers of each type would feed everyone; [`scale`] decides when to act on it.
+//!
+//! Where there is no time for this, or the solver fails, [`fallback`] shares proportionally, which always works.
+//!
+//! Jobs, types and workers are dense ordinals inside; ids and names are at the rim only. Time is no input: what ends the
+//! work is a [`Deadline`].
+
+mod assign;
+mod caches;
+mod costs;
+mod fallback;
+mod linear;
+mod problem;
+mod reasons;
+pub mod scale;
+mod solution;
+mod solve;
+mod tune;
+mod wanted;
+
+#[cfg(test)]
+mod testing;
+
+pub use problem::{
+    CachePolicy, CutProblem, JobProblem, OperatorProblem, Prices, Problem, Settings, StoreLimits, Tier,
+    WorkerSlot, WorkerType,
+};
+pub use scale::{Climber, ScaleDecision, ScaleInput, ScaleSettings, Scaling, rate_quotient};
+pub use solution::{Assignment, CachePlan, JobPlan, KeptCut, Objective, OperatorLimit, Plan, WantedWorkers};
+pub use solve::{AfterChecks, Deadline, NoDeadline, solve};

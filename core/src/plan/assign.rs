@@ -1,0 +1,173 @@
+//! From rates on worker types to cores of single workers.
+//!
+//! Jobs keep the workers they had as far as they still need them. What is then left is filled worker by worker, so that
+//! a job shares at most its first and last worker with others; jobs whose operators limit what one worker gives go
+//! first, and are spread. Jobs divide a worker's cores by weight, so parts of a core are well possible.
+
+use std::collections::BTreeMap;
+
+use super::costs::{Amounts, CORES, Costs, RESOURCES, Way};
+use crate::ids::WorkerId;
+
+#[cfg(test)]
+mod tests;
+
+/// A worker's part in a job.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Part {
+    /// Place in the problem's list of workers.
+    pub(super) worker: usize,
+    pub(super) cores: f64,
+    pub(super) rows_per_s: f64,
+}
+
+/// Workers as the assignment fills them.
+struct Filling<'a> {
+    costs: &'a Costs,
+    /// Type of each worker.
+    types: &'a [usize],
+    left: Vec<Amounts>,
+    /// Rows per second of each job by worker.
+    given: Vec<BTreeMap<usize, f64>>,
+}
+
+/// Parts smaller than this share of what a job needs from a type are not worth a worker.
+const CRUMB: f64 = 1e-6;
+
+/// Gives each job `rows[j][w]` rows per second on workers of each type, if it fits; never more than a worker has.
+/// `before` has the workers of each job in the previous plan with their cores.
+pub(super) fn assign(
+    costs: &Costs,
+    ways: &[&Way],
+    rows: &[Vec<f64>],
+    types: &[usize],
+    before: &[Vec<(usize, f64)>],
+    headroom: f64,
+) -> Vec<Vec<Part>> {
+    let left = types.iter().map(|w| costs.has[*w]).collect();
+    let mut filling = Filling { costs, types, left, given: vec![BTreeMap::new(); ways.len()] };
+    let mut needs: Vec<Vec<f64>> = spare(costs, ways, rows, headroom);
+    for (j, workers) in before.iter().enumerate() {
+        for (worker, cores) in workers {
+            let w = types[*worker];
+            let had = cores / ways[j].per_row[w][CORES];
+            let wanted = needs[j][w].min(if had.is_finite() { had } else { 0.0 });
+            needs[j][w] -= filling.put(j, ways[j], *worker, wanted);
+        }
+    }
+    let mut by_type: Vec<Vec<usize>> = vec![Vec::new(); costs.types()];
+    for (worker, w) in types.iter().enumerate() {
+        by_type[*w].push(worker);
+    }
+    for (w, workers) in by_type.iter().enumerate() {
+        filling.fill_type(ways, &mut needs, rows, w, workers);
+    }
+    filling.parts(ways)
+}
+
+/// Needs with headroom, as far as the type's resources, the store and the job's limits allow.
+fn spare(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>], headroom: f64) -> Vec<Vec<f64>> {
+    let rate = |by_type: &Vec<f64>| by_type.iter().sum::<f64>();
+    let read: f64 = ways.iter().zip(rows).map(|(way, by_type)| way.store_bytes * rate(by_type)).sum();
+    let most = headroom.min(super::costs::per(costs.store_bytes_per_s, read)).max(1.0);
+    let mut scale = vec![most; costs.types()];
+    for (w, scale) in scale.iter_mut().enumerate() {
+        for resource in 0..RESOURCES {
+            let used: f64 =
+                ways.iter().zip(rows).map(|(way, by_type)| by_type[w] * way.per_row[w][resource]).sum();
+            let there = costs.counts[w] * costs.has[w][resource];
+            if used > 0.0 {
+                *scale = scale.min((there / used).max(1.0));
+            }
+        }
+    }
+    let of_job = |(way, by_type): (&&Way, &Vec<f64>)| -> Vec<f64> {
+        let need = |(w, rate): (usize, &f64)| (rate * scale[w]).min(costs.counts[w] * way.most_per_worker[w]);
+        by_type.iter().enumerate().map(need).collect()
+    };
+    ways.iter().zip(rows).map(of_job).collect()
+}
+
+impl Filling<'_> {
+    /// Gives a job up to so many rows per second on a worker; returns how many.
+    fn put(&mut self, job: usize, way: &Way, worker: usize, wanted: f64) -> f64 {
+        let w = self.types[worker];
+        let has = self.given[job].get(&worker).copied().unwrap_or(0.0);
+        let mut rate = wanted.min(way.most_per_worker[w] - has);
+        for (left, takes) in self.left[worker].iter().zip(&way.per_row[w]) {
+            rate = rate.min(super::costs::per(*left, *takes));
+        }
+        if rate.is_nan() || rate <= 0.0 || rate < CRUMB * wanted {
+            return 0.0;
+        }
+        for (left, takes) in self.left[worker].iter_mut().zip(&way.per_row[w]) {
+            *left = (*left - rate * takes).max(0.0);
+        }
+        *self.given[job].entry(worker).or_default() += rate;
+        rate
+    }
+
+    fn fill_type(
+        &mut self,
+        ways: &[&Way],
+        needs: &mut [Vec<f64>],
+        rows: &[Vec<f64>],
+        w: usize,
+        workers: &[usize],
+    ) {
+        // Workers that a job needs at least: those that need the most come first.
+        let workers_needed = |j: &usize| {
+            let way = ways[*j];
+            needs[*j][w] / self.costs.on_one(way, w).max(f64::MIN_POSITIVE)
+        };
+        let needed: BTreeMap<usize, f64> = (0..ways.len())
+            .filter(|j| needs[*j][w] > CRUMB * rows[*j][w])
+            .map(|j| (j, workers_needed(&j)))
+            .collect();
+        let is_limited = |j: usize| {
+            let by_cores = self.costs.has[w][CORES] / ways[j].per_row[w][CORES];
+            ways[j].most_per_worker[w] < by_cores
+        };
+        let mut order: Vec<usize> = needed.keys().copied().collect();
+        order.sort_by(|a, b| {
+            is_limited(*b).cmp(&is_limited(*a)).then(needed[b].total_cmp(&needed[a])).then(a.cmp(b))
+        });
+        let mut ring = 0;
+        let mut full = 0;
+        for j in order {
+            let limited = is_limited(j);
+            let start = if limited { ring } else { full };
+            let lap = if limited { workers.len() } else { workers.len() - full };
+            for step in 0..lap {
+                if needs[j][w] <= CRUMB * rows[j][w] {
+                    break;
+                }
+                let place = (start + step) % workers.len();
+                needs[j][w] -= self.put(j, ways[j], workers[place], needs[j][w]);
+                ring = if limited { place + 1 } else { ring };
+            }
+            while full < workers.len() && self.left[workers[full]][CORES] <= CRUMB * self.costs.has[w][CORES]
+            {
+                full += 1;
+            }
+        }
+    }
+
+    fn parts(self, ways: &[&Way]) -> Vec<Vec<Part>> {
+        let part = |way: &Way, worker: usize, rate: f64| {
+            let cpu_s = way.per_row[self.types[worker]][CORES];
+            let cores = rate * cpu_s;
+            // From cores the rate is reckoned when the plan is looked at again, so it shall be the same to the last bit.
+            Part { worker, cores, rows_per_s: if cores > 0.0 { cores / cpu_s } else { rate } }
+        };
+        let of_job = |(given, way): (&BTreeMap<usize, f64>, &&Way)| {
+            given.iter().map(|(worker, rate)| part(way, *worker, *rate)).collect()
+        };
+        self.given.iter().zip(ways).map(of_job).collect()
+    }
+}
+
+/// Where each worker is in the problem's list.
+pub(super) fn places(workers: &[super::problem::WorkerSlot]) -> BTreeMap<WorkerId, usize> {
+    workers.iter().enumerate().map(|(place, worker)| (worker.id, place)).collect()
+}

@@ -1,0 +1,44 @@
+//! Cores of single workers.
+
+use super::super::testing::{cluster, job};
+use super::*;
+use crate::plan::Problem;
+
+fn assigned(problem: &Problem, rows: &[Vec<f64>], before: &[Vec<(usize, f64)>]) -> Vec<Vec<Part>> {
+    let costs = Costs::new(problem);
+    let ways: Vec<&Way> = costs.ways.iter().map(|ways| &ways[0]).collect();
+    let types: Vec<usize> = problem.workers.iter().map(|slot| slot.worker_type).collect();
+    assign(&costs, &ways, rows, &types, before, 1.0)
+}
+
+#[test]
+fn jobs_share_few_workers() {
+    let jobs = (1..=4).map(|id| job(id, 3000.0, &[1.0])).collect();
+    let problem = cluster(&[(2.0, 6)], jobs);
+    let parts = assigned(&problem, &vec![vec![3000.0]; 4], &vec![Vec::new(); 4]);
+    let counts: Vec<usize> = parts.iter().map(Vec::len).collect();
+    assert_eq!(counts, [2, 2, 2, 2]);
+    let rates = parts.iter().map(|parts| parts.iter().map(|part| part.rows_per_s).sum::<f64>());
+    assert!(rates.into_iter().all(|rate| (rate - 3000.0).abs() < 1e-6));
+}
+
+#[test]
+fn a_job_stays_where_it_was() {
+    let problem = cluster(&[(2.0, 3)], vec![job(1, 1000.0, &[1.0]), job(2, 1000.0, &[1.0])]);
+    let before = vec![vec![(2, 1.5)], vec![(1, 1.0)]];
+    let parts = assigned(&problem, &[vec![1000.0], vec![1800.0]], &before);
+    let places = |parts: &Vec<Part>| parts.iter().map(|part| part.worker).collect::<Vec<_>>();
+    assert_eq!((places(&parts[0]), places(&parts[1])), (vec![2], vec![0, 1]));
+}
+
+#[test]
+fn a_limited_job_is_spread() {
+    let mut limited = job(1, 400.0, &[1.0]);
+    limited.operators[0].latency_s = 0.009;
+    limited.operators[0].limit = Some(1);
+    let problem = cluster(&[(2.0, 4)], vec![job(2, 7600.0, &[1.0]), limited]);
+    let parts = assigned(&problem, &[vec![7600.0], vec![400.0]], &[Vec::new(), Vec::new()]);
+    assert_eq!(parts[1].len(), 4);
+    let sum = |parts: &Vec<Part>| parts.iter().map(|part| part.rows_per_s).sum::<f64>();
+    assert!((sum(&parts[0]) - 7600.0).abs() < 1e-3 && (sum(&parts[1]) - 400.0).abs() < 1e-3);
+}

@@ -1,0 +1,197 @@
+//! What one row per second of a job takes of each resource, for each way of caching it; and what there is.
+
+use super::problem::{CachePolicy, JobProblem, Problem, Tier};
+
+/// Resources of a single worker.
+pub(super) const CORES: usize = 0;
+pub(super) const NIC: usize = 1;
+pub(super) const MEMORY: usize = 2;
+pub(super) const MEMORY_READ: usize = 3;
+pub(super) const DISK_READ: usize = 4;
+pub(super) const RESOURCES: usize = 5;
+
+/// Amounts of each resource of a worker.
+pub(super) type Amounts = [f64; RESOURCES];
+
+/// A cut of a job in a tier.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Kept {
+    /// Place in [`JobProblem::cuts`].
+    pub(super) cut: usize,
+    pub(super) tier: Tier,
+    pub(super) key: u64,
+    pub(super) bytes: f64,
+}
+
+/// One way of running a job.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Way {
+    pub(super) kept: Option<Kept>,
+    /// What a row per second takes of a worker, by worker type.
+    pub(super) per_row: Vec<Amounts>,
+    /// Rows per second that a worker can make at most, however much of it the job has, by worker type.
+    pub(super) most_per_worker: Vec<f64>,
+    /// Bytes of the store that a row takes.
+    pub(super) store_bytes: f64,
+}
+
+/// The problem in numbers.
+#[derive(Debug, Clone)]
+pub(super) struct Costs {
+    /// Workers of each type.
+    pub(super) counts: Vec<f64>,
+    /// What a worker of each type has; infinite where nothing is known to bind.
+    pub(super) has: Vec<Amounts>,
+    /// Bytes per second of the store.
+    pub(super) store_bytes_per_s: f64,
+    /// Room of each tier, in the order of [`Tier::ALL`].
+    pub(super) room: [f64; 3],
+    /// Price of a core-hour of each type.
+    pub(super) core_hour: Vec<f64>,
+    /// Price of a byte-hour of each tier.
+    pub(super) byte_hour: [f64; 3],
+    /// Weights; the largest is 1.
+    pub(super) weights: Vec<f64>,
+    /// Rows per second wanted.
+    pub(super) demand: Vec<f64>,
+    /// Ways of running each job; the first keeps nothing, unless the user has the job keep something.
+    pub(super) ways: Vec<Vec<Way>>,
+}
+
+impl Costs {
+    pub(super) fn new(problem: &Problem) -> Self {
+        let settings = &problem.settings;
+        let types = &problem.worker_types;
+        let counts: Vec<f64> = problem.counts().into_iter().map(f64::from).collect();
+        let over_types = |bytes: &dyn Fn(usize) -> f64| (0..types.len()).map(|w| counts[w] * bytes(w)).sum();
+        let heaviest = problem.jobs.iter().map(|job| job.weight).fold(f64::MIN_POSITIVE, f64::max);
+        let mut costs = Self {
+            has: types
+                .iter()
+                .map(|kind| {
+                    let in_flight = kind.memory_bytes * (1.0 - settings.cache_memory_share);
+                    [
+                        kind.cores,
+                        known(kind.nic_bytes_per_s),
+                        known(in_flight),
+                        known(kind.memory_read_bytes_per_s),
+                        known(kind.disk_read_bytes_per_s),
+                    ]
+                })
+                .collect(),
+            store_bytes_per_s: known(problem.store.bytes_per_s),
+            room: [
+                over_types(&|w| types[w].memory_bytes * settings.cache_memory_share),
+                over_types(&|w| types[w].disk_bytes),
+                problem.store.cache_bytes,
+            ],
+            core_hour: types
+                .iter()
+                .map(|kind| if kind.core_hour > 0.0 { kind.core_hour } else { settings.prices.core_hour })
+                .collect(),
+            byte_hour: Tier::ALL.map(|tier| settings.prices.gb_hour(tier) / 1e9),
+            weights: problem.jobs.iter().map(|job| job.weight / heaviest).collect(),
+            demand: Vec::new(),
+            ways: problem.jobs.iter().map(|job| ways(problem, job)).collect(),
+            counts,
+        };
+        costs.demand = (0..problem.jobs.len()).map(|j| costs.demand_of(j, &problem.jobs[j])).collect();
+        costs
+    }
+
+    pub(super) fn jobs(&self) -> usize {
+        self.ways.len()
+    }
+
+    pub(super) fn types(&self) -> usize {
+        self.counts.len()
+    }
+
+    fn demand_of(&self, job: usize, given: &JobProblem) -> f64 {
+        let known = given.demand_rows_per_s.filter(|demand| demand.is_finite() && *demand >= 0.0);
+        let alone = || self.ways[job].iter().map(|way| self.alone(way)).fold(0.0, f64::max);
+        known.unwrap_or_else(alone)
+    }
+
+    /// Rows per second if the job had the cluster for itself.
+    pub(super) fn alone(&self, way: &Way) -> f64 {
+        let on_type =
+            |w: usize| if self.counts[w] > 0.0 { self.counts[w] * self.on_one(way, w) } else { 0.0 };
+        let made: f64 = (0..self.types()).map(on_type).sum();
+        made.min(per(self.store_bytes_per_s, way.store_bytes))
+    }
+
+    /// Rows per second if the job had one worker of this type for itself.
+    pub(super) fn on_one(&self, way: &Way, worker_type: usize) -> f64 {
+        let amounts = self.has[worker_type].iter().zip(&way.per_row[worker_type]);
+        amounts.map(|(has, takes)| per(*has, *takes)).fold(way.most_per_worker[worker_type], f64::min)
+    }
+
+    /// Fed fraction if the job had the cluster for itself.
+    pub(super) fn fed_alone(&self, job: usize, way: &Way) -> f64 {
+        if self.demand[job] <= 0.0 { 1.0 } else { (self.alone(way) / self.demand[job]).min(1.0) }
+    }
+}
+
+fn ways(problem: &Problem, job: &JobProblem) -> Vec<Way> {
+    match job.cache {
+        CachePolicy::Never => vec![way(problem, job, None)],
+        CachePolicy::Pinned { cut, tier } => vec![way(problem, job, Some((cut, tier)))],
+        CachePolicy::Free => {
+            let tiers = |cut| Tier::ALL.into_iter().map(move |tier| Some((cut, tier)));
+            let kept = (0..job.cuts.len()).flat_map(tiers);
+            let has_tier = |kept: &Option<(usize, Tier)>| match kept {
+                Some((_, Tier::Disk)) => problem.worker_types.iter().any(|kind| kind.disk_bytes > 0.0),
+                Some((_, Tier::Store)) => problem.store.cache_bytes > 0.0,
+                _ => true,
+            };
+            [None].into_iter().chain(kept.filter(has_tier)).map(|kept| way(problem, job, kept)).collect()
+        }
+    }
+}
+
+fn way(problem: &Problem, job: &JobProblem, kept: Option<(usize, Tier)>) -> Way {
+    let cut = kept.map(|(cut, tier)| (cut, &job.cuts[cut], tier));
+    let first = cut.map_or(0, |(_, cut, _)| cut.after + 1);
+    let read_bytes =
+        |tier: Tier| cut.filter(|(_, _, at)| *at == tier).map_or(0.0, |(_, cut, _)| cut.bytes_per_row);
+    let per_byte = problem.settings.cache_read_cpu_s_per_byte;
+    let read_cpu_s: f64 = Tier::ALL.iter().zip(per_byte).map(|(tier, cpu_s)| read_bytes(*tier) * cpu_s).sum();
+    let store_bytes = if cut.is_none() { job.store_bytes } else { read_bytes(Tier::Store) };
+    let running = || job.operators.iter().skip(first);
+    let per_row = |w: usize| {
+        let cpu_s =
+            read_cpu_s + job.overhead_cpu_s[w] + running().map(|operator| operator.cpu_s[w]).sum::<f64>();
+        let mut amounts = [0.0; RESOURCES];
+        amounts[CORES] = cpu_s;
+        amounts[NIC] = job.delivered_bytes.max(store_bytes);
+        amounts[MEMORY] = cpu_s * job.held_bytes_per_core;
+        amounts[MEMORY_READ] = read_bytes(Tier::Memory);
+        amounts[DISK_READ] = read_bytes(Tier::Disk);
+        amounts
+    };
+    let most = |w: usize| {
+        let limited = running().filter_map(|operator| {
+            let service_s = operator.cpu_s[w] + operator.latency_s;
+            operator.limit.map(|limit| per(f64::from(limit), service_s))
+        });
+        limited.fold(f64::INFINITY, f64::min)
+    };
+    let types = problem.worker_types.len();
+    Way {
+        kept: cut.map(|(place, cut, tier)| Kept { cut: place, tier, key: cut.key, bytes: cut.bytes }),
+        per_row: (0..types).map(per_row).collect(),
+        most_per_worker: (0..types).map(most).collect(),
+        store_bytes,
+    }
+}
+
+/// What is there over what one takes; infinite where one takes nothing.
+pub(super) fn per(has: f64, takes: f64) -> f64 {
+    if takes > 0.0 { has / takes } else { f64::INFINITY }
+}
+
+/// Zero means that nothing is known to bind.
+fn known(limit: f64) -> f64 {
+    if limit > 0.0 { limit } else { f64::INFINITY }
+}

@@ -1,0 +1,332 @@
+//! The linear problem: with caches chosen, how many rows per second each job gets from each worker type.
+//!
+//! Variables are `g[j][w]`, the part of job j's demand that workers of type w serve. A job's operators run on one worker
+//! and share its cores, so one variable for each job and type is enough: 1,000 jobs on 4 types are 4,000 variables.
+//! Everything is scaled so that capacities and demands are 1.
+//!
+//! Values are compared from the first to the last. First all is fed at least cost, if it can be. If not: the smallest
+//! weighted fed fraction t is raised; jobs that cannot reach t even alone are held at what they reach and t is raised
+//! for the others; then the weighted sum is raised, less a cost so small that it decides between equals only.
+
+use good_lp::{
+    Constraint, Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable, clarabel,
+    variable,
+};
+
+use super::costs::{Costs, RESOURCES, Way};
+use super::solution::Objective;
+
+#[cfg(test)]
+mod tests;
+
+/// Rates before they are given to single workers.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Fluid {
+    /// Rows per second of each job on each type.
+    pub(super) rows: Vec<Vec<f64>>,
+    /// Fed fraction of each job.
+    pub(super) fed: Vec<f64>,
+    /// What it reaches; its cost is that of cores alone.
+    pub(super) objective: Objective,
+}
+
+/// Rounds in which jobs that cannot reach the others' level are set apart.
+const ROUNDS: usize = 8;
+/// Parts of a demand smaller than this are noise of the solver.
+const NOISE: f64 = 1e-6;
+/// Cost may change the weighted sum by this share at most.
+const COST_WEIGHT: f64 = 1e-3;
+
+/// The best rates with these ways; `None` when the solver fails.
+pub(super) fn share(costs: &Costs, chosen: &[usize]) -> Option<Fluid> {
+    let ways: Vec<&Way> = chosen.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect();
+    share_ways(costs, &ways)
+}
+
+/// The same for ways that need not be among those of the jobs.
+pub(super) fn share_ways(costs: &Costs, ways: &[&Way]) -> Option<Fluid> {
+    let alone: Vec<f64> = ways.iter().enumerate().map(|(j, way)| costs.fed_alone(j, way)).collect();
+    if ways.is_empty() || alone.iter().all(|fed| *fed <= 0.0) {
+        return Some(measure(costs, ways, vec![vec![0.0; costs.types()]; ways.len()]));
+    }
+    let served = Served::new(costs, ways);
+    let parts = match served.feed_all(&alone) {
+        Some(parts) => parts,
+        None => {
+            let floors = served.level(&alone)?;
+            served.most(&floors)?
+        }
+    };
+    Some(measure(costs, ways, served.rows(&parts)))
+}
+
+/// What rates reach.
+pub(super) fn measure(costs: &Costs, ways: &[&Way], rows: Vec<Vec<f64>>) -> Fluid {
+    let mut objective = Objective { smallest_fed: 1.0, ..Objective::default() };
+    let mut fed = Vec::with_capacity(ways.len());
+    for (j, by_type) in rows.iter().enumerate() {
+        let rate: f64 = by_type.iter().sum();
+        let part = fed_fraction(rate, costs.demand[j]);
+        objective.smallest_fed = objective.smallest_fed.min(part / costs.weights[j]);
+        objective.total_fed += part * costs.weights[j];
+        let price = |w: usize| by_type[w] * ways[j].per_row[w][super::costs::CORES] * costs.core_hour[w];
+        objective.cost_per_hour += (0..costs.types()).map(price).sum::<f64>();
+        fed.push(part);
+    }
+    Fluid { rows, fed, objective }
+}
+
+/// Rate over demand; what only the solver's tolerance is missing to 1 counts as 1.
+pub(super) fn fed_fraction(rate: f64, demand: f64) -> f64 {
+    if rate >= demand * (1.0 - 1e-5) { 1.0 } else { rate / demand }
+}
+
+/// The largest share of any capacity that these rates take; at most 1 where they are feasible.
+pub(super) fn load(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>]) -> f64 {
+    let mut worst: f64 = 0.0;
+    let mut store = 0.0;
+    let mut taken = vec![[0.0; RESOURCES]; costs.types()];
+    for (way, by_type) in ways.iter().zip(rows) {
+        for (w, rate) in by_type.iter().enumerate().filter(|(_, rate)| **rate > 0.0) {
+            for (taken, takes) in taken[w].iter_mut().zip(&way.per_row[w]) {
+                *taken += rate * takes;
+            }
+            store += rate * way.store_bytes;
+            worst = worst.max(rate / (costs.counts[w] * way.most_per_worker[w]));
+        }
+    }
+    for (w, amounts) in taken.iter().enumerate() {
+        for (resource, amount) in amounts.iter().enumerate().filter(|(_, amount)| **amount > 0.0) {
+            worst = worst.max(amount / (costs.counts[w] * costs.has[w][resource]));
+        }
+    }
+    worst.max(store / costs.store_bytes_per_s)
+}
+
+/// Parts of demands: `parts[j][w]`.
+type Parts = Vec<Vec<f64>>;
+
+struct Served<'a> {
+    costs: &'a Costs,
+    ways: &'a [&'a Way],
+}
+
+/// The variables of one linear problem; `None` where a job can get nothing from a type.
+struct Unknowns {
+    all: ProblemVariables,
+    parts: Vec<Vec<Option<Variable>>>,
+}
+
+impl<'a> Served<'a> {
+    fn new(costs: &'a Costs, ways: &'a [&'a Way]) -> Self {
+        Self { costs, ways }
+    }
+
+    fn unknowns(&self) -> Unknowns {
+        let mut all = ProblemVariables::new();
+        let parts = (0..self.ways.len()).map(|j| {
+            let usable = |w: usize| {
+                self.costs.demand[j] > 0.0
+                    && self.costs.counts[w] > 0.0
+                    && self.costs.on_one(self.ways[j], w) > 0.0
+            };
+            (0..self.costs.types()).map(|w| usable(w).then(|| all.add(variable().min(0.0)))).collect()
+        });
+        let parts = parts.collect();
+        Unknowns { all, parts }
+    }
+
+    /// What all rates together must keep to.
+    fn capacities(&self, unknowns: &Unknowns) -> Vec<Constraint> {
+        let (costs, mut rows) = (self.costs, Vec::new());
+        for w in 0..costs.types() {
+            for resource in 0..RESOURCES {
+                let there = costs.counts[w] * costs.has[w][resource];
+                let takes = |j: usize| self.ways[j].per_row[w][resource] * costs.demand[j] / there;
+                if there > 0.0 && there.is_finite() {
+                    rows.extend(at_most_one(unknowns, takes, |at| at == w));
+                }
+            }
+        }
+        if costs.store_bytes_per_s.is_finite() {
+            let takes = |j: usize| self.ways[j].store_bytes * costs.demand[j] / costs.store_bytes_per_s;
+            rows.extend(at_most_one(unknowns, takes, |_| true));
+        }
+        for (j, parts) in unknowns.parts.iter().enumerate() {
+            for (w, part) in parts.iter().enumerate() {
+                let most = costs.counts[w] * self.ways[j].most_per_worker[w] / costs.demand[j];
+                if let Some(part) = part.filter(|_| most < 1.0) {
+                    rows.push((1.0 * part).leq(most));
+                }
+            }
+        }
+        rows
+    }
+
+    /// Feeds each job as well as it could be alone, at least cost; `None` where that cannot be.
+    fn feed_all(&self, alone: &[f64]) -> Option<Parts> {
+        let unknowns = self.unknowns();
+        let mut rows = self.capacities(&unknowns);
+        for (j, fed) in alone.iter().enumerate().filter(|(_, fed)| **fed > 0.0) {
+            // A hair less, so that a job that fills a resource alone does not make this infeasible by rounding.
+            rows.push(total(&unknowns, j).eq(fed * (1.0 - 1e-7)));
+        }
+        let objective = self.cost(&unknowns);
+        self.solve(unknowns, -objective, rows)
+    }
+
+    /// The level of each job when the smallest weighted fed fraction is as large as can be.
+    fn level(&self, alone: &[f64]) -> Option<Vec<f64>> {
+        let weights = &self.costs.weights;
+        let mut set_apart: Vec<Option<f64>> = alone.iter().map(|fed| (*fed <= 0.0).then_some(0.0)).collect();
+        let mut level = 0.0;
+        for _ in 0..ROUNDS {
+            if set_apart.iter().all(Option::is_some) {
+                break;
+            }
+            level = self.raise(&set_apart)?;
+            let mut found = false;
+            for j in 0..alone.len() {
+                if set_apart[j].is_none() && alone[j] <= level * weights[j] * (1.0 + 1e-5) {
+                    set_apart[j] = Some(alone[j]);
+                    found = true;
+                }
+            }
+            if !found {
+                break;
+            }
+        }
+        // A hair less, so that the next problem has room inside for an interior-point solver.
+        let floor = |j: usize| (1.0 - 1e-6) * set_apart[j].unwrap_or(level * weights[j]);
+        Some((0..alone.len()).map(floor).collect())
+    }
+
+    fn raise(&self, set_apart: &[Option<f64>]) -> Option<f64> {
+        let mut unknowns = self.unknowns();
+        let level = unknowns.all.add(variable().min(0.0).max(1.0));
+        let mut rows = self.capacities(&unknowns);
+        for (j, apart) in set_apart.iter().enumerate() {
+            let fed = total(&unknowns, j);
+            match apart {
+                Some(fixed) if *fixed > 0.0 => rows.push(fed.geq(fixed * (1.0 - 1e-6))),
+                Some(_) => {}
+                None => rows.push((fed - self.costs.weights[j] * level).geq(0.0)),
+            }
+        }
+        let solved = run(unknowns.all, level.into(), rows).ok()?;
+        Some(solved.value(level).clamp(0.0, 1.0))
+    }
+
+    /// The largest weighted sum over these floors.
+    fn most(&self, floors: &[f64]) -> Option<Parts> {
+        let unknowns = self.unknowns();
+        let mut rows = self.capacities(&unknowns);
+        let mut objective = -self.cost(&unknowns);
+        for (j, floor) in floors.iter().enumerate() {
+            if unknowns.parts[j].iter().any(Option::is_some) {
+                rows.push(total(&unknowns, j).leq(1.0));
+                rows.push(total(&unknowns, j).geq(floor * (1.0 - 1e-6)));
+                objective += self.costs.weights[j] * total(&unknowns, j);
+            }
+        }
+        self.solve(unknowns, objective, rows)
+    }
+
+    /// Cost of the cores, scaled so that feeding any job is worth far more than its own cost.
+    fn cost(&self, unknowns: &Unknowns) -> Expression {
+        let price = |j: usize, w: usize| {
+            let cores = self.costs.demand[j] * self.ways[j].per_row[w][super::costs::CORES];
+            cores * self.costs.core_hour[w]
+        };
+        let dear = |j: usize| {
+            (0..self.costs.types()).map(|w| price(j, w)).fold(0.0, f64::max) / self.costs.weights[j]
+        };
+        let dearest = (0..self.ways.len()).map(dear).fold(f64::MIN_POSITIVE, f64::max);
+        let mut cost = Expression::with_capacity(self.ways.len() * self.costs.types());
+        for (j, parts) in unknowns.parts.iter().enumerate() {
+            for (w, part) in parts.iter().enumerate() {
+                if let Some(part) = part {
+                    cost.add_mul(COST_WEIGHT * price(j, w) / dearest, *part);
+                }
+            }
+        }
+        cost
+    }
+
+    /// Maximises, and cuts off what a solver's tolerance puts over a capacity.
+    fn solve(&self, unknowns: Unknowns, objective: Expression, rows: Vec<Constraint>) -> Option<Parts> {
+        let Unknowns { all, parts } = unknowns;
+        let solved = run(all, objective, rows).ok()?;
+        let value = |part: &Option<Variable>| part.map_or(0.0, |part| solved.value(part)).clamp(0.0, 1.0);
+        let clean = |by_type: &Vec<Option<Variable>>| -> Vec<f64> {
+            let values: Vec<f64> = by_type.iter().map(value).collect();
+            let sum: f64 = values.iter().sum();
+            let scale = if sum > 1.0 { 1.0 / sum } else { 1.0 };
+            values.into_iter().map(|part| if part < NOISE * sum { 0.0 } else { part * scale }).collect()
+        };
+        let parts: Parts = parts.iter().map(clean).collect();
+        let load = load(self.costs, self.ways, &self.rows(&parts));
+        // A solver that is this far off has not solved it.
+        if !load.is_finite() || load > 1.01 {
+            return None;
+        }
+        let scale = 1.0 / load.max(1.0);
+        Some(
+            parts.into_iter().map(|by_type| by_type.into_iter().map(|part| part * scale).collect()).collect(),
+        )
+    }
+
+    fn rows(&self, parts: &Parts) -> Vec<Vec<f64>> {
+        let of_job = |(j, by_type): (usize, &Vec<f64>)| {
+            by_type.iter().map(|part| part * self.costs.demand[j]).collect()
+        };
+        parts.iter().enumerate().map(of_job).collect()
+    }
+}
+
+/// Runs the solver.
+pub(super) fn run(
+    variables: ProblemVariables,
+    objective: Expression,
+    rows: Vec<Constraint>,
+) -> Result<impl Solution, ResolutionError> {
+    // The solver cannot do without either.
+    if variables.is_empty() || rows.is_empty() {
+        return Err(ResolutionError::Other("nothing to solve"));
+    }
+    let mut model = variables.maximise(objective).using(clarabel);
+    // It converges within 20 or 30 steps, or not at all.
+    model.settings().max_iter(100);
+    for row in rows {
+        model.add_constraint(row);
+    }
+    model.solve()
+}
+
+fn total(unknowns: &Unknowns, job: usize) -> Expression {
+    let mut sum = Expression::with_capacity(unknowns.parts[job].len());
+    for part in unknowns.parts[job].iter().flatten() {
+        sum.add_mul(1.0, *part);
+    }
+    sum
+}
+
+/// The row of a capacity; `None` where nobody takes of it.
+fn at_most_one(
+    unknowns: &Unknowns,
+    takes: impl Fn(usize) -> f64,
+    counts_on: impl Fn(usize) -> bool,
+) -> Option<Constraint> {
+    let mut sum = Expression::with_capacity(unknowns.parts.len());
+    let mut is_used = false;
+    for (j, parts) in unknowns.parts.iter().enumerate() {
+        let amount = takes(j);
+        for (_, part) in parts.iter().enumerate().filter(|(w, _)| amount > 0.0 && counts_on(*w)) {
+            if let Some(part) = part {
+                sum.add_mul(amount, *part);
+                is_used = true;
+            }
+        }
+    }
+    is_used.then(|| sum.leq(1.0))
+}

@@ -1,0 +1,353 @@
+//! What the planner is asked: jobs with their costs, workers, the store, prices.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{JobId, WorkerId};
+use crate::model::{Bandwidth, JobModel};
+
+/// Everything that a plan depends on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Problem {
+    /// Jobs that want rows.
+    pub jobs: Vec<JobProblem>,
+    /// Kinds of workers: costs are given for each, in this order.
+    pub worker_types: Vec<WorkerType>,
+    /// Workers at hand.
+    pub workers: Vec<WorkerSlot>,
+    /// The object store.
+    pub store: StoreLimits,
+    /// How to weigh things.
+    pub settings: Settings,
+}
+
+/// A kind of worker.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerType {
+    /// Name.
+    pub name: String,
+    /// CPU cores.
+    pub cores: f64,
+    /// Memory budget in bytes.
+    pub memory_bytes: f64,
+    /// Disk for caches in bytes; 0 without.
+    pub disk_bytes: f64,
+    /// Network in bytes per second and direction; 0 where it is not known to bind.
+    pub nic_bytes_per_s: f64,
+    /// What its memory cache gives in bytes per second; 0 where it is not known to bind.
+    pub memory_read_bytes_per_s: f64,
+    /// What its disk cache gives in bytes per second; 0 where it is not known to bind.
+    pub disk_read_bytes_per_s: f64,
+    /// Price of a core for an hour; 0 takes [`Prices::core_hour`].
+    pub core_hour: f64,
+    /// Workers that the scaler may bring to; 0 where this type is not scaled.
+    pub max_workers: u32,
+}
+
+/// A worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerSlot {
+    /// The worker.
+    pub id: WorkerId,
+    /// Place of its type in [`Problem::worker_types`].
+    pub worker_type: usize,
+}
+
+/// What the object store gives to the whole cluster.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreLimits {
+    /// Bytes per second; 0 where no limit is known.
+    pub bytes_per_s: f64,
+    /// Room for caches in bytes; 0 keeps caches out of the store.
+    pub cache_bytes: f64,
+}
+
+/// A job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobProblem {
+    /// The job.
+    pub id: JobId,
+    /// Its name.
+    pub name: String,
+    /// Its claim: jobs are fed in proportion to their weights while resources are short.
+    pub weight: f64,
+    /// Rows per second that its consumers could take; without, as many as the cluster could make for it alone.
+    pub demand_rows_per_s: Option<f64>,
+    /// Operators in order, the source first.
+    pub operators: Vec<OperatorProblem>,
+    /// CPU seconds per delivered row that no operator accounts for, by worker type.
+    pub overhead_cpu_s: Vec<f64>,
+    /// Bytes per delivered row that go to consumers.
+    pub delivered_bytes: f64,
+    /// Bytes per delivered row that come from the store.
+    pub store_bytes: f64,
+    /// Time of requests per delivered row in seconds.
+    pub store_wait_s: f64,
+    /// Memory that rows in flight take for each core at work, in bytes.
+    pub held_bytes_per_core: f64,
+    /// Cuts that could be kept.
+    pub cuts: Vec<CutProblem>,
+    /// What the user said of caches.
+    pub cache: CachePolicy,
+}
+
+impl Default for JobProblem {
+    fn default() -> Self {
+        Self {
+            id: JobId(0),
+            name: String::new(),
+            weight: 1.0,
+            demand_rows_per_s: None,
+            operators: Vec::new(),
+            overhead_cpu_s: Vec::new(),
+            delivered_bytes: 0.0,
+            store_bytes: 0.0,
+            store_wait_s: 0.0,
+            held_bytes_per_core: 0.0,
+            cuts: Vec::new(),
+            cache: CachePolicy::default(),
+        }
+    }
+}
+
+/// An operator of a job.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OperatorProblem {
+    /// Name.
+    pub name: String,
+    /// CPU seconds per delivered row, by worker type.
+    pub cpu_s: Vec<f64>,
+    /// Seconds per delivered row that it waits without CPU.
+    pub latency_s: f64,
+    /// Executions at once on a worker, where the user or its nature limits them.
+    pub limit: Option<u32>,
+}
+
+/// A place where rows could be kept: above every random operator.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CutProblem {
+    /// Place of the operator whose output is kept.
+    pub after: usize,
+    /// Size of the whole dataset there, in bytes.
+    pub bytes: f64,
+    /// Bytes there per delivered row.
+    pub bytes_per_row: f64,
+    /// Fingerprint of dataset and operators up to here: jobs with the same share what is kept.
+    pub key: u64,
+}
+
+/// What the user said of caches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CachePolicy {
+    /// The planner chooses.
+    #[default]
+    Free,
+    /// Nothing is kept.
+    Never,
+    /// Kept at this cut, whatever it costs.
+    Pinned {
+        /// Place in [`JobProblem::cuts`].
+        cut: usize,
+        /// Where.
+        tier: Tier,
+    },
+}
+
+/// Where a cut is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// Memory of the workers.
+    Memory,
+    /// Disk of the workers.
+    Disk,
+    /// The object store.
+    Store,
+}
+
+impl Tier {
+    /// All tiers, the fastest first.
+    pub const ALL: [Self; 3] = [Self::Memory, Self::Disk, Self::Store];
+
+    /// The name used in pipeline files and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+            Self::Store => "store",
+        }
+    }
+}
+
+/// How to weigh things.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// What resources cost.
+    pub prices: Prices,
+    /// Share of a worker's memory that caches may take.
+    pub cache_memory_share: f64,
+    /// CPU seconds to read a byte of a cache: copy, check, take apart; by tier in the order of [`Tier::ALL`].
+    pub cache_read_cpu_s_per_byte: [f64; 3],
+    /// A plan is changed for an improvement of at least this share.
+    pub gain_to_change: f64,
+    /// Cores given over cores needed, while there are cores to spare.
+    pub headroom: f64,
+    /// Share of a worker's cores that the count of wanted workers is reckoned with.
+    pub target_utilisation: f64,
+    /// Combinations of caches that are all tried; more are searched.
+    pub enumerate_at_most: u64,
+    /// Linear problems solved in one search of caches, where the cluster is small.
+    pub search_solves: u32,
+    /// Seconds of a job's reads that are kept ahead.
+    pub prefetch_s: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            prices: Prices::default(),
+            cache_memory_share: 0.5,
+            cache_read_cpu_s_per_byte: [2.5e-10, 1e-9, 1.5e-9],
+            gain_to_change: 0.03,
+            headroom: 1.15,
+            target_utilisation: 0.9,
+            enumerate_at_most: 64,
+            search_solves: 200,
+            prefetch_s: 0.5,
+        }
+    }
+}
+
+/// Prices per hour, in any currency. The defaults have the proportions of large clouds' lists in dollars.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Prices {
+    /// A core.
+    pub core_hour: f64,
+    /// A gigabyte of memory.
+    pub memory_gb_hour: f64,
+    /// A gigabyte of disk.
+    pub disk_gb_hour: f64,
+    /// A gigabyte in the object store.
+    pub store_gb_hour: f64,
+}
+
+impl Default for Prices {
+    fn default() -> Self {
+        Self { core_hour: 0.04, memory_gb_hour: 0.004, disk_gb_hour: 0.0001, store_gb_hour: 0.00003 }
+    }
+}
+
+impl Prices {
+    /// A gigabyte of this tier for an hour.
+    pub fn gb_hour(&self, tier: Tier) -> f64 {
+        match tier {
+            Tier::Memory => self.memory_gb_hour,
+            Tier::Disk => self.disk_gb_hour,
+            Tier::Store => self.store_gb_hour,
+        }
+    }
+}
+
+impl Problem {
+    /// Names this problem: a hash of all of it.
+    pub fn fingerprint(&self) -> u64 {
+        let text = serde_json::to_vec(self).expect("a problem is plain data");
+        xxhash_rust::xxh3::xxh3_64(&text)
+    }
+
+    /// Workers of each type.
+    pub fn counts(&self) -> Vec<u32> {
+        let mut counts = vec![0; self.worker_types.len()];
+        for worker in &self.workers {
+            counts[worker.worker_type] += 1;
+        }
+        counts
+    }
+
+    /// One sentence on what is wrong with the problem, if anything is.
+    pub fn check(&self) -> Result<(), String> {
+        let types = self.worker_types.len();
+        if let Some(worker) = self.workers.iter().find(|worker| worker.worker_type >= types) {
+            return Err(format!("worker {} has type {}, of {types}", worker.id, worker.worker_type));
+        }
+        for job in &self.jobs {
+            let costs = job.operators.iter().map(|operator| &operator.cpu_s).chain([&job.overhead_cpu_s]);
+            if costs.into_iter().any(|by_type| by_type.len() != types) {
+                return Err(format!(
+                    "job `{}` needs its CPU times for each of {types} worker types",
+                    job.name
+                ));
+            }
+            let last = job.operators.len();
+            if job.cuts.iter().any(|cut| cut.after >= last) {
+                return Err(format!("job `{}` has a cut after an operator that it has not", job.name));
+            }
+            if matches!(job.cache, CachePolicy::Pinned { cut, .. } if cut >= job.cuts.len()) {
+                return Err(format!("job `{}` is to be kept at a cut that it has not", job.name));
+            }
+            if !(job.weight > 0.0 && job.weight.is_finite()) {
+                return Err(format!("job `{}` has weight {}: give it one above 0", job.name, job.weight));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl JobProblem {
+    /// A job as measured. `keys` names the cuts of [`JobModel::cuts`], in order: the fingerprint of the pipeline up to
+    /// there. Cuts after a random operator are left out.
+    pub fn from_model(id: JobId, name: &str, model: &JobModel, types: &[WorkerType], keys: &[u64]) -> Self {
+        let operator = |operator: &crate::model::OperatorModel| OperatorProblem {
+            name: operator.name.clone(),
+            cpu_s: types.iter().map(|kind| operator.cpu_s_on(&kind.name)).collect(),
+            latency_s: operator.latency_s,
+            limit: operator.limit(),
+        };
+        let past_the_end = model.operators.len();
+        let cuts = model.cuts.iter().zip(keys).filter(|(cut, _)| cut.is_cacheable && cut.bytes > 0.0);
+        Self {
+            id,
+            name: name.to_owned(),
+            demand_rows_per_s: model.demand_rows_per_s,
+            operators: model.operators.iter().map(operator).collect(),
+            overhead_cpu_s: types.iter().map(|kind| model.cpu_s_from(past_the_end, &kind.name)).collect(),
+            delivered_bytes: model.delivered_bytes,
+            store_bytes: model.store_bytes,
+            store_wait_s: model.store_wait_s,
+            held_bytes_per_core: held_bytes_per_core(model),
+            cuts: cuts
+                .map(|(cut, key)| CutProblem {
+                    after: cut.after,
+                    bytes: cut.bytes,
+                    bytes_per_row: cut.bytes_per_row,
+                    key: *key,
+                })
+                .collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl StoreLimits {
+    /// The limit that a job saw of the store.
+    pub fn from_bandwidth(bandwidth: &Bandwidth) -> Self {
+        Self { bytes_per_s: bandwidth.cap().unwrap_or(0.0), cache_bytes: 0.0 }
+    }
+}
+
+/// Bytes held over cores at work.
+fn held_bytes_per_core(model: &JobModel) -> f64 {
+    let cpu_s: f64 = model.operators.iter().map(|operator| operator.cpu_s_on("")).sum();
+    let cores = model.rows_per_s * cpu_s;
+    // Fewer than one core at work says nothing of what one takes.
+    model.held_bytes / cores.max(1.0)
+}

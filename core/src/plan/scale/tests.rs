@@ -1,0 +1,104 @@
+//! Scaling over time, and the rules of others.
+
+use expect_test::expect;
+
+use super::*;
+
+const SETTINGS: ScaleSettings = ScaleSettings { min_workers: 1, max_workers: 20, shrink_after_ms: 30_000 };
+
+fn input(second: u64, present: u32, wanted: u32, bound: BottleneckKind) -> ScaleInput {
+    ScaleInput { now: 1000 * second, present, wanted, fed_fraction: 0.25, bound: Some(bound) }
+}
+
+#[test]
+fn up_at_once_and_down_after_a_while() {
+    let mut scaling = Scaling::default();
+    let mut text = String::new();
+    let mut present = 2;
+    let load = |second: u64| if (10..100).contains(&second) { 8 } else { 2 };
+    let mut last = String::new();
+    for second in 0..200 {
+        let decision = scaling.decide(&SETTINGS, &input(second, present, load(second), BottleneckKind::Cpu));
+        if decision.wanted != present || second % 25 == 0 {
+            let line = format!("{second} s: {present} -> {}: {}\n", decision.wanted, decision.why);
+            if line != last {
+                text += &line;
+            }
+            last = line;
+        }
+        present = decision.wanted;
+    }
+    expect![[r#"
+        0 s: 2 -> 2: 2 workers are what is needed
+        10 s: 2 -> 8: the least fed job has 25 % of what it could take, and 8 workers would feed all
+        25 s: 8 -> 8: 8 workers are what is needed
+        50 s: 8 -> 8: 8 workers are what is needed
+        75 s: 8 -> 8: 8 workers are what is needed
+        100 s: 8 -> 8: 2 workers would be enough; some may go if this lasts 30 s more
+        125 s: 8 -> 8: 2 workers would be enough; some may go if this lasts 5 s more
+        130 s: 8 -> 2: 2 workers have been enough for 30 s
+        150 s: 2 -> 2: 2 workers are what is needed
+        175 s: 2 -> 2: 2 workers are what is needed
+    "#]]
+    .assert_eq(&text);
+}
+
+#[test]
+fn it_does_not_grow_for_the_consumer_or_the_store() {
+    for kind in [BottleneckKind::Consumer, BottleneckKind::Store] {
+        let decision = Scaling::default().decide(&SETTINGS, &input(0, 2, 9, kind));
+        assert_eq!(decision.wanted, 2, "{}", decision.why);
+    }
+    let decision = Scaling::default().decide(&SETTINGS, &input(0, 2, 9, BottleneckKind::Store));
+    expect!["more workers would not help: what bounds the jobs is the store"].assert_eq(&decision.why);
+}
+
+#[test]
+fn limits_are_kept_and_said() {
+    let mut scaling = Scaling::default();
+    assert_eq!(scaling.decide(&SETTINGS, &input(0, 2, 90, BottleneckKind::Cpu)).wanted, 20);
+    let full = scaling.decide(&SETTINGS, &input(1, 20, 90, BottleneckKind::Cpu));
+    expect!["90 workers would feed all, but 20 is the limit"].assert_eq(&full.why);
+    let least = scaling.decide(&SETTINGS, &input(2, 1, 0, BottleneckKind::Consumer));
+    assert_eq!((least.wanted, least.why.as_str()), (1, "fewer would be enough, but 1 is the least"));
+}
+
+#[test]
+fn a_load_that_swings_faster_than_the_patience_changes_nothing() {
+    let mut scaling = Scaling::default();
+    for second in 0..300 {
+        let wanted = if second % 20 < 10 { 8 } else { 3 };
+        assert_eq!(scaling.decide(&SETTINGS, &input(second, 8, wanted, BottleneckKind::Cpu)).wanted, 8);
+    }
+}
+
+#[test]
+fn it_shrinks_to_the_most_that_was_wanted_meanwhile() {
+    let mut scaling = Scaling::default();
+    let mut present = 8;
+    for second in 0..=30 {
+        let wanted = if second == 12 { 5 } else { 2 };
+        present = scaling.decide(&SETTINGS, &input(second, present, wanted, BottleneckKind::Cpu)).wanted;
+    }
+    assert_eq!(present, 5);
+}
+
+#[test]
+fn the_quotient_of_rates() {
+    assert_eq!(rate_quotient(&[1000.0, 500.0], &[200.0, 300.0], 2), 6);
+    assert_eq!(rate_quotient(&[1000.0], &[0.0], 2), 2);
+}
+
+#[test]
+fn the_climber_goes_up_while_it_pays_and_then_rests() {
+    // Time for a batch falls until as many workers as the load needs.
+    let batch_s = |workers: u32, load: u32| 1.0 / f64::from(workers.min(load));
+    let (mut climber, mut present) = (Climber::default(), 1);
+    let mut path = vec![present];
+    for step in 0..24 {
+        let load = if step < 12 { 5 } else { 2 };
+        present = climber.step(present, batch_s(present, load), 0.05);
+        path.push(present);
+    }
+    expect!["[1, 2, 3, 4, 5, 6, 5, 4, 5, 5, 5, 5, 5, 6, 5, 4, 3, 2, 1, 2, 2, 2, 2, 2, 2]"].assert_eq(&format!("{path:?}"));
+}

@@ -1,0 +1,129 @@
+//! Problems for the planner's tests: by hand, and small ones from a seed.
+
+use super::problem::{CutProblem, JobProblem, OperatorProblem, Problem, WorkerSlot, WorkerType};
+use crate::ids::{JobId, WorkerId};
+use crate::random::RowRandom;
+
+/// A job of one operator that takes so many milliseconds of CPU per row on each type.
+pub(super) fn job(id: u64, demand: f64, cpu_ms: &[f64]) -> JobProblem {
+    JobProblem {
+        id: JobId(id),
+        name: format!("job{id}"),
+        demand_rows_per_s: Some(demand),
+        operators: vec![operator("decode", cpu_ms)],
+        overhead_cpu_s: vec![0.0; cpu_ms.len()],
+        ..JobProblem::default()
+    }
+}
+
+pub(super) fn operator(name: &str, cpu_ms: &[f64]) -> OperatorProblem {
+    OperatorProblem {
+        name: name.into(),
+        cpu_s: cpu_ms.iter().map(|ms| ms / 1e3).collect(),
+        ..OperatorProblem::default()
+    }
+}
+
+/// Types of so many cores each, with 8 GB of memory, and so many workers of each.
+pub(super) fn cluster(types: &[(f64, u32)], jobs: Vec<JobProblem>) -> Problem {
+    let kind = |(w, (cores, count)): (usize, &(f64, u32))| WorkerType {
+        name: format!("type{w}"),
+        cores: *cores,
+        memory_bytes: 8e9,
+        max_workers: 10 * count,
+        ..WorkerType::default()
+    };
+    let mut problem =
+        Problem { jobs, worker_types: types.iter().enumerate().map(kind).collect(), ..Problem::default() };
+    for (worker_type, (_, count)) in types.iter().enumerate() {
+        for _ in 0..*count {
+            let id = WorkerId(problem.workers.len() as u64 + 1);
+            problem.workers.push(WorkerSlot { id, worker_type });
+        }
+    }
+    problem
+}
+
+/// Draws of one seed.
+pub(super) struct Dice(RowRandom);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(RowRandom::new(seed, 0, 0, 0))
+    }
+
+    /// Between two numbers, small ones as likely as large ones in their ratio.
+    pub(super) fn about(&mut self, low: f64, high: f64) -> f64 {
+        low * (high / low).powf(self.0.next_f64())
+    }
+
+    pub(super) fn below(&mut self, bound: u32) -> u32 {
+        self.0.below(bound)
+    }
+}
+
+/// Two or three jobs on one or two types, tight or loose, with `cuts` cuts each; some share a key.
+pub(super) fn small(seed: u64, cuts: usize) -> Problem {
+    let mut dice = Dice::new(seed);
+    let types: Vec<(f64, u32)> =
+        (0..1 + dice.below(2)).map(|_| (f64::from(2 + dice.below(6)), 1 + dice.below(3))).collect();
+    let jobs =
+        (0..2 + dice.below(2)).map(|j| random_job(&mut dice, u64::from(j) + 1, types.len(), cuts)).collect();
+    let mut problem = cluster(&types, jobs);
+    for kind in &mut problem.worker_types {
+        kind.memory_bytes = dice.about(1e9, 20e9);
+        kind.disk_bytes = if dice.below(2) == 0 { dice.about(5e9, 50e9) } else { 0.0 };
+        kind.disk_read_bytes_per_s = dice.about(5e7, 2e9);
+    }
+    if dice.below(2) == 0 {
+        problem.store.bytes_per_s = dice.about(2e7, 1e9);
+    }
+    problem
+}
+
+fn random_job(dice: &mut Dice, id: u64, types: usize, cuts: usize) -> JobProblem {
+    let mut made = job(id, dice.about(200.0, 8000.0), &[]);
+    made.operators.clear();
+    made.overhead_cpu_s = vec![0.0; types];
+    made.store_bytes = dice.about(1e3, 2e5);
+    made.delivered_bytes = dice.about(1e3, 6e5);
+    made.weight = [1.0, 1.0, 2.0][dice.below(3) as usize];
+    for place in 0..cuts + 1 {
+        let cpu_ms: Vec<f64> = (0..types).map(|_| dice.about(0.02, 3.0)).collect();
+        made.operators.push(operator(&format!("operator{place}"), &cpu_ms));
+        if place < cuts {
+            let bytes = dice.about(5e8, 3e10);
+            let bytes_per_row = dice.about(1e3, 6e5);
+            // Every second cut is known to all jobs.
+            let key = if dice.below(2) == 0 { place as u64 } else { 100 * id + place as u64 };
+            made.cuts.push(CutProblem { after: place, bytes, bytes_per_row, key });
+        }
+    }
+    made
+}
+
+/// Asserts that no worker, tier or store is asked for more than it has.
+pub(super) fn assert_feasible(problem: &Problem, plan: &super::Plan) {
+    for slot in &problem.workers {
+        let parts = plan.jobs.iter().flat_map(|job| &job.assignments).filter(|part| part.worker == slot.id);
+        let cores: f64 = parts.map(|part| part.cores).sum();
+        let has = problem.worker_types[slot.worker_type].cores;
+        assert!(cores <= has * (1.0 + 1e-6), "worker {} has {has} cores, not {cores}", slot.id);
+    }
+    let costs = super::costs::Costs::new(problem);
+    for tier in super::Tier::ALL {
+        let used: f64 = plan.caches.iter().filter(|cache| cache.tier == tier).map(|cache| cache.bytes).sum();
+        assert!(used <= costs.room[tier as usize] * (1.0 + 1e-6), "{} holds {used} bytes", tier.name());
+    }
+    let from_store = |job: &super::JobPlan| {
+        let given = problem.jobs.iter().find(|given| given.id == job.job).unwrap();
+        let bytes = match job.kept {
+            None => given.store_bytes,
+            Some(kept) if kept.tier == super::Tier::Store => given.cuts[0].bytes_per_row,
+            Some(_) => 0.0,
+        };
+        bytes * job.rows_per_s
+    };
+    let read: f64 = plan.jobs.iter().map(from_store).sum();
+    assert!(read <= costs.store_bytes_per_s * (1.0 + 1e-6), "the store gives {read} bytes per second");
+}

@@ -1,0 +1,34 @@
+//! Plans of a size that a data centre has: correct, and the same twice. Times are measured by the example `plan_size`.
+
+#[path = "plan_size/fleet.rs"]
+mod fleet;
+
+use feedline_core::plan::{NoDeadline, Plan, solve};
+
+fn cores_of_each_worker(plan: &Plan) -> std::collections::BTreeMap<u64, f64> {
+    let mut cores = std::collections::BTreeMap::new();
+    for part in plan.jobs.iter().flat_map(|job| &job.assignments) {
+        *cores.entry(part.worker.0).or_insert(0.0) += part.cores;
+    }
+    cores
+}
+
+#[test]
+fn a_hundred_jobs_on_a_thousand_workers() {
+    for load in [0.6, 1.5] {
+        let problem = fleet::fleet(100, 1000, load, 1);
+        let plan = solve(&problem, None, &NoDeadline).expect("the problem is sound");
+        assert!(!plan.is_fallback);
+        for (worker, cores) in cores_of_each_worker(&plan) {
+            let slot = problem.workers[worker as usize - 1];
+            let has = problem.worker_types[slot.worker_type].cores;
+            assert!(cores <= has * (1.0 + 1e-6), "worker {worker} has {has} cores, not {cores}");
+        }
+        assert!(plan.gap < 0.3, "the gap at load {load} is {}", plan.gap);
+        // Workers are shared by few jobs: each type's workers are filled one after the other.
+        let parts: usize = plan.jobs.iter().map(|job| job.assignments.len()).sum();
+        assert!(parts <= problem.workers.len() + 3 * problem.jobs.len(), "{parts} parts");
+        let again = solve(&problem, Some(&plan), &NoDeadline).expect("the problem is sound");
+        assert_eq!(again, plan);
+    }
+}
