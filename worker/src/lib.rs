@@ -7,10 +7,12 @@ mod cache;
 mod control;
 mod engine;
 pub mod metrics;
+mod process;
 mod server;
 mod settings;
 mod tasks;
 mod worker;
 
+pub use process::{BLOCKING_THREADS, ProcessClock};
 pub use settings::{RowCacheSettings, WorkerSettings};
 pub use worker::{RunningWorker, start};
