@@ -12,10 +12,10 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test check fmt clean setup build python speed scale kernels bench release
+.PHONY: help demo test check fmt clean setup build python speed scale kernels trace-cost bench release
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: build ## Make a small data set and run a pipeline on it
 	@rm -rf $(DEMO)
@@ -42,6 +42,9 @@ build: setup ## Build the feedline binary
 
 speed: release ## Measure against the raw kernel, in release mode
 	@python3 benches/speed.py
+
+trace-cost: release ## Measure what tracing costs, on against off
+	@python3 benches/trace.py
 
 scale: release ## Measure cores, small and huge rows, many shards, 200 epochs
 	@python3 benches/scale.py

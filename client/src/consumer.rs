@@ -28,6 +28,8 @@ use crate::workers::WorkerDirectory;
 pub struct Consumer {
     shared: Arc<Shared>,
     held: watch::Receiver<u64>,
+    /// When the user got the latest batch, until the next is asked for.
+    handed: Option<Instant>,
     /// Ends the task when the consumer is dropped.
     stop: DropGuard,
     task: JoinHandle<()>,
@@ -50,7 +52,7 @@ impl Consumer {
         let stop = CancellationToken::new();
         let session = Session::new(coordinator, context, patience, sender);
         let task = tokio::spawn(session.run(stop.clone()).instrument(span));
-        Self { shared, held, stop: stop.drop_guard(), task }
+        Self { shared, held, handed: None, stop: stop.drop_guard(), task }
     }
 
     /// The next batch; `None` once nothing more comes, which the coordinator knows by then. Dropping the future loses
@@ -59,6 +61,9 @@ impl Consumer {
     /// # Errors
     /// When nothing more can come; asking again gives the same error.
     pub async fn next(&mut self) -> Result<Option<Batch>, ClientError> {
+        if let Some(handed) = self.handed.take() {
+            self.shared.feed().add_step(handed.elapsed().as_nanos() as u64);
+        }
         let mut stall = None;
         loop {
             let taken = self.shared.feed().take(Instant::now());
@@ -66,7 +71,9 @@ impl Consumer {
                 Taken::Batch(taken) => {
                     drop(stall);
                     self.shared.wake_session();
-                    return taken.join().map(Some).map_err(|message| self.broken(message));
+                    let batch = taken.join().map_err(|message| self.broken(message))?;
+                    self.handed = Some(Instant::now());
+                    return Ok(Some(batch));
                 }
                 Taken::Waiting => {
                     stall.get_or_insert_with(|| Stall::begin(&self.shared));
@@ -142,7 +149,7 @@ impl Consumer {
         self.shared.feed().state()
     }
 
-    /// What was delivered, and the time that [`Self::next`] waited.
+    /// What was delivered, the time that [`Self::next`] waited, and the time between its calls.
     pub fn stats(&self) -> ConsumerStats {
         self.shared.feed().stats()
     }

@@ -117,6 +117,10 @@ impl Feed {
         self.stats.stall_ns += stall_ns;
     }
 
+    pub(crate) fn add_step(&mut self, step_ns: u64) {
+        self.stats.step_ns += step_ns;
+    }
+
     pub(crate) fn fatal(&self) -> Option<ClientError> {
         self.fatal.clone()
     }

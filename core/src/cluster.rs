@@ -8,6 +8,7 @@ mod job;
 pub mod messages;
 mod prepare;
 pub mod records;
+pub mod samples;
 mod schedule;
 mod status;
 mod workers;
@@ -24,6 +25,7 @@ use self::messages::{
 };
 use self::prepare::Preparation;
 use self::records::Record;
+use self::samples::WorkerShare;
 use self::workers::Worker;
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::manifest::Manifest;
@@ -101,6 +103,11 @@ pub enum Input {
         request: RequestId,
         /// The report.
         report: ConsumerReport,
+    },
+    /// It was decided what jobs may use of workers: complete, so a worker that is not listed has no limits.
+    Shares {
+        /// By worker.
+        shares: BTreeMap<WorkerId, WorkerShare>,
     },
     /// Someone asks for what a worker needs to know of a job.
     JobDetails {
@@ -259,6 +266,7 @@ impl Cluster {
             }
             Input::Worker { request, report } => self.on_worker(request, report, ready),
             Input::Consumer { request, report } => self.on_consumer(request, report, ready),
+            Input::Shares { shares } => self.on_shares(&shares),
             Input::JobDetails { request, job } => ready.replies.push((request, self.details(job))),
             Input::JobStatus { request, job } => ready.replies.push((request, self.status(job))),
         }

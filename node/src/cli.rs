@@ -7,7 +7,7 @@ mod tests;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use feedline_core::ids::JobId;
 
 pub(crate) use self::roles::{CoordinatorArgs, UpArgs, WorkerArgs};
@@ -88,6 +88,26 @@ pub(crate) struct LocalArgs {
     /// Disk that these rows may take, split over the workers, such as 100GiB.
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = crate::size::parse_bytes)]
     pub(crate) cache_disk: u64,
+    /// Whether operators are measured.
+    #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
+    pub(crate) trace: TraceArg,
+}
+
+/// Whether workers measure what operators do.
+#[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum TraceArg {
+    /// They do.
+    #[default]
+    On,
+    /// They do not: reports tell of no operators.
+    Off,
+}
+
+impl TraceArg {
+    /// As a setting.
+    pub(crate) fn is_on(self) -> bool {
+        self == Self::On
+    }
 }
 
 /// What `feedline index` is asked for.

@@ -140,6 +140,8 @@ mod tests {
             layout: None,
             position: None,
             operators: Vec::new(),
+            store: Default::default(),
+            worker_cpu: Vec::new(),
             delivered: ConsumerStats::default(),
             worker_peak_rss_bytes: Vec::new(),
             coordinator_peak_rss_bytes: 0,

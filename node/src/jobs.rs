@@ -79,7 +79,7 @@ fn progress(job: &JobStatus) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use feedline_core::cluster::messages::ConsumerStats;
+    use feedline_core::cluster::messages::{ConsumerStats, StoreStats};
     use feedline_core::ids::JobId;
 
     use super::*;
@@ -95,6 +95,8 @@ mod tests {
             layout: None,
             position: None,
             operators: Vec::new(),
+            store: StoreStats::default(),
+            worker_cpu: Vec::new(),
             delivered: ConsumerStats { rows: id * 100, ..ConsumerStats::default() },
             worker_peak_rss_bytes: Vec::new(),
             coordinator_peak_rss_bytes: 0,

@@ -1,11 +1,11 @@
 //! Workers in this process: starting, draining and stopping them, and the split of the process's resources.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use feedline_proto::CoordinatorService;
-use feedline_worker::{RowCacheSettings, RunningWorker, WorkerSettings};
+use feedline_worker::{ProcessClock, RowCacheSettings, RunningWorker, WorkerSettings};
 use tokio::time::Instant;
 
 use crate::cli::LocalArgs;
@@ -15,6 +15,8 @@ use crate::{entropy, environment};
 
 /// How often a draining worker is looked at.
 const LOOK: Duration = Duration::from_millis(50);
+/// Measures this process, whatever workers run in it.
+static CLOCK: LazyLock<Arc<ProcessClock>> = LazyLock::new(ProcessClock::new);
 /// Time to stop after draining.
 const STOP: Duration = Duration::from_secs(10);
 
@@ -29,6 +31,8 @@ pub(crate) struct Share {
     pub(crate) cache_dir: Option<PathBuf>,
     /// Where rows are kept between runs.
     pub(crate) row_cache: Option<RowCacheSettings>,
+    /// Whether operators are measured.
+    pub(crate) trace: bool,
 }
 
 /// Splits the process's resources over its workers; the first ones have the cores that are left over.
@@ -44,6 +48,7 @@ pub(crate) fn shares(args: &LocalArgs) -> Vec<Share> {
             folder: args.cache_dir.clone().unwrap_or_else(environment::cache_dir).join("rows"),
             limit_bytes: args.cache_disk / u64::from(args.workers),
         }),
+        trace: args.trace.is_on(),
     };
     (0..args.workers).map(share).collect()
 }
@@ -69,16 +74,18 @@ pub(crate) fn start(
         store_options: environment::store_options(),
         cache_dir: share.cache_dir,
         row_cache: share.row_cache,
+        trace: share.trace,
     };
     let contact = Arc::new(Contact::default());
     let watched = Arc::new(Watched { coordinator, contact: Arc::clone(&contact) });
-    let running = feedline_worker::start(entropy::worker_id(), settings, watched).map_err(|error| {
-        Failure::failed(format!(
-            "cannot start {} worker threads: {}; lower --cores",
-            share.cores,
-            reason(&error)
-        ))
-    })?;
+    let running = feedline_worker::start(entropy::worker_id(), settings, Arc::clone(&CLOCK), watched)
+        .map_err(|error| {
+            Failure::failed(format!(
+                "cannot start {} worker threads: {}; lower --cores",
+                share.cores,
+                reason(&error)
+            ))
+        })?;
     Ok(LocalWorker { running, contact })
 }
 
@@ -115,6 +122,7 @@ impl LocalWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::TraceArg;
 
     #[test]
     fn resources_are_split_evenly() {
@@ -125,6 +133,7 @@ mod tests {
             index_dir: None,
             cache_dir: None,
             cache_disk: 900,
+            trace: TraceArg::On,
         };
         let cores: Vec<u32> = shares(&args).iter().map(|share| share.cores).collect();
         assert_eq!(cores, [3, 3, 2]);
@@ -136,6 +145,7 @@ mod tests {
             index_dir: None,
             cache_dir: None,
             cache_disk: 900,
+            trace: TraceArg::On,
         };
         assert!(shares(&args).iter().all(|share| share.cores == 1 && share.memory_bytes > 0));
     }

@@ -28,10 +28,14 @@ mod table;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use feedline_worker::BLOCKING_THREADS;
 use tikv_jemallocator::Jemalloc;
+use tokio::runtime::Runtime;
 
 use self::cli::{Cli, Command};
 use self::failure::{Failure, reason};
@@ -77,15 +81,25 @@ fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
             if tried { Failure::Failed(error) } else { Failure::WrongUse(error) }
         });
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(environment::cores().max(2) as usize)
-        .thread_name("feedline-io")
-        .enable_all()
-        .build()
+    let runtime = start_runtime()
         .map_err(|error| Failure::failed(format!("cannot start threads: {}; free some", reason(&error))))?;
     let ended = runtime.block_on(dispatch(cli.command, started));
     runtime.shutdown_timeout(GRACE);
     ended
+}
+
+/// The runtime starts its IO threads as it is built; whatever thread comes later makes a blocking call.
+fn start_runtime() -> std::io::Result<Runtime> {
+    let built = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&built);
+    let name = move || if seen.load(Ordering::Relaxed) { BLOCKING_THREADS } else { "feedline-io" };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(environment::cores().max(2) as usize)
+        .thread_name_fn(move || name().to_owned())
+        .enable_all()
+        .build()?;
+    built.store(true, Ordering::Relaxed);
+    Ok(runtime)
 }
 
 async fn dispatch(command: Command, started: Instant) -> Result<(), Failure> {

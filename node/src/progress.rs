@@ -97,6 +97,7 @@ mod tests {
             batches: rows / 10,
             bytes: rows * 1000,
             stall_ns: stall_ms * 1_000_000,
+            ..ConsumerStats::default()
         };
         let second = Duration::from_secs(1);
         assert_eq!(

@@ -225,10 +225,7 @@ fn build_report(args: &RunArgs, job: String, delivery: &Delivery, started: Insta
     let mut skipped = Skipped::default();
     for seat in seats {
         let stats = seat.stats();
-        total.rows += stats.rows;
-        total.batches += stats.batches;
-        total.bytes += stats.bytes;
-        total.stall_ns += stats.stall_ns;
+        total.add(&stats);
         skipped.count += seat.skipped.count;
         skipped.first.extend_from_slice(&seat.skipped.first);
     }
@@ -250,6 +247,7 @@ fn build_report(args: &RunArgs, job: String, delivery: &Delivery, started: Insta
         rows_per_s: if seconds > 0.0 { total.rows as f64 / seconds } else { 0.0 },
         bytes: total.bytes,
         stall_seconds: total.stall_ns as f64 / 1e9,
+        step_seconds: total.step_ns as f64 / 1e9,
         setup_seconds: (delivery.requested - started).as_secs_f64(),
         first_batch_seconds: first.map(|first| (first - started).as_secs_f64()),
         consumers: args.consumers,
@@ -259,6 +257,8 @@ fn build_report(args: &RunArgs, job: String, delivery: &Delivery, started: Insta
         skipped,
         defects: delivery.defects.clone(),
         operators: delivery.status.operators.iter().map(Into::into).collect(),
+        store: (&delivery.status.store).into(),
+        worker_cpu: delivery.status.worker_cpu.iter().map(|(_, cpu)| cpu.into()).collect(),
         peak_rss_bytes: PeakRss {
             client: feedline_worker::metrics::peak_rss_bytes(),
             coordinator: delivery.status.coordinator_peak_rss_bytes,

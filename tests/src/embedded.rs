@@ -11,7 +11,7 @@ use feedline_core::cluster::messages::{JobSpec, Refusal};
 use feedline_core::ids::{SessionId, WorkerId};
 use feedline_core::pipeline::Pipeline;
 use feedline_proto::WorkerService;
-use feedline_worker::WorkerSettings;
+use feedline_worker::{ProcessClock, WorkerSettings};
 
 struct OneWorker(Arc<dyn WorkerService>);
 
@@ -38,8 +38,11 @@ async fn run(directory: &Path, pipeline: Pipeline, mut take: impl FnMut(&RecordB
         store_options: Vec::new(),
         cache_dir: None,
         row_cache: None,
+        trace: true,
     };
-    let worker = feedline_worker::start(WorkerId(1), settings, coordinator.service()).expect("threads start");
+    let clock = ProcessClock::new();
+    let worker =
+        feedline_worker::start(WorkerId(1), settings, clock, coordinator.service()).expect("threads start");
     let spec = JobSpec::new(pipeline);
     let workers = Arc::new(OneWorker(worker.service()));
     let job = Job::open(coordinator.service(), workers, spec, ClientSettings::default())

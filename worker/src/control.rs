@@ -116,6 +116,7 @@ impl Control {
     }
 
     fn build_report(&self, seen: Revision) -> WorkerReport {
+        let (elapsed_ns, cpu, stats) = self.engine.stats();
         WorkerReport {
             worker: self.worker,
             address: self.settings.address.clone(),
@@ -126,7 +127,9 @@ impl Control {
             memory_full: self.engine.is_memory_full(),
             draining: self.draining.load(Ordering::Relaxed),
             tasks: self.index_tasks.results(),
-            stats: self.engine.stats(),
+            elapsed_ns,
+            cpu,
+            stats,
         }
     }
 
@@ -163,7 +166,7 @@ impl Control {
         let manifest =
             self.manifest(id, &details.source_key, &details.dataset.fingerprint).await.map_err(refused)?;
         let stores = Arc::clone(&self.stores);
-        JobContext::load(details, manifest, stores, self.engine.caches())
+        JobContext::load(details, manifest, stores, self.engine.caches(), self.engine.tracing())
             .await
             .map_err(|message| (false, message))
     }

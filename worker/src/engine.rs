@@ -7,7 +7,7 @@
 mod admission;
 mod assemble;
 mod blocks;
-mod cpu;
+mod chunk;
 mod cut;
 mod group;
 mod job;
@@ -15,13 +15,16 @@ mod pool;
 mod read;
 mod slab;
 mod split;
+mod stages;
+mod trace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
 
-use feedline_core::cluster::messages::{Lease, WorkerJobStats};
+use feedline_core::cluster::messages::{Lease, ProcessCpu, WorkerJobStats};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use feedline_proto::local::LentBytes;
@@ -35,6 +38,8 @@ pub(crate) use self::job::JobContext;
 use self::pool::Pool;
 use self::read::Reading;
 use self::split::SplitState;
+use self::trace::Charged;
+pub(crate) use self::trace::Tracing;
 use crate::RowCacheSettings;
 use crate::cache::{Caches, Prefix};
 
@@ -63,6 +68,8 @@ pub(crate) enum Found {
 }
 
 pub(crate) struct Engine {
+    started: Instant,
+    tracing: Tracing,
     memory_bytes: u64,
     groups_limit: usize,
     tools: Tools,
@@ -108,6 +115,7 @@ impl Engine {
         cores: u32,
         memory_bytes: u64,
         disk: Option<RowCacheSettings>,
+        tracing: Tracing,
     ) -> std::io::Result<Arc<Self>> {
         let tools = Tools {
             caches: Arc::new(Caches::new(memory_bytes / KEPT_PART, disk)?),
@@ -117,6 +125,8 @@ impl Engine {
             planned_bytes: Arc::default(),
         };
         Ok(Arc::new(Self {
+            started: Instant::now(),
+            tracing,
             memory_bytes,
             groups_limit: cores as usize + GROUPS_AHEAD,
             tools,
@@ -233,16 +243,28 @@ impl Engine {
         full() && (!self.tools.caches.free_inactive() || full())
     }
 
-    /// Counts of every job that it has worked on.
-    pub(crate) fn stats(&self) -> Vec<WorkerJobStats> {
-        let state = self.lock();
+    /// Whether it traces, and the clock of its process.
+    pub(crate) fn tracing(&self) -> &Tracing {
+        &self.tracing
+    }
+
+    /// When these counts are taken, in nanoseconds since the worker started; CPU time; and the counts of every job that
+    /// it has worked on.
+    pub(crate) fn stats(&self) -> (u64, ProcessCpu, Vec<WorkerJobStats>) {
+        let elapsed_ns = self.started.elapsed().as_nanos() as u64;
+        // First, since it shares out among the jobs what blocking calls took.
+        let cpu = if self.tracing.on { self.tracing.clock.sample() } else { ProcessCpu::default() };
         let peak_rss_bytes = crate::metrics::peak_rss_bytes();
-        let of = |(id, job): (&JobId, &Arc<JobContext>)| WorkerJobStats {
-            job: *id,
+        let jobs: Vec<Arc<JobContext>> = self.lock().jobs.values().cloned().collect();
+        let of = |job: &Arc<JobContext>| WorkerJobStats {
+            job: job.details.job,
             operators: job.stats(),
+            store: job.store_counters.snapshot(),
             peak_rss_bytes,
+            elapsed_ns,
+            cpu,
         };
-        state.jobs.iter().map(of).collect()
+        (elapsed_ns, cpu, jobs.iter().map(of).collect())
     }
 
     fn used_bytes(&self, state: &State) -> u64 {
@@ -285,6 +307,7 @@ impl Engine {
             run_group(Arc::clone(&job), self.tools.clone(), priority, (split, offsets.clone()), planned);
         // A decoder that panics fails its rows, not the worker.
         let work = AssertUnwindSafe(work).catch_unwind();
+        let work = Charged::new(work, &job.source_counters, &self.tracing.clock);
         let result = cancel.run_until_cancelled(work).await;
         let crashed = |_| Err("a decoder crashed on these rows; please report this".to_owned());
         let result = result.map(|result| result.unwrap_or_else(crashed));

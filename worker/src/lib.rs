@@ -7,11 +7,13 @@ mod cache;
 mod control;
 mod engine;
 pub mod metrics;
+mod process;
 mod server;
 mod settings;
 mod tasks;
 mod worker;
 
 pub use feedline_operators::kernel;
+pub use process::{BLOCKING_THREADS, ProcessClock};
 pub use settings::{RowCacheSettings, WorkerSettings};
 pub use worker::{RunningWorker, start};

@@ -17,6 +17,8 @@ pub struct WorkerSettings {
     pub cache_dir: Option<PathBuf>,
     /// Where rows of pipelines with a `cache` on disk are kept.
     pub row_cache: Option<RowCacheSettings>,
+    /// Whether what operators do is measured. Without it reports tell of no operators.
+    pub trace: bool,
 }
 
 /// A place on disk for rows.

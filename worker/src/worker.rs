@@ -12,7 +12,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::WorkerSettings;
 use crate::control::Control;
-use crate::engine::Engine;
+use crate::engine::{Engine, Tracing};
+use crate::process::ProcessClock;
 use crate::server::BatchServer;
 use crate::tasks::IndexTasks;
 
@@ -26,16 +27,18 @@ pub struct RunningWorker {
 }
 
 /// Starts a worker that reports to `coordinator`. `worker` must differ from the id of every other worker, earlier
-/// lives of this process included.
+/// lives of this process included; workers of one process share its `clock`.
 ///
 /// # Errors
 /// When the system refuses to start its threads.
 pub fn start(
     worker: WorkerId,
     settings: WorkerSettings,
+    clock: Arc<ProcessClock>,
     coordinator: Arc<dyn CoordinatorService>,
 ) -> std::io::Result<RunningWorker> {
-    let engine = Engine::new(settings.cores, settings.memory_bytes, settings.row_cache.clone())?;
+    let tracing = Tracing { on: settings.trace, clock };
+    let engine = Engine::new(settings.cores, settings.memory_bytes, settings.row_cache.clone(), tracing)?;
     let stores = Stores::new(settings.store_options.clone());
     let tracker = TaskTracker::new();
     let draining = Arc::new(AtomicBool::new(false));

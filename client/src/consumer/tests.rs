@@ -231,6 +231,21 @@ async fn preparing_shows_until_the_job_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_time_between_batches_is_the_users() {
+    let layout = layout(8, 4, 1, 2);
+    let (_coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
+    for _ in 0..2 {
+        next(&mut consumer).await.unwrap().unwrap();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    let stalled = consumer.stats().stall_ns;
+    assert_eq!(consumer.stats().step_ns / 1_000_000_000, 3, "the second step has not ended");
+    assert!(next(&mut consumer).await.unwrap().is_none());
+    assert_eq!(consumer.stats().step_ns / 1_000_000_000, 6);
+    assert!(consumer.stats().stall_ns - stalled < 1_000_000_000);
+}
+
+#[tokio::test(start_paused = true)]
 async fn relaxed_takes_what_is_ready_and_every_row_once() {
     let layout = layout(100, 4, 1, 2);
     let slow = Arc::new(FakeWorker::new(&layout, 3).next_fetch_of(0, Act::Silent));

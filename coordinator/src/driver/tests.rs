@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use feedline_core::cluster::Settings;
 use feedline_core::cluster::messages::{
-    ConsumerStats, JobState, Revision, Task, TaskOutput, TaskResult, WorkerPlan,
+    ConsumerStats, JobState, ProcessCpu, Revision, Task, TaskOutput, TaskResult, WorkerPlan,
 };
 use feedline_core::ids::{SessionId, WorkerId};
 use feedline_core::layout::StreamPosition;
@@ -118,6 +118,8 @@ fn worker_report() -> WorkerReport {
         memory_full: false,
         draining: false,
         tasks: Vec::new(),
+        elapsed_ns: 0,
+        cpu: ProcessCpu::default(),
         stats: Vec::new(),
     }
 }

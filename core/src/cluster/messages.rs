@@ -1,6 +1,10 @@
 //! What the coordinator's state machine is told and what it answers. `proto` carries the same over the wire.
 
+mod stats;
+
 use serde::{Deserialize, Serialize};
+
+pub use self::stats::{ConsumerStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats};
 
 use crate::ids::{JobId, SessionId, TaskId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
@@ -78,6 +82,10 @@ pub struct WorkerReport {
     pub draining: bool,
     /// Finished tasks. Repeated until the plan no longer lists them.
     pub tasks: Vec<TaskResult>,
+    /// Nanoseconds since the worker started: when `stats` and `cpu` were taken.
+    pub elapsed_ns: u64,
+    /// CPU time of its process so far.
+    pub cpu: ProcessCpu,
     /// Work done so far for each job, counted since the worker started.
     pub stats: Vec<WorkerJobStats>,
 }
@@ -93,6 +101,35 @@ pub struct WorkerPlan {
     pub tasks: Vec<Task>,
     /// Milliseconds without contact after which the leases are given to others.
     pub lease_ms: u64,
+    /// Threads of its CPU pool to use; 0: as many as it has.
+    pub cores: u32,
+    /// What each job may use of the worker. A job that is not listed has no limits.
+    pub allotments: Vec<Allotment>,
+}
+
+/// What one job may use of one worker. The worker obeys it at once, whatever runs; rows and their order do not depend
+/// on it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Allotment {
+    /// The job.
+    pub job: JobId,
+    /// Its share of the worker's CPU pool: jobs that have work are served in proportion to it, so it is a weight and
+    /// no upper limit. 0: as if it had all threads.
+    pub cores: f64,
+    /// Concurrent executions of operators, by name; 0 and operators that are not named: no limit. An operator that is
+    /// pinned in the pipeline keeps its own number.
+    pub operator_limits: Vec<(String, u32)>,
+    /// Blocks that are read from the store at the same time; 0: the worker's default.
+    pub read_concurrency: u32,
+    /// Bytes of groups that are computed ahead of consumers, one group at least; 0: the job's share of the memory.
+    pub prefetch_bytes: u64,
+}
+
+impl Allotment {
+    /// No limits.
+    pub fn unlimited(job: JobId) -> Self {
+        Self { job, cores: 0.0, operator_limits: Vec::new(), read_concurrency: 0, prefetch_bytes: 0 }
+    }
 }
 
 /// A split handed to a worker until it is done or the worker is lost.
@@ -135,45 +172,6 @@ pub enum TaskOutput {
     Indexed(Vec<ShardIndex>),
 }
 
-/// What one operator has done.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct OperatorStats {
-    /// Name, unique in the pipeline; `source` and `batch` are the ends.
-    pub name: String,
-    /// Rows taken.
-    pub rows_in: u64,
-    /// Rows given.
-    pub rows_out: u64,
-    /// Bytes given.
-    pub bytes_out: u64,
-    /// CPU time in nanoseconds, waiting not counted.
-    pub cpu_ns: u64,
-    /// Time in nanoseconds that rows waited for this operator's turn, input or (for `wait` and `source`) its latency.
-    pub wait_ns: u64,
-}
-
-impl OperatorStats {
-    /// Adds another worker's counts.
-    pub fn add(&mut self, other: &Self) {
-        self.rows_in += other.rows_in;
-        self.rows_out += other.rows_out;
-        self.bytes_out += other.bytes_out;
-        self.cpu_ns += other.cpu_ns;
-        self.wait_ns += other.wait_ns;
-    }
-}
-
-/// What one worker has done for one job.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WorkerJobStats {
-    /// The job.
-    pub job: JobId,
-    /// Operators in order.
-    pub operators: Vec<OperatorStats>,
-    /// Peak resident set of the worker's process in bytes.
-    pub peak_rss_bytes: u64,
-}
-
 /// What a consumer says: complete and repeatable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConsumerReport {
@@ -197,19 +195,6 @@ pub struct ConsumerReport {
     pub failed: Option<String>,
     /// What it has received.
     pub stats: ConsumerStats,
-}
-
-/// What a consumer has received.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct ConsumerStats {
-    /// Rows delivered.
-    pub rows: u64,
-    /// Batches delivered.
-    pub batches: u64,
-    /// Bytes delivered.
-    pub bytes: u64,
-    /// Time in nanoseconds that the consumer waited for a batch.
-    pub stall_ns: u64,
 }
 
 /// What a consumer shall do: complete and repeatable.
@@ -308,6 +293,10 @@ pub struct JobStatus {
     pub position: Option<Position>,
     /// Sum over workers.
     pub operators: Vec<OperatorStats>,
+    /// Reads from the store, summed over workers.
+    pub store: StoreStats,
+    /// CPU time so far of each worker's process that has worked on it, whatever it was spent on.
+    pub worker_cpu: Vec<(WorkerId, ProcessCpu)>,
     /// Sum over consumers.
     pub delivered: ConsumerStats,
     /// Peak resident set of each worker that has worked on it.

@@ -2,7 +2,8 @@
 
 use super::job::Job;
 use super::messages::{
-    ConsumerStats, JobDetails, JobState, JobStatus, OperatorStats, Refusal, RefusalKind, source_key,
+    ConsumerStats, JobDetails, JobState, JobStatus, OperatorStats, Refusal, RefusalKind, StoreStats,
+    source_key,
 };
 use super::{Cluster, Reply, unknown_job};
 use crate::ids::JobId;
@@ -52,7 +53,9 @@ impl Cluster {
 
     fn job_status(&self, job: &Job) -> JobStatus {
         let mut operators: Vec<OperatorStats> = Vec::new();
+        let mut store = StoreStats::default();
         for stats in job.worker_stats.values() {
+            store.add(&stats.store);
             for (place, operator) in stats.operators.iter().enumerate() {
                 match operators.get_mut(place) {
                     Some(sum) => sum.add(operator),
@@ -62,10 +65,7 @@ impl Cluster {
         }
         let mut delivered = ConsumerStats::default();
         for stats in job.consumers.values().flat_map(|consumer| consumer.stats.values()) {
-            delivered.rows += stats.rows;
-            delivered.batches += stats.batches;
-            delivered.bytes += stats.bytes;
-            delivered.stall_ns += stats.stall_ns;
+            delivered.add(stats);
         }
         JobStatus {
             job: job.id,
@@ -77,6 +77,8 @@ impl Cluster {
             layout: job.layout.clone(),
             position: job.position(),
             operators,
+            store,
+            worker_cpu: job.worker_stats.iter().map(|(worker, stats)| (*worker, stats.cpu)).collect(),
             delivered,
             worker_peak_rss_bytes: job
                 .worker_stats

@@ -6,10 +6,12 @@ mod opening;
 mod preparing;
 mod relaxed;
 mod restoring;
+mod sampling;
 
 use super::messages::{
-    ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, JobState, JobStatus, Lease, Refusal, Revision,
-    TaskOutput, TaskResult, WorkerJobStats, WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, JobState, JobStatus, Lease, OperatorStats,
+    ProcessCpu, Refusal, Revision, StoreStats, TaskOutput, TaskResult, WorkerJobStats, WorkerPlan,
+    WorkerReport,
 };
 use super::records::Record;
 use super::*;
@@ -174,7 +176,21 @@ fn report(worker: u64) -> WorkerReport {
         memory_full: false,
         draining: false,
         tasks: Vec::new(),
+        elapsed_ns: 0,
+        cpu: ProcessCpu::default(),
         stats: Vec::new(),
+    }
+}
+
+/// What a worker says of a job on which it has done nothing.
+fn stats_of(job: JobId, peak_rss_bytes: u64) -> WorkerJobStats {
+    WorkerJobStats {
+        job,
+        operators: Vec::new(),
+        store: StoreStats::default(),
+        peak_rss_bytes,
+        elapsed_ns: 0,
+        cpu: ProcessCpu::default(),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::messages::{Lease, Revision, WorkerPlan, WorkerReport};
+use super::messages::{Lease, ProcessCpu, Revision, WorkerPlan, WorkerReport};
 use super::records::Record;
+use super::samples::WorkerShare;
 use super::{Cluster, Ready, Reply, RequestId};
 use crate::ids::{JobId, Millis, TaskId, WorkerId};
 use crate::layout::SplitRef;
@@ -36,6 +37,14 @@ pub(super) struct Worker {
     pub(super) known: bool,
     pub(super) memory_full: bool,
     pub(super) draining: bool,
+    /// Threads of its CPU pool and its memory budget, as it reports them.
+    pub(super) cores: u32,
+    pub(super) memory_bytes: u64,
+    /// What it had used so far when it reported, and when that was, counted from its start.
+    pub(super) elapsed_ns: u64,
+    pub(super) cpu: ProcessCpu,
+    /// Threads of its CPU pool that it shall use, and what each job may use of it.
+    pub(super) share: WorkerShare,
     pub(super) leases: BTreeSet<(JobId, SplitRef)>,
     pub(super) computed: BTreeSet<(JobId, SplitRef)>,
     pub(super) tasks: BTreeSet<TaskId>,
@@ -55,6 +64,11 @@ impl Worker {
             known: false,
             memory_full: false,
             draining: false,
+            cores: 0,
+            memory_bytes: 0,
+            elapsed_ns: 0,
+            cpu: ProcessCpu::default(),
+            share: WorkerShare::default(),
             leases: BTreeSet::new(),
             computed: BTreeSet::new(),
             tasks: BTreeSet::new(),
@@ -98,6 +112,10 @@ impl Cluster {
         worker.last_seen = now;
         worker.memory_full = report.memory_full;
         worker.draining = report.draining;
+        worker.cores = report.cores;
+        worker.memory_bytes = report.memory_bytes;
+        worker.elapsed_ns = report.elapsed_ns;
+        worker.cpu = report.cpu;
         let held = &worker.leases;
         worker.computed = report.computed.iter().filter(|lease| held.contains(lease)).copied().collect();
         let parked = Parked::new(request, now, report.seen, life);
@@ -159,6 +177,8 @@ impl Cluster {
             leases,
             tasks: self.tasks_of(worker),
             lease_ms: self.settings.worker_lease_ms,
+            cores: worker.share.cores,
+            allotments: worker.share.allotments.clone(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use feedline_core::cluster::Reply;
 use feedline_core::cluster::messages::{
-    JobDetails, Lease, Revision, Task, TaskOutput, TaskResult, WorkerPlan, WorkerReport,
+    JobDetails, Lease, ProcessCpu, Revision, Task, TaskOutput, TaskResult, WorkerPlan, WorkerReport,
 };
 use feedline_core::consumer::Piece;
 use feedline_core::ids::{JobId, Millis, TaskId, WorkerId};
@@ -111,6 +111,8 @@ impl Worker {
             memory_full: self.is_full(),
             draining: false,
             tasks: self.results.values().cloned().collect(),
+            elapsed_ns: 0,
+            cpu: ProcessCpu::default(),
             stats: Vec::new(),
         }
     }

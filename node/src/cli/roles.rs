@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::LocalArgs;
+use super::{LocalArgs, TraceArg};
 use crate::entrance::TransportArg;
 
 /// What `feedline coordinator` is asked for.
@@ -71,6 +71,9 @@ pub(crate) struct WorkerArgs {
     /// Ways that are offered to consumers on this host.
     #[arg(long, hide = true, value_enum, value_name = "WAY", default_value_t)]
     pub(crate) transport: TransportArg,
+    /// Whether operators are measured.
+    #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
+    pub(crate) trace: TraceArg,
 }
 
 /// What `feedline up` is asked for.

@@ -199,10 +199,7 @@ async fn run_until_pause(
 fn total(board: &Mutex<Vec<ConsumerStats>>) -> ConsumerStats {
     let mut total = ConsumerStats::default();
     for stats in board.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-        total.rows += stats.rows;
-        total.batches += stats.batches;
-        total.bytes += stats.bytes;
-        total.stall_ns += stats.stall_ns;
+        total.add(stats);
     }
     total
 }

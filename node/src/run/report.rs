@@ -3,7 +3,7 @@
 use std::fmt;
 
 use feedline_client::audit::AuditReport;
-use feedline_core::cluster::messages::OperatorStats;
+use feedline_core::cluster::messages::{OperatorStats, ProcessCpu, StoreStats};
 use feedline_core::manifest::Manifest;
 use serde::Serialize;
 
@@ -32,6 +32,8 @@ pub(crate) struct Report {
     pub(crate) bytes: u64,
     /// Time that consumers waited for batches, summed over consumers.
     pub(crate) stall_seconds: f64,
+    /// Time between taking a batch and asking for the next, summed over consumers.
+    pub(crate) step_seconds: f64,
     /// From the start of the process to the first request for a batch.
     pub(crate) setup_seconds: f64,
     /// From the start of the process to the first batch; `None` when none came.
@@ -50,6 +52,10 @@ pub(crate) struct Report {
     pub(crate) defects: Defects,
     /// Operators in order, summed over workers.
     pub(crate) operators: Vec<OperatorReport>,
+    /// Reads from the store, summed over workers.
+    pub(crate) store: StoreReport,
+    /// CPU time of each worker's process since it started; in the embedded mode it is this one.
+    pub(crate) worker_cpu: Vec<CpuReport>,
     /// Most memory held by processes.
     pub(crate) peak_rss_bytes: PeakRss,
 }
@@ -149,8 +155,20 @@ pub(crate) struct OperatorReport {
     pub(crate) cpu_seconds: f64,
     /// `rows_in / cpu_seconds`; `None` where no CPU time was measured.
     pub(crate) rows_per_cpu_second: Option<f64>,
-    /// Time that rows waited.
+    /// Time that rows waited for its turn, for its input or in it.
     pub(crate) wait_seconds: f64,
+    /// Bytes taken.
+    pub(crate) bytes_in: u64,
+    /// Time inside executions, summed: divided by the run's time, how many there were at a time.
+    pub(crate) busy_seconds: f64,
+    /// Time that rows waited for its turn or its input.
+    pub(crate) wait_input_seconds: f64,
+    /// Time that its output waited to be taken.
+    pub(crate) wait_output_seconds: f64,
+    /// Time inside executions without CPU time.
+    pub(crate) latency_seconds: f64,
+    /// Concurrent executions, where the pipeline pins them.
+    pub(crate) parallelism: Option<u32>,
 }
 
 impl From<&OperatorStats> for OperatorReport {
@@ -163,7 +181,58 @@ impl From<&OperatorStats> for OperatorReport {
             bytes_out: stats.bytes_out,
             cpu_seconds,
             rows_per_cpu_second: (stats.cpu_ns > 0).then(|| stats.rows_in as f64 / cpu_seconds),
+            wait_seconds: stats.wait_ns() as f64 / 1e9,
+            bytes_in: stats.bytes_in,
+            busy_seconds: stats.busy_ns as f64 / 1e9,
+            wait_input_seconds: stats.wait_input_ns as f64 / 1e9,
+            wait_output_seconds: stats.wait_output_ns as f64 / 1e9,
+            latency_seconds: stats.latency_ns as f64 / 1e9,
+            parallelism: stats.parallelism,
+        }
+    }
+}
+
+/// What was read from the store.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct StoreReport {
+    /// Requests.
+    pub(crate) requests: u64,
+    /// Bytes.
+    pub(crate) bytes: u64,
+    /// Time from a request to its last byte, summed over requests.
+    pub(crate) wait_seconds: f64,
+    /// Shards of which something was read, on each worker.
+    pub(crate) distinct_shards: u64,
+    /// The size of these.
+    pub(crate) distinct_shard_bytes: u64,
+}
+
+impl From<&StoreStats> for StoreReport {
+    fn from(stats: &StoreStats) -> Self {
+        Self {
+            requests: stats.requests,
+            bytes: stats.bytes,
             wait_seconds: stats.wait_ns as f64 / 1e9,
+            distinct_shards: stats.distinct_shards,
+            distinct_shard_bytes: stats.distinct_shard_bytes,
+        }
+    }
+}
+
+/// CPU time of a worker's process since it started.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct CpuReport {
+    /// All threads.
+    pub(crate) process_seconds: f64,
+    /// What no operator used: serving batches, connections, control, indexing; in the embedded mode the other roles too.
+    pub(crate) transport_seconds: f64,
+}
+
+impl From<&ProcessCpu> for CpuReport {
+    fn from(cpu: &ProcessCpu) -> Self {
+        Self {
+            process_seconds: cpu.process_ns as f64 / 1e9,
+            transport_seconds: cpu.transport_ns as f64 / 1e9,
         }
     }
 }

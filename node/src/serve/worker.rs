@@ -39,6 +39,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
             .as_ref()
             .map(|folder| RowCacheSettings { folder: folder.join("rows"), limit_bytes: args.cache_disk }),
         cache_dir: args.cache_dir,
+        trace: args.trace.is_on(),
     };
     let coordinator = grpc::connect_coordinator(&args.coordinator)?;
     let entrance = entrance::open(args.transport, share.memory_bytes)?;

@@ -1,6 +1,8 @@
 //! Jobs, positions, layouts and splits: what reports, plans and status share.
 
-use feedline_core::cluster::messages::{ConsumerStats, JobSpec, OperatorStats, Revision};
+use feedline_core::cluster::messages::{
+    ConsumerStats, JobSpec, OperatorStats, ProcessCpu, Revision, StoreStats,
+};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::position::{OpenRange, Position};
 
@@ -11,8 +13,13 @@ mirror!(Revision, wire::Revision, { life, number });
 mirror!(StreamPosition, wire::StreamPosition, { epoch, row });
 mirror!(SplitRef, wire::SplitRef, { epoch, ordinal, stream });
 mirror!(OpenRange, wire::OpenRange, { epoch, from, to });
-mirror!(ConsumerStats, wire::ConsumerStats, { rows, batches, bytes, stall_ns });
-mirror!(OperatorStats, wire::OperatorStats, { name, rows_in, rows_out, bytes_out, cpu_ns, wait_ns });
+mirror!(ConsumerStats, wire::ConsumerStats, { rows, batches, bytes, stall_ns, step_ns });
+mirror!(ProcessCpu, wire::ProcessCpu, { process_ns, transport_ns });
+mirror!(StoreStats, wire::StoreStats, { requests, bytes, wait_ns, distinct_shards, distinct_shard_bytes });
+mirror!(OperatorStats, wire::OperatorStats, {
+    name, rows_in, rows_out, bytes_in, bytes_out, cpu_ns, busy_ns, wait_input_ns, wait_output_ns, latency_ns,
+    queue_bytes, parallelism,
+});
 
 impl From<JobSpec> for wire::JobSpec {
     fn from(spec: JobSpec) -> Self {

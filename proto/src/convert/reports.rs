@@ -1,8 +1,8 @@
 //! Reports of workers and consumers, and the plans that answer them.
 
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, Lease, PlannedSplit, Task, TaskOutput, TaskResult, WorkerJobStats,
-    WorkerPlan, WorkerReport,
+    Allotment, ConsumerPlan, ConsumerReport, Lease, PlannedSplit, Task, TaskOutput, TaskResult,
+    WorkerJobStats, WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_core::layout::{SplitRef, StreamPosition};
@@ -27,6 +27,8 @@ impl From<WorkerReport> for wire::WorkerReport {
             memory_full: report.memory_full,
             draining: report.draining,
             tasks: all(report.tasks),
+            elapsed_ns: report.elapsed_ns,
+            cpu: Some(report.cpu.into()),
             stats: all(report.stats),
         }
     }
@@ -50,6 +52,8 @@ impl TryFrom<wire::WorkerReport> for WorkerReport {
             memory_full: report.memory_full,
             draining: report.draining,
             tasks: read_all(report.tasks)?,
+            elapsed_ns: report.elapsed_ns,
+            cpu: report.cpu.unwrap_or_default().into(),
             stats: all(report.stats),
         })
     }
@@ -67,6 +71,8 @@ impl From<WorkerPlan> for wire::WorkerPlan {
             leases: leases.collect(),
             tasks: all(plan.tasks),
             lease_ms: plan.lease_ms,
+            cores: plan.cores,
+            allotments: all(plan.allotments),
         }
     }
 }
@@ -83,7 +89,36 @@ impl TryFrom<wire::WorkerPlan> for WorkerPlan {
             leases: leases.collect::<Result<_, WireError>>()?,
             tasks: read_all(plan.tasks)?,
             lease_ms: plan.lease_ms,
+            cores: plan.cores,
+            allotments: all(plan.allotments),
         })
+    }
+}
+
+impl From<Allotment> for wire::Allotment {
+    fn from(allotment: Allotment) -> Self {
+        let limit = |(operator, limit)| wire::OperatorLimit { operator, limit };
+        Self {
+            job: allotment.job.0,
+            cores: allotment.cores,
+            operator_limits: allotment.operator_limits.into_iter().map(limit).collect(),
+            read_concurrency: allotment.read_concurrency,
+            prefetch_bytes: allotment.prefetch_bytes,
+        }
+    }
+}
+
+impl From<wire::Allotment> for Allotment {
+    fn from(allotment: wire::Allotment) -> Self {
+        let limit = |limit: wire::OperatorLimit| (limit.operator, limit.limit);
+        Self {
+            job: JobId(allotment.job),
+            // A weight: what is none counts as not given.
+            cores: Some(allotment.cores).filter(|cores| cores.is_finite() && *cores > 0.0).unwrap_or(0.0),
+            operator_limits: allotment.operator_limits.into_iter().map(limit).collect(),
+            read_concurrency: allotment.read_concurrency,
+            prefetch_bytes: allotment.prefetch_bytes,
+        }
     }
 }
 
@@ -133,13 +168,27 @@ impl TryFrom<wire::TaskResult> for TaskResult {
 
 impl From<WorkerJobStats> for wire::WorkerJobStats {
     fn from(stats: WorkerJobStats) -> Self {
-        Self { job: stats.job.0, operators: all(stats.operators), peak_rss_bytes: stats.peak_rss_bytes }
+        Self {
+            job: stats.job.0,
+            operators: all(stats.operators),
+            store: Some(stats.store.into()),
+            peak_rss_bytes: stats.peak_rss_bytes,
+            elapsed_ns: stats.elapsed_ns,
+            cpu: Some(stats.cpu.into()),
+        }
     }
 }
 
 impl From<wire::WorkerJobStats> for WorkerJobStats {
     fn from(stats: wire::WorkerJobStats) -> Self {
-        Self { job: JobId(stats.job), operators: all(stats.operators), peak_rss_bytes: stats.peak_rss_bytes }
+        Self {
+            job: JobId(stats.job),
+            operators: all(stats.operators),
+            store: stats.store.unwrap_or_default().into(),
+            peak_rss_bytes: stats.peak_rss_bytes,
+            elapsed_ns: stats.elapsed_ns,
+            cpu: stats.cpu.unwrap_or_default().into(),
+        }
     }
 }
 

@@ -167,10 +167,35 @@ fn stats() -> Vec<OperatorStats> {
         name: "decode".into(),
         rows_in: 1,
         rows_out: 2,
-        bytes_out: 3,
-        cpu_ns: 4,
-        wait_ns: 5,
+        bytes_in: 3,
+        bytes_out: 4,
+        cpu_ns: 5,
+        busy_ns: 6,
+        wait_input_ns: 7,
+        wait_output_ns: 8,
+        latency_ns: 9,
+        queue_bytes: 10,
+        parallelism: Some(11),
     }]
+}
+
+fn store() -> StoreStats {
+    StoreStats { requests: 1, bytes: 2, wait_ns: 3, distinct_shards: 4, distinct_shard_bytes: 5 }
+}
+
+fn cpu() -> ProcessCpu {
+    ProcessCpu { process_ns: 6, transport_ns: 7 }
+}
+
+fn worker_job_stats() -> WorkerJobStats {
+    WorkerJobStats {
+        job: JobId(1),
+        operators: stats(),
+        store: store(),
+        peak_rss_bytes: 1 << 30,
+        elapsed_ns: 8,
+        cpu: cpu(),
+    }
 }
 
 pub(crate) fn worker_report() -> WorkerReport {
@@ -188,7 +213,9 @@ pub(crate) fn worker_report() -> WorkerReport {
         memory_full: true,
         draining: true,
         tasks: (0..).zip(outcomes).map(result).collect(),
-        stats: vec![WorkerJobStats { job: JobId(1), operators: stats(), peak_rss_bytes: 1 << 30 }],
+        elapsed_ns: 1 << 40,
+        cpu: cpu(),
+        stats: vec![worker_job_stats()],
     }
 }
 
@@ -202,6 +229,17 @@ pub(crate) fn worker_plan() -> WorkerPlan {
             Task { id: TaskId(6), source: source(), shards: Some(Vec::new()) },
         ],
         lease_ms: 3000,
+        cores: 2,
+        allotments: vec![
+            Allotment::unlimited(JobId(2)),
+            Allotment {
+                job: JobId(1),
+                cores: 0.75,
+                operator_limits: vec![("decode_image".to_owned(), 3)],
+                read_concurrency: 40,
+                prefetch_bytes: 1 << 33,
+            },
+        ],
     }
 }
 
@@ -221,7 +259,7 @@ pub(crate) fn consumer_report() -> ConsumerReport {
 }
 
 fn delivered() -> ConsumerStats {
-    ConsumerStats { rows: 1, batches: 2, bytes: 3, stall_ns: 4 }
+    ConsumerStats { rows: 1, batches: 2, bytes: 3, stall_ns: 4, step_ns: 5 }
 }
 
 pub(crate) fn consumer_plan() -> ConsumerPlan {
@@ -268,6 +306,8 @@ pub(crate) fn job_status() -> JobStatus {
         layout: Some(layout()),
         position: Some(position()),
         operators: stats(),
+        store: store(),
+        worker_cpu: vec![(WorkerId(6), cpu())],
         delivered: delivered(),
         worker_peak_rss_bytes: vec![(WorkerId(6), 1 << 30)],
         coordinator_peak_rss_bytes: 1 << 26,

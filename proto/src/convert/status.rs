@@ -75,6 +75,10 @@ impl From<JobStatus> for wire::JobStatus {
             .worker_peak_rss_bytes
             .into_iter()
             .map(|(worker, bytes)| wire::WorkerPeak { worker: worker.0, bytes });
+        let cpu = status
+            .worker_cpu
+            .into_iter()
+            .map(|(worker, cpu)| wire::WorkerCpu { worker: worker.0, cpu: Some(cpu.into()) });
         Self {
             job: status.job.0,
             name: status.name,
@@ -85,6 +89,8 @@ impl From<JobStatus> for wire::JobStatus {
             layout: status.layout.map(Into::into),
             position: status.position.map(Into::into),
             operators: all(status.operators),
+            store: Some(status.store.into()),
+            worker_cpu: cpu.collect(),
             delivered: Some(status.delivered.into()),
             worker_peak_rss: peaks.collect(),
             coordinator_peak_rss_bytes: status.coordinator_peak_rss_bytes,
@@ -99,6 +105,8 @@ impl TryFrom<wire::JobStatus> for JobStatus {
 
     fn try_from(status: wire::JobStatus) -> Result<Self, WireError> {
         let peaks = status.worker_peak_rss.into_iter().map(|peak| (WorkerId(peak.worker), peak.bytes));
+        let cpu =
+            status.worker_cpu.into_iter().map(|of| (WorkerId(of.worker), of.cpu.unwrap_or_default().into()));
         Ok(Self {
             job: JobId(status.job),
             name: status.name,
@@ -109,6 +117,8 @@ impl TryFrom<wire::JobStatus> for JobStatus {
             layout: read_optional(status.layout)?,
             position: read_optional(status.position)?,
             operators: all(status.operators),
+            store: status.store.unwrap_or_default().into(),
+            worker_cpu: cpu.collect(),
             delivered: required(status.delivered, "job.delivered")?.into(),
             worker_peak_rss_bytes: peaks.collect(),
             coordinator_peak_rss_bytes: status.coordinator_peak_rss_bytes,

@@ -1,6 +1,7 @@
 //! A dataset: one source of a pipeline, and the reads that workers make of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use feedline_core::manifest::{Block, ShardIndex, ShardRef};
@@ -52,6 +53,8 @@ pub struct BlockRows {
     pub store_bytes: u64,
     /// Requests made to the store.
     pub store_requests: u32,
+    /// Time from a request to its last byte, summed over requests.
+    pub store_wait: Duration,
 }
 
 /// A row that could not be read. The batch holds a placeholder in its place.
@@ -136,9 +139,9 @@ impl Dataset {
             Format::Csv => csv::read(&object, read, selection, &self.csv_headers).await,
             Format::Text => text::read(&object, read, selection).await,
         }?;
-        let (store_bytes, store_requests) = object.traffic();
+        let (store_bytes, store_requests, store_wait) = object.traffic();
         let Decoded { batch, failures, held_bytes } = decoded;
-        Ok(BlockRows { batch, failures, held_bytes, store_bytes, store_requests })
+        Ok(BlockRows { batch, failures, held_bytes, store_bytes, store_requests, store_wait })
     }
 
     fn open(&self, shard: &ShardRef) -> Result<Arc<Object>, SourceError> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use feedline_core::manifest::ShardRef;
@@ -39,11 +39,19 @@ pub(crate) struct Object {
     shard: ShardRef,
     read_bytes: AtomicU64,
     requests: AtomicU32,
+    wait_ns: AtomicU64,
 }
 
 impl Object {
     pub(crate) fn new(store: Arc<dyn ObjectStore>, key: Path, shard: ShardRef) -> Self {
-        Self { store, key, shard, read_bytes: AtomicU64::new(0), requests: AtomicU32::new(0) }
+        Self {
+            store,
+            key,
+            shard,
+            read_bytes: AtomicU64::new(0),
+            requests: AtomicU32::new(0),
+            wait_ns: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn shard(&self) -> &ShardRef {
@@ -54,9 +62,10 @@ impl Object {
         self.shard.size_bytes
     }
 
-    /// Bytes and requests so far, failed attempts included.
-    pub(crate) fn traffic(&self) -> (u64, u32) {
-        (self.read_bytes.load(Ordering::Relaxed), self.requests.load(Ordering::Relaxed))
+    /// Bytes, requests and the time that these took together, failed attempts included.
+    pub(crate) fn traffic(&self) -> (u64, u32, Duration) {
+        let wait = Duration::from_nanos(self.wait_ns.load(Ordering::Relaxed));
+        (self.read_bytes.load(Ordering::Relaxed), self.requests.load(Ordering::Relaxed), wait)
     }
 
     /// These bytes, all of them.
@@ -110,7 +119,10 @@ impl Object {
         let mut backoff = FIRST_BACKOFF;
         let mut attempt = 1;
         loop {
-            let error = match tokio::time::timeout(ATTEMPT_TIMEOUT, self.read_once(range.clone())).await {
+            let begun = Instant::now();
+            let answer = tokio::time::timeout(ATTEMPT_TIMEOUT, self.read_once(range.clone())).await;
+            self.wait_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            let error = match answer {
                 Ok(Ok(bytes)) => return Ok(bytes),
                 Ok(Err(error)) => error,
                 Err(_) => SourceError::Store {

@@ -12,10 +12,11 @@ use feedline_operators::Column;
 use feedline_proto::batch::{ALIGNMENT_BYTES, BatchEncoder};
 use feedline_proto::services::{PieceHeader, SkippedRow};
 
-use super::cpu::thread_cpu;
-use super::group::{FinishedPiece, WorkChunk, check_failures, describe_row};
+use super::chunk::WorkChunk;
+use super::group::{FinishedPiece, check_failures, describe_row};
 use super::job::JobContext;
 use super::slab::{Counted, SlabPool};
+use super::trace::Waiting;
 
 /// The place of one tensor column in a group's buffer.
 pub(super) struct Section {
@@ -50,7 +51,6 @@ pub(super) fn assemble(
     mut chunks: Vec<WorkChunk>,
     parts: Parts,
 ) -> Result<FinishedPiece, String> {
-    let cpu = thread_cpu();
     let mut failed: BTreeMap<usize, (Option<u64>, String)> = BTreeMap::new();
     for work in &chunks {
         for (origin, reason) in &work.chunk.failures {
@@ -82,7 +82,7 @@ pub(super) fn assemble(
     }
     let batch = encoder.finish(&mut buffer);
     job.note_tail(rows.len(), buffer.len() - tensors_end);
-    job.batch_counters.add_rows(rows.len(), count, buffer.len());
+    job.batch_counters.add_rows(rows.len(), count);
     let header = PieceHeader {
         from: offsets.start,
         to: offsets.end,
@@ -93,8 +93,8 @@ pub(super) fn assemble(
         batch,
     };
     let data = SlabPool::finish(buffer, counted);
-    job.batch_counters.add_cpu(thread_cpu().saturating_sub(cpu));
-    Ok(FinishedPiece { header, data })
+    let waiting = Waiting::begin(&job.batch_counters, None, data.len() as u64);
+    Ok(FinishedPiece { header, data, _waiting: waiting })
 }
 
 /// Offsets in the split of the rows that remain.

@@ -122,6 +122,7 @@ impl BlockCache {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use arrow::array::RecordBatch;
     use arrow::datatypes::Schema;
@@ -134,7 +135,14 @@ mod tests {
 
     fn rows(held_bytes: usize) -> BlockRows {
         let batch = RecordBatch::new_empty(Arc::new(Schema::empty()));
-        BlockRows { batch, failures: Vec::new(), held_bytes, store_bytes: 0, store_requests: 0 }
+        BlockRows {
+            batch,
+            failures: Vec::new(),
+            held_bytes,
+            store_bytes: 0,
+            store_requests: 0,
+            store_wait: Duration::ZERO,
+        }
     }
 
     #[tokio::test]

@@ -1,10 +1,11 @@
 //! Where a pipeline's `cache` cuts it: rows that are kept skip what comes before, rows that are made are kept.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use feedline_core::cluster::messages::JobDetails;
+use feedline_core::cluster::messages::{JobDetails, OperatorStats};
 use feedline_core::manifest::Manifest;
 use feedline_core::order::RowRef;
 use feedline_core::pipeline::{CacheTier, OperatorKind, Pipeline};
@@ -12,9 +13,10 @@ use feedline_core::schema::Schema;
 use feedline_operators::{BuiltOperator, Chunk, RowCodec};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::cpu::Counters;
-use super::group::WorkChunk;
+use super::chunk::WorkChunk;
+use super::trace::{Counters, Tracing};
 use crate::cache::{Caches, Prefix};
+use crate::process::ReadMeter;
 
 /// Changes whenever kept rows of an earlier release mean something else.
 const FORM: u32 = 1;
@@ -30,7 +32,9 @@ pub(crate) struct Cut {
     pub(crate) tier: CacheTier,
     pub(crate) prefix: Prefix,
     /// Rows that were looked for, and found.
-    pub(crate) counters: Counters,
+    pub(crate) counters: Arc<Counters>,
+    /// Bytes that it reads from disk.
+    reads: Arc<ReadMeter>,
     codec: RowCodec,
     /// Largest seen: bytes of a kept row.
     row_bytes: AtomicU64,
@@ -43,6 +47,7 @@ impl Cut {
         manifest: &Manifest,
         (read_schema, operators): (&Schema, &[BuiltOperator]),
         files: &BTreeMap<String, Bytes>,
+        tracing: &Tracing,
     ) -> Result<Option<Self>, String> {
         let Some((before, tier)) = details.pipeline.cached() else { return Ok(None) };
         let place = before.iter().filter(|operator| !operator.kind.is_engines()).count();
@@ -51,7 +56,8 @@ impl Cut {
             place,
             tier,
             prefix: prefix(&details.pipeline, manifest, schema, files),
-            counters: Counters::new("cache"),
+            counters: Counters::new("cache", None, tracing.on),
+            reads: tracing.clock.meter(),
             codec: RowCodec::new(schema).map_err(|error| error.to_string())?,
             row_bytes: AtomicU64::new(0),
         }))
@@ -62,10 +68,20 @@ impl Cut {
         let ids = rows.iter().map(|row| row.row_id).collect();
         let found = caches.get(self.prefix, self.tier, ids).await;
         let hits = found.iter().flatten();
-        let bytes = hits.clone().map(Bytes::len).sum();
+        let bytes = hits.clone().map(Bytes::len).sum::<usize>() as u64;
         self.note_rows(hits.clone());
-        self.counters.add_rows(rows.len(), hits.count(), bytes);
+        self.counters.add_rows(rows.len(), hits.count());
+        self.counters.add_bytes(0, bytes);
+        if self.tier == CacheTier::Disk {
+            self.reads.add(bytes);
+        }
         found
+    }
+
+    pub(crate) fn stats(&self) -> OperatorStats {
+        let mut stats = self.counters.snapshot();
+        stats.cpu_ns += self.reads.cpu_ns();
+        stats
     }
 
     /// Bytes that rows of a group may take beside what is counted for its source; rows in memory are counted there.

@@ -17,8 +17,8 @@ use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
 use feedline_sources::{Dataset, Stores};
 use tokio::sync::Semaphore;
 
-use super::cpu::Counters;
 use super::cut::Cut;
+use super::trace::{Counters, StoreCounters, Tracing};
 use crate::cache::Caches;
 
 /// A chunk of rows that one thread works on holds about this many encoded bytes.
@@ -44,9 +44,10 @@ pub(crate) struct JobContext {
     pub(crate) output: Schema,
     pub(crate) output_arrow: SchemaRef,
     pub(crate) chunk_rows: usize,
-    pub(crate) source_counters: Counters,
-    pub(crate) operator_counters: Vec<Counters>,
-    pub(crate) batch_counters: Counters,
+    pub(crate) source_counters: Arc<Counters>,
+    pub(crate) store_counters: StoreCounters,
+    pub(crate) operator_counters: Vec<Arc<Counters>>,
+    pub(crate) batch_counters: Arc<Counters>,
     table: BlockTable,
     passes: Mutex<VecDeque<(u32, Arc<PassOrder>)>>,
     /// Largest seen: bytes per row of a batch's columns of varying size.
@@ -77,6 +78,7 @@ impl JobContext {
         manifest: Arc<Manifest>,
         stores: Arc<Stores>,
         caches: &Caches,
+        tracing: &Tracing,
     ) -> Result<Self, String> {
         let pipeline = &details.pipeline;
         let wanted = pipeline.required_columns(&manifest.schema);
@@ -91,10 +93,11 @@ impl JobContext {
         }
         let load = |url: &str| files.get(url).cloned().ok_or_else(|| format!("{url} was not read"));
         let operators = build_operators(pipeline, &read_schema, &load).map_err(|error| error.to_string())?;
-        let cut = Cut::new(&details, &manifest, (&read_schema, &operators), &files)?;
+        let cut = Cut::new(&details, &manifest, (&read_schema, &operators), &files, tracing)?;
         if let Some(cut) = &cut {
             caches.open(cut.prefix, cut.tier).await?;
         }
+        let batch_parallelism = pipeline.operators.last().and_then(|batch| batch.parallelism);
         let cut_place = cut.as_ref().map(|cut| cut.place);
         let output = operators.last().map_or_else(|| read_schema.clone(), |last| last.schema.clone());
         let dataset = Dataset::new(pipeline.source.clone(), stores).map_err(|error| error.to_string())?;
@@ -104,15 +107,19 @@ impl JobContext {
         Ok(Self {
             table: BlockTable::new(&manifest),
             stages: build_stages(&operators, cut_place),
-            batch_limit: pipeline.operators.last().and_then(|batch| limit(batch.parallelism)),
+            batch_limit: limit(batch_parallelism),
             tensors: final_tensors(&operators, cut_place.unwrap_or(0), &output, pipeline_renames(&details)),
             output_arrow: output_schema(&output),
             output,
             chunk_rows: (CHUNK_BYTES / mean_row_bytes).clamp(1, u64::from(details.layout.group_rows))
                 as usize,
-            source_counters: Counters::new("source"),
-            operator_counters: operators.iter().map(|operator| Counters::new(&operator.name)).collect(),
-            batch_counters: Counters::new("batch"),
+            source_counters: Counters::new("source", None, tracing.on),
+            store_counters: StoreCounters::new(manifest.shards.len(), tracing),
+            operator_counters: operators
+                .iter()
+                .map(|operator| Counters::new(&operator.name, operator.parallelism, tracing.on))
+                .collect(),
+            batch_counters: Counters::new("batch", batch_parallelism, tracing.on),
             passes: Mutex::default(),
             tail_row_bytes: AtomicU64::new(tail_row_bytes),
             cut,
@@ -192,11 +199,22 @@ impl JobContext {
         }
     }
 
+    /// Whether what operators do is measured.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.source_counters.is_on()
+    }
+
+    /// What each operator has done; nothing where nothing is traced.
     pub(crate) fn stats(&self) -> Vec<OperatorStats> {
-        let mut stats = vec![self.source_counters.snapshot()];
-        stats.extend(self.operator_counters.iter().map(Counters::snapshot));
+        if !self.is_traced() {
+            return Vec::new();
+        }
+        let mut source = self.source_counters.snapshot();
+        source.cpu_ns += self.store_counters.blocking_cpu_ns();
+        let mut stats = vec![source];
+        stats.extend(self.operator_counters.iter().map(|counters| counters.snapshot()));
         if let Some(cut) = &self.cut {
-            stats.insert(1 + cut.place, cut.counters.snapshot());
+            stats.insert(1 + cut.place, cut.stats());
         }
         stats.push(self.batch_counters.snapshot());
         stats

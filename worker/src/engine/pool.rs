@@ -7,6 +7,8 @@ use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
 
+use crate::process::POOL_THREADS;
+
 /// What runs first: the smaller. Groups count up as they are started, the most urgent first.
 pub(crate) type Priority = u64;
 
@@ -67,7 +69,7 @@ impl Pool {
             .map(|number| {
                 let shared = Arc::clone(&shared);
                 std::thread::Builder::new()
-                    .name(format!("feedline-cpu-{number}"))
+                    .name(format!("{POOL_THREADS}-{number}"))
                     .spawn(move || shared.run_until_closed())
             })
             .collect::<std::io::Result<_>>()?;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::take_record_batch;
@@ -16,8 +16,8 @@ use futures::{StreamExt, TryStreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::blocks::{BlockCache, BlockKey};
-use super::cpu::CpuTimed;
 use super::job::JobContext;
+use super::trace::CpuTimed;
 
 /// Blocks of one group that are read at the same time.
 const CONCURRENT_READS: usize = 16;
@@ -30,6 +30,8 @@ pub(crate) struct EncodedRows {
     pub(crate) places: Vec<(usize, usize)>,
     /// Rows that could not be read: place in the group, byte offset in the shard, reason.
     pub(crate) failures: Vec<(usize, u64, String)>,
+    /// Bytes that the batches hold.
+    pub(crate) bytes: u64,
 }
 
 /// Rows of one block that a group needs.
@@ -88,9 +90,8 @@ pub(crate) async fn read_rows(
     let started = Instant::now();
     let reads = futures::stream::iter(needs.map(|need| read_need(job, reading, need)));
     let timed = reads.buffered(CONCURRENT_READS).try_collect::<Vec<_>>();
-    let (found, cpu) = CpuTimed::new(timed).await;
-    job.source_counters.add_cpu(cpu);
-    job.source_counters.add_wait(started.elapsed().saturating_sub(cpu));
+    let (found, cpu) = CpuTimed::new(job.is_traced(), timed).await;
+    job.source_counters.add_latency(started.elapsed(), cpu);
     let found = found?;
     Ok(place_rows(job, rows.len(), found))
 }
@@ -114,12 +115,14 @@ async fn read_need(
     // Large rows are read for this group alone, blocks of small rows serve their neighbours as well.
     if single {
         let partial = read.rows.is_some();
-        let rows = job.dataset.read_block(&read).await?;
+        let rows = read_block(job, need.key, &read).await?;
         return Ok((need, rows, partial));
     }
     let whole = async {
+        let begun = Instant::now();
         let _room = reading.room(block).await;
-        job.dataset.read_block(&read).await
+        job.source_counters.add_wait_input(begun.elapsed());
+        read_block(job, need.key, &read).await
     };
     if wanted.len() == block.rows as usize {
         let rows = whole.await?;
@@ -127,6 +130,14 @@ async fn read_need(
     }
     let rows = reading.blocks.get_or_read(need.key, whole).await?;
     Ok((need, pick_rows(&rows, &wanted), true))
+}
+
+/// Reads from the store, counting it.
+async fn read_block(job: &JobContext, key: BlockKey, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
+    let rows = job.dataset.read_block(read).await?;
+    job.store_counters.add(&rows, key.shard, read.shard.size_bytes);
+    job.source_counters.add_bytes(rows.store_bytes, 0);
+    Ok(rows)
 }
 
 /// Copies rows out of a block.
@@ -144,6 +155,7 @@ fn pick_rows(rows: &BlockRows, wanted: &[u32]) -> BlockRows {
         batch,
         store_bytes: 0,
         store_requests: 0,
+        store_wait: Duration::ZERO,
     }
 }
 
@@ -182,9 +194,9 @@ fn place_rows(job: &JobContext, count: usize, found: Vec<(Need, BlockRows, bool)
                 failures.push((place, failure.offset, failure.reason.clone()));
             }
         }
-        bytes += rows.held_bytes;
+        bytes += rows.held_bytes as u64;
         batches.push(rows.batch);
     }
-    job.source_counters.add_rows(count, count, bytes);
-    EncodedRows { batches, places, failures }
+    job.source_counters.add_rows(count, count);
+    EncodedRows { batches, places, failures, bytes }
 }

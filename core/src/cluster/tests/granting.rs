@@ -160,7 +160,7 @@ fn a_job_settles_once_its_workers_have_heard_of_its_end() {
     let told = bench.worker(report(1)).expect("the leases are gone");
     assert_eq!(told.leases, []);
     assert!(!bench.status(job).settled, "it has not reported since");
-    let stats = vec![WorkerJobStats { job, operators: Vec::new(), peak_rss_bytes: 5 }];
+    let stats = vec![stats_of(job, 5)];
     bench.worker(WorkerReport { seen: told.revision, stats, ..report(1) });
     let status = bench.status(job);
     assert!(status.settled);

@@ -25,6 +25,7 @@ pub(super) async fn turn(folder: &Path, scratch: &Path, cores: u32, passes: u32)
         index_dir: Some(scratch.join("index")),
         cache_dir: Some(scratch.join("cache")),
         cache_disk: 0,
+        trace: Default::default(),
     };
     let cluster = Cluster::open(None, &local).await?;
     // One more pass than is measured: up to the first batch, reading and starting are.

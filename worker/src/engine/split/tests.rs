@@ -10,7 +10,7 @@ const GROUP: u32 = 4;
 
 fn piece(offsets: &Range<u32>) -> FinishedPiece {
     let header = PieceHeader { from: offsets.start, to: offsets.end, ..PieceHeader::default() };
-    FinishedPiece { header, data: Bytes::from_static(b"data") }
+    FinishedPiece { header, data: Bytes::from_static(b"data"), _waiting: None }
 }
 
 /// Starts the next group and finishes it.

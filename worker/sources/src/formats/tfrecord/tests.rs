@@ -119,7 +119,7 @@ async fn large_records_are_skipped_and_small_ones_read_in_large_pieces() {
         let key = Path::from_absolute_path(fixture.directory.path().join("shard")).unwrap();
         let object = Object::new(store, key, listed);
         let index = super::index(&object, &Selection::default()).await.unwrap();
-        let (bytes, requests) = object.traffic();
+        let (bytes, requests, _) = object.traffic();
         assert_eq!(index.rows(), count as u64);
         assert!(requests <= most_requests && bytes <= most_bytes, "{requests} requests, {bytes} bytes");
     }

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""What tracing costs: the same job with it and without it, on photographs and on text, in turns.
+
+Prints a Markdown table of medians. `make trace-cost` builds in release mode and calls this; FEEDLINE names another
+binary, ROUNDS the number of turns, SCALE the length of each as a part of the usual one.
+"""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SHARED = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data"))
+FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE", ROOT / "target/release/feedline"))
+CORES = 2
+ROUNDS = int(os.environ.get("ROUNDS", "7"))
+SCALE = float(os.environ.get("SCALE", "1"))
+# The most that it may cost, in percent of the rate.
+ALLOWED = {"photographs": 2.0, "text": 5.0}
+
+PHOTOGRAPHS = """
+name: photographs
+source: {{ url: "{data}/*.tfrecord", format: tfrecord, features: {{ image: image/encoded, label: image/class/label }} }}
+seed: 7
+shuffle: {{ window: 4096 }}
+operators:
+  - random_resized_crop: {{ column: image, size: [224, 224] }}
+  - random_horizontal_flip: {{ column: image }}
+  - batch: {{ size: 128 }}
+"""
+
+TEXT = """
+name: text
+source: {{ url: "{data}/*.txt", format: text }}
+seed: 7
+shuffle: {{ window: 16384 }}
+operators:
+  - filter: {{ where: "length(text) > 20" }}
+  - batch: {{ size: 1024 }}
+"""
+
+
+def output(*command):
+    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+
+
+def rate(file, index, epochs, switch):
+    arguments = (file, "--index-dir", index, "--cores", CORES, "--epochs", epochs, "--trace", switch)
+    lines = output(FEEDLINE, "run", *arguments, "--report", "json", "--no-digest").splitlines()
+    return json.loads(lines[-1])["rows_per_s"]
+
+
+def main():
+    if not FEEDLINE.exists():
+        sys.exit(f"{FEEDLINE} is missing: `make trace-cost` builds it")
+    photos = SHARED / "images"
+    with tempfile.TemporaryDirectory() as scratch:
+        index = f"{scratch}/index"
+        source = ("--from", photos) if photos.is_dir() else ("--rows", "600")
+        images, text = f"{scratch}/images", f"{scratch}/text"
+        output(FEEDLINE, "make-data", "images", images, "--format", "tfrecord", "--shards", "4", *source)
+        output(FEEDLINE, "make-data", "text", text, "--format", "text", "--rows", "200000")
+        jobs = []
+        for name, pipeline, data, epochs in (
+            ("photographs", PHOTOGRAPHS, images, 20),
+            ("text", TEXT, text, 60),
+        ):
+            file = pathlib.Path(scratch, f"{name}.yaml")
+            file.write_text(pipeline.format(data=data))
+            rate(file, index, 1, "on")
+            jobs.append((name, file, max(1, round(epochs * SCALE))))
+        rates = {(name, switch): [] for name, _, _ in jobs for switch in ("on", "off")}
+        for turn in range(ROUNDS):
+            for name, file, epochs in jobs:
+                # Whatever drifts, drifts for both.
+                for switch in ("on", "off") if turn % 2 else ("off", "on"):
+                    rates[name, switch].append(rate(file, index, epochs, switch))
+    print(f"| {CORES} cores, medians of {ROUNDS} | tracing off | tracing on | cost | allowed |")
+    print("|---|---|---|---|---|")
+    for name, _, _ in jobs:
+        off, on = (statistics.median(rates[name, switch]) for switch in ("off", "on"))
+        cost = 100 * (1 - on / off)
+        print(f"| {name} | {off:.0f} rows/s | {on:.0f} rows/s | {cost:.1f} % | {ALLOWED[name]:.0f} % |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+//! What workers and consumers have done, as they report it. Everything is counted since the reporter started and only
+//! grows, but for what says that it is of the moment: the difference of two reports is a window.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::JobId;
+
+/// What one operator has done.
+///
+/// An execution is one call on a chunk of rows. `busy_ns / elapsed_ns` is the mean number of executions at a time, and
+/// `cpu_ns / busy_ns` the part of it that was computing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorStats {
+    /// Name, unique in the pipeline; `source` and `batch` are the ends.
+    pub name: String,
+    /// Rows taken.
+    pub rows_in: u64,
+    /// Rows given.
+    pub rows_out: u64,
+    /// Bytes taken; for `source`, bytes read from the store.
+    pub bytes_in: u64,
+    /// Bytes given.
+    pub bytes_out: u64,
+    /// CPU time in nanoseconds, waiting not counted.
+    pub cpu_ns: u64,
+    /// Time in nanoseconds inside executions, summed over them.
+    pub busy_ns: u64,
+    /// Time in nanoseconds that chunks of rows waited for this operator's turn or for input.
+    pub wait_input_ns: u64,
+    /// Time in nanoseconds that its finished output waited to be taken.
+    pub wait_output_ns: u64,
+    /// Time in nanoseconds inside executions that passed without CPU time: `wait`, and reads of `source`.
+    pub latency_ns: u64,
+    /// Of the moment: bytes that wait for its turn; for `batch`, finished batches that wait for consumers.
+    pub queue_bytes: u64,
+    /// Concurrent executions as the pipeline file pins them.
+    pub parallelism: Option<u32>,
+}
+
+impl OperatorStats {
+    /// Adds another worker's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.rows_in += other.rows_in;
+        self.rows_out += other.rows_out;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.cpu_ns += other.cpu_ns;
+        self.busy_ns += other.busy_ns;
+        self.wait_input_ns += other.wait_input_ns;
+        self.wait_output_ns += other.wait_output_ns;
+        self.latency_ns += other.latency_ns;
+        self.queue_bytes += other.queue_bytes;
+    }
+
+    /// Time in nanoseconds that rows waited for this operator's turn or its input, or in it.
+    pub fn wait_ns(&self) -> u64 {
+        self.wait_input_ns + self.latency_ns
+    }
+}
+
+/// A job's reads from the store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreStats {
+    /// Requests, repeated ones included.
+    pub requests: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Time in nanoseconds from a request to its last byte, summed over requests.
+    pub wait_ns: u64,
+    /// Shards of which something was read.
+    pub distinct_shards: u64,
+    /// The size of these shards in bytes.
+    pub distinct_shard_bytes: u64,
+}
+
+impl StoreStats {
+    /// Adds another worker's counts. Shards that both have read are counted twice.
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.wait_ns += other.wait_ns;
+        self.distinct_shards += other.distinct_shards;
+        self.distinct_shard_bytes += other.distinct_shard_bytes;
+    }
+}
+
+/// CPU time that a worker's process has used, in nanoseconds. Where several roles or workers share a process it is that
+/// of all of them.
+///
+/// The operators of all of the process's jobs and `transport_ns` together are `process_ns`, within a few percent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessCpu {
+    /// All threads.
+    pub process_ns: u64,
+    /// What the threads beside the CPU pool did for no operator: serving batches, connections, control, indexing.
+    pub transport_ns: u64,
+}
+
+/// What one worker has done for one job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerJobStats {
+    /// The job.
+    pub job: JobId,
+    /// Operators in order. Empty where the worker does not trace.
+    pub operators: Vec<OperatorStats>,
+    /// Reads from the store.
+    pub store: StoreStats,
+    /// Peak resident set of the worker's process in bytes.
+    pub peak_rss_bytes: u64,
+    /// Nanoseconds since the worker started: when these counts were taken.
+    pub elapsed_ns: u64,
+    /// CPU time of the worker's process then, whatever it was spent on.
+    pub cpu: ProcessCpu,
+}
+
+/// What a consumer has received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConsumerStats {
+    /// Rows delivered.
+    pub rows: u64,
+    /// Batches delivered.
+    pub batches: u64,
+    /// Bytes delivered.
+    pub bytes: u64,
+    /// Time in nanoseconds that the consumer waited for a batch.
+    pub stall_ns: u64,
+    /// Time in nanoseconds that the user spent between taking a batch and asking for the next: `rows / step_ns` is the
+    /// rate that it could take.
+    pub step_ns: u64,
+}
+
+impl ConsumerStats {
+    /// Adds another consumer's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.batches += other.batches;
+        self.bytes += other.bytes;
+        self.stall_ns += other.stall_ns;
+        self.step_ns += other.step_ns;
+    }
+}

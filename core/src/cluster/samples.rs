@@ -1,0 +1,100 @@
+//! Between the state machine and whoever plans: what each worker and consumer has reported, and what jobs may use of
+//! workers. It decides nothing.
+
+use std::collections::BTreeMap;
+
+use super::Cluster;
+use super::messages::{Allotment, ConsumerStats, ProcessCpu, WorkerJobStats};
+use crate::ids::{JobId, SessionId, WorkerId};
+
+/// What was decided for one worker.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WorkerShare {
+    /// Threads of its CPU pool to use; 0: as many as it has.
+    pub cores: u32,
+    /// What each job may use of it.
+    pub allotments: Vec<Allotment>,
+}
+
+/// The latest reports: counters since each reporter's start. A window is the difference of two samples.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Samples {
+    /// Workers that report, by id.
+    pub workers: Vec<WorkerSample>,
+    /// Sessions of the consumers of jobs that have not ended.
+    pub consumers: Vec<ConsumerSample>,
+}
+
+/// What one worker reported last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerSample {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Threads of its CPU pool.
+    pub cores: u32,
+    /// Its memory budget in bytes.
+    pub memory_bytes: u64,
+    /// Whether its memory leaves no room for further splits.
+    pub memory_full: bool,
+    /// Whether it wants to leave.
+    pub draining: bool,
+    /// Nanoseconds from its start to its report.
+    pub elapsed_ns: u64,
+    /// CPU time of its process.
+    pub cpu: ProcessCpu,
+    /// What it did for each job.
+    pub jobs: Vec<WorkerJobStats>,
+}
+
+/// What one session of a consumer reported last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConsumerSample {
+    /// The job.
+    pub job: JobId,
+    /// Which consumer, from 0.
+    pub consumer: u32,
+    /// Its connection: a newer one counts from 0 again.
+    pub session: SessionId,
+    /// What it has received.
+    pub stats: ConsumerStats,
+}
+
+impl Cluster {
+    /// What every worker and consumer has reported last, each by itself.
+    pub fn samples(&self) -> Samples {
+        let known = self.workers.iter().filter(|(_, worker)| worker.known);
+        let workers = known.map(|(id, worker)| WorkerSample {
+            worker: *id,
+            cores: worker.cores,
+            memory_bytes: worker.memory_bytes,
+            memory_full: worker.memory_full,
+            draining: worker.draining,
+            elapsed_ns: worker.elapsed_ns,
+            cpu: worker.cpu,
+            jobs: self.jobs.values().filter_map(|job| job.worker_stats.get(id).cloned()).collect(),
+        });
+        let running = self.jobs.values().filter(|job| !job.is_ended());
+        let sessions = running.flat_map(|job| {
+            job.consumers.iter().flat_map(|(consumer, found)| {
+                found.stats.iter().map(|(session, stats)| ConsumerSample {
+                    job: job.id,
+                    consumer: *consumer,
+                    session: *session,
+                    stats: *stats,
+                })
+            })
+        });
+        Samples { workers: workers.collect(), consumers: sessions.collect() }
+    }
+
+    /// Takes what was decided. Only workers for which something changed are told.
+    pub(super) fn on_shares(&mut self, shares: &BTreeMap<WorkerId, WorkerShare>) {
+        for (id, worker) in &mut self.workers {
+            let share = shares.get(id).cloned().unwrap_or_default();
+            if worker.share != share {
+                worker.share = share;
+                worker.revision += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! A chunk of a group's rows on its way through the operators: built from what was read, worked on, kept at a cut.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::interleave_record_batch;
+use arrow::datatypes::DataType;
+use bytes::Bytes;
+use feedline_core::order::RowRef;
+use feedline_core::pipeline::OnError;
+use feedline_operators::{Chunk, Column, Slots};
+
+use super::job::JobContext;
+use super::trace::{Lap, Waiting};
+use crate::cache::Caches;
+
+/// A chunk with what the engine keeps beside it.
+pub(super) struct WorkChunk {
+    pub(super) chunk: Chunk,
+    pub(super) slots: Slots,
+    /// Place of its first row in the group.
+    pub(super) start: usize,
+    /// Rows it entered with: of its range, or, before a `cache`, those that are not kept.
+    pub(super) entered: usize,
+    /// Rows that were read for it.
+    pub(super) made: usize,
+    /// Failures that the engine has dealt with.
+    pub(super) handled: usize,
+    /// Parts of the final buffer that no operator may write to any more, since rows have moved.
+    pub(super) reclaimed: Vec<(usize, bytes::BytesMut)>,
+    /// Bytes of its rows.
+    pub(super) bytes: u64,
+    /// Once it has passed all operators: it waits to be put into its batch.
+    pub(super) waiting: Option<Waiting>,
+}
+
+/// What a chunk is made of.
+pub(super) struct ChunkInput {
+    pub(super) rows: Arc<Vec<RowRef>>,
+    pub(super) batches: Arc<Vec<RecordBatch>>,
+    /// Where in the batches the rows are that were read.
+    pub(super) places: Arc<Vec<(usize, (usize, usize))>>,
+    /// The rows that a cache has; empty where the pipeline has none.
+    pub(super) found: Arc<Vec<Option<Bytes>>>,
+    pub(super) failed: Arc<BTreeMap<usize, (Option<u64>, String)>>,
+    pub(super) range: Range<usize>,
+    /// Bytes of its rows as they were read, for what waits.
+    pub(super) bytes: u64,
+}
+
+impl ChunkInput {
+    /// Places of its rows that were read, with where they are in the batches.
+    fn read(&self) -> &[(usize, (usize, usize))] {
+        let at = |place: usize| self.places.partition_point(|(read, _)| *read < place);
+        &self.places[at(self.range.start)..at(self.range.end)]
+    }
+
+    pub(super) fn is_read(&self) -> bool {
+        !self.read().is_empty()
+    }
+
+    /// Gathers the chunk's rows that were read: views of the blocks' buffers, not copies.
+    pub(super) fn build(&self, job: &JobContext, slots: Slots, lap: &mut Lap) -> Result<WorkChunk, String> {
+        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
+        let (places, picked): (Vec<usize>, Vec<(usize, usize)>) = self.read().iter().copied().unzip();
+        let rows = || places.iter().map(|&place| &self.rows[place]);
+        let mut columns = Vec::new();
+        if !picked.is_empty() {
+            let batch = interleave_record_batch(&batches, &picked).map_err(|error| {
+                format!("blocks of a dataset differ in their columns: {error}; index it again")
+            })?;
+            let names = batch.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+            columns.extend(names.into_iter().zip(batch.columns().iter().cloned().map(Column::Arrow)));
+        }
+        let mut chunk =
+            Chunk::new(columns, rows().map(|row| row.row_id).collect(), rows().map(|row| row.pass).collect());
+        chunk.origins = places.iter().map(|place| (place - self.range.start) as u32).collect();
+        for (row, place) in places.iter().enumerate() {
+            if let Some((_, reason)) = self.failed.get(place) {
+                chunk.fail(row, reason.clone());
+            }
+        }
+        let mut work = WorkChunk {
+            chunk,
+            slots,
+            start: self.range.start,
+            entered: picked.len(),
+            made: picked.len(),
+            handled: 0,
+            reclaimed: Vec::new(),
+            bytes: 0,
+            waiting: None,
+        };
+        work.settle_failures(job);
+        if job.is_traced() {
+            work.bytes = chunk_bytes(&work.chunk);
+            job.source_counters.add_bytes(0, work.bytes);
+        }
+        lap.to(&job.source_counters);
+        Ok(work)
+    }
+
+    /// Keeps the rows that were made up to the cut, and adds those that were kept.
+    pub(super) fn join(
+        &self,
+        job: &JobContext,
+        caches: &Caches,
+        work: &mut WorkChunk,
+        lap: &mut Lap,
+    ) -> Result<(), String> {
+        let Some(cut) = &job.cut else { return Ok(()) };
+        cut.join(work, caches, &self.found[self.range.clone()], &self.rows[self.range.clone()])?;
+        work.entered = self.range.len();
+        if work.chunk.rows() != work.entered {
+            work.reclaim(job);
+        }
+        if job.is_traced() {
+            work.bytes = chunk_bytes(&work.chunk);
+        }
+        lap.to(&cut.counters);
+        Ok(())
+    }
+}
+
+impl WorkChunk {
+    /// Runs one operator and counts what it did.
+    pub(super) fn apply(&mut self, job: &JobContext, place: usize, lap: &mut Lap) -> Result<(), String> {
+        let operator = &job.operators[place];
+        let rows_in = self.chunk.rows();
+        let result = operator.operator.apply(&mut self.chunk, &mut self.slots);
+        result.map_err(|error| format!("operator {} ({}): {error}", place + 1, operator.name))?;
+        self.settle_failures(job);
+        if self.chunk.rows() != self.entered {
+            self.reclaim(job);
+        }
+        let counters = &job.operator_counters[place];
+        if counters.is_on() {
+            let bytes = chunk_bytes(&self.chunk);
+            counters.add_rows(rows_in, self.chunk.rows());
+            counters.add_bytes(std::mem::replace(&mut self.bytes, bytes), bytes);
+        }
+        lap.to(counters);
+        Ok(())
+    }
+
+    /// Under `on_error: skip` rows that failed leave at once.
+    fn settle_failures(&mut self, job: &JobContext) {
+        if self.chunk.failures.len() == self.handled {
+            return;
+        }
+        self.handled = self.chunk.failures.len();
+        if job.on_error() == OnError::Skip {
+            let failed = self.chunk.failed_rows();
+            let keep: Vec<bool> = (0..self.chunk.rows()).map(|row| !failed.contains(row)).collect();
+            self.chunk.retain(&keep);
+            if self.chunk.rows() != self.entered {
+                self.reclaim(job);
+            }
+        }
+    }
+
+    /// Rows have moved: what is not written yet is written elsewhere and copied when the batch is put together.
+    fn reclaim(&mut self, job: &JobContext) {
+        for (number, tensor) in job.tensors.iter().enumerate() {
+            if let Some((operator, column)) = &tensor.writer
+                && let Some(storage) = self.slots.take(*operator, column)
+            {
+                self.reclaimed.push((number, storage));
+            }
+        }
+    }
+}
+
+/// Bytes of a chunk's values, without what its buffers hold beside them.
+fn chunk_bytes(chunk: &Chunk) -> u64 {
+    let bytes = |column: &Column| match column {
+        Column::Arrow(array) => array_bytes(array),
+        Column::Images(images) => images.iter().map(|image| image.data.len()).sum(),
+        Column::Tensor(tensor) => tensor.rows * tensor.row_bytes(),
+    };
+    chunk.columns.iter().map(|(_, column)| bytes(column) as u64).sum()
+}
+
+fn array_bytes(array: &ArrayRef) -> usize {
+    // A view's length is the lower half of its first word.
+    let lengths = |views: &[u128]| views.iter().map(|view| *view as u32 as usize).sum();
+    match array.data_type() {
+        DataType::BinaryView => lengths(array.as_binary_view().views()),
+        DataType::Utf8View => lengths(array.as_string_view().views()),
+        _ => array.to_data().get_slice_memory_size().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{BinaryViewArray, ListArray, StringArray};
+    use arrow::datatypes::Int32Type;
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_those_of_the_values_and_not_of_their_buffers() {
+        let long = [b'x'; 1000];
+        let views = BinaryViewArray::from_iter_values([&long[..], b"short", &long[..]]);
+        let of = |array: ArrayRef| array_bytes(&array);
+        assert_eq!(of(Arc::new(views.slice(0, 2))), 1005);
+        let lists = (0..10).map(|_| Some((0..100).map(Some)));
+        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
+        let bytes = of(Arc::new(lists.slice(0, 2)));
+        assert!((800..900).contains(&bytes), "{bytes}");
+        let texts = StringArray::from_iter_values(["a".repeat(50), "b".repeat(5000)]);
+        let bytes = of(Arc::new(texts.slice(0, 1)));
+        assert!((50..70).contains(&bytes), "{bytes}");
+    }
+}

@@ -1,0 +1,135 @@
+//! The way of a chunk through its job's stages: turns, waits and work on the CPU pool.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use feedline_operators::Slots;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::chunk::{ChunkInput, WorkChunk};
+use super::group::Tools;
+use super::job::JobContext;
+use super::pool::Priority;
+use super::trace::{Counters, Lap, Waiting};
+
+/// A chunk between two stages.
+struct Passage {
+    job: Arc<JobContext>,
+    tools: Tools,
+    priority: Priority,
+    input: Option<Arc<ChunkInput>>,
+    slots: Option<Slots>,
+    chunk: Option<WorkChunk>,
+    /// Who worked on it last.
+    last: Arc<Counters>,
+}
+
+/// Runs a chunk through all stages, from the cache on where all its rows are kept.
+pub(super) async fn run_chunk(
+    job: Arc<JobContext>,
+    tools: Tools,
+    priority: Priority,
+    input: ChunkInput,
+    slots: Slots,
+) -> Result<WorkChunk, String> {
+    let cut = job.cut_stage();
+    let first = cut.filter(|_| !input.is_read()).unwrap_or(0);
+    let mut passage = Passage {
+        last: Arc::clone(&job.source_counters),
+        job: Arc::clone(&job),
+        tools,
+        priority,
+        input: Some(Arc::new(input)),
+        slots: Some(slots),
+        chunk: None,
+    };
+    for number in first..=job.stages.len() {
+        passage.pass(number, cut).await?;
+    }
+    let mut work = passage.chunk.ok_or("no stage built the chunk; please report this")?;
+    work.waiting = Waiting::begin(&passage.last, Some(&job.batch_counters), work.bytes);
+    Ok(work)
+}
+
+/// Waits for a turn among an operator's concurrent executions.
+pub(super) async fn acquire(limit: Option<&Semaphore>) -> Option<SemaphorePermit<'_>> {
+    Some(limit?.acquire().await.expect("an operator's limit is never closed"))
+}
+
+impl Passage {
+    /// Goes through one stage; the one behind the last has no operators.
+    async fn pass(&mut self, number: usize, cut: Option<usize>) -> Result<(), String> {
+        let job = Arc::clone(&self.job);
+        let (stage, joins) = (job.stages.get(number), cut == Some(number));
+        let next = match (stage, &job.cut) {
+            (_, Some(cut)) if joins => &cut.counters,
+            (Some(stage), _) => &job.operator_counters[stage.operators.start],
+            (None, _) => &job.batch_counters,
+        };
+        let bytes = match (&self.chunk, &self.input) {
+            (Some(work), _) => work.bytes,
+            (None, input) => input.as_ref().map_or(0, |input| input.bytes),
+        };
+        let waiting = Waiting::begin(&self.last, Some(next), bytes);
+        let _permit = acquire(stage.and_then(|stage| stage.limit.as_deref())).await;
+        let wait = stage.and_then(|stage| job.operators[stage.operators.start].wait_per_row);
+        let operators = stage.filter(|_| wait.is_none()).map_or(0..0, |stage| stage.operators.clone());
+        let is_built = self.chunk.is_some();
+        if let Some(last) = operators.clone().last() {
+            self.last = Arc::clone(&job.operator_counters[last]);
+        } else if let Some(cut) = job.cut.as_ref().filter(|_| joins) {
+            self.last = Arc::clone(&cut.counters);
+        }
+        if !is_built || joins || !operators.is_empty() {
+            // What was read goes as soon as it is used: before the last stages, which take the longest.
+            let is_used = cut.is_none_or(|cut| number >= cut);
+            self.work(operators, joins, is_used, waiting).await?;
+        } else {
+            drop(waiting);
+        }
+        if let (Some(wait), Some(stage)) = (wait, stage) {
+            let rows = self.chunk.as_ref().map_or(0, |work| work.chunk.rows());
+            let counters = &job.operator_counters[stage.operators.start];
+            let begun = Instant::now();
+            tokio::time::sleep(wait * rows as u32).await;
+            counters.add_latency(begun.elapsed(), std::time::Duration::ZERO);
+            counters.add_rows(rows, rows);
+            let bytes = self.chunk.as_ref().map_or(0, |work| work.bytes);
+            counters.add_bytes(bytes, bytes);
+            self.last = Arc::clone(counters);
+        }
+        Ok(())
+    }
+
+    /// Builds the chunk, keeps it at the cut and runs operators, as far as each is due, in one task of the CPU pool.
+    async fn work(
+        &mut self,
+        operators: std::ops::Range<usize>,
+        joins: bool,
+        is_used: bool,
+        waiting: Option<Waiting>,
+    ) -> Result<(), String> {
+        // The work must not hold the pool that runs it: the last to let go of that waits for its threads.
+        let (job, caches) = (Arc::clone(&self.job), Arc::clone(&self.tools.caches));
+        let input = if is_used { self.input.take() } else { self.input.clone() };
+        let (present, slots) = (self.chunk.take(), self.slots.take().unwrap_or_default());
+        let work = move || {
+            drop(waiting);
+            let mut lap = Lap::begin(job.is_traced());
+            let mut work = match (present, &input) {
+                (Some(work), _) => work,
+                (None, Some(input)) => input.build(&job, slots, &mut lap)?,
+                (None, None) => unreachable!("the input is taken when the chunk is there"),
+            };
+            if let (true, Some(input)) = (joins, &input) {
+                input.join(&job, &caches, &mut work, &mut lap)?;
+            }
+            drop(input);
+            operators.into_iter().try_for_each(|place| work.apply(&job, place, &mut lap))?;
+            Ok::<_, String>(work)
+        };
+        let done = self.tools.pool.run(self.priority, work).await;
+        self.chunk = Some(done.map_err(|panic| panic.to_string())??);
+        Ok(())
+    }
+}

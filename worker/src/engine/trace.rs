@@ -1,0 +1,346 @@
+//! What operators do, measured where it happens: rows, bytes, CPU time and waits. Switched off, nothing is measured.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use feedline_core::cluster::messages::{OperatorStats, StoreStats};
+use feedline_sources::BlockRows;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::process::{ProcessClock, ReadMeter};
+
+/// CPU time that this thread has used.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Whether a worker traces, and the clock of its process.
+#[derive(Debug, Clone)]
+pub(crate) struct Tracing {
+    pub(crate) on: bool,
+    pub(crate) clock: Arc<ProcessClock>,
+}
+
+/// What one operator has done so far. Counters only grow, but for what is queued.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    name: String,
+    parallelism: Option<u32>,
+    on: bool,
+    rows_in: AtomicU64,
+    rows_out: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    cpu_ns: AtomicU64,
+    busy_ns: AtomicU64,
+    wait_input_ns: AtomicU64,
+    wait_output_ns: AtomicU64,
+    latency_ns: AtomicU64,
+    queue_bytes: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+fn add_time(counter: &AtomicU64, time: Duration) {
+    add(counter, time.as_nanos() as u64);
+}
+
+impl Counters {
+    /// Counters of an operator that is pinned to `parallelism`; those of a worker that does not trace stay 0.
+    pub(crate) fn new(name: &str, parallelism: Option<u32>, on: bool) -> Arc<Self> {
+        let zero = || AtomicU64::new(0);
+        Arc::new(Self {
+            name: name.to_owned(),
+            parallelism,
+            on,
+            rows_in: zero(),
+            rows_out: zero(),
+            bytes_in: zero(),
+            bytes_out: zero(),
+            cpu_ns: zero(),
+            busy_ns: zero(),
+            wait_input_ns: zero(),
+            wait_output_ns: zero(),
+            latency_ns: zero(),
+            queue_bytes: zero(),
+        })
+    }
+
+    /// Whether anything is counted.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on
+    }
+
+    pub(crate) fn add_rows(&self, rows_in: usize, rows_out: usize) {
+        if self.on {
+            add(&self.rows_in, rows_in as u64);
+            add(&self.rows_out, rows_out as u64);
+        }
+    }
+
+    pub(crate) fn add_bytes(&self, bytes_in: u64, bytes_out: u64) {
+        if self.on {
+            add(&self.bytes_in, bytes_in);
+            add(&self.bytes_out, bytes_out);
+        }
+    }
+
+    /// Waiting for a turn that no [`Waiting`] measures.
+    pub(crate) fn add_wait_input(&self, wait: Duration) {
+        if self.on {
+            add_time(&self.wait_input_ns, wait);
+        }
+    }
+
+    /// An execution that computed on another thread, or not at all.
+    pub(crate) fn add_latency(&self, busy: Duration, cpu: Duration) {
+        if self.on {
+            add_time(&self.busy_ns, busy);
+            add_time(&self.latency_ns, busy.saturating_sub(cpu));
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> OperatorStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        OperatorStats {
+            name: self.name.clone(),
+            rows_in: read(&self.rows_in),
+            rows_out: read(&self.rows_out),
+            bytes_in: read(&self.bytes_in),
+            bytes_out: read(&self.bytes_out),
+            cpu_ns: read(&self.cpu_ns),
+            busy_ns: read(&self.busy_ns),
+            wait_input_ns: read(&self.wait_input_ns),
+            wait_output_ns: read(&self.wait_output_ns),
+            latency_ns: read(&self.latency_ns),
+            queue_bytes: read(&self.queue_bytes),
+            parallelism: self.parallelism,
+        }
+    }
+}
+
+/// Shares a thread's time out among operators, without a gap: each lap goes from the end of the one before to now.
+pub(crate) struct Lap(Option<(Duration, Instant)>);
+
+impl Lap {
+    /// Begins now, unless nothing is traced.
+    pub(crate) fn begin(on: bool) -> Self {
+        Self(on.then(|| (thread_cpu(), Instant::now())))
+    }
+
+    /// What passed since the last lap was an execution of this operator, or a part of one.
+    pub(crate) fn to(&mut self, counters: &Counters) {
+        if let Some((cpu, wall)) = &mut self.0 {
+            let (cpu_now, now) = (thread_cpu(), Instant::now());
+            add_time(&counters.cpu_ns, cpu_now.saturating_sub(*cpu));
+            add_time(&counters.busy_ns, now - *wall);
+            (*cpu, *wall) = (cpu_now, now);
+        }
+    }
+}
+
+/// Rows that wait between two operators, from when this is made until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    since: Instant,
+    bytes: u64,
+    /// Whose output waits.
+    from: Arc<Counters>,
+    /// For whose turn it waits; `None` where it waits for a consumer.
+    to: Option<Arc<Counters>>,
+}
+
+impl Waiting {
+    /// Nothing where nothing is traced.
+    pub(crate) fn begin(from: &Arc<Counters>, to: Option<&Arc<Counters>>, bytes: u64) -> Option<Self> {
+        if !from.on {
+            return None;
+        }
+        let waiting = Self { since: Instant::now(), bytes, from: Arc::clone(from), to: to.cloned() };
+        add(&waiting.queue().queue_bytes, bytes);
+        Some(waiting)
+    }
+
+    fn queue(&self) -> &Counters {
+        self.to.as_ref().unwrap_or(&self.from)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let waited = self.since.elapsed();
+        self.queue().queue_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        add_time(&self.from.wait_output_ns, waited);
+        if let Some(to) = &self.to {
+            add_time(&to.wait_input_ns, waited);
+        }
+    }
+}
+
+/// A future that also tells the CPU time of its polls: waiting is not counted.
+pub(crate) struct CpuTimed<F> {
+    future: Pin<Box<F>>,
+    on: bool,
+    cpu: Duration,
+}
+
+impl<F: Future> CpuTimed<F> {
+    pub(crate) fn new(on: bool, future: F) -> Self {
+        Self { future: Box::pin(future), on, cpu: Duration::ZERO }
+    }
+}
+
+impl<F: Future> Future for CpuTimed<F> {
+    type Output = (F::Output, Duration);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.on {
+            return self.future.as_mut().poll(context).map(|output| (output, Duration::ZERO));
+        }
+        let start = thread_cpu();
+        let result = self.future.as_mut().poll(context);
+        self.cpu += thread_cpu().saturating_sub(start);
+        result.map(|output| (output, self.cpu))
+    }
+}
+
+/// A job's reads from the store.
+#[derive(Debug)]
+pub(crate) struct StoreCounters {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    wait_ns: AtomicU64,
+    shards: AtomicU64,
+    shard_bytes: AtomicU64,
+    /// A bit for each shard that something was read of.
+    seen: Vec<AtomicU64>,
+    /// Bytes that blocking calls read, and what these cost.
+    meter: Arc<ReadMeter>,
+    on: bool,
+}
+
+impl StoreCounters {
+    /// Of a dataset of so many shards.
+    pub(crate) fn new(shards: usize, tracing: &Tracing) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            requests: zero(),
+            bytes: zero(),
+            wait_ns: zero(),
+            shards: zero(),
+            shard_bytes: zero(),
+            seen: (0..shards.div_ceil(64)).map(|_| zero()).collect(),
+            meter: tracing.clock.meter(),
+            on: tracing.on,
+        }
+    }
+
+    /// Something was read of shard number `shard`, which has `shard_bytes`.
+    pub(crate) fn add(&self, rows: &BlockRows, shard: u32, shard_bytes: u64) {
+        if !self.on || rows.store_requests == 0 {
+            return;
+        }
+        add(&self.requests, u64::from(rows.store_requests));
+        add(&self.bytes, rows.store_bytes);
+        add_time(&self.wait_ns, rows.store_wait);
+        self.meter.add(rows.store_bytes);
+        let bit = 1 << (shard % 64);
+        let seen = self.seen.get(shard as usize / 64);
+        if seen.is_some_and(|seen| seen.fetch_or(bit, Ordering::Relaxed) & bit == 0) {
+            add(&self.shards, 1);
+            add(&self.shard_bytes, shard_bytes);
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> StoreStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StoreStats {
+            requests: read(&self.requests),
+            bytes: read(&self.bytes),
+            wait_ns: read(&self.wait_ns),
+            distinct_shards: read(&self.shards),
+            distinct_shard_bytes: read(&self.shard_bytes),
+        }
+    }
+
+    /// CPU time of the blocking calls behind these reads.
+    pub(crate) fn blocking_cpu_ns(&self) -> u64 {
+        self.meter.cpu_ns()
+    }
+}
+
+/// A future on an IO thread that works for an operator: its polls are that operator's CPU time, whether it ends or not.
+pub(crate) struct Charged<F> {
+    future: Pin<Box<F>>,
+    counters: Arc<Counters>,
+    clock: Arc<ProcessClock>,
+}
+
+impl<F: Future> Charged<F> {
+    pub(crate) fn new(future: F, counters: &Arc<Counters>, clock: &Arc<ProcessClock>) -> Self {
+        Self { future: Box::pin(future), counters: Arc::clone(counters), clock: Arc::clone(clock) }
+    }
+}
+
+impl<F: Future> Future for Charged<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.counters.on {
+            return self.future.as_mut().poll(context);
+        }
+        let start = thread_cpu();
+        let result = self.future.as_mut().poll(context);
+        let cpu = thread_cpu().saturating_sub(start);
+        add_time(&self.counters.cpu_ns, cpu);
+        self.clock.charge(cpu);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn waiting_is_not_counted_as_work() {
+        let ((), cpu) = CpuTimed::new(true, tokio::time::sleep(Duration::from_millis(30))).await;
+        assert!(cpu < Duration::from_millis(20), "{cpu:?}");
+    }
+
+    #[test]
+    fn laps_leave_no_gap_and_waits_count_on_both_sides() {
+        let (first, second) = (Counters::new("a", None, true), Counters::new("b", Some(2), true));
+        let (cpu, wall) = (thread_cpu(), Instant::now());
+        let mut lap = Lap::begin(true);
+        let waiting = Waiting::begin(&first, Some(&second), 10);
+        assert_eq!(second.snapshot().queue_bytes, 10);
+        lap.to(&first);
+        drop(waiting);
+        lap.to(&second);
+        let (cpu, wall) = ((thread_cpu() - cpu).as_nanos() as u64, wall.elapsed().as_nanos() as u64);
+        let (first, second) = (first.snapshot(), second.snapshot());
+        assert!(first.cpu_ns + second.cpu_ns <= cpu && first.busy_ns + second.busy_ns <= wall);
+        assert!(first.wait_output_ns > 0 && first.wait_output_ns == second.wait_input_ns);
+        assert_eq!((second.queue_bytes, second.parallelism), (0, Some(2)));
+    }
+
+    #[test]
+    fn nothing_is_counted_when_it_is_off() {
+        let counters = Counters::new("a", None, false);
+        counters.add_rows(1, 1);
+        counters.add_bytes(1, 1);
+        counters.add_latency(Duration::from_secs(1), Duration::ZERO);
+        Lap::begin(false).to(&counters);
+        assert!(Waiting::begin(&counters, None, 10).is_none());
+        let nothing = OperatorStats { name: "a".to_owned(), ..OperatorStats::default() };
+        assert_eq!(counters.snapshot(), nothing);
+    }
+}

@@ -1,0 +1,244 @@
+//! CPU time of this process: how much of what the threads beside the CPU pool use is work for operators, and how much is
+//! transport and control.
+//!
+//! Threads are told apart by name. Those of the CPU pool count their own work. What futures on the others do for an
+//! operator is charged as it happens; what blocking calls do is shared out by the bytes that they read, since stores and
+//! caches make these calls where nobody else can measure them. The rest is transport.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use feedline_core::cluster::messages::ProcessCpu;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Opens the name of a thread of the CPU pool.
+pub(crate) const POOL_THREADS: &str = "feedline-cpu";
+/// Name of the threads that make blocking calls, as far as the runtime's owner tells them from its other threads.
+pub const BLOCKING_THREADS: &str = "feedline-block";
+/// Threads are looked at no more often than this: a look takes some microseconds for each.
+const LOOK: Duration = Duration::from_millis(50);
+/// Looks after which a thread's name is believed: it is given a moment after the thread began.
+const NAMED: u32 = 2;
+
+/// Measures the process. One for each process, whatever workers run in it.
+#[derive(Debug, Default)]
+pub struct ProcessClock {
+    /// CPU time that futures on IO threads used for operators.
+    charged_ns: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: Option<Instant>,
+    cpu: ProcessCpu,
+    threads: BTreeMap<u32, Thread>,
+    /// CPU time of threads that have ended, beside the pool's, and of those among them that made blocking calls.
+    ended_ns: u64,
+    ended_blocking_ns: u64,
+    meters: Vec<Weak<ReadMeter>>,
+    /// CPU time of blocking calls that was looked at, and what of it meters were given.
+    blocking_ns: u64,
+    given_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Pool,
+    Blocking,
+    Other,
+}
+
+#[derive(Debug)]
+struct Thread {
+    kind: Kind,
+    cpu_ns: u64,
+    looks: u32,
+}
+
+/// Bytes that one operator reads by blocking calls, and the CPU time that these took.
+#[derive(Debug, Default)]
+pub(crate) struct ReadMeter {
+    bytes: AtomicU64,
+    seen_bytes: AtomicU64,
+    cpu_ns: AtomicU64,
+}
+
+impl ReadMeter {
+    pub(crate) fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        self.cpu_ns.load(Ordering::Relaxed)
+    }
+}
+
+impl ProcessClock {
+    /// Begins to measure.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A meter that gets its share of the blocking calls' CPU time.
+    pub(crate) fn meter(&self) -> Arc<ReadMeter> {
+        let meter = Arc::new(ReadMeter::default());
+        self.lock().meters.push(Arc::downgrade(&meter));
+        meter
+    }
+
+    /// An IO thread worked this long for an operator.
+    pub(crate) fn charge(&self, cpu: Duration) {
+        self.charged_ns.fetch_add(cpu.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// The process's CPU time so far, at most a moment old. `transport_ns` is 0 where the system does not tell of threads.
+    pub(crate) fn sample(&self) -> ProcessCpu {
+        let mut state = self.lock();
+        let now = Instant::now();
+        if state.taken.is_none_or(|taken| now - taken >= LOOK) {
+            state.taken = Some(now);
+            state.look(Path::new("/proc/self/task"));
+            state.share_out();
+            let threads = state.total(|kind| kind != Kind::Pool) + state.ended_ns;
+            let operators = self.charged_ns.load(Ordering::Relaxed) + state.given_ns;
+            let time = clock_gettime(ClockId::ProcessCPUTime);
+            let process = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
+            let transport_ns = threads.saturating_sub(operators).max(state.cpu.transport_ns);
+            state.cpu = ProcessCpu { process_ns: process.as_nanos() as u64, transport_ns };
+        }
+        state.cpu
+    }
+}
+
+impl State {
+    fn total(&self, wanted: impl Fn(Kind) -> bool) -> u64 {
+        self.threads.values().filter(|thread| wanted(thread.kind)).map(|thread| thread.cpu_ns).sum()
+    }
+
+    /// Reads the CPU time of every thread.
+    fn look(&mut self, folder: &Path) {
+        let mut before = std::mem::take(&mut self.threads);
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let id = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+            // A thread that ended meanwhile has no files any more.
+            let (Some(id), Some(cpu_ns)) = (id, cpu_of(&entry.path())) else { continue };
+            let known = match before.remove(&id) {
+                // Ids are used again.
+                Some(other) if other.cpu_ns > cpu_ns => {
+                    self.forget(&other);
+                    None
+                }
+                known => known,
+            };
+            let thread = match known {
+                Some(known) if known.looks >= NAMED => Thread { cpu_ns, ..known },
+                known => {
+                    let looks = known.map_or(0, |known| known.looks) + 1;
+                    Thread { kind: kind_of(&entry.path()), cpu_ns, looks }
+                }
+            };
+            self.threads.insert(id, thread);
+        }
+        before.values().for_each(|ended| self.forget(ended));
+    }
+
+    /// A thread has ended: what it did stays counted.
+    fn forget(&mut self, ended: &Thread) {
+        self.ended_ns += if ended.kind == Kind::Pool { 0 } else { ended.cpu_ns };
+        self.ended_blocking_ns += if ended.kind == Kind::Blocking { ended.cpu_ns } else { 0 };
+    }
+
+    /// Gives each meter its part of the blocking calls since the last look, by the bytes that it read since.
+    fn share_out(&mut self) {
+        let blocking = self.total(|kind| kind == Kind::Blocking) + self.ended_blocking_ns;
+        let passed = blocking.saturating_sub(self.blocking_ns);
+        self.blocking_ns = self.blocking_ns.max(blocking);
+        self.meters.retain(|meter| meter.strong_count() > 0);
+        let meters: Vec<Arc<ReadMeter>> = self.meters.iter().filter_map(Weak::upgrade).collect();
+        let read = |meter: &ReadMeter| {
+            let bytes = meter.bytes.load(Ordering::Relaxed);
+            bytes - meter.seen_bytes.swap(bytes, Ordering::Relaxed)
+        };
+        let read: Vec<u64> = meters.iter().map(|meter| read(meter)).collect();
+        let all: u64 = read.iter().sum();
+        for (meter, bytes) in meters.iter().zip(read) {
+            let share = (u128::from(passed) * u128::from(bytes) / u128::from(all.max(1))) as u64;
+            meter.cpu_ns.fetch_add(share, Ordering::Relaxed);
+            self.given_ns += share;
+        }
+    }
+}
+
+/// CPU time of a thread in nanoseconds: the first number of its `schedstat`.
+fn cpu_of(thread: &Path) -> Option<u64> {
+    fs::read_to_string(thread.join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+}
+
+fn kind_of(thread: &Path) -> Kind {
+    let name = fs::read_to_string(thread.join("comm")).unwrap_or_default();
+    if name.starts_with(POOL_THREADS) {
+        Kind::Pool
+    } else if name.starts_with(BLOCKING_THREADS) {
+        Kind::Blocking
+    } else {
+        Kind::Other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(folder: &Path, id: u32, name: &str, cpu_ns: u64) {
+        let path = folder.join(id.to_string());
+        fs::create_dir_all(&path).expect("the scratch folder is writable");
+        fs::write(path.join("comm"), format!("{name}\n")).expect("the scratch folder is writable");
+        fs::write(path.join("schedstat"), format!("{cpu_ns} 0 1\n")).expect("the scratch folder is writable");
+    }
+
+    #[test]
+    fn blocking_calls_are_shared_out_by_bytes_and_ended_threads_are_not_forgotten() {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let clock = ProcessClock::new();
+        let (one, two) = (clock.meter(), clock.meter());
+        let mut state = clock.lock();
+        let mut look = |one_bytes: u64, two_bytes: u64| {
+            one.add(one_bytes);
+            two.add(two_bytes);
+            state.look(folder.path());
+            state.share_out();
+            let others = state.total(|kind| kind != Kind::Pool) + state.ended_ns;
+            (one.cpu_ns(), two.cpu_ns(), others)
+        };
+        thread(folder.path(), 1, "feedline-io", 100);
+        thread(folder.path(), 2, "feedline-cpu-0", 5000);
+        thread(folder.path(), 3, "feedline-block", 40);
+        assert_eq!(look(30, 10), (30, 10, 140));
+        thread(folder.path(), 3, "feedline-block", 60);
+        assert_eq!(look(0, 0), (30, 10, 160), "nobody has read anything");
+        // The thread ends, and another gets its id.
+        thread(folder.path(), 3, "feedline-block", 8);
+        assert_eq!(look(0, 1), (30, 18, 168));
+        fs::remove_dir_all(folder.path().join("3")).expect("it is there");
+        assert_eq!(look(5, 5), (30, 18, 168));
+    }
+
+    #[test]
+    fn a_sample_never_goes_down() {
+        let clock = ProcessClock::new();
+        let first = clock.sample();
+        clock.lock().taken = None;
+        clock.charge(Duration::from_secs(3600));
+        let second = clock.sample();
+        assert!(second.process_ns >= first.process_ns && second.transport_ns >= first.transport_ns);
+    }
+}
