@@ -1,12 +1,13 @@
 //! The one task that owns the state machine and the log: takes what waits, steps, persists, answers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use feedline_core::cluster::messages::{ConsumerReport, JobSpec, Refusal, RefusalKind, WorkerReport};
 use feedline_core::cluster::records::Record;
+use feedline_core::cluster::samples::{Samples, WorkerShare};
 use feedline_core::cluster::{Cluster, Input, Ready, Reply, RequestId};
-use feedline_core::ids::{JobId, Millis};
+use feedline_core::ids::{JobId, Millis, WorkerId};
 use feedline_core::manifest::Manifest;
 use metrics::{gauge, histogram};
 use tokio::sync::{mpsc, oneshot};
@@ -24,11 +25,15 @@ pub(crate) const QUEUED_REQUESTS: usize = 1024;
 /// Requests that share one commit.
 const REQUESTS_PER_COMMIT: usize = 256;
 
-/// A request and who waits for its answer.
+/// What the driver is told.
 #[derive(Debug)]
-pub(crate) struct Command {
-    pub(crate) request: Request,
-    pub(crate) reply: oneshot::Sender<Reply>,
+pub(crate) enum Command {
+    /// A request, and who waits for its answer.
+    Ask { request: Request, reply: oneshot::Sender<Reply> },
+    /// Whoever plans wants to know what was reported; with the state machine's time.
+    Observe { reply: oneshot::Sender<(Millis, Box<Samples>)> },
+    /// Whoever plans has decided what jobs may use of workers.
+    Share { shares: BTreeMap<WorkerId, WorkerShare> },
 }
 
 /// What can be asked: an [`Input`] without its number.
@@ -143,8 +148,10 @@ impl Driver {
         }
         if let Some((refusal, _)) = &self.stuck {
             for command in commands.drain(..) {
-                // Who no longer waits needs no answer.
-                let _ = command.reply.send(Reply::Refused(refusal.clone()));
+                if let Command::Ask { reply, .. } = command {
+                    // Who no longer waits needs no answer.
+                    let _ = reply.send(Reply::Refused(refusal.clone()));
+                }
             }
             return Ok(());
         }
@@ -173,13 +180,23 @@ impl Driver {
     }
 
     fn step(&mut self, command: Command, ready: &mut Ready) {
+        match command {
+            Command::Ask { request, reply } => self.ask(request, reply, ready),
+            Command::Observe { reply } => {
+                let _ = reply.send((self.now, Box::new(self.cluster.samples())));
+            }
+            Command::Share { shares } => self.cluster.step(self.now, Input::Shares { shares }, ready),
+        }
+    }
+
+    fn ask(&mut self, asked: Request, reply: oneshot::Sender<Reply>, ready: &mut Ready) {
         let request = self.next_request;
         self.next_request += 1;
-        self.waiting.insert(request, command.reply);
-        if let Request::Worker(report) = &command.request {
+        self.waiting.insert(request, reply);
+        if let Request::Worker(report) = &asked {
             self.gauges.on_worker(report.worker, self.now);
         }
-        self.cluster.step(self.now, command.request.into_input(request), ready);
+        self.cluster.step(self.now, asked.into_input(request), ready);
     }
 
     /// Tries once in every tick to persist what is pending.

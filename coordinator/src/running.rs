@@ -1,18 +1,19 @@
 //! Starting and ending a coordinator.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use feedline_core::cluster::Cluster;
 use feedline_core::cluster::records::Record;
-use feedline_core::ids::JobId;
+use feedline_core::cluster::samples::{Samples, WorkerShare};
+use feedline_core::ids::{JobId, Millis, WorkerId};
 use feedline_proto::CoordinatorService;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::driver::{Driver, QUEUED_REQUESTS};
+use crate::driver::{Command, Driver, QUEUED_REQUESTS};
 use crate::error::CoordinatorError;
 use crate::index_store::IndexStore;
 use crate::log::{FileLog, MemoryLog, RecordLog};
@@ -23,6 +24,7 @@ use crate::settings::CoordinatorSettings;
 /// A coordinator that runs. Dropping it ends its task without draining; [`Self::shutdown`] is the orderly way.
 pub struct RunningCoordinator {
     service: Arc<dyn CoordinatorService>,
+    commands: mpsc::Sender<Command>,
     stop: CancellationToken,
     /// `None` once its end was seen.
     task: Option<JoinHandle<Result<(), CoordinatorError>>>,
@@ -92,13 +94,28 @@ fn run(settings: CoordinatorSettings, opened: Opened) -> RunningCoordinator {
     );
     let stop = CancellationToken::new();
     let task = tokio::spawn(driver.run(stop.clone()).instrument(tracing::info_span!("coordinator")));
-    RunningCoordinator { service: Arc::new(Service::new(sender, store)), stop, task: Some(task) }
+    let service = Arc::new(Service::new(sender.clone(), store));
+    RunningCoordinator { service, commands: sender, stop, task: Some(task) }
 }
 
 impl RunningCoordinator {
     /// The coordinator's service, for local callers and for `feedline_proto::grpc::coordinator_routes`.
     pub fn service(&self) -> Arc<dyn CoordinatorService> {
         Arc::clone(&self.service)
+    }
+
+    /// What workers and consumers have reported up to now, in milliseconds of the coordinator's clock; `None` when it has
+    /// ended.
+    pub async fn samples(&self) -> Option<(Millis, Samples)> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::Observe { reply }).await.ok()?;
+        answer.await.ok().map(|(now, samples)| (now, *samples))
+    }
+
+    /// Tells workers at once what jobs may use of them: complete, so a worker that is not listed has no limits. Rows and
+    /// their order do not depend on it. `false` when the coordinator has ended.
+    pub async fn share(&self, shares: BTreeMap<WorkerId, WorkerShare>) -> bool {
+        self.commands.send(Command::Share { shares }).await.is_ok()
     }
 
     /// Waits until the coordinator's task ends, which without [`Self::shutdown`] it does only when it cannot go on:

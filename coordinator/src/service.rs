@@ -31,7 +31,7 @@ impl Service {
 
     async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(Command { request, reply }).await.map_err(|_| shutting_down())?;
+        self.commands.send(Command::Ask { request, reply }).await.map_err(|_| shutting_down())?;
         match answer.await.map_err(|_| shutting_down())? {
             Reply::Refused(refusal) => Err(refusal),
             reply => Ok(reply),

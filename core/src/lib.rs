@@ -11,6 +11,7 @@ pub mod ids;
 pub mod layout;
 pub mod manifest;
 pub mod model;
+pub mod observe;
 pub mod order;
 pub mod permutation;
 pub mod pipeline;

@@ -13,6 +13,7 @@ use feedline_core::ids::JobId;
 pub(crate) use self::roles::{CoordinatorArgs, UpArgs, WorkerArgs};
 pub(crate) use self::run::{ReportFormat, RunArgs};
 use crate::bench::BenchArgs;
+use crate::explain::ExplainArgs;
 use crate::logging::LogFormat;
 use crate::make_data::MakeDataArgs;
 
@@ -47,6 +48,8 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Indexes a pipeline's dataset ahead of its first run.
     Index(IndexArgs),
+    /// Runs a pipeline for some seconds and tells what bounds it and what would help.
+    Explain(ExplainArgs),
     /// Lists the jobs of a coordinator, or cancels one.
     Jobs(JobsArgs),
     /// Makes a data set to try and to measure with.

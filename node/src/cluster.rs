@@ -55,6 +55,11 @@ impl Cluster {
         Ok(Self { coordinator, embedded, transport: TransportArg::Auto })
     }
 
+    /// The coordinator, where it is in this process.
+    pub(crate) fn local_coordinator(&self) -> Option<&RunningCoordinator> {
+        self.embedded.as_ref().map(|embedded| &embedded.coordinator)
+    }
+
     /// Batches of workers behind a URL come by this way.
     pub(crate) fn by(self, transport: TransportArg) -> Self {
         Self { transport, ..self }

@@ -7,6 +7,7 @@ mod contact;
 mod entrance;
 mod entropy;
 mod environment;
+mod explain;
 mod failure;
 mod flight;
 mod http;
@@ -109,6 +110,7 @@ async fn dispatch(command: Command, started: Instant) -> Result<(), Failure> {
         Command::Worker(args) => serve::run_worker(args).await,
         Command::Up(args) => serve::run_up(args).await,
         Command::Index(args) => index::run(args).await,
+        Command::Explain(args) => explain::run(args).await,
         Command::Jobs(args) => jobs::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::MakeData(_) => Ok(()),

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use super::Cluster;
 use super::messages::{Allotment, ConsumerStats, ProcessCpu, WorkerJobStats};
 use crate::ids::{JobId, SessionId, WorkerId};
+use crate::manifest::DatasetSummary;
+use crate::pipeline::Pipeline;
 
 /// What was decided for one worker.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -23,6 +25,21 @@ pub struct Samples {
     pub workers: Vec<WorkerSample>,
     /// Sessions of the consumers of jobs that have not ended.
     pub consumers: Vec<ConsumerSample>,
+    /// Jobs whose rows flow.
+    pub jobs: Vec<JobFacts>,
+}
+
+/// What a job is, for those who plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobFacts {
+    /// The job.
+    pub job: JobId,
+    /// Its name.
+    pub name: String,
+    /// Its pipeline.
+    pub pipeline: Pipeline,
+    /// Its dataset.
+    pub dataset: DatasetSummary,
 }
 
 /// What one worker reported last.
@@ -84,7 +101,15 @@ impl Cluster {
                 })
             })
         });
-        Samples { workers: workers.collect(), consumers: sessions.collect() }
+        let facts = self.jobs.values().filter(|job| !job.is_ended()).filter_map(|job| {
+            Some(JobFacts {
+                job: job.id,
+                name: job.spec.name.clone(),
+                pipeline: job.spec.pipeline.clone(),
+                dataset: job.dataset.clone()?,
+            })
+        });
+        Samples { workers: workers.collect(), consumers: sessions.collect(), jobs: facts.collect() }
     }
 
     /// Takes what was decided. Only workers for which something changed are told.

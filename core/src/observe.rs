@@ -1,0 +1,265 @@
+//! From what workers and consumers report to models of jobs, and to the planner's problem.
+//!
+//! Keeps the counts of the last seconds for each worker and consumer of each job. Counts come from [`Cluster::samples`];
+//! the time is an argument. It decides nothing.
+//!
+//! [`Cluster::samples`]: crate::cluster::Cluster::samples
+
+use std::collections::{BTreeMap, VecDeque};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::cluster::messages::{OperatorStats, WorkerJobStats};
+use crate::cluster::samples::{self, JobFacts};
+use crate::ids::{JobId, Millis, WorkerId};
+use crate::model::bandwidth::Observation;
+use crate::model::job::JobObservation;
+use crate::model::{ConsumerSample, JobModel, OperatorSample, StoreSample, Window, WorkerSample};
+use crate::pipeline::Pipeline;
+use crate::plan::{JobProblem, Problem, Settings, StoreLimits, WorkerSlot, WorkerType};
+
+#[cfg(test)]
+mod tests;
+
+/// The last seconds that rates are taken over.
+pub const RECENT_MS: Millis = 5_000;
+/// What a window can tell of at most.
+const SPAN_MS: Millis = 30_000;
+/// Times at which the store's bandwidth was seen that are remembered for each job.
+const STORE_SEEN: usize = 32;
+
+/// Counts of the last seconds, and what they mean.
+#[derive(Debug, Clone, Default)]
+pub struct Observer {
+    jobs: BTreeMap<JobId, JobWindows>,
+    workers: BTreeMap<WorkerId, samples::WorkerSample>,
+}
+
+#[derive(Debug, Clone)]
+struct JobWindows {
+    facts: JobFacts,
+    workers: BTreeMap<WorkerId, Window<WorkerSample>>,
+    consumers: BTreeMap<u32, Window<ConsumerSample>>,
+    store_seen: VecDeque<Observation>,
+}
+
+impl Observer {
+    /// Takes what has been reported up to `now`. Jobs and workers that are not among it are forgotten.
+    pub fn push(&mut self, now: Millis, samples: &samples::Samples) {
+        let mut before = std::mem::take(&mut self.jobs);
+        for facts in &samples.jobs {
+            let windows = before.remove(&facts.job);
+            let fresh = || JobWindows {
+                facts: facts.clone(),
+                workers: BTreeMap::new(),
+                consumers: BTreeMap::new(),
+                store_seen: VecDeque::new(),
+            };
+            self.jobs.insert(facts.job, windows.unwrap_or_else(fresh));
+        }
+        self.workers = samples.workers.iter().map(|worker| (worker.worker, worker.clone())).collect();
+        for worker in &samples.workers {
+            let operators_ns: u64 = worker.jobs.iter().map(operators_cpu_ns).sum();
+            for stats in &worker.jobs {
+                if let Some(windows) = self.jobs.get_mut(&stats.job) {
+                    let sample = worker_sample(worker, stats, &windows.facts, operators_ns);
+                    let window = windows.workers.entry(worker.worker).or_insert_with(|| Window::new(SPAN_MS));
+                    window.push(now, sample);
+                }
+            }
+        }
+        for (job, windows) in &mut self.jobs {
+            windows.workers.retain(|worker, _| self.workers.contains_key(worker));
+            windows.push_consumers(now, samples.consumers.iter().filter(|sample| sample.job == *job));
+            windows.note_store();
+        }
+    }
+
+    /// What is known of a job; `None` for one that was not among what was pushed last.
+    pub fn observation(&self, job: JobId) -> Option<JobObservation> {
+        Some(self.jobs.get(&job)?.observation())
+    }
+
+    /// The job's model; `None` before its first rows.
+    pub fn model(&self, job: JobId) -> Option<JobModel> {
+        JobModel::build(&self.observation(job)?)
+    }
+
+    /// The type of a worker: those with as many cores and as much memory are of one.
+    pub fn type_of(worker: &samples::WorkerSample) -> WorkerType {
+        let gib = worker.memory_bytes as f64 / f64::from(1 << 30);
+        WorkerType {
+            name: format!("{} cores, {gib:.1} GiB", worker.cores),
+            cores: f64::from(worker.cores),
+            memory_bytes: worker.memory_bytes as f64,
+            ..WorkerType::default()
+        }
+    }
+
+    /// The planner's problem: all jobs that have a model, on all workers that do not leave.
+    pub fn problem(&self, settings: Settings) -> Problem {
+        let mut worker_types: Vec<WorkerType> = Vec::new();
+        let mut workers = Vec::new();
+        for (id, worker) in self.workers.iter().filter(|(_, worker)| !worker.draining) {
+            let kind = Observer::type_of(worker);
+            let known = worker_types.iter().position(|known| known.name == kind.name);
+            let place = known.unwrap_or_else(|| {
+                worker_types.push(kind);
+                worker_types.len() - 1
+            });
+            workers.push(WorkerSlot { id: *id, worker_type: place });
+        }
+        let mut jobs = Vec::new();
+        let mut store = StoreLimits::default();
+        for (id, windows) in &self.jobs {
+            let Some(model) = JobModel::build(&windows.observation()) else { continue };
+            let limits = StoreLimits::from_bandwidth(&model.bandwidth);
+            store.bytes_per_s = store.bytes_per_s.max(limits.bytes_per_s);
+            let keys = cut_keys(&windows.facts.pipeline, &model);
+            jobs.push(JobProblem::from_model(*id, &windows.facts.name, &model, &worker_types, &keys));
+        }
+        Problem { jobs, worker_types, workers, store, settings }
+    }
+}
+
+impl JobWindows {
+    fn push_consumers<'a>(
+        &mut self,
+        now: Millis,
+        sessions: impl Iterator<Item = &'a samples::ConsumerSample>,
+    ) {
+        // A consumer's sessions follow each other, each from 0: their sum only grows.
+        let mut sums: BTreeMap<u32, ConsumerSample> = BTreeMap::new();
+        for session in sessions {
+            let sum = sums.entry(session.consumer).or_default();
+            sum.consumer = session.consumer;
+            sum.batches += session.stats.batches;
+            sum.rows += session.stats.rows;
+            sum.bytes += session.stats.bytes;
+            sum.stall_ns += session.stats.stall_ns;
+            sum.step_ns += session.stats.step_ns;
+            sum.elapsed_ns = sum.stall_ns + sum.step_ns;
+        }
+        for (consumer, sample) in sums {
+            self.consumers.entry(consumer).or_insert_with(|| Window::new(SPAN_MS)).push(now, sample);
+        }
+    }
+
+    fn note_store(&mut self) {
+        let recent = self.workers.values().filter_map(|window| window.recent(RECENT_MS));
+        let (mut concurrency, mut bytes_per_s) = (0.0, 0.0);
+        for (_, sample) in recent.filter(|(_, sample)| sample.elapsed_ns > 0) {
+            let seconds = sample.elapsed_ns as f64 / 1e9;
+            concurrency += sample.store.wait_ns as f64 / 1e9 / seconds;
+            bytes_per_s += sample.store.bytes as f64 / seconds;
+        }
+        if bytes_per_s > 0.0 && concurrency > 0.0 {
+            if self.store_seen.len() == STORE_SEEN {
+                self.store_seen.pop_front();
+            }
+            self.store_seen.push_back(Observation { concurrency, bytes_per_s });
+        }
+    }
+
+    fn observation(&self) -> JobObservation {
+        // Without a newer report there is nothing to tell; its own clock says which time it is about.
+        let recent = |window: &Window<WorkerSample>| {
+            window.recent(RECENT_MS).map(|(_, sample)| sample).filter(|sample| sample.elapsed_ns > 0)
+        };
+        JobObservation {
+            recent: self.workers.values().filter_map(recent).collect(),
+            total: self.workers.values().filter_map(|window| window.total().cloned()).collect(),
+            consumers: self
+                .consumers
+                .values()
+                .filter_map(|window| Some(window.recent(RECENT_MS)?.1))
+                .collect(),
+            store_seen: self.store_seen.iter().copied().collect(),
+        }
+    }
+}
+
+/// One worker's counts for one job, in the model's terms. The process's CPU time is the job's in proportion to what its
+/// operators took of `operators_ns`, that of all jobs.
+fn worker_sample(
+    worker: &samples::WorkerSample,
+    stats: &WorkerJobStats,
+    facts: &JobFacts,
+    operators_ns: u64,
+) -> WorkerSample {
+    let share = operators_cpu_ns(stats) as f64 / (operators_ns as f64).max(1.0);
+    let kind = Observer::type_of(worker);
+    WorkerSample {
+        worker: worker.worker,
+        worker_type: kind.name,
+        cores: kind.cores,
+        memory_bytes: worker.memory_bytes,
+        disk_bytes: 0,
+        nic_bytes_per_s: 0.0,
+        elapsed_ns: stats.elapsed_ns,
+        process_cpu_ns: (stats.cpu.process_ns as f64 * share) as u64,
+        held_bytes: stats.operators.iter().map(|operator| operator.queue_bytes).sum(),
+        memory_wait_ns: 0,
+        operators: stats
+            .operators
+            .iter()
+            .map(|operator| operator_sample(operator, &facts.pipeline))
+            .collect(),
+        store: StoreSample {
+            requests: stats.store.requests,
+            bytes: stats.store.bytes,
+            wait_ns: stats.store.wait_ns,
+            concurrency_limit: 0,
+            distinct_shards: stats.store.distinct_shards,
+            distinct_shard_bytes: stats.store.distinct_shard_bytes,
+            distinct_rows: 0,
+            total_shards: facts.dataset.shards,
+            total_bytes: facts.dataset.bytes,
+            total_rows: facts.dataset.rows,
+        },
+    }
+}
+
+fn operator_sample(stats: &OperatorStats, pipeline: &Pipeline) -> OperatorSample {
+    let is_source = stats.name == "source";
+    OperatorSample {
+        name: stats.name.clone(),
+        rows_in: stats.rows_in,
+        rows_out: stats.rows_out,
+        bytes_in: stats.bytes_in,
+        bytes_out: stats.bytes_out,
+        cpu_ns: stats.cpu_ns,
+        busy_ns: stats.busy_ns,
+        wait_input_ns: stats.wait_input_ns,
+        wait_output_ns: stats.wait_output_ns,
+        // What the source waits for is in the store's counts.
+        latency_ns: if is_source { 0 } else { stats.latency_ns },
+        queue_bytes: stats.queue_bytes,
+        parallelism: stats.parallelism,
+        is_random: is_random(&stats.name, pipeline),
+        is_sequential: false,
+    }
+}
+
+fn is_random(name: &str, pipeline: &Pipeline) -> bool {
+    let names = pipeline.operator_names();
+    let found = names.iter().zip(&pipeline.operators).find(|(known, _)| *known == name);
+    found.is_some_and(|(_, operator)| operator.kind.is_random())
+}
+
+fn operators_cpu_ns(stats: &WorkerJobStats) -> u64 {
+    stats.operators.iter().map(|operator| operator.cpu_ns).sum()
+}
+
+/// Names what is kept at each of the model's cuts: the source and the operators up to there.
+fn cut_keys(pipeline: &Pipeline, model: &JobModel) -> Vec<u64> {
+    let names = pipeline.operator_names();
+    let key = |operator: &str| {
+        let end = names.iter().position(|name| name == operator).map_or(0, |place| place + 1);
+        let before = pipeline.operators[..end].iter().filter(|operator| !operator.kind.is_engines());
+        let kinds: Vec<_> = before.map(|operator| &operator.kind).collect();
+        let text = serde_json::to_vec(&(&pipeline.source, pipeline.on_error, kinds));
+        xxh3_64(&text.expect("a pipeline is plain data"))
+    };
+    model.cuts.iter().map(|cut| key(&cut.operator)).collect()
+}

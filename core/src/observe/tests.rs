@@ -1,0 +1,155 @@
+//! Reports become rates, and rates a problem.
+
+use super::*;
+use crate::cluster::messages::{ConsumerStats, ProcessCpu, StoreStats};
+use crate::cluster::samples::Samples;
+use crate::ids::SessionId;
+use crate::manifest::DatasetSummary;
+use crate::pipeline::Source;
+use crate::plan::{NoDeadline, solve};
+use crate::schema::Schema;
+
+const JOB: JobId = JobId(7);
+
+fn facts() -> JobFacts {
+    let pipeline = Pipeline::builder("photographs").source(Source::tfrecord("data/"));
+    let pipeline = pipeline.burn(1).random_resized_crop("image", [8, 8]).batch(4).build().unwrap();
+    let dataset = DatasetSummary {
+        fingerprint: "f".to_owned(),
+        rows: 10_000,
+        bytes: 1_000_000_000,
+        shards: 10,
+        blocks: 100,
+        schema: Schema { fields: Vec::new() },
+        defects: 0,
+    };
+    JobFacts { job: JOB, name: "photographs".to_owned(), pipeline, dataset }
+}
+
+/// What a worker of 2 cores has done after so many seconds: 1,000 rows/s at 0.5 ms of `burn` and 1 ms of the crop each.
+fn stats(job: JobId, seconds: u64) -> WorkerJobStats {
+    let rows = 1_000 * seconds;
+    let operator = |name: &str, cpu_us: u64, bytes: u64| OperatorStats {
+        name: name.to_owned(),
+        rows_in: if name == "source" { 0 } else { rows },
+        rows_out: rows,
+        bytes_out: bytes * rows,
+        cpu_ns: cpu_us * 1_000 * rows,
+        busy_ns: cpu_us * 1_000 * rows,
+        ..OperatorStats::default()
+    };
+    WorkerJobStats {
+        job,
+        operators: vec![
+            operator("source", 50, 100_000),
+            operator("burn", 500, 100_000),
+            operator("random_resized_crop", 1_000, 192),
+            operator("batch", 10, 192),
+        ],
+        store: StoreStats {
+            requests: rows,
+            bytes: 100_000 * rows,
+            wait_ns: 2_000_000 * rows,
+            ..StoreStats::default()
+        },
+        peak_rss_bytes: 0,
+        elapsed_ns: seconds * 1_000_000_000,
+        cpu: ProcessCpu { process_ns: 1_600_000 * rows, transport_ns: 40_000 * rows },
+    }
+}
+
+fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
+    let worker = samples::WorkerSample {
+        worker: WorkerId(1),
+        cores: 2,
+        memory_bytes: 1 << 30,
+        memory_full: false,
+        draining: false,
+        elapsed_ns: seconds * 1_000_000_000,
+        cpu: ProcessCpu::default(),
+        jobs: jobs.iter().map(|job| stats(*job, seconds)).collect(),
+    };
+    let taken = ConsumerStats {
+        rows: 1_000 * seconds,
+        batches: 250 * seconds,
+        bytes: 0,
+        stall_ns: seconds * 800_000_000,
+        step_ns: seconds * 200_000_000,
+    };
+    let consumers = jobs.iter().map(|job| samples::ConsumerSample {
+        job: *job,
+        consumer: 0,
+        session: SessionId(1),
+        stats: taken,
+    });
+    let facts = jobs.iter().map(|job| JobFacts { job: *job, ..facts() });
+    Samples { workers: vec![worker], consumers: consumers.collect(), jobs: facts.collect() }
+}
+
+fn observed(jobs: &[JobId]) -> Observer {
+    let mut observer = Observer::default();
+    for second in 1..=8 {
+        observer.push(second * 1_000, &samples(second, jobs));
+    }
+    observer
+}
+
+#[test]
+fn a_model_has_the_rates_of_the_last_seconds() {
+    let model = observed(&[JOB]).model(JOB).unwrap();
+    assert!((model.rows_per_s - 1_000.0).abs() < 1.0, "{}", model.rows_per_s);
+    let cpu_us: Vec<f64> = model.operators.iter().map(|one| (one.cpu_s_on("") * 1e6).round()).collect();
+    assert_eq!(cpu_us, [50.0, 500.0, 1_000.0, 10.0]);
+    // 1,600 us of the process, of which operators account for 1,560.
+    assert!((model.cpu_s_from(4, "") * 1e6 - 40.0).abs() < 0.5);
+    assert_eq!(model.demand_rows_per_s.map(f64::round), Some(5_000.0));
+    let cacheable: Vec<bool> = model.cuts.iter().map(|cut| cut.is_cacheable).collect();
+    assert_eq!(cacheable, [true, true, false]);
+    assert!((model.cuts[0].bytes / 1e9 - 1.0).abs() < 1e-6, "of the whole dataset");
+    assert!((model.store_concurrency - 2.0).abs() < 0.01);
+}
+
+#[test]
+fn what_is_not_reported_is_not_known() {
+    let mut observer = observed(&[JOB]);
+    assert_eq!(observer.model(JobId(8)), None);
+    observer.push(9_000, &samples(9, &[]));
+    assert_eq!(observer.observation(JOB), None);
+    let mut fresh = Observer::default();
+    fresh.push(1_000, &samples(1, &[JOB]));
+    assert_eq!(fresh.model(JOB), None, "one report is no window");
+}
+
+#[test]
+fn a_restarted_worker_begins_anew_without_a_jump() {
+    let mut observer = observed(&[JOB]);
+    for second in 1..=3 {
+        observer.push((8 + second) * 1_000, &samples(second, &[JOB]));
+    }
+    let model = observer.model(JOB).unwrap();
+    assert!((model.rows_per_s - 1_000.0).abs() < 1.0, "{}", model.rows_per_s);
+}
+
+#[test]
+fn a_process_of_two_jobs_is_shared_by_what_their_operators_took() {
+    let observer = observed(&[JOB, JobId(8)]);
+    let one = observer.observation(JOB).unwrap();
+    let alone = observed(&[JOB]).observation(JOB).unwrap();
+    assert_eq!(one.recent[0].process_cpu_ns * 2, alone.recent[0].process_cpu_ns);
+}
+
+#[test]
+fn the_problem_has_the_workers_and_jobs_and_can_be_solved() {
+    let problem = observed(&[JOB, JobId(8)]).problem(Settings::default());
+    assert_eq!(problem.workers.len(), 1);
+    assert_eq!(
+        (problem.worker_types[0].name.as_str(), problem.worker_types[0].cores),
+        ("2 cores, 1.0 GiB", 2.0)
+    );
+    assert_eq!(problem.jobs[0].cuts.len(), 2, "nothing behind what is random");
+    assert_eq!(problem.jobs[0].cuts[0].key, problem.jobs[1].cuts[0].key, "the same data and operators");
+    assert_ne!(problem.jobs[0].cuts[0].key, problem.jobs[0].cuts[1].key);
+    let plan = solve(&problem, None, &NoDeadline).unwrap();
+    assert_eq!(plan.jobs.len(), 2);
+    assert!((plan.jobs[0].fed_fraction - plan.jobs[1].fed_fraction).abs() < 1e-3);
+}

@@ -1,0 +1,65 @@
+//! `feedline explain`: runs a pipeline for some seconds in this process, and tells what each operator costs, what bounds the
+//! job, what would help, and what the planner would do.
+
+mod explanation;
+mod trace;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use self::explanation::Explanation;
+use self::trace::Traced;
+use crate::cli::{LocalArgs, ReportFormat};
+use crate::cluster::Cluster;
+use crate::failure::Failure;
+use crate::{output, pipeline_file, signals};
+
+/// What `feedline explain` is asked for.
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "Examples:\n  \
+    feedline explain pipeline.yaml\n  \
+    feedline explain pipeline.yaml --rows 20000 --cores 4 --format json")]
+pub(crate) struct ExplainArgs {
+    /// The pipeline file; relative paths in it start at the directory in which feedline is run.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Rows to trace; by default as many as come in --seconds.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    rows: Option<u64>,
+    /// Seconds to trace at most, after the first batch.
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Milliseconds that the consumer spends on each batch; by default it takes what comes.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    step_ms: u64,
+    /// How the report looks; json ends standard output with one object on one line.
+    #[arg(long, alias = "report", value_enum, value_name = "FORMAT", default_value_t)]
+    format: ReportFormat,
+    /// Resources in this process.
+    #[command(flatten)]
+    local: LocalArgs,
+}
+
+/// Traces and prints.
+pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
+    let pipeline = pipeline_file::load(&args.file)?;
+    let name = pipeline.name.clone();
+    let stop = signals::watch()?;
+    let cluster = Cluster::open(None, &args.local).await?;
+    let limits = trace::Limits {
+        rows: args.rows.unwrap_or(u64::MAX),
+        time: Duration::from_secs(args.seconds),
+        step: Duration::from_millis(args.step_ms),
+    };
+    let traced = trace::trace(&cluster, pipeline, limits, &stop).await;
+    cluster.shutdown().await;
+    let Traced { rows, model, allocation, rooms, plan } = traced?;
+    let explanation = Explanation::new(&name, rows, &model, &allocation, &rooms, plan);
+    output::print(&match args.format {
+        ReportFormat::Text => explanation.to_text(),
+        ReportFormat::Json => explanation.to_json().map_err(Failure::failed)?,
+    })?;
+    Ok(())
+}
