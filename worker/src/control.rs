@@ -134,6 +134,8 @@ impl Control {
     }
 
     fn take_over(self: &Arc<Self>, plan: WorkerPlan, loading: &mut BTreeSet<JobId>) {
+        // First, since the new leases begin with it.
+        self.engine.set_allotments(plan.cores, &plan.allotments);
         self.engine.set_leases(&plan.leases);
         self.index_tasks.set(plan.tasks);
         let unloaded = self.engine.unloaded();

@@ -4,13 +4,16 @@
 //! One lock guards its state; nothing waits while holding it. Every byte that it allocates is counted against the
 //! budget: buffers by the slab pool, encoded rows by the groups in flight, blocks by their caches.
 
+mod account;
 mod admission;
+mod allot;
 mod assemble;
 mod blocks;
 mod chunk;
 mod cut;
 mod group;
 mod job;
+mod limit;
 mod pool;
 mod read;
 mod slab;
@@ -20,11 +23,10 @@ mod trace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use feedline_core::cluster::messages::{Lease, ProcessCpu, WorkerJobStats};
+use feedline_core::cluster::messages::{Allotment, Lease};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use feedline_proto::local::LentBytes;
@@ -43,8 +45,6 @@ pub(crate) use self::trace::Tracing;
 use crate::RowCacheSettings;
 use crate::cache::{Caches, Prefix};
 
-/// Groups in flight beyond one for each core, so that reading goes on beside computing.
-const GROUPS_AHEAD: usize = 6;
 /// Part of the budget that kept blocks may use, and part for blocks while they are read.
 const CACHE_PART: u64 = 4;
 const READING_PART: u64 = 8;
@@ -71,7 +71,7 @@ pub(crate) struct Engine {
     started: Instant,
     tracing: Tracing,
     memory_bytes: u64,
-    groups_limit: usize,
+    threads: usize,
     tools: Tools,
     state: Mutex<State>,
     /// Bytes lent to clients; none where nobody said otherwise.
@@ -100,6 +100,8 @@ struct State {
     started: u64,
     /// Jobs that cannot be worked on here, and why.
     failed: BTreeMap<JobId, String>,
+    /// What jobs may use; no limits for those that are not named.
+    allotments: BTreeMap<JobId, Allotment>,
 }
 
 impl State {
@@ -128,7 +130,7 @@ impl Engine {
             started: Instant::now(),
             tracing,
             memory_bytes,
-            groups_limit: cores as usize + GROUPS_AHEAD,
+            threads: cores as usize,
             tools,
             state: Mutex::default(),
             lent_bytes: OnceLock::new(),
@@ -162,6 +164,7 @@ impl Engine {
     pub(crate) fn add_job(self: &Arc<Self>, job: JobContext) {
         let id = job.details.job;
         let mut state = self.lock();
+        job.limits.obey(state.allotments.get(&id));
         state.jobs.insert(id, Arc::new(job));
         self.tools.caches.set_active(state.active_prefixes());
         state.loaded.push_back(id);
@@ -189,6 +192,22 @@ impl Engine {
         }
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// Takes over what jobs may use, complete: at once, whatever runs. `cores` are the pool's threads to use, 0 all.
+    pub(crate) fn set_allotments(self: &Arc<Self>, cores: u32, allotments: &[Allotment]) {
+        let shared = allotments.iter().filter(|allotment| allotment.cores > 0.0);
+        let shares = shared.map(|allotment| (allotment.job, allotment.cores)).collect();
+        self.tools.pool.set_shares(cores, shares);
+        let wanted: BTreeMap<JobId, Allotment> =
+            allotments.iter().map(|allotment| (allotment.job, allotment.clone())).collect();
+        let mut state = self.lock();
+        for (id, job) in &state.jobs {
+            if state.allotments.get(id) != wanted.get(id) {
+                job.limits.obey(wanted.get(id));
+            }
+        }
+        state.allotments = wanted;
     }
 
     /// Takes over the desired leases: complete, so what is not listed is dropped.
@@ -221,62 +240,6 @@ impl Engine {
         drop(state);
         self.pump();
         self.changed.notify_waiters();
-    }
-
-    /// Leases whose rows are all computed.
-    pub(crate) fn computed(&self) -> Vec<(JobId, SplitRef)> {
-        let state = self.lock();
-        let computed = state.splits.iter().filter(|((split, job), lease)| {
-            state.jobs.get(job).is_some_and(|job| lease.is_computed(job.details.layout.split_len(*split)))
-        });
-        computed.map(|((split, job), _)| (*job, *split)).collect()
-    }
-
-    /// Whether there is no room for the next group.
-    pub(crate) fn is_memory_full(&self) -> bool {
-        let state = self.lock();
-        let typical = state.jobs.values().map(|job| job.group_bytes(job.details.layout.group_rows)).max();
-        let full = || {
-            let used = self.used_bytes(&state).saturating_sub(self.tools.slabs.idle_bytes());
-            used + typical.unwrap_or(0) > self.memory_bytes
-        };
-        full() && (!self.tools.caches.free_inactive() || full())
-    }
-
-    /// Whether it traces, and the clock of its process.
-    pub(crate) fn tracing(&self) -> &Tracing {
-        &self.tracing
-    }
-
-    /// When these counts are taken, in nanoseconds since the worker started; CPU time; and the counts of every job that
-    /// it has worked on.
-    pub(crate) fn stats(&self) -> (u64, ProcessCpu, Vec<WorkerJobStats>) {
-        let elapsed_ns = self.started.elapsed().as_nanos() as u64;
-        // First, since it shares out among the jobs what blocking calls took.
-        let cpu = if self.tracing.on { self.tracing.clock.sample() } else { ProcessCpu::default() };
-        let peak_rss_bytes = crate::metrics::peak_rss_bytes();
-        let jobs: Vec<Arc<JobContext>> = self.lock().jobs.values().cloned().collect();
-        let of = |job: &Arc<JobContext>| WorkerJobStats {
-            job: job.details.job,
-            operators: job.stats(),
-            store: job.store_counters.snapshot(),
-            peak_rss_bytes,
-            elapsed_ns,
-            cpu,
-        };
-        (elapsed_ns, cpu, jobs.iter().map(of).collect())
-    }
-
-    fn used_bytes(&self, state: &State) -> u64 {
-        let planned = self.tools.planned_bytes.load(Ordering::Relaxed);
-        let blocks = self.tools.reading.held_bytes();
-        let kept = self.tools.caches.memory_bytes();
-        let lent = self.lent_now();
-        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + blocks + kept + lent
-    }
-
-    fn lent_now(&self) -> u64 {
-        self.lent_bytes.get().map_or(0, |lent| lent.now())
     }
 
     /// Starts as many groups as fit.
@@ -387,14 +350,5 @@ impl Engine {
         self.tasks.close();
         self.tasks.wait().await;
         self.tools.caches.flush().await;
-    }
-
-    fn update_metrics(&self) {
-        let state = self.lock();
-        let used = self.used_bytes(&state);
-        crate::metrics::set_lent(self.lent_now());
-        crate::metrics::set_engine(used, self.memory_bytes, state.groups, state.splits.len());
-        let caches = &self.tools.caches;
-        crate::metrics::set_cache(caches.memory_bytes(), caches.disk_bytes());
     }
 }

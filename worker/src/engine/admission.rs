@@ -40,6 +40,11 @@ impl State {
         self.splits.iter().filter(|(key, _)| of(key)).map(|(_, split)| split.held_bytes()).sum()
     }
 
+    /// Bytes of a job's groups that run or wait for consumers.
+    fn job_bytes(&self, job: JobId) -> u64 {
+        self.splits.iter().filter(|(key, _)| key.1 == job).map(|(_, split)| split.held_bytes()).sum()
+    }
+
     /// Leases in the order in which they are worked on: each job's own by their place in its sequence, and jobs in
     /// turn, whatever place they have reached.
     fn by_urgency(&self) -> Vec<(SplitRef, JobId)> {
@@ -89,7 +94,7 @@ impl Engine {
             }
             // An idle buffer of the pool that fits is used again, or freed to make room.
             let fits = used.saturating_sub(idle) + bytes <= self.memory_bytes
-                && state.groups < self.groups_limit
+                && job.limits.admits(bytes, || state.job_bytes(id), state.groups, self.threads)
                 && state.stream_bytes(id, split.stream) + bytes <= share;
             if fits || (lease.is_starving() && !state.exceeds) {
                 found = Some(((split, id), Arc::clone(job), offsets, bytes, !fits));

@@ -20,7 +20,7 @@ use super::job::JobContext;
 use super::pool::{Pool, Priority};
 use super::read::{Reading, read_rows};
 use super::slab::SlabPool;
-use super::stages::{acquire, run_chunk};
+use super::stages::run_chunk;
 use super::trace::{Lap, Waiting};
 use crate::cache::Caches;
 
@@ -114,7 +114,8 @@ pub(crate) async fn run_group(
     }
     drop((batches, places, found));
     let mut chunks = try_join_all(chunks).await?;
-    let _permit = acquire(job.batch_limit.as_deref()).await;
+    let _turn = job.limits.batch.acquire().await;
+    let id = job.details.job;
     let work = {
         let (job, rows) = (Arc::clone(&job), Arc::clone(&rows));
         move || {
@@ -127,7 +128,7 @@ pub(crate) async fn run_group(
             result
         }
     };
-    tools.pool.run(priority, work).await.map_err(|panic| panic.to_string())?
+    tools.pool.run(id, priority, work).await.map_err(|panic| panic.to_string())?
 }
 
 /// Gives a chunk its part of each column of the finished buffer.

@@ -15,8 +15,8 @@ use feedline_core::schema::{ColumnType, Field, Schema};
 use feedline_operators::{BuiltOperator, build_operators};
 use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
 use feedline_sources::{Dataset, Stores};
-use tokio::sync::Semaphore;
 
+use super::allot::JobLimits;
 use super::cut::Cut;
 use super::trace::{Counters, StoreCounters, Tracing};
 use crate::cache::Caches;
@@ -35,11 +35,10 @@ pub(crate) struct JobContext {
     /// Columns that are read: those that can influence the output.
     pub(crate) read_schema: Schema,
     pub(crate) operators: Vec<BuiltOperator>,
-    pub(crate) stages: Vec<Stage>,
+    /// What it may use at present.
+    pub(crate) limits: JobLimits,
     /// Where the pipeline's `cache` is.
     pub(crate) cut: Option<Cut>,
-    /// How many batches may be put together at a time.
-    pub(crate) batch_limit: Option<Arc<Semaphore>>,
     pub(crate) tensors: Vec<FinalTensor>,
     pub(crate) output: Schema,
     pub(crate) output_arrow: SchemaRef,
@@ -52,14 +51,6 @@ pub(crate) struct JobContext {
     passes: Mutex<VecDeque<(u32, Arc<PassOrder>)>>,
     /// Largest seen: bytes per row of a batch's columns of varying size.
     tail_row_bytes: AtomicU64,
-}
-
-/// Neighbouring operators that run in one task. A border is where concurrency is limited.
-pub(crate) struct Stage {
-    /// Places in `operators`.
-    pub(crate) operators: Range<usize>,
-    /// Its limit of concurrent executions.
-    pub(crate) limit: Option<Arc<Semaphore>>,
 }
 
 /// A column of the finished batch that is written in place.
@@ -106,8 +97,7 @@ impl JobContext {
         let tail_row_bytes = if carried { mean_row_bytes.max(LEAST_TAIL_BYTES) } else { LEAST_TAIL_BYTES };
         Ok(Self {
             table: BlockTable::new(&manifest),
-            stages: build_stages(&operators, cut_place),
-            batch_limit: limit(batch_parallelism),
+            limits: JobLimits::new(&operators, cut_place, batch_parallelism),
             tensors: final_tensors(&operators, cut_place.unwrap_or(0), &output, pipeline_renames(&details)),
             output_arrow: output_schema(&output),
             output,
@@ -159,12 +149,6 @@ impl JobContext {
         }
         passes.push_back((pass, Arc::clone(&order)));
         order
-    }
-
-    /// The first stage behind the pipeline's `cache`.
-    pub(crate) fn cut_stage(&self) -> Option<usize> {
-        let place = self.cut.as_ref()?.place;
-        Some(self.stages.iter().take_while(|stage| stage.operators.start < place).count())
     }
 
     pub(crate) fn on_error(&self) -> OnError {
@@ -229,27 +213,6 @@ fn carries_bulk(source: &Schema, output: &Schema) -> bool {
     let binary = source.fields.iter().any(|field| is_binary(&field));
     let bulk = |field: &&Field| if binary { is_binary(field) } else { varies(field) };
     source.fields.iter().filter(bulk).any(|field| output.fields.contains(field))
-}
-
-/// An operator's limit of concurrent executions.
-fn limit(parallelism: Option<u32>) -> Option<Arc<Semaphore>> {
-    parallelism.map(|limit| Arc::new(Semaphore::new(limit as usize)))
-}
-
-/// Cuts the operators where concurrency is limited, time passes without work, or rows come from a cache.
-fn build_stages(operators: &[BuiltOperator], cut: Option<usize>) -> Vec<Stage> {
-    let mut stages: Vec<Stage> = Vec::new();
-    let mut fused = false;
-    for (place, operator) in operators.iter().enumerate() {
-        let limit = limit(operator.parallelism);
-        let alone = limit.is_some() || operator.wait_per_row.is_some();
-        match stages.last_mut() {
-            Some(stage) if fused && !alone && cut != Some(place) => stage.operators.end = place + 1,
-            _ => stages.push(Stage { operators: place..place + 1, limit }),
-        }
-        fused = !alone;
-    }
-    stages
 }
 
 /// For each operator that renames columns: new name -> present name.

@@ -1,12 +1,18 @@
-//! The CPU pool: as many threads as the worker has cores; the work nearest to a consumer runs first.
+//! The CPU pool: as many threads as the worker has cores, or fewer where it is told so; jobs have shares of them, and the
+//! work nearest to a consumer runs first.
 
-use std::collections::BinaryHeap;
+mod queue;
+
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
+use feedline_core::ids::JobId;
 use tokio::sync::oneshot;
 
+use self::queue::Queue;
 use crate::process::POOL_THREADS;
 
 /// What runs first: the smaller. Groups count up as they are started, the most urgent first.
@@ -23,49 +29,26 @@ pub(crate) struct Pool {
 }
 
 struct Shared {
-    queue: Mutex<Queue>,
+    state: Mutex<State>,
     ready: Condvar,
 }
 
-/// Bounded by the groups in flight, which admission bounds in bytes.
-#[derive(Default)]
-struct Queue {
-    work: BinaryHeap<Work>,
-    order: u64,
+type Work = Box<dyn FnOnce() + Send>;
+
+struct State {
+    queue: Queue<Work>,
+    /// Threads that work, and how many may.
+    busy: u32,
+    in_use: u32,
     closed: bool,
 }
 
-struct Work {
-    priority: Priority,
-    order: u64,
-    run: Box<dyn FnOnce() + Send>,
-}
-
-impl Ord for Work {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        // The heap gives the greatest first; the most urgent work is the smallest.
-        (other.priority, other.order).cmp(&(self.priority, self.order))
-    }
-}
-
-impl PartialOrd for Work {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Work {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-
-impl Eq for Work {}
-
 impl Pool {
     pub(crate) fn new(threads: u32) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared { queue: Mutex::default(), ready: Condvar::new() });
-        let threads = (0..threads.max(1))
+        let threads = threads.max(1);
+        let state = State { queue: Queue::new(threads), busy: 0, in_use: threads, closed: false };
+        let shared = Arc::new(Shared { state: Mutex::new(state), ready: Condvar::new() });
+        let threads = (0..threads)
             .map(|number| {
                 let shared = Arc::clone(&shared);
                 std::thread::Builder::new()
@@ -76,9 +59,21 @@ impl Pool {
         Ok(Self { shared, threads })
     }
 
-    /// Runs `work` on the pool. If the caller stops waiting before it began, it is not run.
+    /// Uses `threads` of its threads from now on, 0 meaning all; each finishes what it does. Jobs with work are served in
+    /// proportion to their `shares`; those without one together count as all threads.
+    pub(crate) fn set_shares(&self, threads: u32, shares: BTreeMap<JobId, f64>) {
+        let all = self.threads.len() as u32;
+        let mut state = self.shared.lock();
+        state.in_use = if threads == 0 { all } else { threads.min(all) };
+        state.queue.set_shares(shares);
+        drop(state);
+        self.shared.ready.notify_all();
+    }
+
+    /// Runs `work` of a job on the pool. If the caller stops waiting before it began, it is not run.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
+        job: JobId,
         priority: Priority,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Panicked> {
@@ -90,7 +85,7 @@ impl Pool {
                 let _ = sender.send(result);
             }
         });
-        self.shared.push(priority, run);
+        self.shared.push(job, priority, run);
         receiver.await.unwrap_or_else(|_| Err(Panicked("the pool is closing".to_owned())))
     }
 }
@@ -107,33 +102,34 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("no code panics while it holds the queue")
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while it holds the queue")
     }
 
-    fn push(&self, priority: Priority, run: Box<dyn FnOnce() + Send>) {
-        let mut queue = self.lock();
-        queue.order += 1;
-        let order = queue.order;
-        queue.work.push(Work { priority, order, run });
-        drop(queue);
+    fn push(&self, job: JobId, priority: Priority, work: Work) {
+        self.lock().queue.push(job, priority, work);
         self.ready.notify_one();
     }
 
     fn run_until_closed(&self) {
+        let mut state = self.lock();
         loop {
-            let mut queue = self.lock();
-            let work = loop {
-                if queue.closed {
-                    return;
-                }
-                if let Some(work) = queue.work.pop() {
-                    break work;
-                }
-                queue = self.ready.wait(queue).expect("no code panics while it holds the queue");
+            if state.closed {
+                return;
+            }
+            let next = if state.busy < state.in_use { state.queue.pop() } else { None };
+            let Some((served, work)) = next else {
+                state = self.ready.wait(state).expect("no code panics while it holds the queue");
+                continue;
             };
-            drop(queue);
-            (work.run)();
+            state.busy += 1;
+            drop(state);
+            let begun = Instant::now();
+            work();
+            let seconds = begun.elapsed().as_secs_f64();
+            state = self.lock();
+            state.busy -= 1;
+            state.queue.done(served, seconds);
         }
     }
 }
@@ -148,14 +144,16 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> Panicked {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
 
     #[tokio::test]
     async fn a_panic_is_an_error_and_the_pool_lives_on() {
         let pool = Pool::new(1).expect("threads start");
-        let error = pool.run(0, || panic!("bad pixel")).await.expect_err("it panicked");
+        let error = pool.run(JobId(1), 0, || panic!("bad pixel")).await.expect_err("it panicked");
         assert_eq!(error, Panicked("bad pixel".to_owned()));
-        assert_eq!(pool.run(0, || 7).await, Ok(7));
+        assert_eq!(pool.run(JobId(1), 0, || 7).await, Ok(7));
     }
 
     #[tokio::test]
@@ -163,11 +161,11 @@ mod tests {
         let pool = Pool::new(1).expect("threads start");
         let (hold, held) = std::sync::mpsc::sync_channel::<()>(1);
         let order = Arc::new(Mutex::new(Vec::new()));
-        let blocker = pool.run(0, move || held.recv().is_ok());
+        let blocker = pool.run(JobId(1), 0, move || held.recv().is_ok());
         let rest: Vec<_> = [3, 1, 2]
             .map(|number| {
                 let order = Arc::clone(&order);
-                pool.run(number, move || order.lock().expect("not poisoned").push(number))
+                pool.run(JobId(number % 2), number, move || order.lock().expect("not poisoned").push(number))
             })
             .into();
         let release = async {
@@ -176,5 +174,29 @@ mod tests {
         };
         let _ = futures::join!(blocker, futures::future::join_all(rest), release);
         assert_eq!(*order.lock().expect("not poisoned"), [1, 2, 3]);
+    }
+
+    #[tokio::test]
+    async fn fewer_threads_are_used_at_once_and_more_again() {
+        let pool = Pool::new(3).expect("threads start");
+        let running = Arc::new(AtomicU32::new(0));
+        for threads in [1, 2, 0, 1] {
+            pool.set_shares(threads, BTreeMap::new());
+            let together = Arc::new(Mutex::new(0));
+            let work = (0..24).map(|_| {
+                let (running, together) = (Arc::clone(&running), Arc::clone(&together));
+                pool.run(JobId(1), 0, move || {
+                    let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                    let mut most = together.lock().expect("not poisoned");
+                    *most = now.max(*most);
+                    drop(most);
+                    (0..200).for_each(|_| std::thread::yield_now());
+                    running.fetch_sub(1, Ordering::SeqCst);
+                })
+            });
+            futures::future::try_join_all(work).await.expect("nothing panics");
+            let most = *together.lock().expect("not poisoned");
+            assert!(most <= if threads == 0 { 3 } else { threads }, "{most} of {threads}");
+        }
     }
 }

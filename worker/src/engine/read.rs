@@ -19,9 +19,6 @@ use super::blocks::{BlockCache, BlockKey};
 use super::job::JobContext;
 use super::trace::CpuTimed;
 
-/// Blocks of one group that are read at the same time.
-const CONCURRENT_READS: usize = 16;
-
 /// A group's encoded rows.
 pub(crate) struct EncodedRows {
     /// The batches that hold the rows.
@@ -89,7 +86,7 @@ pub(crate) async fn read_rows(
     });
     let started = Instant::now();
     let reads = futures::stream::iter(needs.map(|need| read_need(job, reading, need)));
-    let timed = reads.buffered(CONCURRENT_READS).try_collect::<Vec<_>>();
+    let timed = reads.buffered(job.limits.reads_of_group()).try_collect::<Vec<_>>();
     let (found, cpu) = CpuTimed::new(job.is_traced(), timed).await;
     job.source_counters.add_latency(started.elapsed(), cpu);
     let found = found?;
@@ -115,11 +112,15 @@ async fn read_need(
     // Large rows are read for this group alone, blocks of small rows serve their neighbours as well.
     if single {
         let partial = read.rows.is_some();
+        let begun = Instant::now();
+        let _turn = job.limits.reads.acquire().await;
+        job.source_counters.add_wait_input(begun.elapsed());
         let rows = read_block(job, need.key, &read).await?;
         return Ok((need, rows, partial));
     }
     let whole = async {
         let begun = Instant::now();
+        let _turn = job.limits.reads.acquire().await;
         let _room = reading.room(block).await;
         job.source_counters.add_wait_input(begun.elapsed());
         read_block(job, need.key, &read).await

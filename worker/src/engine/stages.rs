@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use feedline_operators::Slots;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::allot::Stages;
 use super::chunk::{ChunkInput, WorkChunk};
 use super::group::Tools;
 use super::job::JobContext;
@@ -15,6 +15,7 @@ use super::trace::{Counters, Lap, Waiting};
 /// A chunk between two stages.
 struct Passage {
     job: Arc<JobContext>,
+    stages: Arc<Stages>,
     tools: Tools,
     priority: Priority,
     input: Option<Arc<ChunkInput>>,
@@ -32,35 +33,31 @@ pub(super) async fn run_chunk(
     input: ChunkInput,
     slots: Slots,
 ) -> Result<WorkChunk, String> {
-    let cut = job.cut_stage();
-    let first = cut.filter(|_| !input.is_read()).unwrap_or(0);
+    let stages = job.limits.stages();
+    let first = stages.cut.filter(|_| !input.is_read()).unwrap_or(0);
     let mut passage = Passage {
         last: Arc::clone(&job.source_counters),
         job: Arc::clone(&job),
+        stages: Arc::clone(&stages),
         tools,
         priority,
         input: Some(Arc::new(input)),
         slots: Some(slots),
         chunk: None,
     };
-    for number in first..=job.stages.len() {
-        passage.pass(number, cut).await?;
+    for number in first..=stages.list.len() {
+        passage.pass(number).await?;
     }
     let mut work = passage.chunk.ok_or("no stage built the chunk; please report this")?;
     work.waiting = Waiting::begin(&passage.last, Some(&job.batch_counters), work.bytes);
     Ok(work)
 }
 
-/// Waits for a turn among an operator's concurrent executions.
-pub(super) async fn acquire(limit: Option<&Semaphore>) -> Option<SemaphorePermit<'_>> {
-    Some(limit?.acquire().await.expect("an operator's limit is never closed"))
-}
-
 impl Passage {
     /// Goes through one stage; the one behind the last has no operators.
-    async fn pass(&mut self, number: usize, cut: Option<usize>) -> Result<(), String> {
-        let job = Arc::clone(&self.job);
-        let (stage, joins) = (job.stages.get(number), cut == Some(number));
+    async fn pass(&mut self, number: usize) -> Result<(), String> {
+        let (job, stages) = (Arc::clone(&self.job), Arc::clone(&self.stages));
+        let (stage, joins) = (stages.list.get(number), stages.cut == Some(number));
         let next = match (stage, &job.cut) {
             (_, Some(cut)) if joins => &cut.counters,
             (Some(stage), _) => &job.operator_counters[stage.operators.start],
@@ -71,7 +68,10 @@ impl Passage {
             (None, input) => input.as_ref().map_or(0, |input| input.bytes),
         };
         let waiting = Waiting::begin(&self.last, Some(next), bytes);
-        let _permit = acquire(stage.and_then(|stage| stage.limit.as_deref())).await;
+        let _turn = match stage.and_then(|stage| job.limits.turns(stage)) {
+            Some(turns) => Some(turns.acquire().await),
+            None => None,
+        };
         let wait = stage.and_then(|stage| job.operators[stage.operators.start].wait_per_row);
         let operators = stage.filter(|_| wait.is_none()).map_or(0..0, |stage| stage.operators.clone());
         let is_built = self.chunk.is_some();
@@ -82,7 +82,7 @@ impl Passage {
         }
         if !is_built || joins || !operators.is_empty() {
             // What was read goes as soon as it is used: before the last stages, which take the longest.
-            let is_used = cut.is_none_or(|cut| number >= cut);
+            let is_used = stages.cut.is_none_or(|cut| number >= cut);
             self.work(operators, joins, is_used, waiting).await?;
         } else {
             drop(waiting);
@@ -128,7 +128,7 @@ impl Passage {
             operators.into_iter().try_for_each(|place| work.apply(&job, place, &mut lap))?;
             Ok::<_, String>(work)
         };
-        let done = self.tools.pool.run(self.priority, work).await;
+        let done = self.tools.pool.run(self.job.details.job, self.priority, work).await;
         self.chunk = Some(done.map_err(|panic| panic.to_string())??);
         Ok(())
     }

@@ -1,0 +1,212 @@
+//! What a worker is allotted changes all the time while jobs run: every batch is the same, and every row comes once.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use async_trait::async_trait;
+use feedline_client::audit::{Audit, AuditReport};
+use feedline_client::{ClientSettings, Job, WorkerDirectory};
+use feedline_coordinator::CoordinatorSettings;
+use feedline_core::cluster::messages::{
+    Allotment, ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, WorkerPlan,
+    WorkerReport,
+};
+use feedline_core::ids::{JobId, SessionId, WorkerId};
+use feedline_core::manifest::Manifest;
+use feedline_core::pipeline::Pipeline;
+use feedline_core::random::mix64;
+use feedline_proto::{CoordinatorService, WorkerService};
+use feedline_tests::Scratch;
+use feedline_worker::{ProcessClock, WorkerSettings};
+
+/// A coordinator that changes its mind about what jobs may use, with every answer and at least this often.
+const CHANGE: Duration = Duration::from_millis(5);
+
+struct Fickle {
+    inner: Arc<dyn CoordinatorService>,
+    seed: u64,
+    changes: AtomicU64,
+    /// What holds but for the allotments.
+    plan: Mutex<WorkerPlan>,
+}
+
+impl Fickle {
+    fn allotment(&self, job: u64, change: u64) -> Allotment {
+        let dice = |number: u64| mix64(mix64(self.seed * 10_000 + change) + job * 100 + number);
+        let one_of = |number: u64, values: &[u64]| values[dice(number) as usize % values.len()];
+        let names = ["burn", "wait", "filter", "random_resized_crop", "batch", "nobody"];
+        let limits = (0..).zip(names).filter(|(number, _)| dice(10 + number).is_multiple_of(2));
+        Allotment {
+            job: JobId(job),
+            cores: one_of(0, &[0, 1, 2, 7]) as f64 / 4.0,
+            operator_limits: limits
+                .map(|(number, name)| (name.to_owned(), one_of(number, &[0, 1, 2, 5]) as u32))
+                .collect(),
+            read_concurrency: one_of(30, &[0, 1, 2, 40]) as u32,
+            prefetch_bytes: one_of(31, &[0, 1, 100 << 10, 64 << 20]),
+        }
+    }
+
+    fn change(&self, plan: &mut WorkerPlan, jobs: &[JobId]) {
+        let change = self.changes.fetch_add(1, Ordering::Relaxed);
+        plan.cores = (mix64(self.seed + change) % 3) as u32;
+        let allotted = jobs.iter().filter(|job| !mix64(change + job.0).is_multiple_of(4));
+        plan.allotments = allotted.map(|job| self.allotment(job.0, change)).collect();
+    }
+}
+
+#[async_trait]
+impl CoordinatorService for Fickle {
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+        self.inner.open_job(spec).await
+    }
+
+    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
+        self.inner.cancel_job(job).await
+    }
+
+    async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {
+        self.inner.job_details(job).await
+    }
+
+    async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {
+        self.inner.job_status(job).await
+    }
+
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+        self.inner.list_jobs().await
+    }
+
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+        self.inner.manifest(job).await
+    }
+
+    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+        let jobs: Vec<JobId> = report.stats.iter().map(|stats| stats.job).collect();
+        let answer = tokio::time::timeout(CHANGE, self.inner.sync_worker(report)).await;
+        let mut held = self.plan.lock().expect("not poisoned");
+        // Without an answer nothing else has changed.
+        if let Ok(plan) = answer {
+            let plan = plan?;
+            if plan.revision.life == 0 {
+                return Ok(plan);
+            }
+            *held = plan;
+        }
+        let mut plan = held.clone();
+        self.change(&mut plan, &jobs);
+        Ok(plan)
+    }
+
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+        self.inner.sync_consumer(report).await
+    }
+}
+
+struct OneWorker(Arc<dyn WorkerService>);
+
+impl WorkerDirectory for OneWorker {
+    fn worker(&self, _address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
+        Ok(Arc::clone(&self.0))
+    }
+}
+
+/// All batches of one job, and its audit.
+async fn take_all(
+    coordinator: Arc<dyn CoordinatorService>,
+    worker: Arc<OneWorker>,
+    pipeline: Pipeline,
+) -> (Vec<RecordBatch>, AuditReport) {
+    let (seed, window) = (pipeline.seed, pipeline.shuffle.window);
+    let spec = JobSpec { epochs: 2, audit: true, ..JobSpec::new(pipeline) };
+    let job = Job::open(Arc::clone(&coordinator), worker, spec, ClientSettings::default()).await;
+    let job = job.expect("it is sound");
+    let mut consumer = job.consumer(0, SessionId(1));
+    let (mut batches, mut infos) = (Vec::new(), Vec::new());
+    while let Some(batch) = consumer.next().await.expect("the job does not fail") {
+        batches.push(batch.records);
+        infos.push(batch.info);
+    }
+    infos.push(consumer.trailing());
+    let layout = job.status().await.expect("the coordinator runs").layout.expect("it ran");
+    let manifest = coordinator.manifest(job.id()).await.expect("it ran");
+    let mut audit = Audit::new(layout, &manifest, seed, window, None);
+    infos.iter().for_each(|info| audit.add(info));
+    consumer.close().await.expect("the coordinator runs");
+    (batches, audit.report(None))
+}
+
+/// Runs the jobs together on one worker; with a seed, under allotments that change. How often they did.
+async fn run(
+    directory: &Path,
+    pipelines: &[Pipeline],
+    seed: Option<u64>,
+) -> (Vec<(Vec<RecordBatch>, AuditReport)>, u64) {
+    let settings = CoordinatorSettings::in_memory(directory.join("index"));
+    let running = feedline_coordinator::start(settings, 1).await.expect("the directory is writable");
+    let fickle = Arc::new(Fickle {
+        inner: running.service(),
+        seed: seed.unwrap_or_default(),
+        changes: AtomicU64::new(0),
+        plan: Mutex::default(),
+    });
+    let told: Arc<dyn CoordinatorService> = if seed.is_some() { fickle.clone() } else { running.service() };
+    let settings = WorkerSettings {
+        address: "local:0".to_owned(),
+        cores: 2,
+        memory_bytes: 64 << 20,
+        store_options: Vec::new(),
+        cache_dir: None,
+        row_cache: None,
+        trace: true,
+    };
+    let worker = feedline_worker::start(WorkerId(1), settings, ProcessClock::new(), told);
+    let worker = worker.expect("threads start");
+    let directory = Arc::new(OneWorker(worker.service()));
+    let jobs = pipelines
+        .iter()
+        .map(|pipeline| take_all(running.service(), Arc::clone(&directory), pipeline.clone()));
+    let taken = futures::future::join_all(jobs).await;
+    worker.shutdown().await;
+    running.shutdown().await.expect("its log is in memory");
+    (taken, fickle.changes.load(Ordering::Relaxed))
+}
+
+#[test]
+fn allotments_that_change_all_the_time_change_no_row() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "4000", "--shards", "5"]);
+    scratch.make_data("images", "images", &["--format", "tfrecord", "--rows", "60", "--shards", "3"]);
+    let pipeline = |name: &str, text: String| Pipeline::from_yaml(&text, name).expect("it is right");
+    let table = scratch.file("table");
+    let pipelines = [
+        pipeline(
+            "table.yaml",
+            format!(
+                "name: table\nsource: {{ url: \"{table}/*\", format: jsonl }}\nshuffle: {{ window: 300 }}\noperators: [ filter: {{ where: \"label < 7\" }}, burn: {{ cpu_us: 60 }}, wait: {{ ms: 0, parallelism: 2 }}, batch: {{ size: 16 }} ]"
+            ),
+        ),
+        pipeline(
+            "images.yaml",
+            format!(
+                "name: images\nsource: {{ url: \"{}/*\", format: tfrecord, features: {{ image: image/encoded }} }}\nshuffle: {{ window: 20 }}\noperators: [ random_resized_crop: {{ column: image, size: [32, 32] }}, burn: {{ cpu_us: 300 }}, batch: {{ size: 4 }} ]",
+                scratch.file("images")
+            ),
+        ),
+    ];
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime starts");
+    let (plain, _) = runtime.block_on(run(scratch.path(), &pipelines, None));
+    assert!(plain.iter().all(|(batches, audit)| batches.len() > 10 && audit.is_exact()), "{:?}", plain[0].1);
+    for seed in 1..=3 {
+        let (changed, changes) = runtime.block_on(run(scratch.path(), &pipelines, Some(seed)));
+        assert!(changes > 20, "seed {seed}: {changes} changes");
+        for ((batches, audit), (wanted, exact)) in changed.iter().zip(&plain) {
+            assert_eq!(audit, exact, "seed {seed}");
+            assert!(batches == wanted, "seed {seed}: batches differ");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What the engine says of itself: leases that are computed, memory in use, counts of jobs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use feedline_core::cluster::messages::{ProcessCpu, WorkerJobStats};
+use feedline_core::ids::JobId;
+use feedline_core::layout::SplitRef;
+
+use super::{Engine, JobContext, State, Tracing};
+
+impl Engine {
+    /// Leases whose rows are all computed.
+    pub(crate) fn computed(&self) -> Vec<(JobId, SplitRef)> {
+        let state = self.lock();
+        let computed = state.splits.iter().filter(|((split, job), lease)| {
+            state.jobs.get(job).is_some_and(|job| lease.is_computed(job.details.layout.split_len(*split)))
+        });
+        computed.map(|((split, job), _)| (*job, *split)).collect()
+    }
+
+    /// Whether there is no room for the next group.
+    pub(crate) fn is_memory_full(&self) -> bool {
+        let state = self.lock();
+        let typical = state.jobs.values().map(|job| job.group_bytes(job.details.layout.group_rows)).max();
+        let full = || {
+            let used = self.used_bytes(&state).saturating_sub(self.tools.slabs.idle_bytes());
+            used + typical.unwrap_or(0) > self.memory_bytes
+        };
+        full() && (!self.tools.caches.free_inactive() || full())
+    }
+
+    /// Whether it traces, and the clock of its process.
+    pub(crate) fn tracing(&self) -> &Tracing {
+        &self.tracing
+    }
+
+    /// When these counts are taken, in nanoseconds since the worker started; CPU time; and the counts of every job that
+    /// it has worked on.
+    pub(crate) fn stats(&self) -> (u64, ProcessCpu, Vec<WorkerJobStats>) {
+        let elapsed_ns = self.started.elapsed().as_nanos() as u64;
+        // First, since it shares out among the jobs what blocking calls took.
+        let cpu = if self.tracing.on { self.tracing.clock.sample() } else { ProcessCpu::default() };
+        let peak_rss_bytes = crate::metrics::peak_rss_bytes();
+        let jobs: Vec<Arc<JobContext>> = self.lock().jobs.values().cloned().collect();
+        let of = |job: &Arc<JobContext>| WorkerJobStats {
+            job: job.details.job,
+            operators: job.stats(),
+            store: job.store_counters.snapshot(),
+            peak_rss_bytes,
+            elapsed_ns,
+            cpu,
+        };
+        (elapsed_ns, cpu, jobs.iter().map(of).collect())
+    }
+
+    pub(super) fn used_bytes(&self, state: &State) -> u64 {
+        let planned = self.tools.planned_bytes.load(Ordering::Relaxed);
+        let blocks = self.tools.reading.held_bytes();
+        let kept = self.tools.caches.memory_bytes();
+        let lent = self.lent_now();
+        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + blocks + kept + lent
+    }
+
+    fn lent_now(&self) -> u64 {
+        self.lent_bytes.get().map_or(0, |lent| lent.now())
+    }
+
+    pub(super) fn update_metrics(&self) {
+        let state = self.lock();
+        let used = self.used_bytes(&state);
+        crate::metrics::set_lent(self.lent_now());
+        crate::metrics::set_engine(used, self.memory_bytes, state.groups, state.splits.len());
+        let caches = &self.tools.caches;
+        crate::metrics::set_cache(caches.memory_bytes(), caches.disk_bytes());
+    }
+}
