@@ -4,6 +4,8 @@
 //! a job shares at most its first and last worker with others; jobs whose operators limit what one worker gives go
 //! first, and are spread. Jobs divide a worker's cores by weight, so parts of a core are well possible.
 
+mod mix;
+
 use std::collections::BTreeMap;
 
 use super::costs::{Amounts, CORES, Costs, RESOURCES, Way};
@@ -124,18 +126,35 @@ impl Filling<'_> {
             .filter(|j| needs[*j][w] > CRUMB * rows[*j][w])
             .map(|j| (j, workers_needed(&j)))
             .collect();
-        let is_limited = |j: usize| {
-            let by_cores = self.costs.has[w][CORES] / ways[j].per_row[w][CORES];
-            ways[j].most_per_worker[w] < by_cores
-        };
+        let costs = self.costs;
+        let is_limited = |j: usize| is_limited(costs, ways[j], w);
         let mut order: Vec<usize> = needed.keys().copied().collect();
         order.sort_by(|a, b| {
             is_limited(*b).cmp(&is_limited(*a)).then(needed[b].total_cmp(&needed[a])).then(a.cmp(b))
         });
+        if let Some(second) = self.second_short(ways, needs, w, workers) {
+            let free: Vec<usize> = order.iter().copied().filter(|j| !is_limited(*j)).collect();
+            let limited: Vec<usize> = order.iter().copied().filter(|j| is_limited(*j)).collect();
+            self.fill_in_turn(ways, needs, rows, (w, workers), &limited);
+            self.mix(ways, needs, &free, (w, second), workers);
+        }
+        // What is left, and where nothing was mixed all.
+        self.fill_in_turn(ways, needs, rows, (w, workers), &order);
+    }
+
+    /// Job after job, each on the first workers with room; limited ones go round.
+    fn fill_in_turn(
+        &mut self,
+        ways: &[&Way],
+        needs: &mut [Vec<f64>],
+        rows: &[Vec<f64>],
+        (w, workers): (usize, &[usize]),
+        order: &[usize],
+    ) {
         let mut ring = 0;
         let mut full = 0;
-        for j in order {
-            let limited = is_limited(j);
+        for j in order.iter().copied() {
+            let limited = is_limited(self.costs, ways[j], w);
             let start = if limited { ring } else { full };
             let lap = if limited { workers.len() } else { workers.len() - full };
             for step in 0..lap {
@@ -165,6 +184,11 @@ impl Filling<'_> {
         };
         self.given.iter().zip(ways).map(of_job).collect()
     }
+}
+
+/// Whether the job cannot use all of a worker's cores, since its operators may not.
+fn is_limited(costs: &Costs, way: &Way, w: usize) -> bool {
+    way.most_per_worker[w] < costs.has[w][CORES] / way.per_row[w][CORES]
 }
 
 /// Where each worker is in the problem's list.

@@ -100,5 +100,6 @@ fn the_climber_goes_up_while_it_pays_and_then_rests() {
         present = climber.step(present, batch_s(present, load), 0.05);
         path.push(present);
     }
-    expect!["[1, 2, 3, 4, 5, 6, 5, 4, 5, 5, 5, 5, 5, 6, 5, 4, 3, 2, 1, 2, 2, 2, 2, 2, 2]"].assert_eq(&format!("{path:?}"));
+    expect!["[1, 2, 3, 4, 5, 6, 5, 4, 5, 5, 5, 5, 5, 6, 5, 4, 3, 2, 1, 2, 2, 2, 2, 2, 2]"]
+        .assert_eq(&format!("{path:?}"));
 }
