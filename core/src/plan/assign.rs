@@ -35,6 +35,10 @@ struct Filling<'a> {
 
 /// Parts smaller than this share of what a job needs from a type are not worth a worker.
 const CRUMB: f64 = 1e-6;
+/// A job that lacks no larger share of what it should get from a type has enough.
+const ENOUGH: f64 = 1e-3;
+/// Jobs are spread over all workers, which always works, where that makes at most so many parts.
+const MOST_EVEN_PARTS: usize = 20_000;
 
 /// Gives each job `rows[j][w]` rows per second on workers of each type, if it fits; never more than a worker has.
 /// `before` has the workers of each job in the previous plan with their cores.
@@ -132,14 +136,33 @@ impl Filling<'_> {
         order.sort_by(|a, b| {
             is_limited(*b).cmp(&is_limited(*a)).then(needed[b].total_cmp(&needed[a])).then(a.cmp(b))
         });
-        if let Some(second) = self.second_short(ways, needs, w, workers) {
-            let free: Vec<usize> = order.iter().copied().filter(|j| !is_limited(*j)).collect();
-            let limited: Vec<usize> = order.iter().copied().filter(|j| is_limited(*j)).collect();
-            self.fill_in_turn(ways, needs, rows, (w, workers), &limited);
-            self.mix(ways, needs, &free, (w, second), workers);
-        }
-        // What is left, and where nothing was mixed all.
+        let second = self.second_short(ways, needs, w, workers);
+        let start = (self.left.clone(), self.given.clone(), needs.to_vec());
         self.fill_in_turn(ways, needs, rows, (w, workers), &order);
+        let Some(second) = second.filter(|_| unmet(needs, rows, w) > ENOUGH) else { return };
+        // Neighbours on a worker must be chosen: whichever way leaves the least undone is taken.
+        let mut best = (self.left.clone(), self.given.clone(), needs.to_vec());
+        let (limited, free): (Vec<usize>, Vec<usize>) = order.iter().partition(|j| is_limited(**j));
+        for is_even in [false, true] {
+            if is_even && (unmet(&best.2, rows, w) <= ENOUGH || order.len() * workers.len() > MOST_EVEN_PARTS)
+            {
+                break;
+            }
+            (self.left, self.given) = (start.0.clone(), start.1.clone());
+            needs.clone_from_slice(&start.2);
+            if is_even {
+                self.fill_evenly(ways, needs, &order, w, workers);
+            } else {
+                self.fill_in_turn(ways, needs, rows, (w, workers), &limited);
+                self.mix(ways, needs, &free, (w, second), workers);
+            }
+            self.fill_in_turn(ways, needs, rows, (w, workers), &order);
+            if unmet(needs, rows, w) < unmet(&best.2, rows, w) {
+                best = (self.left.clone(), self.given.clone(), needs.to_vec());
+            }
+        }
+        (self.left, self.given) = (best.0, best.1);
+        needs.clone_from_slice(&best.2);
     }
 
     /// Job after job, each on the first workers with room; limited ones go round.
@@ -184,6 +207,12 @@ impl Filling<'_> {
         };
         self.given.iter().zip(ways).map(of_job).collect()
     }
+}
+
+/// The largest share that a job lacks of what it should get from a type.
+fn unmet(needs: &[Vec<f64>], rows: &[Vec<f64>], w: usize) -> f64 {
+    let share = |(needs, rows): (&Vec<f64>, &Vec<f64>)| if rows[w] > 0.0 { needs[w] / rows[w] } else { 0.0 };
+    needs.iter().zip(rows).map(share).fold(0.0, f64::max)
 }
 
 /// Whether the job cannot use all of a worker's cores, since its operators may not.

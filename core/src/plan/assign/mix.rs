@@ -41,6 +41,23 @@ impl Filling<'_> {
         (largest_shares > 0.95 && loads[second] > 0.05).then_some(second)
     }
 
+    /// Gives each job the same on each worker.
+    pub(super) fn fill_evenly(
+        &mut self,
+        ways: &[&Way],
+        needs: &mut [Vec<f64>],
+        jobs: &[usize],
+        w: usize,
+        workers: &[usize],
+    ) {
+        for (done, worker) in workers.iter().enumerate() {
+            let workers_left = (workers.len() - done) as f64;
+            for j in jobs.iter().copied() {
+                needs[j][w] -= self.put(j, ways[j], *worker, needs[j][w] / workers_left);
+            }
+        }
+    }
+
     /// Fills workers with these jobs, mixing them by cores and the second resource.
     pub(super) fn mix(
         &mut self,
