@@ -23,6 +23,28 @@ pub(super) struct Part {
     pub(super) rows_per_s: f64,
 }
 
+/// A way of choosing neighbours on a worker.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Attempt {
+    /// Each job the same on each worker.
+    Even,
+    /// From both ends of the ratio of two resources; first so much of each need, so that none is left for the end.
+    Mixed(f64),
+}
+
+const ATTEMPTS: [Attempt; 4] =
+    [Attempt::Mixed(1.0), Attempt::Even, Attempt::Mixed(0.97), Attempt::Mixed(0.9)];
+
+impl Attempt {
+    /// What may be lacking already so that this one is not tried.
+    fn good_enough(self) -> f64 {
+        match self {
+            Self::Even => ENOUGH,
+            Self::Mixed(share) => (2.0 * (1.0 - share)).max(ENOUGH),
+        }
+    }
+}
+
 /// Workers as the assignment fills them.
 struct Filling<'a> {
     costs: &'a Costs,
@@ -143,21 +165,30 @@ impl Filling<'_> {
         // Neighbours on a worker must be chosen: whichever way leaves the least undone is taken.
         let mut best = (self.left.clone(), self.given.clone(), needs.to_vec());
         let (limited, free): (Vec<usize>, Vec<usize>) = order.iter().partition(|j| is_limited(**j));
-        for is_even in [false, true] {
-            if is_even && (unmet(&best.2, rows, w) <= ENOUGH || order.len() * workers.len() > MOST_EVEN_PARTS)
-            {
-                break;
+        for attempt in ATTEMPTS {
+            let lacks = unmet(&best.2, rows, w);
+            let is_too_large = attempt == Attempt::Even && order.len() * workers.len() > MOST_EVEN_PARTS;
+            if lacks <= attempt.good_enough() || is_too_large {
+                continue;
             }
             (self.left, self.given) = (start.0.clone(), start.1.clone());
             needs.clone_from_slice(&start.2);
-            if is_even {
-                self.fill_evenly(ways, needs, &order, w, workers);
-            } else {
-                self.fill_in_turn(ways, needs, rows, (w, workers), &limited);
-                self.mix(ways, needs, &free, (w, second), workers);
+            match attempt {
+                Attempt::Even => self.fill_evenly(ways, needs, &order, w, workers),
+                Attempt::Mixed(share) => {
+                    let scale =
+                        |needs: &mut [Vec<f64>], by: f64| needs.iter_mut().for_each(|need| need[w] *= by);
+                    scale(needs, share);
+                    self.fill_in_turn(ways, needs, rows, (w, workers), &limited);
+                    self.mix(ways, needs, &free, (w, second), workers);
+                    self.fill_in_turn(ways, needs, rows, (w, workers), &order);
+                    for (need, wanted) in needs.iter_mut().zip(&start.2) {
+                        need[w] += (1.0 - share) * wanted[w];
+                    }
+                }
             }
             self.fill_in_turn(ways, needs, rows, (w, workers), &order);
-            if unmet(needs, rows, w) < unmet(&best.2, rows, w) {
+            if unmet(needs, rows, w) < lacks {
                 best = (self.left.clone(), self.given.clone(), needs.to_vec());
             }
         }

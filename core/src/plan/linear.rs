@@ -31,7 +31,7 @@ pub(super) struct Fluid {
 }
 
 /// Rounds in which jobs that cannot reach the others' level are set apart.
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 4;
 /// A type that serves a smaller part of what a job gets is left to the others: noise of the solver, or not worth it.
 const NOISE: f64 = 1e-4;
 /// Cost may change the weighted sum by this share at most.
