@@ -10,7 +10,7 @@ use feedline_core::plan::{NoDeadline, Plan, Problem, solve};
 fn main() {
     println!("jobs workers  load   first unchanged   1 % off  one lost  smallest fed    gap");
     for (jobs, workers) in [(10, 100), (100, 1000), (1000, 10_000)] {
-        for load in [0.6, 1.2, 3.0] {
+        for load in [0.6, 3.0, 10.0] {
             let problem = fleet::fleet(jobs, workers, load, 1);
             let (first_s, plan) = timed(&problem, None);
             let (same_s, _) = timed(&problem, Some(&plan));

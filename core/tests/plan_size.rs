@@ -15,7 +15,7 @@ fn cores_of_each_worker(plan: &Plan) -> std::collections::BTreeMap<u64, f64> {
 
 #[test]
 fn a_hundred_jobs_on_a_thousand_workers() {
-    for load in [0.6, 1.5] {
+    for load in [0.6, 3.0] {
         let problem = fleet::fleet(100, 1000, load, 1);
         let plan = solve(&problem, None, &NoDeadline).expect("the problem is sound");
         assert!(!plan.is_fallback);
@@ -25,9 +25,9 @@ fn a_hundred_jobs_on_a_thousand_workers() {
             assert!(cores <= has * (1.0 + 1e-6), "worker {worker} has {has} cores, not {cores}");
         }
         assert!(plan.gap < 0.3, "the gap at load {load} is {}", plan.gap);
-        // Workers are shared by few jobs: each type's workers are filled one after the other.
+        // Workers are shared by few jobs: mostly by two, where cores and network are both short.
         let parts: usize = plan.jobs.iter().map(|job| job.assignments.len()).sum();
-        assert!(parts <= problem.workers.len() + 3 * problem.jobs.len(), "{parts} parts");
+        assert!(parts <= 2 * problem.workers.len() + 3 * problem.jobs.len(), "{parts} parts");
         let again = solve(&problem, Some(&plan), &NoDeadline).expect("the problem is sound");
         assert_eq!(again, plan);
     }

@@ -4,6 +4,8 @@
 //! a job shares at most its first and last worker with others; jobs whose operators limit what one worker gives go
 //! first, and are spread. Jobs divide a worker's cores by weight, so parts of a core are well possible.
 
+mod mix;
+
 use std::collections::BTreeMap;
 
 use super::costs::{Amounts, CORES, Costs, RESOURCES, Way};
@@ -21,6 +23,28 @@ pub(super) struct Part {
     pub(super) rows_per_s: f64,
 }
 
+/// A way of choosing neighbours on a worker.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Attempt {
+    /// Each job the same on each worker.
+    Even,
+    /// From both ends of the ratio of two resources; first so much of each need, so that none is left for the end.
+    Mixed(f64),
+}
+
+const ATTEMPTS: [Attempt; 4] =
+    [Attempt::Mixed(1.0), Attempt::Even, Attempt::Mixed(0.97), Attempt::Mixed(0.9)];
+
+impl Attempt {
+    /// What may be lacking already so that this one is not tried.
+    fn good_enough(self) -> f64 {
+        match self {
+            Self::Even => ENOUGH,
+            Self::Mixed(share) => (2.0 * (1.0 - share)).max(ENOUGH),
+        }
+    }
+}
+
 /// Workers as the assignment fills them.
 struct Filling<'a> {
     costs: &'a Costs,
@@ -33,6 +57,10 @@ struct Filling<'a> {
 
 /// Parts smaller than this share of what a job needs from a type are not worth a worker.
 const CRUMB: f64 = 1e-6;
+/// A job that lacks no larger share of what it should get from a type has enough.
+const ENOUGH: f64 = 1e-3;
+/// Jobs are spread over all workers, which always works, where that makes at most so many parts.
+const MOST_EVEN_PARTS: usize = 20_000;
 
 /// Gives each job `rows[j][w]` rows per second on workers of each type, if it fits; never more than a worker has.
 /// `before` has the workers of each job in the previous plan with their cores.
@@ -124,18 +152,63 @@ impl Filling<'_> {
             .filter(|j| needs[*j][w] > CRUMB * rows[*j][w])
             .map(|j| (j, workers_needed(&j)))
             .collect();
-        let is_limited = |j: usize| {
-            let by_cores = self.costs.has[w][CORES] / ways[j].per_row[w][CORES];
-            ways[j].most_per_worker[w] < by_cores
-        };
+        let costs = self.costs;
+        let is_limited = |j: usize| is_limited(costs, ways[j], w);
         let mut order: Vec<usize> = needed.keys().copied().collect();
         order.sort_by(|a, b| {
             is_limited(*b).cmp(&is_limited(*a)).then(needed[b].total_cmp(&needed[a])).then(a.cmp(b))
         });
+        let second = self.second_short(ways, needs, w, workers);
+        let start = (self.left.clone(), self.given.clone(), needs.to_vec());
+        self.fill_in_turn(ways, needs, rows, (w, workers), &order);
+        let Some(second) = second.filter(|_| unmet(needs, rows, w) > ENOUGH) else { return };
+        // Neighbours on a worker must be chosen: whichever way leaves the least undone is taken.
+        let mut best = (self.left.clone(), self.given.clone(), needs.to_vec());
+        let (limited, free): (Vec<usize>, Vec<usize>) = order.iter().partition(|j| is_limited(**j));
+        for attempt in ATTEMPTS {
+            let lacks = unmet(&best.2, rows, w);
+            let is_too_large = attempt == Attempt::Even && order.len() * workers.len() > MOST_EVEN_PARTS;
+            if lacks <= attempt.good_enough() || is_too_large {
+                continue;
+            }
+            (self.left, self.given) = (start.0.clone(), start.1.clone());
+            needs.clone_from_slice(&start.2);
+            match attempt {
+                Attempt::Even => self.fill_evenly(ways, needs, &order, w, workers),
+                Attempt::Mixed(share) => {
+                    let scale =
+                        |needs: &mut [Vec<f64>], by: f64| needs.iter_mut().for_each(|need| need[w] *= by);
+                    scale(needs, share);
+                    self.fill_in_turn(ways, needs, rows, (w, workers), &limited);
+                    self.mix(ways, needs, &free, (w, second), workers);
+                    self.fill_in_turn(ways, needs, rows, (w, workers), &order);
+                    for (need, wanted) in needs.iter_mut().zip(&start.2) {
+                        need[w] += (1.0 - share) * wanted[w];
+                    }
+                }
+            }
+            self.fill_in_turn(ways, needs, rows, (w, workers), &order);
+            if unmet(needs, rows, w) < lacks {
+                best = (self.left.clone(), self.given.clone(), needs.to_vec());
+            }
+        }
+        (self.left, self.given) = (best.0, best.1);
+        needs.clone_from_slice(&best.2);
+    }
+
+    /// Job after job, each on the first workers with room; limited ones go round.
+    fn fill_in_turn(
+        &mut self,
+        ways: &[&Way],
+        needs: &mut [Vec<f64>],
+        rows: &[Vec<f64>],
+        (w, workers): (usize, &[usize]),
+        order: &[usize],
+    ) {
         let mut ring = 0;
         let mut full = 0;
-        for j in order {
-            let limited = is_limited(j);
+        for j in order.iter().copied() {
+            let limited = is_limited(self.costs, ways[j], w);
             let start = if limited { ring } else { full };
             let lap = if limited { workers.len() } else { workers.len() - full };
             for step in 0..lap {
@@ -165,6 +238,17 @@ impl Filling<'_> {
         };
         self.given.iter().zip(ways).map(of_job).collect()
     }
+}
+
+/// The largest share that a job lacks of what it should get from a type.
+fn unmet(needs: &[Vec<f64>], rows: &[Vec<f64>], w: usize) -> f64 {
+    let share = |(needs, rows): (&Vec<f64>, &Vec<f64>)| if rows[w] > 0.0 { needs[w] / rows[w] } else { 0.0 };
+    needs.iter().zip(rows).map(share).fold(0.0, f64::max)
+}
+
+/// Whether the job cannot use all of a worker's cores, since its operators may not.
+fn is_limited(costs: &Costs, way: &Way, w: usize) -> bool {
+    way.most_per_worker[w] < costs.has[w][CORES] / way.per_row[w][CORES]
 }
 
 /// Where each worker is in the problem's list.

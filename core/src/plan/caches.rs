@@ -50,9 +50,12 @@ pub(super) fn choose(
     if let Some(before) = before {
         search.consider(before);
     }
-    search.consider(&greedy(costs, &first(costs), 0.0));
-    // Being short is known once something was solved.
     search.consider(&greedy(costs, &first(costs), SHORT));
+    // What is cheapest matters where all are fed.
+    let is_short = search.best.as_ref().is_some_and(|best| best.fluid.fed.iter().any(|fed| *fed < 0.999));
+    if !is_short || costs.jobs() * costs.types() <= SEARCHED_VARIABLES / 10 {
+        search.consider(&greedy(costs, &first(costs), 0.0));
+    }
     let affordable = SEARCHED_VARIABLES / (costs.jobs() * costs.types()).max(1);
     search.solves_left = settings.search_solves.min(affordable as u32);
     search.improve();

@@ -31,9 +31,9 @@ pub(super) struct Fluid {
 }
 
 /// Rounds in which jobs that cannot reach the others' level are set apart.
-const ROUNDS: usize = 8;
-/// Parts of a demand smaller than this are noise of the solver.
-const NOISE: f64 = 1e-6;
+const ROUNDS: usize = 4;
+/// A type that serves a smaller part of what a job gets is left to the others: noise of the solver, or not worth it.
+const NOISE: f64 = 1e-4;
 /// Cost may change the weighted sum by this share at most.
 const COST_WEIGHT: f64 = 1e-3;
 
@@ -261,8 +261,10 @@ impl<'a> Served<'a> {
         let clean = |by_type: &Vec<Option<Variable>>| -> Vec<f64> {
             let values: Vec<f64> = by_type.iter().map(value).collect();
             let sum: f64 = values.iter().sum();
-            let scale = if sum > 1.0 { 1.0 / sum } else { 1.0 };
-            values.into_iter().map(|part| if part < NOISE * sum { 0.0 } else { part * scale }).collect()
+            let kept: Vec<f64> =
+                values.into_iter().map(|part| if part < NOISE * sum { 0.0 } else { part }).collect();
+            let scale = if sum > 0.0 { sum.min(1.0) / kept.iter().sum::<f64>() } else { 1.0 };
+            kept.into_iter().map(|part| part * scale).collect()
         };
         let parts: Parts = parts.iter().map(clean).collect();
         let load = load(self.costs, self.ways, &self.rows(&parts));

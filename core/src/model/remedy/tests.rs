@@ -31,7 +31,7 @@ fn cuts() -> Vec<CutModel> {
 }
 
 fn check(model: &JobModel, allocation: &Allocation, expect: Expect) {
-    let line = |remedy: &Remedy| format!("{:6.0} {}\n", remedy.predicted_rows_per_s, remedy.action);
+    let line = |remedy: &Remedy| format!("{:.0}: {}\n", remedy.predicted_rows_per_s, remedy.action);
     let text: String = remedies(model, allocation, &rooms()).iter().map(line).collect();
     expect.assert_eq(&text);
 }
@@ -46,12 +46,12 @@ fn for_want_of_cores() {
         &model,
         &allocation(),
         expect![[r#"
-          3636 give it 4 cores
-          3636 give it 2 workers
-          3333 keep the output of `decode` in disk (4.5 GB)
-          1951 keep the output of `source` in memory (3 GB)
-          1951 keep the output of `source` in disk (3 GB)
-    "#]],
+            3636: give it 4 cores
+            3636: give it 2 workers
+            3333: keep the output of `decode` in disk (4.5 GB)
+            1951: keep the output of `source` in memory (3 GB)
+            1951: keep the output of `source` in disk (3 GB)
+        "#]],
     );
 }
 
@@ -63,9 +63,9 @@ fn for_a_pinned_operator() {
         &model,
         &allocation(),
         expect![[r#"
-          2222 give it 2 workers
-          2000 let `decode` run 2 at a time
-    "#]],
+            2222: give it 2 workers
+            2000: let `decode` run 2 at a time
+        "#]],
     );
 }
 
@@ -78,9 +78,9 @@ fn for_a_wait() {
         &model,
         &allocation(),
         expect![[r#"
-          2000 let `wait` run 40 at a time
-           400 give it 2 workers
-    "#]],
+            2000: let `wait` run 40 at a time
+            400: give it 2 workers
+        "#]],
     );
 }
 
@@ -90,9 +90,9 @@ fn for_a_store_with_few_requests() {
         &model(),
         &Allocation { read_concurrency: 2.0, ..allocation() },
         expect![[r#"
-          2000 read with 4 requests in flight
-          2000 give it 2 workers
-    "#]],
+            2000: read with 4 requests in flight
+            2000: give it 2 workers
+        "#]],
     );
 }
 
@@ -103,10 +103,10 @@ fn for_a_full_store_only_a_cache_helps() {
         &model,
         &allocation(),
         expect![[r#"
-          3333 keep the output of `decode` in disk (4.5 GB)
-          2162 keep the output of `source` in memory (3 GB)
-          2162 keep the output of `source` in disk (3 GB)
-    "#]],
+            3333: keep the output of `decode` in disk (4.5 GB)
+            2162: keep the output of `source` in memory (3 GB)
+            2162: keep the output of `source` in disk (3 GB)
+        "#]],
     );
 }
 

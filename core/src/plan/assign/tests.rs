@@ -42,3 +42,17 @@ fn a_limited_job_is_spread() {
     let sum = |parts: &Vec<Part>| parts.iter().map(|part| part.rows_per_s).sum::<f64>();
     assert!((sum(&parts[0]) - 7600.0).abs() < 1e-3 && (sum(&parts[1]) - 400.0).abs() < 1e-3);
 }
+
+#[test]
+fn cores_and_network_are_used_up_together() {
+    // Job 1 needs cores and no network, job 2 the reverse: each alone on a worker would waste the other half.
+    let mut cores = job(1, 6000.0, &[1.0]);
+    cores.delivered_bytes = 1e3;
+    let mut network = job(2, 6000.0, &[0.01]);
+    network.delivered_bytes = 1e6;
+    let mut problem = cluster(&[(2.0, 4)], vec![cores, network]);
+    problem.worker_types[0].nic_bytes_per_s = 2e9;
+    let parts = assigned(&problem, &[vec![7000.0], vec![7500.0]], &[Vec::new(), Vec::new()]);
+    let sum = |parts: &Vec<Part>| parts.iter().map(|part| part.rows_per_s).sum::<f64>();
+    assert!((sum(&parts[0]) - 7000.0).abs() < 1.0 && (sum(&parts[1]) - 7500.0).abs() < 1.0, "{parts:?}");
+}
