@@ -27,6 +27,10 @@ pub const RECENT_MS: Millis = 5_000;
 const SPAN_MS: Millis = 30_000;
 /// Times at which the store's bandwidth was seen that are remembered for each job.
 const STORE_SEEN: usize = 32;
+/// Consumers that wait for more than this part of the time are short of rows.
+const STARVED: f64 = 0.5;
+/// What is in use for more than this part of the time may be what holds a job up.
+const BUSY: f64 = 0.75;
 
 /// Counts of the last seconds, and what they mean.
 #[derive(Debug, Clone, Default)]
@@ -41,6 +45,7 @@ struct JobWindows {
     workers: BTreeMap<WorkerId, Window<WorkerSample>>,
     consumers: BTreeMap<u32, Window<ConsumerSample>>,
     store_seen: VecDeque<Observation>,
+    waits_for_store: bool,
 }
 
 impl Observer {
@@ -54,6 +59,7 @@ impl Observer {
                 workers: BTreeMap::new(),
                 consumers: BTreeMap::new(),
                 store_seen: VecDeque::new(),
+                waits_for_store: false,
             };
             self.jobs.insert(facts.job, windows.unwrap_or_else(fresh));
         }
@@ -83,6 +89,11 @@ impl Observer {
     /// The job's model; `None` before its first rows.
     pub fn model(&self, job: JobId) -> Option<JobModel> {
         JobModel::build(&self.observation(job)?)
+    }
+
+    /// Whether the job's consumers wait while its workers do, too: for reads, in number or in speed.
+    pub fn waits_for_store(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|windows| windows.waits_for_store)
     }
 
     /// The type of a worker: those with as many cores and as much memory are of one.
@@ -145,10 +156,19 @@ impl JobWindows {
         }
     }
 
+    /// Remembers what the store gave, where nothing but the store held the job up: otherwise less was asked of it than it
+    /// can give, and what it gave says nothing of its limit.
     fn note_store(&mut self) {
-        let recent = self.workers.values().filter_map(|window| window.recent(RECENT_MS));
+        let seen = self.observation();
+        let waiting = seen.consumers.iter().map(|consumer| (consumer.stall_ns, consumer.elapsed_ns));
+        let (stalled, elapsed) = waiting.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let is_starved = stalled as f64 > STARVED * elapsed as f64;
+        self.waits_for_store = is_starved && !seen.recent.iter().any(is_busy);
+        if !self.waits_for_store {
+            return;
+        }
         let (mut concurrency, mut bytes_per_s) = (0.0, 0.0);
-        for (_, sample) in recent.filter(|(_, sample)| sample.elapsed_ns > 0) {
+        for sample in &seen.recent {
             let seconds = sample.elapsed_ns as f64 / 1e9;
             concurrency += sample.store.wait_ns as f64 / 1e9 / seconds;
             bytes_per_s += sample.store.bytes as f64 / seconds;
@@ -177,6 +197,19 @@ impl JobWindows {
             store_seen: self.store_seen.iter().copied().collect(),
         }
     }
+}
+
+/// Whether a worker's threads, or the executions that a limit allows an operator, were in use nearly all the time. Wall
+/// time counts, not CPU time: a thread that another process keeps from its core is no thread that waits for the store.
+fn is_busy(worker: &WorkerSample) -> bool {
+    let elapsed = worker.elapsed_ns as f64;
+    let at_work = |operator: &OperatorSample| operator.busy_ns.saturating_sub(operator.latency_ns) as f64;
+    // The source runs beside the pool.
+    let pool: f64 = worker.operators.iter().skip(1).map(at_work).sum();
+    let at_limit = |operator: &OperatorSample| {
+        operator.parallelism.is_some_and(|limit| operator.busy_ns as f64 > BUSY * f64::from(limit) * elapsed)
+    };
+    pool > BUSY * worker.cores * elapsed || worker.operators.iter().any(at_limit)
 }
 
 /// One worker's counts for one job, in the model's terms. The process's CPU time is the job's in proportion to what its

@@ -10,7 +10,6 @@ use std::time::Duration;
 use clap::Args;
 
 use self::explanation::Explanation;
-use self::trace::Traced;
 use crate::cli::{LocalArgs, ReportFormat};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -55,8 +54,7 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
     };
     let traced = trace::trace(&cluster, pipeline, limits, &stop).await;
     cluster.shutdown().await;
-    let Traced { rows, model, allocation, rooms, plan } = traced?;
-    let explanation = Explanation::new(&name, rows, &model, &allocation, &rooms, plan);
+    let explanation = Explanation::new(&name, traced?);
     output::print(&match args.format {
         ReportFormat::Text => explanation.to_text(),
         ReportFormat::Json => explanation.to_json().map_err(Failure::failed)?,

@@ -127,11 +127,19 @@ fn caches(model: &JobModel, allocation: &Allocation, rooms: &[CacheRoom]) -> Vec
                 is_in_store: room.is_in_store,
             };
             let action =
-                format!("keep the output of `{}` in {} ({})", cut.operator, room.tier, bytes(cut.bytes));
+                format!("keep the output of `{}` {} ({})", cut.operator, place(&room.tier), bytes(cut.bytes));
             tried.push((action, Allocation { cache: Some(cache), ..allocation.clone() }));
         }
     }
     tried
+}
+
+fn place(tier: &str) -> &str {
+    match tier {
+        "memory" => "in memory",
+        "disk" => "on disk",
+        _ => "in the store",
+    }
 }
 
 fn more_cores(allocation: &Allocation) -> Allocation {

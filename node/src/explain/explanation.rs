@@ -1,11 +1,10 @@
 //! What `feedline explain` found: as a table with sentences, or as one line of JSON.
 
-use feedline_core::model::{
-    Allocation, Bottleneck, CacheRoom, JobModel, OperatorModel, Remedy, bottleneck, remedies,
-};
+use feedline_core::model::{Bottleneck, JobModel, OperatorModel, Remedy, bottleneck, remedies};
 use feedline_core::plan::Plan;
 use serde::Serialize;
 
+use super::trace::Traced;
 use crate::size::show_bytes;
 use crate::table;
 
@@ -77,25 +76,21 @@ impl OperatorLine {
 }
 
 impl Explanation {
-    /// What the model says of a job with this allocation.
-    pub(super) fn new(
-        pipeline: &str,
-        rows: u64,
-        model: &JobModel,
-        allocation: &Allocation,
-        rooms: &[CacheRoom],
-        plan: Option<Plan>,
-    ) -> Self {
-        let bottleneck = bottleneck(model, allocation);
+    /// What the model says of what was traced.
+    pub(super) fn new(pipeline: &str, traced: Traced) -> Self {
+        let Traced { rows, seconds, model, allocation, rooms, plan } = traced;
+        let bottleneck = bottleneck(&model, &allocation);
         let operators = model.operators.iter().enumerate();
         Self {
             pipeline: pipeline.to_owned(),
             rows,
-            measured_rows_per_s: model.rows_per_s,
+            measured_rows_per_s: if seconds > 0.0 { rows as f64 / seconds } else { 0.0 },
             bound_rows_per_s: bottleneck.as_ref().map(|bound| bound.rows_per_s),
             bottleneck,
-            operators: operators.map(|(place, operator)| OperatorLine::new(operator, place, model)).collect(),
-            remedies: remedies(model, allocation, rooms),
+            operators: operators
+                .map(|(place, operator)| OperatorLine::new(operator, place, &model))
+                .collect(),
+            remedies: remedies(&model, &allocation, &rooms),
             plan,
         }
     }
@@ -191,3 +186,6 @@ fn show_seconds(seconds: f64) -> String {
         s => format!("{s:.2} s"),
     }
 }
+
+#[cfg(test)]
+mod tests;

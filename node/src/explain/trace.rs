@@ -1,12 +1,14 @@
 //! Runs a job for some seconds and takes what its worker and its consumer report.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_client::{ClientSettings, Consumer, Job};
 use feedline_coordinator::RunningCoordinator;
-use feedline_core::cluster::messages::{JobSpec, JobState};
-use feedline_core::cluster::samples::Samples;
+use feedline_core::cluster::messages::{Allotment, JobSpec};
+use feedline_core::cluster::samples::{self, Samples};
+use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::model::{Allocation, CacheRoom, JobModel, WorkerShare};
 use feedline_core::observe::Observer;
 use feedline_core::pipeline::Pipeline;
@@ -25,6 +27,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const WARM_UP: Duration = Duration::from_millis(500);
 /// A trace has room for as many passes as it has time for.
 const EPOCHS: u32 = 1_000_000;
+/// Reads at a time on each worker in the second half of a trace, where the first half waited for the store.
+const PROBED_READS: u32 = 128;
 /// Longest that the planner may take.
 const PLANNING: Duration = Duration::from_secs(2);
 
@@ -41,6 +45,8 @@ pub(super) struct Limits {
 pub(super) struct Traced {
     /// Rows delivered.
     pub(super) rows: u64,
+    /// Seconds in which they were.
+    pub(super) seconds: f64,
     pub(super) model: JobModel,
     /// What the job worked with.
     pub(super) allocation: Allocation,
@@ -70,15 +76,27 @@ pub(super) async fn trace(
     let consumer = job.consumer(0, entropy::session_id());
     let traced = observe(coordinator, &job, consumer, limits, stop, &progress).await;
     abandon(&job).await;
-    let (observer, samples, rows) = traced?;
+    let Observed { observer, samples, rows, seconds } = traced?;
     let model = observer.model(job.id()).ok_or_else(|| {
         Failure::failed("no rows came while the pipeline was traced; give it more time with --seconds")
     })?;
     let problem = observer.problem(Settings::default());
     let started = Instant::now();
     let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING).ok();
-    let (allocation, rooms) = resources(&samples, &problem.worker_types, &problem.settings);
-    Ok(Traced { rows, model, allocation, rooms, plan })
+    let (mut allocation, rooms) = resources(&samples, &problem.worker_types, &problem.settings);
+    if observer.waits_for_store(job.id()) {
+        // As many as could be: nothing else held them up.
+        allocation.read_concurrency = model.store_concurrency;
+    }
+    Ok(Traced { rows, seconds, model, allocation, rooms, plan })
+}
+
+/// Reports and deliveries of a trace.
+struct Observed {
+    observer: Observer,
+    samples: Samples,
+    rows: u64,
+    seconds: f64,
 }
 
 /// Takes batches and reports in turn until a limit is reached.
@@ -89,51 +107,60 @@ async fn observe(
     limits: Limits,
     stop: &CancellationToken,
     progress: &Progress,
-) -> Result<(Observer, Samples, u64), Failure> {
+) -> Result<Observed, Failure> {
     let mut observer = Observer::default();
-    let mut last = Samples::default();
+    let mut samples = Samples::default();
+    // When counting began, and the rows before.
+    let mut begun: Option<(Instant, u64)> = None;
     let mut first: Option<Instant> = None;
     let mut looked = Instant::now();
-    let mut since = consumer.stats().rows;
+    let mut probed = false;
     loop {
         let batch = tokio::select! {
             () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
             batch = tokio::time::timeout(LOOK, consumer.next()) => batch,
         };
         match batch {
-            Ok(Ok(Some(_))) => tokio::time::sleep(limits.step).await,
+            Ok(Ok(Some(_))) => {
+                first.get_or_insert_with(Instant::now);
+                tokio::time::sleep(limits.step).await;
+            }
             Ok(Ok(None)) => break,
             Ok(Err(error)) => return Err(error.into()),
             // None came in time.
-            Err(_) => {
-                let state = job.status().await?.state;
-                if matches!(state, JobState::Preparing { .. }) {
-                    progress.show_state(&state);
-                }
-            }
+            Err(_) if first.is_none() => progress.show_state(&job.status().await?.state),
+            Err(_) => {}
         }
-        let rows = consumer.stats().rows - since;
-        if rows == 0 && first.is_none() {
-            continue;
-        }
-        let begun = *first.get_or_insert_with(Instant::now);
-        if looked.elapsed() < LOOK {
+        if looked.elapsed() < LOOK || first.is_none_or(|first| first.elapsed() < WARM_UP) {
             continue;
         }
         looked = Instant::now();
-        if begun.elapsed() < WARM_UP {
-            since = consumer.stats().rows;
-            continue;
+        let Some((now, reported)) = coordinator.samples().await else { break };
+        observer.push(now, &reported);
+        samples = reported;
+        if !probed && first.is_some_and(|first| first.elapsed() > WARM_UP + limits.time / 2) {
+            probed = true;
+            if observer.waits_for_store(job.id()) {
+                coordinator.share(probe(&samples, job.id())).await;
+            }
         }
-        let Some((now, samples)) = coordinator.samples().await else { break };
-        observer.push(now, &samples);
-        last = samples;
+        let (start, before) = *begun.get_or_insert_with(|| (Instant::now(), consumer.stats().rows));
+        let rows = consumer.stats().rows - before;
         progress.show(format!("tracing: {rows} rows"));
-        if rows >= limits.rows || begun.elapsed() >= limits.time + WARM_UP {
+        if rows >= limits.rows || start.elapsed() >= limits.time {
             break;
         }
     }
-    Ok((observer, last, consumer.stats().rows - since))
+    let (start, before) = begun.unwrap_or_else(|| (Instant::now(), 0));
+    let rows = consumer.stats().rows - before;
+    Ok(Observed { observer, samples, rows, seconds: start.elapsed().as_secs_f64() })
+}
+
+/// More reads at a time: whether that brings more bytes tells a far store from a slow one.
+fn probe(samples: &Samples, job: JobId) -> BTreeMap<WorkerId, samples::WorkerShare> {
+    let allotment = Allotment { read_concurrency: PROBED_READS, ..Allotment::unlimited(job) };
+    let share = samples::WorkerShare { cores: 0, allotments: vec![allotment] };
+    samples.workers.iter().map(|worker| (worker.worker, share.clone())).collect()
 }
 
 /// What the workers of this process are.

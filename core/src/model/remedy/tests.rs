@@ -48,9 +48,9 @@ fn for_want_of_cores() {
         expect![[r#"
             3636: give it 4 cores
             3636: give it 2 workers
-            3333: keep the output of `decode` in disk (4.5 GB)
+            3333: keep the output of `decode` on disk (4.5 GB)
             1951: keep the output of `source` in memory (3 GB)
-            1951: keep the output of `source` in disk (3 GB)
+            1951: keep the output of `source` on disk (3 GB)
         "#]],
     );
 }
@@ -103,9 +103,9 @@ fn for_a_full_store_only_a_cache_helps() {
         &model,
         &allocation(),
         expect![[r#"
-            3333: keep the output of `decode` in disk (4.5 GB)
+            3333: keep the output of `decode` on disk (4.5 GB)
             2162: keep the output of `source` in memory (3 GB)
-            2162: keep the output of `source` in disk (3 GB)
+            2162: keep the output of `source` on disk (3 GB)
         "#]],
     );
 }

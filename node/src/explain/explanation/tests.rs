@@ -1,0 +1,94 @@
+//! The explanation of a job that a crop holds up, as text and as JSON.
+
+use std::collections::BTreeMap;
+
+use expect_test::expect;
+use feedline_core::model::{Allocation, CacheRoom, CutModel, WorkerShare};
+
+use super::*;
+
+fn explanation() -> Explanation {
+    let operator = |name: &str, cpu_ms: f64, bytes_out: f64, is_random| OperatorModel {
+        name: name.to_owned(),
+        visit_ratio: 1.0,
+        cpu_s: BTreeMap::from([("a".to_owned(), cpu_ms / 1e3)]),
+        mean_active: cpu_ms,
+        cpu_share: cpu_ms / 2.0,
+        bytes_out,
+        is_random,
+        ..OperatorModel::default()
+    };
+    let cut = |after: usize, operator: &str, bytes: f64, is_cacheable| CutModel {
+        after,
+        operator: operator.to_owned(),
+        rows: 1000.0,
+        bytes,
+        bytes_per_row: bytes / 1000.0,
+        is_cacheable,
+    };
+    let model = JobModel {
+        rows_per_s: 990.0,
+        operators: vec![
+            operator("source", 0.5, 100e3, false),
+            operator("random_resized_crop", 1.5, 150e3, true),
+            operator("batch", 0.0, 150e3, false),
+        ],
+        cuts: vec![cut(0, "source", 100e6, true), cut(1, "random_resized_crop", 150e6, false)],
+        delivered_bytes: 150e3,
+        store_bytes: 100e3,
+        ..JobModel::default()
+    };
+    let workers =
+        vec![WorkerShare { worker_type: "a".to_owned(), count: 1, cores: 2.0, nic_bytes_per_s: 0.0 }];
+    let room = CacheRoom {
+        tier: "memory".to_owned(),
+        bytes: 1e9,
+        read_bytes_per_s: f64::INFINITY,
+        ..CacheRoom::default()
+    };
+    Explanation::new(
+        "photographs",
+        Traced {
+            rows: 4950,
+            seconds: 5.0,
+            model,
+            allocation: Allocation { workers, ..Allocation::default() },
+            rooms: vec![room],
+            plan: None,
+        },
+    )
+}
+
+#[test]
+fn people_read_a_table_and_sentences() {
+    expect![[r#"
+        photographs: 4950 rows traced
+
+        operator             rows/core s   cpu/row  wait/row  visits  bytes/row   dataset  active   cpu
+        source                      2000  500.0 us         -    1.00   100.0 kB  100.0 MB     0.5  25 %
+        random_resized_crop          667   1.50 ms         -    1.00   150.0 kB    random     1.5  75 %
+        batch                          -         -         -    1.00   150.0 kB         -     0.0   0 %
+
+        measured    990 rows/s
+        bound       1000 rows/s
+        bottleneck  cpu of random_resized_crop: 2 cores give 1000 rows/s at 2 ms of CPU per row, of which `random_resized_crop` takes the most
+
+        what would help
+          give it 4 cores                                 2000 rows/s  +100 %
+          give it 2 workers                               2000 rows/s  +100 %
+          keep the output of `source` in memory (100 MB)  1333 rows/s   +33 %
+    "#]].assert_eq(&explanation().to_text());
+}
+
+#[test]
+fn programs_read_one_line() {
+    let json = explanation().to_json().unwrap();
+    assert_eq!(json.matches('\n').count(), 1);
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["bottleneck"]["kind"], "cpu");
+    assert_eq!(value["bottleneck"]["operator"], "random_resized_crop");
+    assert_eq!(value["measured_rows_per_s"], 990.0);
+    assert_eq!(value["operators"].as_array().unwrap().len(), 3);
+    assert_eq!(value["bound_rows_per_s"].as_f64().unwrap().round(), 1000.0);
+    assert!(value["remedies"][0]["predicted_rows_per_s"].as_f64().unwrap() > 1100.0);
+}
