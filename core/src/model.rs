@@ -21,9 +21,9 @@ pub mod samples;
 mod text;
 pub mod window;
 
-pub use bandwidth::Bandwidth;
+pub use bandwidth::{Bandwidth, Observation};
 pub use bound::{Allocation, Bottleneck, BottleneckKind, Bound, CacheUse, WorkerShare, bottleneck, bounds};
-pub use job::{CutModel, JobModel, OperatorModel};
+pub use job::{CutModel, JobModel, JobObservation, OperatorModel};
 pub use remedy::{CacheRoom, Remedy, remedies};
 pub use samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample};
 pub(crate) use text::number;

@@ -2,15 +2,15 @@
 //!
 //! The problem is solved in named steps, each of which leaves something feasible:
 //!
-//! 1. [`caches`] chooses which cuts are kept, and where, by search with the linear problem inside.
-//! 2. [`linear`] gives each job rows per second on each worker type: the smallest weighted fed fraction is as large as
+//! 1. `plan/caches.rs` chooses which cuts are kept, and where, by search with the linear problem inside.
+//! 2. `plan/linear.rs` gives each job rows per second on each worker type: the smallest weighted fed fraction is as large as
 //!    can be, then the weighted sum of fed fractions, then the cost as small as can be. Its size depends on jobs and
 //!    worker types, not on workers.
-//! 3. [`assign`] turns rates on types into cores of single workers, keeping what the previous plan had.
-//! 4. [`tune`] gives operators limits, and workers read concurrency and prefetch, by Little's law.
-//! 5. [`wanted`] asks how many workers of each type would feed everyone; [`scale`] decides when to act on it.
+//! 3. `plan/assign.rs` turns rates on types into cores of single workers, keeping what the previous plan had.
+//! 4. `plan/tune.rs` gives operators limits, and workers read concurrency and prefetch, by Little's law.
+//! 5. `plan/wanted.rs` asks how many workers of each type would feed everyone; [`scale`] decides when to act on it.
 //!
-//! Where there is no time for this, or the solver fails, [`fallback`] shares proportionally, which always works.
+//! Where there is no time for this, or the solver fails, `plan/fallback.rs` shares proportionally, which always works.
 //!
 //! Jobs, types and workers are dense ordinals inside; ids and names are at the rim only. Time is no input: what ends the
 //! work is a [`Deadline`].

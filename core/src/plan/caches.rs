@@ -27,6 +27,8 @@ pub(super) struct Chosen {
 
 /// A search solves problems of at most so many variables together: a fraction of a second.
 const SEARCHED_VARIABLES: usize = 6_000;
+/// Fewer moves are not worth beginning with.
+const FEWEST_MOVES: usize = 10;
 /// Exchanges of two jobs' ways are tried for at most so many pairs.
 const PAIRS: usize = 1_000;
 /// Being short of a resource weighs so many times its price.
@@ -56,7 +58,11 @@ pub(super) fn choose(
     if !is_short || costs.jobs() * costs.types() <= SEARCHED_VARIABLES / 10 {
         search.consider(&greedy(costs, &first(costs), 0.0));
     }
+    // A handful of moves among thousands would find nothing.
     let affordable = SEARCHED_VARIABLES / (costs.jobs() * costs.types()).max(1);
+    if affordable < FEWEST_MOVES {
+        return search.best;
+    }
     search.solves_left = settings.search_solves.min(affordable as u32);
     search.improve();
     search.best

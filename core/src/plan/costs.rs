@@ -54,6 +54,8 @@ pub(super) struct Costs {
     pub(super) weights: Vec<f64>,
     /// Rows per second wanted.
     pub(super) demand: Vec<f64>,
+    /// Whether it is known that not all can be fed, so that this need not be tried.
+    pub(super) is_short: bool,
     /// Ways of running each job; the first keeps nothing, unless the user has the job keep something.
     pub(super) ways: Vec<Vec<Way>>,
 }
@@ -92,6 +94,7 @@ impl Costs {
             byte_hour: Tier::ALL.map(|tier| settings.prices.gb_hour(tier) / 1e9),
             weights: problem.jobs.iter().map(|job| job.weight / heaviest).collect(),
             demand: Vec::new(),
+            is_short: false,
             ways: problem.jobs.iter().map(|job| ways(problem, job)).collect(),
             counts,
         };

@@ -50,7 +50,8 @@ pub(super) fn share_ways(costs: &Costs, ways: &[&Way]) -> Option<Fluid> {
         return Some(measure(costs, ways, vec![vec![0.0; costs.types()]; ways.len()]));
     }
     let served = Served::new(costs, ways);
-    let parts = match served.feed_all(&alone) {
+    let all = if costs.is_short { None } else { served.feed_all(&alone) };
+    let parts = match all {
         Some(parts) => parts,
         None => {
             let floors = served.level(&alone)?;

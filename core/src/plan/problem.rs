@@ -279,7 +279,15 @@ impl Problem {
         if let Some(worker) = self.workers.iter().find(|worker| worker.worker_type >= types) {
             return Err(format!("worker {} has type {}, of {types}", worker.id, worker.worker_type));
         }
+        if let Some(kind) =
+            self.worker_types.iter().find(|kind| !(kind.cores > 0.0 && kind.cores.is_finite()))
+        {
+            return Err(format!("worker type `{}` has {} cores: give it some", kind.name, kind.cores));
+        }
         for job in &self.jobs {
+            if let Some(number) = job.numbers().find(|number| !(*number >= 0.0 && number.is_finite())) {
+                return Err(format!("job `{}` has {number} among its costs and sizes", job.name));
+            }
             let costs = job.operators.iter().map(|operator| &operator.cpu_s).chain([&job.overhead_cpu_s]);
             if costs.into_iter().any(|by_type| by_type.len() != types) {
                 return Err(format!(
@@ -303,6 +311,17 @@ impl Problem {
 }
 
 impl JobProblem {
+    /// All its costs and sizes.
+    fn numbers(&self) -> impl Iterator<Item = f64> {
+        let of_operator = |operator: &OperatorProblem| {
+            operator.cpu_s.iter().copied().chain([operator.latency_s]).collect::<Vec<f64>>()
+        };
+        let sizes = [self.delivered_bytes, self.store_bytes, self.store_wait_s, self.held_bytes_per_core];
+        let cuts = self.cuts.iter().flat_map(|cut| [cut.bytes, cut.bytes_per_row]);
+        let costs = self.operators.iter().flat_map(of_operator).chain(self.overhead_cpu_s.iter().copied());
+        costs.chain(sizes).chain(cuts)
+    }
+
     /// A job as measured. `keys` names the cuts of [`JobModel::cuts`], in order: the fingerprint of the pipeline up to
     /// there. Cuts after a random operator are left out.
     pub fn from_model(id: JobId, name: &str, model: &JobModel, types: &[WorkerType], keys: &[u64]) -> Self {

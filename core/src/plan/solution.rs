@@ -18,7 +18,8 @@ pub struct Plan {
     pub wanted: Vec<WantedWorkers>,
     /// What the plan reaches.
     pub objective: Objective,
-    /// What no plan exceeds: the linear problem with caches of any fraction.
+    /// What no plan exceeds: the linear problem where each job takes of each resource what its most sparing way takes, as
+    /// if caches needed no room. Its cost leaves caches out.
     pub bound: Objective,
     /// How far the plan may be from the best, as a share: of the smallest fed fraction, or where that is the bound's, of
     /// the total.

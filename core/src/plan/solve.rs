@@ -71,7 +71,9 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline
     if let Some(previous) = previous.filter(|plan| plan.fingerprint == fingerprint && !plan.is_fallback) {
         return Ok(previous.clone());
     }
-    let costs = Costs::new(problem);
+    let mut costs = Costs::new(problem);
+    let bound = bound(&costs, deadline);
+    costs.is_short = bound.total_fed < 0.999 * costs.weights.iter().sum::<f64>();
     let types: Vec<usize> = problem.workers.iter().map(|slot| slot.worker_type).collect();
     let before = previous.map(|plan| Before::new(problem, &costs, plan));
     let old = before
@@ -79,7 +81,6 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline
         .filter(|before| before.is_complete)
         .map(|before| before.draft(&costs, &types))
         .filter(|old| is_feasible(&costs, old, &types));
-    let bound = bound(&costs, deadline);
     let gain = problem.settings.gain_to_change;
     let (draft, is_fallback, is_kept) = match old {
         // Nothing could gain enough.

@@ -78,6 +78,9 @@ pub(super) fn small(seed: u64, cuts: usize) -> Problem {
     if dice.below(2) == 0 {
         problem.store.bytes_per_s = dice.about(2e7, 1e9);
     }
+    if dice.below(3) == 0 {
+        problem.store.cache_bytes = dice.about(5e9, 1e11);
+    }
     problem
 }
 
@@ -116,10 +119,18 @@ pub(super) fn assert_feasible(problem: &Problem, plan: &super::Plan) {
         assert!(used <= costs.room[tier as usize] * (1.0 + 1e-6), "{} holds {used} bytes", tier.name());
     }
     let from_store = |job: &super::JobPlan| {
-        let given = problem.jobs.iter().find(|given| given.id == job.job).unwrap();
+        let given =
+            problem.jobs.iter().find(|given| given.id == job.job).expect("a plan has the problem's jobs");
         let bytes = match job.kept {
             None => given.store_bytes,
-            Some(kept) if kept.tier == super::Tier::Store => given.cuts[0].bytes_per_row,
+            Some(kept) if kept.tier == super::Tier::Store => {
+                given
+                    .cuts
+                    .iter()
+                    .find(|cut| cut.after == kept.after)
+                    .expect("what is kept is a cut")
+                    .bytes_per_row
+            }
             Some(_) => 0.0,
         };
         bytes * job.rows_per_s

@@ -160,6 +160,24 @@ fn without_time_there_is_a_feasible_plan() {
 }
 
 #[test]
+fn a_problem_that_contradicts_itself_is_refused_with_a_sentence() {
+    let refused = |change: fn(&mut Problem)| {
+        let mut problem = unequal();
+        change(&mut problem);
+        solve(&problem, None, &NoDeadline).unwrap_err()
+    };
+    expect!["job `job1` has NaN among its costs and sizes"]
+        .assert_eq(&refused(|problem| problem.jobs[0].operators[0].cpu_s[1] = f64::NAN));
+    expect!["job `job2` needs its CPU times for each of 2 worker types"]
+        .assert_eq(&refused(|problem| problem.jobs[1].overhead_cpu_s.clear()));
+    expect!["worker 2 has type 9, of 2"].assert_eq(&refused(|problem| problem.workers[1].worker_type = 9));
+    expect!["worker type `type0` has 0 cores: give it some"]
+        .assert_eq(&refused(|problem| problem.worker_types[0].cores = 0.0));
+    expect!["job `job1` has weight 0: give it one above 0"]
+        .assert_eq(&refused(|problem| problem.jobs[0].weight = 0.0));
+}
+
+#[test]
 fn nothing_to_plan_is_planned() {
     let nothing = plan(&Problem::default());
     assert!(nothing.jobs.is_empty());
