@@ -9,6 +9,7 @@ mod files;
 mod index_store;
 mod log;
 mod metrics;
+mod planning;
 mod running;
 mod service;
 mod settings;

@@ -15,6 +15,9 @@ pub(crate) const RECORDS_TOTAL: &str = "feedline_coordinator_records_total";
 pub(crate) const LEASES_GRANTED_TOTAL: &str = "feedline_coordinator_leases_granted_total";
 pub(crate) const REQUESTS_TOTAL: &str = "feedline_coordinator_requests_total";
 pub(crate) const REFUSALS_TOTAL: &str = "feedline_coordinator_refusals_total";
+pub(crate) const FED_FRACTION: &str = "feedline_coordinator_fed_fraction";
+pub(crate) const WANTED_WORKERS: &str = "feedline_coordinator_wanted_workers";
+pub(crate) const PLAN_SECONDS: &str = "feedline_coordinator_plan_seconds";
 
 /// Kinds of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +72,19 @@ pub const METRICS: &[MetricDescription] = &[
     ),
     metric(REQUESTS_TOTAL, MetricKind::Counter, Unit::Count, "Requests by `kind`"),
     metric(REFUSALS_TOTAL, MetricKind::Counter, Unit::Count, "Refused requests by `kind` of refusal"),
+    metric(
+        FED_FRACTION,
+        MetricKind::Gauge,
+        Unit::Count,
+        "Planned rate over the rate that the consumers could take, of the least fed job; 1 without jobs",
+    ),
+    metric(
+        WANTED_WORKERS,
+        MetricKind::Gauge,
+        Unit::Count,
+        "Workers that would feed all jobs as far as consumers and store allow",
+    ),
+    metric(PLAN_SECONDS, MetricKind::Histogram, Unit::Seconds, "Time to make a plan"),
 ];
 
 /// Tells the installed recorder the unit and meaning of every metric of the coordinator.

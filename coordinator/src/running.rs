@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use feedline_core::cluster::Cluster;
 use feedline_core::cluster::records::Record;
@@ -18,6 +19,7 @@ use crate::error::CoordinatorError;
 use crate::index_store::IndexStore;
 use crate::log::{FileLog, MemoryLog, RecordLog};
 use crate::metrics::Gauges;
+use crate::planning;
 use crate::service::Service;
 use crate::settings::CoordinatorSettings;
 
@@ -95,6 +97,12 @@ fn run(settings: CoordinatorSettings, opened: Opened) -> RunningCoordinator {
     let stop = CancellationToken::new();
     let task = tokio::spawn(driver.run(stop.clone()).instrument(tracing::info_span!("coordinator")));
     let service = Arc::new(Service::new(sender.clone(), store));
+    if settings.plan_interval_ms > 0 {
+        let interval = Duration::from_millis(settings.plan_interval_ms);
+        tokio::spawn(
+            planning::run(sender.clone(), interval, stop.clone()).instrument(tracing::info_span!("planning")),
+        );
+    }
     RunningCoordinator { service, commands: sender, stop, task: Some(task) }
 }
 

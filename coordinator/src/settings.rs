@@ -20,6 +20,13 @@ pub struct CoordinatorSettings {
     /// Milliseconds between looks at the clock when nothing else happens; 50 by default.
     #[serde(default = "default_tick_ms")]
     pub tick_ms: u64,
+    /// Milliseconds between plans of what jobs may use of workers; 0 makes none. 1,000 by default.
+    #[serde(default = "default_plan_interval_ms")]
+    pub plan_interval_ms: u64,
+}
+
+fn default_plan_interval_ms() -> u64 {
+    1_000
 }
 
 fn default_tick_ms() -> u64 {
@@ -34,6 +41,7 @@ impl CoordinatorSettings {
             index_dir: index_dir.into(),
             cluster: cluster::Settings::default(),
             tick_ms: default_tick_ms(),
+            plan_interval_ms: default_plan_interval_ms(),
         }
     }
 

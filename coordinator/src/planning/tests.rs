@@ -1,0 +1,79 @@
+//! What workers are told of a plan, and when.
+
+use feedline_core::ids::JobId;
+use feedline_core::plan::{Assignment, JobPlan, WantedWorkers};
+
+use super::*;
+
+fn plan(parts: &[(u64, u64, f64, u32)]) -> Plan {
+    let mut jobs: BTreeMap<u64, Vec<Assignment>> = BTreeMap::new();
+    for &(job, worker, cores, read_concurrency) in parts {
+        jobs.entry(job).or_default().push(Assignment {
+            worker: WorkerId(worker),
+            cores,
+            rows_per_s: 100.0,
+            read_concurrency,
+            prefetch_bytes: 1 << 20,
+        });
+    }
+    let job = |(job, assignments): (u64, Vec<Assignment>)| JobPlan {
+        job: JobId(job),
+        name: format!("job {job}"),
+        rows_per_s: 100.0,
+        demand_rows_per_s: 200.0,
+        fed_fraction: 0.5,
+        cores_by_type: Vec::new(),
+        assignments,
+        limits: Vec::new(),
+        kept: None,
+        why: String::new(),
+    };
+    let wanted = vec![WantedWorkers { worker_type: "a".to_owned(), present: 1, wanted: 3 }];
+    Plan { jobs: jobs.into_iter().map(job).collect(), wanted, ..Plan::default() }
+}
+
+#[test]
+fn each_worker_is_told_its_part_in_each_job() {
+    let shares = shares(&plan(&[(1, 7, 1.5, 3), (1, 8, 0.1, 17), (2, 8, 1.9, 300)]));
+    let told = |worker: u64| -> Vec<(JobId, f64, u32)> {
+        let allotments = &shares[&WorkerId(worker)].allotments;
+        allotments.iter().map(|one| (one.job, one.cores, one.read_concurrency)).collect()
+    };
+    assert_eq!(told(7), [(JobId(1), 1.5, 0)]);
+    assert_eq!(told(8), [(JobId(1), 0.25, 32), (JobId(2), 2.0, 512)]);
+    assert_eq!(shares[&WorkerId(7)].cores, 0, "all threads of a worker are used");
+}
+
+#[test]
+fn workers_are_told_what_changed_and_not_what_wavers() {
+    let mut planner = Planner::default();
+    assert!(planner.on_plan(plan(&[(1, 7, 1.5, 20)])).is_some());
+    assert_eq!(planner.on_plan(plan(&[(1, 7, 1.52, 24)])), None);
+    assert!(planner.on_plan(plan(&[(1, 7, 0.5, 24)])).is_some());
+    // The worker has left: it keeps no part.
+    assert_eq!(planner.on_plan(plan(&[])), Some(BTreeMap::new()));
+}
+
+#[test]
+fn nothing_is_planned_before_rows_flow() {
+    let mut planner = Planner::default();
+    assert_eq!(planner.on_reports(0, &Samples::default()), None);
+    assert_eq!(planner.on_reports(1_000, &Samples::default()), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn planning_ends_with_the_driver_and_with_stop() {
+    let second = Duration::from_secs(1);
+    let (commands, receiver) = mpsc::channel(1);
+    drop(receiver);
+    run(commands, second, CancellationToken::new()).await;
+    let (commands, mut receiver) = mpsc::channel(1);
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(run(commands, second, stop.clone()));
+    for _ in 0..3 {
+        let Some(Command::Observe { reply }) = receiver.recv().await else { panic!("it asks for reports") };
+        reply.send((0, Box::default())).unwrap();
+    }
+    stop.cancel();
+    task.await.unwrap();
+}
