@@ -148,9 +148,14 @@ impl Driver {
         }
         if let Some((refusal, _)) = &self.stuck {
             for command in commands.drain(..) {
-                if let Command::Ask { reply, .. } = command {
+                match command {
                     // Who no longer waits needs no answer.
-                    let _ = reply.send(Reply::Refused(refusal.clone()));
+                    Command::Ask { reply, .. } => drop(reply.send(Reply::Refused(refusal.clone()))),
+                    Command::Observe { reply } => {
+                        let _ = reply.send((self.now, Box::new(self.cluster.samples())));
+                    }
+                    // Told again with the next plan that differs.
+                    Command::Share { .. } => {}
                 }
             }
             return Ok(());

@@ -9,7 +9,7 @@ use feedline_core::cluster::messages::Allotment;
 use feedline_core::cluster::samples::{Samples, WorkerShare};
 use feedline_core::ids::{Millis, WorkerId};
 use feedline_core::observe::Observer;
-use feedline_core::plan::{Plan, Problem, Settings, solve};
+use feedline_core::plan::{CachePolicy, JobPlan, Plan, Problem, Settings, solve};
 use metrics::{gauge, histogram};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use crate::driver::Command;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
 
-/// Reads that workers do at a time of themselves: a plan allows more, never fewer, since it knows means only.
-const USUAL_READS: u32 = 16;
+/// The share of a job where the plan gives it no part.
+const LEAST_CORES: f64 = 0.01;
 /// Longest that one plan may take.
 const PLANNING: Duration = Duration::from_secs(1);
 
@@ -34,24 +34,24 @@ pub(crate) async fn run(commands: mpsc::Sender<Command>, interval: Duration, sto
             _ = ticks.tick() => {}
         }
         let Some((now, samples)) = observe(&commands).await else { return };
-        let Some(problem) = planner.on_reports(now, &samples) else { continue };
-        let previous = planner.plan.take();
+        // Models and plans of many jobs take a while.
         let planned = tokio::task::spawn_blocking(move || {
-            let started = Instant::now();
-            let plan = solve(&problem, previous.as_ref(), &|| started.elapsed() > PLANNING);
-            histogram!(PLAN_SECONDS).record(started.elapsed().as_secs_f64());
-            plan
+            let shares = planner.plan(now, &samples);
+            (planner, shares)
         });
         match planned.await {
-            Ok(Ok(plan)) => {
-                if let Some(shares) = planner.on_plan(plan)
+            Ok((planned, shares)) => {
+                planner = planned;
+                if let Some(shares) = shares
                     && commands.send(Command::Share { shares }).await.is_err()
                 {
                     return;
                 }
             }
-            Ok(Err(sentence)) => tracing::warn!("no plan was made: {sentence}"),
-            Err(error) => tracing::warn!(%error, "no plan was made"),
+            Err(error) => {
+                tracing::error!(%error, "planning failed and begins anew; please report this");
+                planner = Planner::default();
+            }
         }
     }
 }
@@ -72,19 +72,29 @@ struct Planner {
 }
 
 impl Planner {
-    /// The problem to solve; `None` where there is nothing to plan.
-    fn on_reports(&mut self, now: Millis, samples: &Samples) -> Option<Problem> {
+    /// Plans for what was reported; gives what workers are to be told, where that has changed.
+    fn plan(&mut self, now: Millis, samples: &Samples) -> Option<BTreeMap<WorkerId, WorkerShare>> {
         self.observer.push(now, samples);
-        let problem = self.observer.problem(Settings::default());
+        // Nobody fills caches that the pipelines do not name.
+        let problem = self.observer.problem(Settings::default(), CachePolicy::Never);
         if problem.jobs.is_empty() {
             gauge!(FED_FRACTION).set(1.0);
+            gauge!(WANTED_WORKERS).set(0.0);
             return None;
         }
-        Some(problem)
+        let started = Instant::now();
+        let plan = solve(&problem, self.plan.as_ref(), &|| started.elapsed() > PLANNING);
+        histogram!(PLAN_SECONDS).record(started.elapsed().as_secs_f64());
+        match plan {
+            Ok(plan) => self.on_plan(plan, &problem),
+            Err(sentence) => {
+                tracing::warn!("no plan was made: {sentence}");
+                None
+            }
+        }
     }
 
-    /// What workers are to be told, where that has changed.
-    fn on_plan(&mut self, plan: Plan) -> Option<BTreeMap<WorkerId, WorkerShare>> {
+    fn on_plan(&mut self, plan: Plan, problem: &Problem) -> Option<BTreeMap<WorkerId, WorkerShare>> {
         let least = plan.jobs.iter().map(|job| job.fed_fraction).fold(1.0, f64::min);
         gauge!(FED_FRACTION).set(least);
         let wanted: u32 = plan.wanted.iter().map(|kind| kind.wanted).sum();
@@ -92,7 +102,7 @@ impl Planner {
         if self.plan.as_ref().is_none_or(|before| before.reasons != plan.reasons) {
             tracing::debug!(reasons = %plan.reasons.join("; "), "planned");
         }
-        let shares = shares(&plan);
+        let shares = shares(&plan, problem);
         self.plan = Some(plan);
         if shares == self.shares {
             return None;
@@ -102,24 +112,23 @@ impl Planner {
     }
 }
 
-/// Each worker's part in each job of a plan. Operators keep to what the user pinned, and else to the worker's threads.
-fn shares(plan: &Plan) -> BTreeMap<WorkerId, WorkerShare> {
-    let mut shares: BTreeMap<WorkerId, WorkerShare> = BTreeMap::new();
-    for job in &plan.jobs {
-        for assignment in &job.assignments {
-            let allotment = Allotment {
-                // Small changes of a mean are no reason to tell a worker anything.
-                cores: (assignment.cores * 4.0).round().max(1.0) / 4.0,
-                read_concurrency: match assignment.read_concurrency {
-                    reads if reads <= USUAL_READS => 0,
-                    reads => reads.next_power_of_two(),
-                },
-                ..Allotment::unlimited(job.job)
-            };
-            shares.entry(assignment.worker).or_default().allotments.push(allotment);
-        }
-    }
-    shares
+/// Each worker's part in each job of a plan: its threads. A job that has no part in a worker may still have leases there,
+/// and gets what others leave. Operators keep to what the user pinned, and else to the worker's threads.
+fn shares(plan: &Plan, problem: &Problem) -> BTreeMap<WorkerId, WorkerShare> {
+    let allotment = |job: &JobPlan, worker: WorkerId| {
+        let part = job.assignments.iter().find(|assignment| assignment.worker == worker);
+        // Small changes of a mean are no reason to tell a worker anything.
+        let cores = part.map_or(LEAST_CORES, |part| (part.cores * 4.0).round().max(1.0) / 4.0);
+        Allotment { cores, ..Allotment::unlimited(job.job) }
+    };
+    let share = |worker: WorkerId| WorkerShare {
+        cores: 0,
+        allotments: plan.jobs.iter().map(|job| allotment(job, worker)).collect(),
+    };
+    // A job alone needs no share.
+    let is_shared = plan.jobs.len() > 1;
+    let workers = problem.workers.iter().filter(|_| is_shared);
+    workers.map(|slot| (slot.id, share(slot.id))).collect()
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ pub struct RunningCoordinator {
     stop: CancellationToken,
     /// `None` once its end was seen.
     task: Option<JoinHandle<Result<(), CoordinatorError>>>,
+    planning: Option<JoinHandle<()>>,
 }
 
 /// Starts a coordinator: reads its log and goes on where it stood. `life` must be larger than that of every earlier
@@ -97,13 +98,12 @@ fn run(settings: CoordinatorSettings, opened: Opened) -> RunningCoordinator {
     let stop = CancellationToken::new();
     let task = tokio::spawn(driver.run(stop.clone()).instrument(tracing::info_span!("coordinator")));
     let service = Arc::new(Service::new(sender.clone(), store));
-    if settings.plan_interval_ms > 0 {
+    let planning = (settings.plan_interval_ms > 0).then(|| {
         let interval = Duration::from_millis(settings.plan_interval_ms);
-        tokio::spawn(
-            planning::run(sender.clone(), interval, stop.clone()).instrument(tracing::info_span!("planning")),
-        );
-    }
-    RunningCoordinator { service, commands: sender, stop, task: Some(task) }
+        let work = planning::run(sender.clone(), interval, stop.clone());
+        tokio::spawn(work.instrument(tracing::info_span!("planning")))
+    });
+    RunningCoordinator { service, commands: sender, stop, task: Some(task), planning }
 }
 
 impl RunningCoordinator {
@@ -146,6 +146,10 @@ impl RunningCoordinator {
     /// When decisions could not be persisted. None of them had been acknowledged.
     pub async fn shutdown(mut self) -> Result<(), CoordinatorError> {
         self.stop.cancel();
+        if let Some(planning) = self.planning.take() {
+            // It ends with `stop`; where it crashed, the panic was told.
+            let _ = planning.await;
+        }
         self.wait().await
     }
 }
@@ -154,6 +158,9 @@ impl Drop for RunningCoordinator {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
             task.abort();
+        }
+        if let Some(planning) = &self.planning {
+            planning.abort();
         }
     }
 }

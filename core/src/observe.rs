@@ -16,15 +16,17 @@ use crate::model::bandwidth::Observation;
 use crate::model::job::JobObservation;
 use crate::model::{ConsumerSample, JobModel, OperatorSample, StoreSample, Window, WorkerSample};
 use crate::pipeline::Pipeline;
-use crate::plan::{JobProblem, Problem, Settings, StoreLimits, WorkerSlot, WorkerType};
+use crate::plan::{CachePolicy, JobProblem, Problem, Settings, StoreLimits, WorkerSlot, WorkerType};
 
 #[cfg(test)]
 mod tests;
 
+/// Workers that a plan may wish for, of one type.
+const MOST_WORKERS: u32 = 10_000;
 /// The last seconds that rates are taken over.
 pub const RECENT_MS: Millis = 5_000;
 /// What a window can tell of at most.
-const SPAN_MS: Millis = 30_000;
+const SPAN_MS: Millis = 8_000;
 /// Times at which the store's bandwidth was seen that are remembered for each job.
 const STORE_SEEN: usize = 32;
 /// Consumers that wait for more than this part of the time are short of rows.
@@ -37,6 +39,8 @@ const BUSY: f64 = 0.75;
 pub struct Observer {
     jobs: BTreeMap<JobId, JobWindows>,
     workers: BTreeMap<WorkerId, samples::WorkerSample>,
+    /// Workers that share a process, and so report the same transport; 0 is 1.
+    workers_of_process: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -49,6 +53,11 @@ struct JobWindows {
 }
 
 impl Observer {
+    /// An observer of workers of which so many share each process.
+    pub fn of_processes(workers: usize) -> Self {
+        Self { workers_of_process: workers, ..Self::default() }
+    }
+
     /// Takes what has been reported up to `now`. Jobs and workers that are not among it are forgotten.
     pub fn push(&mut self, now: Millis, samples: &samples::Samples) {
         let mut before = std::mem::take(&mut self.jobs);
@@ -68,7 +77,8 @@ impl Observer {
             let operators_ns: u64 = worker.jobs.iter().map(operators_cpu_ns).sum();
             for stats in &worker.jobs {
                 if let Some(windows) = self.jobs.get_mut(&stats.job) {
-                    let sample = worker_sample(worker, stats, &windows.facts, operators_ns);
+                    let sample =
+                        worker_sample(worker, stats, &windows.facts, operators_ns, self.workers_of_process);
                     let window = windows.workers.entry(worker.worker).or_insert_with(|| Window::new(SPAN_MS));
                     window.push(now, sample);
                 }
@@ -103,12 +113,14 @@ impl Observer {
             name: format!("{} cores, {gib:.1} GiB", worker.cores),
             cores: f64::from(worker.cores),
             memory_bytes: worker.memory_bytes as f64,
+            max_workers: MOST_WORKERS,
             ..WorkerType::default()
         }
     }
 
-    /// The planner's problem: all jobs that have a model, on all workers that do not leave.
-    pub fn problem(&self, settings: Settings) -> Problem {
+    /// The planner's problem: all jobs that have a model, on all workers that do not leave. `cache` says whether it may
+    /// reckon with caches that are yet to be filled; those that pipelines name are in the counts already.
+    pub fn problem(&self, settings: Settings, cache: CachePolicy) -> Problem {
         let mut worker_types: Vec<WorkerType> = Vec::new();
         let mut workers = Vec::new();
         for (id, worker) in self.workers.iter().filter(|(_, worker)| !worker.draining) {
@@ -127,7 +139,8 @@ impl Observer {
             let limits = StoreLimits::from_bandwidth(&model.bandwidth);
             store.bytes_per_s = store.bytes_per_s.max(limits.bytes_per_s);
             let keys = cut_keys(&windows.facts.pipeline, &model);
-            jobs.push(JobProblem::from_model(*id, &windows.facts.name, &model, &worker_types, &keys));
+            let job = JobProblem::from_model(*id, &windows.facts.name, &model, &worker_types, &keys);
+            jobs.push(JobProblem { cache, ..job });
         }
         Problem { jobs, worker_types, workers, store, settings }
     }
@@ -189,14 +202,15 @@ impl JobWindows {
         JobObservation {
             recent: self.workers.values().filter_map(recent).collect(),
             total: self.workers.values().filter_map(|window| window.total().cloned()).collect(),
-            consumers: self
-                .consumers
-                .values()
-                .filter_map(|window| Some(window.recent(RECENT_MS)?.1))
-                .collect(),
+            consumers: self.consumers.values().filter_map(recent_of_consumer).collect(),
             store_seen: self.store_seen.iter().copied().collect(),
         }
     }
+}
+
+/// What a consumer took; `None` for one that has left.
+fn recent_of_consumer(window: &Window<ConsumerSample>) -> Option<ConsumerSample> {
+    window.recent(RECENT_MS).map(|(_, sample)| sample).filter(|sample| sample.elapsed_ns > 0)
 }
 
 /// Whether a worker's threads, or the executions that a limit allows an operator, were in use nearly all the time. Wall
@@ -212,15 +226,17 @@ fn is_busy(worker: &WorkerSample) -> bool {
     pool > BUSY * worker.cores * elapsed || worker.operators.iter().any(at_limit)
 }
 
-/// One worker's counts for one job, in the model's terms. The process's CPU time is the job's in proportion to what its
-/// operators took of `operators_ns`, that of all jobs.
+/// One worker's counts for one job, in the model's terms. Transport's CPU time is the job's in proportion to what its
+/// operators took of `operators_ns`, that of all jobs, and the worker's in proportion to the process's workers.
 fn worker_sample(
     worker: &samples::WorkerSample,
     stats: &WorkerJobStats,
     facts: &JobFacts,
     operators_ns: u64,
+    workers: usize,
 ) -> WorkerSample {
-    let share = operators_cpu_ns(stats) as f64 / (operators_ns as f64).max(1.0);
+    let own_ns = operators_cpu_ns(stats);
+    let share = own_ns as f64 / (operators_ns as f64).max(1.0) / workers.max(1) as f64;
     let kind = Observer::type_of(worker);
     WorkerSample {
         worker: worker.worker,
@@ -230,7 +246,7 @@ fn worker_sample(
         disk_bytes: 0,
         nic_bytes_per_s: 0.0,
         elapsed_ns: stats.elapsed_ns,
-        process_cpu_ns: (stats.cpu.process_ns as f64 * share) as u64,
+        process_cpu_ns: own_ns + (stats.cpu.transport_ns as f64 * share) as u64,
         held_bytes: stats.operators.iter().map(|operator| operator.queue_bytes).sum(),
         memory_wait_ns: 0,
         operators: stats

@@ -37,12 +37,20 @@ impl Cluster {
             Some(url) => {
                 Ok(Self { coordinator: connect(url).await?, embedded: None, transport: TransportArg::Auto })
             }
-            None => Self::embedded(local).await,
+            None => Self::start(Self::settings(local), local).await,
         }
     }
 
-    async fn embedded(local: &LocalArgs) -> Result<Self, Failure> {
-        let settings = CoordinatorSettings::in_memory(index_dir(local));
+    /// A new cluster in this process whose coordinator does not plan: what jobs may use of workers is the caller's to say.
+    pub(crate) async fn unplanned(local: &LocalArgs) -> Result<Self, Failure> {
+        Self::start(CoordinatorSettings { plan_interval_ms: 0, ..Self::settings(local) }, local).await
+    }
+
+    fn settings(local: &LocalArgs) -> CoordinatorSettings {
+        CoordinatorSettings::in_memory(index_dir(local))
+    }
+
+    async fn start(settings: CoordinatorSettings, local: &LocalArgs) -> Result<Self, Failure> {
         let running = feedline_coordinator::start(settings, entropy::coordinator_life())
             .await
             .map_err(Failure::failed)?;
@@ -58,6 +66,11 @@ impl Cluster {
     /// The coordinator, where it is in this process.
     pub(crate) fn local_coordinator(&self) -> Option<&RunningCoordinator> {
         self.embedded.as_ref().map(|embedded| &embedded.coordinator)
+    }
+
+    /// Workers in this process.
+    pub(crate) fn local_workers(&self) -> usize {
+        self.embedded.as_ref().map_or(0, |embedded| embedded.workers.len())
     }
 
     /// Batches of workers behind a URL come by this way.

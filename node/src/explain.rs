@@ -46,7 +46,7 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
     let pipeline = pipeline_file::load(&args.file)?;
     let name = pipeline.name.clone();
     let stop = signals::watch()?;
-    let cluster = Cluster::open(None, &args.local).await?;
+    let cluster = Cluster::unplanned(&args.local).await?;
     let limits = trace::Limits {
         rows: args.rows.unwrap_or(u64::MAX),
         time: Duration::from_secs(args.seconds),

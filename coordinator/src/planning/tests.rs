@@ -1,18 +1,18 @@
 //! What workers are told of a plan, and when.
 
 use feedline_core::ids::JobId;
-use feedline_core::plan::{Assignment, JobPlan, WantedWorkers};
+use feedline_core::plan::{Assignment, WantedWorkers, WorkerSlot};
 
 use super::*;
 
-fn plan(parts: &[(u64, u64, f64, u32)]) -> Plan {
+fn plan(parts: &[(u64, u64, f64)]) -> Plan {
     let mut jobs: BTreeMap<u64, Vec<Assignment>> = BTreeMap::new();
-    for &(job, worker, cores, read_concurrency) in parts {
+    for &(job, worker, cores) in parts {
         jobs.entry(job).or_default().push(Assignment {
             worker: WorkerId(worker),
             cores,
             rows_per_s: 100.0,
-            read_concurrency,
+            read_concurrency: 16,
             prefetch_bytes: 1 << 20,
         });
     }
@@ -32,33 +32,42 @@ fn plan(parts: &[(u64, u64, f64, u32)]) -> Plan {
     Plan { jobs: jobs.into_iter().map(job).collect(), wanted, ..Plan::default() }
 }
 
+fn problem(workers: &[u64]) -> Problem {
+    let slot = |worker: &u64| WorkerSlot { id: WorkerId(*worker), worker_type: 0 };
+    Problem { workers: workers.iter().map(slot).collect(), ..Problem::default() }
+}
+
 #[test]
 fn each_worker_is_told_its_part_in_each_job() {
-    let shares = shares(&plan(&[(1, 7, 1.5, 3), (1, 8, 0.1, 17), (2, 8, 1.9, 300)]));
-    let told = |worker: u64| -> Vec<(JobId, f64, u32)> {
-        let allotments = &shares[&WorkerId(worker)].allotments;
-        allotments.iter().map(|one| (one.job, one.cores, one.read_concurrency)).collect()
+    let shares = shares(&plan(&[(1, 7, 1.5), (1, 8, 0.1), (2, 8, 1.9)]), &problem(&[7, 8]));
+    let told = |worker: u64| -> Vec<(JobId, f64)> {
+        shares[&WorkerId(worker)].allotments.iter().map(|one| (one.job, one.cores)).collect()
     };
-    assert_eq!(told(7), [(JobId(1), 1.5, 0)]);
-    assert_eq!(told(8), [(JobId(1), 0.25, 32), (JobId(2), 2.0, 512)]);
+    assert_eq!(told(7), [(JobId(1), 1.5), (JobId(2), LEAST_CORES)], "leases may be anywhere");
+    assert_eq!(told(8), [(JobId(1), 0.25), (JobId(2), 2.0)]);
     assert_eq!(shares[&WorkerId(7)].cores, 0, "all threads of a worker are used");
+}
+
+#[test]
+fn a_job_alone_has_no_limits() {
+    assert!(shares(&plan(&[(1, 7, 0.5)]), &problem(&[7])).is_empty());
 }
 
 #[test]
 fn workers_are_told_what_changed_and_not_what_wavers() {
     let mut planner = Planner::default();
-    assert!(planner.on_plan(plan(&[(1, 7, 1.5, 20)])).is_some());
-    assert_eq!(planner.on_plan(plan(&[(1, 7, 1.52, 24)])), None);
-    assert!(planner.on_plan(plan(&[(1, 7, 0.5, 24)])).is_some());
-    // The worker has left: it keeps no part.
-    assert_eq!(planner.on_plan(plan(&[])), Some(BTreeMap::new()));
+    let mut tell = |parts: &[(u64, u64, f64)]| planner.on_plan(plan(parts), &problem(&[7]));
+    assert!(tell(&[(1, 7, 1.5), (2, 7, 0.5)]).is_some());
+    assert_eq!(tell(&[(1, 7, 1.52), (2, 7, 0.48)]), None);
+    assert!(tell(&[(1, 7, 0.5), (2, 7, 1.5)]).is_some());
+    assert_eq!(tell(&[(2, 7, 2.0)]), Some(BTreeMap::new()), "the other job has ended");
 }
 
 #[test]
 fn nothing_is_planned_before_rows_flow() {
     let mut planner = Planner::default();
-    assert_eq!(planner.on_reports(0, &Samples::default()), None);
-    assert_eq!(planner.on_reports(1_000, &Samples::default()), None);
+    assert_eq!(planner.plan(0, &Samples::default()), None);
+    assert_eq!(planner.plan(1_000, &Samples::default()), None);
 }
 
 #[tokio::test(start_paused = true)]

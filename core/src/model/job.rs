@@ -255,14 +255,21 @@ fn dataset_rows(workers: &[&WorkerSample]) -> f64 {
     if bytes > 0.0 && total > 0.0 { rows * (total / bytes).max(1.0) } else { rows }
 }
 
-/// Each consumer's rows over the time in which it did not wait, summed: what it would take if it were always fed.
+/// A consumer whose own work takes less than this part of the time takes what comes: nobody can tell how much that is.
+const LEAST_STEP_SHARE: f64 = 0.02;
+
+/// Each consumer's rows over the time in which it did not wait, summed: what it would take if it were always fed. `None`
+/// where one takes whatever comes.
 fn demand(consumers: &[ConsumerSample]) -> Option<f64> {
-    let rate = |consumer: &ConsumerSample| {
+    let mut rates = Vec::new();
+    for consumer in consumers.iter().filter(|consumer| consumer.rows > 0) {
         let waited = consumer.elapsed_ns.saturating_sub(consumer.stall_ns);
         let step_ns = if consumer.step_ns > 0 { consumer.step_ns } else { waited };
-        (step_ns > 0 && consumer.rows > 0).then(|| consumer.rows as f64 / seconds(step_ns))
-    };
-    let rates: Vec<f64> = consumers.iter().filter_map(rate).collect();
+        if step_ns as f64 <= LEAST_STEP_SHARE * consumer.elapsed_ns as f64 {
+            return None;
+        }
+        rates.push(consumer.rows as f64 / seconds(step_ns));
+    }
     // Consumers that have not taken a batch yet will take as much as the others.
     (!rates.is_empty()).then(|| rates.iter().sum::<f64>() * consumers.len() as f64 / rates.len() as f64)
 }

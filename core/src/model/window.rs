@@ -115,12 +115,14 @@ counted!(
     latency_ns
 );
 counted!(StoreSample, requests, bytes, wait_ns);
-counted!(WorkerSample, elapsed_ns, process_cpu_ns, memory_wait_ns);
+// What of its process's CPU time counts as the job's may fall as other jobs work: that is no new life.
+counted!(WorkerSample, elapsed_ns, memory_wait_ns);
 counted!(ConsumerSample, batches, rows, bytes, stall_ns, step_ns, elapsed_ns);
 
 impl WorkerSample {
     fn all_merged(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
         let mut merged = self.merged(other, merge);
+        merged.process_cpu_ns = merge(self.process_cpu_ns, other.process_cpu_ns);
         merged.store = self.store.merged(&other.store, merge);
         for operator in &mut merged.operators {
             if let Some(same) = other.operators.iter().find(|other| other.name == operator.name) {

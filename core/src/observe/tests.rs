@@ -131,16 +131,17 @@ fn a_restarted_worker_begins_anew_without_a_jump() {
 }
 
 #[test]
-fn a_process_of_two_jobs_is_shared_by_what_their_operators_took() {
+fn the_transport_of_two_jobs_is_shared_by_what_their_operators_took() {
     let observer = observed(&[JOB, JobId(8)]);
     let one = observer.observation(JOB).unwrap();
     let alone = observed(&[JOB]).observation(JOB).unwrap();
-    assert_eq!(one.recent[0].process_cpu_ns * 2, alone.recent[0].process_cpu_ns);
+    // Half of 40 us of transport for each of 5,000 rows is the other job's.
+    assert_eq!(alone.recent[0].process_cpu_ns - one.recent[0].process_cpu_ns, 20_000 * 5_000);
 }
 
 #[test]
 fn the_problem_has_the_workers_and_jobs_and_can_be_solved() {
-    let problem = observed(&[JOB, JobId(8)]).problem(Settings::default());
+    let problem = observed(&[JOB, JobId(8)]).problem(Settings::default(), CachePolicy::Never);
     assert_eq!(problem.workers.len(), 1);
     assert_eq!(
         (problem.worker_types[0].name.as_str(), problem.worker_types[0].cores),

@@ -108,7 +108,7 @@ fn cache_reason(problem: &Problem, cache: &super::solution::CachePlan) -> String
         count => format!("{count} jobs read it"),
     };
     format!(
-        "the output of `{}` is kept in {tier}: {} GB, and {readers}",
+        "the output of `{}` would be kept in {tier}: {} GB, and {readers}",
         operator.unwrap_or_default(),
         number(cache.bytes / 1e9)
     )

@@ -106,7 +106,10 @@ pub(crate) async fn run(args: KernelArgs) -> Result<(), Failure> {
     for _ in 0..args.turns {
         for (subject, rates) in subjects.iter().zip(&mut rates) {
             rates.push(match subject {
-                Subject::Job => job::turn(&folder, scratch.path(), cores, args.passes).await?,
+                Subject::Job => {
+                    job::turn(&folder, scratch.path(), images.plain.len() as u64, (cores, args.passes))
+                        .await?
+                }
                 loops => turn(*loops, &images, cores, args.passes),
             });
         }

@@ -12,7 +12,7 @@ use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::model::{Allocation, CacheRoom, JobModel, WorkerShare};
 use feedline_core::observe::Observer;
 use feedline_core::pipeline::Pipeline;
-use feedline_core::plan::{self, Plan, Settings, Tier};
+use feedline_core::plan::{self, CachePolicy, Plan, Settings, Tier};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
@@ -74,13 +74,14 @@ pub(super) async fn trace(
         Job::open(Arc::clone(&cluster.coordinator), cluster.directory(), spec, ClientSettings::default())
             .await?;
     let consumer = job.consumer(0, entropy::session_id());
-    let traced = observe(coordinator, &job, consumer, limits, stop, &progress).await;
+    let traced =
+        observe(coordinator, &job, consumer, (limits, cluster.local_workers()), stop, &progress).await;
     abandon(&job).await;
     let Observed { observer, samples, rows, seconds } = traced?;
     let model = observer.model(job.id()).ok_or_else(|| {
         Failure::failed("no rows came while the pipeline was traced; give it more time with --seconds")
     })?;
-    let problem = observer.problem(Settings::default());
+    let problem = observer.problem(Settings::default(), CachePolicy::Free);
     let started = Instant::now();
     let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING).ok();
     let (mut allocation, rooms) = resources(&samples, &problem.worker_types, &problem.settings);
@@ -104,11 +105,11 @@ async fn observe(
     coordinator: &RunningCoordinator,
     job: &Job,
     mut consumer: Consumer,
-    limits: Limits,
+    (limits, workers): (Limits, usize),
     stop: &CancellationToken,
     progress: &Progress,
 ) -> Result<Observed, Failure> {
-    let mut observer = Observer::default();
+    let mut observer = Observer::of_processes(workers);
     let mut samples = Samples::default();
     // When counting began, and the rows before.
     let mut begun: Option<(Instant, u64)> = None;
@@ -123,7 +124,10 @@ async fn observe(
         match batch {
             Ok(Ok(Some(_))) => {
                 first.get_or_insert_with(Instant::now);
-                tokio::time::sleep(limits.step).await;
+                tokio::select! {
+                    () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
+                    () = tokio::time::sleep(limits.step.min(limits.time)) => {}
+                }
             }
             Ok(Ok(None)) => break,
             Ok(Err(error)) => return Err(error.into()),

@@ -45,6 +45,15 @@ impl State {
         self.splits.iter().filter(|(key, _)| key.1 == job).map(|(_, split)| split.held_bytes()).sum()
     }
 
+    /// Groups in flight that count for a job's limit: its own where it was told how much to read at a time, else those of
+    /// all jobs that were not, so that one that may read much keeps no other from beginning.
+    fn groups_beside(&self, job: JobId) -> usize {
+        let has_reads = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.limits.has_reads());
+        let own = has_reads(&job);
+        let counts = |id: &JobId| if own { *id == job } else { !has_reads(id) };
+        self.splits.iter().filter(|((_, id), _)| counts(id)).map(|(_, lease)| lease.running_groups()).sum()
+    }
+
     /// Leases in the order in which they are worked on: each job's own by their place in its sequence, and jobs in
     /// turn, whatever place they have reached.
     fn by_urgency(&self) -> Vec<(SplitRef, JobId)> {
@@ -94,7 +103,7 @@ impl Engine {
             }
             // An idle buffer of the pool that fits is used again, or freed to make room.
             let fits = used.saturating_sub(idle) + bytes <= self.memory_bytes
-                && job.limits.admits(bytes, || state.job_bytes(id), state.groups, self.threads)
+                && job.limits.admits(bytes, || state.job_bytes(id), state.groups_beside(id), self.threads)
                 && state.stream_bytes(id, split.stream) + bytes <= share;
             if fits || (lease.is_starving() && !state.exceeds) {
                 found = Some(((split, id), Arc::clone(job), offsets, bytes, !fits));

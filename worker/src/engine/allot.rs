@@ -148,6 +148,11 @@ impl JobLimits {
         }
     }
 
+    /// Whether the job was told how much to read at a time.
+    pub(crate) fn has_reads(&self) -> bool {
+        self.read_concurrency.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether one more group of `bytes` may be computed ahead. Bytes were said: while those held by the job's groups,
     /// computed or not, are fewer. Else: while there are not many groups in flight on a worker of so many threads; a group
     /// may need a single read, so there are as many as reads that were said.

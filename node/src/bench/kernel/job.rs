@@ -14,10 +14,18 @@ use crate::entropy;
 use crate::failure::Failure;
 
 /// Rows of a batch.
-const BATCH: u32 = 128;
+const BATCH: u32 = 32;
+/// Rows before counting begins, and rows that are counted at least.
+const WARM_UP: u64 = 1_024;
+const LEAST: u64 = 4_096;
 
 /// Images per second from the first batch on: random crops of the folder's images, resized and batched.
-pub(super) async fn turn(folder: &Path, scratch: &Path, cores: u32, passes: u32) -> Result<f64, Failure> {
+pub(super) async fn turn(
+    folder: &Path,
+    scratch: &Path,
+    images: u64,
+    (cores, passes): (u32, u32),
+) -> Result<f64, Failure> {
     let local = LocalArgs {
         workers: 1,
         cores: Some(cores),
@@ -28,23 +36,25 @@ pub(super) async fn turn(folder: &Path, scratch: &Path, cores: u32, passes: u32)
         trace: Default::default(),
     };
     let cluster = Cluster::open(None, &local).await?;
-    // One more pass than is measured: up to the first batch, reading and starting are.
-    let rate = deliver(&cluster, folder, passes + 1).await;
+    let rate = deliver(&cluster, folder, images, passes).await;
     cluster.shutdown().await;
     rate
 }
 
-async fn deliver(cluster: &Cluster, folder: &Path, epochs: u32) -> Result<f64, Failure> {
+async fn deliver(cluster: &Cluster, folder: &Path, images: u64, passes: u32) -> Result<f64, Failure> {
+    // What is computed ahead when counting begins is not computed again: so many times more rows are counted.
+    let warm_up = WARM_UP.max(images);
+    let rows = (images * u64::from(passes)).max(LEAST);
+    let epochs = (warm_up + rows).div_ceil(images) as u32;
     let spec = JobSpec { epochs, ..JobSpec::new(pipeline(folder)?) };
     let job =
         Job::open(Arc::clone(&cluster.coordinator), cluster.directory(), spec, ClientSettings::default())
             .await?;
     let mut consumer = job.consumer(0, entropy::session_id());
-    let first = consumer.next().await?;
-    let before = first.map_or(0, |batch| batch.info.rows);
-    let started = std::time::Instant::now();
+    while consumer.stats().rows < warm_up && consumer.next().await?.is_some() {}
+    let (before, started) = (consumer.stats().rows, std::time::Instant::now());
     while consumer.next().await?.is_some() {}
-    let rows = consumer.stats().rows - u64::from(before);
+    let rows = consumer.stats().rows - before;
     Ok(rows as f64 / started.elapsed().as_secs_f64())
 }
 

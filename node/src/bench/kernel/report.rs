@@ -54,7 +54,9 @@ impl SubjectReport {
 impl Report {
     /// Compares the subjects with the first.
     pub(super) fn new(mut subjects: Vec<SubjectReport>, turns: u32, images: usize, cores: u32) -> Self {
-        let first = subjects.first().map_or(f64::INFINITY, SubjectReport::per_core);
+        let first = subjects.first().map_or(0.0, SubjectReport::per_core);
+        // Where nothing decodes there is nothing to compare with.
+        let first = if first > 0.0 { first } else { f64::INFINITY };
         for subject in &mut subjects {
             subject.of_first = subject.per_core() / first;
         }
