@@ -147,6 +147,7 @@ impl Dataset {
     fn open(&self, shard: &ShardRef) -> Result<Arc<Object>, SourceError> {
         let location = Location::parse(&shard.url)?;
         let store = self.stores.open(&location)?;
-        Ok(Arc::new(Object::new(store, location.key()?, shard.clone())))
+        let object = Object::new(store, location.key()?, shard.clone());
+        Ok(Arc::new(if location.is_local() { object.in_file(location.rest.into()) } else { object }))
     }
 }

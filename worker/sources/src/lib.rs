@@ -11,6 +11,7 @@ mod error;
 mod expand;
 mod formats;
 mod list;
+mod local;
 mod location;
 mod object;
 mod rows;

@@ -1,6 +1,7 @@
 //! Ranged reads of one shard: pinned to the version that was listed, retried, and counted.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
 
 use crate::error::SourceError;
+use crate::local;
 
 /// Neighbouring ranges with at most this many bytes between them are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
@@ -36,6 +38,8 @@ pub(crate) struct BufferSpan {
 pub(crate) struct Object {
     store: Arc<dyn ObjectStore>,
     key: Path,
+    /// Where it lies, if that is a file of this host.
+    file: Option<PathBuf>,
     shard: ShardRef,
     read_bytes: AtomicU64,
     requests: AtomicU32,
@@ -47,11 +51,17 @@ impl Object {
         Self {
             store,
             key,
+            file: None,
             shard,
             read_bytes: AtomicU64::new(0),
             requests: AtomicU32::new(0),
             wait_ns: AtomicU64::new(0),
         }
+    }
+
+    /// A shard that lies in a file of this host.
+    pub(crate) fn in_file(self, file: PathBuf) -> Self {
+        Self { file: Some(file), ..self }
     }
 
     pub(crate) fn shard(&self) -> &ShardRef {
@@ -125,11 +135,7 @@ impl Object {
             let error = match answer {
                 Ok(Ok(bytes)) => return Ok(bytes),
                 Ok(Err(error)) => error,
-                Err(_) => SourceError::Store {
-                    url: self.shard.url.clone(),
-                    reason: format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs()),
-                    retryable: true,
-                },
+                Err(_) => self.failed(format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs()), true),
             };
             if !error.is_retryable() || attempt == ATTEMPTS {
                 return Err(error);
@@ -143,13 +149,36 @@ impl Object {
 
     async fn read_once(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         self.requests.fetch_add(1, Ordering::Relaxed);
+        let wanted = range.end - range.start;
+        let bytes = match &self.file {
+            Some(file) => {
+                let (file, shard) = (file.clone(), self.shard.clone());
+                let read = tokio::task::spawn_blocking(move || local::read(&file, &shard, range));
+                read.await.map_err(|error| self.failed(error.to_string(), false))??
+            }
+            None => self.get(range).await?,
+        };
+        self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if bytes.len() as u64 != wanted {
+            return Err(
+                self.failed(format!("{} bytes came where {wanted} were asked for", bytes.len()), true)
+            );
+        }
+        Ok(bytes)
+    }
+
+    fn failed(&self, reason: String, retryable: bool) -> SourceError {
+        SourceError::Store { url: self.shard.url.clone(), reason, retryable }
+    }
+
+    async fn get(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         let store_error = |error| match SourceError::from_store(&self.shard.url, error) {
             // It was there when it was listed.
             SourceError::NotFound { url } => SourceError::ShardChanged { url },
             other => other,
         };
         let options = GetOptions {
-            range: Some(GetRange::Bounded(range.clone())),
+            range: Some(GetRange::Bounded(range)),
             if_match: strong_tag(&self.shard.version),
             ..GetOptions::default()
         };
@@ -157,20 +186,7 @@ impl Object {
         if result.meta.size != self.shard.size_bytes || !is_version(&result.meta, &self.shard.version) {
             return Err(SourceError::ShardChanged { url: self.shard.url.clone() });
         }
-        let bytes = result.bytes().await.map_err(store_error)?;
-        self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        if bytes.len() as u64 != range.end - range.start {
-            return Err(SourceError::Store {
-                url: self.shard.url.clone(),
-                reason: format!(
-                    "{} bytes came where {} were asked for",
-                    bytes.len(),
-                    range.end - range.start
-                ),
-                retryable: true,
-            });
-        }
-        Ok(bytes)
+        result.bytes().await.map_err(store_error)
     }
 }
 
