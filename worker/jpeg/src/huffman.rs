@@ -299,11 +299,17 @@ impl DcTable {
     }
 }
 
-/// The tables of an image; those that the image before had as well are kept.
+/// AC tables that are kept although the present image has others: those of two images.
+const SPARE_TABLES: usize = 4;
+
+/// The tables of an image; those that the images just before it had as well are kept, since encoders mostly write the
+/// standard ones, with some images of other encoders between them.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) dc: [Option<DcTable>; 4],
     pub(crate) ac: [Option<AcTable>; 4],
+    /// Last used last.
+    spare: Vec<AcTable>,
 }
 
 impl Tables {
@@ -317,9 +323,58 @@ impl Tables {
 
     /// As [`Self::set_dc`].
     pub(crate) fn set_ac(&mut self, place: usize, spec: &TableSpec) -> Option<()> {
-        if self.ac[place].as_ref().is_none_or(|table| table.canonical.spec != *spec) {
-            self.ac[place] = Some(AcTable::new(spec)?);
+        if self.ac[place].as_ref().is_some_and(|table| table.canonical.spec == *spec) {
+            return Some(());
+        }
+        let table = match self.spare.iter().position(|table| table.canonical.spec == *spec) {
+            Some(found) => self.spare.remove(found),
+            None => AcTable::new(spec)?,
+        };
+        if let Some(displaced) = self.ac[place].replace(table) {
+            if self.spare.len() == SPARE_TABLES {
+                self.spare.remove(0);
+            }
+            self.spare.push(displaced);
         }
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AcTable, TableSpec, Tables};
+
+    /// A code of one symbol.
+    fn spec(symbol: u8) -> TableSpec {
+        let mut spec = TableSpec { bits: [0; 17], values: [0; 256] };
+        spec.bits[1] = 1;
+        spec.values[0] = symbol;
+        spec
+    }
+
+    fn symbol(table: Option<&AcTable>) -> u8 {
+        table.expect("it was set").canonical.spec.values[0]
+    }
+
+    #[test]
+    fn tables_follow_their_specification_whether_kept_or_made() {
+        let mut tables = Tables::default();
+        for turn in [1u8, 2, 1, 3, 4, 5, 6, 7, 8, 1, 1, 7, 2] {
+            for place in [0, 1] {
+                tables.set_ac(place, &spec(turn + 16 * place as u8)).expect("the code is sound");
+                assert_eq!(symbol(tables.ac[place].as_ref()), turn + 16 * place as u8);
+            }
+            assert!(tables.spare.len() <= super::SPARE_TABLES);
+        }
+    }
+
+    #[test]
+    fn a_table_that_comes_back_is_not_made_again() {
+        let mut tables = Tables::default();
+        tables.set_ac(0, &spec(1)).expect("the code is sound");
+        let made = tables.ac[0].as_ref().map(|table| table.pairs.as_ptr());
+        tables.set_ac(0, &spec(2)).expect("the code is sound");
+        tables.set_ac(0, &spec(1)).expect("the code is sound");
+        assert_eq!(tables.ac[0].as_ref().map(|table| table.pairs.as_ptr()), made);
     }
 }

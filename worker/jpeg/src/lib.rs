@@ -8,6 +8,7 @@ mod cmyk;
 mod decoder;
 mod entropy;
 mod exif;
+mod handle;
 mod huffman;
 mod index;
 mod mirror;

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use turbojpeg_sys as sys;
 
 use super::{GOLDEN, decode, jpeg};
-use crate::decoder::Handle;
+use crate::handle::Handle;
 use crate::partial::Reduction;
 use crate::{Decoder, Region};
 
