@@ -253,6 +253,16 @@ impl Cluster {
 
     /// Takes one input at time `now` and adds what follows to `ready`.
     pub fn step(&mut self, now: Millis, input: Input, ready: &mut Ready) {
+        self.take(now, input, ready);
+        self.expire(ready);
+        self.prepare();
+        self.schedule(ready);
+        self.answer_parked(ready);
+    }
+
+    /// Takes one input of several that come at once. What follows from them together is decided by the [`Self::step`]
+    /// after the last of them, such as a [`Input::Tick`], so that it is decided once.
+    pub fn take(&mut self, now: Millis, input: Input, ready: &mut Ready) {
         self.now = self.now.max(now);
         match input {
             Input::Tick => {}
@@ -270,10 +280,6 @@ impl Cluster {
             Input::JobDetails { request, job } => ready.replies.push((request, self.details(job))),
             Input::JobStatus { request, job } => ready.replies.push((request, self.status(job))),
         }
-        self.expire(ready);
-        self.prepare();
-        self.schedule(ready);
-        self.answer_parked(ready);
     }
 
     fn on_open_job(

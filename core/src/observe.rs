@@ -25,6 +25,10 @@ mod tests;
 const MOST_WORKERS: u32 = 10_000;
 /// The last seconds that rates are taken over.
 pub const RECENT_MS: Millis = 5_000;
+/// Consumers are looked at over less time where that is enough to tell, so that a change of demand is seen at once.
+const FRESH_MS: Millis = 2_000;
+/// Batches that are enough to tell a consumer's rate: it is off by one of them at most.
+const FRESH_BATCHES: u64 = 16;
 /// What a window can tell of at most.
 const SPAN_MS: Millis = 8_000;
 /// Times at which the store's bandwidth was seen that are remembered for each job.
@@ -210,7 +214,9 @@ impl JobWindows {
 
 /// What a consumer took; `None` for one that has left.
 fn recent_of_consumer(window: &Window<ConsumerSample>) -> Option<ConsumerSample> {
-    window.recent(RECENT_MS).map(|(_, sample)| sample).filter(|sample| sample.elapsed_ns > 0)
+    let within = |span_ms| window.recent(span_ms).map(|(_, sample)| sample);
+    let fresh = within(FRESH_MS).filter(|sample| sample.batches >= FRESH_BATCHES);
+    fresh.or_else(|| within(RECENT_MS)).filter(|sample| sample.elapsed_ns > 0)
 }
 
 /// Whether a worker's threads, or the executions that a limit allows an operator, were in use nearly all the time. Wall
