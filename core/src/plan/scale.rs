@@ -59,7 +59,7 @@ pub struct ScaleDecision {
 pub struct Scaling {
     /// Since when there have been more than needed.
     since: Option<Millis>,
-    /// What was wanted from each time on, the most first: what a later time wanted as much as has no say any more.
+    /// What was wanted at each time of the last while, the most first: whoever was followed by as much has no say.
     wanted: VecDeque<(Millis, u32)>,
 }
 
@@ -95,8 +95,7 @@ impl Scaling {
             self.wanted.pop_back();
         }
         self.wanted.push_back((input.now, wanted));
-        // What was wanted from a time on was so until the next.
-        while self.wanted.len() > 1 && self.wanted[1].0 + settings.shrink_after_ms <= input.now {
+        while self.wanted.len() > 1 && self.wanted[0].0 + settings.shrink_after_ms <= input.now {
             self.wanted.pop_front();
         }
         let target = self.wanted.front().map_or(wanted, |(_, most)| *most);

@@ -12,6 +12,20 @@ pub(super) struct Times {
     pub(super) step_ns: u64,
 }
 
+/// A second that has passed.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) at_s: u32,
+    pub(super) workers: u32,
+    pub(super) wanted: u32,
+    /// Rows per second.
+    pub(super) demand: f64,
+    /// Rows of all jobs since the start.
+    pub(super) rows: u64,
+    /// Of each job since the start.
+    pub(super) times: Vec<Times>,
+}
+
 /// What has happened.
 #[derive(Debug)]
 pub(super) struct Recording {
@@ -36,15 +50,8 @@ impl Recording {
         }
     }
 
-    /// A second has passed. `times` has the sums of each job, `rows` those of all.
-    pub(super) fn on_second(
-        &mut self,
-        at_s: u32,
-        workers: u32,
-        demand_rows_per_s: f64,
-        rows: u64,
-        times: Vec<Times>,
-    ) {
+    pub(super) fn on_second(&mut self, passed: Passed) {
+        let Passed { at_s, workers, wanted, demand, rows, times } = passed;
         let (mut smallest_fed, mut sum) = (1.0_f64, 0.0);
         for (now, before) in times.iter().zip(&self.times) {
             let stall_ns = now.stall_ns - before.stall_ns;
@@ -57,7 +64,8 @@ impl Recording {
         self.seconds.push(Second {
             at_s,
             workers,
-            demand_rows_per_s,
+            wanted,
+            demand_rows_per_s: demand,
             rows: rows - self.rows,
             smallest_fed,
             mean_fed: sum / times.len().max(1) as f64,

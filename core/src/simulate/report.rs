@@ -40,6 +40,8 @@ pub struct Second {
     pub at_s: u32,
     /// Workers that cost.
     pub workers: u32,
+    /// Workers that the plan wants.
+    pub wanted: u32,
     /// Rows per second that all consumers could take.
     pub demand_rows_per_s: f64,
     /// Rows delivered.

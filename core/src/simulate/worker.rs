@@ -137,7 +137,8 @@ impl Worker {
         self.memory_full = self.leases.iter().map(held).sum::<f64>() >= self.memory_bytes;
         self.has_news |= was_full && !self.memory_full;
         if self.memory_full {
-            return;
+            // What consumers wait for is computed in any case.
+            return self.compute_first(seconds * store_share, jobs);
         }
         let mut left = f64::from(self.cores) * self.speed * seconds * store_share;
         let mut active: Vec<(u32, f64)> = Vec::new();
@@ -162,6 +163,15 @@ impl Worker {
                 self.done.entry(job).or_default().store_wait_s += REQUESTS_IN_FLIGHT * seconds;
             }
         }
+    }
+
+    /// Computes nothing but the most urgent split.
+    fn compute_first(&mut self, seconds: f64, jobs: &[Job]) {
+        let Some(place) = self.leases.iter().position(|lease| !lease.is_computed()) else { return };
+        let later = self.leases.split_off(place + 1);
+        let job = self.leases[place].job;
+        self.compute_job(job, f64::from(self.cores) * self.speed * seconds, jobs);
+        self.leases.extend(later);
     }
 
     fn weight(&self, job: u32) -> f64 {

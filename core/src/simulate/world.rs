@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::consumer::Consumer;
 use super::fleet::Fleet;
 use super::job::Job;
-use super::recording::{Recording, Times};
+use super::recording::{Passed, Recording, Times};
 use super::report::{Audit, Decision, Report};
 use super::rules::{Decider, Rule, Seen, Taken};
 use super::scenario::Scenario;
@@ -44,6 +44,8 @@ pub struct Simulation {
     decider: Decider,
     recording: Recording,
     inputs: Vec<Input>,
+    /// Inputs of the state machine so far.
+    input_count: u64,
 }
 
 impl Simulation {
@@ -74,6 +76,7 @@ impl Simulation {
             decider: Decider::new(rule, &scenario.scaling),
             recording: Recording::new(scenario.warm_up_s, 0),
             inputs: Vec::new(),
+            input_count: 0,
         };
         for given in &scenario.jobs {
             let given = Arc::new(given.clone());
@@ -121,6 +124,11 @@ impl Simulation {
         self.now
     }
 
+    /// Reports of workers and consumers so far.
+    pub fn inputs(&self) -> u64 {
+        self.input_count
+    }
+
     /// Whether the scenario's time has passed.
     pub fn is_over(&self) -> bool {
         self.now >= 1_000 * u64::from(self.scenario.duration_s)
@@ -136,6 +144,7 @@ impl Simulation {
         self.collect_reports();
         meter.end(Phase::World);
         meter.begin(Phase::Inputs);
+        self.input_count += self.inputs.len() as u64;
         let mut ready = Ready::default();
         for input in self.inputs.drain(..) {
             self.cluster.take(self.now, input, &mut ready);
@@ -226,7 +235,9 @@ impl Simulation {
         }
         let demand = self.jobs.iter().map(|job| job.demand(second - 1)).sum();
         let rows = self.consumers.iter().map(Consumer::rows).sum();
-        self.recording.on_second(second, self.fleet.paid(), demand, rows, times);
+        let wanted = self.plan.iter().flat_map(|plan| &plan.wanted).map(|kind| kind.wanted).sum();
+        let workers = self.fleet.paid();
+        self.recording.on_second(Passed { at_s: second, workers, wanted, demand, rows, times });
     }
 
     /// What the coordinator does each second.
