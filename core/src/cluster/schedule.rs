@@ -18,47 +18,84 @@ const SPREAD: usize = 4;
 /// All jobs are looked at as often as this, for what time alone changes.
 const SCHEDULE_MS: u64 = 100;
 
-/// Workers by how much of a job they have still to compute, then by how much they hold.
+/// Splits that are not computed so long after they were granted are recalled from a worker in which their job has no part
+/// any more: what others leave of it may be nothing, and a stream waits for its next split whoever has it.
+const RECALL_MS: u64 = 2_000;
+
+/// A worker that may have splits of a job.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    worker: WorkerId,
+    /// Cores that the plan gives the job there; of each worker the same where there is no plan.
+    cores: f64,
+}
+
+/// Workers by when they would have computed one more split of a job, then by how much they hold.
 #[derive(Debug, Default)]
 struct Loads {
-    /// What each has of the job and in all, and whether its memory is full.
-    of: BTreeMap<WorkerId, (u32, usize, bool)>,
-    all: BTreeSet<(u32, usize, WorkerId)>,
+    /// Splits of a job that a worker has not computed, at most.
+    leases_ahead: u32,
+    /// The time in which the largest part computes twice as many splits. A stream takes its splits in order, so a part
+    /// that would take longer for one holds it up more than it helps.
+    latest: u64,
+    /// Each worker's place, its cores and what it has of the job.
+    of: BTreeMap<WorkerId, (Place, f64, u32, bool)>,
+    all: BTreeSet<Place>,
     /// Those with room for splits that can wait.
-    with_room: BTreeSet<(u32, usize, WorkerId)>,
+    with_room: BTreeSet<Place>,
+}
+
+/// When a worker would have computed one more, in no unit, and what it holds in all.
+type Place = (u64, usize, WorkerId);
+
+/// Time in which so many splits are computed.
+fn time(splits: u32, cores: f64) -> u64 {
+    (1e6 * f64::from(splits) / cores) as u64
 }
 
 impl Loads {
-    fn put(&mut self, id: WorkerId, load: u32, held: usize, memory_full: bool, leases_ahead: u32) {
-        self.of.insert(id, (load, held, memory_full));
-        self.all.insert((load, held, id));
-        if load < leases_ahead && !memory_full {
-            self.with_room.insert((load, held, id));
+    fn new(parts: &[Part], leases_ahead: u32) -> Self {
+        let largest = parts.iter().map(|part| part.cores).fold(f64::MIN_POSITIVE, f64::max);
+        Self { leases_ahead, latest: time(2 * leases_ahead, largest), ..Self::default() }
+    }
+
+    /// Splits that a part may have at a time.
+    fn slots(&self, part: &Part) -> usize {
+        (1..=self.leases_ahead).take_while(|splits| time(*splits, part.cores) <= self.latest).count()
+    }
+
+    fn put(&mut self, part: Part, load: u32, held: usize, memory_full: bool) {
+        let place = (time(load + 1, part.cores), held, part.worker);
+        self.of.insert(part.worker, (place, part.cores, load, memory_full));
+        self.all.insert(place);
+        if load < self.leases_ahead && place.0 <= self.latest && !memory_full {
+            self.with_room.insert(place);
         }
     }
 
-    /// The least loaded worker that may have it. Whoever is to be avoided is asked only when there is no other.
+    /// The worker that has it first. Whoever is to be avoided is asked only when there is no other.
     fn choose(&self, is_urgent: bool, avoid: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
         let candidates = if is_urgent { &self.all } else { &self.with_room };
         let best = candidates.iter().find(|(.., id)| !avoid(*id)).or_else(|| candidates.first());
         best.map(|(.., id)| *id)
     }
 
-    fn add(&mut self, id: WorkerId, leases_ahead: u32) {
-        let Some((load, held, memory_full)) = self.of.get(&id).copied() else { return };
-        self.all.remove(&(load, held, id));
-        self.with_room.remove(&(load, held, id));
-        self.put(id, load + 1, held, memory_full, leases_ahead);
+    fn add(&mut self, worker: WorkerId) {
+        let Some((place, cores, load, memory_full)) = self.of.get(&worker).copied() else { return };
+        self.all.remove(&place);
+        self.with_room.remove(&place);
+        self.put(Part { worker, cores }, load + 1, place.1, memory_full);
     }
 }
 
 /// Workers for one of so many jobs that the plan does not place: neighbouring jobs have neighbouring ones.
-fn spread(live: &[WorkerId], job: JobId, jobs: usize) -> Vec<WorkerId> {
+fn spread(live: &[WorkerId], job: JobId, jobs: usize) -> Vec<Part> {
     let count = (SPREAD * live.len()).div_ceil(jobs.max(1)).min(live.len());
     let start = (job.0 as usize).wrapping_mul(count) % live.len().max(1);
-    let mut workers: Vec<WorkerId> = live.iter().cycle().skip(start).take(count).copied().collect();
-    workers.sort_unstable();
-    workers
+    let chosen = live.iter().cycle().skip(start).take(count);
+    let mut parts: Vec<Part> = chosen.map(|worker| Part { worker: *worker, cores: 1.0 }).collect();
+    parts.sort_unstable_by_key(|part| part.worker);
+    parts
 }
 
 impl Cluster {
@@ -87,10 +124,14 @@ impl Cluster {
                 continue;
             }
             self.assign_relaxed(id, ready);
+            let placed = self.placed_live(id);
+            if let Some(parts) = &placed {
+                self.recall(id, parts, ready);
+            }
             let job = &self.jobs[&id];
-            let workers = self.placed_live(id).unwrap_or_else(|| spread(&live, id, running));
-            let missing = self.missing(job, workers.len());
-            let grants = self.choose_grants(job, &missing, &workers);
+            let parts = placed.unwrap_or_else(|| spread(&live, id, running));
+            let missing = self.missing(job, &parts);
+            let grants = self.choose_grants(job, &missing, &parts);
             let granted: usize = grants.values().map(Vec::len).sum();
             self.grant_all(id, grants, ready);
             if granted == missing.len() && self.is_tail(&self.jobs[&id]) {
@@ -102,21 +143,42 @@ impl Cluster {
         self.stale.clear();
     }
 
-    pub(super) fn takes_leases(&self, worker: WorkerId) -> bool {
+    fn takes_leases(&self, worker: WorkerId) -> bool {
         self.workers.get(&worker).is_some_and(|worker| worker.known && !worker.draining)
     }
 
     /// The workers that the plan gives a job; `None` where there are none.
-    fn placed_live(&self, job: JobId) -> Option<Vec<WorkerId>> {
-        let placed = self.placed.get(&job)?.iter().copied();
-        let live: Vec<WorkerId> = placed.filter(|id| self.takes_leases(*id)).collect();
+    fn placed_live(&self, job: JobId) -> Option<Vec<Part>> {
+        let parts =
+            self.placed.get(&job)?.iter().map(|(worker, cores)| Part { worker: *worker, cores: *cores });
+        let live: Vec<Part> = parts.filter(|part| self.takes_leases(part.worker)).collect();
         (!live.is_empty()).then_some(live)
     }
 
-    /// Splits of a job that should be with one of so many workers now and are not, most urgent first.
-    fn missing(&self, job: &Job, workers: usize) -> Vec<SplitRef> {
+    /// Takes splits from workers in which their job has no part any more.
+    fn recall(&mut self, id: JobId, parts: &[Part], ready: &mut Ready) {
+        let mut recalled: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
+        for (split, lease) in &self.jobs[&id].leases {
+            for holder in &lease.holders {
+                let is_late = self.now.saturating_sub(holder.granted_at) >= RECALL_MS;
+                let has_part = || parts.binary_search_by_key(&holder.worker, |part| part.worker).is_ok();
+                let worker = self.workers.get(&holder.worker);
+                let is_computed = || worker.is_none_or(|worker| worker.computed.contains(&(id, *split)));
+                if is_late && !has_part() && !is_computed() {
+                    recalled.entry(holder.worker).or_default().push(*split);
+                }
+            }
+        }
+        for (worker, splits) in recalled {
+            self.revoke(id, worker, splits, ready);
+        }
+    }
+
+    /// Splits of a job that should be with one of these workers now and are not, most urgent first.
+    fn missing(&self, job: &Job, parts: &[Part]) -> Vec<SplitRef> {
         let Some(layout) = job.running() else { return Vec::new() };
-        let slots = workers * self.settings.leases_ahead as usize;
+        let loads = Loads::new(parts, self.settings.leases_ahead);
+        let slots: usize = parts.iter().map(|part| loads.slots(part)).sum();
         let ahead = (2 * slots).div_ceil(layout.streams as usize).max(MIN_SPLITS_AHEAD);
         let mut splits: Vec<SplitRef> = job.open.keys().copied().collect();
         for stream in 0..layout.streams {
@@ -135,23 +197,22 @@ impl Cluster {
         &self,
         job: &Job,
         missing: &[SplitRef],
-        workers: &[WorkerId],
+        parts: &[Part],
     ) -> BTreeMap<WorkerId, Vec<SplitRef>> {
         let mut grants: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
         if missing.is_empty() {
             return grants;
         }
-        let ahead = self.settings.leases_ahead;
-        let mut loads = Loads::default();
-        for id in workers {
-            let worker = &self.workers[id];
-            loads.put(*id, worker.uncomputed(job.id), worker.leases.len(), worker.memory_full, ahead);
+        let mut loads = Loads::new(parts, self.settings.leases_ahead);
+        for part in parts {
+            let worker = &self.workers[&part.worker];
+            loads.put(*part, worker.uncomputed(job.id), worker.leases.len(), worker.memory_full);
         }
         for split in missing {
             let urgent = self.is_urgent(job, *split);
             let avoid = |worker| job.avoid.contains(&(*split, worker));
             let Some(worker) = loads.choose(urgent, avoid) else { continue };
-            loads.add(worker, ahead);
+            loads.add(worker);
             grants.entry(worker).or_default().push(*split);
         }
         grants
@@ -211,12 +272,14 @@ impl Cluster {
         let Some(layout) = job.running() else { return false };
         (0..layout.streams).all(|stream| {
             // A stream has too many splits left far more often than not, which can be told without looking at them.
-            let left = |next: SplitRef| {
-                u64::from(layout.epochs - next.epoch) * layout.splits(stream) - next.ordinal
-            };
+            let left =
+                |next: SplitRef| u64::from(layout.epochs - next.epoch) * layout.splits(stream) - next.ordinal;
             let next = job.splits_from(stream).next();
             next.is_none_or(|next| left(next) <= job.leases.len() as u64)
-                && job.splits_from(stream).take(job.leases.len() + 1).all(|split| job.leases.contains_key(&split))
+                && job
+                    .splits_from(stream)
+                    .take(job.leases.len() + 1)
+                    .all(|split| job.leases.contains_key(&split))
         })
     }
 

@@ -3,6 +3,7 @@
 
 mod granting;
 mod opening;
+mod placing;
 mod preparing;
 mod relaxed;
 mod restoring;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::messages::{Allotment, Lease, ProcessCpu, Revision, WorkerPlan, WorkerReport};
+use super::messages::{Lease, ProcessCpu, Revision, WorkerPlan, WorkerReport};
 use super::records::Record;
-use super::samples::{LEAST_CORES, WorkerShare};
+use super::samples::WorkerShare;
 use super::{Cluster, Ready, Reply, RequestId};
 use crate::ids::{JobId, Millis, TaskId, WorkerId};
 use crate::layout::SplitRef;
@@ -121,7 +121,8 @@ impl Cluster {
         let computed = report.computed.iter().filter(|lease| held.contains(lease)).copied().collect();
         let before = std::mem::replace(&mut worker.computed, computed);
         // As each job is computed the worker has room for more of it.
-        self.stale.extend(worker.computed.iter().filter(|lease| !before.contains(lease)).map(|(job, _)| *job));
+        self.stale
+            .extend(worker.computed.iter().filter(|lease| !before.contains(lease)).map(|(job, _)| *job));
         let parked = Parked::new(request, now, report.seen, life);
         if let Some(earlier) = worker.parked.replace(parked) {
             // Requests may overtake each other, so it may be the later one that is answered here: by a true plan.
@@ -181,20 +182,13 @@ impl Cluster {
             })
             .collect();
         leases.sort_by_key(|lease| (lease.split, lease.job));
-        let mut allotments = worker.share.allotments.clone();
-        if !allotments.is_empty() {
-            let listed: BTreeSet<JobId> = allotments.iter().map(|allotment| allotment.job).collect();
-            let held: BTreeSet<JobId> = worker.leases.iter().map(|(job, _)| *job).collect();
-            let left = held.difference(&listed);
-            allotments.extend(left.map(|job| Allotment { cores: LEAST_CORES, ..Allotment::unlimited(*job) }));
-        }
         WorkerPlan {
             revision: Revision { life: self.life, number: worker.revision },
             leases,
             tasks: self.tasks_of(worker),
             lease_ms: self.settings.worker_lease_ms,
             cores: worker.share.cores,
-            allotments,
+            allotments: worker.share.allotments.clone(),
         }
     }
 

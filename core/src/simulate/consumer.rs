@@ -89,7 +89,9 @@ impl Consumer {
         for ahead in &mut self.ahead {
             let planned = plan.splits.iter().find(|planned| planned.split == ahead.split);
             ahead.workers.clear();
-            ahead.workers.extend(planned.iter().flat_map(|planned| planned.workers.iter().map(|(id, _)| *id)));
+            ahead
+                .workers
+                .extend(planned.iter().flat_map(|planned| planned.workers.iter().map(|(id, _)| *id)));
         }
     }
 

@@ -122,9 +122,8 @@ impl Recording {
             Some(place) if place + 1 < seconds.len() => Some(seconds[place].at_s - at_s),
             Some(_) => None,
         };
-        let left = (start..end).rev().find(|place| {
-            self.seconds[*place].workers < self.seconds[place - 1].workers
-        });
+        let left =
+            (start..end).rev().find(|place| self.seconds[*place].workers < self.seconds[place - 1].workers);
         Step {
             at_s,
             from_rows_per_s: self.seconds[start - 1].demand_rows_per_s,

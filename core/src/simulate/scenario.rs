@@ -201,9 +201,7 @@ impl Scenario {
             Job {
                 name: format!("kind{kind}-"),
                 count,
-                operators: operators
-                    .map(|(name, cpu_s)| Operator { name: name.to_owned(), cpu_s })
-                    .to_vec(),
+                operators: operators.map(|(name, cpu_s)| Operator { name: name.to_owned(), cpu_s }).to_vec(),
                 batch_rows: 128,
                 dataset_rows: 10_000_000,
                 shards: 64,

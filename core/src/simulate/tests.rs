@@ -93,7 +93,11 @@ fn a_worker_that_leaves_takes_no_row_with_it() {
     let report = simulated(&scenario, Rule::Plan);
     assert!(report.decisions.iter().any(|decision| decision.to < decision.from));
     let shrink = ScaleSettings::default().shrink_after_ms;
-    assert_eq!(1_000 * u64::from(Scaling::default().shrink_after_s), shrink, "what is simulated is what is run");
+    assert_eq!(
+        1_000 * u64::from(Scaling::default().shrink_after_s),
+        shrink,
+        "what is simulated is what is run"
+    );
 }
 
 #[test]

@@ -6,8 +6,8 @@ use super::job::{self, Job};
 use super::lease::Held;
 use super::scenario::WorkerType;
 use crate::cluster::messages::{
-    OperatorStats, ProcessCpu, Revision, StoreStats, Task, TaskOutput, TaskResult, WorkerJobStats, WorkerPlan,
-    WorkerReport,
+    OperatorStats, ProcessCpu, Revision, StoreStats, Task, TaskOutput, TaskResult, WorkerJobStats,
+    WorkerPlan, WorkerReport,
 };
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::layout::SplitRef;
@@ -130,9 +130,8 @@ impl Worker {
 
     /// Computes for so many seconds. `store_share` is the share of what it wants that the store gives.
     pub(super) fn compute(&mut self, seconds: f64, store_share: f64, jobs: &[Job]) {
-        let held = |lease: &Held| {
-            lease.waiting() * jobs[lease.job as usize].given.delivered_bytes_per_row as f64
-        };
+        let held =
+            |lease: &Held| lease.waiting() * jobs[lease.job as usize].given.delivered_bytes_per_row as f64;
         let was_full = self.memory_full;
         self.memory_full = self.leases.iter().map(held).sum::<f64>() >= self.memory_bytes;
         self.has_news |= was_full && !self.memory_full;

@@ -56,11 +56,8 @@ impl Simulation {
     pub fn new(scenario: &Scenario, rule: Rule) -> Result<Self, String> {
         scenario.check()?;
         let control = &scenario.control;
-        let settings = Settings {
-            hold_ms: control.hold_ms,
-            leases_ahead: control.leases_ahead,
-            ..Settings::default()
-        };
+        let settings =
+            Settings { hold_ms: control.hold_ms, leases_ahead: control.leases_ahead, ..Settings::default() };
         let mut simulation = Self {
             scenario: scenario.clone(),
             rule,
