@@ -5,11 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use feedline_core::cluster::messages::Allotment;
 use feedline_core::cluster::samples::{Samples, WorkerShare};
 use feedline_core::ids::{Millis, WorkerId};
 use feedline_core::observe::Observer;
-use feedline_core::plan::{CachePolicy, JobPlan, Plan, Problem, Settings, solve};
+use feedline_core::plan::{CachePolicy, Plan, Problem, Settings, shares, solve};
 use metrics::{gauge, histogram};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -18,8 +17,6 @@ use tokio_util::sync::CancellationToken;
 use crate::driver::Command;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
 
-/// The share of a job where the plan gives it no part.
-const LEAST_CORES: f64 = 0.01;
 /// Longest that one plan may take.
 const PLANNING: Duration = Duration::from_secs(1);
 
@@ -110,25 +107,6 @@ impl Planner {
         self.shares.clone_from(&shares);
         Some(shares)
     }
-}
-
-/// Each worker's part in each job of a plan: its threads. A job that has no part in a worker may still have leases there,
-/// and gets what others leave. Operators keep to what the user pinned, and else to the worker's threads.
-fn shares(plan: &Plan, problem: &Problem) -> BTreeMap<WorkerId, WorkerShare> {
-    let allotment = |job: &JobPlan, worker: WorkerId| {
-        let part = job.assignments.iter().find(|assignment| assignment.worker == worker);
-        // Small changes of a mean are no reason to tell a worker anything.
-        let cores = part.map_or(LEAST_CORES, |part| (part.cores * 4.0).round().max(1.0) / 4.0);
-        Allotment { cores, ..Allotment::unlimited(job.job) }
-    };
-    let share = |worker: WorkerId| WorkerShare {
-        cores: 0,
-        allotments: plan.jobs.iter().map(|job| allotment(job, worker)).collect(),
-    };
-    // A job alone needs no share.
-    let is_shared = plan.jobs.len() > 1;
-    let workers = problem.workers.iter().filter(|_| is_shared);
-    workers.map(|slot| (slot.id, share(slot.id))).collect()
 }
 
 #[cfg(test)]

@@ -56,6 +56,8 @@ pub(super) struct Job {
     pub(super) unsettled: BTreeMap<WorkerId, u64>,
     /// Splits and the workers at which their consumer could not fetch them.
     pub(super) avoid: BTreeSet<(SplitRef, WorkerId)>,
+    /// Workers that the plan gives it, with the cores that it has there; none where nothing is planned.
+    pub(super) parts: BTreeMap<WorkerId, f64>,
 }
 
 impl Job {
@@ -74,6 +76,7 @@ impl Job {
             last_seen: now,
             unsettled: BTreeMap::new(),
             avoid: BTreeSet::new(),
+            parts: BTreeMap::new(),
         }
     }
 

@@ -1,13 +1,17 @@
 //! Between the state machine and whoever plans: what each worker and consumer has reported, and what jobs may use of
 //! workers. It decides nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Cluster;
 use super::messages::{Allotment, ConsumerStats, ProcessCpu, WorkerJobStats};
+use super::workers::Worker;
 use crate::ids::{JobId, SessionId, WorkerId};
 use crate::manifest::DatasetSummary;
 use crate::pipeline::Pipeline;
+
+/// The share of a job on a worker where it has no part: what others leave.
+const LEAST_CORES: f64 = 0.01;
 
 /// What was decided for one worker.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -114,6 +118,16 @@ impl Cluster {
 
     /// Takes what was decided. Only workers for which something changed are told.
     pub(super) fn on_shares(&mut self, shares: &BTreeMap<WorkerId, WorkerShare>) {
+        for job in self.jobs.values_mut() {
+            job.parts.clear();
+        }
+        for (id, share) in shares {
+            for allotment in share.allotments.iter().filter(|allotment| allotment.cores > 0.0) {
+                if let Some(job) = self.jobs.get_mut(&allotment.job) {
+                    job.parts.insert(*id, allotment.cores);
+                }
+            }
+        }
         for (id, worker) in &mut self.workers {
             let share = shares.get(id).cloned().unwrap_or_default();
             if worker.share != share {
@@ -121,5 +135,18 @@ impl Cluster {
                 worker.revision += 1;
             }
         }
+    }
+
+    /// What jobs may use of a worker: what was decided, and next to nothing for leases of jobs that have their part on
+    /// other workers.
+    pub(super) fn allotments(&self, worker: &Worker) -> Vec<Allotment> {
+        let mut allotments = worker.share.allotments.clone();
+        let holds: BTreeSet<JobId> = worker.leases.iter().map(|(job, _)| *job).collect();
+        let strays = holds.into_iter().filter(|id| {
+            let has_parts = self.jobs.get(id).is_some_and(|job| !job.parts.is_empty());
+            has_parts && !worker.share.allotments.iter().any(|allotment| allotment.job == *id)
+        });
+        allotments.extend(strays.map(|id| Allotment { cores: LEAST_CORES, ..Allotment::unlimited(id) }));
+        allotments
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::job::{Holder, Job};
 use super::records::Record;
+use super::workers::Worker;
 use super::{Cluster, Ready};
 use crate::ids::{JobId, WorkerId};
 use crate::layout::SplitRef;
@@ -29,10 +30,21 @@ impl Cluster {
         }
     }
 
+    /// Workers that a job's leases go to: those that the plan gives it, or all where it gives none that is there.
+    fn hosts(&self, job: &Job) -> Vec<WorkerId> {
+        let takes =
+            |id: &WorkerId| self.workers.get(id).is_some_and(|worker| worker.known && !worker.draining);
+        let planned: Vec<WorkerId> = job.parts.keys().copied().filter(takes).collect();
+        if !planned.is_empty() {
+            return planned;
+        }
+        self.workers.keys().copied().filter(takes).collect()
+    }
+
     /// Splits of a job that should be with a worker now, most urgent first.
     fn needed(&self, job: &Job) -> Vec<SplitRef> {
         let Some(layout) = job.running() else { return Vec::new() };
-        let workers = self.workers.values().filter(|worker| worker.known && !worker.draining).count();
+        let workers = self.hosts(job).len();
         let slots = workers * self.settings.leases_ahead as usize;
         let ahead = (2 * slots).div_ceil(layout.streams as usize).max(MIN_SPLITS_AHEAD);
         let mut splits: Vec<SplitRef> = job.open.keys().copied().collect();
@@ -47,12 +59,9 @@ impl Cluster {
 
     fn choose_grants(&self, job: &Job) -> BTreeMap<WorkerId, Vec<SplitRef>> {
         let mut grants: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
-        let mut load: BTreeMap<WorkerId, u32> = self
-            .workers
-            .iter()
-            .filter(|(_, worker)| worker.known && !worker.draining)
-            .map(|(id, worker)| (*id, worker.uncomputed(job.id)))
-            .collect();
+        let hosts = self.hosts(job);
+        let mut load: BTreeMap<WorkerId, u32> =
+            hosts.into_iter().map(|id| (id, self.workers[&id].uncomputed(job.id))).collect();
         for split in self.needed(job) {
             if job.leases.contains_key(&split) {
                 continue;
@@ -64,21 +73,30 @@ impl Cluster {
         grants
     }
 
-    /// The least loaded worker with room. The next split of a stream is granted whatever the load, since its consumer
+    /// The worker with room that is loaded least for the cores that the job has there. The next split of a stream is granted whatever the load, since its consumer
     /// waits for nothing else.
     fn choose_worker(&self, job: &Job, split: SplitRef, load: &BTreeMap<WorkerId, u32>) -> Option<WorkerId> {
         let urgent = self.is_urgent(job, split);
         let room = |id: &WorkerId, load: u32| {
             urgent || (load < self.settings.leases_ahead && !self.workers[id].memory_full)
         };
+        let cores = |id: &WorkerId| job.parts.get(id).copied().unwrap_or(1.0);
         let best = |avoided: bool| {
             load.iter()
                 .filter(|(id, load)| room(id, **load) && job.avoid.contains(&(split, **id)) == avoided)
-                .min_by_key(|(id, load)| (**load, self.workers[id].leases.len()))
-                .map(|(id, _)| *id)
+                .map(|(id, load)| (f64::from(*load) / cores(id), self.workers[id].leases.len(), *id))
+                .min_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))))
+                .map(|(.., id)| id)
+        };
+        let elsewhere = || {
+            let takes = |(id, worker): &(&WorkerId, &Worker)| {
+                worker.known && !worker.draining && !job.avoid.contains(&(split, **id))
+            };
+            let others = self.workers.iter().filter(|_| urgent).filter(takes);
+            others.min_by_key(|(_, worker)| worker.leases.len()).map(|(id, _)| *id)
         };
         // A worker that the consumer could not reach is asked again only when there is no other.
-        best(false).or_else(|| best(true))
+        best(false).or_else(elsewhere).or_else(|| best(true))
     }
 
     /// Whether a consumer waits for this split before all others of its stream: it is the next one, or those before it
@@ -113,7 +131,7 @@ impl Cluster {
         if self.needed(job).iter().any(|split| !job.leases.contains_key(split)) || !self.is_tail(job) {
             return copies;
         }
-        let idle = |(_, worker): &(&WorkerId, &super::workers::Worker)| {
+        let idle = |(_, worker): &(&WorkerId, &Worker)| {
             worker.known && !worker.draining && !worker.memory_full && worker.uncomputed(job.id) == 0
         };
         let mut idle: Vec<WorkerId> = self.workers.iter().filter(idle).map(|(id, _)| *id).collect();

@@ -178,7 +178,7 @@ impl Cluster {
             tasks: self.tasks_of(worker),
             lease_ms: self.settings.worker_lease_ms,
             cores: worker.share.cores,
-            allotments: worker.share.allotments.clone(),
+            allotments: self.allotments(worker),
         }
     }
 
