@@ -60,10 +60,10 @@ async fn planning_ends_with_the_driver_and_with_stop() {
     let second = Duration::from_secs(1);
     let (commands, receiver) = mpsc::channel(1);
     drop(receiver);
-    run(commands, second, CancellationToken::new()).await;
+    run(commands, second, None, CancellationToken::new()).await;
     let (commands, mut receiver) = mpsc::channel(1);
     let stop = CancellationToken::new();
-    let task = tokio::spawn(run(commands, second, stop.clone()));
+    let task = tokio::spawn(run(commands, second, None, stop.clone()));
     for _ in 0..3 {
         let Some(Command::Observe { reply }) = receiver.recv().await else { panic!("it asks for reports") };
         reply.send((0, Box::default())).unwrap();
