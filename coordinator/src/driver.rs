@@ -141,7 +141,7 @@ impl Driver {
         }
     }
 
-    /// Steps everything in `commands` at one time, persists what follows in one commit, and answers.
+    /// Takes everything in `commands` at one time, decides what follows, persists what follows in one commit, and answers.
     async fn turn(&mut self, commands: &mut Vec<Command>) -> Result<(), CoordinatorError> {
         if self.stuck.is_some() {
             self.try_again().await?;
@@ -190,7 +190,7 @@ impl Driver {
             Command::Observe { reply } => {
                 let _ = reply.send((self.now, Box::new(self.cluster.samples())));
             }
-            Command::Share { shares } => self.cluster.step(self.now, Input::Shares { shares }, ready),
+            Command::Share { shares } => self.cluster.take(self.now, Input::Shares { shares }, ready),
         }
     }
 
@@ -201,7 +201,7 @@ impl Driver {
         if let Request::Worker(report) = &asked {
             self.gauges.on_worker(report.worker, self.now);
         }
-        self.cluster.step(self.now, asked.into_input(request), ready);
+        self.cluster.take(self.now, asked.into_input(request), ready);
     }
 
     /// Tries once in every tick to persist what is pending.

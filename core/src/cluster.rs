@@ -13,7 +13,7 @@ mod schedule;
 mod status;
 mod workers;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -171,6 +171,12 @@ pub struct Cluster {
     next_task: u64,
     /// First plan revision of a worker that appears: beyond those of every worker given up in this life.
     next_revision: u64,
+    /// Workers of each job as the plan has it; jobs that are not listed go to all.
+    placed: BTreeMap<JobId, Vec<WorkerId>>,
+    /// Jobs for whose leases something has changed since they were looked at.
+    stale: BTreeSet<JobId>,
+    /// When all jobs were looked at; `None` when they must be.
+    scheduled_at: Option<Millis>,
 }
 
 impl Cluster {
@@ -190,6 +196,9 @@ impl Cluster {
             // Results of an earlier life's tasks still arrive and must not be taken for this life's.
             next_task: mix64(life) >> 1,
             next_revision: 1,
+            placed: BTreeMap::new(),
+            stale: BTreeSet::new(),
+            scheduled_at: None,
         }
     }
 
@@ -226,6 +235,7 @@ impl Cluster {
                     }
                 }
             }
+            job.released.clear();
             job.remember_consumers(now);
         }
         cluster
@@ -253,6 +263,16 @@ impl Cluster {
 
     /// Takes one input at time `now` and adds what follows to `ready`.
     pub fn step(&mut self, now: Millis, input: Input, ready: &mut Ready) {
+        self.take(now, input, ready);
+        self.expire(ready);
+        self.prepare();
+        self.schedule(ready);
+        self.answer_parked(ready);
+    }
+
+    /// Takes one input of several that come at once. What follows from them together is decided by the [`Self::step`]
+    /// after the last of them, such as a [`Input::Tick`], so that it is decided once.
+    pub fn take(&mut self, now: Millis, input: Input, ready: &mut Ready) {
         self.now = self.now.max(now);
         match input {
             Input::Tick => {}
@@ -266,14 +286,10 @@ impl Cluster {
             }
             Input::Worker { request, report } => self.on_worker(request, report, ready),
             Input::Consumer { request, report } => self.on_consumer(request, report, ready),
-            Input::Shares { shares } => self.on_shares(&shares),
+            Input::Shares { shares } => self.on_shares(&shares, ready),
             Input::JobDetails { request, job } => ready.replies.push((request, self.details(job))),
             Input::JobStatus { request, job } => ready.replies.push((request, self.status(job))),
         }
-        self.expire(ready);
-        self.prepare();
-        self.schedule(ready);
-        self.answer_parked(ready);
     }
 
     fn on_open_job(
@@ -332,6 +348,11 @@ impl Cluster {
         }
     }
 
+    /// Something has changed that concerns the leases of all jobs.
+    fn touch_all_jobs(&mut self) {
+        self.scheduled_at = None;
+    }
+
     /// Decides: changes the durable state and asks for the record to be persisted.
     fn record(&mut self, record: Record, ready: &mut Ready) {
         self.apply(&record);
@@ -353,6 +374,7 @@ impl Cluster {
         | Record::Stands { job, .. }
         | Record::Ended { job, .. }
         | Record::Opened { job, .. }) = record;
+        self.stale.insert(*job);
         if let Some(found) = self.jobs.get_mut(job) {
             found.apply(record, self.now);
         }

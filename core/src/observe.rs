@@ -28,6 +28,10 @@ mod tests;
 const MOST_WORKERS: u32 = 10_000;
 /// The last seconds that rates are taken over.
 pub const RECENT_MS: Millis = 5_000;
+/// Consumers are looked at over less time where that is enough to tell, so that a change of demand is seen at once.
+const FRESH_MS: Millis = 2_000;
+/// Batches that are enough to tell a consumer's rate: it is off by one of them at most.
+const FRESH_BATCHES: u64 = 16;
 /// What a window can tell of at most.
 const SPAN_MS: Millis = 8_000;
 /// Times at which the store's bandwidth was seen that are remembered for each job.
@@ -41,9 +45,22 @@ const BUSY: f64 = 0.75;
 #[derive(Debug, Clone, Default)]
 pub struct Observer {
     jobs: BTreeMap<JobId, JobWindows>,
-    workers: BTreeMap<WorkerId, samples::WorkerSample>,
+    workers: BTreeMap<WorkerId, Known>,
     /// Workers that share a process, and so report the same transport; 0 is 1.
     workers_of_process: usize,
+}
+
+/// What is known of a worker beside its counts.
+#[derive(Debug, Clone)]
+struct Known {
+    kind: WorkerType,
+    draining: bool,
+}
+
+impl Known {
+    fn new(worker: &samples::WorkerSample) -> Self {
+        Self { kind: Observer::type_of(worker), draining: worker.draining }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -75,7 +92,7 @@ impl Observer {
             };
             self.jobs.insert(facts.job, windows.unwrap_or_else(fresh));
         }
-        self.workers = samples.workers.iter().map(|worker| (worker.worker, worker.clone())).collect();
+        self.workers = samples.workers.iter().map(|worker| (worker.worker, Known::new(worker))).collect();
         for worker in &samples.workers {
             let operators_ns: u64 = worker.jobs.iter().map(operators_cpu_ns).sum();
             for stats in &worker.jobs {
@@ -87,9 +104,13 @@ impl Observer {
                 }
             }
         }
+        let mut sessions: BTreeMap<JobId, Vec<&samples::ConsumerSample>> = BTreeMap::new();
+        for session in &samples.consumers {
+            sessions.entry(session.job).or_default().push(session);
+        }
         for (job, windows) in &mut self.jobs {
             windows.workers.retain(|worker, _| self.workers.contains_key(worker));
-            windows.push_consumers(now, samples.consumers.iter().filter(|sample| sample.job == *job));
+            windows.push_consumers(now, sessions.remove(job).unwrap_or_default());
             windows.note_store();
         }
     }
@@ -113,12 +134,12 @@ impl Observer {
     pub fn allocation(&self, job: JobId) -> Allocation {
         let mut allocation = Allocation::default();
         for worker in self.workers.values().filter(|worker| !worker.draining) {
-            let kind = Self::type_of(worker);
+            let kind = &worker.kind;
             allocation.memory_bytes += kind.memory_bytes;
             match allocation.workers.iter_mut().find(|known| known.worker_type == kind.name) {
                 Some(known) => known.count += 1,
                 None => allocation.workers.push(WorkerShare {
-                    worker_type: kind.name,
+                    worker_type: kind.name.clone(),
                     count: 1,
                     cores: kind.cores,
                     nic_bytes_per_s: kind.nic_bytes_per_s,
@@ -155,10 +176,9 @@ impl Observer {
         let mut worker_types: Vec<WorkerType> = Vec::new();
         let mut workers = Vec::new();
         for (id, worker) in self.workers.iter().filter(|(_, worker)| !worker.draining) {
-            let kind = Observer::type_of(worker);
-            let known = worker_types.iter().position(|known| known.name == kind.name);
+            let known = worker_types.iter().position(|known| known.name == worker.kind.name);
             let place = known.unwrap_or_else(|| {
-                worker_types.push(kind);
+                worker_types.push(worker.kind.clone());
                 worker_types.len() - 1
             });
             workers.push(WorkerSlot { id: *id, worker_type: place });
@@ -178,11 +198,7 @@ impl Observer {
 }
 
 impl JobWindows {
-    fn push_consumers<'a>(
-        &mut self,
-        now: Millis,
-        sessions: impl Iterator<Item = &'a samples::ConsumerSample>,
-    ) {
+    fn push_consumers(&mut self, now: Millis, sessions: Vec<&samples::ConsumerSample>) {
         // A consumer's sessions follow each other, each from 0: their sum only grows.
         let mut sums: BTreeMap<u32, ConsumerSample> = BTreeMap::new();
         for session in sessions {
@@ -203,16 +219,21 @@ impl JobWindows {
     /// Remembers what the store gave, where nothing but the store held the job up: otherwise less was asked of it than it
     /// can give, and what it gave says nothing of its limit.
     fn note_store(&mut self) {
-        let seen = self.observation();
-        let waiting = seen.consumers.iter().map(|consumer| (consumer.stall_ns, consumer.elapsed_ns));
+        let seen = self.consumers.values().filter_map(recent_of_consumer);
+        let waiting = seen.map(|consumer| (consumer.stall_ns, consumer.elapsed_ns));
         let (stalled, elapsed) = waiting.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let is_starved = stalled as f64 > STARVED * elapsed as f64;
-        self.waits_for_store = is_starved && !seen.recent.iter().any(is_busy);
+        self.waits_for_store = false;
+        if !is_starved {
+            return;
+        }
+        let recent: Vec<WorkerSample> = self.workers.values().filter_map(recent_of_worker).collect();
+        self.waits_for_store = !recent.iter().any(is_busy);
         if !self.waits_for_store {
             return;
         }
         let (mut concurrency, mut bytes_per_s) = (0.0, 0.0);
-        for sample in &seen.recent {
+        for sample in &recent {
             let seconds = sample.elapsed_ns as f64 / 1e9;
             concurrency += sample.store.wait_ns as f64 / 1e9 / seconds;
             bytes_per_s += sample.store.bytes as f64 / seconds;
@@ -226,12 +247,8 @@ impl JobWindows {
     }
 
     fn observation(&self) -> JobObservation {
-        // Without a newer report there is nothing to tell; its own clock says which time it is about.
-        let recent = |window: &Window<WorkerSample>| {
-            window.recent(RECENT_MS).map(|(_, sample)| sample).filter(|sample| sample.elapsed_ns > 0)
-        };
         JobObservation {
-            recent: self.workers.values().filter_map(recent).collect(),
+            recent: self.workers.values().filter_map(recent_of_worker).collect(),
             total: self.workers.values().filter_map(|window| window.total().cloned()).collect(),
             consumers: self.consumers.values().filter_map(recent_of_consumer).collect(),
             store_seen: self.store_seen.iter().copied().collect(),
@@ -239,9 +256,16 @@ impl JobWindows {
     }
 }
 
+/// What a worker did. Without a newer report there is nothing to tell; its own clock says which time it is about.
+fn recent_of_worker(window: &Window<WorkerSample>) -> Option<WorkerSample> {
+    window.recent(RECENT_MS).map(|(_, sample)| sample).filter(|sample| sample.elapsed_ns > 0)
+}
+
 /// What a consumer took; `None` for one that has left.
 fn recent_of_consumer(window: &Window<ConsumerSample>) -> Option<ConsumerSample> {
-    window.recent(RECENT_MS).map(|(_, sample)| sample).filter(|sample| sample.elapsed_ns > 0)
+    let within = |span_ms| window.recent(span_ms).map(|(_, sample)| sample);
+    let fresh = within(FRESH_MS).filter(|sample| sample.batches >= FRESH_BATCHES);
+    fresh.or_else(|| within(RECENT_MS)).filter(|sample| sample.elapsed_ns > 0)
 }
 
 /// Whether a worker's threads, or the executions that a limit allows an operator, were in use nearly all the time. Wall

@@ -16,6 +16,7 @@ use crate::bench::BenchArgs;
 use crate::explain::ExplainArgs;
 use crate::logging::LogFormat;
 use crate::make_data::MakeDataArgs;
+use crate::simulate::SimulateArgs;
 
 /// The whole command line.
 #[derive(Parser, Debug)]
@@ -54,6 +55,8 @@ pub(crate) enum Command {
     Jobs(JobsArgs),
     /// Makes a data set to try and to measure with.
     MakeData(MakeDataArgs),
+    /// Compares scaling rules, and shows what large clusters cost, in simulated time.
+    Simulate(SimulateArgs),
     /// Measures what this machine can do, and what Feedline does on it.
     Bench(BenchArgs),
 }

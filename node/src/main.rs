@@ -25,6 +25,7 @@ mod progress;
 mod run;
 mod serve;
 mod signals;
+mod simulate;
 mod size;
 mod table;
 
@@ -83,6 +84,9 @@ fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
             if tried { Failure::Failed(error) } else { Failure::WrongUse(error) }
         });
     }
+    if let Command::Simulate(args) = &cli.command {
+        return simulate::run(args);
+    }
     let runtime = start_runtime()
         .map_err(|error| Failure::failed(format!("cannot start threads: {}; free some", reason(&error))))?;
     let ended = runtime.block_on(dispatch(cli, started));
@@ -114,6 +118,6 @@ async fn dispatch(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(args).await,
         Command::Jobs(args) => jobs::run(args).await,
         Command::Bench(args) => bench::run(args).await,
-        Command::MakeData(_) => Ok(()),
+        Command::MakeData(_) | Command::Simulate(_) => Ok(()),
     }
 }

@@ -72,14 +72,14 @@ impl Job {
 
     /// Up to `count` splits of a stream from its position on.
     pub(super) fn splits_ahead(&self, stream: u32, count: usize) -> Vec<SplitRef> {
-        let Some(layout) = &self.layout else { return Vec::new() };
-        let mut splits = Vec::new();
-        let mut next = layout.locate(stream, self.streams[stream as usize]).map(|(split, _)| split);
-        while let Some(split) = next.filter(|_| splits.len() < count) {
-            splits.push(split);
-            next = layout.next_split(split);
-        }
-        splits
+        self.splits_from(stream).take(count).collect()
+    }
+
+    /// The splits of a stream from its position on.
+    pub(super) fn splits_from(&self, stream: u32) -> impl Iterator<Item = SplitRef> {
+        let layout = self.layout.as_ref();
+        let head = layout.and_then(|layout| layout.locate(stream, self.streams[stream as usize]));
+        std::iter::successors(head.map(|(split, _)| split), move |split| layout?.next_split(*split))
     }
 }
 
@@ -89,6 +89,7 @@ impl Cluster {
             ready.replies.push((request, Reply::Refused(refusal)));
             return;
         }
+        self.stale.insert(report.job);
         self.seat_consumer(request, &report, ready);
         if let Some(message) = report.failed {
             if self.jobs[&report.job].running().is_some() {
@@ -201,26 +202,28 @@ impl Cluster {
         if streams.is_empty() && splits.is_empty() {
             return;
         }
-        let before: Vec<SplitRef> = job.leases.keys().copied().collect();
         self.record(Record::Advanced { job: id, streams, splits }, ready);
-        self.release_done(id, &before, consumer);
+        self.release_done(id, consumer);
     }
 
     /// Takes splits that are done from the workers that held them.
-    fn release_done(&mut self, id: JobId, before: &[SplitRef], consumer: u32) {
+    fn release_done(&mut self, id: JobId, consumer: u32) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let mut released = false;
-        for split in before.iter().filter(|split| !job.leases.contains_key(split)) {
-            released = true;
-            for worker in self.workers.values_mut() {
-                if worker.leases.remove(&(id, *split)) {
-                    worker.computed.remove(&(id, *split));
+        let released = std::mem::take(&mut job.released);
+        if !released.is_empty()
+            && let Some(consumer) = job.consumers.get_mut(&consumer)
+        {
+            consumer.revision += 1;
+        }
+        for (split, lease) in released {
+            for holder in lease.holders {
+                if let Some(worker) = self.workers.get_mut(&holder.worker)
+                    && worker.leases.remove(&(id, split))
+                {
+                    worker.computed.remove(&(id, split));
                     worker.revision += 1;
                 }
             }
-        }
-        if released && let Some(consumer) = job.consumers.get_mut(&consumer) {
-            consumer.revision += 1;
         }
     }
 

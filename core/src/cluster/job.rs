@@ -56,8 +56,8 @@ pub(super) struct Job {
     pub(super) unsettled: BTreeMap<WorkerId, u64>,
     /// Splits and the workers at which their consumer could not fetch them.
     pub(super) avoid: BTreeSet<(SplitRef, WorkerId)>,
-    /// Workers that the plan gives it, with the cores that it has there; none where nothing is planned.
-    pub(super) parts: BTreeMap<WorkerId, f64>,
+    /// Splits that are done, and who held them: to be taken from the workers.
+    pub(super) released: Vec<(SplitRef, LeaseState)>,
 }
 
 impl Job {
@@ -76,7 +76,7 @@ impl Job {
             last_seen: now,
             unsettled: BTreeMap::new(),
             avoid: BTreeSet::new(),
-            parts: BTreeMap::new(),
+            released: Vec::new(),
         }
     }
 
@@ -209,7 +209,8 @@ impl Job {
             let end = layout.position_in(*split, layout.split_len(*split));
             streams[split.stream as usize] < end || (relaxed && open.contains_key(split))
         };
-        self.leases.retain(|split, _| wanted(split));
+        let done = self.leases.extract_if(.., |split, _| !wanted(split));
+        self.released.extend(done);
         self.avoid.retain(|(split, _)| wanted(split));
     }
 

@@ -1,24 +1,25 @@
 //! Between the state machine and whoever plans: what each worker and consumer has reported, and what jobs may use of
 //! workers. It decides nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::Cluster;
 use super::messages::{Allotment, ConsumerStats, ProcessCpu, WorkerJobStats};
-use super::workers::Worker;
+use super::{Cluster, Ready};
 use crate::ids::{JobId, SessionId, WorkerId};
+use crate::layout::SplitRef;
 use crate::manifest::DatasetSummary;
 use crate::pipeline::Pipeline;
 
-/// The share of a job on a worker where it has no part: what others leave.
-const LEAST_CORES: f64 = 0.01;
+/// The share of a job that has leases on a worker where the plan gives it no part: it gets what others leave.
+pub const LEAST_CORES: f64 = 0.01;
 
 /// What was decided for one worker.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkerShare {
     /// Threads of its CPU pool to use; 0: as many as it has.
     pub cores: u32,
-    /// What each job may use of it.
+    /// What each job may use of it. Where any is listed, jobs that are not get [`LEAST_CORES`]. Jobs that are listed
+    /// with more on some workers get new leases there only, as long as one of them is there.
     pub allotments: Vec<Allotment>,
 }
 
@@ -83,6 +84,14 @@ pub struct ConsumerSample {
 impl Cluster {
     /// What every worker and consumer has reported last, each by itself.
     pub fn samples(&self) -> Samples {
+        let mut stats: BTreeMap<WorkerId, Vec<WorkerJobStats>> = BTreeMap::new();
+        for job in self.jobs.values() {
+            for (worker, of_job) in &job.worker_stats {
+                if self.workers.contains_key(worker) {
+                    stats.entry(*worker).or_default().push(of_job.clone());
+                }
+            }
+        }
         let known = self.workers.iter().filter(|(_, worker)| worker.known);
         let workers = known.map(|(id, worker)| WorkerSample {
             worker: *id,
@@ -92,7 +101,7 @@ impl Cluster {
             draining: worker.draining,
             elapsed_ns: worker.elapsed_ns,
             cpu: worker.cpu,
-            jobs: self.jobs.values().filter_map(|job| job.worker_stats.get(id).cloned()).collect(),
+            jobs: stats.remove(id).unwrap_or_default(),
         });
         let running = self.jobs.values().filter(|job| !job.is_ended());
         let sessions = running.flat_map(|job| {
@@ -117,17 +126,7 @@ impl Cluster {
     }
 
     /// Takes what was decided. Only workers for which something changed are told.
-    pub(super) fn on_shares(&mut self, shares: &BTreeMap<WorkerId, WorkerShare>) {
-        for job in self.jobs.values_mut() {
-            job.parts.clear();
-        }
-        for (id, share) in shares {
-            for allotment in share.allotments.iter().filter(|allotment| allotment.cores > 0.0) {
-                if let Some(job) = self.jobs.get_mut(&allotment.job) {
-                    job.parts.insert(*id, allotment.cores);
-                }
-            }
-        }
+    pub(super) fn on_shares(&mut self, shares: &BTreeMap<WorkerId, WorkerShare>, ready: &mut Ready) {
         for (id, worker) in &mut self.workers {
             let share = shares.get(id).cloned().unwrap_or_default();
             if worker.share != share {
@@ -135,18 +134,41 @@ impl Cluster {
                 worker.revision += 1;
             }
         }
+        let mut placed: BTreeMap<JobId, Vec<WorkerId>> = BTreeMap::new();
+        for (id, share) in shares {
+            for allotment in share.allotments.iter().filter(|allotment| allotment.cores > LEAST_CORES) {
+                placed.entry(allotment.job).or_default().push(*id);
+            }
+        }
+        if self.placed != placed {
+            self.placed = placed;
+            self.touch_all_jobs();
+            self.recall(ready);
+        }
     }
 
-    /// What jobs may use of a worker: what was decided, and next to nothing for leases of jobs that have their part on
-    /// other workers.
-    pub(super) fn allotments(&self, worker: &Worker) -> Vec<Allotment> {
-        let mut allotments = worker.share.allotments.clone();
-        let holds: BTreeSet<JobId> = worker.leases.iter().map(|(job, _)| *job).collect();
-        let strays = holds.into_iter().filter(|id| {
-            let has_parts = self.jobs.get(id).is_some_and(|job| !job.parts.is_empty());
-            has_parts && !worker.share.allotments.iter().any(|allotment| allotment.job == *id)
-        });
-        allotments.extend(strays.map(|id| Allotment { cores: LEAST_CORES, ..Allotment::unlimited(id) }));
-        allotments
+    /// Takes splits that are not computed from workers in which their job has no part any more: what others leave of such
+    /// a worker may be nothing, and a stream waits for its next split whoever has it.
+    fn recall(&mut self, ready: &mut Ready) {
+        let mut recalled: BTreeMap<(JobId, WorkerId), Vec<SplitRef>> = BTreeMap::new();
+        for (id, placed) in &self.placed {
+            let Some(job) = self.jobs.get(id) else { continue };
+            if !placed.iter().any(|worker| self.takes_leases(*worker)) {
+                continue;
+            }
+            for (split, lease) in &job.leases {
+                for holder in
+                    lease.holders.iter().filter(|holder| placed.binary_search(&holder.worker).is_err())
+                {
+                    let worker = self.workers.get(&holder.worker);
+                    if worker.is_some_and(|worker| !worker.computed.contains(&(*id, *split))) {
+                        recalled.entry((*id, holder.worker)).or_default().push(*split);
+                    }
+                }
+            }
+        }
+        for ((job, worker), splits) in recalled {
+            self.revoke(job, worker, splits, ready);
+        }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::messages::{Lease, ProcessCpu, Revision, WorkerPlan, WorkerReport};
+use super::messages::{Allotment, Lease, ProcessCpu, Revision, WorkerPlan, WorkerReport};
 use super::records::Record;
-use super::samples::WorkerShare;
+use super::samples::{LEAST_CORES, WorkerShare};
 use super::{Cluster, Ready, Reply, RequestId};
 use crate::ids::{JobId, Millis, TaskId, WorkerId};
 use crate::layout::SplitRef;
@@ -107,6 +107,7 @@ impl Cluster {
         let first = self.next_revision;
         let worker = self.workers.entry(report.worker).or_insert_with(|| Worker::remembered(now, first));
         let appeared = !worker.known || worker.address != report.address;
+        let has_room = (worker.memory_full && !report.memory_full) || (worker.draining && !report.draining);
         worker.known = true;
         worker.address.clone_from(&report.address);
         worker.last_seen = now;
@@ -117,7 +118,11 @@ impl Cluster {
         worker.elapsed_ns = report.elapsed_ns;
         worker.cpu = report.cpu;
         let held = &worker.leases;
-        worker.computed = report.computed.iter().filter(|lease| held.contains(lease)).copied().collect();
+        let computed = report.computed.iter().filter(|lease| held.contains(lease)).copied().collect();
+        let before = std::mem::replace(&mut worker.computed, computed);
+        // As each job is computed the worker has room for more of it.
+        self.stale
+            .extend(worker.computed.iter().filter(|lease| !before.contains(lease)).map(|(job, _)| *job));
         let parked = Parked::new(request, now, report.seen, life);
         if let Some(earlier) = worker.parked.replace(parked) {
             // Requests may overtake each other, so it may be the later one that is answered here: by a true plan.
@@ -126,6 +131,9 @@ impl Cluster {
         }
         if appeared {
             self.touch_consumers_of_worker(report.worker);
+        }
+        if appeared || has_room {
+            self.touch_all_jobs();
         }
         for stats in report.stats {
             if let Some(job) = self.jobs.get_mut(&stats.job) {
@@ -138,8 +146,10 @@ impl Cluster {
 
     /// A worker that holds this revision of its plan has reported: jobs that ended before it have all its counts.
     fn settle(&mut self, worker: WorkerId, seen: u64) {
-        for job in self.jobs.values_mut() {
-            if job.unsettled.get(&worker).is_some_and(|revision| seen >= *revision) {
+        for id in &self.ended {
+            if let Some(job) = self.jobs.get_mut(id)
+                && job.unsettled.get(&worker).is_some_and(|revision| seen >= *revision)
+            {
                 job.unsettled.remove(&worker);
             }
         }
@@ -172,13 +182,19 @@ impl Cluster {
             })
             .collect();
         leases.sort_by_key(|lease| (lease.split, lease.job));
+        let mut allotments = worker.share.allotments.clone();
+        let listed: BTreeSet<JobId> = allotments.iter().map(|allotment| allotment.job).collect();
+        let held: BTreeSet<JobId> = worker.leases.iter().map(|(job, _)| *job).collect();
+        // A job that the plan does not know yet has no limits.
+        let left = held.difference(&listed).filter(|job| self.placed.contains_key(job));
+        allotments.extend(left.map(|job| Allotment { cores: LEAST_CORES, ..Allotment::unlimited(*job) }));
         WorkerPlan {
             revision: Revision { life: self.life, number: worker.revision },
             leases,
             tasks: self.tasks_of(worker),
             lease_ms: self.settings.worker_lease_ms,
             cores: worker.share.cores,
-            allotments: self.allotments(worker),
+            allotments,
         }
     }
 

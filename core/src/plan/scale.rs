@@ -2,6 +2,8 @@
 //!
 //! Beside our rule are those of two other systems as pure functions, to compare with on the same scenario.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Millis;
@@ -52,17 +54,13 @@ pub struct ScaleDecision {
     pub why: String,
 }
 
-/// Remembers since when there were more workers than needed.
+/// Remembers what was wanted while there were more workers than needed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scaling {
-    surplus: Option<Surplus>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Surplus {
-    since: Millis,
-    /// The most that was wanted meanwhile.
-    most_wanted: u32,
+    /// Since when there have been more than needed.
+    since: Option<Millis>,
+    /// What was wanted at each time of the last while, the most first: whoever was followed by as much has no say.
+    wanted: VecDeque<(Millis, u32)>,
 }
 
 impl Scaling {
@@ -72,7 +70,7 @@ impl Scaling {
         if wanted < input.present {
             return self.on_surplus(settings, input, wanted);
         }
-        self.surplus = None;
+        self.forget();
         if wanted == input.present {
             return stay(input, why_enough(settings, input));
         }
@@ -96,12 +94,18 @@ impl Scaling {
         ScaleDecision { wanted, why }
     }
 
+    /// As many stay as were wanted at any time of the last while.
     fn on_surplus(&mut self, settings: &ScaleSettings, input: &ScaleInput, wanted: u32) -> ScaleDecision {
-        let start = Surplus { since: input.now, most_wanted: wanted };
-        let surplus = self.surplus.get_or_insert(start);
-        surplus.most_wanted = surplus.most_wanted.max(wanted);
-        let lasted = input.now.saturating_sub(surplus.since);
-        let target = surplus.most_wanted;
+        let since = *self.since.get_or_insert(input.now);
+        while self.wanted.back().is_some_and(|(_, before)| *before <= wanted) {
+            self.wanted.pop_back();
+        }
+        self.wanted.push_back((input.now, wanted));
+        while self.wanted.len() > 1 && self.wanted[0].0 + settings.shrink_after_ms <= input.now {
+            self.wanted.pop_front();
+        }
+        let target = self.wanted.front().map_or(wanted, |(_, most)| *most);
+        let lasted = input.now.saturating_sub(since);
         if lasted < settings.shrink_after_ms {
             let left = (settings.shrink_after_ms - lasted).div_ceil(1000);
             return stay(
@@ -110,13 +114,15 @@ impl Scaling {
             );
         }
         if target >= input.present {
-            // It was wanted in between: begin anew.
-            self.surplus = Some(start);
             return stay(input, format!("{} were wanted within the last while", workers(target)));
         }
-        self.surplus = None;
-        let why = format!("{} have been enough for {} s", workers(target), lasted / 1000);
+        let why = format!("{} have been enough for {} s", workers(target), settings.shrink_after_ms / 1000);
         ScaleDecision { wanted: target, why }
+    }
+
+    fn forget(&mut self) {
+        self.since = None;
+        self.wanted.clear();
     }
 }
 

@@ -239,9 +239,6 @@ fn leases_follow_the_plan_in_proportion_to_cores() {
     let after = [1, 2, 3].map(|worker| bench.granted(worker).len());
     assert_eq!(after[0], before[0], "the job has no part there");
     assert!(after[1] > before[1] && after[2] > before[2]);
-    let plan = bench.worker(report(1)).expect("it is told of its leases' share");
-    assert_eq!(plan.allotments.len(), 1, "of the leases that it still holds");
-    assert!(plan.allotments[0].cores > 0.0 && plan.allotments[0].cores < 0.1);
 }
 
 #[test]

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""What the coordinator's side costs as clusters grow: replanning, its state machine, and memory.
+
+Prints Markdown. `size.py PICTURE` also writes PICTURE.png and PICTURE.svg, which needs matplotlib:
+benches/peers/requirements-chart.txt. SIZES=100,1000 takes other numbers of workers.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SIZES = os.environ.get("SIZES", "100,300,1000,3000,10000").split(",")
+COLUMNS = {
+    "workers": "{:,}",
+    "jobs": "{:,}",
+    "consumers": "{:,}",
+    "replan_s": "{:.3f} s",
+    "inputs_per_s": "{:,}",
+    "inputs_cpu_s_per_s": "{:.3f} s",
+    "peak_rss_mib": "{:,} MiB",
+    "mean_fed": "{:.3f}",
+}
+HEADS = ["workers", "jobs", "consumers", "a plan", "reports per s", "CPU per s for them", "peak memory", "fed"]
+LIMITS = {"replan_s": 2.0, "inputs_cpu_s_per_s": 1.0, "peak_rss_mib": 1024}
+PANELS = {
+    "replan_s": "wall seconds of one plan",
+    "inputs_cpu_s_per_s": "CPU seconds per second for reports and leases",
+    "peak_rss_mib": "peak memory in MiB, simulated workers included",
+}
+
+
+def measure(size):
+    """One size in a process of its own, so that its peak memory is its own."""
+    command = ["cargo", "run", "--quiet", "--release", "-p", "feedline-core", "--example", "simulate_size", "--", size]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def table(rows):
+    lines = ["| " + " | ".join(HEADS) + " |", "|" + " ---: |" * len(HEADS)]
+    for row in rows:
+        lines.append("| " + " | ".join(form.format(row[name]) for name, form in COLUMNS.items()) + " |")
+    return "\n".join(lines)
+
+
+def draw(rows, picture):
+    import matplotlib
+
+    matplotlib.use("agg")
+    matplotlib.rcParams["svg.hashsalt"] = "feedline"
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(PANELS), figsize=(12, 3.6), layout="constrained")
+    for axes, (name, title) in zip(panels, PANELS.items()):
+        axes.plot([row["workers"] for row in rows], [row[name] for row in rows], "o-", color="#d9480f", label="measured")
+        axes.axhline(LIMITS[name], color="#adb5bd", linestyle="--", label="aim: below this at 10,000")
+        axes.set(xscale="log", yscale="log", xlabel="workers")
+        axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].legend(frameon=False, fontsize=9)
+    figure.savefig(f"{picture}.png", dpi=150)
+    figure.savefig(f"{picture}.svg", metadata={"Date": None})
+
+
+def main():
+    rows = [measure(size) for size in SIZES]
+    if not all(row["audit_is_clean"] for row in rows):
+        raise SystemExit("rows were lost or came twice: " + json.dumps(rows))
+    print(table(rows))
+    if len(sys.argv) > 1:
+        draw(rows, sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()

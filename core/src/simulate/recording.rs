@@ -1,0 +1,149 @@
+//! Keeps what happened in each second of a run, and makes the report's steps and sums of it.
+
+use super::report::{Decision, Second, Step};
+
+/// Seconds after the last step of demand in which workers shall not come and go.
+const CALM_S: u32 = 300;
+
+/// Time of a job's consumers so far, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Times {
+    pub(super) stall_ns: u64,
+    pub(super) step_ns: u64,
+}
+
+/// A second that has passed.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) at_s: u32,
+    pub(super) workers: u32,
+    pub(super) wanted: u32,
+    /// Rows per second.
+    pub(super) demand: f64,
+    /// Rows of all jobs since the start.
+    pub(super) rows: u64,
+    /// Of each job since the start.
+    pub(super) times: Vec<Times>,
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub(super) struct Recording {
+    warm_up_s: u32,
+    /// Of each job at the last second.
+    times: Vec<Times>,
+    rows: u64,
+    stall_ns: u64,
+    pub(super) seconds: Vec<Second>,
+    pub(super) decisions: Vec<Decision>,
+}
+
+impl Recording {
+    pub(super) fn new(warm_up_s: u32, jobs: usize) -> Self {
+        Self {
+            warm_up_s,
+            times: vec![Times::default(); jobs],
+            rows: 0,
+            stall_ns: 0,
+            seconds: Vec::new(),
+            decisions: Vec::new(),
+        }
+    }
+
+    pub(super) fn on_second(&mut self, passed: Passed) {
+        let Passed { at_s, workers, wanted, demand, rows, times } = passed;
+        let (mut smallest_fed, mut sum) = (1.0_f64, 0.0);
+        for (now, before) in times.iter().zip(&self.times) {
+            let stall_ns = now.stall_ns - before.stall_ns;
+            let all_ns = stall_ns + now.step_ns - before.step_ns;
+            let fed = 1.0 - stall_ns as f64 / all_ns.max(1) as f64;
+            smallest_fed = smallest_fed.min(fed);
+            sum += fed;
+            self.stall_ns += if at_s > self.warm_up_s { stall_ns } else { 0 };
+        }
+        self.seconds.push(Second {
+            at_s,
+            workers,
+            wanted,
+            demand_rows_per_s: demand,
+            rows: rows - self.rows,
+            smallest_fed,
+            mean_fed: sum / times.len().max(1) as f64,
+        });
+        (self.rows, self.times) = (rows, times);
+    }
+
+    pub(super) fn stall_seconds(&self) -> f64 {
+        self.stall_ns as f64 / 1e9
+    }
+
+    /// Seconds after the warm-up.
+    fn counted(&self) -> impl Iterator<Item = &Second> {
+        self.seconds.iter().filter(|second| second.at_s > self.warm_up_s)
+    }
+
+    pub(super) fn smallest_fed(&self) -> f64 {
+        self.counted().map(|second| second.smallest_fed).fold(1.0, f64::min)
+    }
+
+    pub(super) fn mean_fed(&self) -> f64 {
+        let count = self.counted().count().max(1);
+        self.counted().map(|second| second.mean_fed).sum::<f64>() / count as f64
+    }
+
+    /// Decisions after the warm-up.
+    pub(super) fn actions(&self) -> u32 {
+        self.decisions.iter().filter(|decision| decision.at_s > self.warm_up_s).count() as u32
+    }
+
+    pub(super) fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let places: Vec<usize> = (1..self.seconds.len())
+            .filter(|place| {
+                self.seconds[*place].at_s > self.warm_up_s
+                    && self.seconds[*place].demand_rows_per_s != self.seconds[place - 1].demand_rows_per_s
+            })
+            .collect();
+        for (place, start) in places.iter().enumerate() {
+            let end = places.get(place + 1).copied().unwrap_or(self.seconds.len());
+            steps.push(self.step(*start, end));
+        }
+        steps
+    }
+
+    /// The step whose seconds are from `start` to before `end`.
+    fn step(&self, start: usize, end: usize) -> Step {
+        let seconds = &self.seconds[start..end];
+        // A second's values are those at its end.
+        let at_s = self.seconds[start - 1].at_s;
+        let hungry = seconds.iter().rposition(|second| second.smallest_fed < Step::FED);
+        let fed_after_s = match hungry {
+            None => Some(0),
+            Some(place) if place + 1 < seconds.len() => Some(seconds[place].at_s - at_s),
+            Some(_) => None,
+        };
+        let left =
+            (start..end).rev().find(|place| self.seconds[*place].workers < self.seconds[place - 1].workers);
+        Step {
+            at_s,
+            from_rows_per_s: self.seconds[start - 1].demand_rows_per_s,
+            to_rows_per_s: self.seconds[start].demand_rows_per_s,
+            fed_after_s,
+            released_after_s: left.map(|place| self.seconds[place].at_s - at_s),
+            workers: seconds.last().map_or(0, |second| second.workers),
+        }
+    }
+
+    /// Changes of direction within a while after the last step of demand.
+    pub(super) fn oscillations(&self) -> u32 {
+        let Some(step) = self.steps().last().copied() else { return self.turns(0, u32::MAX) };
+        self.turns(step.at_s, step.at_s.saturating_add(CALM_S))
+    }
+
+    fn turns(&self, from_s: u32, to_s: u32) -> u32 {
+        let within = |decision: &&Decision| decision.at_s >= from_s && decision.at_s < to_s;
+        let ups: Vec<bool> =
+            self.decisions.iter().filter(within).map(|decision| decision.to > decision.from).collect();
+        ups.windows(2).filter(|pair| pair[0] != pair[1]).count() as u32
+    }
+}

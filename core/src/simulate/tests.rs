@@ -1,0 +1,122 @@
+//! Short runs: what is promised of scaling, that no row is lost on the way, and that a run is the same each time.
+
+use super::*;
+use crate::plan::ScaleSettings;
+
+fn demand_steps() -> Scenario {
+    Scenario::from_yaml(include_str!("../../../examples/scenarios/demand-steps.yaml")).unwrap()
+}
+
+/// The same with steps after 60 and 120 seconds.
+fn quick_steps() -> Scenario {
+    let mut scenario = demand_steps();
+    scenario.duration_s = 200;
+    for (step, at_s) in scenario.jobs[0].demand.iter_mut().zip([0, 60, 120]) {
+        step.at_s = at_s;
+    }
+    scenario
+}
+
+fn simulated(scenario: &Scenario, rule: Rule) -> Report {
+    let report = run(scenario, rule, &mut ()).unwrap();
+    assert!(report.audit.is_clean(), "{:?}", report.audit);
+    report
+}
+
+#[test]
+fn workers_follow_the_demand() {
+    let report = simulated(&demand_steps(), Rule::Plan);
+    let [up, down] = report.steps.as_slice() else { panic!("two steps, not {:?}", report.steps) };
+    assert!(up.fed_after_s.is_some_and(|seconds| seconds <= 15), "{up:?}");
+    assert!(down.released_after_s.is_some_and(|seconds| seconds <= 60), "{down:?}");
+    assert!(down.fed_after_s == Some(0), "nobody waits because workers leave: {down:?}");
+    assert_eq!(report.oscillations, 0, "{:#?}", report.decisions);
+    let workers = |at_s: u32| report.seconds[at_s as usize - 1].workers;
+    assert_eq!((workers(170), workers(900)), (3, 3), "16 cores of work take 3 workers of 8");
+    assert!((8..=10).contains(&workers(470)), "64 cores of work take 9 workers of 8, not {}", workers(470));
+}
+
+#[test]
+fn a_run_is_the_same_each_time() {
+    let scenario = Scenario { duration_s: 90, ..quick_steps() };
+    for rule in [Rule::Plan, Rule::RateQuotient, Rule::Climb] {
+        assert_eq!(simulated(&scenario, rule), simulated(&scenario, rule));
+    }
+    let other = Scenario { seed: 2, ..scenario.clone() };
+    assert_ne!(simulated(&scenario, Rule::Plan).seconds, simulated(&other, Rule::Plan).seconds);
+}
+
+#[test]
+fn what_the_rules_of_others_reach() {
+    let scenario = quick_steps();
+    let ours = simulated(&scenario, Rule::Plan);
+    let quotient = simulated(&scenario, Rule::RateQuotient);
+    let climb = simulated(&scenario, Rule::Climb);
+    assert!(ours.stall_seconds < 0.5 * climb.stall_seconds, "a step each 10 s is slow");
+    assert!(quotient.stall_seconds < climb.stall_seconds);
+    let fixed = simulated(&scenario, Rule::None);
+    assert_eq!((fixed.actions, fixed.decisions.len()), (0, 0));
+    assert!(fixed.mean_fed < climb.mean_fed);
+}
+
+#[test]
+fn it_does_not_grow_for_a_short_store() {
+    let mut scenario = Scenario { duration_s: 120, ..quick_steps() };
+    scenario.worker_types[0].at_start = 5;
+    scenario.jobs[0].demand = vec![Demand { at_s: 0, rows_per_s: 16_000.0 }];
+    // 5,000 rows per second, where the workers could make 10,000.
+    scenario.store_bytes_per_s = 5_000.0 * scenario.jobs[0].store_bytes_per_row as f64;
+    let report = simulated(&scenario, Rule::Plan);
+    let most = report.seconds.iter().map(|second| second.workers).max();
+    assert!(most <= Some(5), "{most:?} workers: {:#?}", report.decisions);
+    let last = report.seconds.last().unwrap();
+    assert!((4_500..=5_500).contains(&last.rows), "the store gives 5,000 rows/s, not {}", last.rows);
+}
+
+#[test]
+fn jobs_that_share_workers_are_all_fed() {
+    let mut scenario = Scenario::of_size(50, 60);
+    scenario.worker_types[0].at_start = 45;
+    scenario.scaling = Scaling { rule: Rule::Plan, max_workers: 100, ..Scaling::default() };
+    let report = simulated(&scenario, Rule::Plan);
+    assert_eq!(report.audit.streams, 25);
+    let last = report.seconds.last().unwrap();
+    assert!(last.smallest_fed > 0.99, "{last:?}");
+    // 35,000 rows per second of 8 ms are 280 cores.
+    assert!((39..=45).contains(&last.workers), "{last:?}");
+}
+
+#[test]
+fn a_worker_that_leaves_takes_no_row_with_it() {
+    let mut scenario = quick_steps();
+    scenario.scaling.shrink_after_s = 0;
+    let report = simulated(&scenario, Rule::Plan);
+    assert!(report.decisions.iter().any(|decision| decision.to < decision.from));
+    let shrink = ScaleSettings::default().shrink_after_ms;
+    assert_eq!(
+        1_000 * u64::from(Scaling::default().shrink_after_s),
+        shrink,
+        "what is simulated is what is run"
+    );
+}
+
+#[test]
+fn a_scenario_that_makes_no_sense_is_refused_with_a_sentence() {
+    let refused = |change: fn(&mut Scenario)| {
+        let mut scenario = demand_steps();
+        change(&mut scenario);
+        run(&scenario, Rule::Plan, &mut ()).map(|_| ()).unwrap_err()
+    };
+    assert!(refused(|scenario| scenario.worker_types.clear()).contains("worker_types"));
+    assert!(refused(|scenario| scenario.jobs[0].demand[0].at_s = 5).contains("the first at 0"));
+    assert!(refused(|scenario| scenario.jobs[0].operators.clear()).contains("cpu_s"));
+    assert!(refused(|scenario| scenario.control.tick_ms = 7).contains("divides 1000"));
+    let unknown = Scenario::from_yaml("name: x\nduratoin_s: 3\n").unwrap_err();
+    assert!(unknown.contains("duratoin_s"), "{unknown}");
+}
+
+#[test]
+fn the_scenario_of_a_large_cluster_is_sound() {
+    let text = include_str!("../../../examples/scenarios/size.yaml");
+    assert_eq!(Scenario::from_yaml(text).unwrap().worker_types[0].at_start, 1_000);
+}

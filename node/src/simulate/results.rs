@@ -1,0 +1,131 @@
+//! What simulated rules reached, side by side: for people a table, for programs one line.
+
+use feedline_core::simulate::{Phase, Report, Scenario, Step};
+use serde::Serialize;
+
+use super::clock::Clock;
+use crate::table;
+
+/// All rules on one scenario.
+#[derive(Debug, Serialize)]
+pub(super) struct Results {
+    scenario: String,
+    duration_s: u32,
+    warm_up_s: u32,
+    rules: Vec<RuleResult>,
+}
+
+/// One rule: what it reached, and what the coordinator's side cost on this machine.
+#[derive(Debug, Serialize)]
+pub(super) struct RuleResult {
+    #[serde(flatten)]
+    report: Report,
+    audit_is_clean: bool,
+    /// Wall seconds of one plan, mean over the run: from reports to models, and from models to a plan.
+    observe_s: f64,
+    solve_s: f64,
+    /// CPU seconds of the state machine for each simulated second.
+    inputs_cpu_s_per_s: f64,
+}
+
+impl RuleResult {
+    pub(super) fn new(report: Report, clock: &Clock, scenario: &Scenario) -> Self {
+        let simulated_s = f64::from(scenario.duration_s).max(1.0);
+        let plans = (1e3 * simulated_s / scenario.control.plan_ms as f64).max(1.0);
+        Self {
+            audit_is_clean: report.audit.is_clean(),
+            observe_s: clock.seconds(Phase::Observe) / plans,
+            solve_s: clock.seconds(Phase::Solve) / plans,
+            inputs_cpu_s_per_s: clock.seconds(Phase::Inputs) / simulated_s,
+            report,
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let report = &self.report;
+        let ups: Vec<&Step> = report.steps.iter().filter(|step| step.is_up()).collect();
+        let downs: Vec<&Step> = report.steps.iter().filter(|step| !step.is_up()).collect();
+        vec![
+            report.rule.name().to_owned(),
+            format!("{:.2}", report.worker_seconds / 3600.0),
+            format!("{:.1}", report.stall_seconds),
+            format!("{:.2}", report.mean_fed),
+            format!("{:.2}", report.smallest_fed),
+            format!("{}", report.actions),
+            worst(ups.iter().map(|step| step.fed_after_s)),
+            worst(downs.iter().map(|step| step.released_after_s)),
+            format!("{}", report.oscillations),
+            if self.audit_is_clean { "clean".to_owned() } else { "broken".to_owned() },
+        ]
+    }
+}
+
+/// The longest time, in seconds; `never` where one did not come.
+fn worst(times: impl Iterator<Item = Option<u32>>) -> String {
+    let mut longest = None;
+    for time in times {
+        match time {
+            None => return "never".to_owned(),
+            Some(seconds) => longest = longest.max(Some(seconds)),
+        }
+    }
+    longest.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds} s"))
+}
+
+impl Results {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        Self {
+            scenario: scenario.name.clone(),
+            duration_s: scenario.duration_s,
+            warm_up_s: scenario.warm_up_s,
+            rules: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, result: RuleResult) {
+        self.rules.push(result);
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let heads = [
+            "rule",
+            "worker-hours",
+            "stall s",
+            "mean fed",
+            "least fed",
+            "actions",
+            "fed after",
+            "released after",
+            "turns",
+            "audit",
+        ];
+        let mut rows = vec![heads.map(str::to_owned).to_vec()];
+        rows.extend(self.rules.iter().map(RuleResult::cells));
+        let mut text = format!(
+            "{}: {} simulated seconds, of which the first {} are not counted\n\n{}",
+            self.scenario,
+            self.duration_s,
+            self.warm_up_s,
+            table::render(&rows, &[0])
+        );
+        for result in &self.rules {
+            text.push_str(&format!(
+                "\n{}: a plan takes {:.1} ms, the state machine {:.2} % of a core\n",
+                result.report.rule.name(),
+                1e3 * (result.observe_s + result.solve_s),
+                100.0 * result.inputs_cpu_s_per_s
+            ));
+            for decision in &result.report.decisions {
+                text.push_str(&format!(
+                    "{:>6} s  {} -> {}: {}\n",
+                    decision.at_s, decision.from, decision.to, decision.why
+                ));
+            }
+        }
+        text
+    }
+
+    pub(super) fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self).map(|line| line + "\n")
+    }
+}
