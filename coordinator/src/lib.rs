@@ -11,10 +11,12 @@ mod log;
 mod metrics;
 mod planning;
 mod running;
+mod scaling;
 mod service;
 mod settings;
 
 pub use error::CoordinatorError;
 pub use metrics::{METRICS, MetricDescription, MetricKind, describe_metrics};
-pub use running::{RunningCoordinator, start};
+pub use running::{RunningCoordinator, start, start_scaled};
+pub use scaling::Scaler;
 pub use settings::CoordinatorSettings;

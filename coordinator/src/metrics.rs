@@ -17,6 +17,7 @@ pub(crate) const REQUESTS_TOTAL: &str = "feedline_coordinator_requests_total";
 pub(crate) const REFUSALS_TOTAL: &str = "feedline_coordinator_refusals_total";
 pub(crate) const FED_FRACTION: &str = "feedline_coordinator_fed_fraction";
 pub(crate) const WANTED_WORKERS: &str = "feedline_coordinator_wanted_workers";
+pub(crate) const SCALED_WORKERS: &str = "feedline_coordinator_scaled_workers";
 pub(crate) const PLAN_SECONDS: &str = "feedline_coordinator_plan_seconds";
 
 /// Kinds of metrics.
@@ -83,6 +84,12 @@ pub const METRICS: &[MetricDescription] = &[
         MetricKind::Gauge,
         Unit::Count,
         "Workers that would feed all jobs as far as consumers and store allow",
+    ),
+    metric(
+        SCALED_WORKERS,
+        MetricKind::Gauge,
+        Unit::Count,
+        "Workers that the scaler was told to have; 0 without a scaler",
     ),
     metric(PLAN_SECONDS, MetricKind::Histogram, Unit::Seconds, "Time to make a plan"),
 ];

@@ -5,11 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use feedline_core::cluster::messages::Allotment;
 use feedline_core::cluster::samples::{Samples, WorkerShare};
 use feedline_core::ids::{Millis, WorkerId};
 use feedline_core::observe::Observer;
-use feedline_core::plan::{CachePolicy, JobPlan, Plan, Problem, Settings, solve};
+use feedline_core::plan::{CachePolicy, Plan, Problem, Settings, shares, solve};
 use metrics::{gauge, histogram};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -17,14 +16,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::driver::Command;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
+use crate::scaling::{Needs, Scaled};
 
-/// The share of a job where the plan gives it no part.
-const LEAST_CORES: f64 = 0.01;
 /// Longest that one plan may take.
 const PLANNING: Duration = Duration::from_secs(1);
 
-/// Plans each `interval` until `stop`, or until the driver has ended.
-pub(crate) async fn run(commands: mpsc::Sender<Command>, interval: Duration, stop: CancellationToken) {
+/// Plans each `interval` until `stop`, or until the driver has ended; `scaler` changes the number of workers.
+pub(crate) async fn run(
+    commands: mpsc::Sender<Command>,
+    interval: Duration,
+    mut scaler: Option<Scaled>,
+    stop: CancellationToken,
+) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut planner = Planner::default();
@@ -42,6 +45,9 @@ pub(crate) async fn run(commands: mpsc::Sender<Command>, interval: Duration, sto
         match planned.await {
             Ok((planned, shares)) => {
                 planner = planned;
+                if let Some(scaler) = &mut scaler {
+                    scaler.follow(now, planner.needs()).await;
+                }
                 if let Some(shares) = shares
                     && commands.send(Command::Share { shares }).await.is_err()
                 {
@@ -69,9 +75,15 @@ struct Planner {
     plan: Option<Plan>,
     /// What workers were told last.
     shares: BTreeMap<WorkerId, WorkerShare>,
+    needs: Needs,
 }
 
 impl Planner {
+    /// What the last plan would need.
+    fn needs(&self) -> Needs {
+        self.needs
+    }
+
     /// Plans for what was reported; gives what workers are to be told, where that has changed.
     fn plan(&mut self, now: Millis, samples: &Samples) -> Option<BTreeMap<WorkerId, WorkerShare>> {
         self.observer.push(now, samples);
@@ -80,6 +92,7 @@ impl Planner {
         if problem.jobs.is_empty() {
             gauge!(FED_FRACTION).set(1.0);
             gauge!(WANTED_WORKERS).set(0.0);
+            self.needs = Needs { is_known: samples.jobs.is_empty(), ..Needs::default() };
             return None;
         }
         let started = Instant::now();
@@ -99,6 +112,9 @@ impl Planner {
         gauge!(FED_FRACTION).set(least);
         let wanted: u32 = plan.wanted.iter().map(|kind| kind.wanted).sum();
         gauge!(WANTED_WORKERS).set(f64::from(wanted));
+        let last = plan.jobs.iter().min_by(|a, b| a.fed_fraction.total_cmp(&b.fed_fraction));
+        let bound = last.and_then(|job| self.observer.bottleneck(job.job)).map(|bound| bound.kind);
+        self.needs = Needs { is_known: true, wanted, fed_fraction: least, bound };
         if self.plan.as_ref().is_none_or(|before| before.reasons != plan.reasons) {
             tracing::debug!(reasons = %plan.reasons.join("; "), "planned");
         }
@@ -110,25 +126,6 @@ impl Planner {
         self.shares.clone_from(&shares);
         Some(shares)
     }
-}
-
-/// Each worker's part in each job of a plan: its threads. A job that has no part in a worker may still have leases there,
-/// and gets what others leave. Operators keep to what the user pinned, and else to the worker's threads.
-fn shares(plan: &Plan, problem: &Problem) -> BTreeMap<WorkerId, WorkerShare> {
-    let allotment = |job: &JobPlan, worker: WorkerId| {
-        let part = job.assignments.iter().find(|assignment| assignment.worker == worker);
-        // Small changes of a mean are no reason to tell a worker anything.
-        let cores = part.map_or(LEAST_CORES, |part| (part.cores * 4.0).round().max(1.0) / 4.0);
-        Allotment { cores, ..Allotment::unlimited(job.job) }
-    };
-    let share = |worker: WorkerId| WorkerShare {
-        cores: 0,
-        allotments: plan.jobs.iter().map(|job| allotment(job, worker)).collect(),
-    };
-    // A job alone needs no share.
-    let is_shared = plan.jobs.len() > 1;
-    let workers = problem.workers.iter().filter(|_| is_shared);
-    workers.map(|slot| (slot.id, share(slot.id))).collect()
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::index_store::IndexStore;
 use crate::log::{FileLog, MemoryLog, RecordLog};
 use crate::metrics::Gauges;
 use crate::planning;
+use crate::scaling::{Scaled, Scaler};
 use crate::service::Service;
 use crate::settings::CoordinatorSettings;
 
@@ -39,12 +40,24 @@ pub struct RunningCoordinator {
 /// # Errors
 /// When a directory cannot be used, another coordinator uses it, or the log is damaged: one sentence with the fix.
 pub async fn start(settings: CoordinatorSettings, life: u64) -> Result<RunningCoordinator, CoordinatorError> {
+    start_scaled(settings, life, None).await
+}
+
+/// The same; `scaler` brings as many workers as plans want, within [`CoordinatorSettings::scale`].
+///
+/// # Errors
+/// As [`start`].
+pub async fn start_scaled(
+    settings: CoordinatorSettings,
+    life: u64,
+    scaler: Option<Arc<dyn Scaler>>,
+) -> Result<RunningCoordinator, CoordinatorError> {
     if settings.tick_ms == 0 {
         return Err(CoordinatorError::Setting("tick_ms is 0; set it to 1 or more, 50 is usual".to_owned()));
     }
     let opened = tokio::task::spawn_blocking(move || open(&settings, life).map(|opened| (settings, opened)));
     let (settings, opened) = opened.await.map_err(|error| CoordinatorError::Stopped(error.to_string()))??;
-    Ok(run(settings, opened))
+    Ok(run(settings, opened, scaler))
 }
 
 /// What was found when starting.
@@ -83,7 +96,7 @@ fn open(settings: &CoordinatorSettings, life: u64) -> Result<Opened, Coordinator
     Ok(Opened { cluster, log, store, gauges })
 }
 
-fn run(settings: CoordinatorSettings, opened: Opened) -> RunningCoordinator {
+fn run(settings: CoordinatorSettings, opened: Opened, scaler: Option<Arc<dyn Scaler>>) -> RunningCoordinator {
     let (sender, receiver) = mpsc::channel(QUEUED_REQUESTS);
     let store = Arc::new(opened.store);
     let driver = Driver::new(
@@ -100,7 +113,8 @@ fn run(settings: CoordinatorSettings, opened: Opened) -> RunningCoordinator {
     let service = Arc::new(Service::new(sender.clone(), store));
     let planning = (settings.plan_interval_ms > 0).then(|| {
         let interval = Duration::from_millis(settings.plan_interval_ms);
-        let work = planning::run(sender.clone(), interval, stop.clone());
+        let scaled = scaler.map(|scaler| Scaled::new(settings.scale, scaler));
+        let work = planning::run(sender.clone(), interval, scaled, stop.clone());
         tokio::spawn(work.instrument(tracing::info_span!("planning")))
     });
     RunningCoordinator { service, commands: sender, stop, task: Some(task), planning }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use feedline_core::cluster;
+use feedline_core::plan::ScaleSettings;
 use serde::{Deserialize, Serialize};
 
 /// Settings of a coordinator.
@@ -23,6 +24,9 @@ pub struct CoordinatorSettings {
     /// Milliseconds between plans of what jobs may use of workers; 0 makes none. 1,000 by default.
     #[serde(default = "default_plan_interval_ms")]
     pub plan_interval_ms: u64,
+    /// Bounds of the number of workers, where there is a scaler.
+    #[serde(default)]
+    pub scale: ScaleSettings,
 }
 
 fn default_plan_interval_ms() -> u64 {
@@ -42,6 +46,7 @@ impl CoordinatorSettings {
             cluster: cluster::Settings::default(),
             tick_ms: default_tick_ms(),
             plan_interval_ms: default_plan_interval_ms(),
+            scale: ScaleSettings::default(),
         }
     }
 

@@ -7,6 +7,7 @@ mod consumers;
 mod job;
 pub mod messages;
 mod opening;
+mod parts;
 mod prepare;
 pub mod records;
 pub mod samples;

@@ -14,7 +14,10 @@ use crate::cluster::samples::{self, JobFacts};
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::model::bandwidth::Observation;
 use crate::model::job::JobObservation;
-use crate::model::{ConsumerSample, JobModel, OperatorSample, StoreSample, Window, WorkerSample};
+use crate::model::{
+    Allocation, Bottleneck, ConsumerSample, JobModel, OperatorSample, StoreSample, Window, WorkerSample,
+    WorkerShare, bottleneck,
+};
 use crate::pipeline::Pipeline;
 use crate::plan::{CachePolicy, JobProblem, Problem, Settings, StoreLimits, WorkerSlot, WorkerType};
 
@@ -134,6 +137,34 @@ impl Observer {
     /// Whether the job's consumers wait while its workers do, too: for reads, in number or in speed.
     pub fn waits_for_store(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|windows| windows.waits_for_store)
+    }
+
+    /// What a job has if it has all workers: those that do not leave, by type.
+    pub fn allocation(&self, job: JobId) -> Allocation {
+        let mut allocation = Allocation::default();
+        for worker in self.workers.values().filter(|worker| !worker.draining) {
+            let kind = &worker.kind;
+            allocation.memory_bytes += kind.memory_bytes;
+            match allocation.workers.iter_mut().find(|known| known.worker_type == kind.name) {
+                Some(known) => known.count += 1,
+                None => allocation.workers.push(WorkerShare {
+                    worker_type: kind.name.clone(),
+                    count: 1,
+                    cores: kind.cores,
+                    nic_bytes_per_s: kind.nic_bytes_per_s,
+                }),
+            }
+        }
+        if let Some(model) = self.model(job).filter(|_| self.waits_for_store(job)) {
+            // As many reads as could be: nothing else held them up.
+            allocation.read_concurrency = model.store_concurrency;
+        }
+        allocation
+    }
+
+    /// What would bound a job that had all workers; `None` before its first rows.
+    pub fn bottleneck(&self, job: JobId) -> Option<Bottleneck> {
+        bottleneck(&self.model(job)?, &self.allocation(job))
     }
 
     /// The type of a worker: those with as many cores and as much memory are of one.

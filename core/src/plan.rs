@@ -8,7 +8,8 @@
 //!    worker types, not on workers.
 //! 3. `plan/assign.rs` turns rates on types into cores of single workers, keeping what the previous plan had.
 //! 4. `plan/tune.rs` gives operators limits, and workers read concurrency and prefetch, by Little's law.
-//! 5. `plan/wanted.rs` asks how many workers of each type would feed everyone; [`scale`] decides when to act on it.
+//! 5. `plan/shares.rs` says what workers are told of it.
+//! 6. `plan/wanted.rs` asks how many workers of each type would feed everyone; [`scale`] decides when to act on it.
 //!
 //! Where there is no time for this, or the solver fails, `plan/fallback.rs` shares proportionally, which always works.
 //!
@@ -23,6 +24,7 @@ mod linear;
 mod problem;
 mod reasons;
 pub mod scale;
+mod shares;
 mod solution;
 mod solve;
 mod tune;
@@ -36,5 +38,6 @@ pub use problem::{
     WorkerSlot, WorkerType,
 };
 pub use scale::{Climber, ScaleDecision, ScaleInput, ScaleSettings, Scaling, rate_quotient};
+pub use shares::shares;
 pub use solution::{Assignment, CachePlan, JobPlan, KeptCut, Objective, OperatorLimit, Plan, WantedWorkers};
 pub use solve::{AfterChecks, Deadline, NoDeadline, solve};

@@ -14,6 +14,7 @@ mod http;
 mod index;
 mod jobs;
 mod listen;
+mod local_scaler;
 mod local_workers;
 mod logging;
 mod make_data;
@@ -88,7 +89,7 @@ fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
     }
     let runtime = start_runtime()
         .map_err(|error| Failure::failed(format!("cannot start threads: {}; free some", reason(&error))))?;
-    let ended = runtime.block_on(dispatch(cli.command, started));
+    let ended = runtime.block_on(dispatch(cli, started));
     runtime.shutdown_timeout(GRACE);
     ended
 }
@@ -107,12 +108,12 @@ fn start_runtime() -> std::io::Result<Runtime> {
     Ok(runtime)
 }
 
-async fn dispatch(command: Command, started: Instant) -> Result<(), Failure> {
-    match command {
+async fn dispatch(cli: Cli, started: Instant) -> Result<(), Failure> {
+    match cli.command {
         Command::Run(args) => run::run(*args, started).await,
         Command::Coordinator(args) => serve::run_coordinator(args).await,
         Command::Worker(args) => serve::run_worker(args).await,
-        Command::Up(args) => serve::run_up(args).await,
+        Command::Up(args) => serve::run_up(args, cli.log).await,
         Command::Index(args) => index::run(args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Jobs(args) => jobs::run(args).await,

@@ -1,7 +1,7 @@
 //! What workers are told of a plan, and when.
 
 use feedline_core::ids::JobId;
-use feedline_core::plan::{Assignment, WantedWorkers, WorkerSlot};
+use feedline_core::plan::{Assignment, JobPlan, WantedWorkers, WorkerSlot, WorkerType};
 
 use super::*;
 
@@ -34,23 +34,8 @@ fn plan(parts: &[(u64, u64, f64)]) -> Plan {
 
 fn problem(workers: &[u64]) -> Problem {
     let slot = |worker: &u64| WorkerSlot { id: WorkerId(*worker), worker_type: 0 };
-    Problem { workers: workers.iter().map(slot).collect(), ..Problem::default() }
-}
-
-#[test]
-fn each_worker_is_told_its_part_in_each_job() {
-    let shares = shares(&plan(&[(1, 7, 1.5), (1, 8, 0.1), (2, 8, 1.9)]), &problem(&[7, 8]));
-    let told = |worker: u64| -> Vec<(JobId, f64)> {
-        shares[&WorkerId(worker)].allotments.iter().map(|one| (one.job, one.cores)).collect()
-    };
-    assert_eq!(told(7), [(JobId(1), 1.5), (JobId(2), LEAST_CORES)], "leases may be anywhere");
-    assert_eq!(told(8), [(JobId(1), 0.25), (JobId(2), 2.0)]);
-    assert_eq!(shares[&WorkerId(7)].cores, 0, "all threads of a worker are used");
-}
-
-#[test]
-fn a_job_alone_has_no_limits() {
-    assert!(shares(&plan(&[(1, 7, 0.5)]), &problem(&[7])).is_empty());
+    let worker_types = vec![WorkerType { memory_bytes: 1e9, ..WorkerType::default() }];
+    Problem { workers: workers.iter().map(slot).collect(), worker_types, ..Problem::default() }
 }
 
 #[test]
@@ -75,10 +60,10 @@ async fn planning_ends_with_the_driver_and_with_stop() {
     let second = Duration::from_secs(1);
     let (commands, receiver) = mpsc::channel(1);
     drop(receiver);
-    run(commands, second, CancellationToken::new()).await;
+    run(commands, second, None, CancellationToken::new()).await;
     let (commands, mut receiver) = mpsc::channel(1);
     let stop = CancellationToken::new();
-    let task = tokio::spawn(run(commands, second, stop.clone()));
+    let task = tokio::spawn(run(commands, second, None, stop.clone()));
     for _ in 0..3 {
         let Some(Command::Observe { reply }) = receiver.recv().await else { panic!("it asks for reports") };
         reply.send((0, Box::default())).unwrap();

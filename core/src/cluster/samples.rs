@@ -18,7 +18,7 @@ pub struct WorkerShare {
     /// Threads of its CPU pool to use; 0: as many as it has.
     pub cores: u32,
     /// What each job may use of it. Jobs that are listed with more than [`LEAST_CORES`] on some workers get leases there
-    /// only, as long as one of these is there.
+    /// only, as long as one of these is there; for what they still have elsewhere they get [`LEAST_CORES`].
     pub allotments: Vec<Allotment>,
 }
 

@@ -1,8 +1,9 @@
 //! Who gets which split: leases in bulk ahead of need, stragglers twice, relaxed splits to whoever asks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::job::{Holder, Job};
+use super::parts::{Loads, Part, spread};
 use super::records::Record;
 use super::{Cluster, Ready};
 use crate::ids::{JobId, Millis, WorkerId};
@@ -11,92 +12,12 @@ use crate::layout::SplitRef;
 /// A stream looks at least this many splits ahead, so that one worker computes while another is read.
 const MIN_SPLITS_AHEAD: usize = 2;
 
-/// A job that the plan does not place yet may have splits on so many times its even part of the workers. So few jobs
-/// are on all of them, and each worker has but few of many jobs.
-const SPREAD: usize = 4;
-
 /// All jobs are looked at as often as this, for what time alone changes.
 const SCHEDULE_MS: u64 = 100;
 
 /// Splits that are not computed so long after they were granted are recalled from a worker in which their job has no part
 /// any more: what others leave of it may be nothing, and a stream waits for its next split whoever has it.
 const RECALL_MS: u64 = 2_000;
-
-/// A worker that may have splits of a job.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    worker: WorkerId,
-    /// Cores that the plan gives the job there; of each worker the same where there is no plan.
-    cores: f64,
-}
-
-/// Workers by when they would have computed one more split of a job, then by how much they hold.
-#[derive(Debug, Default)]
-struct Loads {
-    /// Splits of a job that a worker has not computed, at most.
-    leases_ahead: u32,
-    /// The time in which the largest part computes twice as many splits. A stream takes its splits in order, so a part
-    /// that would take longer for one holds it up more than it helps.
-    latest: u64,
-    /// Each worker's place, its cores and what it has of the job.
-    of: BTreeMap<WorkerId, (Place, f64, u32, bool)>,
-    all: BTreeSet<Place>,
-    /// Those with room for splits that can wait.
-    with_room: BTreeSet<Place>,
-}
-
-/// When a worker would have computed one more, in no unit, and what it holds in all.
-type Place = (u64, usize, WorkerId);
-
-/// Time in which so many splits are computed.
-fn time(splits: u32, cores: f64) -> u64 {
-    (1e6 * f64::from(splits) / cores) as u64
-}
-
-impl Loads {
-    fn new(parts: &[Part], leases_ahead: u32) -> Self {
-        let largest = parts.iter().map(|part| part.cores).fold(f64::MIN_POSITIVE, f64::max);
-        Self { leases_ahead, latest: time(2 * leases_ahead, largest), ..Self::default() }
-    }
-
-    /// Splits that a part may have at a time.
-    fn slots(&self, part: &Part) -> usize {
-        (1..=self.leases_ahead).take_while(|splits| time(*splits, part.cores) <= self.latest).count()
-    }
-
-    fn put(&mut self, part: Part, load: u32, held: usize, memory_full: bool) {
-        let place = (time(load + 1, part.cores), held, part.worker);
-        self.of.insert(part.worker, (place, part.cores, load, memory_full));
-        self.all.insert(place);
-        if load < self.leases_ahead && place.0 <= self.latest && !memory_full {
-            self.with_room.insert(place);
-        }
-    }
-
-    /// The worker that has it first. Whoever is to be avoided is asked only when there is no other.
-    fn choose(&self, is_urgent: bool, avoid: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
-        let candidates = if is_urgent { &self.all } else { &self.with_room };
-        let best = candidates.iter().find(|(.., id)| !avoid(*id)).or_else(|| candidates.first());
-        best.map(|(.., id)| *id)
-    }
-
-    fn add(&mut self, worker: WorkerId) {
-        let Some((place, cores, load, memory_full)) = self.of.get(&worker).copied() else { return };
-        self.all.remove(&place);
-        self.with_room.remove(&place);
-        self.put(Part { worker, cores }, load + 1, place.1, memory_full);
-    }
-}
-
-/// Workers for one of so many jobs that the plan does not place: neighbouring jobs have neighbouring ones.
-fn spread(live: &[WorkerId], job: JobId, jobs: usize) -> Vec<Part> {
-    let count = (SPREAD * live.len()).div_ceil(jobs.max(1)).min(live.len());
-    let start = (job.0 as usize).wrapping_mul(count) % live.len().max(1);
-    let chosen = live.iter().cycle().skip(start).take(count);
-    let mut parts: Vec<Part> = chosen.map(|worker| Part { worker: *worker, cores: 1.0 }).collect();
-    parts.sort_unstable_by_key(|part| part.worker);
-    parts
-}
 
 impl Cluster {
     /// Grants what is needed and assigns what was asked for, for jobs of which something has changed and now and then
@@ -211,11 +132,21 @@ impl Cluster {
         for split in missing {
             let urgent = self.is_urgent(job, *split);
             let avoid = |worker| job.avoid.contains(&(*split, worker));
-            let Some(worker) = loads.choose(urgent, avoid) else { continue };
+            // A worker that the consumer could not reach is asked again only when there is no other, wherever.
+            let (best, first) = loads.choose(urgent, avoid);
+            let elsewhere = || self.elsewhere(parts, avoid).filter(|_| urgent);
+            let Some(worker) = best.or_else(elsewhere).or(first) else { continue };
             loads.add(worker);
             grants.entry(worker).or_default().push(*split);
         }
         grants
+    }
+
+    /// A worker beyond those that the job is to be on.
+    fn elsewhere(&self, parts: &[Part], avoid: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
+        let others = self.workers.iter().filter(|(id, _)| self.takes_leases(**id) && !avoid(**id));
+        let others = others.filter(|(id, _)| parts.binary_search_by_key(id, |part| &part.worker).is_err());
+        others.min_by_key(|(_, worker)| worker.leases.len()).map(|(id, _)| *id)
     }
 
     /// Whether a consumer waits for this split before all others of its stream: it is the next one, or those before it

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::messages::{Lease, ProcessCpu, Revision, WorkerPlan, WorkerReport};
+use super::messages::{Allotment, Lease, ProcessCpu, Revision, WorkerPlan, WorkerReport};
 use super::records::Record;
-use super::samples::WorkerShare;
+use super::samples::{LEAST_CORES, WorkerShare};
 use super::{Cluster, Ready, Reply, RequestId};
 use crate::ids::{JobId, Millis, TaskId, WorkerId};
 use crate::layout::SplitRef;
@@ -182,13 +182,19 @@ impl Cluster {
             })
             .collect();
         leases.sort_by_key(|lease| (lease.split, lease.job));
+        let mut allotments = worker.share.allotments.clone();
+        let listed: BTreeSet<JobId> = allotments.iter().map(|allotment| allotment.job).collect();
+        let held: BTreeSet<JobId> = worker.leases.iter().map(|(job, _)| *job).collect();
+        // A job that the plan does not know yet has no limits.
+        let left = held.difference(&listed).filter(|job| self.placed.contains_key(job));
+        allotments.extend(left.map(|job| Allotment { cores: LEAST_CORES, ..Allotment::unlimited(*job) }));
         WorkerPlan {
             revision: Revision { life: self.life, number: worker.revision },
             leases,
             tasks: self.tasks_of(worker),
             lease_ms: self.settings.worker_lease_ms,
             cores: worker.share.cores,
-            allotments: worker.share.allotments.clone(),
+            allotments,
         }
     }
 

@@ -74,6 +74,12 @@ impl Scaling {
         if wanted == input.present {
             return stay(input, why_enough(settings, input));
         }
+        if input.present < settings.min_workers {
+            return ScaleDecision {
+                wanted,
+                why: format!("at least {} shall be there", workers(settings.min_workers)),
+            };
+        }
         if let Some(kind @ (BottleneckKind::Consumer | BottleneckKind::Store)) = input.bound {
             return stay(
                 input,

@@ -12,13 +12,12 @@ use super::rules::{Decider, Rule, Seen, Taken};
 use super::scenario::Scenario;
 use super::worker::{Known, Worker};
 use super::{Meter, Phase};
-use crate::cluster::messages::Allotment;
 use crate::cluster::samples::WorkerShare;
 use crate::cluster::{Cluster, Input, Ready, Reply, RequestId, Settings};
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::manifest::Manifest;
 use crate::observe::Observer;
-use crate::plan::{self, CachePolicy, NoDeadline, Plan, Problem, solve};
+use crate::plan::{self, CachePolicy, NoDeadline, Plan, Problem, shares, solve};
 use crate::random::mix64;
 
 /// The first job of a state machine of this life has the id 1.
@@ -360,24 +359,4 @@ const FIRST_JOB: JobId = JobId(1);
 
 fn id_of(job: u32) -> JobId {
     JobId(FIRST_JOB.0 + u64::from(job))
-}
-
-/// What each worker is told of a plan: the jobs that have a part in it, with their cores. A job alone needs no share.
-fn shares(plan: &Plan, problem: &Problem) -> BTreeMap<WorkerId, WorkerShare> {
-    let mut shares: BTreeMap<WorkerId, WorkerShare> = BTreeMap::new();
-    if plan.jobs.len() < 2 {
-        return shares;
-    }
-    for slot in &problem.workers {
-        shares.insert(slot.id, WorkerShare::default());
-    }
-    for job in &plan.jobs {
-        for part in &job.assignments {
-            // Small changes of a mean are no reason to tell a worker anything.
-            let cores = (part.cores * 4.0).round().max(1.0) / 4.0;
-            let allotment = Allotment { cores, ..Allotment::unlimited(job.job) };
-            shares.entry(part.worker).or_default().allotments.push(allotment);
-        }
-    }
-    shares
 }

@@ -74,6 +74,12 @@ pub(crate) struct WorkerArgs {
     /// Whether operators are measured.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) trace: TraceArg,
+    /// Host at which consumers reach this worker, at the port that it listens on.
+    #[arg(long, hide = true, value_name = "HOST", conflicts_with = "advertise")]
+    pub(crate) advertise_host: Option<String>,
+    /// Run until standard input ends, as after SIGTERM.
+    #[arg(long, hide = true)]
+    pub(crate) while_input: bool,
 }
 
 /// What `feedline up` is asked for.
@@ -81,7 +87,8 @@ pub(crate) struct WorkerArgs {
 #[command(
     after_help = "Prints `feedline coordinator listening on HOST:PORT`, and a line for each worker, once all are \
     ready. SIGTERM and SIGINT end it in order.\n\n\
-    Example:\n  feedline up --workers 2 & feedline run pipeline.yaml --coordinator http://127.0.0.1:7070"
+    Examples:\n  feedline up --workers 2 & feedline run pipeline.yaml --coordinator http://127.0.0.1:7070\n  \
+    feedline up --autoscale 1..8 --cores 8"
 )]
 pub(crate) struct UpArgs {
     /// Address of the coordinator; port 0 takes a free one. Workers take free ports of the same host.
@@ -96,6 +103,13 @@ pub(crate) struct UpArgs {
     /// Resources of the workers.
     #[command(flatten)]
     pub(crate) local: LocalArgs,
+    /// Run as many workers as the jobs need, within these bounds, each a process of its own with the same part of
+    /// --cores, --memory and --cache-disk.
+    #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds, conflicts_with = "workers")]
+    pub(crate) autoscale: Option<(u32, u32)>,
+    /// Time for which fewer workers must have been enough before --autoscale lets some go.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::size::parse_duration)]
+    pub(crate) shrink_after: Duration,
     /// Time that workers have to serve what they hold after SIGTERM or SIGINT.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,
@@ -105,4 +119,33 @@ pub(crate) struct UpArgs {
     /// Ways that are offered to consumers on this host.
     #[arg(long, hide = true, value_enum, value_name = "WAY", default_value_t)]
     pub(crate) transport: TransportArg,
+}
+
+/// The most workers of one host.
+const MOST_WORKERS: u32 = 256;
+
+fn parse_bounds(text: &str) -> Result<(u32, u32), String> {
+    let bounds = text.split_once("..").and_then(|(min, max)| {
+        let max = max.strip_prefix('=').unwrap_or(max);
+        Some((min.trim().parse::<u32>().ok()?, max.trim().parse::<u32>().ok()?))
+    });
+    match bounds {
+        Some((min, max)) if min >= 1 && min <= max && max <= MOST_WORKERS => Ok((min, max)),
+        _ => Err(format!("write the fewest and the most workers, from 1 to {MOST_WORKERS}, such as 1..8")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_bounds;
+
+    #[test]
+    fn bounds_of_workers() {
+        assert_eq!(parse_bounds("1..8"), Ok((1, 8)));
+        assert_eq!(parse_bounds("3..3"), Ok((3, 3)));
+        assert_eq!(parse_bounds("2..=4"), Ok((2, 4)));
+        for wrong in ["", "4", "0..4", "5..4", "1..1000", "a..b", "1-8"] {
+            assert!(parse_bounds(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -3,20 +3,23 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
+use feedline_coordinator::{CoordinatorSettings, RunningCoordinator, Scaler};
+use feedline_core::plan::ScaleSettings;
 use feedline_proto::CoordinatorService;
 use futures::future::{join_all, select_all, try_join_all};
 
 use super::{GrpcServer, announce, coordinator_routes, stop_http};
-use crate::cli::UpArgs;
+use crate::cli::{LocalArgs, UpArgs};
 use crate::entrance::TransportArg;
-use crate::failure::Failure;
+use crate::failure::{Failure, reason};
 use crate::listen::{self, Bound};
+use crate::local_scaler::{LocalScaler, WorkerCommand};
 use crate::local_workers::{self, LocalWorker, Share, shares};
+use crate::logging::LogFormat;
 use crate::{entrance, entropy, environment, http, output, signals};
 
 /// Runs all roles until a signal.
-pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: UpArgs, log: LogFormat) -> Result<(), Failure> {
     let stop = signals::watch()?;
     let bound = listen::bind(&args.listen, "--listen").await?;
     let host = match &args.advertise {
@@ -27,11 +30,16 @@ pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
         }
     };
     let http = http::start(args.http.as_deref()).await?;
-    let mut coordinator = feedline_coordinator::start(settings(&args), entropy::coordinator_life())
-        .await
-        .map_err(Failure::failed)?;
+    let scaler =
+        args.autoscale.map(|(_, most)| local_scaler(&args, most, (&bound, &host), log)).transpose()?;
+    let scaler = scaler.map(Arc::new);
+    let told = scaler.clone().map(|scaler| scaler as Arc<dyn Scaler>);
+    let mut coordinator =
+        feedline_coordinator::start_scaled(settings(&args), entropy::coordinator_life(), told)
+            .await
+            .map_err(Failure::failed)?;
     let mut nodes = Vec::new();
-    for share in shares(&args.local) {
+    for share in shares(&args.local).into_iter().filter(|_| scaler.is_none()) {
         nodes.push(start_worker(&bound, &host, share, args.transport, coordinator.service()).await?);
     }
     let mut server = GrpcServer::start(bound.listener, coordinator_routes(coordinator.service()));
@@ -46,13 +54,47 @@ pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
         () = stop.cancelled() => {}
         result = coordinator.wait() => return result.map_err(Failure::failed),
         result = server.wait() => return result,
-        (result, ..) = select_all(nodes.iter_mut().map(|node| Box::pin(node.server.wait()))) => return result,
+        result = any_ends(&mut nodes) => return result,
     }
     tracing::info!(grace_seconds = args.grace.as_secs_f64(), "draining");
     join_all(nodes.iter().map(|node| node.worker.drain(args.grace))).await;
+    if let Some(scaler) = scaler {
+        scaler.shutdown().await;
+    }
     shutdown(nodes, server, coordinator).await?;
     stop_http(http).await;
     Ok(())
+}
+
+/// Waits until the server of a worker in this process ends; for ever where there is none.
+async fn any_ends(nodes: &mut [WorkerNode]) -> Result<(), Failure> {
+    if nodes.is_empty() {
+        return std::future::pending().await;
+    }
+    select_all(nodes.iter_mut().map(|node| Box::pin(node.server.wait()))).await.0
+}
+
+/// Workers as processes, each with its part of the resources for `most`.
+fn local_scaler(
+    args: &UpArgs,
+    most: u32,
+    (bound, host): (&Bound, &str),
+    log: LogFormat,
+) -> Result<LocalScaler, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::failed(format!("this program cannot find itself: {}", reason(&error))))?;
+    let local = LocalArgs { workers: most, ..args.local.clone() };
+    let share = shares(&local).pop().expect("there is at least one");
+    Ok(LocalScaler::new(WorkerCommand {
+        program,
+        coordinator: format!("http://{host}:{}", bound.address.port()),
+        listen: SocketAddr::new(bound.address.ip(), 0).to_string(),
+        advertise: args.advertise.clone(),
+        share,
+        grace: args.grace,
+        log,
+        transport: args.transport,
+    }))
 }
 
 /// A worker that listens.
@@ -93,6 +135,15 @@ async fn shutdown(
 }
 
 fn settings(args: &UpArgs) -> CoordinatorSettings {
+    let mut settings = place(args);
+    if let Some((min_workers, max_workers)) = args.autoscale {
+        let shrink_after_ms = args.shrink_after.as_millis() as u64;
+        settings.scale = ScaleSettings { min_workers, max_workers, shrink_after_ms };
+    }
+    settings
+}
+
+fn place(args: &UpArgs) -> CoordinatorSettings {
     let index_dir = args.local.index_dir.clone();
     match &args.data_dir {
         Some(folder) => {

@@ -27,9 +27,10 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     }
     let bound = listen::bind(&args.listen, "--listen").await?;
     let http = http::start(args.http.as_deref()).await?;
-    let address = match args.advertise {
-        Some(url) => url,
-        None => listen::url(&bound, "--advertise http://HOST:PORT")?,
+    let address = match (args.advertise, args.advertise_host) {
+        (Some(url), _) => url,
+        (None, Some(host)) => format!("http://{host}:{}", bound.address.port()),
+        (None, None) => listen::url(&bound, "--advertise http://HOST:PORT")?,
     };
     let share = Share {
         cores: args.cores.unwrap_or_else(environment::cores),
@@ -51,6 +52,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     announce("worker", bound.address, http.as_ref())?;
     tokio::select! {
         () = stop.cancelled() => {}
+        () = input_ends(), if args.while_input => {}
         () = watch(&worker.contact, &args.coordinator) => {}
         result = server.wait() => return result,
     }
@@ -59,6 +61,17 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let (stopped, ()) = tokio::join!(server.shutdown(), worker.stop());
     stop_http(http).await;
     stopped
+}
+
+/// Waits until whoever started this worker closes its input, or is gone.
+async fn input_ends() {
+    let (ended, end) = tokio::sync::oneshot::channel();
+    // A thread of its own: a read of standard input cannot be given up, and would keep the runtime from ending.
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = ended.send(());
+    });
+    let _ = end.await;
 }
 
 /// A directory that cannot be used is told now, not when it is needed.

@@ -87,7 +87,18 @@ fn absolute(path: &str) -> Result<String, SourceError> {
     if path.ends_with('/') && !text.ends_with('/') {
         text.push('/');
     }
-    Ok(text)
+    without_parents(text).map_err(bad)
+}
+
+/// Follows `..`, which stores of objects do not know: as the system does, through links.
+fn without_parents(path: String) -> Result<String, String> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let Some(last) = parts.iter().rposition(|part| *part == "..") else { return Ok(path) };
+    let (before, after) = (parts[..=last].join("/"), &parts[last + 1..]);
+    let folder =
+        std::fs::canonicalize(&before).map_err(|error| format!("{before} cannot be followed: {error}"))?;
+    let folder = folder.to_str().ok_or("the path is not UTF-8")?.trim_end_matches('/');
+    Ok(format!("{folder}/{}", after.join("/")))
 }
 
 /// The path of a `file://` URL. Glob characters may stand in it unescaped.
@@ -97,7 +108,7 @@ fn local_path(rest: &str) -> Result<String, String> {
         return Err(format!("a file URL needs an absolute path: write `file:///{rest}`, or the plain path"));
     }
     if !rest.contains('%') {
-        return Ok(rest.to_owned());
+        return without_parents(rest.to_owned());
     }
     let escaped = rest.replace('?', "%3F").replace('#', "%23");
     let url = Url::parse(&format!("file://{escaped}")).map_err(|error| error.to_string())?;
@@ -106,7 +117,7 @@ fn local_path(rest: &str) -> Result<String, String> {
     if rest.ends_with('/') && !text.ends_with('/') {
         text.push('/');
     }
-    Ok(text)
+    without_parents(text)
 }
 
 fn local_url(path: &str) -> String {
@@ -130,6 +141,21 @@ mod tests {
         assert_eq!(parts("https://host:80/a/b"), ("https://host:80".into(), "a/b".into()));
         let cwd = std::env::current_dir().unwrap();
         assert_eq!(parts("rel/").1, format!("{}/rel/", cwd.display()));
+    }
+
+    #[test]
+    fn parent_folders_are_followed() {
+        let folder = std::env::current_dir().unwrap();
+        let parent = folder.parent().unwrap().canonicalize().unwrap();
+        assert_eq!(parts("../x/*.jpg").1, format!("{}/x/*.jpg", parent.display()));
+        assert_eq!(parts("src/../").1, format!("{}/", folder.canonicalize().unwrap().display()));
+        assert_eq!(
+            parts(&format!("file://{}/src/../a", folder.display())).1,
+            format!("{}/a", folder.display())
+        );
+        let refused = Location::parse("/no/such/../x").unwrap_err().to_string();
+        assert!(refused.contains("/no/such/.. cannot be followed"), "{refused}");
+        assert_eq!(parts("/tmp/a..b/..c").1, "/tmp/a..b/..c");
     }
 
     #[test]

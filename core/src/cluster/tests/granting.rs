@@ -1,5 +1,7 @@
 //! Leases: in bulk, ahead of need, taken from lost workers, twice near the end; and when plans are answered.
 
+use super::super::messages::Allotment;
+use super::super::samples::WorkerShare;
 use super::*;
 
 #[test]
@@ -211,4 +213,43 @@ fn a_job_without_consumers_gives_its_leases_up_and_fails_in_the_end() {
     }
     let message = "no consumer has asked for rows for 60 minutes; open the job again from its last position";
     assert_eq!(bench.status(job).state, JobState::Failed(message.to_owned()));
+}
+
+fn told(job: JobId, parts: &[(u64, f64)]) -> Input {
+    let share = |cores: f64| WorkerShare {
+        cores: 0,
+        allotments: vec![Allotment { cores, ..Allotment::unlimited(job) }],
+    };
+    Input::Shares { shares: parts.iter().map(|(worker, cores)| (WorkerId(*worker), share(*cores))).collect() }
+}
+
+#[test]
+fn leases_follow_the_plan_in_proportion_to_cores() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 16_384);
+    bench.worker(report(2));
+    bench.worker(report(3));
+    bench.step(told(job, &[(2, 1.0), (3, 3.0)]));
+    let before: Vec<usize> = [1, 2, 3].map(|worker| bench.granted(worker).len()).into();
+    // All compute what they hold; there is room everywhere.
+    for worker in [1, 2, 3] {
+        let computed = bench.granted(worker).into_iter().map(|split| (job, split)).collect();
+        bench.worker(WorkerReport { computed, ..report(worker) });
+    }
+    bench.consumer(ConsumerReport { wants: 64, ..taking(job, 0) });
+    let after = [1, 2, 3].map(|worker| bench.granted(worker).len());
+    assert_eq!(after[0], before[0], "the job has no part there");
+    assert!(after[1] > before[1] && after[2] > before[2]);
+}
+
+#[test]
+fn a_plan_whose_workers_are_gone_or_cannot_be_reached_holds_nothing_up() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 64);
+    bench.step(told(job, &[(9, 1.0)]));
+    let held = bench.granted(1).into_iter().map(|split| (job, split)).collect();
+    bench.worker(WorkerReport { computed: held, ..report(1) });
+    assert_eq!(bench.granted(1).len(), 6, "its worker has never been seen");
+    bench.worker(report(2));
+    bench.step(told(job, &[(1, 1.0)]));
+    bench.consumer(ConsumerReport { unreachable: vec![(split(0, 0), WorkerId(1))], ..taking(job, 0) });
+    assert!(bench.granted(2).contains(&split(0, 0)), "though the job has no part there");
 }

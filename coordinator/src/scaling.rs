@@ -1,0 +1,89 @@
+//! From workers that a plan wants to workers that there are: decided by `feedline_core::plan::scale`, done by a
+//! [`Scaler`].
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use feedline_core::ids::Millis;
+use feedline_core::model::BottleneckKind;
+use feedline_core::plan::{ScaleInput, ScaleSettings, Scaling};
+use metrics::gauge;
+
+use crate::metrics::SCALED_WORKERS;
+
+#[cfg(test)]
+mod tests;
+
+/// Starts workers and lets them go. Without one, wanted workers are a metric only.
+#[async_trait]
+pub trait Scaler: Debug + Send + Sync {
+    /// Workers that are there or on their way. Those that leave do not count.
+    fn present(&self) -> u32;
+
+    /// Brings them to `wanted`: returns once that is under way. Workers that go serve what they hold first, so nothing is
+    /// lost or made twice. Asked again at the next plan, whatever the answer.
+    ///
+    /// # Errors
+    /// One sentence where workers cannot be started or reached.
+    async fn scale(&self, wanted: u32) -> Result<(), String>;
+}
+
+/// What the jobs need, as the last plan has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Needs {
+    /// Whether that is known: a job that has begun and has not given rows yet may need anything.
+    pub(crate) is_known: bool,
+    /// Workers that would feed all.
+    pub(crate) wanted: u32,
+    /// The smallest fed fraction.
+    pub(crate) fed_fraction: f64,
+    /// What bounds the least fed job.
+    pub(crate) bound: Option<BottleneckKind>,
+}
+
+/// A scaler and when to ask it.
+#[derive(Debug)]
+pub(crate) struct Scaled {
+    settings: ScaleSettings,
+    scaler: Arc<dyn Scaler>,
+    scaling: Scaling,
+    /// What was said last.
+    said: String,
+}
+
+impl Scaled {
+    pub(crate) fn new(settings: ScaleSettings, scaler: Arc<dyn Scaler>) -> Self {
+        Self { settings, scaler, scaling: Scaling::default(), said: String::new() }
+    }
+
+    /// Decides, and has it done.
+    pub(crate) async fn follow(&mut self, now: Millis, needs: Needs) {
+        let present = self.scaler.present();
+        let wanted = if needs.is_known { needs.wanted } else { present };
+        let input = ScaleInput { now, present, wanted, fed_fraction: needs.fed_fraction, bound: needs.bound };
+        let decision = self.scaling.decide(&self.settings, &input);
+        gauge!(SCALED_WORKERS).set(f64::from(decision.wanted));
+        if decision.wanted == present {
+            self.say(format!("{present} workers stay: {}", decision.why), false);
+            return;
+        }
+        self.say(format!("from {present} to {} workers: {}", decision.wanted, decision.why), true);
+        if let Err(sentence) = self.scaler.scale(decision.wanted).await {
+            tracing::warn!("the number of workers could not be changed: {sentence}");
+        }
+    }
+
+    /// Says each thing once.
+    fn say(&mut self, sentence: String, is_news: bool) {
+        if sentence == self.said {
+            return;
+        }
+        if is_news {
+            tracing::info!("{sentence}");
+        } else {
+            tracing::debug!("{sentence}");
+        }
+        self.said = sentence;
+    }
+}

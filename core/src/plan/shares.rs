@@ -1,0 +1,87 @@
+//! From a plan to what workers are told of it.
+//!
+//! A worker serves jobs that have work in proportion to the cores that the plan gives them, and leases follow: a job that
+//! has parts somewhere gets leases there. What one job leaves is the others', so that a plan that is wrong costs balance and
+//! no throughput. Numbers are rounded, so that a worker is told of decisions and not of noise.
+
+use std::collections::BTreeMap;
+
+use super::problem::Problem;
+use super::solution::{Assignment, JobPlan, Plan};
+use crate::cluster::messages::Allotment;
+use crate::cluster::samples::WorkerShare;
+use crate::ids::WorkerId;
+
+#[cfg(test)]
+mod tests;
+
+/// Reads at a time that workers allow without being told.
+const USUAL_READS: u32 = 16;
+/// The part of a worker's memory that groups computed ahead may take, over all jobs.
+const AHEAD_SHARE: f64 = 0.5;
+/// The least that a job may compute ahead.
+const LEAST_AHEAD_BYTES: f64 = 16e6;
+/// Executions of an operator that waits: never fewer, whatever the plan reckons.
+const LEAST_WAITING: u32 = 8;
+
+/// Each worker's part in each job of a plan, by worker. Workers and jobs that are not named have no limits.
+///
+/// Of the plan's limits only those of operators that wait are passed on: the others run in one task, share the cores that
+/// the job has there, and a limit of their own would only put a border between them.
+pub fn shares(plan: &Plan, problem: &Problem) -> BTreeMap<WorkerId, WorkerShare> {
+    let memory: BTreeMap<WorkerId, f64> = problem
+        .workers
+        .iter()
+        .map(|slot| (slot.id, problem.worker_types[slot.worker_type].memory_bytes))
+        .collect();
+    // A job alone needs no share; it may still have to read more at a time than is usual.
+    let is_shared = plan.jobs.len() > 1;
+    let mut cores: BTreeMap<WorkerId, f64> = BTreeMap::new();
+    for part in plan.jobs.iter().flat_map(|job| &job.assignments) {
+        *cores.entry(part.worker).or_default() += rounded(part.cores);
+    }
+    let mut shares: BTreeMap<WorkerId, WorkerShare> = BTreeMap::new();
+    for (place, job) in plan.jobs.iter().enumerate() {
+        let limits = waiting_limits(job, problem, place);
+        for part in &job.assignments {
+            let mut allotment = Allotment {
+                operator_limits: limits.clone(),
+                read_concurrency: reads(part),
+                ..Allotment::unlimited(job.job)
+            };
+            if is_shared {
+                allotment.cores = rounded(part.cores);
+                let share = allotment.cores / cores[&part.worker];
+                let memory = memory.get(&part.worker).copied().unwrap_or(0.0);
+                allotment.prefetch_bytes = (AHEAD_SHARE * share * memory).max(LEAST_AHEAD_BYTES) as u64;
+            }
+            if allotment != Allotment::unlimited(job.job) {
+                shares.entry(part.worker).or_default().allotments.push(allotment);
+            }
+        }
+    }
+    shares
+}
+
+/// Small changes of a mean are no reason to tell a worker anything.
+fn rounded(cores: f64) -> f64 {
+    (cores * 4.0).round().max(1.0) / 4.0
+}
+
+/// 0 where what is usual is enough; else a power of two.
+fn reads(part: &Assignment) -> u32 {
+    if part.read_concurrency <= USUAL_READS { 0 } else { part.read_concurrency.next_power_of_two() }
+}
+
+fn waiting_limits(job: &JobPlan, problem: &Problem, place: usize) -> Vec<(String, u32)> {
+    let given = problem.jobs.get(place).filter(|given| given.id == job.job);
+    let waits = |name: &str| {
+        given.is_some_and(|given| {
+            given.operators.iter().any(|operator| operator.name == name && operator.latency_s > 0.0)
+        })
+    };
+    let limits = job.limits.iter().filter(|limit| !limit.is_pinned && waits(&limit.operator));
+    limits
+        .map(|limit| (limit.operator.clone(), (2 * limit.limit).next_power_of_two().max(LEAST_WAITING)))
+        .collect()
+}
