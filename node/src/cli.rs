@@ -16,6 +16,7 @@ use crate::bench::BenchArgs;
 use crate::explain::ExplainArgs;
 use crate::logging::LogFormat;
 use crate::make_data::MakeDataArgs;
+use crate::plan::PlanArgs;
 
 /// The whole command line.
 #[derive(Parser, Debug)]
@@ -31,7 +32,8 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
     /// How log lines look on standard error.
-    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value_t)]
+    // Behind the flags of every command, however many commands there are.
+    #[arg(long, global = true, display_order = 900, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) log: LogFormat,
 }
 
@@ -50,6 +52,8 @@ pub(crate) enum Command {
     Index(IndexArgs),
     /// Runs a pipeline for some seconds and tells what bounds it and what would help.
     Explain(ExplainArgs),
+    /// Plans traced jobs on workers that a file describes: who works on what, and how many workers are wanted.
+    Plan(PlanArgs),
     /// Lists the jobs of a coordinator, or cancels one.
     Jobs(JobsArgs),
     /// Makes a data set to try and to measure with.

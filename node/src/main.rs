@@ -19,6 +19,7 @@ mod logging;
 mod make_data;
 mod output;
 mod pipeline_file;
+mod plan;
 mod process_metrics;
 mod progress;
 mod run;
@@ -26,6 +27,7 @@ mod serve;
 mod signals;
 mod size;
 mod table;
+mod trace_file;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
@@ -111,6 +113,7 @@ async fn dispatch(command: Command, started: Instant) -> Result<(), Failure> {
         Command::Up(args) => serve::run_up(args).await,
         Command::Index(args) => index::run(args).await,
         Command::Explain(args) => explain::run(args).await,
+        Command::Plan(args) => plan::run(args).await,
         Command::Jobs(args) => jobs::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::MakeData(_) => Ok(()),
