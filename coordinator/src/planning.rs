@@ -3,6 +3,7 @@
 //! Decides nothing that rows depend on. Where it cannot plan, workers share their threads evenly, as without it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_core::cluster::messages::Allotment;
@@ -10,8 +11,9 @@ use feedline_core::cluster::samples::{Samples, WorkerShare};
 use feedline_core::ids::{Millis, WorkerId};
 use feedline_core::observe::Observer;
 use feedline_core::plan::{CachePolicy, JobPlan, Plan, Problem, Settings, solve};
+use feedline_core::view::ClusterView;
 use metrics::{gauge, histogram};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +26,13 @@ const LEAST_CORES: f64 = 0.01;
 const PLANNING: Duration = Duration::from_secs(1);
 
 /// Plans each `interval` until `stop`, or until the driver has ended.
-pub(crate) async fn run(commands: mpsc::Sender<Command>, interval: Duration, stop: CancellationToken) {
+/// After each look, what was seen is published in `views`.
+pub(crate) async fn run(
+    commands: mpsc::Sender<Command>,
+    views: watch::Sender<Arc<ClusterView>>,
+    interval: Duration,
+    stop: CancellationToken,
+) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut planner = Planner::default();
@@ -37,11 +45,13 @@ pub(crate) async fn run(commands: mpsc::Sender<Command>, interval: Duration, sto
         // Models and plans of many jobs take a while.
         let planned = tokio::task::spawn_blocking(move || {
             let shares = planner.plan(now, &samples);
-            (planner, shares)
+            let view = ClusterView::build(now, &samples, &planner.observer, planner.plan.as_ref());
+            (planner, shares, view)
         });
         match planned.await {
-            Ok((planned, shares)) => {
+            Ok((planned, shares, view)) => {
                 planner = planned;
+                views.send_replace(Arc::new(view));
                 if let Some(shares) = shares
                     && commands.send(Command::Share { shares }).await.is_err()
                 {

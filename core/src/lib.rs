@@ -19,3 +19,4 @@ pub mod plan;
 pub mod position;
 pub mod random;
 pub mod schema;
+pub mod view;
