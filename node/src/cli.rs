@@ -17,6 +17,7 @@ use crate::explain::ExplainArgs;
 use crate::logging::LogFormat;
 use crate::make_data::MakeDataArgs;
 use crate::plan::PlanArgs;
+use crate::top::TopArgs;
 
 /// The whole command line.
 #[derive(Parser, Debug)]
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Lists the jobs of a coordinator, or cancels one.
     Jobs(JobsArgs),
+    /// Shows a coordinator's jobs and workers, what bounds each job and what the planner says, anew each second.
+    Top(TopArgs),
     /// Makes a data set to try and to measure with.
     MakeData(MakeDataArgs),
     /// Measures what this machine can do, and what Feedline does on it.

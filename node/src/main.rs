@@ -27,6 +27,7 @@ mod serve;
 mod signals;
 mod size;
 mod table;
+mod top;
 mod trace_file;
 
 use std::panic::{self, AssertUnwindSafe};
@@ -115,6 +116,7 @@ async fn dispatch(command: Command, started: Instant) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(args).await,
         Command::Plan(args) => plan::run(args).await,
         Command::Jobs(args) => jobs::run(args).await,
+        Command::Top(args) => top::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::MakeData(_) => Ok(()),
     }
