@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test check fmt clean setup build python speed scale kernels trace-cost bench release
+.PHONY: help demo test check fmt clean setup build python speed scale size kernels trace-cost bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,9 @@ scale: release ## Measure cores, small and huge rows, many shards, 200 epochs
 
 kernels: setup ## Measure kernels and the planner one by one, with criterion
 	@cargo bench $(QUIET) --workspace --benches
+
+size: setup ## Measure the coordinator's side as clusters grow, in simulated time
+	@python3 benches/size.py
 
 bench: release ## Measure against tf.data, PyTorch and others: TURNS=1 ONLY=tfdata,feedline
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv

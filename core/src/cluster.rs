@@ -6,6 +6,8 @@
 mod consumers;
 mod job;
 pub mod messages;
+mod opening;
+mod parts;
 mod prepare;
 pub mod records;
 pub mod samples;
@@ -20,9 +22,9 @@ use serde::{Deserialize, Serialize};
 
 use self::job::Job;
 use self::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, Refusal, RefusalKind, WorkerPlan,
-    WorkerReport,
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, Refusal, WorkerPlan, WorkerReport,
 };
+use self::opening::unknown_job;
 use self::prepare::Preparation;
 use self::records::Record;
 use self::samples::WorkerShare;
@@ -171,8 +173,8 @@ pub struct Cluster {
     next_task: u64,
     /// First plan revision of a worker that appears: beyond those of every worker given up in this life.
     next_revision: u64,
-    /// Workers of each job as the plan has it; jobs that are not listed go to all.
-    placed: BTreeMap<JobId, Vec<WorkerId>>,
+    /// Workers of each job as the plan has it, with its cores there; jobs that are not listed go to any.
+    placed: BTreeMap<JobId, BTreeMap<WorkerId, f64>>,
     /// Jobs for whose leases something has changed since they were looked at.
     stale: BTreeSet<JobId>,
     /// When all jobs were looked at; `None` when they must be.
@@ -286,47 +288,9 @@ impl Cluster {
             }
             Input::Worker { request, report } => self.on_worker(request, report, ready),
             Input::Consumer { request, report } => self.on_consumer(request, report, ready),
-            Input::Shares { shares } => self.on_shares(&shares, ready),
+            Input::Shares { shares } => self.on_shares(&shares),
             Input::JobDetails { request, job } => ready.replies.push((request, self.details(job))),
             Input::JobStatus { request, job } => ready.replies.push((request, self.status(job))),
-        }
-    }
-
-    fn on_open_job(
-        &mut self,
-        spec: JobSpec,
-        saved: Option<Arc<Manifest>>,
-        ready: &mut Ready,
-    ) -> Result<JobId, Refusal> {
-        check_spec(&spec).map_err(|message| Refusal::new(RefusalKind::Invalid, message))?;
-        if let Some(job) = self.jobs.values().find(|job| job.spec.name == spec.name && !job.is_ended()) {
-            if job.spec == spec {
-                return Ok(job.id);
-            }
-            return Err(Refusal::new(
-                RefusalKind::Invalid,
-                format!(
-                    "job `{}` is running with other settings; join it with the same pipeline, epochs and consumers, or choose another name",
-                    spec.name
-                ),
-            ));
-        }
-        let job = JobId(self.next_job);
-        let saved = saved.filter(|_| !spec.reindex);
-        self.record(Record::Opened { job, spec: Box::new(spec) }, ready);
-        self.preparations.insert(job, Preparation::new(saved));
-        Ok(job)
-    }
-
-    fn on_cancel_job(&mut self, job: JobId, ready: &mut Ready) -> Reply {
-        match self.jobs.get(&job) {
-            None => Reply::Refused(unknown_job(job)),
-            Some(found) => {
-                if !found.is_ended() {
-                    self.end_job(job, JobState::Cancelled, ready);
-                }
-                Reply::Cancelled
-            }
         }
     }
 
@@ -388,34 +352,6 @@ impl Cluster {
             self.jobs.remove(&oldest);
         }
     }
-}
-
-fn unknown_job(job: JobId) -> Refusal {
-    Refusal::new(
-        RefusalKind::NotFound,
-        format!("there is no job {job} here; `feedline jobs` lists the jobs of a coordinator"),
-    )
-}
-
-/// What can be refused before the dataset is known.
-fn check_spec(spec: &JobSpec) -> Result<(), String> {
-    spec.pipeline.check().map_err(|error| error.to_string())?;
-    if spec.name.is_empty() {
-        return Err("the job has no name; give it one".to_owned());
-    }
-    if spec.epochs == 0 {
-        return Err("a job of 0 epochs has no rows; set epochs to 1 or more".to_owned());
-    }
-    if spec.consumers == 0 {
-        return Err("a job needs at least 1 consumer; set consumers to 1 or more".to_owned());
-    }
-    if spec.virtual_consumers < spec.consumers {
-        return Err(format!(
-            "{} consumers cannot share {} virtual consumers: each needs at least one; open the job with virtual_consumers {} or more",
-            spec.consumers, spec.virtual_consumers, spec.consumers
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

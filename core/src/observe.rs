@@ -28,10 +28,12 @@ pub(crate) mod tests;
 const MOST_WORKERS: u32 = 10_000;
 /// The last seconds that rates are taken over.
 pub const RECENT_MS: Millis = 5_000;
-/// Consumers are looked at over less time where that is enough to tell, so that a change of demand is seen at once.
+/// Where a consumer's rate has changed by more than this share, it is looked at over less time, so that a step of demand is
+/// seen at once and not over the seconds in which it is mixed with what was before.
+const CHANGED: f64 = 0.25;
 const FRESH_MS: Millis = 2_000;
-/// Batches that are enough to tell a consumer's rate: it is off by one of them at most.
-const FRESH_BATCHES: u64 = 16;
+/// Batches that are enough to tell a rate: it is off by one of them at most.
+const FRESH_BATCHES: u64 = 8;
 /// What a window can tell of at most.
 const SPAN_MS: Millis = 8_000;
 /// Times at which the store's bandwidth was seen that are remembered for each job.
@@ -66,6 +68,8 @@ impl Known {
 #[derive(Debug, Clone)]
 struct JobWindows {
     facts: JobFacts,
+    /// Names of the operators that draw anew in each pass.
+    random: Vec<String>,
     workers: BTreeMap<WorkerId, Window<WorkerSample>>,
     consumers: BTreeMap<u32, Window<ConsumerSample>>,
     store_seen: VecDeque<Observation>,
@@ -85,6 +89,7 @@ impl Observer {
             let windows = before.remove(&facts.job);
             let fresh = || JobWindows {
                 facts: facts.clone(),
+                random: random_operators(&facts.pipeline),
                 workers: BTreeMap::new(),
                 consumers: BTreeMap::new(),
                 store_seen: VecDeque::new(),
@@ -97,10 +102,14 @@ impl Observer {
             let operators_ns: u64 = worker.jobs.iter().map(operators_cpu_ns).sum();
             for stats in &worker.jobs {
                 if let Some(windows) = self.jobs.get_mut(&stats.job) {
-                    let sample =
-                        worker_sample(worker, stats, &windows.facts, operators_ns, self.workers_of_process);
+                    let sample = worker_sample(worker, stats, windows, operators_ns, self.workers_of_process);
                     let window = windows.workers.entry(worker.worker).or_insert_with(|| Window::new(SPAN_MS));
+                    let was_at_rest = window.is_at_rest();
                     window.push(now, sample);
+                    // Jobs move on to other workers, and those they leave go on telling of them.
+                    if window.is_unchanged(was_at_rest, has_done_as_much) {
+                        window.rest();
+                    }
                 }
             }
         }
@@ -264,8 +273,22 @@ fn recent_of_worker(window: &Window<WorkerSample>) -> Option<WorkerSample> {
 /// What a consumer took; `None` for one that has left.
 fn recent_of_consumer(window: &Window<ConsumerSample>) -> Option<ConsumerSample> {
     let within = |span_ms| window.recent(span_ms).map(|(_, sample)| sample);
-    let fresh = within(FRESH_MS).filter(|sample| sample.batches >= FRESH_BATCHES);
-    fresh.or_else(|| within(RECENT_MS)).filter(|sample| sample.elapsed_ns > 0)
+    let recent = within(RECENT_MS).filter(|sample| sample.elapsed_ns > 0)?;
+    let rate = |sample: &ConsumerSample| sample.rows as f64 / sample.step_ns.max(1) as f64;
+    let has_changed = |fresh: &ConsumerSample| {
+        let change = rate(fresh) / rate(&recent).max(f64::MIN_POSITIVE) - 1.0;
+        fresh.batches >= FRESH_BATCHES && change.abs() > CHANGED
+    };
+    Some(within(FRESH_MS).filter(has_changed).unwrap_or(recent))
+}
+
+/// Whether a worker had done as much for a job before.
+fn has_done_as_much(before: &WorkerSample, after: &WorkerSample) -> bool {
+    let work = |sample: &WorkerSample| -> (u64, u64) {
+        let busy_ns = sample.operators.iter().map(|operator| operator.busy_ns).sum();
+        (busy_ns, sample.store.wait_ns)
+    };
+    before.operators.len() == after.operators.len() && work(before) == work(after)
 }
 
 /// Whether a worker's threads, or the executions that a limit allows an operator, were in use nearly all the time. Wall
@@ -286,7 +309,7 @@ fn is_busy(worker: &WorkerSample) -> bool {
 fn worker_sample(
     worker: &samples::WorkerSample,
     stats: &WorkerJobStats,
-    facts: &JobFacts,
+    windows: &JobWindows,
     operators_ns: u64,
     workers: usize,
 ) -> WorkerSample {
@@ -307,7 +330,7 @@ fn worker_sample(
         operators: stats
             .operators
             .iter()
-            .map(|operator| operator_sample(operator, &facts.pipeline))
+            .map(|operator| operator_sample(operator, &windows.random))
             .collect(),
         store: StoreSample {
             requests: stats.store.requests,
@@ -317,14 +340,14 @@ fn worker_sample(
             distinct_shards: stats.store.distinct_shards,
             distinct_shard_bytes: stats.store.distinct_shard_bytes,
             distinct_rows: 0,
-            total_shards: facts.dataset.shards,
-            total_bytes: facts.dataset.bytes,
-            total_rows: facts.dataset.rows,
+            total_shards: windows.facts.dataset.shards,
+            total_bytes: windows.facts.dataset.bytes,
+            total_rows: windows.facts.dataset.rows,
         },
     }
 }
 
-fn operator_sample(stats: &OperatorStats, pipeline: &Pipeline) -> OperatorSample {
+fn operator_sample(stats: &OperatorStats, random: &[String]) -> OperatorSample {
     let is_source = stats.name == "source";
     OperatorSample {
         name: stats.name.clone(),
@@ -340,15 +363,14 @@ fn operator_sample(stats: &OperatorStats, pipeline: &Pipeline) -> OperatorSample
         latency_ns: if is_source { 0 } else { stats.latency_ns },
         queue_bytes: stats.queue_bytes,
         parallelism: stats.parallelism,
-        is_random: is_random(&stats.name, pipeline),
+        is_random: random.contains(&stats.name),
         is_sequential: false,
     }
 }
 
-fn is_random(name: &str, pipeline: &Pipeline) -> bool {
-    let names = pipeline.operator_names();
-    let found = names.iter().zip(&pipeline.operators).find(|(known, _)| *known == name);
-    found.is_some_and(|(_, operator)| operator.kind.is_random())
+fn random_operators(pipeline: &Pipeline) -> Vec<String> {
+    let operators = pipeline.operator_names().into_iter().zip(&pipeline.operators);
+    operators.filter(|(_, operator)| operator.kind.is_random()).map(|(name, _)| name).collect()
 }
 
 fn operators_cpu_ns(stats: &WorkerJobStats) -> u64 {

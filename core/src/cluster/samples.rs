@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use super::Cluster;
 use super::messages::{Allotment, ConsumerStats, ProcessCpu, WorkerJobStats};
-use super::{Cluster, Ready};
 use crate::ids::{JobId, SessionId, WorkerId};
-use crate::layout::SplitRef;
 use crate::manifest::DatasetSummary;
 use crate::pipeline::Pipeline;
 
-/// The share of a job that has leases on a worker where the plan gives it no part: it gets what others leave.
+/// A share of no more than this is no part in a worker: the job gets what others leave.
 pub const LEAST_CORES: f64 = 0.01;
 
 /// What was decided for one worker.
@@ -18,8 +17,8 @@ pub const LEAST_CORES: f64 = 0.01;
 pub struct WorkerShare {
     /// Threads of its CPU pool to use; 0: as many as it has.
     pub cores: u32,
-    /// What each job may use of it. Where any is listed, jobs that are not get [`LEAST_CORES`]. Jobs that are listed
-    /// with more on some workers get new leases there only, as long as one of them is there.
+    /// What each job may use of it. Jobs that are listed with more than [`LEAST_CORES`] on some workers get leases there
+    /// only, as long as one of these is there; for what they still have elsewhere they get [`LEAST_CORES`].
     pub allotments: Vec<Allotment>,
 }
 
@@ -129,7 +128,7 @@ impl Cluster {
     }
 
     /// Takes what was decided. Only workers for which something changed are told.
-    pub(super) fn on_shares(&mut self, shares: &BTreeMap<WorkerId, WorkerShare>, ready: &mut Ready) {
+    pub(super) fn on_shares(&mut self, shares: &BTreeMap<WorkerId, WorkerShare>) {
         for (id, worker) in &mut self.workers {
             let share = shares.get(id).cloned().unwrap_or_default();
             if worker.share != share {
@@ -137,41 +136,15 @@ impl Cluster {
                 worker.revision += 1;
             }
         }
-        let mut placed: BTreeMap<JobId, Vec<WorkerId>> = BTreeMap::new();
+        let mut placed: BTreeMap<JobId, BTreeMap<WorkerId, f64>> = BTreeMap::new();
         for (id, share) in shares {
             for allotment in share.allotments.iter().filter(|allotment| allotment.cores > LEAST_CORES) {
-                placed.entry(allotment.job).or_default().push(*id);
+                placed.entry(allotment.job).or_default().insert(*id, allotment.cores);
             }
         }
         if self.placed != placed {
             self.placed = placed;
             self.touch_all_jobs();
-            self.recall(ready);
-        }
-    }
-
-    /// Takes splits that are not computed from workers in which their job has no part any more: what others leave of such
-    /// a worker may be nothing, and a stream waits for its next split whoever has it.
-    fn recall(&mut self, ready: &mut Ready) {
-        let mut recalled: BTreeMap<(JobId, WorkerId), Vec<SplitRef>> = BTreeMap::new();
-        for (id, placed) in &self.placed {
-            let Some(job) = self.jobs.get(id) else { continue };
-            if !placed.iter().any(|worker| self.takes_leases(*worker)) {
-                continue;
-            }
-            for (split, lease) in &job.leases {
-                for holder in
-                    lease.holders.iter().filter(|holder| placed.binary_search(&holder.worker).is_err())
-                {
-                    let worker = self.workers.get(&holder.worker);
-                    if worker.is_some_and(|worker| !worker.computed.contains(&(*id, *split))) {
-                        recalled.entry((*id, holder.worker)).or_default().push(*split);
-                    }
-                }
-            }
-        }
-        for ((job, worker), splits) in recalled {
-            self.revoke(job, worker, splits, ready);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Who gets which split: leases in bulk ahead of need, stragglers twice, relaxed splits to whoever asks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::job::{Holder, Job};
+use super::parts::{Loads, Part, spread};
 use super::records::Record;
 use super::{Cluster, Ready};
 use crate::ids::{JobId, Millis, WorkerId};
@@ -11,73 +12,12 @@ use crate::layout::SplitRef;
 /// A stream looks at least this many splits ahead, so that one worker computes while another is read.
 const MIN_SPLITS_AHEAD: usize = 2;
 
-/// A job that the plan does not place yet may have splits on so many times its even part of the workers. So few jobs
-/// are on all of them, and each worker has but few of many jobs.
-const SPREAD: usize = 4;
-
 /// All jobs are looked at as often as this, for what time alone changes.
 const SCHEDULE_MS: u64 = 100;
 
-/// Workers by how much of a job they have still to compute for the cores that it has there, then by how much they hold.
-#[derive(Debug, Default)]
-struct Loads {
-    of: BTreeMap<WorkerId, Load>,
-    all: BTreeSet<(u64, usize, WorkerId)>,
-    /// Those with room for splits that can wait.
-    with_room: BTreeSet<(u64, usize, WorkerId)>,
-}
-
-/// What a worker has of a job and in all.
-#[derive(Debug, Clone, Copy)]
-struct Load {
-    uncomputed: u32,
-    held: usize,
-    memory_full: bool,
-    cores: f64,
-}
-
-impl Load {
-    fn key(&self, id: WorkerId) -> (u64, usize, WorkerId) {
-        ((1e6 * f64::from(self.uncomputed) / self.cores) as u64, self.held, id)
-    }
-}
-
-impl Loads {
-    fn put(&mut self, id: WorkerId, load: Load, leases_ahead: u32) {
-        self.of.insert(id, load);
-        self.all.insert(load.key(id));
-        if load.uncomputed < leases_ahead && !load.memory_full {
-            self.with_room.insert(load.key(id));
-        }
-    }
-
-    /// The least loaded worker that may have it, of those that are not to be avoided, and of all.
-    fn choose(
-        &self,
-        is_urgent: bool,
-        avoid: impl Fn(WorkerId) -> bool,
-    ) -> (Option<WorkerId>, Option<WorkerId>) {
-        let candidates = if is_urgent { &self.all } else { &self.with_room };
-        let best = candidates.iter().map(|(.., id)| *id).find(|id| !avoid(*id));
-        (best, candidates.first().map(|(.., id)| *id))
-    }
-
-    fn add(&mut self, id: WorkerId, leases_ahead: u32) {
-        let Some(load) = self.of.get(&id).copied() else { return };
-        self.all.remove(&load.key(id));
-        self.with_room.remove(&load.key(id));
-        self.put(id, Load { uncomputed: load.uncomputed + 1, ..load }, leases_ahead);
-    }
-}
-
-/// Workers for one of so many jobs that the plan does not place: neighbouring jobs have neighbouring ones.
-fn spread(live: &[WorkerId], job: JobId, jobs: usize) -> Vec<WorkerId> {
-    let count = (SPREAD * live.len()).div_ceil(jobs.max(1)).min(live.len());
-    let start = (job.0 as usize).wrapping_mul(count) % live.len().max(1);
-    let mut workers: Vec<WorkerId> = live.iter().cycle().skip(start).take(count).copied().collect();
-    workers.sort_unstable();
-    workers
-}
+/// Splits that are not computed so long after they were granted are recalled from a worker in which their job has no part
+/// any more: what others leave of it may be nothing, and a stream waits for its next split whoever has it.
+const RECALL_MS: u64 = 2_000;
 
 impl Cluster {
     /// Grants what is needed and assigns what was asked for, for jobs of which something has changed and now and then
@@ -105,10 +45,14 @@ impl Cluster {
                 continue;
             }
             self.assign_relaxed(id, ready);
+            let placed = self.placed_live(id);
+            if let Some(parts) = &placed {
+                self.recall(id, parts, ready);
+            }
             let job = &self.jobs[&id];
-            let workers = self.placed_live(id).unwrap_or_else(|| spread(&live, id, running));
-            let missing = self.missing(job, workers.len());
-            let grants = self.choose_grants(job, &missing, &workers);
+            let parts = placed.unwrap_or_else(|| spread(&live, id, running));
+            let missing = self.missing(job, &parts);
+            let grants = self.choose_grants(job, &missing, &parts);
             let granted: usize = grants.values().map(Vec::len).sum();
             self.grant_all(id, grants, ready);
             if granted == missing.len() && self.is_tail(&self.jobs[&id]) {
@@ -120,21 +64,42 @@ impl Cluster {
         self.stale.clear();
     }
 
-    pub(super) fn takes_leases(&self, worker: WorkerId) -> bool {
+    fn takes_leases(&self, worker: WorkerId) -> bool {
         self.workers.get(&worker).is_some_and(|worker| worker.known && !worker.draining)
     }
 
     /// The workers that the plan gives a job; `None` where there are none.
-    fn placed_live(&self, job: JobId) -> Option<Vec<WorkerId>> {
-        let placed = self.placed.get(&job)?.iter().copied();
-        let live: Vec<WorkerId> = placed.filter(|id| self.takes_leases(*id)).collect();
+    fn placed_live(&self, job: JobId) -> Option<Vec<Part>> {
+        let parts =
+            self.placed.get(&job)?.iter().map(|(worker, cores)| Part { worker: *worker, cores: *cores });
+        let live: Vec<Part> = parts.filter(|part| self.takes_leases(part.worker)).collect();
         (!live.is_empty()).then_some(live)
     }
 
-    /// Splits of a job that should be with one of so many workers now and are not, most urgent first.
-    fn missing(&self, job: &Job, workers: usize) -> Vec<SplitRef> {
+    /// Takes splits from workers in which their job has no part any more.
+    fn recall(&mut self, id: JobId, parts: &[Part], ready: &mut Ready) {
+        let mut recalled: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
+        for (split, lease) in &self.jobs[&id].leases {
+            for holder in &lease.holders {
+                let is_late = self.now.saturating_sub(holder.granted_at) >= RECALL_MS;
+                let has_part = || parts.binary_search_by_key(&holder.worker, |part| part.worker).is_ok();
+                let worker = self.workers.get(&holder.worker);
+                let is_computed = || worker.is_none_or(|worker| worker.computed.contains(&(id, *split)));
+                if is_late && !has_part() && !is_computed() {
+                    recalled.entry(holder.worker).or_default().push(*split);
+                }
+            }
+        }
+        for (worker, splits) in recalled {
+            self.revoke(id, worker, splits, ready);
+        }
+    }
+
+    /// Splits of a job that should be with one of these workers now and are not, most urgent first.
+    fn missing(&self, job: &Job, parts: &[Part]) -> Vec<SplitRef> {
         let Some(layout) = job.running() else { return Vec::new() };
-        let slots = workers * self.settings.leases_ahead as usize;
+        let loads = Loads::new(parts, self.settings.leases_ahead);
+        let slots: usize = parts.iter().map(|part| loads.slots(part)).sum();
         let ahead = (2 * slots).div_ceil(layout.streams as usize).max(MIN_SPLITS_AHEAD);
         let mut splits: Vec<SplitRef> = job.open.keys().copied().collect();
         for stream in 0..layout.streams {
@@ -153,42 +118,34 @@ impl Cluster {
         &self,
         job: &Job,
         missing: &[SplitRef],
-        workers: &[WorkerId],
+        parts: &[Part],
     ) -> BTreeMap<WorkerId, Vec<SplitRef>> {
         let mut grants: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
         if missing.is_empty() {
             return grants;
         }
-        let ahead = self.settings.leases_ahead;
-        let mut loads = Loads::default();
-        for id in workers {
-            let worker = &self.workers[id];
-            let part = worker.share.allotments.iter().find(|allotment| allotment.job == job.id);
-            let load = Load {
-                uncomputed: worker.uncomputed(job.id),
-                held: worker.leases.len(),
-                memory_full: worker.memory_full,
-                cores: part.map(|part| part.cores).filter(|cores| *cores > 0.0).unwrap_or(1.0),
-            };
-            loads.put(*id, load, ahead);
+        let mut loads = Loads::new(parts, self.settings.leases_ahead);
+        for part in parts {
+            let worker = &self.workers[&part.worker];
+            loads.put(*part, worker.uncomputed(job.id), worker.leases.len(), worker.memory_full);
         }
         for split in missing {
             let urgent = self.is_urgent(job, *split);
             let avoid = |worker| job.avoid.contains(&(*split, worker));
             // A worker that the consumer could not reach is asked again only when there is no other, wherever.
-            let (best, least) = loads.choose(urgent, avoid);
-            let elsewhere = || self.elsewhere(workers, avoid).filter(|_| urgent);
-            let Some(worker) = best.or_else(elsewhere).or(least) else { continue };
-            loads.add(worker, ahead);
+            let (best, first) = loads.choose(urgent, avoid);
+            let elsewhere = || self.elsewhere(parts, avoid).filter(|_| urgent);
+            let Some(worker) = best.or_else(elsewhere).or(first) else { continue };
+            loads.add(worker);
             grants.entry(worker).or_default().push(*split);
         }
         grants
     }
 
     /// A worker beyond those that the job is to be on.
-    fn elsewhere(&self, workers: &[WorkerId], avoid: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
+    fn elsewhere(&self, parts: &[Part], avoid: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
         let others = self.workers.iter().filter(|(id, _)| self.takes_leases(**id) && !avoid(**id));
-        let others = others.filter(|(id, _)| workers.binary_search(id).is_err());
+        let others = others.filter(|(id, _)| parts.binary_search_by_key(id, |part| &part.worker).is_err());
         others.min_by_key(|(_, worker)| worker.leases.len()).map(|(id, _)| *id)
     }
 

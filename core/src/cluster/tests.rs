@@ -3,6 +3,7 @@
 
 mod granting;
 mod opening;
+mod placing;
 mod preparing;
 mod relaxed;
 mod restoring;
@@ -10,8 +11,8 @@ mod sampling;
 
 use super::messages::{
     ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, JobState, JobStatus, Lease, OperatorStats,
-    ProcessCpu, Refusal, Revision, StoreStats, TaskOutput, TaskResult, WorkerJobStats, WorkerPlan,
-    WorkerReport,
+    ProcessCpu, Refusal, RefusalKind, Revision, StoreStats, TaskOutput, TaskResult, WorkerJobStats,
+    WorkerPlan, WorkerReport,
 };
 use super::records::Record;
 use super::*;

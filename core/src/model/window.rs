@@ -72,6 +72,23 @@ impl<S: Counters> Window<S> {
         }
     }
 
+    /// Whether nothing but the newest sample is kept.
+    pub fn is_at_rest(&self) -> bool {
+        self.points.len() == 1
+    }
+
+    /// Whether the oldest and the newest sample kept are the same to `same`, over all of the span or since it was at rest.
+    pub fn is_unchanged(&self, was_at_rest: bool, same: impl Fn(&S, &S) -> bool) -> bool {
+        let (Some(oldest), Some(newest)) = (self.points.front(), self.points.back()) else { return false };
+        (was_at_rest || newest.0 - oldest.0 >= self.span_ms) && same(&oldest.1, &newest.1)
+    }
+
+    /// Keeps the newest sample alone: nothing has happened for a while.
+    pub fn rest(&mut self) {
+        self.points.drain(..self.points.len().saturating_sub(1));
+        self.points.shrink_to_fit();
+    }
+
     /// Everything counted since the first sample's owner began.
     pub fn total(&self) -> Option<&S> {
         self.points.back().map(|(_, total)| total)
