@@ -14,6 +14,7 @@ use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::manifest::Manifest;
 use feedline_core::pipeline::{OrderMode, Pipeline, Remainder, Source};
+use feedline_core::view::ClusterView;
 use feedline_proto::{CoordinatorService, WorkerService};
 use tokio::sync::Notify;
 use tokio::time::Duration;
@@ -200,6 +201,10 @@ impl CoordinatorService for FakeCoordinator {
     }
 
     async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+        Err(unused())
+    }
+
+    async fn cluster(&self) -> Result<ClusterView, Refusal> {
         Err(unused())
     }
 

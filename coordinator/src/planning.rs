@@ -3,14 +3,16 @@
 //! Decides nothing that rows depend on. Where it cannot plan, workers share their threads evenly, as without it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_core::cluster::samples::{Samples, WorkerShare};
 use feedline_core::ids::{Millis, WorkerId};
 use feedline_core::observe::Observer;
 use feedline_core::plan::{CachePolicy, Plan, Problem, Settings, shares, solve};
+use feedline_core::view::ClusterView;
 use metrics::{gauge, histogram};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -21,9 +23,11 @@ use crate::scaling::{Needs, Scaled};
 /// Longest that one plan may take.
 const PLANNING: Duration = Duration::from_secs(1);
 
-/// Plans each `interval` until `stop`, or until the driver has ended; `scaler` changes the number of workers.
+/// Plans each `interval` until `stop`, or until the driver has ended; `scaler` changes the number of workers. After each
+/// look, what was seen is published in `views`.
 pub(crate) async fn run(
     commands: mpsc::Sender<Command>,
+    views: watch::Sender<Arc<ClusterView>>,
     interval: Duration,
     mut scaler: Option<Scaled>,
     stop: CancellationToken,
@@ -40,14 +44,17 @@ pub(crate) async fn run(
         // Models and plans of many jobs take a while.
         let planned = tokio::task::spawn_blocking(move || {
             let shares = planner.plan(now, &samples);
-            (planner, shares)
+            let view = ClusterView::build(now, &samples, &planner.observer, planner.plan.as_ref());
+            (planner, shares, view)
         });
         match planned.await {
-            Ok((planned, shares)) => {
+            Ok((planned, shares, view)) => {
                 planner = planned;
                 if let Some(scaler) = &mut scaler {
                     scaler.follow(now, planner.needs()).await;
                 }
+                let scaling = scaler.as_ref().and_then(Scaled::said);
+                views.send_replace(Arc::new(ClusterView { scaling, ..view }));
                 if let Some(shares) = shares
                     && commands.send(Command::Share { shares }).await.is_err()
                 {

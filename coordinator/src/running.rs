@@ -9,7 +9,7 @@ use feedline_core::cluster::records::Record;
 use feedline_core::cluster::samples::{Samples, WorkerShare};
 use feedline_core::ids::{JobId, Millis, WorkerId};
 use feedline_proto::CoordinatorService;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -110,11 +110,12 @@ fn run(settings: CoordinatorSettings, opened: Opened, scaler: Option<Arc<dyn Sca
     );
     let stop = CancellationToken::new();
     let task = tokio::spawn(driver.run(stop.clone()).instrument(tracing::info_span!("coordinator")));
-    let service = Arc::new(Service::new(sender.clone(), store));
+    let (views, seen) = watch::channel(Arc::default());
+    let service = Arc::new(Service::new(sender.clone(), store, seen));
     let planning = (settings.plan_interval_ms > 0).then(|| {
         let interval = Duration::from_millis(settings.plan_interval_ms);
         let scaled = scaler.map(|scaler| Scaled::new(settings.scale, scaler));
-        let work = planning::run(sender.clone(), interval, scaled, stop.clone());
+        let work = planning::run(sender.clone(), views, interval, scaled, stop.clone());
         tokio::spawn(work.instrument(tracing::info_span!("planning")))
     });
     RunningCoordinator { service, commands: sender, stop, task: Some(task), planning }

@@ -74,6 +74,11 @@ impl Scaled {
         }
     }
 
+    /// What was decided last, and why: one sentence.
+    pub(crate) fn said(&self) -> Option<String> {
+        (!self.said.is_empty()).then(|| self.said.clone())
+    }
+
     /// Says each thing once.
     fn say(&mut self, sentence: String, is_news: bool) {
         if sentence == self.said {

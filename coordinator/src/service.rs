@@ -10,9 +10,10 @@ use feedline_core::cluster::messages::{
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::view::ClusterView;
 use feedline_proto::CoordinatorService;
 use metrics::counter;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::driver::{Command, Request, shutting_down};
 use crate::index_store::IndexStore;
@@ -22,11 +23,17 @@ use crate::metrics::{REFUSALS_TOTAL, REQUESTS_TOTAL, refusal_label};
 pub(crate) struct Service {
     commands: mpsc::Sender<Command>,
     store: Arc<IndexStore>,
+    /// What planning saw last.
+    views: watch::Receiver<Arc<ClusterView>>,
 }
 
 impl Service {
-    pub(crate) fn new(commands: mpsc::Sender<Command>, store: Arc<IndexStore>) -> Self {
-        Self { commands, store }
+    pub(crate) fn new(
+        commands: mpsc::Sender<Command>,
+        store: Arc<IndexStore>,
+        views: watch::Receiver<Arc<ClusterView>>,
+    ) -> Self {
+        Self { commands, store, views }
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
@@ -109,6 +116,12 @@ impl CoordinatorService for Service {
 
     async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
         counted("list_jobs", self.statuses(None).await)
+    }
+
+    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+        let published = Arc::clone(&self.views.borrow());
+        let states = self.statuses(None).await;
+        counted("cluster", states.map(|states| (*published).clone().with_states(&states)))
     }
 
     async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {

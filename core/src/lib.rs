@@ -20,3 +20,4 @@ pub mod position;
 pub mod random;
 pub mod schema;
 pub mod simulate;
+pub mod view;

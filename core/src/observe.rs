@@ -22,7 +22,7 @@ use crate::pipeline::Pipeline;
 use crate::plan::{CachePolicy, JobProblem, Problem, Settings, StoreLimits, WorkerSlot, WorkerType};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// Workers that a plan may wish for, of one type.
 const MOST_WORKERS: u32 = 10_000;
@@ -378,7 +378,7 @@ fn operators_cpu_ns(stats: &WorkerJobStats) -> u64 {
 }
 
 /// Names what is kept at each of the model's cuts: the source and the operators up to there.
-fn cut_keys(pipeline: &Pipeline, model: &JobModel) -> Vec<u64> {
+pub fn cut_keys(pipeline: &Pipeline, model: &JobModel) -> Vec<u64> {
     let names = pipeline.operator_names();
     let key = |operator: &str| {
         let end = names.iter().position(|name| name == operator).map_or(0, |place| place + 1);

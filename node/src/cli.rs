@@ -16,7 +16,9 @@ use crate::bench::BenchArgs;
 use crate::explain::ExplainArgs;
 use crate::logging::LogFormat;
 use crate::make_data::MakeDataArgs;
+use crate::plan::PlanArgs;
 use crate::simulate::SimulateArgs;
+use crate::top::TopArgs;
 
 /// The whole command line.
 #[derive(Parser, Debug)]
@@ -32,7 +34,8 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
     /// How log lines look on standard error.
-    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value_t)]
+    // Behind the flags of every command, however many commands there are.
+    #[arg(long, global = true, display_order = 900, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) log: LogFormat,
 }
 
@@ -51,8 +54,12 @@ pub(crate) enum Command {
     Index(IndexArgs),
     /// Runs a pipeline for some seconds and tells what bounds it and what would help.
     Explain(ExplainArgs),
+    /// Plans traced jobs on workers that a file describes: who works on what, and how many workers are wanted.
+    Plan(PlanArgs),
     /// Lists the jobs of a coordinator, or cancels one.
     Jobs(JobsArgs),
+    /// Shows a coordinator's jobs and workers, what bounds each job and what the planner says, anew each second.
+    Top(TopArgs),
     /// Makes a data set to try and to measure with.
     MakeData(MakeDataArgs),
     /// Compares scaling rules, and shows what large clusters cost, in simulated time.

@@ -9,6 +9,7 @@ use feedline_core::cluster::messages::{
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::view::ClusterView;
 use feedline_proto::CoordinatorService;
 
 /// A coordinator answers every half second; after this long it is gone.
@@ -66,6 +67,10 @@ impl CoordinatorService for Watched {
 
     async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
         self.coordinator.list_jobs().await
+    }
+
+    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+        self.coordinator.cluster().await
     }
 
     async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {

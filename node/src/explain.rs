@@ -1,5 +1,5 @@
 //! `feedline explain`: runs a pipeline for some seconds in this process, and tells what each operator costs, what bounds the
-//! job, what would help, and what the planner would do.
+//! job, what would help, and what the planner would do. What was seen can be saved for `feedline plan`.
 
 mod explanation;
 mod trace;
@@ -13,13 +13,15 @@ use self::explanation::Explanation;
 use crate::cli::{LocalArgs, ReportFormat};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
-use crate::{output, pipeline_file, signals};
+use crate::trace_file::SavedTrace;
+use crate::{output, pipeline_file, signals, trace_file};
 
 /// What `feedline explain` is asked for.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
     feedline explain pipeline.yaml\n  \
-    feedline explain pipeline.yaml --rows 20000 --cores 4 --format json")]
+    feedline explain pipeline.yaml --rows 20000 --cores 4 --format json\n  \
+    feedline explain pipeline.yaml --save-trace")]
 pub(crate) struct ExplainArgs {
     /// The pipeline file; relative paths in it start at the directory in which feedline is run.
     #[arg(value_name = "FILE")]
@@ -36,6 +38,9 @@ pub(crate) struct ExplainArgs {
     /// How the report looks; json ends standard output with one object on one line.
     #[arg(long, alias = "report", value_enum, value_name = "FORMAT", default_value_t)]
     format: ReportFormat,
+    /// Save what was seen, for `feedline plan`; without a path as pipeline.trace.json beside pipeline.yaml.
+    #[arg(long, value_name = "PATH")]
+    save_trace: Option<Option<PathBuf>>,
     /// Resources in this process.
     #[command(flatten)]
     local: LocalArgs,
@@ -43,8 +48,8 @@ pub(crate) struct ExplainArgs {
 
 /// Traces and prints.
 pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
-    let pipeline = pipeline_file::load(&args.file)?;
-    let name = pipeline.name.clone();
+    let written = pipeline_file::read(&args.file)?;
+    let pipeline = pipeline_file::resolved(written.clone())?;
     let stop = signals::watch()?;
     let cluster = Cluster::unplanned(&args.local).await?;
     let limits = trace::Limits {
@@ -52,12 +57,22 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
         time: Duration::from_secs(args.seconds),
         step: Duration::from_millis(args.step_ms),
     };
-    let traced = trace::trace(&cluster, pipeline, limits, &stop).await;
+    let traced = trace::trace(&cluster, pipeline.clone(), limits, &stop).await;
     cluster.shutdown().await;
-    let explanation = Explanation::new(&name, traced?);
+    let traced = traced?;
+    let saved = SavedTrace::new(&written, &pipeline, traced.seen());
+    let explanation = Explanation::new(&written.name, traced);
     output::print(&match args.format {
         ReportFormat::Text => explanation.to_text(),
         ReportFormat::Json => explanation.to_json().map_err(Failure::failed)?,
     })?;
-    Ok(())
+    let Some(path) = args.save_trace else { return Ok(()) };
+    let path = path.unwrap_or_else(|| trace_file::beside(&args.file));
+    saved.save(&path)?;
+    match args.format {
+        ReportFormat::Text => {
+            Ok(output::print(&format!("\nsaved for `feedline plan`: {}\n", path.display()))?)
+        }
+        ReportFormat::Json => Ok(()),
+    }
 }

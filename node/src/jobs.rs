@@ -41,7 +41,8 @@ fn render(jobs: &[JobStatus]) -> String {
     table::render(&[head].into_iter().chain(rows).collect::<Vec<_>>(), &[1, 2])
 }
 
-fn state(state: &JobState) -> String {
+/// How a job stands, in a word or with what went wrong.
+pub(crate) fn state(state: &JobState) -> String {
     match state {
         JobState::Preparing { shards: 0, .. } => "listing".to_owned(),
         JobState::Preparing { indexed, shards, .. } => format!("indexing {indexed}/{shards}"),

@@ -20,6 +20,7 @@ mod logging;
 mod make_data;
 mod output;
 mod pipeline_file;
+mod plan;
 mod process_metrics;
 mod progress;
 mod run;
@@ -28,6 +29,8 @@ mod signals;
 mod simulate;
 mod size;
 mod table;
+mod top;
+mod trace_file;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
@@ -116,7 +119,9 @@ async fn dispatch(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Up(args) => serve::run_up(args, cli.log).await,
         Command::Index(args) => index::run(args).await,
         Command::Explain(args) => explain::run(args).await,
+        Command::Plan(args) => plan::run(args).await,
         Command::Jobs(args) => jobs::run(args).await,
+        Command::Top(args) => top::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::MakeData(_) | Command::Simulate(_) => Ok(()),
     }

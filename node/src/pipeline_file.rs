@@ -9,6 +9,11 @@ use crate::failure::{Failure, reason};
 
 /// The pipeline in `file`, its relative paths resolved against the present directory.
 pub(crate) fn load(file: &Path) -> Result<Pipeline, Failure> {
+    resolved(read(file)?)
+}
+
+/// The pipeline in `file` as it is written there.
+pub(crate) fn read(file: &Path) -> Result<Pipeline, Failure> {
     let name = file.display().to_string();
     let text = fs::read_to_string(file).map_err(|error| {
         Failure::wrong_use(format!(
@@ -16,7 +21,11 @@ pub(crate) fn load(file: &Path) -> Result<Pipeline, Failure> {
             reason(&error)
         ))
     })?;
-    let mut pipeline = Pipeline::from_yaml(&text, &name).map_err(Failure::wrong_use)?;
+    Pipeline::from_yaml(&text, &name).map_err(Failure::wrong_use)
+}
+
+/// The same pipeline, its relative paths resolved against the present directory.
+pub(crate) fn resolved(mut pipeline: Pipeline) -> Result<Pipeline, Failure> {
     let here = std::env::current_dir().map_err(|error| {
         Failure::failed(format!("cannot tell the present directory: {}; change to another", reason(&error)))
     })?;

@@ -58,6 +58,11 @@ pub(crate) fn show_bytes(bytes: f64) -> String {
     }
 }
 
+/// A rate for people: a decimal where it is small.
+pub(crate) fn show_rate(per_s: f64) -> String {
+    if per_s < 100.0 { format!("{per_s:.1}") } else { format!("{per_s:.0}") }
+}
+
 /// A count with its noun: `1 epoch`, `2 epochs`, `2 batches`.
 pub(crate) fn show_count(count: u64, noun: &str) -> String {
     match count {

@@ -8,6 +8,7 @@ mod operators;
 mod pipeline;
 mod reports;
 mod status;
+mod view;
 
 /// Why a message could not be read: one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

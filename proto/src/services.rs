@@ -12,6 +12,7 @@ use feedline_core::cluster::messages::{
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use feedline_core::manifest::Manifest;
+use feedline_core::view::ClusterView;
 use futures::stream::BoxStream;
 
 use crate::batch::BatchLayout;
@@ -37,6 +38,9 @@ pub trait CoordinatorService: Send + Sync {
 
     /// How every known job stands.
     async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal>;
+
+    /// The cluster at this moment: jobs, workers, and what the planner says.
+    async fn cluster(&self) -> Result<ClusterView, Refusal>;
 
     /// The job's dataset; `Unavailable` until it is known.
     async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal>;

@@ -18,6 +18,7 @@ use feedline_core::ids::{JobId, SessionId, WorkerId};
 use feedline_core::manifest::Manifest;
 use feedline_core::pipeline::Pipeline;
 use feedline_core::random::mix64;
+use feedline_core::view::ClusterView;
 use feedline_proto::{CoordinatorService, WorkerService};
 use feedline_tests::Scratch;
 use feedline_worker::{ProcessClock, WorkerSettings};
@@ -78,6 +79,10 @@ impl CoordinatorService for Fickle {
 
     async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
         self.inner.list_jobs().await
+    }
+
+    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+        self.inner.cluster().await
     }
 
     async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {

@@ -79,7 +79,7 @@ impl Bench {
         let cluster = Cluster::new(settings, 1);
         let driver =
             Driver::new(cluster, log, Arc::clone(&store), receiver, TICK_MS, lease, Gauges::default());
-        let service = Arc::new(Service::new(sender, store));
+        let service = Arc::new(Service::new(sender, store, tokio::sync::watch::channel(Arc::default()).1));
         Self { service, script, driver: Some(driver), stop: CancellationToken::new(), _folder: folder }
     }
 

@@ -60,14 +60,18 @@ async fn planning_ends_with_the_driver_and_with_stop() {
     let second = Duration::from_secs(1);
     let (commands, receiver) = mpsc::channel(1);
     drop(receiver);
-    run(commands, second, None, CancellationToken::new()).await;
+    let (views, _) = watch::channel(Arc::default());
+    run(commands, views, second, None, CancellationToken::new()).await;
     let (commands, mut receiver) = mpsc::channel(1);
     let stop = CancellationToken::new();
-    let task = tokio::spawn(run(commands, second, None, stop.clone()));
+    let (views, mut seen) = watch::channel(Arc::default());
+    let task = tokio::spawn(run(commands, views, second, None, stop.clone()));
     for _ in 0..3 {
         let Some(Command::Observe { reply }) = receiver.recv().await else { panic!("it asks for reports") };
-        reply.send((0, Box::default())).unwrap();
+        reply.send((9, Box::default())).unwrap();
     }
+    seen.changed().await.unwrap();
+    assert_eq!(seen.borrow().now_ms, 9, "each look is published");
     stop.cancel();
     task.await.unwrap();
 }

@@ -52,6 +52,8 @@ pub struct JobFacts {
 pub struct WorkerSample {
     /// The worker.
     pub worker: WorkerId,
+    /// Address at which consumers fetch.
+    pub address: String,
     /// Threads of its CPU pool.
     pub cores: u32,
     /// Its memory budget in bytes.
@@ -95,6 +97,7 @@ impl Cluster {
         let known = self.workers.iter().filter(|(_, worker)| worker.known);
         let workers = known.map(|(id, worker)| WorkerSample {
             worker: *id,
+            address: worker.address.clone(),
             cores: worker.cores,
             memory_bytes: worker.memory_bytes,
             memory_full: worker.memory_full,

@@ -11,7 +11,7 @@ use crate::pipeline::Source;
 use crate::plan::{NoDeadline, solve};
 use crate::schema::Schema;
 
-const JOB: JobId = JobId(7);
+pub(crate) const JOB: JobId = JobId(7);
 
 fn facts() -> JobFacts {
     let pipeline = Pipeline::builder("photographs").source(Source::tfrecord("data/"));
@@ -60,9 +60,10 @@ fn stats(job: JobId, seconds: u64) -> WorkerJobStats {
     }
 }
 
-fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
+pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
     let worker = samples::WorkerSample {
         worker: WorkerId(1),
+        address: "http://10.0.0.7:7071".to_owned(),
         cores: 2,
         memory_bytes: 1 << 30,
         memory_full: false,
@@ -88,7 +89,7 @@ fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
     Samples { workers: vec![worker], consumers: consumers.collect(), jobs: facts.collect() }
 }
 
-fn observed(jobs: &[JobId]) -> Observer {
+pub(crate) fn observed(jobs: &[JobId]) -> Observer {
     let mut observer = Observer::default();
     for second in 1..=8 {
         observer.push(second * 1_000, &samples(second, jobs));

@@ -24,8 +24,10 @@ fn help_is_golden() {
     expect_file!["../../tests/help/up.txt"].assert_eq(&help(&["up"]));
     expect_file!["../../tests/help/index.txt"].assert_eq(&help(&["index"]));
     expect_file!["../../tests/help/explain.txt"].assert_eq(&help(&["explain"]));
+    expect_file!["../../tests/help/plan.txt"].assert_eq(&help(&["plan"]));
     expect_file!["../../tests/help/bench-kernel.txt"].assert_eq(&help(&["bench", "kernel"]));
     expect_file!["../../tests/help/jobs.txt"].assert_eq(&help(&["jobs"]));
+    expect_file!["../../tests/help/top.txt"].assert_eq(&help(&["top"]));
     expect_file!["../../tests/help/make-data.txt"].assert_eq(&help(&["make-data"]));
     expect_file!["../../tests/help/bench-transport.txt"].assert_eq(&help(&["bench", "transport"]));
 }

@@ -5,7 +5,7 @@ use feedline_core::plan::Plan;
 use serde::Serialize;
 
 use super::trace::Traced;
-use crate::size::show_bytes;
+use crate::size::{show_bytes, show_rate};
 use crate::table;
 
 /// Everything that was found. Field names are those of the JSON form.
@@ -171,10 +171,6 @@ impl Explanation {
         let head = head.map(str::to_owned).to_vec();
         table::render(&[head].into_iter().chain(rows).collect::<Vec<_>>(), &[0])
     }
-}
-
-fn show_rate(rows_per_s: f64) -> String {
-    if rows_per_s < 100.0 { format!("{rows_per_s:.1}") } else { format!("{rows_per_s:.0}") }
 }
 
 fn show_seconds(seconds: f64) -> String {

@@ -20,6 +20,7 @@ use crate::entropy;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::run::consume::abandon;
+use crate::trace_file::Seen;
 
 /// How often reports are taken.
 const LOOK: Duration = Duration::from_millis(250);
@@ -54,6 +55,14 @@ pub(super) struct Traced {
     pub(super) rooms: Vec<CacheRoom>,
     /// What the planner would do; `None` where it finds nothing to plan.
     pub(super) plan: Option<Plan>,
+}
+
+impl Traced {
+    /// What a trace's file is made of.
+    pub(super) fn seen(&self) -> Seen<'_> {
+        let worker_type = self.allocation.workers.first().map_or("", |share| share.worker_type.as_str());
+        Seen { worker_type, rows: self.rows, seconds: self.seconds, model: &self.model }
+    }
 }
 
 /// Runs a job until a limit is reached.

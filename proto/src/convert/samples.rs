@@ -6,9 +6,12 @@ use feedline_core::cluster::messages::*;
 use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_core::model::{Bottleneck, BottleneckKind};
 use feedline_core::pipeline::{self, *};
+use feedline_core::plan::{Tier, WantedWorkers};
 use feedline_core::position::{OpenRange, Position};
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_core::view::{CacheView, ClusterView, JobView, WorkerView};
 
 /// One operator of each kind, every optional field present.
 pub(crate) fn operators() -> Vec<OperatorKind> {
@@ -72,6 +75,66 @@ pub(crate) fn pipeline() -> Pipeline {
         operators: kinds
             .map(|(place, kind)| Operator { kind, parallelism: (place % 2 == 1).then_some(place as u32) })
             .collect(),
+    }
+}
+
+pub(crate) fn bottleneck_kinds() -> [BottleneckKind; 7] {
+    use BottleneckKind::*;
+    [Cpu, Store, Latency, Sequential, Network, Memory, Consumer]
+}
+
+/// A running job that is held up, one that waits, a worker, and a plan that keeps something.
+pub(crate) fn cluster_view() -> ClusterView {
+    let running = JobView {
+        job: JobId(5),
+        name: "run-1".to_owned(),
+        state: JobState::Running,
+        consumers: 4,
+        workers: 2,
+        rows: 1 << 40,
+        rows_per_s: 1234.5,
+        demand_rows_per_s: Some(2000.0),
+        fed_fraction: Some(0.617),
+        stall_share: Some(0.25),
+        cores: 12.5,
+        bottleneck: Some(Bottleneck {
+            kind: BottleneckKind::Cpu,
+            operator: Some("decode_image".to_owned()),
+            rows_per_s: 1250.0,
+            why: "12.5 cores give 1250 rows/s".to_owned(),
+        }),
+    };
+    let waiting = JobView {
+        job: JobId(6),
+        state: JobState::Preparing { indexed: 1, shards: 3, workers: 2 },
+        demand_rows_per_s: None,
+        fed_fraction: None,
+        stall_share: None,
+        bottleneck: None,
+        ..running.clone()
+    };
+    let worker = WorkerView {
+        worker: WorkerId(u64::MAX),
+        address: "http://10.0.0.7:7071".to_owned(),
+        worker_type: "8 cores, 4.0 GiB".to_owned(),
+        cores: 8,
+        used_cores: 7.5,
+        memory_bytes: 4 << 30,
+        held_bytes: 1 << 30,
+        peak_rss_bytes: Some(3 << 30),
+        draining: true,
+        memory_full: true,
+        jobs: vec![JobId(5), JobId(6)],
+    };
+    let cache = |tier| CacheView { operator: "source".to_owned(), tier, bytes: 1e9, jobs: vec![JobId(5)] };
+    ClusterView {
+        now_ms: 123_456,
+        jobs: vec![running, waiting],
+        workers: vec![worker.clone(), WorkerView { peak_rss_bytes: None, jobs: Vec::new(), ..worker }],
+        wanted: vec![WantedWorkers { worker_type: "8 cores, 4.0 GiB".to_owned(), present: 2, wanted: 3 }],
+        caches: Tier::ALL.map(cache).into(),
+        reasons: vec!["the least fed job gets 62 %".to_owned()],
+        scaling: Some("3 workers were asked for".to_owned()),
     }
 }
 

@@ -5,8 +5,10 @@ use std::fmt::Debug;
 use feedline_core::cluster::messages::{
     ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, WorkerPlan, WorkerReport,
 };
+use feedline_core::model::Bottleneck;
 use feedline_core::pipeline::{OperatorKind, Pipeline, RandomHorizontalFlip};
 use feedline_core::position::Position;
+use feedline_core::view::ClusterView;
 use proptest::prelude::*;
 use prost::Message;
 
@@ -46,6 +48,12 @@ fn control_messages_come_back() {
     check::<JobStatus, wire::JobStatus>(samples::job_status());
     let bare = JobStatus { dataset: None, layout: None, position: None, ..samples::job_status() };
     check::<JobStatus, wire::JobStatus>(bare);
+    check::<ClusterView, wire::ClusterView>(samples::cluster_view());
+    check::<ClusterView, wire::ClusterView>(ClusterView::default());
+    for kind in samples::bottleneck_kinds() {
+        let bound = Bottleneck { kind, operator: None, rows_per_s: 1.5, why: "because".to_owned() };
+        check::<Bottleneck, wire::Bottleneck>(bound);
+    }
     for state in samples::job_states() {
         check::<JobState, wire::JobState>(state);
     }
@@ -138,6 +146,11 @@ fn what_is_missing_or_unknown_is_named() {
     pipeline.order = 0;
     assert!(Pipeline::try_from(pipeline.clone()).unwrap_err().to_string().contains("`order`"));
     pipeline.order = 1;
+    let mut view = wire::ClusterView::from(samples::cluster_view());
+    view.caches[0].tier = 0;
+    assert!(ClusterView::try_from(view.clone()).unwrap_err().to_string().contains("`cache.tier`"));
+    view.jobs[0].state = None;
+    assert!(ClusterView::try_from(view).unwrap_err().to_string().contains("`job.state`"));
     pipeline.operators[3].kind = None;
     assert!(Pipeline::try_from(pipeline).unwrap_err().to_string().contains("`operator`"));
 }

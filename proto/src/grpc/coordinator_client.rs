@@ -9,6 +9,7 @@ use feedline_core::cluster::messages::{
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::view::ClusterView;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
@@ -94,6 +95,10 @@ impl CoordinatorService for RemoteCoordinator {
         let jobs: Result<_, WireError> =
             self.answer(response)?.jobs.into_iter().map(TryInto::try_into).collect();
         jobs.map_err(|error| self.peer.unreadable(&error))
+    }
+
+    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+        self.read(self.client().get_cluster(wire::GetClusterRequest {}).await)
     }
 
     async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {

@@ -56,6 +56,13 @@ impl Coordinator for CoordinatorAdapter {
         Ok(Response::new(wire::JobList { jobs: jobs.into_iter().map(Into::into).collect() }))
     }
 
+    async fn get_cluster(
+        &self,
+        _: Request<wire::GetClusterRequest>,
+    ) -> Result<Response<wire::ClusterView>, Status> {
+        answer(self.0.cluster().await)
+    }
+
     async fn get_manifest(
         &self,
         request: Request<wire::JobRef>,

@@ -79,6 +79,7 @@ async fn every_coordinator_request_comes_through() {
     assert_eq!(client.job_details(JobId(1)).await, Ok(samples::job_details()));
     assert_eq!(client.job_status(JobId(1)).await, Ok(samples::job_status()));
     assert_eq!(client.list_jobs().await, Ok(vec![samples::job_status(); 2]));
+    assert_eq!(client.cluster().await, Ok(samples::cluster_view()));
     assert_eq!(client.sync_worker(samples::worker_report()).await, Ok(samples::worker_plan()));
     assert_eq!(client.sync_consumer(samples::consumer_report()).await, Ok(samples::consumer_plan()));
     assert_eq!(client.manifest(JobId(1)).await.unwrap().as_ref(), &samples::manifest());

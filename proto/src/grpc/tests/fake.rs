@@ -8,6 +8,7 @@ use bytes::Bytes;
 use feedline_core::cluster::messages::*;
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::view::ClusterView;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::mpsc;
@@ -68,6 +69,10 @@ impl CoordinatorService for FakeCoordinator {
 
     async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
         Ok(vec![samples::job_status(); 2])
+    }
+
+    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+        Ok(samples::cluster_view())
     }
 
     async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {

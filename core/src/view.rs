@@ -1,0 +1,273 @@
+//! The cluster at one moment as people see it: jobs with what they get and what bounds them, workers with what they use, and
+//! what the planner says. It decides nothing, and is made of what was reported.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::messages::{JobState, JobStatus};
+use crate::cluster::samples::{JobFacts, Samples, WorkerSample};
+use crate::ids::{JobId, Millis, WorkerId};
+use crate::model::job::JobObservation;
+use crate::model::{Allocation, Bottleneck, JobModel, WorkerShare, bottleneck};
+use crate::observe::Observer;
+use crate::plan::{JobPlan, Plan, Tier, WantedWorkers};
+
+#[cfg(test)]
+mod tests;
+
+/// The cluster at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterView {
+    /// The moment, in milliseconds of the coordinator's clock; 0 before the first look.
+    pub now_ms: Millis,
+    /// Jobs by id.
+    pub jobs: Vec<JobView>,
+    /// Workers that report, by id.
+    pub workers: Vec<WorkerView>,
+    /// Workers that would feed all jobs, by type.
+    pub wanted: Vec<WantedWorkers>,
+    /// What the plan keeps.
+    pub caches: Vec<CacheView>,
+    /// What the planner decided and why, in sentences.
+    pub reasons: Vec<String>,
+    /// What was last done about the number of workers, in one sentence; `None` where nobody scales.
+    pub scaling: Option<String>,
+}
+
+/// A job. Rates are those of the last seconds, and 0 while no rows flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// The job.
+    pub job: JobId,
+    /// Its name.
+    pub name: String,
+    /// How it stands.
+    pub state: JobState,
+    /// Consumers that it was opened for.
+    pub consumers: u32,
+    /// Workers that work on it.
+    pub workers: u32,
+    /// Rows delivered so far.
+    pub rows: u64,
+    /// Rows per second that its consumers got.
+    pub rows_per_s: f64,
+    /// Rows per second that its consumers could take; `None` where they take whatever comes.
+    pub demand_rows_per_s: Option<f64>,
+    /// The rate over the demand, at most 1; without a demand, over what the cluster could make for this job alone.
+    pub fed_fraction: Option<f64>,
+    /// Share of their time that its consumers waited.
+    pub stall_share: Option<f64>,
+    /// Cores that the plan grants it, over all workers.
+    pub cores: f64,
+    /// What bounds it with these cores.
+    pub bottleneck: Option<Bottleneck>,
+}
+
+/// A worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerView {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Where consumers reach it.
+    pub address: String,
+    /// Its type.
+    pub worker_type: String,
+    /// Threads of its CPU pool.
+    pub cores: u32,
+    /// CPU seconds per second that it spends on jobs, transport among it.
+    pub used_cores: f64,
+    /// Its memory budget in bytes.
+    pub memory_bytes: u64,
+    /// Bytes of rows that it holds.
+    pub held_bytes: u64,
+    /// Most memory that its process has held, in bytes; `None` before its first job.
+    pub peak_rss_bytes: Option<u64>,
+    /// Whether it wants to leave.
+    pub draining: bool,
+    /// Whether its memory leaves no room for further splits.
+    pub memory_full: bool,
+    /// Jobs that it works on.
+    pub jobs: Vec<JobId>,
+}
+
+/// Something that the plan keeps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CacheView {
+    /// The operator whose output it is.
+    pub operator: String,
+    /// Where.
+    pub tier: Tier,
+    /// Size in bytes.
+    pub bytes: f64,
+    /// Jobs that read it.
+    pub jobs: Vec<JobId>,
+}
+
+/// A job as it was observed.
+struct Seen<'a> {
+    facts: &'a JobFacts,
+    observation: JobObservation,
+    model: Option<JobModel>,
+    planned: Option<&'a JobPlan>,
+}
+
+impl ClusterView {
+    /// What was reported up to `now`, which the observer has taken, and what was planned for it.
+    pub fn build(now: Millis, samples: &Samples, observer: &Observer, plan: Option<&Plan>) -> Self {
+        let planned = |job: JobId| plan.and_then(|plan| plan.jobs.iter().find(|planned| planned.job == job));
+        let seen: Vec<Seen<'_>> = samples
+            .jobs
+            .iter()
+            .filter_map(|facts| {
+                let observation = observer.observation(facts.job)?;
+                let model = JobModel::build(&observation);
+                Some(Seen { facts, observation, model, planned: planned(facts.job) })
+            })
+            .collect();
+        // A plan of jobs that have ended says nothing of now.
+        let plan = plan.filter(|_| seen.iter().any(|job| job.planned.is_some()));
+        Self {
+            now_ms: now,
+            jobs: seen.iter().map(|job| job.view(samples, observer)).collect(),
+            workers: samples.workers.iter().map(|worker| worker_view(worker, &seen)).collect(),
+            wanted: plan.map(|plan| plan.wanted.clone()).unwrap_or_default(),
+            caches: plan.map(|plan| caches(plan, &seen)).unwrap_or_default(),
+            reasons: plan.map(|plan| plan.reasons.clone()).unwrap_or_default(),
+            scaling: None,
+        }
+    }
+
+    /// The same with every job that is known, as it stands: those that were not seen to run have no rates.
+    pub fn with_states(mut self, statuses: &[JobStatus]) -> Self {
+        let seen = std::mem::take(&mut self.jobs);
+        let mut seen: BTreeMap<JobId, JobView> = seen.into_iter().map(|job| (job.job, job)).collect();
+        let job = |status: &JobStatus| {
+            let running = seen.remove(&status.job).filter(|_| !status.state.is_ended());
+            JobView {
+                state: status.state.clone(),
+                consumers: status.consumers,
+                rows: status.delivered.rows,
+                ..running.unwrap_or_else(|| JobView::new(status.job, &status.name))
+            }
+        };
+        self.jobs = statuses.iter().map(job).collect();
+        self
+    }
+}
+
+impl JobView {
+    /// A job of which nothing was seen yet.
+    fn new(job: JobId, name: &str) -> Self {
+        Self {
+            job,
+            name: name.to_owned(),
+            state: JobState::Running,
+            consumers: 0,
+            workers: 0,
+            rows: 0,
+            rows_per_s: 0.0,
+            demand_rows_per_s: None,
+            fed_fraction: None,
+            stall_share: None,
+            cores: 0.0,
+            bottleneck: None,
+        }
+    }
+}
+
+impl Seen<'_> {
+    fn view(&self, samples: &Samples, observer: &Observer) -> JobView {
+        let consumers = &self.observation.consumers;
+        let rows_per_s: f64 = consumers.iter().map(|one| one.rows as f64 / seconds(one.elapsed_ns)).sum();
+        let elapsed_ns: u64 = consumers.iter().map(|one| one.elapsed_ns).sum();
+        let stall_ns: u64 = consumers.iter().map(|one| one.stall_ns).sum();
+        let demand_rows_per_s = self.model.as_ref().and_then(|model| model.demand_rows_per_s);
+        let wanted = demand_rows_per_s.or(self.planned.map(|planned| planned.demand_rows_per_s));
+        let fed = |wanted: f64| (wanted > 0.0 && wanted.is_finite()).then(|| (rows_per_s / wanted).min(1.0));
+        JobView {
+            workers: self.observation.recent.len() as u32,
+            rows_per_s,
+            demand_rows_per_s,
+            fed_fraction: wanted.and_then(fed),
+            stall_share: (elapsed_ns > 0).then(|| stall_ns as f64 / elapsed_ns as f64),
+            cores: self.planned.map_or(0.0, |job| job.assignments.iter().map(|part| part.cores).sum()),
+            bottleneck: self.model.as_ref().and_then(|model| {
+                let mut allocation = allocation(self.planned, samples);
+                if observer.waits_for_store(self.facts.job) {
+                    // As many as could be: nothing else held them up.
+                    allocation.read_concurrency = model.store_concurrency;
+                }
+                bottleneck(model, &allocation)
+            }),
+            ..JobView::new(self.facts.job, &self.facts.name)
+        }
+    }
+}
+
+/// The planned parts of workers; without a plan, all of all that stay.
+fn allocation(planned: Option<&JobPlan>, samples: &Samples) -> Allocation {
+    let part = |worker: &WorkerSample| match planned {
+        None => (!worker.draining).then_some(f64::from(worker.cores)),
+        Some(job) => job.assignments.iter().find(|part| part.worker == worker.worker).map(|part| part.cores),
+    };
+    let mut shares: BTreeMap<String, WorkerShare> = BTreeMap::new();
+    let mut memory_bytes = 0.0;
+    for worker in &samples.workers {
+        let Some(cores) = part(worker) else { continue };
+        let kind = Observer::type_of(worker);
+        let share = shares.entry(kind.name.clone()).or_insert_with(|| WorkerShare {
+            worker_type: kind.name,
+            nic_bytes_per_s: kind.nic_bytes_per_s,
+            ..WorkerShare::default()
+        });
+        // The mean of so many.
+        share.cores = (share.cores * f64::from(share.count) + cores) / f64::from(share.count + 1);
+        share.count += 1;
+        memory_bytes += worker.memory_bytes as f64;
+    }
+    Allocation { workers: shares.into_values().collect(), memory_bytes, ..Allocation::default() }
+}
+
+fn worker_view(worker: &WorkerSample, seen: &[Seen<'_>]) -> WorkerView {
+    let recent = || {
+        seen.iter().flat_map(|job| {
+            let here = job.observation.recent.iter().filter(|sample| sample.worker == worker.worker);
+            here.map(|sample| (job.facts.job, sample))
+        })
+    };
+    WorkerView {
+        worker: worker.worker,
+        address: worker.address.clone(),
+        worker_type: Observer::type_of(worker).name,
+        cores: worker.cores,
+        used_cores: recent().map(|(_, one)| one.process_cpu_ns as f64 / one.elapsed_ns.max(1) as f64).sum(),
+        memory_bytes: worker.memory_bytes,
+        held_bytes: recent().map(|(_, one)| one.held_bytes).sum(),
+        peak_rss_bytes: worker.jobs.iter().map(|job| job.peak_rss_bytes).max().filter(|bytes| *bytes > 0),
+        draining: worker.draining,
+        memory_full: worker.memory_full,
+        jobs: recent().map(|(job, _)| job).collect(),
+    }
+}
+
+fn caches(plan: &Plan, seen: &[Seen<'_>]) -> Vec<CacheView> {
+    let operator = |key: u64| {
+        let found = seen.iter().find_map(|job| {
+            let kept = job.planned?.kept.filter(|kept| kept.key == key)?;
+            job.model.as_ref()?.operators.get(kept.after).map(|operator| operator.name.clone())
+        });
+        found.unwrap_or_default()
+    };
+    let view = |cache: &crate::plan::CachePlan| CacheView {
+        operator: operator(cache.key),
+        tier: cache.tier,
+        bytes: cache.bytes,
+        jobs: cache.jobs.clone(),
+    };
+    plan.caches.iter().map(view).collect()
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}

@@ -1,0 +1,221 @@
+//! The cluster file of `feedline plan`: which workers there are or could be, the store, prices, and what is known of
+//! single jobs. Errors name file and field.
+
+mod values;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use feedline_core::ids::WorkerId;
+use feedline_core::plan::{Problem, Settings, StoreLimits, WorkerSlot, WorkerType};
+use serde::Deserialize;
+
+pub(super) use self::values::CacheChoice;
+use crate::failure::{Failure, reason};
+
+#[cfg(test)]
+pub(super) mod tests;
+
+/// Workers of one type that a file may name.
+const MOST_WORKERS: u32 = 100_000;
+
+/// The whole file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClusterFile {
+    /// Kinds of workers.
+    pub(super) worker_types: Vec<WorkerKind>,
+    /// The object store; without limits by default.
+    #[serde(default)]
+    store: Store,
+    /// How to weigh things, prices among them.
+    #[serde(default)]
+    settings: Settings,
+    /// What is known of jobs, by the name of their pipeline.
+    #[serde(default)]
+    pub(super) jobs: BTreeMap<String, JobOverride>,
+}
+
+/// A kind of worker.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WorkerKind {
+    /// Name.
+    pub(super) name: String,
+    /// CPU cores.
+    cores: f64,
+    /// Memory budget.
+    #[serde(deserialize_with = "values::bytes")]
+    memory: f64,
+    /// Disk for caches.
+    #[serde(default, deserialize_with = "values::bytes")]
+    disk: f64,
+    /// Network in bytes per second and direction; 0: not known to bind.
+    #[serde(default, deserialize_with = "values::bytes")]
+    nic_bytes_per_s: f64,
+    /// What a memory cache gives in bytes per second; 0: not known to bind.
+    #[serde(default, deserialize_with = "values::bytes")]
+    memory_read_bytes_per_s: f64,
+    /// What a disk cache gives in bytes per second; 0: not known to bind.
+    #[serde(default, deserialize_with = "values::bytes")]
+    disk_read_bytes_per_s: f64,
+    /// How fast a core is, where one of the machine that traced has 1.
+    #[serde(default = "one")]
+    pub(super) speed: f64,
+    /// Price of a core for an hour; by default that of the settings.
+    #[serde(default)]
+    core_hour: f64,
+    /// Workers at hand.
+    count: u32,
+    /// Workers that there could be; by default those at hand.
+    #[serde(default)]
+    max: Option<u32>,
+}
+
+/// The object store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Store {
+    /// What it gives to all workers together in bytes per second; 0: no limit is known.
+    #[serde(deserialize_with = "values::bytes")]
+    bytes_per_s: f64,
+    /// Room for caches.
+    #[serde(deserialize_with = "values::bytes")]
+    cache: f64,
+}
+
+/// What is known of a job beside its trace.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct JobOverride {
+    /// Its claim while resources are short.
+    pub(super) weight: f64,
+    /// Rows per second that its consumers could take; by default those of the trace.
+    pub(super) demand_rows_per_s: Option<f64>,
+    /// What may be kept.
+    pub(super) cache: CacheChoice,
+}
+
+impl Default for JobOverride {
+    fn default() -> Self {
+        Self { weight: 1.0, demand_rows_per_s: None, cache: CacheChoice::Free }
+    }
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl ClusterFile {
+    /// Reads and checks a file.
+    pub(super) fn load(path: &Path) -> Result<Self, Failure> {
+        let file = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|error| {
+            let reason = reason(&error);
+            Failure::wrong_use(format!("cannot read {file}: {reason}; give the path of a cluster file"))
+        })?;
+        Self::parse(&text, &file).map_err(Failure::wrong_use)
+    }
+
+    /// Reads and checks a file's text; one sentence on what is wrong with it.
+    fn parse(text: &str, file: &str) -> Result<Self, String> {
+        let refused = |error: serde_yaml_ng::Error| {
+            let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
+            let sentence = error.to_string();
+            let end = sentence.rfind(" at line ").unwrap_or(sentence.len());
+            format!("{file}{line}: {}", &sentence[..end])
+        };
+        // A key that is given twice is an error only here.
+        serde_yaml_ng::from_str::<serde_yaml_ng::Value>(text).map_err(refused)?;
+        let found: Self = serde_yaml_ng::from_str(text).map_err(refused)?;
+        found.check().map_err(|sentence| format!("{file}: {sentence}"))?;
+        Ok(found)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.worker_types.is_empty() {
+            return Err("worker_types is empty; name at least one, with its cores, memory and count".into());
+        }
+        for (place, kind) in self.worker_types.iter().enumerate() {
+            kind.check().map_err(|sentence| format!("worker_types[{place}].{sentence}"))?;
+            if self.worker_types[..place].iter().any(|before| before.name == kind.name) {
+                return Err(format!("worker_types[{place}].name: `{}` is there twice", kind.name));
+            }
+        }
+        for (name, job) in &self.jobs {
+            let at_least_0 = |number: &f64| number.is_finite() && *number >= 0.0;
+            if !(job.weight > 0.0 && job.weight.is_finite()) {
+                return Err(format!(
+                    "jobs.{name}.weight: {} is no weight; give a number above 0",
+                    job.weight
+                ));
+            }
+            if let Some(demand) = job.demand_rows_per_s.filter(|demand| !at_least_0(demand)) {
+                return Err(format!(
+                    "jobs.{name}.demand_rows_per_s: {demand} is no rate; leave it out or give one"
+                ));
+            }
+        }
+        let Settings { cache_memory_share: share, .. } = self.settings;
+        if !(0.0..=1.0).contains(&share) {
+            return Err(format!("settings.cache_memory_share: {share} is no share; give one from 0 to 1"));
+        }
+        Ok(())
+    }
+
+    /// The problem without its jobs.
+    pub(super) fn problem(&self) -> Problem {
+        let types = || self.worker_types.iter();
+        let slots = types().enumerate().flat_map(|(place, kind)| (0..kind.count).map(move |_| place));
+        Problem {
+            jobs: Vec::new(),
+            worker_types: types().map(WorkerKind::worker_type).collect(),
+            workers: slots
+                .zip(1..)
+                .map(|(worker_type, id)| WorkerSlot { id: WorkerId(id), worker_type })
+                .collect(),
+            store: StoreLimits { bytes_per_s: self.store.bytes_per_s, cache_bytes: self.store.cache },
+            settings: self.settings,
+        }
+    }
+}
+
+impl WorkerKind {
+    fn check(&self) -> Result<(), String> {
+        let above_0 = |number: f64| number > 0.0 && number.is_finite();
+        if !above_0(self.cores) {
+            return Err(format!("cores: {} are too few; give a number above 0", self.cores));
+        }
+        if !above_0(self.memory) {
+            return Err(format!("memory: {} is too little; give a size such as 64GiB", self.memory));
+        }
+        if !above_0(self.speed) {
+            return Err(format!("speed: {} is too slow; 1 is that of the machine that traced", self.speed));
+        }
+        if !(self.core_hour >= 0.0 && self.core_hour.is_finite()) {
+            return Err(format!("core_hour: {} is no price; give a number", self.core_hour));
+        }
+        if self.count > MOST_WORKERS {
+            return Err(format!("count: {} are too many; at most {MOST_WORKERS} are planned", self.count));
+        }
+        if let Some(max) = self.max.filter(|max| *max < self.count) {
+            return Err(format!("max: {max} are fewer than the {} of count; raise it", self.count));
+        }
+        Ok(())
+    }
+
+    fn worker_type(&self) -> WorkerType {
+        WorkerType {
+            name: self.name.clone(),
+            cores: self.cores,
+            memory_bytes: self.memory,
+            disk_bytes: self.disk,
+            nic_bytes_per_s: self.nic_bytes_per_s,
+            memory_read_bytes_per_s: self.memory_read_bytes_per_s,
+            disk_read_bytes_per_s: self.disk_read_bytes_per_s,
+            core_hour: self.core_hour,
+            max_workers: self.max.unwrap_or(self.count),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What a cluster file says, and the sentence for each mistake in one.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+/// Two types of workers, of which one is yet to come.
+pub(in crate::plan) const FILE: &str = "
+worker_types:
+  - { name: general, cores: 16, memory: 64GiB, disk: 400GB, count: 4, max: 20 }
+  - { name: fast, cores: 8, memory: 32000000000, nic_bytes_per_s: 1.25GB, speed: 2, core_hour: 0.06, count: 0, max: 4 }
+store: { bytes_per_s: 5GB }
+settings: { prices: { core_hour: 0.05 } }
+";
+
+/// The file with an end.
+pub(in crate::plan) fn parsed(end: &str) -> ClusterFile {
+    ClusterFile::parse(&format!("{FILE}{end}"), "c.yaml").unwrap()
+}
+
+#[test]
+fn a_file_becomes_a_problem() {
+    let problem = parsed("").problem();
+    problem.check().unwrap();
+    assert_eq!(problem.counts(), [4, 0]);
+    assert_eq!(problem.worker_types[0].memory_bytes, 64.0 * f64::from(1 << 30));
+    assert_eq!(problem.worker_types[0].max_workers, 20);
+    assert_eq!(problem.worker_types[1].nic_bytes_per_s, 1.25e9);
+    assert_eq!(problem.store, StoreLimits { bytes_per_s: 5e9, cache_bytes: 0.0 });
+    assert_eq!(problem.settings.prices.core_hour, 0.05);
+    assert_eq!(problem.settings.headroom, Settings::default().headroom);
+}
+
+#[test]
+fn jobs_say_what_traces_do_not() {
+    let jobs = parsed(
+        "jobs: { a: { weight: 2, demand_rows_per_s: 5000 }, b: { cache: never }, c: { cache: { after: burn, tier: disk } } }",
+    )
+    .jobs;
+    assert_eq!((jobs["a"].weight, jobs["a"].demand_rows_per_s), (2.0, Some(5000.0)));
+    assert_eq!(jobs["a"].cache, CacheChoice::Free);
+    assert_eq!(jobs["b"], JobOverride { cache: CacheChoice::Never, ..JobOverride::default() });
+    assert!(matches!(&jobs["c"].cache, CacheChoice::Kept(kept) if kept.after == "burn"));
+}
+
+fn check(from: &str, to: &str, expected: &Expect) {
+    assert!(FILE.contains(from), "{from}");
+    expected.assert_eq(&ClusterFile::parse(&FILE.replace(from, to), "c.yaml").unwrap_err());
+}
+
+#[test]
+fn mistakes_are_told_with_file_and_field() {
+    check(
+        "cores: 16",
+        "core: 16",
+        &expect![
+            "c.yaml:3: worker_types[0]: unknown field `core`, expected one of `name`, `cores`, `memory`, `disk`, `nic_bytes_per_s`, `memory_read_bytes_per_s`, `disk_read_bytes_per_s`, `speed`, `core_hour`, `count`, `max`"
+        ],
+    );
+    check(
+        "64GiB",
+        "64 apples",
+        &expect![
+            "c.yaml:3: worker_types[0].memory: `64 apples` is no size; write a number with KB, MB, GB, KiB, MiB or GiB, such as 4GiB"
+        ],
+    );
+    check(
+        "64GiB",
+        "-1",
+        &expect![
+            "c.yaml:3: worker_types[0].memory: invalid type: integer `-1`, expected a size such as 64GiB"
+        ],
+    );
+    check("cores: 16, ", "", &expect!["c.yaml:3: worker_types[0]: missing field `cores`"]);
+    check(
+        "cores: 16",
+        "cores: 0",
+        &expect!["c.yaml: worker_types[0].cores: 0 are too few; give a number above 0"],
+    );
+    check("name: fast", "name: general", &expect!["c.yaml: worker_types[1].name: `general` is there twice"]);
+    check(
+        "max: 20",
+        "max: 2",
+        &expect!["c.yaml: worker_types[0].max: 2 are fewer than the 4 of count; raise it"],
+    );
+    check(
+        "speed: 2",
+        "speed: 0",
+        &expect!["c.yaml: worker_types[1].speed: 0 is too slow; 1 is that of the machine that traced"],
+    );
+    check(
+        "store: {",
+        "store: { rooms: 1,",
+        &expect!["c.yaml:5: store: unknown field `rooms`, expected `bytes_per_s` or `cache`"],
+    );
+    check(
+        "core_hour: 0.05",
+        "core_hours: 0.05",
+        &expect![
+            "c.yaml:6: settings.prices: unknown field `core_hours`, expected one of `core_hour`, `memory_gb_hour`, `disk_gb_hour`, `store_gb_hour`"
+        ],
+    );
+    check(
+        "settings",
+        "jobs: { a: { cache: always } }\nsettings",
+        &expect![[
+            r#"c.yaml:6: jobs.a.cache: invalid value: string "always", expected `free`, `never` or {after: OPERATOR, tier: memory | disk | store}"#
+        ]],
+    );
+    check(
+        "settings",
+        "jobs: { a: { cache: { after: burn } } }\nsettings",
+        &expect!["c.yaml:6: jobs.a.cache: missing field `tier`"],
+    );
+    check(
+        "settings",
+        "jobs: { a: { weight: 0 } }\nsettings",
+        &expect!["c.yaml: jobs.a.weight: 0 is no weight; give a number above 0"],
+    );
+    check("settings", "store: {}\nsettings", &expect![[r#"c.yaml:2: duplicate entry with key "store""#]]);
+}
+
+#[test]
+fn a_file_without_workers_is_refused() {
+    let refusal = |text: &str| ClusterFile::parse(text, "c.yaml").unwrap_err();
+    expect!["c.yaml: worker_types is empty; name at least one, with its cores, memory and count"]
+        .assert_eq(&refusal("worker_types: []"));
+    expect!["c.yaml:1: missing field `worker_types`"].assert_eq(&refusal(""));
+}

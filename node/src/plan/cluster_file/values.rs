@@ -1,0 +1,86 @@
+//! Values that people write in more than one way: sizes, and what may be kept.
+
+use std::fmt;
+
+use feedline_core::plan::Tier;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor, value::MapAccessDeserializer};
+
+use crate::size::parse_bytes;
+
+/// What of a job may be kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::plan) enum CacheChoice {
+    /// The planner chooses.
+    #[default]
+    Free,
+    /// Nothing.
+    Never,
+    /// The output of one operator.
+    Kept(KeptOutput),
+}
+
+/// Where the output of an operator is kept.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::plan) struct KeptOutput {
+    /// The operator.
+    pub(in crate::plan) after: String,
+    /// Where.
+    pub(in crate::plan) tier: Tier,
+}
+
+/// Reads bytes, or bytes per second: a number, or text such as `64GiB`.
+pub(super) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    deserializer.deserialize_any(BytesVisitor)
+}
+
+struct BytesVisitor;
+
+impl Visitor<'_> for BytesVisitor {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a size such as 64GiB")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<f64, E> {
+        Ok(number as f64)
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<f64, E> {
+        let is_size = number.is_finite() && number >= 0.0;
+        is_size.then_some(number).ok_or_else(|| E::invalid_value(de::Unexpected::Float(number), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<f64, E> {
+        parse_bytes(text).map(|bytes| bytes as f64).map_err(E::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for CacheChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(CacheVisitor)
+    }
+}
+
+struct CacheVisitor;
+
+impl<'de> Visitor<'de> for CacheVisitor {
+    type Value = CacheChoice;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`free`, `never` or {after: OPERATOR, tier: memory | disk | store}")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<CacheChoice, E> {
+        match text {
+            "free" => Ok(CacheChoice::Free),
+            "never" => Ok(CacheChoice::Never),
+            _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CacheChoice, A::Error> {
+        KeptOutput::deserialize(MapAccessDeserializer::new(map)).map(CacheChoice::Kept)
+    }
+}

@@ -1,0 +1,54 @@
+//! Traces on other workers than those that were traced, and what does not fit together.
+
+use feedline_core::plan::Tier;
+
+use super::super::cluster_file::tests::parsed;
+use super::*;
+use crate::trace_file::tests::trace;
+
+#[test]
+fn cpu_times_are_those_of_faster_cores() {
+    let problem = problem(&parsed(""), &[trace("a", 1.0)], "c.yaml").unwrap();
+    problem.check().unwrap();
+    let job = &problem.jobs[0];
+    assert_eq!((job.id, job.name.as_str(), job.weight), (JobId(1), "a", 1.0));
+    assert_eq!(job.operators[1].cpu_s, [1e-3, 0.5e-3]);
+    assert_eq!(job.cuts.len(), 2);
+    assert_eq!(job.demand_rows_per_s, None);
+}
+
+#[test]
+fn what_the_file_says_of_a_job_goes_before_its_trace() {
+    let jobs = "jobs: { a: { demand_rows_per_s: 70, weight: 3, cache: { after: burn, tier: disk } }, b: { cache: never } }";
+    let problem = problem(&parsed(jobs), &[trace("a", 1.0), trace("b", 1.0)], "c.yaml").unwrap();
+    let [a, b] = problem.jobs.as_slice() else { panic!("two jobs") };
+    assert_eq!((a.demand_rows_per_s, a.weight), (Some(70.0), 3.0));
+    assert_eq!(a.cache, CachePolicy::Pinned { cut: 1, tier: Tier::Disk });
+    assert_eq!(b.cache, CachePolicy::Never);
+}
+
+#[test]
+fn what_does_not_fit_together_is_told() {
+    let refusal = |end: &str, traces: &[SavedTrace]| problem(&parsed(end), traces, "c.yaml").unwrap_err();
+    assert_eq!(
+        refusal("", &[trace("a", 1.0), trace("a", 2.0)]),
+        "two jobs have the name `a`; give each pipeline a name of its own"
+    );
+    assert_eq!(
+        refusal("jobs: { c: {} }", &[trace("a", 1.0), trace("b", 2.0)]),
+        "c.yaml: jobs.c is none of the jobs that are planned: `a`, `b`; correct or remove it"
+    );
+    assert_eq!(
+        refusal("jobs: { a: { cache: { after: crop, tier: memory } } }", &[trace("a", 1.0)]),
+        "c.yaml: jobs.a.cache.after: rows cannot be kept after `crop`; they can after `source`, `burn`"
+    );
+}
+
+#[test]
+fn the_example_is_a_cluster() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/cluster.yaml");
+    let cluster = ClusterFile::load(&path).unwrap();
+    let problem = problem(&cluster, &[trace("a", 1.0)], "c.yaml").unwrap();
+    assert_eq!(problem.check(), Ok(()));
+    assert_eq!(problem.counts(), [4, 0]);
+}

@@ -1,0 +1,120 @@
+//! A plan for people: tables of jobs, workers and caches, what it reaches, and why.
+
+use std::fmt::Write;
+
+use feedline_core::ids::JobId;
+use feedline_core::plan::{CachePlan, JobPlan, KeptCut, Plan, Problem, Tier};
+
+use crate::size::{show_bytes, show_count, show_rate};
+use crate::table;
+
+/// The plan of this problem.
+pub(super) fn render(problem: &Problem, plan: &Plan) -> String {
+    let workers = show_count(problem.workers.len() as u64, "worker");
+    let jobs = show_count(plan.jobs.len() as u64, "job");
+    let mut text =
+        format!("{jobs} on {workers}\n\n{}\n{}", jobs_table(problem, plan), workers_table(problem, plan));
+    if !plan.caches.is_empty() {
+        let _ = write!(text, "\n{}", caches_table(problem, plan));
+    }
+    let (reached, bound) = (&plan.objective, &plan.bound);
+    let _ = write!(
+        text,
+        "\nobjective  least fed {}, all together {:.3}, {:.2} per hour\n",
+        percent(reached.smallest_fed),
+        reached.total_fed,
+        reached.cost_per_hour
+    );
+    let _ = writeln!(
+        text,
+        "bound      least fed {}, all together {:.3}: the plan is within {} of the best",
+        percent(bound.smallest_fed),
+        bound.total_fed,
+        percent(plan.gap)
+    );
+    if !plan.reasons.is_empty() {
+        text.push_str("\nreasons\n");
+    }
+    for reason in &plan.reasons {
+        let _ = writeln!(text, "  {reason}");
+    }
+    text
+}
+
+fn jobs_table(problem: &Problem, plan: &Plan) -> String {
+    let mut head = ["job", "rows/s", "demand", "fed"].map(str::to_owned).to_vec();
+    head.extend(problem.worker_types.iter().map(|kind| format!("cores of {}", kind.name)));
+    head.extend(["kept", "why"].map(str::to_owned));
+    let left = [0, head.len() - 2, head.len() - 1];
+    let line = |job: &JobPlan| {
+        let mut cells = vec![
+            job.name.clone(),
+            show_rate(job.rows_per_s),
+            show_rate(job.demand_rows_per_s),
+            percent(job.fed_fraction),
+        ];
+        cells.extend(job.cores_by_type.iter().map(|cores| format!("{cores:.1}")));
+        cells.push(job.kept.map_or_else(|| "-".to_owned(), |kept| show_kept(problem, job.job, &kept)));
+        cells.push(job.why.clone());
+        cells
+    };
+    table::render(&[head].into_iter().chain(plan.jobs.iter().map(line)).collect::<Vec<_>>(), &left)
+}
+
+fn workers_table(problem: &Problem, plan: &Plan) -> String {
+    let head = ["workers", "cores", "memory", "present", "wanted"].map(str::to_owned).to_vec();
+    let lines = problem.worker_types.iter().zip(&plan.wanted).map(|(kind, wanted)| {
+        vec![
+            kind.name.clone(),
+            kind.cores.to_string(),
+            show_bytes(kind.memory_bytes),
+            wanted.present.to_string(),
+            wanted.wanted.to_string(),
+        ]
+    });
+    table::render(&[head].into_iter().chain(lines).collect::<Vec<_>>(), &[0])
+}
+
+fn caches_table(problem: &Problem, plan: &Plan) -> String {
+    let head = ["kept", "tier", "size", "read by"].map(str::to_owned).to_vec();
+    let name = |id: &JobId| {
+        let job = problem.jobs.iter().find(|job| job.id == *id);
+        job.map_or_else(|| id.to_string(), |job| job.name.clone())
+    };
+    let line = |cache: &CachePlan| {
+        vec![
+            operator(problem, cache),
+            cache.tier.name().to_owned(),
+            show_bytes(cache.bytes),
+            cache.jobs.iter().map(name).collect::<Vec<_>>().join(", "),
+        ]
+    };
+    table::render(&[head].into_iter().chain(plan.caches.iter().map(line)).collect::<Vec<_>>(), &[0, 1, 3])
+}
+
+/// The operator whose output is kept.
+fn operator(problem: &Problem, cache: &CachePlan) -> String {
+    let of_job = |job: &feedline_core::plan::JobProblem| {
+        let cut = job.cuts.iter().find(|cut| cut.key == cache.key)?;
+        job.operators.get(cut.after).map(|operator| operator.name.clone())
+    };
+    problem.jobs.iter().find_map(of_job).unwrap_or_default()
+}
+
+fn show_kept(problem: &Problem, job: JobId, kept: &KeptCut) -> String {
+    let job = problem.jobs.iter().find(|known| known.id == job);
+    let operator = job.and_then(|job| job.operators.get(kept.after));
+    let place = match kept.tier {
+        Tier::Memory => "in memory",
+        Tier::Disk => "on disk",
+        Tier::Store => "in the store",
+    };
+    format!("{} {place}", operator.map_or("", |operator| operator.name.as_str()))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! A plan of two jobs that share workers, as people read it.
+
+use expect_test::expect;
+use feedline_core::plan::{NoDeadline, solve};
+
+use super::super::cluster_file::tests::parsed;
+use super::super::jobs;
+use super::*;
+use crate::trace_file::tests::trace;
+
+#[test]
+fn people_read_tables_and_sentences() {
+    let cluster = parsed("jobs: { photographs: { demand_rows_per_s: 40000, weight: 2, cache: never } }");
+    let traces = [trace("photographs", 2.0), trace("text", 0.5)];
+    let problem = jobs::problem(&cluster, &traces, "c.yaml").unwrap();
+    let plan = solve(&problem, None, &NoDeadline).unwrap();
+    expect![[r#"
+        2 jobs on 4 workers
+
+        job          rows/s   demand     fed  cores of general  cores of fast  kept          why
+        photographs   11852    40000  29.6 %              26.1            0.0  -             it gets 11852 of the 29091 rows/s that it could have alone, since others have a claim as well
+        text         252839  1706667  14.8 %              37.9            0.0  burn on disk  it gets 252839 of the 426667 rows/s that it could have alone, since others have a claim as well
+
+        workers  cores   memory  present  wanted
+        general     16  68.7 GB        4      20
+        fast         8  32.0 GB        0       4
+
+        kept  tier      size  read by
+        burn  disk  150.0 GB  text
+
+        objective  least fed 29.6 %, all together 0.370, 3.22 per hour
+        bound      least fed 53.3 %, all together 0.667: the plan is within 44.4 % of the best
+
+        reasons
+          the least fed job gets 29.6 % of what it could take by its weight; no plan can give more than 53.3 %
+          the output of `burn` would be kept in the workers' disks: 150 GB, and 1 job reads it
+          job `photographs`: it gets 11852 of the 29091 rows/s that it could have alone, since others have a claim as well
+          job `text`: it gets 252839 of the 426667 rows/s that it could have alone, since others have a claim as well
+    "#]].assert_eq(&render(&problem, &plan));
+}

@@ -1,0 +1,177 @@
+//! The cluster as people see it.
+
+use feedline_core::ids::{JobId, WorkerId};
+use feedline_core::model::{Bottleneck, BottleneckKind};
+use feedline_core::plan::{Tier, WantedWorkers};
+use feedline_core::view::{CacheView, ClusterView, JobView, WorkerView};
+
+use super::{WireError, all, mirror, mirror_enum, read, read_all, read_enum, read_optional};
+use crate::wire;
+
+mirror!(WantedWorkers, wire::WantedWorkers, { worker_type, present, wanted });
+
+mirror_enum!(BottleneckKind, wire::BottleneckKind, "bottleneck.kind", {
+    Cpu,
+    Store,
+    Latency,
+    Sequential,
+    Network,
+    Memory,
+    Consumer,
+});
+
+mirror_enum!(Tier, wire::Tier, "cache.tier", { Memory, Disk, Store });
+
+impl From<ClusterView> for wire::ClusterView {
+    fn from(view: ClusterView) -> Self {
+        Self {
+            now_ms: view.now_ms,
+            jobs: all(view.jobs),
+            workers: all(view.workers),
+            wanted: all(view.wanted),
+            caches: all(view.caches),
+            reasons: view.reasons,
+            scaling: view.scaling,
+        }
+    }
+}
+
+impl TryFrom<wire::ClusterView> for ClusterView {
+    type Error = WireError;
+
+    fn try_from(view: wire::ClusterView) -> Result<Self, WireError> {
+        Ok(Self {
+            now_ms: view.now_ms,
+            jobs: read_all(view.jobs)?,
+            workers: all(view.workers),
+            wanted: all(view.wanted),
+            caches: read_all(view.caches)?,
+            reasons: view.reasons,
+            scaling: view.scaling,
+        })
+    }
+}
+
+impl From<JobView> for wire::JobView {
+    fn from(job: JobView) -> Self {
+        Self {
+            job: job.job.0,
+            name: job.name,
+            state: Some(job.state.into()),
+            consumers: job.consumers,
+            workers: job.workers,
+            rows: job.rows,
+            rows_per_s: job.rows_per_s,
+            demand_rows_per_s: job.demand_rows_per_s,
+            fed_fraction: job.fed_fraction,
+            stall_share: job.stall_share,
+            cores: job.cores,
+            bottleneck: job.bottleneck.map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<wire::JobView> for JobView {
+    type Error = WireError;
+
+    fn try_from(job: wire::JobView) -> Result<Self, WireError> {
+        Ok(Self {
+            job: JobId(job.job),
+            name: job.name,
+            state: read(job.state, "job.state")?,
+            consumers: job.consumers,
+            workers: job.workers,
+            rows: job.rows,
+            rows_per_s: job.rows_per_s,
+            demand_rows_per_s: job.demand_rows_per_s,
+            fed_fraction: job.fed_fraction,
+            stall_share: job.stall_share,
+            cores: job.cores,
+            bottleneck: read_optional(job.bottleneck)?,
+        })
+    }
+}
+
+impl From<Bottleneck> for wire::Bottleneck {
+    fn from(bound: Bottleneck) -> Self {
+        Self {
+            kind: wire::BottleneckKind::from(bound.kind).into(),
+            operator: bound.operator,
+            rows_per_s: bound.rows_per_s,
+            why: bound.why,
+        }
+    }
+}
+
+impl TryFrom<wire::Bottleneck> for Bottleneck {
+    type Error = WireError;
+
+    fn try_from(bound: wire::Bottleneck) -> Result<Self, WireError> {
+        Ok(Self {
+            kind: read_enum::<wire::BottleneckKind, _>(bound.kind, "bottleneck.kind")?,
+            operator: bound.operator,
+            rows_per_s: bound.rows_per_s,
+            why: bound.why,
+        })
+    }
+}
+
+impl From<WorkerView> for wire::WorkerView {
+    fn from(worker: WorkerView) -> Self {
+        Self {
+            worker: worker.worker.0,
+            address: worker.address,
+            worker_type: worker.worker_type,
+            cores: worker.cores,
+            used_cores: worker.used_cores,
+            memory_bytes: worker.memory_bytes,
+            held_bytes: worker.held_bytes,
+            peak_rss_bytes: worker.peak_rss_bytes,
+            draining: worker.draining,
+            memory_full: worker.memory_full,
+            jobs: worker.jobs.into_iter().map(|job| job.0).collect(),
+        }
+    }
+}
+
+impl From<wire::WorkerView> for WorkerView {
+    fn from(worker: wire::WorkerView) -> Self {
+        Self {
+            worker: WorkerId(worker.worker),
+            address: worker.address,
+            worker_type: worker.worker_type,
+            cores: worker.cores,
+            used_cores: worker.used_cores,
+            memory_bytes: worker.memory_bytes,
+            held_bytes: worker.held_bytes,
+            peak_rss_bytes: worker.peak_rss_bytes,
+            draining: worker.draining,
+            memory_full: worker.memory_full,
+            jobs: worker.jobs.into_iter().map(JobId).collect(),
+        }
+    }
+}
+
+impl From<CacheView> for wire::CacheView {
+    fn from(cache: CacheView) -> Self {
+        Self {
+            operator: cache.operator,
+            tier: wire::Tier::from(cache.tier).into(),
+            bytes: cache.bytes,
+            jobs: cache.jobs.into_iter().map(|job| job.0).collect(),
+        }
+    }
+}
+
+impl TryFrom<wire::CacheView> for CacheView {
+    type Error = WireError;
+
+    fn try_from(cache: wire::CacheView) -> Result<Self, WireError> {
+        Ok(Self {
+            operator: cache.operator,
+            tier: read_enum::<wire::Tier, _>(cache.tier, "cache.tier")?,
+            bytes: cache.bytes,
+            jobs: cache.jobs.into_iter().map(JobId).collect(),
+        })
+    }
+}
