@@ -1,5 +1,6 @@
 //! What the coordinator's side costs as clusters grow: `cargo run --release -p feedline-core --example simulate_size`
-//! prints a line of JSON for each size. Sizes in workers may be given; jobs are a tenth and consumers half as many.
+//! prints a line of JSON for each size. Sizes in workers may be given; jobs are a tenth and consumers half as many. With
+//! `--seconds` standard error has a line for each second.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -57,6 +58,11 @@ fn measure(workers: u32) -> String {
     }
     let inputs = simulation.inputs() - begun;
     let report = simulation.finish();
+    if std::env::args().any(|argument| argument == "--seconds") {
+        for second in &report.seconds {
+            eprintln!("{second:?}");
+        }
+    }
     let per_second = |phase| clock.seconds(phase) / f64::from(MEASURED_S);
     format!(
         "{{\"workers\":{workers},\"jobs\":{},\"consumers\":{},\"observe_s\":{:.4},\"solve_s\":{:.4},\"replan_s\":{:.4},\"inputs_cpu_s_per_s\":{:.4},\"inputs_per_s\":{},\"opening_inputs_s\":{opening_s:.2},\"world_cpu_s_per_s\":{:.3},\"mean_fed\":{:.4},\"audit_is_clean\":{},\"peak_rss_mib\":{}}}",
