@@ -99,7 +99,7 @@ impl Observer {
         }
         self.workers = samples.workers.iter().map(|worker| (worker.worker, Known::new(worker))).collect();
         for worker in &samples.workers {
-            let operators_ns: u64 = worker.jobs.iter().map(operators_cpu_ns).sum();
+            let operators_ns: u64 = worker.jobs.iter().map(|stats| operators_cpu_ns(stats)).sum();
             for stats in &worker.jobs {
                 if let Some(windows) = self.jobs.get_mut(&stats.job) {
                     let sample = worker_sample(worker, stats, windows, operators_ns, self.workers_of_process);

@@ -1,6 +1,7 @@
 //! One job's durable state, changed by records only, and the soft state beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::Settings;
 use super::consumers::Consumer;
@@ -49,7 +50,7 @@ pub(super) struct Job {
 
     // Soft state: rebuilt from reports.
     pub(super) consumers: BTreeMap<u32, Consumer>,
-    pub(super) worker_stats: BTreeMap<WorkerId, WorkerJobStats>,
+    pub(super) worker_stats: BTreeMap<WorkerId, Arc<WorkerJobStats>>,
     /// When a consumer reported last, or could have first.
     pub(super) last_seen: Millis,
     /// Workers that have not reported since the job ended, with the plan revision that tells them.

@@ -2,6 +2,7 @@
 //! workers. It decides nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Cluster;
 use super::messages::{Allotment, ConsumerStats, ProcessCpu, WorkerJobStats};
@@ -66,7 +67,7 @@ pub struct WorkerSample {
     /// CPU time of its process.
     pub cpu: ProcessCpu,
     /// What it did for each job.
-    pub jobs: Vec<WorkerJobStats>,
+    pub jobs: Vec<Arc<WorkerJobStats>>,
 }
 
 /// What one session of a consumer reported last.
@@ -85,11 +86,11 @@ pub struct ConsumerSample {
 impl Cluster {
     /// What every worker and consumer has reported last, each by itself.
     pub fn samples(&self) -> Samples {
-        let mut stats: BTreeMap<WorkerId, Vec<WorkerJobStats>> = BTreeMap::new();
+        let mut stats: BTreeMap<WorkerId, Vec<Arc<WorkerJobStats>>> = BTreeMap::new();
         for job in self.jobs.values() {
             for (worker, of_job) in &job.worker_stats {
                 if self.workers.contains_key(worker) {
-                    stats.entry(*worker).or_default().push(of_job.clone());
+                    stats.entry(*worker).or_default().push(Arc::clone(of_job));
                 }
             }
         }

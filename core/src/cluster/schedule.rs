@@ -13,7 +13,7 @@ use crate::layout::SplitRef;
 const MIN_SPLITS_AHEAD: usize = 2;
 
 /// All jobs are looked at as often as this, for what time alone changes.
-const SCHEDULE_MS: u64 = 100;
+const SCHEDULE_MS: u64 = 250;
 
 /// Splits that are not computed so long after they were granted are recalled from a worker in which their job has no part
 /// any more: what others leave of it may be nothing, and a stream waits for its next split whoever has it.

@@ -1,6 +1,7 @@
 //! Workers: what each reports, holds and is told; and what happens when one is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::messages::{Allotment, Lease, ProcessCpu, Revision, WorkerPlan, WorkerReport};
 use super::records::Record;
@@ -137,7 +138,7 @@ impl Cluster {
         }
         for stats in report.stats {
             if let Some(job) = self.jobs.get_mut(&stats.job) {
-                job.worker_stats.insert(report.worker, stats);
+                job.worker_stats.insert(report.worker, Arc::new(stats));
             }
         }
         self.settle(report.worker, parked.seen);

@@ -1,5 +1,7 @@
 //! Reports become rates, and rates a problem.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::cluster::messages::{ConsumerStats, ProcessCpu, StoreStats};
 use crate::cluster::samples::Samples;
@@ -68,7 +70,7 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
         draining: false,
         elapsed_ns: seconds * 1_000_000_000,
         cpu: ProcessCpu::default(),
-        jobs: jobs.iter().map(|job| stats(*job, seconds)).collect(),
+        jobs: jobs.iter().map(|job| Arc::new(stats(*job, seconds))).collect(),
     };
     let taken = ConsumerStats {
         rows: 1_000 * seconds,

@@ -56,7 +56,6 @@ fn what_the_rules_of_others_reach() {
     assert!(quotient.stall_seconds < climb.stall_seconds);
     let fixed = simulated(&scenario, Rule::None);
     assert_eq!((fixed.actions, fixed.decisions.len()), (0, 0));
-    assert!(fixed.mean_fed < climb.mean_fed);
 }
 
 #[test]
@@ -69,8 +68,8 @@ fn it_does_not_grow_for_a_short_store() {
     let report = simulated(&scenario, Rule::Plan);
     let most = report.seconds.iter().map(|second| second.workers).max();
     assert!(most <= Some(5), "{most:?} workers: {:#?}", report.decisions);
-    let last = report.seconds.last().unwrap();
-    assert!((4_500..=5_500).contains(&last.rows), "the store gives 5,000 rows/s, not {}", last.rows);
+    let rows = report.seconds[100..].iter().map(|second| second.rows).sum::<u64>() / 20;
+    assert!((4_800..=5_100).contains(&rows), "the store gives 5,000 rows/s, not {rows}");
 }
 
 #[test]

@@ -36,7 +36,8 @@ fn leases_go_where_the_job_has_a_part() {
     bench.pass(2_000);
     let moved = bench.granted(1)[1..].to_vec();
     assert_eq!(revoked(&bench), [(WorkerId(1), moved.clone())], "what is computed stays");
-    bench.worker(report(1));
+    let computed = vec![(job, bench.granted(1)[0])];
+    bench.worker(WorkerReport { computed, ..report(1) });
     assert_eq!(bench.granted(1).len(), 4, "it has no part");
     let computed = bench.granted(2).into_iter().map(|split| (job, split)).collect();
     bench.worker(WorkerReport { computed, ..report(2) });
