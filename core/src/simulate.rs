@@ -19,7 +19,7 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-pub use report::{Audit, Decision, Report, Second, Step};
+pub use report::{Audit, Decision, JobOutcome, Report, Second, Step};
 pub use rules::Rule;
 pub use scenario::{Control, Demand, Job, Operator, Scaling, Scenario, WorkerType};
 pub use world::Simulation;

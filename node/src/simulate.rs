@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use feedline_core::simulate::{Rule, Scenario, Simulation};
+use feedline_core::simulate::{Control, Rule, Scenario, Simulation};
 
 use self::clock::Clock;
 use self::results::{Results, RuleResult};
@@ -20,6 +20,7 @@ use crate::output;
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
     feedline simulate examples/scenarios/demand-steps.yaml --rule all\n  \
+    feedline simulate examples/scenarios/fair.yaml --equal\n  \
     feedline simulate examples/scenarios/size.yaml --format json\n  \
     feedline simulate --workers 1000")]
 pub(crate) struct SimulateArgs {
@@ -33,6 +34,9 @@ pub(crate) struct SimulateArgs {
     /// Whose scaling rule [default: the scenario's].
     #[arg(long, value_enum, value_name = "RULE")]
     rule: Option<RuleArg>,
+    /// Let jobs share all workers evenly instead of by the plan.
+    #[arg(long)]
+    equal: bool,
     /// How the report looks; json is one object on one line, with each second of each run.
     #[arg(long, alias = "report", value_enum, value_name = "FORMAT", default_value_t)]
     format: ReportFormat,
@@ -75,6 +79,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
         (Some(file), _) => load(file)?,
         (None, workers) => Scenario::of_size(workers.unwrap_or(100), SIZE_SECONDS),
     };
+    let control = Control { follow_plan: !args.equal, ..scenario.control.clone() };
+    let scenario = Scenario { control, ..scenario };
     let rules = args.rule.map_or_else(|| vec![scenario.scaling.rule], RuleArg::rules);
     let mut results = Results::new(&scenario);
     for rule in rules {

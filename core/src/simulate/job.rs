@@ -12,6 +12,7 @@ use crate::schema::{ColumnType, ScalarType, Schema};
 /// A job of the scenario.
 #[derive(Debug)]
 pub(super) struct Job {
+    pub(super) name: String,
     pub(super) given: Arc<scenario::Job>,
     pub(super) layout: Layout,
     /// Name and CPU seconds per row at speed 1 of the source, the operators and the batch.
@@ -45,7 +46,7 @@ impl Job {
         operators.extend(given.operators.iter().map(|operator| (operator.name.clone(), operator.cpu_s)));
         operators.push(("batch".to_owned(), 0.0));
         let cpu_s = operators.iter().map(|(_, cpu_s)| cpu_s).sum();
-        Ok((Self { given: Arc::clone(given), layout, operators, cpu_s }, spec, manifest))
+        Ok((Self { name, given: Arc::clone(given), layout, operators, cpu_s }, spec, manifest))
     }
 
     /// Rows per second that its consumers together could take.

@@ -1,6 +1,6 @@
 //! Keeps what happened in each second of a run, and makes the report's steps and sums of it.
 
-use super::report::{Decision, Second, Step};
+use super::report::{Decision, JobOutcome, Second, Step};
 
 /// Seconds after the last step of demand in which workers shall not come and go.
 const CALM_S: u32 = 300;
@@ -32,6 +32,10 @@ pub(super) struct Recording {
     warm_up_s: u32,
     /// Of each job at the last second.
     times: Vec<Times>,
+    /// Of each job at the end of the warm-up.
+    warm: Vec<Times>,
+    /// Sum and number of the fed fractions that plans gave each job.
+    planned: Vec<(f64, u32)>,
     rows: u64,
     stall_ns: u64,
     pub(super) seconds: Vec<Second>,
@@ -43,6 +47,8 @@ impl Recording {
         Self {
             warm_up_s,
             times: vec![Times::default(); jobs],
+            warm: vec![Times::default(); jobs],
+            planned: vec![(0.0, 0); jobs],
             rows: 0,
             stall_ns: 0,
             seconds: Vec::new(),
@@ -71,6 +77,33 @@ impl Recording {
             mean_fed: sum / times.len().max(1) as f64,
         });
         (self.rows, self.times) = (rows, times);
+        if at_s <= self.warm_up_s {
+            self.warm.clone_from(&self.times);
+        }
+    }
+
+    /// Takes what a plan gives to a job.
+    pub(super) fn on_planned(&mut self, job: usize, at_s: u32, fed_fraction: f64) {
+        if let Some((sum, count)) = self.planned.get_mut(job).filter(|_| at_s > self.warm_up_s) {
+            *sum += fed_fraction;
+            *count += 1;
+        }
+    }
+
+    /// How each job was fed, and how it was to be.
+    pub(super) fn outcomes<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<JobOutcome> {
+        let outcome = |(job, name): (usize, &str)| {
+            let (now, before) = (self.times[job], self.warm[job]);
+            let stall_ns = now.stall_ns - before.stall_ns;
+            let all_ns = stall_ns + now.step_ns - before.step_ns;
+            let (sum, count) = self.planned[job];
+            JobOutcome {
+                name: name.to_owned(),
+                fed: 1.0 - stall_ns as f64 / all_ns.max(1) as f64,
+                planned_fed: (count > 0).then(|| sum / f64::from(count)),
+            }
+        };
+        names.enumerate().map(outcome).collect()
     }
 
     pub(super) fn stall_seconds(&self) -> f64 {

@@ -29,8 +29,21 @@ pub struct Report {
     pub decisions: Vec<Decision>,
     /// Whether each row was delivered once.
     pub audit: Audit,
+    /// Each job.
+    pub jobs: Vec<JobOutcome>,
     /// Each second of the run.
     pub seconds: Vec<Second>,
+}
+
+/// How well a job was fed, after the warm-up.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobOutcome {
+    /// Its name.
+    pub name: String,
+    /// The share of the time in which its consumers did not wait.
+    pub fed: f64,
+    /// The mean fed fraction that the plans gave it; `None` where no plan knew it.
+    pub planned_fed: Option<f64>,
 }
 
 /// A second of the run.

@@ -162,6 +162,8 @@ pub struct Control {
     pub leases_ahead: u32,
     /// Splits that a consumer fetches ahead.
     pub splits_ahead: u32,
+    /// Whether workers and leases follow the plan; else jobs share all workers evenly.
+    pub follow_plan: bool,
 }
 
 impl Default for Control {
@@ -174,6 +176,7 @@ impl Default for Control {
             plan_ms: 1_000,
             leases_ahead: 3,
             splits_ahead: 4,
+            follow_plan: true,
         }
     }
 }

@@ -119,3 +119,19 @@ fn the_scenario_of_a_large_cluster_is_sound() {
     let text = include_str!("../../../examples/scenarios/size.yaml");
     assert_eq!(Scenario::from_yaml(text).unwrap().worker_types[0].at_start, 1_000);
 }
+
+/// Jobs are fed as the plan says, and an even split of all workers would leave one of them behind.
+#[test]
+fn unequal_jobs_on_unequal_workers_get_what_the_plan_gives_them() {
+    let mut scenario =
+        Scenario::from_yaml(include_str!("../../../examples/scenarios/fair.yaml")).expect("it is sound");
+    let planned = simulated(&scenario, Rule::None);
+    for job in &planned.jobs {
+        let wanted = job.planned_fed.expect("plans know it");
+        assert!((job.fed - wanted).abs() <= 0.05 * wanted, "{job:?}");
+    }
+    scenario.control.follow_plan = false;
+    let even = simulated(&scenario, Rule::None);
+    let least = |report: &Report| report.jobs.iter().map(|job| job.fed).fold(1.0, f64::min);
+    assert!(least(&even) < 0.8 * least(&planned), "{:?} and {:?}", even.jobs, planned.jobs);
+}

@@ -254,7 +254,14 @@ impl Simulation {
                 shares
             });
             meter.end(Phase::Solve);
-            self.share(shares, meter);
+            let at_s = (self.now / 1_000) as u32;
+            for planned in self.plan.iter().flat_map(|plan| &plan.jobs) {
+                let place = (planned.job.0 - FIRST_JOB.0) as usize;
+                self.recording.on_planned(place, at_s, planned.fed_fraction);
+            }
+            if self.scenario.control.follow_plan {
+                self.share(shares, meter);
+            }
         }
         meter.begin(Phase::World);
         self.scale(&problem);
@@ -312,6 +319,7 @@ impl Simulation {
             actions: self.recording.actions(),
             oscillations: self.recording.oscillations(),
             steps: self.recording.steps(),
+            jobs: self.recording.outcomes(self.jobs.iter().map(|job| job.name.as_str())),
             decisions: self.recording.decisions,
             audit,
             seconds: self.recording.seconds,

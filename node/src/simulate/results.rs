@@ -60,6 +60,18 @@ impl RuleResult {
     }
 }
 
+/// Of more jobs than this only the JSON form tells one by one.
+const MOST_JOBS: usize = 20;
+
+fn job_rows(report: &Report) -> Vec<Vec<String>> {
+    let share = |fed: f64| format!("{:.1} %", 100.0 * fed);
+    let rows = report.jobs.iter().map(|job| {
+        vec![format!("  {}", job.name), share(job.fed), job.planned_fed.map_or_else(|| "-".to_owned(), share)]
+    });
+    let heads = ["  job", "fed", "planned"].map(str::to_owned).to_vec();
+    std::iter::once(heads).chain(rows).collect()
+}
+
 /// The longest time, in seconds; `never` where one did not come.
 fn worst(times: impl Iterator<Item = Option<u32>>) -> String {
     let mut longest = None;
@@ -115,6 +127,9 @@ impl Results {
                 1e3 * (result.observe_s + result.solve_s),
                 100.0 * result.inputs_cpu_s_per_s
             ));
+            if result.report.jobs.len() <= MOST_JOBS {
+                text.push_str(&table::render(&job_rows(&result.report), &[0]));
+            }
             for decision in &result.report.decisions {
                 text.push_str(&format!(
                     "{:>6} s  {} -> {}: {}\n",
