@@ -134,7 +134,7 @@ impl Cluster {
             let avoid = |worker| job.avoid.contains(&(*split, worker));
             // A worker that the consumer could not reach is asked again only when there is no other, wherever.
             let (best, first) = loads.choose(urgent, avoid);
-            let elsewhere = || self.elsewhere(parts, avoid).filter(|_| urgent);
+            let elsewhere = || if urgent { self.elsewhere(parts, avoid) } else { None };
             let Some(worker) = best.or_else(elsewhere).or(first) else { continue };
             loads.add(worker);
             grants.entry(worker).or_default().push(*split);

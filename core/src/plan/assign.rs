@@ -5,6 +5,7 @@
 //! first, and are spread. Jobs divide a worker's cores by weight, so parts of a core are well possible.
 
 mod mix;
+mod steady;
 
 use std::collections::BTreeMap;
 
@@ -75,6 +76,7 @@ pub(super) fn assign(
     let left = types.iter().map(|w| costs.has[*w]).collect();
     let mut filling = Filling { costs, types, left, given: vec![BTreeMap::new(); ways.len()] };
     let mut needs: Vec<Vec<f64>> = spare(costs, ways, rows, headroom);
+    steady::keep(costs, ways, rows, &steady::had(costs, ways, types, before), &mut needs);
     for (j, workers) in before.iter().enumerate() {
         for (worker, cores) in workers {
             let w = types[*worker];

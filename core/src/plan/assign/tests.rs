@@ -32,6 +32,19 @@ fn a_job_stays_where_it_was() {
 }
 
 #[test]
+fn a_demand_that_is_measured_a_little_differently_moves_nobody() {
+    let problem = cluster(&[(2.0, 4)], vec![job(1, 1000.0, &[1.0]), job(2, 2000.0, &[1.0])]);
+    let before = vec![vec![(0, 1.15)], vec![(1, 2.0), (2, 0.3)]];
+    for share in [0.93, 1.0, 1.07] {
+        let parts = assigned(&problem, &[vec![1000.0 * share], vec![2000.0 * share]], &before);
+        let cores = |part: &Part| (part.worker, (1e6 * part.cores).round() / 1e6);
+        let parts: Vec<Vec<(usize, f64)>> =
+            parts.iter().map(|parts| parts.iter().map(cores).collect()).collect();
+        assert_eq!(parts, before, "{share}");
+    }
+}
+
+#[test]
 fn a_limited_job_is_spread() {
     let mut limited = job(1, 400.0, &[1.0]);
     limited.operators[0].latency_s = 0.009;
