@@ -16,6 +16,10 @@ pub(super) fn keep(
     had: &[Vec<f64>],
     needs: &mut [Vec<f64>],
 ) {
+    // Where not all can be fed, what one keeps another lacks.
+    if costs.is_short {
+        return;
+    }
     for w in 0..costs.types() {
         let kept = |j: usize| {
             let is_enough = rows[j][w] > 0.0 && had[j][w] >= rows[j][w] && had[j][w] <= SLACK * needs[j][w];
