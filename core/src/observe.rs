@@ -326,7 +326,7 @@ fn worker_sample(
         elapsed_ns: stats.elapsed_ns,
         process_cpu_ns: own_ns + (stats.cpu.transport_ns as f64 * share) as u64,
         held_bytes: stats.operators.iter().map(|operator| operator.queue_bytes).sum(),
-        memory_wait_ns: 0,
+        memory_wait_ns: stats.memory_wait_ns,
         operators: stats
             .operators
             .iter()

@@ -79,7 +79,7 @@ fn workers_come_when_they_are_needed_and_go_when_they_are_not() {
     assert_clean(&report);
     // Nobody needs them: they drain and end.
     wait_for("the end of two workers", || (workers_of(up.id()) == 1).then_some(()));
-    let alone = scratch.run(&file, &["--cores", "2"]);
+    let alone = scratch.run(&file, &["--workers", "4", "--cores", "4"]);
     assert_eq!(report["digest"], alone["digest"], "rows do not depend on who makes them");
     let id = up.id();
     assert_eq!(up.terminate(), 0);

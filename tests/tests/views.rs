@@ -24,7 +24,7 @@ fn traces_are_planned_on_a_cluster_that_is_not_there() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000"]);
     let cluster =
-        scratch.write("cluster.yaml", &format!("{CLUSTER}jobs: {{ slow: {{ demand_rows_per_s: 20000 }} }}"));
+        scratch.write("cluster.yaml", &format!("{CLUSTER}jobs: {{ slow: {{ demand_rows_per_s: 20000, cache: never }}, quick: {{ cache: never }} }}"));
     let (slow, quick) = (pipeline(&scratch, "slow", 1000), pipeline(&scratch, "quick", 200));
 
     let missing = scratch.call(&["plan", "--jobs", &slow, "--cluster", &cluster]);

@@ -98,6 +98,8 @@ struct State {
     leases: u32,
     /// Groups started so far.
     started: u64,
+    /// The job whose next group waits for memory while its consumer waits for rows, and since when.
+    waits_for_memory: Option<(JobId, Instant)>,
     /// Jobs that cannot be worked on here, and why.
     failed: BTreeMap<JobId, String>,
     /// What jobs may use; no limits for those that are not named.

@@ -189,6 +189,7 @@ fn stats_of(job: JobId, peak_rss_bytes: u64) -> WorkerJobStats {
         job,
         operators: Vec::new(),
         store: StoreStats::default(),
+        memory_wait_ns: 0,
         peak_rss_bytes,
         elapsed_ns: 0,
         cpu: ProcessCpu::default(),

@@ -54,6 +54,7 @@ fn stats(job: JobId, seconds: u64) -> WorkerJobStats {
             wait_ns: 2_000_000 * rows,
             ..StoreStats::default()
         },
+        memory_wait_ns: 0,
         peak_rss_bytes: 0,
         elapsed_ns: seconds * 1_000_000_000,
         cpu: ProcessCpu { process_ns: 1_600_000 * rows, transport_ns: 40_000 * rows },

@@ -128,7 +128,7 @@ fn unequal_jobs_on_unequal_workers_get_what_the_plan_gives_them() {
     let planned = simulated(&scenario, Rule::None);
     for job in &planned.jobs {
         let wanted = job.planned_fed.expect("plans know it");
-        assert!((job.fed - wanted).abs() <= 0.05 * wanted, "{job:?}");
+        assert!((job.fed - wanted).abs() <= 0.05 * wanted, "{:?}", planned.jobs);
     }
     scenario.control.follow_plan = false;
     let even = simulated(&scenario, Rule::None);

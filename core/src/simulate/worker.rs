@@ -251,6 +251,7 @@ impl Worker {
             job: id(*job),
             operators: operators(&known.jobs[*job as usize], done, self.speed),
             store: store(&known.jobs[*job as usize], done),
+            memory_wait_ns: 0,
             peak_rss_bytes: 0,
             elapsed_ns,
             cpu,

@@ -255,6 +255,7 @@ fn worker_job_stats() -> WorkerJobStats {
         job: JobId(1),
         operators: stats(),
         store: store(),
+        memory_wait_ns: 9,
         peak_rss_bytes: 1 << 30,
         elapsed_ns: 8,
         cpu: cpu(),

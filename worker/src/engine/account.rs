@@ -47,6 +47,7 @@ impl Engine {
             job: job.details.job,
             operators: job.stats(),
             store: job.store_counters.snapshot(),
+            memory_wait_ns: job.memory_wait_ns.load(Ordering::Relaxed),
             peak_rss_bytes,
             elapsed_ns,
             cpu,

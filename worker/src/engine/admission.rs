@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
@@ -43,6 +45,19 @@ impl State {
     /// Bytes of a job's groups that run or wait for consumers.
     fn job_bytes(&self, job: JobId) -> u64 {
         self.splits.iter().filter(|(key, _)| key.1 == job).map(|(_, split)| split.held_bytes()).sum()
+    }
+
+    /// Counts the time in which a job has waited for memory.
+    fn note_memory_wait(&mut self) {
+        let Some((id, since)) = self.waits_for_memory.take() else { return };
+        if let Some(job) = self.jobs.get(&id) {
+            job.memory_wait_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a consumer of the job waits for rows that are not there.
+    fn has_waiting_consumer(&self, job: JobId) -> bool {
+        self.splits.iter().any(|((_, id), lease)| *id == job && lease.is_awaited())
     }
 
     /// Groups in flight that count for a job's limit: its own where it was told how much to read at a time, else those of
@@ -86,7 +101,9 @@ impl Engine {
         if used.saturating_sub(idle) + next > self.memory_bytes && self.tools.caches.free_inactive() {
             used = self.used_bytes(state);
         }
+        state.note_memory_wait();
         let mut found = None;
+        let mut short = None;
         let mut too_large = None;
         for (split, id) in state.by_urgency() {
             let (Some(job), Some(lease)) = (state.jobs.get(&id), state.splits.get(&(split, id))) else {
@@ -102,9 +119,13 @@ impl Engine {
                 break;
             }
             // An idle buffer of the pool that fits is used again, or freed to make room.
-            let fits = used.saturating_sub(idle) + bytes <= self.memory_bytes
-                && job.limits.admits(bytes, || state.job_bytes(id), state.groups_beside(id), self.threads)
+            let has_room = used.saturating_sub(idle) + bytes <= self.memory_bytes
                 && state.stream_bytes(id, split.stream) + bytes <= share;
+            let fits = has_room
+                && job.limits.admits(bytes, || state.job_bytes(id), state.groups_beside(id), self.threads);
+            if !has_room && short.is_none() && state.has_waiting_consumer(id) {
+                short = Some(id);
+            }
             if fits || (lease.is_starving() && !state.exceeds) {
                 found = Some(((split, id), Arc::clone(job), offsets, bytes, !fits));
                 break;
@@ -114,6 +135,9 @@ impl Engine {
             state.splits.get_mut(&key).expect("found above").fail(offset, message);
             self.changed.notify_waiters();
             return self.choose(state);
+        }
+        if found.is_none() {
+            state.waits_for_memory = short.map(|id| (id, Instant::now()));
         }
         let ((split, id), job, offsets, bytes, exceeds) = found?;
         let slab_bytes = job.slab_bytes((offsets.end - offsets.start) as usize);

@@ -47,6 +47,8 @@ pub(crate) struct JobContext {
     pub(crate) store_counters: StoreCounters,
     pub(crate) operator_counters: Vec<Arc<Counters>>,
     pub(crate) batch_counters: Arc<Counters>,
+    /// Time in nanoseconds in which its next group waited for memory, and its consumer for rows.
+    pub(crate) memory_wait_ns: AtomicU64,
     table: BlockTable,
     passes: Mutex<VecDeque<(u32, Arc<PassOrder>)>>,
     /// Largest seen: bytes per row of a batch's columns of varying size.
@@ -110,6 +112,7 @@ impl JobContext {
                 .map(|operator| Counters::new(&operator.name, operator.parallelism, tracing.on))
                 .collect(),
             batch_counters: Counters::new("batch", batch_parallelism, tracing.on),
+            memory_wait_ns: AtomicU64::new(0),
             passes: Mutex::default(),
             tail_row_bytes: AtomicU64::new(tail_row_bytes),
             cut,

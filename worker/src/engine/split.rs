@@ -58,6 +58,11 @@ impl SplitState {
         self.waits_for.is_some() && self.running.is_empty() && self.finished.is_empty()
     }
 
+    /// Whether its consumer waits while it has no finished piece.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.waits_for.is_some() && self.finished.is_empty()
+    }
+
     pub(super) fn running_groups(&self) -> usize {
         self.running.len()
     }

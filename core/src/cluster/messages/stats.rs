@@ -105,6 +105,8 @@ pub struct WorkerJobStats {
     pub operators: Vec<OperatorStats>,
     /// Reads from the store.
     pub store: StoreStats,
+    /// Time in nanoseconds in which its next rows waited for memory, and its consumer for them.
+    pub memory_wait_ns: u64,
     /// Peak resident set of the worker's process in bytes.
     pub peak_rss_bytes: u64,
     /// Nanoseconds since the worker started: when these counts were taken.
