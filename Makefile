@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test check fmt clean setup build python speed scale size kernels trace-cost bench release
+.PHONY: help demo test check fmt clean setup build python speed scale size kernels trace-cost bottlenecks bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ trace-cost: release ## Measure what tracing costs, on against off
 
 scale: release ## Measure cores, small and huge rows, many shards, 200 epochs
 	@python3 benches/scale.py
+
+bottlenecks: release ## Check what `feedline explain` says of 40 made-up pipelines: SEEDS=3,17
+	@python3 benches/bottlenecks.py
 
 kernels: setup ## Measure kernels and the planner one by one, with criterion
 	@cargo bench $(QUIET) --workspace --benches

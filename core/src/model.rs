@@ -7,6 +7,7 @@
 //! - [`window`]: counts of the last seconds, and totals that survive a restarted worker.
 //! - [`bandwidth`]: a concave law of the store's bandwidth against read concurrency.
 //! - [`job`]: visit ratios, CPU time per delivered row and worker type, sizes at every cut, demand.
+//! - `visits`: how often each operator is visited for a row delivered.
 //! - [`bound`]: the rate that each resource allows a job on given workers; the smallest names the bottleneck.
 //! - [`remedy`]: what the rate would be with more of something, or with a cache.
 //!
@@ -19,6 +20,7 @@ pub mod job;
 pub mod remedy;
 pub mod samples;
 mod text;
+mod visits;
 pub mod window;
 
 pub use bandwidth::{Bandwidth, Observation};

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use self::waits::{is_busy, longest_waits};
 use crate::cluster::messages::{OperatorStats, WorkerJobStats};
 use crate::cluster::samples::{self, JobFacts};
 use crate::ids::{JobId, Millis, WorkerId};
@@ -20,6 +21,8 @@ use crate::model::{
 };
 use crate::pipeline::Pipeline;
 use crate::plan::{CachePolicy, JobProblem, Problem, Settings, StoreLimits, WorkerSlot, WorkerType};
+
+mod waits;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -40,8 +43,6 @@ const SPAN_MS: Millis = 8_000;
 const STORE_SEEN: usize = 32;
 /// Consumers that wait for more than this part of the time are short of rows.
 const STARVED: f64 = 0.5;
-/// What is in use for more than this part of the time may be what holds a job up.
-const BUSY: f64 = 0.75;
 
 /// Counts of the last seconds, and what they mean.
 #[derive(Debug, Clone, Default)]
@@ -74,6 +75,8 @@ struct JobWindows {
     consumers: BTreeMap<u32, Window<ConsumerSample>>,
     store_seen: VecDeque<Observation>,
     waits_for_store: bool,
+    /// The operator whose waits hold the job up.
+    waits_for: Option<String>,
 }
 
 impl Observer {
@@ -94,6 +97,7 @@ impl Observer {
                 consumers: BTreeMap::new(),
                 store_seen: VecDeque::new(),
                 waits_for_store: false,
+                waits_for: None,
             };
             self.jobs.insert(facts.job, windows.unwrap_or_else(fresh));
         }
@@ -134,7 +138,8 @@ impl Observer {
         JobModel::build(&self.observation(job)?)
     }
 
-    /// Whether the job's consumers wait while its workers do, too: for reads, in number or in speed.
+    /// Whether the job's consumers wait while its workers do, too: for reads, in number or in speed, and not for longer in
+    /// one of its operators.
     pub fn waits_for_store(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|windows| windows.waits_for_store)
     }
@@ -233,11 +238,16 @@ impl JobWindows {
         let (stalled, elapsed) = waiting.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let is_starved = stalled as f64 > STARVED * elapsed as f64;
         self.waits_for_store = false;
+        self.waits_for = None;
         if !is_starved {
             return;
         }
         let recent: Vec<WorkerSample> = self.workers.values().filter_map(recent_of_worker).collect();
-        self.waits_for_store = !recent.iter().any(is_busy);
+        if recent.iter().any(is_busy) {
+            return;
+        }
+        self.waits_for = longest_waits(&recent);
+        self.waits_for_store = self.waits_for.is_none();
         if !self.waits_for_store {
             return;
         }
@@ -261,6 +271,7 @@ impl JobWindows {
             total: self.workers.values().filter_map(|window| window.total().cloned()).collect(),
             consumers: self.consumers.values().filter_map(recent_of_consumer).collect(),
             store_seen: self.store_seen.iter().copied().collect(),
+            waits_for: self.waits_for.clone(),
         }
     }
 }
@@ -289,19 +300,6 @@ fn has_done_as_much(before: &WorkerSample, after: &WorkerSample) -> bool {
         (busy_ns, sample.store.wait_ns)
     };
     before.operators.len() == after.operators.len() && work(before) == work(after)
-}
-
-/// Whether a worker's threads, or the executions that a limit allows an operator, were in use nearly all the time. Wall
-/// time counts, not CPU time: a thread that another process keeps from its core is no thread that waits for the store.
-fn is_busy(worker: &WorkerSample) -> bool {
-    let elapsed = worker.elapsed_ns as f64;
-    let at_work = |operator: &OperatorSample| operator.busy_ns.saturating_sub(operator.latency_ns) as f64;
-    // The source runs beside the pool.
-    let pool: f64 = worker.operators.iter().skip(1).map(at_work).sum();
-    let at_limit = |operator: &OperatorSample| {
-        operator.parallelism.is_some_and(|limit| operator.busy_ns as f64 > BUSY * f64::from(limit) * elapsed)
-    };
-    pool > BUSY * worker.cores * elapsed || worker.operators.iter().any(at_limit)
 }
 
 /// One worker's counts for one job, in the model's terms. Transport's CPU time is the job's in proportion to what its

@@ -117,6 +117,7 @@ pub fn bounds(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
     let mut bounds = Vec::new();
     bounds.extend(cpu(model, allocation));
     bounds.extend(limits(model, allocation));
+    bounds.extend(under_way(model, allocation));
     bounds.extend(store(model, allocation));
     bounds.extend(tier(model, allocation));
     bounds.extend(network(model, allocation));
@@ -189,6 +190,23 @@ fn limits(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
         Some(Bound { kind, operator: Some(operator.name.clone()), rows_per_s, why })
     };
     model.operators.iter().skip(first(allocation)).filter_map(limited).collect()
+}
+
+/// Executions that the engine has under way over the seconds that a row waits: Little's law, where waits are all that was
+/// seen to hold the job up and nothing written limits them.
+fn under_way(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
+    let mut running = model.operators.iter().skip(first(allocation));
+    let (operator, each) = running.find_map(|operator| Some((operator, operator.under_way?)))?;
+    let workers: u32 = allocation.workers.iter().map(|share| share.count).sum();
+    let rows_per_s = f64::from(workers) * each / operator.latency_s;
+    let why = format!(
+        "{} of `{}` are under way at a time and each row waits {}, which gives {} rows/s",
+        count(f64::from(workers) * each, "execution"),
+        operator.name,
+        seconds(operator.latency_s),
+        number(rows_per_s)
+    );
+    Some(Bound { kind: BottleneckKind::Latency, operator: Some(operator.name.clone()), rows_per_s, why })
 }
 
 /// The store's bandwidth at the requests that may be in flight, over bytes per row.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bandwidth::{Bandwidth, Observation};
 use super::samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample};
+use super::visits::visits;
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,8 @@ pub struct JobObservation {
     pub consumers: Vec<ConsumerSample>,
     /// The store's bandwidth against requests in flight, over all workers, as seen at several times.
     pub store_seen: Vec<Observation>,
+    /// The operator whose waits held the job up within the last seconds, while no thread, limit or store did.
+    pub waits_for: Option<String>,
 }
 
 /// A job's costs. "Per row" means per row delivered to a consumer.
@@ -77,6 +80,9 @@ pub struct OperatorModel {
     pub bytes_out: f64,
     /// Limit of concurrent executions on each worker that the user wrote.
     pub parallelism: Option<u32>,
+    /// Executions at a time on each worker, mean, where its waits alone held the job up: the engine has no more under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub under_way: Option<f64>,
     /// Whether it runs one execution at a time on a worker.
     pub is_sequential: bool,
     /// Whether it draws anew in each pass.
@@ -131,19 +137,23 @@ impl JobModel {
         if delivered <= 0.0 {
             return None;
         }
-        let store = |field: fn(&StoreSample) -> u64| sum(&recent, |worker| field(&worker.store));
+        let visits = visits(&recent);
+        // Reads are ahead of what is delivered, so what a row takes of them is told by the rows that they brought.
+        let read = sum(&recent, |worker| worker.operators[0].rows_out);
+        let rows_read = if read > 0.0 { read / visits[0] } else { delivered };
+        let store = |field: fn(&StoreSample) -> u64| sum(&recent, |worker| field(&worker.store)) / rows_read;
         let per_second = |value: fn(&WorkerSample) -> f64| -> f64 {
             recent.iter().map(|worker| value(worker) / seconds(worker.elapsed_ns.max(1))).sum()
         };
         let mut model = Self {
             rows_per_s: per_second(|worker| worker.operators.last().map_or(0.0, |last| last.rows_out as f64)),
-            operators: (0..count).map(|place| operator(&recent, place, delivered)).collect(),
+            operators: (0..count).map(|place| operator(&recent, place, visits[place])).collect(),
             overhead_cpu_s: overhead(&recent),
             cuts: Vec::new(),
             delivered_bytes: sum(&recent, |worker| worker.operators[count - 1].bytes_out) / delivered,
-            store_bytes: store(|store| store.bytes) / delivered,
-            store_requests: store(|store| store.requests) / delivered,
-            store_wait_s: store(|store| store.wait_ns) / 1e9 / delivered,
+            store_bytes: store(|store| store.bytes),
+            store_requests: store(|store| store.requests),
+            store_wait_s: store(|store| store.wait_ns) / 1e9,
             store_concurrency: per_second(|worker| seconds(worker.store.wait_ns)),
             bandwidth: Bandwidth::fit(&seen.store_seen),
             held_bytes: sum(&recent, |worker| worker.held_bytes),
@@ -151,9 +161,13 @@ impl JobModel {
             demand_rows_per_s: demand(&seen.consumers),
         };
         if model.bandwidth == Bandwidth::Unknown {
-            let bytes_per_s = model.store_bytes * model.rows_per_s;
+            let bytes_per_s = per_second(|worker| worker.store.bytes as f64);
             model.bandwidth =
                 Bandwidth::fit(&[Observation { concurrency: model.store_concurrency, bytes_per_s }]);
+        }
+        for operator in &mut model.operators {
+            let waits = seen.waits_for.as_ref() == Some(&operator.name);
+            operator.under_way = waits.then_some(operator.mean_active / recent.len() as f64);
         }
         let total_cpu: f64 = model.operators.iter().map(|operator| operator.cpu_share).sum();
         for operator in &mut model.operators {
@@ -173,12 +187,13 @@ impl JobModel {
 }
 
 /// Share of CPU is filled with CPU seconds here, and normalised by the caller.
-fn operator(workers: &[&WorkerSample], place: usize, delivered: f64) -> OperatorModel {
+fn operator(workers: &[&WorkerSample], place: usize, visit_ratio: f64) -> OperatorModel {
     let of = |worker: &WorkerSample| worker.operators[place].clone();
     let count = |field: fn(&OperatorSample) -> u64| sum(workers, |worker| field(&worker.operators[place]));
     // A source takes no rows: what it gives is its work.
     let taken = |sample: &OperatorSample| if sample.rows_in > 0 { sample.rows_in } else { sample.rows_out };
-    let visit_ratio = sum(workers, |worker| taken(&worker.operators[place])) / delivered;
+    let rows = sum(workers, |worker| taken(&worker.operators[place]));
+    let per_row = |total: f64| if rows > 0.0 { total / rows * visit_ratio } else { 0.0 };
     let mut by_type: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for worker in workers {
         let sample = of(worker);
@@ -194,11 +209,12 @@ fn operator(workers: &[&WorkerSample], place: usize, delivered: f64) -> Operator
         name: sample.name,
         visit_ratio,
         cpu_s: by_type.into_iter().map(|(name, (cpu_s, rows))| (name, cpu_s / rows * visit_ratio)).collect(),
-        latency_s: count(|sample| sample.latency_ns) / 1e9 / delivered,
+        latency_s: per_row(count(|sample| sample.latency_ns) / 1e9),
         mean_active: workers.iter().map(active).sum(),
         cpu_share: count(|sample| sample.cpu_ns) / 1e9,
-        bytes_out: count(|sample| sample.bytes_out) / delivered,
+        bytes_out: per_row(count(|sample| sample.bytes_out)),
         parallelism: sample.parallelism,
+        under_way: None,
         is_sequential: sample.is_sequential,
         is_random: sample.is_random,
     }

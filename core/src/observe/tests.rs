@@ -7,6 +7,7 @@ use crate::cluster::messages::{ConsumerStats, ProcessCpu, StoreStats};
 use crate::cluster::samples::Samples;
 use crate::ids::SessionId;
 use crate::manifest::DatasetSummary;
+use crate::model::BottleneckKind;
 use crate::pipeline::Source;
 use crate::plan::{NoDeadline, solve};
 use crate::schema::Schema;
@@ -157,4 +158,27 @@ fn the_problem_has_the_workers_and_jobs_and_can_be_solved() {
     let plan = solve(&problem, None, &NoDeadline).unwrap();
     assert_eq!(plan.jobs.len(), 2);
     assert!((plan.jobs[0].fed_fraction - plan.jobs[1].fed_fraction).abs() < 1e-3);
+}
+
+#[test]
+fn waits_of_an_operator_are_not_taken_for_the_store() {
+    let mut observer = Observer::default();
+    for second in 1..=8 {
+        let mut seen = samples(second, &[JOB]);
+        for operator in &mut seen.workers[0].jobs[0].operators {
+            (operator.cpu_ns, operator.busy_ns) = (operator.cpu_ns / 10, operator.busy_ns / 10);
+        }
+        // Seven of them wait all the time, while two reads are in flight.
+        let waits = &mut seen.workers[0].jobs[0].operators[1];
+        (waits.busy_ns, waits.latency_ns) = (seconds_ns(7 * second), seconds_ns(7 * second));
+        observer.push(second * 1_000, &seen);
+    }
+    assert!(!observer.waits_for_store(JOB));
+    let bound = observer.bottleneck(JOB).unwrap();
+    assert_eq!((bound.kind, bound.operator.as_deref()), (BottleneckKind::Latency, Some("burn")));
+    assert!((bound.rows_per_s - 1_000.0).abs() < 1.0, "{}", bound.rows_per_s);
+}
+
+fn seconds_ns(seconds: u64) -> u64 {
+    seconds * 1_000_000_000
 }

@@ -54,6 +54,24 @@ fn cores() {
 }
 
 #[test]
+fn what_the_engine_has_under_way() {
+    let mut model = model();
+    model.operators[1].latency_s = 9e-3;
+    model.operators[1].under_way = Some(7.0);
+    check(
+        &model,
+        &Allocation { read_concurrency: 0.0, ..allocation() },
+        expect![[r#"
+        latency wait 778
+        7 executions of `wait` are under way at a time and each row waits 9 ms, which gives 778 rows/s
+    "#]],
+    );
+    let mut twice = Allocation { read_concurrency: 0.0, ..allocation() };
+    twice.workers[0].count = 2;
+    assert_eq!(bottleneck(&model, &twice).map(|bound| bound.rows_per_s.round()), Some(1556.0));
+}
+
+#[test]
 fn a_pinned_operator() {
     let mut model = model();
     model.operators[2].parallelism = Some(1);

@@ -73,6 +73,19 @@ fn costs_are_per_delivered_row_and_worker_type() {
 }
 
 #[test]
+fn reads_ahead_make_a_row_no_dearer() {
+    let mut ahead = worker(1, "slow", 1.0);
+    // Three times what was delivered was read meanwhile.
+    ahead.operators[0].rows_out *= 3;
+    ahead.operators[0].bytes_out *= 3;
+    ahead.store.bytes *= 3;
+    let model =
+        JobModel::build(&JobObservation { recent: vec![ahead], ..JobObservation::default() }).unwrap();
+    assert!(near(model.store_bytes, 2_000.0), "{}", model.store_bytes);
+    assert!(near(model.operators[0].visit_ratio, 2.0) && near(model.operators[0].bytes_out, 2_000.0));
+}
+
+#[test]
 fn sizes_are_extrapolated_and_random_operators_end_what_can_be_kept() {
     let seen = JobObservation { recent: vec![worker(1, "slow", 1.0)], ..JobObservation::default() };
     let model = JobModel::build(&seen).unwrap();

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Whether `feedline explain` names the true bottleneck, over pipelines made from seeds, each with one that is known.
+
+Prints a Markdown table and a line that sums it up. `make bottlenecks` builds in release mode and calls this; `--seeds 3,17`
+or `--seeds 0..9` takes some of them, `--keep FILE` adds to what other calls found. FEEDLINE_BIN names another binary,
+EXPLAIN_S and RUN_S the seconds of each trace and run.
+
+What other programs on the machine take from the cores is no part of what a model could know: a rate that was held up by
+threads is divided by the part of the time in which these had a core, which is the column "on core".
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+from bottlenecks.measure import FEEDLINE, ROOT, Bench, make_sets
+from bottlenecks.shapes import made
+
+SEEDS = os.environ.get("SEEDS", "0..39")
+ALLOWED = {"cpu": 0.10, "sequential": 0.10, "consumer": 0.10}
+OUTSIDE = 0.15
+GAIN = 0.15
+NAMED = 38 / 40
+
+
+def seeds_of(text):
+    found = []
+    for part in text.split(","):
+        first, _, last = part.partition("..")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def look_at(bench, shape):
+    """One shape's row."""
+    explained = bench.explain(shape)
+    bottleneck = explained["bottleneck"] or {"kind": None, "operator": None}
+    bound = explained["bound_rows_per_s"] or 0.0
+    rate, share = bench.run(shape, explained["measured_rows_per_s"])
+    row = {"seed": shape.seed, "shape": shape.text(), "true": shape.true, "named": (bottleneck["kind"], bottleneck["operator"])}
+    row |= {"bound": bound, "measured": rate, "on_core": share, "remedy": None, "explained": explained}
+    for place, remedy in enumerate(explained["remedies"]):
+        after = bench.apply(shape, remedy)
+        if after is not None:
+            row |= {"remedy": remedy["action"], "place": place}
+            row |= {"predicted": remedy["predicted_rows_per_s"] / bound, "gained": after * share / rate}
+            break
+    return judged(row)
+
+
+def judged(row):
+    true, said = tuple(row["true"]), tuple(row["named"])
+    # The consumer has no operator, and the store's is always the source.
+    row["is_named"] = said[0] == true[0] and (true[1] is None or said[1] == true[1])
+    row["ratio"] = row["bound"] * row["on_core"] / row["measured"]
+    row["is_bound"] = abs(row["ratio"] - 1) <= ALLOWED.get(true[0], OUTSIDE)
+    row["is_gain"] = abs(row["gained"] / row["predicted"] - 1) <= GAIN if row["remedy"] else None
+    return row
+
+
+def show(pair):
+    return pair[0] if not pair[1] or pair[0] in ("store", "consumer") else f"{pair[0]} of {pair[1]}"
+
+
+def line(row):
+    mark = {True: "", False: " **!**", None: ""}
+    first = "" if not row["remedy"] or row["place"] == 0 else f" (remedy {row['place'] + 1})"
+    remedy = (f"{row['remedy']}{first}", f"{row['predicted']:.2f}", f"{row['gained']:.2f}{mark[row['is_gain']]}") if row["remedy"] else ("–", "–", "–")
+    said = f"{show(row['named'])}{mark[row['is_named']]}"
+    rates = (f"{row['bound']:.0f}", f"{row['measured']:.0f}", f"{100 * row['on_core']:.0f} %", f"{row['ratio']:.2f}{mark[row['is_bound']]}")
+    return "| " + " | ".join([str(row["seed"]), row["shape"], show(row["true"]), said, *rates, *remedy]) + " |"
+
+
+def report(rows):
+    """Prints the table; whether it is good enough."""
+    head = ["seed", "pipeline", "true", "named", "bound", "measured", "on core", "bound/measured", "remedy", "predicted", "gained"]
+    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+    for row in rows:
+        print(line(row))
+    gains = [row["is_gain"] for row in rows if row["is_gain"] is not None]
+    right, bounds = sum(row["is_named"] for row in rows), sum(row["is_bound"] for row in rows)
+    print(f"\nnamed right {right} of {len(rows)}, bounds within limits {bounds} of {len(rows)}, remedies within 15 % {sum(gains)} of {len(gains)}")
+    return right >= NAMED * len(rows) and bounds == len(rows) and all(gains)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", default=SEEDS, help="such as 0..39 or 3,17")
+    parser.add_argument("--keep", type=pathlib.Path, help="file of rows that other calls found, and these are added to")
+    parser.add_argument("--show", action="store_true", help="only show what is kept")
+    arguments = parser.parse_args()
+    if not FEEDLINE.exists():
+        sys.exit(f"{FEEDLINE} is missing: `make bottlenecks` builds it")
+    data = ROOT / "target/bench/bottlenecks"
+    data.mkdir(parents=True, exist_ok=True)
+    kept = {}
+    if arguments.keep and arguments.keep.exists():
+        kept = {row["seed"]: judged(row) for row in map(json.loads, arguments.keep.read_text().splitlines())}
+    with tempfile.TemporaryDirectory() as folder:
+        sets = make_sets(data)
+        bench = Bench(pathlib.Path(folder), sets)
+        for seed in [] if arguments.show else seeds_of(arguments.seeds):
+            kept[seed] = row = look_at(bench, made(seed, sets))
+            print(line(row), file=sys.stderr, flush=True)
+            if arguments.keep:
+                with arguments.keep.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+    print()
+    sys.exit(0 if report([kept[seed] for seed in sorted(kept)]) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Runs a shape: what `feedline explain` says of it, what `feedline run` measures, and what its remedy brings."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+from bottlenecks.shapes import named, op
+from bottlenecks.store import Store
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
+EXPLAIN_S = int(os.environ.get("EXPLAIN_S", "4"))
+RUN_S = float(os.environ.get("RUN_S", "5"))
+# Threads or turns in use for more of the time than this are what holds a job up.
+BUSY = 0.75
+
+
+def output(*command):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()[-400:]}")
+    return done.stdout
+
+
+@dataclasses.dataclass
+class Data:
+    """Rows in a folder, and fewer of the same kind for passes over a cache."""
+
+    form: str
+    folder: pathlib.Path
+    few: pathlib.Path
+    rows: int
+    few_rows: int
+    row_bytes: float
+    # Share of the rows that `label < 5` keeps.
+    kept: float = 1.0
+
+
+def make_sets(folder):
+    """The data that shapes name."""
+    sets = {}
+    kinds = (("rows as jsonl", "table", "jsonl", 60_000, 4_000), ("rows as tfrecord", "table", "tfrecord", 60_000, 4_000))
+    for name, kind, form, rows, few in (*kinds, ("photographs", "images", "tfrecord", 8_000, 1_600)):
+        places = []
+        for part, count in (("all", rows), ("few", few)):
+            place = folder / f"{kind}-{form}-{part}"
+            if not place.exists():
+                size = ("--size", "96", "96") if kind == "images" else ()
+                output(FEEDLINE, "make-data", kind, place, "--rows", count, "--format", form, "--shards", 4, *size)
+            places.append(place)
+        stored = sum(path.stat().st_size for path in places[0].iterdir())
+        sets[name] = Data(form, *places, rows, few, stored / rows)
+    lines = [json.loads(line) for path in sets["rows as jsonl"].folder.iterdir() for line in path.open()]
+    kept = sum(line["label"] < 5 for line in lines) / len(lines)
+    for name in ("rows as jsonl", "rows as tfrecord"):
+        sets[name].kept = kept
+    return sets
+
+
+class Bench:
+    """Runs shapes with files of its own in a folder."""
+
+    def __init__(self, folder, sets):
+        self.folder, self.sets = folder, sets
+        self.index = ("--index-dir", folder / "index")
+
+    @contextlib.contextmanager
+    def pipeline(self, shape, operators=None, few=False):
+        """The shape's file, with its data indexed, and its store slow only after that."""
+        data = self.sets[shape.data]
+        place = data.few if few else data.folder
+        is_far = shape.store_bytes_per_s or shape.store_latency_s
+        with Store(place) if is_far else contextlib.nullcontext() as store:
+            features = "{ image: image/encoded }" if shape.data == "photographs" else "{ label: label, payload: payload }"
+            url = json.dumps(store.urls if is_far else f"{place}/*")
+            source = f"source: {{ url: {url}, format: {data.form}, features: {features} }}"
+            lines = [f"name: seed-{shape.seed}", source, "seed: 7", f"shuffle: {{ window: {shape.window} }}", "operators:"]
+            lines += [f"  - {each.kind}: {json.dumps(each.parameters)}" for each in operators or shape.operators]
+            file = self.folder / f"seed-{shape.seed}.yaml"
+            file.write_text("\n".join([*lines, f"  - batch: {{ size: {shape.batch} }}", ""]))
+            output(FEEDLINE, "index", file, *self.index)
+            if is_far:
+                store.slow(shape.store_bytes_per_s, shape.store_latency_s)
+            yield file
+
+    def flags(self, shape, **more):
+        settings = {"cores": shape.cores, "workers": shape.workers, "step-ms": shape.step_ms} | more
+        return [str(part) for name, value in settings.items() for part in (f"--{name}", value)] + list(self.index)
+
+    def explain(self, shape):
+        with self.pipeline(shape) as file:
+            return json.loads(output(FEEDLINE, "explain", file, "--seconds", EXPLAIN_S, "--format", "json", *self.flags(shape)).splitlines()[-1])
+
+    def run(self, shape, expected, operators=None, **more):
+        """Rows per second after the first batch, and what part of the time its threads had a core when they wanted one."""
+        with self.pipeline(shape, operators) as file:
+            limit = max(20 * shape.batch, int(RUN_S * expected))
+            arguments = ("--epochs", 1000, "--limit", limit, "--no-digest", "--report", "json")
+            report = json.loads(output(FEEDLINE, "run", file, *arguments, *self.flags(shape, **more)).splitlines()[-1])
+        seconds = report["seconds"] - report["first_batch_seconds"]
+        return (report["rows"] - shape.batch) / seconds, on_core(report, more.get("cores", shape.cores))
+
+    def later_epochs(self, shape, expected, operators):
+        """Rows per second of the epochs after the first, from two runs that differ in their number."""
+        rows = self.sets[shape.data].few_rows
+        epochs = 1 + min(60, max(4, int(RUN_S * expected / rows)))
+        times, counts = [], []
+        with self.pipeline(shape, operators, few=True) as file:
+            for passes in (1, epochs):
+                arguments = ("--epochs", passes, "--no-digest", "--report", "json", "--cache-dir", self.folder / f"rows-{shape.seed}-{passes}")
+                report = json.loads(output(FEEDLINE, "run", file, *arguments, *self.flags(shape)).splitlines()[-1])
+                times.append(report["seconds"])
+                counts.append(report["rows"])
+        return (counts[1] - counts[0]) / max(times[1] - times[0], 1e-3)
+
+    def apply(self, shape, remedy):
+        """Rows per second with a remedy, as on cores of its own; None where it cannot be applied here."""
+        action, expected = remedy["action"], remedy["predicted_rows_per_s"]
+        if found := re.fullmatch(r"let `(.+)` run (\d+) at a time", action):
+            operators = [op(each.kind, **(each.parameters | {"parallelism": int(found[2])} if each.name == found[1] else each.parameters)) for each in shape.operators]
+            return corrected(self.run(shape, expected, operators))
+        if found := re.fullmatch(r"give it (\d+) (core|worker)s?", action):
+            workers = int(found[1]) if found[2] == "worker" else shape.workers
+            cores = int(found[1]) if found[2] == "core" else shape.cores * workers // shape.workers
+            if cores > os.cpu_count():
+                return None
+            return corrected(self.run(shape, expected, cores=cores, workers=workers))
+        if found := re.fullmatch(r"keep the output of `(.+)` (in memory|on disk) \(.*\)", action):
+            names = [each.name for each in shape.operators]
+            at = 1 + names.index(found[1]) if found[1] in names else 0
+            cache = op("cache", tier="memory" if found[2] == "in memory" else "disk")
+            return self.later_epochs(shape, expected, named([*shape.operators[:at], cache, *shape.operators[at:]]))
+        return None
+
+
+def on_core(report, cores):
+    """The part of the time in which threads that held the job up had a core; 1 where it was something else."""
+    operators = [each for each in report["operators"] if each["name"] != "source"]
+    seconds = report["seconds"] - report["first_batch_seconds"]
+    at_work = [each["busy_seconds"] - each["latency_seconds"] for each in operators]
+    cpu = [each["cpu_seconds"] for each in operators]
+    if sum(at_work) > BUSY * cores * seconds:
+        return min(1.0, sum(cpu) / sum(at_work))
+    for busy, used, each in zip(at_work, cpu, operators):
+        if each["parallelism"] and used > 0 and each["busy_seconds"] > BUSY * each["parallelism"] * seconds:
+            return min(1.0, used / busy)
+    return 1.0
+
+
+def corrected(measured):
+    """What was measured, as if no other program had taken the cores."""
+    rate, share = measured
+    return rate / share

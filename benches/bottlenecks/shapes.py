@@ -1,0 +1,194 @@
+"""Pipelines made from a seed, each with one bottleneck that is known because it was put there."""
+
+import dataclasses
+import random
+
+# No other bound may be nearer to the smallest one than this.
+MARGIN = 1.6
+# CPU seconds of what is not `burn`, per row that comes to it; measured roughly, since `burn` takes most of a row's time.
+CROP_S, ENGINE_S = 100e-6, 8e-6
+# Rows in flight where nothing limits them: the fewest that small rows and photographs had.
+SMALL_IN_FLIGHT, LARGE_IN_FLIGHT = 2, 6
+
+
+@dataclasses.dataclass
+class Operator:
+    kind: str
+    parameters: dict
+    name: str = ""
+
+    def cpu_s(self):
+        return {"burn": self.parameters.get("cpu_us", 0) / 1e6, "random_resized_crop": CROP_S}.get(self.kind, 0.0)
+
+    def wait_s(self):
+        return self.parameters.get("ms", 0) / 1e3 if self.kind == "wait" else 0.0
+
+
+@dataclasses.dataclass
+class Shape:
+    """A pipeline, what it runs on, and what bounds it."""
+
+    seed: int
+    family: str
+    data: str
+    operators: list
+    batch: int
+    cores: int = 1
+    workers: int = 1
+    window: int = 0
+    step_ms: int = 0
+    store_bytes_per_s: float = 0.0
+    store_latency_s: float = 0.0
+    true: tuple = ("", None)
+
+    def text(self):
+        """In a few words, for the table."""
+        parts = [self.data]
+        for operator in self.operators:
+            value = {"burn": "cpu_us", "wait": "ms"}.get(operator.kind)
+            unit = {"burn": " us", "wait": " ms"}.get(operator.kind, "")
+            limit = operator.parameters.get("parallelism")
+            parts.append(operator.kind + (f" {operator.parameters[value]}{unit}" if value else "") + (f" ({limit} at a time)" if limit else ""))
+        extras = [f"{self.cores} cores" if self.cores > 1 else "1 core"]
+        extras += [f"{self.workers} workers"] if self.workers > 1 else []
+        extras += [f"step {self.step_ms} ms per {self.batch}"] if self.step_ms else []
+        extras += [f"store {self.store_bytes_per_s / 1e6:.1f} MB/s"] if self.store_bytes_per_s else []
+        extras += [f"store {1e3 * self.store_latency_s:.0f} ms a request"] if self.store_latency_s else []
+        return ", ".join(parts + extras)
+
+
+def named(operators):
+    """Names as the engine gives them: the second of a kind is `kind#2`."""
+    seen = {}
+    for operator in operators:
+        seen[operator.kind] = count = seen.get(operator.kind, 0) + 1
+        operator.name = operator.kind if count == 1 else f"{operator.kind}#{count}"
+    return operators
+
+
+def bounds(shape, data):
+    """Rows per second that each resource allows, by (kind, operator). In flight without a limit is a guess on the low side."""
+    kept = 1.0
+    for operator in shape.operators:
+        kept *= data.kept if operator.kind == "filter" else 1.0
+    visits, cpu_s, found = 1.0 / kept, 0.0, {}
+    costs = []
+    for operator in shape.operators:
+        costs.append((visits * operator.cpu_s(), operator))
+        cpu_s += visits * operator.cpu_s()
+        limit = operator.parameters.get("parallelism")
+        service_s = visits * (operator.cpu_s() + operator.wait_s())
+        if limit or operator.wait_s():
+            in_flight = limit or (SMALL_IN_FLIGHT if data.row_bytes < 1000 else LARGE_IN_FLIGHT)
+            kind = "latency" if operator.wait_s() else "sequential"
+            found[kind, operator.name] = shape.workers * in_flight / service_s
+        visits *= data.kept if operator.kind == "filter" else 1.0
+    costliest = max(costs, key=lambda cost: cost[0], default=(0.0, None))[1]
+    found["cpu", costliest.name if costliest and costliest.cpu_s() else None] = shape.cores / (cpu_s + ENGINE_S / kept)
+    if shape.step_ms:
+        found["consumer", None] = 1e3 * shape.batch / shape.step_ms
+    if shape.store_bytes_per_s:
+        found["store", "source"] = shape.store_bytes_per_s * kept / data.row_bytes
+    return found
+
+
+def made(seed, sets):
+    """The pipeline of a seed: drawn again until one bound is the smallest by the margin."""
+    families = [cpu, sequential, latency, consumer, throttled, cpu_behind, far, unlimited_wait]
+    family = families[seed % len(families)]
+    for turn in range(10_000):
+        draw = random.Random(f"{seed} {turn}")
+        shape = family(draw, seed)
+        named(shape.operators)
+        found = bounds(shape, sets[shape.data])
+        if shape.family == "far store":
+            # How many requests are in flight is the engine's choice; the others must be far off whatever it is.
+            shape.true = ("latency", "source")
+            if min(found.values()) > 6_000:
+                return shape
+            continue
+        order = sorted(found.items(), key=lambda bound: bound[1])
+        expected = {"cpu": "cpu", "cpu behind": "cpu", "sequential": "sequential", "consumer": "consumer", "throttled store": "store"}.get(shape.family, "latency")
+        if order[0][0][0] == expected and (len(order) == 1 or order[1][1] > MARGIN * order[0][1]) and order[0][1] < 12_000:
+            shape.true = order[0][0]
+            return shape
+    raise ValueError(f"seed {seed}: no pipeline with that margin")
+
+
+def op(kind, **parameters):
+    return Operator(kind, parameters)
+
+
+def crop():
+    return op("random_resized_crop", column="image", size=[16, 16])
+
+
+def burn(draw, low, high, **more):
+    return op("burn", cpu_us=draw.randrange(low, high), **more)
+
+
+def table(draw):
+    return draw.choice(["rows as jsonl", "rows as tfrecord"])
+
+
+def few_cores(draw):
+    cores = draw.choice([1, 2])
+    return {"cores": cores, "workers": draw.choice([1, cores])}
+
+
+def cpu(draw, seed):
+    if draw.random() < 0.5:
+        operators = [crop(), burn(draw, 200, 900), op("wait", ms=1, parallelism=draw.randrange(8, 17))]
+        return Shape(seed, "cpu", "photographs", operators[: draw.choice([2, 3])], 32, **few_cores(draw))
+    operators = [burn(draw, 80, 200), op("filter", where="label < 5"), burn(draw, 40, 400)]
+    return Shape(seed, "cpu", table(draw), operators[: draw.choice([1, 2, 3])], 128, **few_cores(draw))
+
+
+def cpu_behind(draw, seed):
+    """All cores work, though an operator with a limit, a consumer or a store is there, too."""
+    operators = [crop(), burn(draw, 300, 900, parallelism=draw.choice([4, 8])), burn(draw, 20, 200)]
+    shape = Shape(seed, "cpu behind", "photographs", operators, 32, **few_cores(draw))
+    if draw.random() < 0.5:
+        shape.step_ms = draw.randrange(2, 12)
+    else:
+        shape.store_bytes_per_s = draw.uniform(10e6, 40e6)
+    return shape
+
+
+def sequential(draw, seed):
+    operators = [crop(), burn(draw, 10, 60), burn(draw, 300, 900, parallelism=1)]
+    if draw.random() < 0.4:
+        return Shape(seed, "sequential", table(draw), [burn(draw, 100, 200, parallelism=1), burn(draw, 5, 40)], 128, cores=2)
+    return Shape(seed, "sequential", "photographs", operators[draw.choice([0, 1]) :], 32, cores=2)
+
+
+def latency(draw, seed):
+    wait = op("wait", ms=draw.randrange(2, 7), parallelism=draw.choice([1, 2, 4, 5]))
+    operators = [crop(), burn(draw, 20, 200), wait, burn(draw, 20, 200)]
+    return Shape(seed, "latency", "photographs", operators[draw.choice([0, 1]) :], draw.choice([16, 32]), **few_cores(draw))
+
+
+def consumer(draw, seed):
+    operators = [burn(draw, 20, 200), op("filter", where="label < 5"), burn(draw, 20, 100)]
+    step = draw.randrange(20, 80)
+    if draw.random() < 0.5:
+        return Shape(seed, "consumer", "photographs", [crop(), burn(draw, 20, 200)], 32, step_ms=step, **few_cores(draw))
+    return Shape(seed, "consumer", table(draw), operators[: draw.choice([1, 2, 3])], 64, step_ms=step, **few_cores(draw))
+
+
+def throttled(draw, seed):
+    operators = [crop(), burn(draw, 20, 150)]
+    rate = draw.uniform(2e6, 12e6)
+    window = draw.choice([0, 2048])
+    return Shape(seed, "throttled store", "photographs", operators[draw.choice([0, 1]) :], 32, window=window, store_bytes_per_s=rate, **few_cores(draw))
+
+
+def far(draw, seed):
+    wait_s = draw.choice([0.1, 0.15, 0.2, 0.3])
+    return Shape(seed, "far store", "photographs", [burn(draw, 5, 40)], 32, window=0, store_latency_s=wait_s, **few_cores(draw))
+
+
+def unlimited_wait(draw, seed):
+    """Nothing is written that limits the wait: as much goes on at once as the engine has in flight."""
+    operators = [crop(), burn(draw, 10, 60), op("wait", ms=draw.randrange(8, 30))]
+    return Shape(seed, "unlimited wait", "photographs", operators[draw.choice([0, 1]) :], 32, **few_cores(draw))

@@ -1,0 +1,32 @@
+//! What holds up a job whose consumers wait: threads and limits, an operator's waits, or else the store.
+
+use std::collections::BTreeMap;
+
+use crate::model::{OperatorSample, WorkerSample};
+
+/// What is in use for more than this part of the time may be what holds a job up.
+const BUSY: f64 = 0.75;
+
+/// Whether a worker's threads, or the executions that a limit allows an operator, were in use nearly all the time. Wall
+/// time counts, not CPU time: a thread that another process keeps from its core is no thread that waits for the store.
+pub(super) fn is_busy(worker: &WorkerSample) -> bool {
+    let elapsed = worker.elapsed_ns as f64;
+    let at_work = |operator: &OperatorSample| operator.busy_ns.saturating_sub(operator.latency_ns) as f64;
+    // The source runs beside the pool.
+    let pool: f64 = worker.operators.iter().skip(1).map(at_work).sum();
+    let at_limit = |operator: &OperatorSample| {
+        operator.parallelism.is_some_and(|limit| operator.busy_ns as f64 > BUSY * f64::from(limit) * elapsed)
+    };
+    pool > BUSY * worker.cores * elapsed || worker.operators.iter().any(at_limit)
+}
+
+/// The operator that waits for longer than any other, where that is longer than all reads together.
+pub(super) fn longest_waits(workers: &[WorkerSample]) -> Option<String> {
+    let mut waits: BTreeMap<&str, u64> = BTreeMap::new();
+    for operator in workers.iter().flat_map(|worker| &worker.operators) {
+        *waits.entry(&operator.name).or_default() += operator.latency_ns;
+    }
+    let reads: u64 = workers.iter().map(|worker| worker.store.wait_ns).sum();
+    let longest = waits.into_iter().max_by_key(|(_, wait)| *wait)?;
+    (longest.1 > reads).then(|| longest.0.to_owned())
+}
