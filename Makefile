@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test check fmt clean setup build python speed scale kernels trace-cost bench release
+.PHONY: help demo test check fmt clean setup build python speed scale kernels trace-cost tuning bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ trace-cost: release ## Measure what tracing costs, on against off
 
 scale: release ## Measure cores, small and huge rows, many shards, 200 epochs
 	@python3 benches/scale.py
+
+tuning: release python ## Measure naive, tuned and best settings of five pipelines: SHAPES=resnet,gnmt
+	@python3 benches/tuning.py $(if $(SHAPES),--shapes "$(SHAPES)")
 
 kernels: setup ## Measure kernels and the planner one by one, with criterion
 	@cargo bench $(QUIET) --workspace --benches
