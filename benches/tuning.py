@@ -8,9 +8,9 @@ For each shape it measures, on two cores and in turns:
 - best: the fastest of all settings that a user can pin (parallelism of the costliest operators and of batching, cores,
   workers): a search tries every one, the fastest three take part in the turns;
 - bound: what `feedline explain` says that the tuned job's CPU time allows;
-- tf.data with AUTOTUNE everywhere, on the same rows and in the same window.
+- tf.data with AUTOTUNE everywhere, on the same rows, in a window as long that begins no earlier.
 
-Prints a Markdown table of medians, and what `feedline explain` says of the naive file on two cores. Rows, indexes and what the
+A turn in which other programs took more than 8 % of the cores is taken again. Prints a Markdown table of medians, and what `feedline explain` says of the naive file on two cores or more. Rows, indexes and what the
 search found lie in target/tuning, TensorFlow in target/peers. benches/tuning/shapes.py says where a shape differs from
 Plumber's. `make tuning` builds in release mode and calls this.
 
@@ -18,6 +18,7 @@ Plumber's. `make tuning` builds in release mode and calls this.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import pathlib
@@ -30,6 +31,7 @@ sys.path[:0] = [str(HERE / "tuning"), str(HERE / "peers")]
 
 import environments
 import places
+import quiet
 import rows
 import search
 from places import Failed, output
@@ -38,6 +40,8 @@ from shapes import SHAPES
 
 # TensorFlow takes some seconds to be imported.
 PEER_START_SECONDS = 60
+# Its tuner has so long before its window at least.
+PEER_AFTER_SECONDS = 10
 HEADS = ["shape, rows/s", "naive", "tuned", "best", "tuned / best", "bound", "tuned / bound", "tf.data AUTOTUNE", "tuned / tf.data"]
 
 
@@ -47,8 +51,8 @@ class Measured:
     def __init__(self, shape, given):
         self.shape, self.given = shape, given
         self.feedline = Feedline(given.binary)
-        self.fastest, self.binds = [], ""
-        self.rates = {}
+        self.fastest, self.binds = [], []
+        self.rates, self.version = {}, ""
 
     def prepare(self):
         rows.ready(self.shape.rows, self.given.binary)
@@ -71,22 +75,35 @@ class Measured:
         return self.feedline.rate(self.shape, setting, self.given.after, self.given.seconds)
 
     def bound(self):
-        return self.feedline.explain(self.shape, TUNED, self.given.explain_seconds)["bound_rows_per_s"]
+        def turn():
+            watch = quiet.Watch()
+            found = self.feedline.explain(self.shape, TUNED, self.given.explain_seconds)
+            return found["bound_rows_per_s"], watch.others()
+
+        return quiet.undisturbed(turn, f"{self.shape.title}, bound")
 
     def peer(self):
         runner = (environments.python("tensorflow"), HERE / "tuning/tfdata_shapes.py", "--folder", rows.FOLDER)
-        window = ("--after", self.given.after, "--seconds", self.given.seconds)
+        after = max(self.given.after, PEER_AFTER_SECONDS)
+        window = ("--after", after, "--seconds", self.given.seconds)
         command = (*runner, "--shape", self.shape.key, "--cores", CORES, *window)
-        seconds = self.given.after + self.given.seconds + PEER_START_SECONDS
-        return json.loads(output(*command, seconds=seconds).splitlines()[-1])["rate"]
+        seconds = after + self.given.seconds + PEER_START_SECONDS
+
+        def turn():
+            found = json.loads(output(*command, seconds=seconds).splitlines()[-1])
+            self.version = found["version"]
+            return found["rate"], found["others"]
+
+        return quiet.undisturbed(turn, f"{self.shape.title}, tf.data")
 
     def explain_naive(self):
-        """Whether what is pinned is named as what binds, where there are cores for more."""
-        pinned = Setting(pins=NAIVE.pins)
-        found = self.feedline.explain(self.shape, pinned, self.given.explain_seconds)["bottleneck"]
-        operator = found["operator"].split("#")[0] if found["operator"] else "nothing"
-        says_so = found["kind"] in ("sequential", "latency")
-        self.binds = f"{self.shape.title}: {'' if says_so else 'not as pinned: '}{operator}, {found['kind']}: {found['why']}"
+        """What binds the naive file: on the cores at hand and, where no limit of the file does, on twice as many."""
+        for cores in (CORES, 2 * CORES):
+            setting = dataclasses.replace(NAIVE, cores=cores)
+            found = self.feedline.explain(self.shape, setting, self.given.explain_seconds)["bottleneck"]
+            self.binds.append(f"on {cores} cores {found['kind']} of {found['operator']}: {found['why']}")
+            if found["kind"] in ("sequential", "latency"):
+                return
 
     def best(self):
         return max(self.fastest, key=lambda setting: statistics.median(self.rates[setting]))
@@ -116,9 +133,9 @@ def arguments():
     parser = argparse.ArgumentParser(description="Measures tuned pipelines against naive ones, the best settings and tf.data.")
     parser.add_argument("--binary", type=pathlib.Path, default=places.FEEDLINE, help="the release binary")
     parser.add_argument("--shapes", default=",".join(SHAPES), metavar="NAME,...", help="of %(default)s")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each; 0 searches only [default: %(default)s]")
-    parser.add_argument("--after", type=float, default=10, help="seconds from a start to its window, 20 at most [default: %(default)s]")
-    parser.add_argument("--seconds", type=float, default=8, help="seconds of a window [default: %(default)s]")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each; 0 searches only [default: %(default)s]")
+    parser.add_argument("--after", type=float, default=5, help="seconds from a start to its window, 20 at most [default: %(default)s]")
+    parser.add_argument("--seconds", type=float, default=5, help="seconds of a window [default: %(default)s]")
     parser.add_argument("--explain-seconds", type=int, default=5, help="seconds of a trace [default: %(default)s]")
     parser.add_argument("--search", action="store_true", help="search again where an earlier search left its settings")
     parser.add_argument("--skip-peers", action="store_true", help="leave tf.data out")
@@ -165,12 +182,13 @@ def print_all(done):
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
     for measured in done:
         print(f"| {' | '.join(measured.row())} |")
-    print("\nBest settings:\n")
+    versions = dict.fromkeys(measured.version for measured in done if measured.version)
+    print(f"\n{', '.join(versions)}\n\nBest settings:\n" if versions else "\nBest settings:\n")
     for measured in done:
         print(f"- {measured.shape.title}: {measured.best().title()}")
-    print(f"\nWith every operator held to 1 on {CORES} cores, `feedline explain` says what binds:\n")
+    print("\nWith every operator held to 1 `feedline explain` says what binds:\n")
     for measured in done:
-        print(f"- {measured.binds}")
+        print(f"- {measured.shape.title}: {'; '.join(measured.binds)}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 
+import quiet
 import rows
 import shapes
 from places import Failed, output, stop
@@ -63,6 +64,10 @@ class Feedline:
 
     def rate(self, shape, setting, after, seconds):
         """Rows per second from the first batch that comes `after` seconds past the start, `seconds` long."""
+        return quiet.undisturbed(lambda: self.turn(shape, setting, after, seconds), f"{shape.title}, {setting.title()}")
+
+    def turn(self, shape, setting, after, seconds):
+        """The rate of one run, and the part of the cores that others took meanwhile."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -79,10 +84,12 @@ class Feedline:
         try:
             delivered = Delivered(process, port)
             begun, rows_before = delivered.next_change(start + after)
+            watch = quiet.Watch(process.pid)
             ended, rows_after = delivered.next_change(begun + seconds)
+            others = watch.others()
         finally:
             stop(process)
-        return (rows_after - rows_before) / (ended - begun)
+        return (rows_after - rows_before) / (ended - begun), others
 
     def explain(self, shape, setting, seconds):
         """What bounds it, as the JSON of `feedline explain`."""

@@ -12,24 +12,25 @@ import rows
 from places import Failed
 from running import CORES, Setting
 
-HEAVY = (1, 2, 3, 4, None)
+# Cores and workers, and the limits of the costliest operator there: one core runs one at a time anyway.
+MACHINES = (((1, 1), (1, None)), ((2, 1), (1, 2, 3, 4, None)), ((3, 1), (1, 2, 3, 4, None)), ((2, 2), (1, None)))
+# Limits of the second operator and of batching.
 OTHERS = (1, None)
-# Cores and workers: a worker needs a core.
-MACHINES = ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2))
 # Seconds before and in the window of each pass, and how many of the fastest go on to the next.
-PASSES = ((0.8, 1.5, 8), (1.5, 4, 3))
+PASSES = ((1.5, 2, 8), (2, 4, 3))
 
 
 def grid(shape):
     """Every setting but the tuned one, which takes part anyway."""
     heavy, other = shape.heavy
     settings = []
-    for of_heavy, of_other, of_batch, (cores, workers) in itertools.product(HEAVY, OTHERS, OTHERS, MACHINES):
-        pins = ((heavy, of_heavy), (other, of_other), ("batch", of_batch))
-        pins = tuple((name, limit) for name, limit in pins if limit is not None)
-        # Nothing pinned on all cores is the tuned setting.
-        if pins or (cores, workers) != (CORES, 1):
-            settings.append(Setting(pins, cores, workers))
+    for (cores, workers), limits in MACHINES:
+        for of_heavy, of_other, of_batch in itertools.product(limits, OTHERS, OTHERS):
+            pins = ((heavy, of_heavy), (other, of_other), ("batch", of_batch))
+            pins = tuple((name, limit) for name, limit in pins if limit is not None)
+            # Nothing pinned on all cores is the tuned setting.
+            if pins or (cores, workers) != (CORES, 1):
+                settings.append(Setting(pins, cores, workers))
     return settings
 
 

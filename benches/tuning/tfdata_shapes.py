@@ -21,6 +21,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "peers"))
 os.environ["TOKENIZERS_PARALLELISM"] = "true"
 
 import numpy
+import quiet
 import shapes
 import shared
 import tfdata
@@ -171,7 +172,7 @@ def gnmt(given, shape):
 
 
 def rate(dataset, after, seconds):
-    """Rows per second from the first batch that comes `after` seconds past the start, `seconds` long."""
+    """Rows per second from the first batch that comes `after` seconds past the start, `seconds` long, and others' part."""
     start, begun, rows = time.perf_counter(), None, 0
     for batch in dataset:
         now = time.perf_counter()
@@ -179,9 +180,9 @@ def rate(dataset, after, seconds):
         if begun is not None:
             rows += count
             if now - begun >= seconds:
-                return rows / (now - begun)
+                return rows / (now - begun), watch.others()
         elif now - start >= after:
-            begun = now
+            begun, watch = now, quiet.Watch()
 
 
 def main():
@@ -195,7 +196,8 @@ def main():
     makers = {"resnet": resnet, "ssd": ssd, "rcnn": rcnn, "transformer": transformer, "gnmt": gnmt}
     dataset = makers[given.shape](given, shapes.SHAPES[given.shape])
     dataset = tfdata.threads(dataset.prefetch(AUTOTUNE), given.cores)
-    print(json.dumps({"version": tfdata.VERSION, "rate": rate(dataset, given.after, given.seconds)}))
+    rows_per_s, others = rate(dataset, given.after, given.seconds)
+    print(json.dumps({"version": tfdata.VERSION, "rate": rows_per_s, "others": others}))
 
 
 if __name__ == "__main__":
