@@ -30,6 +30,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "tuning"), str(HERE / "peers")]
 
 import environments
+import kept
 import places
 import quiet
 import rows
@@ -52,12 +53,14 @@ class Measured:
         self.shape, self.given = shape, given
         self.feedline = Feedline(given.binary)
         self.fastest, self.binds = [], []
-        self.rates, self.version = {}, ""
+        self.rates = {}
 
     def prepare(self):
         rows.ready(self.shape.rows, self.given.binary)
         self.feedline.prepare(self.shape)
-        self.fastest = search.finalists(self.shape, self.feedline, self.given.search)
+        if not self.given.go_on:
+            kept.forget(self.shape)
+        self.fastest = search.finalists(self.shape, self.feedline, say)
 
     def round(self, number):
         """One turn of each, in another order each time."""
@@ -68,8 +71,10 @@ class Measured:
         names = list(turns)
         for place in range(len(names)):
             name = names[(place + number) % len(names)]
-            self.rates.setdefault(name, []).append(turns[name]())
-            say(f"  {self.shape.title}, {name.title() if isinstance(name, Setting) else name}: {self.rates[name][-1]:.0f}")
+            title = name.title() if isinstance(name, Setting) else name
+            rate = kept.Turns(self.shape, f"round{number + 1}").get(title, turns[name])
+            self.rates.setdefault(name, []).append(rate)
+            say(f"  {self.shape.title}, {title}: {rate:.0f}")
 
     def rate(self, setting):
         return self.feedline.rate(self.shape, setting, self.given.after, self.given.seconds)
@@ -91,7 +96,6 @@ class Measured:
 
         def turn():
             found = json.loads(output(*command, seconds=seconds).splitlines()[-1])
-            self.version = found["version"]
             return found["rate"], found["others"]
 
         return quiet.undisturbed(turn, f"{self.shape.title}, tf.data")
@@ -137,7 +141,7 @@ def arguments():
     parser.add_argument("--after", type=float, default=5, help="seconds from a start to its window, 20 at most [default: %(default)s]")
     parser.add_argument("--seconds", type=float, default=5, help="seconds of a window [default: %(default)s]")
     parser.add_argument("--explain-seconds", type=int, default=5, help="seconds of a trace [default: %(default)s]")
-    parser.add_argument("--search", action="store_true", help="search again where an earlier search left its settings")
+    parser.add_argument("--go-on", action="store_true", help="keep the turns of an earlier call, and take what is missing")
     parser.add_argument("--skip-peers", action="store_true", help="leave tf.data out")
     given = parser.parse_args()
     unknown = set(given.shapes.split(",")) - SHAPES.keys()
@@ -182,8 +186,7 @@ def print_all(done):
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
     for measured in done:
         print(f"| {' | '.join(measured.row())} |")
-    versions = dict.fromkeys(measured.version for measured in done if measured.version)
-    print(f"\n{', '.join(versions)}\n\nBest settings:\n" if versions else "\nBest settings:\n")
+    print("\nBest settings:\n")
     for measured in done:
         print(f"- {measured.shape.title}: {measured.best().title()}")
     print("\nWith every operator held to 1 `feedline explain` says what binds:\n")

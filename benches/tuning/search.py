@@ -1,14 +1,12 @@
 """The exhaustive search over what a user can set: every setting runs for a short time, the fastest again for longer.
 
-What it found is kept beside the rows: the settings that take part in the rounds.
+What it found is kept beside the rows, so that a search that was stopped goes on, and one that was done serves again.
 """
 
-import dataclasses
 import itertools
-import json
-import sys
+import statistics
 
-import rows
+import kept
 from places import Failed
 from running import CORES, Setting
 
@@ -34,23 +32,20 @@ def grid(shape):
     return settings
 
 
-def finalists(shape, feedline, again):
-    """The fastest settings: those kept from an earlier search, unless `again`."""
-    kept = rows.FOLDER / f"{shape.key}.json"
-    if kept.exists() and not again:
-        return [Setting(**{**each, "pins": tuple(map(tuple, each["pins"]))}) for each in json.loads(kept.read_text())["fastest"]]
-    settings, tried = grid(shape), []
-    for number, (after, seconds, best) in enumerate(PASSES):
-        print(f"{shape.title}: search {number + 1}, {len(settings)} settings", file=sys.stderr, flush=True)
+def finalists(shape, feedline, say):
+    """The fastest settings."""
+    settings = grid(shape)
+    for number, (after, seconds, best) in enumerate(PASSES, 1):
+        found = kept.Turns(shape, f"search{number}")
         rates = []
         for setting in settings:
             try:
-                rates.append((feedline.rate(shape, setting, after, seconds), setting))
+                rate = found.get(setting.title(), lambda: feedline.rate(shape, setting, after, seconds))
+                rates.append((rate, setting))
             except Failed as failure:
-                print(f"  {setting.title()}: {failure}", file=sys.stderr, flush=True)
+                say(f"  {setting.title()}: {failure}")
         rates.sort(key=lambda each: -each[0])
-        tried.append([{"rate": rate, "setting": setting.title()} for rate, setting in rates])
+        middle = statistics.median(rate for rate, _ in rates)
+        say(f"{shape.title}: search {number}, {len(rates)} settings, median {middle:.0f}, best {rates[0][0]:.0f}: {rates[0][1].title()}")
         settings = [setting for _, setting in rates[:best]]
-    fastest = [dataclasses.asdict(setting) for setting in settings]
-    kept.write_text(json.dumps({"fastest": fastest, "tried": tried}, indent=1))
     return settings
