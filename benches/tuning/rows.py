@@ -10,6 +10,7 @@ import shapes
 from places import HERE, Failed, output
 
 FOLDER = places.ROOT / "target/tuning"
+TOKENIZER = FOLDER / "tokenizer.json"
 SHARDS = 8
 # Photographs are repeated to so many rows, pairs of sentences to so many.
 PHOTOGRAPHS, SENTENCES = 3200, 290_000
@@ -32,6 +33,8 @@ def ready(kind, binary):
         else:
             sentences(source, part, binary)
         part.rename(place)
+    if kind == "sentences" and not TOKENIZER.exists():
+        tokenizer(source)
     for path in place.iterdir():
         path.read_bytes()
 
@@ -61,13 +64,18 @@ def objects(generator):
 
 
 def sentences(source, out, binary):
-    """Pairs of sentences, and a byte-level BPE tokenizer of both languages beside their folder."""
-    python = next(filter(has_tokenizers, (environments.python("tensorflow"), places.ROOT / "target/venv/bin/python")), None)
-    if python is None:
-        raise Failed("the tokenizer cannot be trained: no environment has the `tokenizers` package (`make python`)")
-    output(python, HERE / "train_tokenizer.py", FOLDER / "tokenizer.json", *sorted(source.iterdir()))
+    """Pairs of sentences."""
     arguments = ("--format", shapes.FORMATS["sentences"], "--from", source, "--rows", SENTENCES, "--shards", SHARDS)
     output(binary, "make-data", "text", out, *arguments)
+
+
+def tokenizer(source):
+    """A byte-level BPE tokenizer of both languages beside their folder."""
+    pythons = (environments.python("tensorflow"), places.ROOT / "target/venv/bin/python")
+    python = next(filter(has_tokenizers, pythons), None)
+    if python is None:
+        raise Failed("the tokenizer cannot be trained: no environment has the `tokenizers` package (`make python`)")
+    output(python, HERE / "train_tokenizer.py", TOKENIZER, *sorted(source.iterdir()))
 
 
 def has_tokenizers(python):
