@@ -15,7 +15,7 @@ MACHINES = (((1, 1), (1, None)), ((2, 1), (1, 2, 3, 4, None)), ((3, 1), (1, 2, 3
 # Limits of the second operator and of batching.
 OTHERS = (1, None)
 # Seconds before and in the window of each pass, and how many of the fastest go on to the next.
-PASSES = ((1.5, 2, 8), (2, 4, 3))
+PASSES = ((1, 1.5, 6), (1.5, 3, 2))
 
 
 def grid(shape):
