@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test check fmt clean setup build python speed scale size kernels trace-cost bottlenecks bench release
+.PHONY: help demo test check fmt clean setup build python speed scale size kernels trace-cost bottlenecks tuning bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,9 @@ scale: release ## Measure cores, small and huge rows, many shards, 200 epochs
 
 bottlenecks: release ## Check what `feedline explain` says of 40 made-up pipelines: SEEDS=3,17
 	@python3 benches/bottlenecks.py
+
+tuning: release python ## Measure naive, tuned and best settings of five pipelines: SHAPES=resnet,gnmt
+	@python3 benches/tuning.py $(if $(SHAPES),--shapes "$(SHAPES)")
 
 kernels: setup ## Measure kernels and the planner one by one, with criterion
 	@cargo bench $(QUIET) --workspace --benches

@@ -165,11 +165,12 @@ fn waits_of_an_operator_are_not_taken_for_the_store() {
     let mut observer = Observer::default();
     for second in 1..=8 {
         let mut seen = samples(second, &[JOB]);
-        for operator in &mut seen.workers[0].jobs[0].operators {
+        let stats = Arc::make_mut(&mut seen.workers[0].jobs[0]);
+        for operator in &mut stats.operators {
             (operator.cpu_ns, operator.busy_ns) = (operator.cpu_ns / 10, operator.busy_ns / 10);
         }
         // Seven of them wait all the time, while two reads are in flight.
-        let waits = &mut seen.workers[0].jobs[0].operators[1];
+        let waits = &mut stats.operators[1];
         (waits.busy_ns, waits.latency_ns) = (seconds_ns(7 * second), seconds_ns(7 * second));
         observer.push(second * 1_000, &seen);
     }

@@ -1,6 +1,7 @@
 //! Visits of operators that have more under way than what was delivered.
 
 use super::*;
+use crate::model::job::tests::worker;
 
 fn visited(operators: &[(&str, u64, u64)]) -> Vec<f64> {
     let sample = |&(name, rows_in, rows_out): &(&str, u64, u64)| OperatorSample {
@@ -9,8 +10,7 @@ fn visited(operators: &[(&str, u64, u64)]) -> Vec<f64> {
         rows_out,
         ..OperatorSample::default()
     };
-    let worker =
-        WorkerSample { operators: operators.iter().map(sample).collect(), ..WorkerSample::default() };
+    let worker = WorkerSample { operators: operators.iter().map(sample).collect(), ..worker(1, "a", 1.0) };
     visits(&[&worker]).into_iter().map(|visits| (1e3 * visits).round() / 1e3).collect()
 }
 

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Tuning: the five pipeline shapes of Plumber's evaluation, from a naive setting to what the machine can give.
+
+For each shape it measures, on two cores and in turns:
+
+- naive: one core, and every operator held to `parallelism: 1` in the file;
+- tuned: nothing pinned and nothing set, by the batches between --after and --after plus --seconds of the running job;
+- best: the fastest of all settings that a user can pin (parallelism of the costliest operators and of batching, cores,
+  workers): a search tries every one, the fastest two take part in the turns;
+- bound: what `feedline explain` says that the tuned job's CPU time allows;
+- tf.data with AUTOTUNE everywhere, on the same rows, in a window as long that begins no earlier.
+
+A turn in which other programs took more than 8 % of the cores is taken again. Prints a Markdown table of medians, and what `feedline explain` says of the naive file on two cores or more. Rows, indexes and what the
+search found lie in target/tuning, TensorFlow in target/peers. benches/tuning/shapes.py says where a shape differs from
+Plumber's. `make tuning` builds in release mode and calls this.
+
+    benches/tuning.py --shapes resnet,gnmt --rounds 5
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import statistics
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE / "tuning"), str(HERE / "peers")]
+
+import environments
+import kept
+import places
+import quiet
+import rows
+import search
+from places import Failed, output
+from running import CORES, NAIVE, TUNED, Feedline, Setting
+from shapes import SHAPES
+
+# TensorFlow takes some seconds to be imported.
+PEER_START_SECONDS = 60
+# Its tuner has so long before its window at least.
+PEER_AFTER_SECONDS = 10
+HEADS = ["shape, rows/s", "naive", "tuned", "best", "tuned / best", "bound", "tuned / bound", "tf.data AUTOTUNE", "tuned / tf.data"]
+
+
+class Measured:
+    """The turns of one shape."""
+
+    def __init__(self, shape, given):
+        self.shape, self.given = shape, given
+        self.feedline = Feedline(given.binary)
+        self.fastest, self.binds = [], []
+        self.rates = {}
+
+    def prepare(self):
+        rows.ready(self.shape.rows, self.given.binary)
+        self.feedline.prepare(self.shape)
+        if not self.given.go_on:
+            kept.forget(self.shape)
+        self.fastest = search.finalists(self.shape, self.feedline, say)
+
+    def round(self, number):
+        """One turn of each, in another order each time."""
+        turns = {"naive": lambda: self.rate(NAIVE), "tuned": lambda: self.rate(TUNED), "bound": self.bound}
+        turns |= {setting: lambda setting=setting: self.rate(setting) for setting in self.fastest}
+        if not self.given.skip_peers:
+            turns["peer"] = self.peer
+        names = list(turns)
+        for place in range(len(names)):
+            name = names[(place + number) % len(names)]
+            title = name.title() if isinstance(name, Setting) else name
+            rate = kept.Turns(self.shape, f"round{number + 1}").get(title, turns[name])
+            self.rates.setdefault(name, []).append(rate)
+            say(f"  {self.shape.title}, {title}: {rate:.0f}")
+
+    def rate(self, setting):
+        return self.feedline.rate(self.shape, setting, self.given.after, self.given.seconds)
+
+    def bound(self):
+        def turn():
+            watch = quiet.Watch()
+            found = self.feedline.explain(self.shape, TUNED, self.given.explain_seconds)
+            return found["bound_rows_per_s"], watch.others()
+
+        return quiet.undisturbed(turn, f"{self.shape.title}, bound")
+
+    def peer(self):
+        runner = (environments.python("tensorflow"), HERE / "tuning/tfdata_shapes.py", "--folder", rows.FOLDER)
+        after = max(self.given.after, PEER_AFTER_SECONDS)
+        window = ("--after", after, "--seconds", self.given.seconds)
+        command = (*runner, "--shape", self.shape.key, "--cores", CORES, *window)
+        seconds = after + self.given.seconds + PEER_START_SECONDS
+
+        def turn():
+            found = json.loads(output(*command, seconds=seconds).splitlines()[-1])
+            return found["rate"], found["others"]
+
+        return quiet.undisturbed(turn, f"{self.shape.title}, tf.data")
+
+    def explain_naive(self):
+        """What binds the naive file: on the cores at hand and, where no limit of the file does, on twice as many."""
+        for cores in (CORES, 2 * CORES):
+            setting = dataclasses.replace(NAIVE, cores=cores)
+            found = self.feedline.explain(self.shape, setting, self.given.explain_seconds)["bottleneck"]
+            self.binds.append(f"on {cores} cores {found['kind']} of {found['operator']}: {found['why']}")
+            if found["kind"] in ("sequential", "latency"):
+                return
+
+    def best(self):
+        return max(self.fastest, key=lambda setting: statistics.median(self.rates[setting]))
+
+    def row(self):
+        """The cells of the table; a ratio is the median of those of neighbouring turns."""
+        best = self.best()
+        cells = [f"{self.shape.title}, batch {self.shape.batch}", *map(self.spread, ("naive", "tuned", best))]
+        cells += [self.ratio(best), self.spread("bound"), self.ratio("bound")]
+        return [*cells, *((self.spread("peer"), self.ratio("peer")) if "peer" in self.rates else ("–", "–"))]
+
+    def spread(self, name):
+        rates = self.rates[name]
+        digits = 0 if min(rates) >= 100 else 1
+        low, median, high = (f"{each:.{digits}f}" for each in (min(rates), statistics.median(rates), max(rates)))
+        return f"{median} ({low} to {high})"
+
+    def ratio(self, name):
+        return f"{statistics.median(ours / other for ours, other in zip(self.rates['tuned'], self.rates[name])):.2f}"
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="Measures tuned pipelines against naive ones, the best settings and tf.data.")
+    parser.add_argument("--binary", type=pathlib.Path, default=places.FEEDLINE, help="the release binary")
+    parser.add_argument("--shapes", default=",".join(SHAPES), metavar="NAME,...", help="of %(default)s")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each; 0 searches only [default: %(default)s]")
+    parser.add_argument("--after", type=float, default=5, help="seconds from a start to its window, 20 at most [default: %(default)s]")
+    parser.add_argument("--seconds", type=float, default=5, help="seconds of a window [default: %(default)s]")
+    parser.add_argument("--explain-seconds", type=int, default=5, help="seconds of a trace [default: %(default)s]")
+    parser.add_argument("--go-on", action="store_true", help="keep the turns of an earlier call, and take what is missing")
+    parser.add_argument("--skip-peers", action="store_true", help="leave tf.data out")
+    given = parser.parse_args()
+    unknown = set(given.shapes.split(",")) - SHAPES.keys()
+    if unknown:
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are: {' '.join(SHAPES)}")
+    if not 0 < given.after <= 20:
+        parser.error("--after is more than 0 and at most 20")
+    return given
+
+
+def main():
+    given = arguments()
+    if not given.binary.exists():
+        sys.exit(f"there is no {given.binary}: build it with `make tuning`, or name one with --binary")
+    if not given.skip_peers:
+        try:
+            environments.ensure("tensorflow")
+        except Failed as failure:
+            say(f"skipped: tf.data, since {failure}")
+            given.skip_peers = True
+    # So that what was started is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # Every process from here on inherits the cores.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    done = []
+    for key in given.shapes.split(","):
+        measured = Measured(SHAPES[key], given)
+        try:
+            measured.prepare()
+            for number in range(given.rounds):
+                measured.round(number)
+            if given.rounds:
+                measured.explain_naive()
+                done.append(measured)
+        except Failed as failure:
+            say(f"skipped: {SHAPES[key].title}: {failure}")
+    if done:
+        print_all(done)
+
+
+def print_all(done):
+    print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
+    for measured in done:
+        print(f"| {' | '.join(measured.row())} |")
+    print("\nBest settings:\n")
+    for measured in done:
+        print(f"- {measured.shape.title}: {measured.best().title()}")
+    print("\nWith every operator held to 1 `feedline explain` says what binds:\n")
+    for measured in done:
+        print(f"- {measured.shape.title}: {'; '.join(measured.binds)}")
+
+
+if __name__ == "__main__":
+    main()

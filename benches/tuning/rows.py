@@ -1,0 +1,86 @@
+"""The rows that both Feedline and tf.data read, made once under target/tuning: photographs as TFRecord, sentences as CSV, few rows repeated."""
+
+import random
+import shutil
+
+import environments
+import places
+import records
+import shapes
+from places import HERE, Failed, output
+
+FOLDER = places.ROOT / "target/tuning"
+TOKENIZER = FOLDER / "tokenizer.json"
+SHARDS = 8
+# Photographs are repeated to so many rows, pairs of sentences to so many.
+PHOTOGRAPHS, SENTENCES = 3200, 290_000
+# Of the boxes, which the photographs have none of; COCO has 7.3 on an image and some images without.
+SEED, MEAN_BOXES, MOST_BOXES, CLASSES = 7, 7.3, 93, 90
+
+
+def ready(kind, binary):
+    """Makes the rows of a kind if they are not there, and reads them once, so that they lie in the page cache."""
+    source = places.SHARED_DATA / {"photographs": "images", "sentences": "text"}[kind]
+    if not source.is_dir():
+        raise Failed(f"the data are not at {source} (set FEEDLINE_SHARED_DATA)")
+    place = FOLDER / kind
+    if not place.exists():
+        part = place.with_name(f"{kind}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        if kind == "photographs":
+            photographs(source, part)
+        else:
+            sentences(source, part, binary)
+        part.rename(place)
+    if kind == "sentences" and not TOKENIZER.exists():
+        tokenizer(source)
+    for path in place.iterdir():
+        path.read_bytes()
+
+
+def photographs(source, out):
+    """JPEG, label and boxes."""
+    rows = []
+    generator = random.Random(SEED)
+    for label, path in enumerate(sorted(source.iterdir())):
+        rows.append(records.record({"image/encoded": path.read_bytes(), "image/class/label": [label], **objects(generator)}))
+    out.mkdir()
+    for shard in range(SHARDS):
+        with open(out / f"photographs-{shard:02}.tfrecord", "wb") as file:
+            for place in range(shard, PHOTOGRAPHS, SHARDS):
+                file.write(rows[place % len(rows)])
+
+
+def objects(generator):
+    """Boxes with their classes, in COCO's feature names and as a part of the image's sides."""
+    count = min(MOST_BOXES, int(generator.expovariate(1 / MEAN_BOXES)))
+    found = {}
+    for axis in "xy":
+        sides = [sorted((generator.random(), generator.random())) for _ in range(count)]
+        found[f"image/object/bbox/{axis}min"] = [low for low, _ in sides]
+        found[f"image/object/bbox/{axis}max"] = [high for _, high in sides]
+    return found | {"image/object/class/label": [generator.randint(1, CLASSES) for _ in range(count)]}
+
+
+def sentences(source, out, binary):
+    """Pairs of sentences."""
+    arguments = ("--format", shapes.FORMATS["sentences"], "--from", source, "--rows", SENTENCES, "--shards", SHARDS)
+    output(binary, "make-data", "text", out, *arguments)
+
+
+def tokenizer(source):
+    """A byte-level BPE tokenizer of both languages beside their folder."""
+    pythons = (environments.python("tensorflow"), places.ROOT / "target/venv/bin/python")
+    python = next(filter(has_tokenizers, pythons), None)
+    if python is None:
+        raise Failed("the tokenizer cannot be trained: no environment has the `tokenizers` package (`make python`)")
+    output(python, HERE / "train_tokenizer.py", TOKENIZER, *sorted(source.iterdir()))
+
+
+def has_tokenizers(python):
+    try:
+        output(python, "-c", "import tokenizers")
+    except (Failed, OSError):
+        return False
+    return True

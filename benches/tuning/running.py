@@ -1,0 +1,129 @@
+"""How fast a running job of Feedline is, by the rows that its metrics count, and what `feedline explain` says of it."""
+
+import dataclasses
+import http.client
+import json
+import re
+import socket
+import subprocess
+import time
+
+import quiet
+import rows
+import shapes
+from places import Failed, output, stop
+
+# Of the machine's cores, all contenders run on so many.
+CORES = 2
+ROWS_DELIVERED = re.compile(rb"^feedline_client_rows_total (\d+)", re.MULTILINE)
+# Looks are close where a batch's arrival is awaited, so that a rate counts whole batches over the time between two of them.
+LOOK_SECONDS = 0.005
+LONGEST_WAIT_SECONDS = 60
+# More passes than any run has time for.
+EPOCHS = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What a user can set: limits of operators in the file, cores and workers on the command line."""
+
+    pins: tuple = ()
+    cores: int | None = None
+    workers: int = 1
+
+    def arguments(self):
+        cores = () if self.cores is None else ("--cores", self.cores)
+        return (*cores, "--workers", self.workers)
+
+    def title(self):
+        pins = [f"{name} {limit}" for name, limit in self.pins]
+        cores = [] if self.cores is None else [f"{self.cores} core{'s' if self.cores > 1 else ''}"]
+        workers = [f"{self.workers} workers"] if self.workers > 1 else []
+        return ", ".join([*pins, *cores, *workers]) or "nothing set"
+
+
+NAIVE = Setting(pins=(("*", 1),), cores=1)
+TUNED = Setting()
+
+
+class Feedline:
+    """A binary on rows that are there."""
+
+    def __init__(self, binary):
+        self.binary = binary
+        self.index = ("--index-dir", rows.FOLDER / "index")
+
+    def file(self, shape, setting):
+        """The pipeline file of a setting."""
+        path = rows.FOLDER / f"{shape.key}.yaml"
+        path.write_text(shapes.pipeline(shape, rows.FOLDER, dict(setting.pins)))
+        return path
+
+    def prepare(self, shape):
+        output(self.binary, "index", self.file(shape, TUNED), *self.index)
+
+    def rate(self, shape, setting, after, seconds):
+        """Rows per second from the first batch that comes `after` seconds past the start, `seconds` long."""
+        return quiet.undisturbed(lambda: self.turn(shape, setting, after, seconds), f"{shape.title}, {setting.title()}")
+
+    def turn(self, shape, setting, after, seconds):
+        """The rate of one run, and the part of the cores that others took meanwhile."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        arguments = (*self.index, *setting.arguments(), "--epochs", EPOCHS, "--no-digest", "--http", f"127.0.0.1:{port}")
+        command = [self.binary, "run", self.file(shape, setting), *arguments]
+        start = time.monotonic()
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            delivered = Delivered(process, port)
+            begun, rows_before = delivered.next_change(start + after)
+            watch = quiet.Watch(process.pid)
+            ended, rows_after = delivered.next_change(begun + seconds)
+            others = watch.others()
+        finally:
+            stop(process)
+        return (rows_after - rows_before) / (ended - begun), others
+
+    def explain(self, shape, setting, seconds):
+        """What bounds it, as the JSON of `feedline explain`."""
+        arguments = (*self.index, *setting.arguments(), "--seconds", seconds, "--format", "json")
+        return json.loads(output(self.binary, "explain", self.file(shape, setting), *arguments).splitlines()[-1])
+
+
+class Delivered:
+    """The rows that a process has delivered."""
+
+    def __init__(self, process, port):
+        self.process = process
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST_WAIT_SECONDS)
+
+    def look(self):
+        """Their number; 0 while the process does not answer yet."""
+        if self.process.poll() is not None:
+            complaint = self.process.stderr.read().strip().splitlines()
+            raise Failed((complaint or [f"exit status {self.process.returncode}"])[-1])
+        try:
+            self.connection.request("GET", "/metrics")
+            found = ROWS_DELIVERED.search(self.connection.getresponse().read())
+        except OSError:
+            self.connection.close()
+            return 0
+        return int(found[1]) if found else 0
+
+    def next_change(self, not_before):
+        """The time of the first arrival after a time, and the rows by then."""
+        time.sleep(max(0, not_before - time.monotonic()))
+        before = self.look()
+        while time.monotonic() < not_before + LONGEST_WAIT_SECONDS:
+            now = self.look()
+            if now != before:
+                return time.monotonic(), now
+            time.sleep(LOOK_SECONDS)
+        raise Failed(f"no batch came for {LONGEST_WAIT_SECONDS} s")
