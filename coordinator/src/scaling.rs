@@ -65,10 +65,11 @@ impl Scaled {
         let decision = self.scaling.decide(&self.settings, &input);
         gauge!(SCALED_WORKERS).set(f64::from(decision.wanted));
         if decision.wanted == present {
-            self.say(format!("{present} workers stay: {}", decision.why), false);
+            self.say(format!("no change: {}", decision.why), false);
             return;
         }
-        self.say(format!("from {present} to {} workers: {}", decision.wanted, decision.why), true);
+        let wanted = decision.wanted;
+        self.say(format!("workers: from {present} to {wanted}, since {}", decision.why), true);
         if let Err(sentence) = self.scaler.scale(decision.wanted).await {
             tracing::warn!("the number of workers could not be changed: {sentence}");
         }

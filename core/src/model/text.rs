@@ -1,15 +1,22 @@
 //! Numbers as people read them in sentences.
 
+/// Nobody can tell less from nothing.
+const NOTHING: f64 = 1e-9;
+
 /// `12`, `3.4`, `0.056`: three digits that matter, or all digits of a large whole number.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "any number of".into();
     }
+    if value.abs() < NOTHING {
+        return "0".into();
+    }
     let digits = match value.abs() {
         large if large >= 100.0 => 0,
         medium if medium >= 10.0 => 1,
         small if small >= 1.0 => 2,
-        _ => 3,
+        // Zeros behind the point do not matter.
+        tiny => (2.0 - tiny.log10().floor()) as usize,
     };
     let text = format!("{value:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -42,4 +49,15 @@ pub(crate) fn seconds(value: f64) -> String {
 pub(crate) fn count(value: f64, noun: &str) -> String {
     let plural = if (value - 1.0).abs() < 1e-9 { "" } else { "s" };
     format!("{} {noun}{plural}", number(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    #[test]
+    fn three_digits_that_matter() {
+        let shown = [12345.6, 100.0, 12.34, 1.0, 0.5, 0.0561, 0.001234, 1e-12, -0.0, -2.5].map(number);
+        assert_eq!(shown, ["12346", "100", "12.3", "1", "0.5", "0.0561", "0.00123", "0", "0", "-2.5"]);
+    }
 }

@@ -116,7 +116,9 @@ impl Scaling {
         if target >= input.present {
             return stay(input, format!("{} were wanted within the last while", workers(target)));
         }
-        let why = format!("{} have been enough for {} s", workers(target), settings.shrink_after_ms / 1000);
+        let have = if target == 1 { "has" } else { "have" };
+        let lasted = settings.shrink_after_ms / 1000;
+        let why = format!("{} {have} been enough for {lasted} s", workers(target));
         ScaleDecision { wanted: target, why }
     }
 
@@ -141,7 +143,8 @@ fn why_enough(settings: &ScaleSettings, input: &ScaleInput) -> String {
     if input.wanted < settings.min_workers {
         return format!("fewer would be enough, but {} is the least", settings.min_workers);
     }
-    format!("{} are what is needed", workers(input.wanted))
+    let are = if input.wanted == 1 { "is" } else { "are" };
+    format!("{} {are} what is needed", workers(input.wanted))
 }
 
 fn workers(count: u32) -> String {
