@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::fleet::Fleet;
 use super::job::Job;
+use super::scenario::Control;
 use crate::cluster::messages::{ConsumerPlan, ConsumerReport, ConsumerStats, Revision};
 use crate::ids::{JobId, Millis, SessionId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
@@ -46,7 +47,12 @@ pub(super) struct Consumer {
     /// Time up to now in which it waited, and in which it did not.
     pub(super) stall_ns: u64,
     pub(super) step_ns: u64,
-    pub(super) next_report: Millis,
+    /// A report at this time in any case.
+    next_report: Millis,
+    /// No report before this.
+    earliest_report: Millis,
+    /// Whether its last report has not been answered.
+    waits: bool,
 }
 
 impl Consumer {
@@ -63,7 +69,21 @@ impl Consumer {
             stall_ns: 0,
             step_ns: 0,
             next_report: first_report,
+            earliest_report: first_report,
+            waits: false,
         }
+    }
+
+    /// Whether it reports now: there is progress to tell of, or the coordinator has nothing of it to answer.
+    pub(super) fn reports(&self, now: Millis) -> bool {
+        now >= self.next_report || (!self.waits && now >= self.earliest_report)
+    }
+
+    /// It reports now.
+    pub(super) fn on_report(&mut self, now: Millis, control: &Control) {
+        self.waits = true;
+        self.next_report = now + control.consumer_report_ms.max(control.tick_ms);
+        self.earliest_report = now + control.consumer_gap_ms.max(control.tick_ms);
     }
 
     pub(super) fn rows(&self) -> u64 {
@@ -77,6 +97,7 @@ impl Consumer {
     /// Takes the coordinator's answer.
     pub(super) fn on_plan(&mut self, plan: &ConsumerPlan, layout: &Layout, splits_ahead: u32) {
         self.seen = plan.revision;
+        self.waits = false;
         if !self.is_placed
             && let Some((stream, position)) = plan.streams.first()
             && let Some((split, offset)) = layout.locate(*stream, *position)

@@ -154,8 +154,10 @@ pub struct Control {
     pub hold_ms: u64,
     /// The shortest time between two reports of a worker in milliseconds; at least a step.
     pub worker_report_ms: u64,
-    /// Milliseconds between two reports of a consumer.
+    /// The longest time between two reports of a consumer in milliseconds.
     pub consumer_report_ms: u64,
+    /// The shortest time between two reports of a consumer in milliseconds; at least a step.
+    pub consumer_gap_ms: u64,
     /// Milliseconds between two plans.
     pub plan_ms: u64,
     /// Splits of a job that a worker holds and has not computed.
@@ -173,6 +175,7 @@ impl Default for Control {
             hold_ms: 500,
             worker_report_ms: 100,
             consumer_report_ms: 200,
+            consumer_gap_ms: 100,
             plan_ms: 1_000,
             leases_ahead: 3,
             splits_ahead: 4,
@@ -234,6 +237,7 @@ impl Scenario {
                 hold_ms: 1_000,
                 worker_report_ms: 1_000,
                 consumer_report_ms: 1_000,
+                consumer_gap_ms: 1_000,
                 ..Control::default()
             },
         }

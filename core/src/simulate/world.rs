@@ -197,8 +197,8 @@ impl Simulation {
             }
         }
         for (place, consumer) in self.consumers.iter_mut().enumerate() {
-            if self.now >= consumer.next_report {
-                consumer.next_report = self.now + control.consumer_report_ms.max(control.tick_ms);
+            if consumer.reports(self.now) {
+                consumer.on_report(self.now, control);
                 let layout = &self.jobs[consumer.job as usize].layout;
                 let report = consumer.report(id_of(consumer.job), layout, control.splits_ahead);
                 self.inputs.push(Input::Consumer { request: CONSUMERS + place as u64, report });
