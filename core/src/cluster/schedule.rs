@@ -150,7 +150,9 @@ impl Cluster {
     }
 
     /// Whether a consumer waits for this split before all others of its stream: it is the next one, or those before it
-    /// were computed a while ago and the consumer has not moved, since their rows do not fill a batch.
+    /// were computed a while ago and the consumer has not moved, since their rows do not fill a batch. A worker whose memory
+    /// is full computes what a consumer asks for and nothing else: of what it has not computed after a while, the
+    /// consumer has the rows already, from a worker before it.
     fn is_urgent(&self, job: &Job, split: SplitRef) -> bool {
         if job.is_relaxed() && job.open.contains_key(&split) {
             return true;
@@ -165,7 +167,7 @@ impl Cluster {
                     && self
                         .workers
                         .get(&holder.worker)
-                        .is_some_and(|found| found.computed.contains(&(job.id, earlier)))
+                        .is_some_and(|found| found.memory_full || found.computed.contains(&(job.id, earlier)))
             };
             if !job.leases.get(&earlier).is_some_and(|lease| lease.holders.iter().any(waits)) {
                 return false;
