@@ -15,7 +15,7 @@ QUIET := $(shell test -t 2 || echo --quiet)
 .PHONY: help demo test check fmt clean setup build python speed scale size kernels trace-cost bottlenecks tuning bench release
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: build ## Make a small data set and run a pipeline on it
 	@rm -rf $(DEMO)

@@ -90,6 +90,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", default=SEEDS, help="such as 0..39 or 3,17")
     parser.add_argument("--keep", type=pathlib.Path, help="file of rows that other calls found, and these are added to")
+    parser.add_argument("--no-caches", action="store_true", help="pass over remedies that keep rows: measuring those takes longest")
     parser.add_argument("--show", action="store_true", help="only show what is kept")
     arguments = parser.parse_args()
     if not FEEDLINE.exists():
@@ -101,7 +102,7 @@ def main():
         kept = {row["seed"]: judged(row) for row in map(json.loads, arguments.keep.read_text().splitlines())}
     with tempfile.TemporaryDirectory() as folder:
         sets = make_sets(data)
-        bench = Bench(pathlib.Path(folder), sets)
+        bench = Bench(pathlib.Path(folder), sets, not arguments.no_caches)
         for seed in [] if arguments.show else seeds_of(arguments.seeds):
             kept[seed] = row = look_at(bench, made(seed, sets))
             print(line(row), file=sys.stderr, flush=True)

@@ -64,8 +64,8 @@ def make_sets(folder):
 class Bench:
     """Runs shapes with files of its own in a folder."""
 
-    def __init__(self, folder, sets):
-        self.folder, self.sets = folder, sets
+    def __init__(self, folder, sets, caches=True):
+        self.folder, self.sets, self.caches = folder, sets, caches
         self.index = ("--index-dir", folder / "index")
 
     @contextlib.contextmanager
@@ -96,26 +96,26 @@ class Bench:
             return json.loads(output(FEEDLINE, "explain", file, "--seconds", EXPLAIN_S, "--format", "json", *self.flags(shape)).splitlines()[-1])
 
     def run(self, shape, expected, operators=None, **more):
-        """Rows per second after the first batch, and what part of the time its threads had a core when they wanted one."""
+        """Rows per second once the job is open, and what part of the time its threads had a core when they wanted one."""
         with self.pipeline(shape, operators) as file:
             limit = max(20 * shape.batch, int(RUN_S * expected))
             arguments = ("--epochs", 1000, "--limit", limit, "--no-digest", "--report", "json")
             report = json.loads(output(FEEDLINE, "run", file, *arguments, *self.flags(shape, **more)).splitlines()[-1])
-        seconds = report["seconds"] - report["first_batch_seconds"]
-        return (report["rows"] - shape.batch) / seconds, on_core(report, more.get("cores", shape.cores))
+        # Not from the first batch on: as that comes, others that are made beside it are nearly ready.
+        seconds = report["seconds"] - report["setup_seconds"]
+        return report["rows"] / seconds, on_core(report, more.get("cores", shape.cores))
 
     def later_epochs(self, shape, expected, operators):
         """Rows per second of the epochs after the first, from two runs that differ in their number."""
         rows = self.sets[shape.data].few_rows
         epochs = 1 + min(60, max(4, int(RUN_S * expected / rows)))
-        times, counts = [], []
+        reports = []
         with self.pipeline(shape, operators, few=True) as file:
             for passes in (1, epochs):
                 arguments = ("--epochs", passes, "--no-digest", "--report", "json", "--cache-dir", self.folder / f"rows-{shape.seed}-{passes}")
-                report = json.loads(output(FEEDLINE, "run", file, *arguments, *self.flags(shape)).splitlines()[-1])
-                times.append(report["seconds"])
-                counts.append(report["rows"])
-        return (counts[1] - counts[0]) / max(times[1] - times[0], 1e-3)
+                reports.append(json.loads(output(FEEDLINE, "run", file, *arguments, *self.flags(shape)).splitlines()[-1]))
+        later = difference(*reports)
+        return later["rows"] / later["seconds"] / on_core(later, shape.cores)
 
     def apply(self, shape, remedy):
         """Rows per second with a remedy, as on cores of its own; None where it cannot be applied here."""
@@ -129,7 +129,7 @@ class Bench:
             if cores > os.cpu_count():
                 return None
             return corrected(self.run(shape, expected, cores=cores, workers=workers))
-        if found := re.fullmatch(r"keep the output of `(.+)` (in memory|on disk) \(.*\)", action):
+        if self.caches and (found := re.fullmatch(r"keep the output of `(.+)` (in memory|on disk) \(.*\)", action)):
             names = [each.name for each in shape.operators]
             at = 1 + names.index(found[1]) if found[1] in names else 0
             cache = op("cache", tier="memory" if found[2] == "in memory" else "disk")
@@ -140,7 +140,9 @@ class Bench:
 def on_core(report, cores):
     """The part of the time in which threads that held the job up had a core; 1 where it was something else."""
     operators = [each for each in report["operators"] if each["name"] != "source"]
-    seconds = report["seconds"] - report["first_batch_seconds"]
+    seconds = report["seconds"]
+    if report["stall_seconds"] < 0.5 * seconds:
+        return 1.0
     at_work = [each["busy_seconds"] - each["latency_seconds"] for each in operators]
     cpu = [each["cpu_seconds"] for each in operators]
     if sum(at_work) > BUSY * cores * seconds:
@@ -149,6 +151,16 @@ def on_core(report, cores):
         if each["parallelism"] and used > 0 and each["busy_seconds"] > BUSY * each["parallelism"] * seconds:
             return min(1.0, used / busy)
     return 1.0
+
+
+def difference(first, both):
+    """What a longer run did beyond a shorter one of the same job."""
+    later = {name: both[name] - first[name] for name in ("rows", "stall_seconds")}
+    later["seconds"] = max(both["seconds"] - first["seconds"], 1e-3)
+    counted = ("busy_seconds", "latency_seconds", "cpu_seconds")
+    pairs = zip(first["operators"], both["operators"])
+    later["operators"] = [one | {name: one[name] - other[name] for name in counted} for other, one in pairs]
+    return later
 
 
 def corrected(measured):

@@ -50,6 +50,7 @@ class Shape:
             limit = operator.parameters.get("parallelism")
             parts.append(operator.kind + (f" {operator.parameters[value]}{unit}" if value else "") + (f" ({limit} at a time)" if limit else ""))
         extras = [f"{self.cores} cores" if self.cores > 1 else "1 core"]
+        extras += [f"window {self.window}"] if self.window else []
         extras += [f"{self.workers} workers"] if self.workers > 1 else []
         extras += [f"step {self.step_ms} ms per {self.batch}"] if self.step_ms else []
         extras += [f"store {self.store_bytes_per_s / 1e6:.1f} MB/s"] if self.store_bytes_per_s else []

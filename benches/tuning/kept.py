@@ -1,7 +1,8 @@
-"""Figures of turns, kept beside the rows: a measurement that was stopped goes on where it was."""
+"""Figures of turns, kept beside the rows unless others disturbed them: a measurement that was stopped goes on where it was."""
 
 import json
 
+import quiet
 import rows
 
 
@@ -14,12 +15,14 @@ class Turns:
         self.figures = dict(map(json.loads, lines))
 
     def get(self, title, turn):
-        """The figure of a turn, which is taken if it is not kept."""
-        if title not in self.figures:
-            self.figures[title] = turn()
+        """The figure of a turn, which is taken if it is not kept: a rate, with the part of the cores that others took."""
+        if title in self.figures:
+            return self.figures[title]
+        rate, others = turn()
+        if others <= quiet.ALLOWED:
             with open(self.path, "a") as file:
-                file.write(json.dumps([title, self.figures[title]]) + "\n")
-        return self.figures[title]
+                file.write(json.dumps([title, rate]) + "\n")
+        return rate
 
 
 def forget(shape):

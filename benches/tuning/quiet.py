@@ -61,13 +61,13 @@ def wait():
 
 
 def undisturbed(turn, title):
-    """The rate of a `turn`, which gives it with the part of others; the least disturbed of several where all were."""
+    """What a `turn` gave, a rate with the part of others; the least disturbed of several where all were."""
     taken = []
     for _ in range(TURNS):
         wait()
         taken.append(turn())
         if taken[-1][1] <= ALLOWED:
-            return taken[-1][0]
-    rate, others = min(taken, key=lambda each: each[1])
-    print(f"  {title}: others took {100 * others:.0f} % of the cores", file=sys.stderr, flush=True)
-    return rate
+            return taken[-1]
+    least = min(taken, key=lambda each: each[1])
+    print(f"  {title}: others took {100 * least[1]:.0f} % of the cores", file=sys.stderr, flush=True)
+    return least

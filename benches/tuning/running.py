@@ -63,7 +63,7 @@ class Feedline:
         output(self.binary, "index", self.file(shape, TUNED), *self.index)
 
     def rate(self, shape, setting, after, seconds):
-        """Rows per second from the first batch that comes `after` seconds past the start, `seconds` long."""
+        """Rows per second from the first batch that comes `after` seconds past the start, `seconds` long, and others' part."""
         return quiet.undisturbed(lambda: self.turn(shape, setting, after, seconds), f"{shape.title}, {setting.title()}")
 
     def turn(self, shape, setting, after, seconds):

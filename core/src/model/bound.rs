@@ -192,21 +192,27 @@ fn limits(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
     model.operators.iter().skip(first(allocation)).filter_map(limited).collect()
 }
 
-/// Executions that the engine has under way over the seconds that a row waits: Little's law, where waits are all that was
-/// seen to hold the job up and nothing written limits them.
-fn under_way(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
-    let mut running = model.operators.iter().skip(first(allocation));
-    let (operator, each) = running.find_map(|operator| Some((operator, operator.under_way?)))?;
+/// Executions that the engine has under way over the seconds that each row takes: Little's law, where these are known to
+/// be all there are.
+fn under_way(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
     let workers: u32 = allocation.workers.iter().map(|share| share.count).sum();
-    let rows_per_s = f64::from(workers) * each / operator.latency_s;
-    let why = format!(
-        "{} of `{}` are under way at a time and each row waits {}, which gives {} rows/s",
-        count(f64::from(workers) * each, "execution"),
-        operator.name,
-        seconds(operator.latency_s),
-        number(rows_per_s)
-    );
-    Some(Bound { kind: BottleneckKind::Latency, operator: Some(operator.name.clone()), rows_per_s, why })
+    let bound = |operator: &OperatorModel| -> Option<Bound> {
+        let each = operator.under_way?;
+        let rate =
+            |share: &WorkerShare| f64::from(share.count) * each / operator.service_s_on(&share.worker_type);
+        let rows_per_s: f64 = allocation.workers.iter().map(rate).sum();
+        let executions = f64::from(workers) * each;
+        let why = format!(
+            "{} of `{}` are under way at a time and each row takes {}, which gives {} rows/s",
+            count(executions, "execution"),
+            operator.name,
+            seconds(executions / rows_per_s),
+            number(rows_per_s)
+        );
+        let operator = Some(operator.name.clone());
+        Some(Bound { kind: BottleneckKind::Latency, operator, rows_per_s, why })
+    };
+    model.operators.iter().skip(first(allocation)).filter_map(bound).collect()
 }
 
 /// The store's bandwidth at the requests that may be in flight, over bytes per row.

@@ -74,6 +74,8 @@ pub struct OperatorModel {
     pub latency_s: f64,
     /// Executions going on at once, mean over time, summed over workers: busy time over time (Little's law).
     pub mean_active: f64,
+    /// Executions that wait for their turn, mean over time, summed over workers; 0 where it is not known.
+    pub mean_waiting: f64,
     /// Share of the job's CPU time.
     pub cpu_share: f64,
     /// Bytes given per row.
@@ -203,14 +205,19 @@ fn operator(workers: &[&WorkerSample], place: usize, visit_ratio: f64) -> Operat
     }
     by_type.retain(|_, (_, rows)| *rows > 0.0);
     let sample = of(workers[0]);
-    let active =
-        |worker: &&WorkerSample| worker.operators[place].busy_ns as f64 / worker.elapsed_ns.max(1) as f64;
+    let per_second = |field: fn(&OperatorSample) -> u64| -> f64 {
+        workers
+            .iter()
+            .map(|worker| field(&worker.operators[place]) as f64 / worker.elapsed_ns.max(1) as f64)
+            .sum()
+    };
     OperatorModel {
         name: sample.name,
         visit_ratio,
         cpu_s: by_type.into_iter().map(|(name, (cpu_s, rows))| (name, cpu_s / rows * visit_ratio)).collect(),
         latency_s: per_row(count(|sample| sample.latency_ns) / 1e9),
-        mean_active: workers.iter().map(active).sum(),
+        mean_active: per_second(|sample| sample.busy_ns),
+        mean_waiting: per_second(|sample| sample.wait_input_ns),
         cpu_share: count(|sample| sample.cpu_ns) / 1e9,
         bytes_out: per_row(count(|sample| sample.bytes_out)),
         parallelism: sample.parallelism,

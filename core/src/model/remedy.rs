@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::bound::{Allocation, BottleneckKind, Bound, CacheUse, bottleneck, bounds};
-use super::job::{CutModel, JobModel};
+use super::job::{CutModel, JobModel, OperatorModel};
 use super::text::{bytes, count};
 
 #[cfg(test)]
@@ -64,16 +64,25 @@ pub fn remedies(model: &JobModel, allocation: &Allocation, rooms: &[CacheRoom]) 
     found
 }
 
-/// A remedy that raises a limit raises it over what the user wrote, too.
-fn unpinned(model: &JobModel, before: &Allocation, after: &Allocation) -> Vec<super::job::OperatorModel> {
+/// A remedy that raises a limit raises it over what the user wrote, too, but not over what is under way.
+fn unpinned(model: &JobModel, before: &Allocation, after: &Allocation) -> Vec<OperatorModel> {
     let mut operators = model.operators.clone();
     for operator in &mut operators {
         let raised = after.limits.get(&operator.name);
         if raised.is_some() && raised != before.limits.get(&operator.name) {
             operator.parallelism = None;
+            operator.under_way = reach(operator, before);
         }
     }
     operators
+}
+
+/// Executions on each worker that could go on at once: those that do and those that wait for their turn. No others are
+/// there, since the engine has only so much under way. `None` where it is not known.
+fn reach(operator: &OperatorModel, allocation: &Allocation) -> Option<f64> {
+    let workers: u32 = allocation.workers.iter().map(|share| share.count).sum();
+    let known = operator.mean_waiting > 0.0 && workers > 0;
+    known.then(|| (operator.mean_active + operator.mean_waiting) / f64::from(workers))
 }
 
 /// For each operator that a limit holds back: the limit at which something else is the bound.
@@ -91,6 +100,8 @@ fn wider_operators(model: &JobModel, allocation: &Allocation) -> Vec<(String, Al
         let next = others.map(|other| other.rows_per_s).fold(f64::INFINITY, f64::min);
         let wanted = (f64::from(limit) * next / bound.rows_per_s).ceil();
         let wanted = if wanted.is_finite() { (wanted as u32).min(4096) } else { 2 * limit };
+        let reached = reach(operator, allocation).map_or(u32::MAX, |reach| reach.ceil() as u32);
+        let wanted = wanted.min(reached);
         if wanted > limit {
             let mut changed = allocation.clone();
             changed.limits.insert(operator.name.clone(), wanted);

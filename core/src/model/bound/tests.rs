@@ -63,7 +63,7 @@ fn what_the_engine_has_under_way() {
         &Allocation { read_concurrency: 0.0, ..allocation() },
         expect![[r#"
         latency wait 778
-        7 executions of `wait` are under way at a time and each row waits 9 ms, which gives 778 rows/s
+        7 executions of `wait` are under way at a time and each row takes 9 ms, which gives 778 rows/s
     "#]],
     );
     let mut twice = Allocation { read_concurrency: 0.0, ..allocation() };

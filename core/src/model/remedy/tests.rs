@@ -70,6 +70,23 @@ fn for_a_pinned_operator() {
 }
 
 #[test]
+fn a_limit_is_not_raised_over_what_is_under_way() {
+    let mut model = model();
+    let wait = &mut model.operators[1];
+    (wait.latency_s, wait.parallelism) = (20e-3, Some(4));
+    // Four wait, and five more for their turn.
+    (wait.mean_active, wait.mean_waiting) = (4.0, 4.5);
+    check(
+        &model,
+        &allocation(),
+        expect![[r#"
+            425: let `wait` run 9 at a time
+            400: give it 2 workers
+        "#]],
+    );
+}
+
+#[test]
 fn for_a_wait() {
     let mut model = model();
     model.operators[1].latency_s = 20e-3;
