@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use feedline_core::cluster::samples::{Samples, WorkerShare};
 use feedline_core::ids::{Millis, WorkerId};
-use feedline_core::observe::Observer;
+use feedline_core::observe::{Needs, Observer};
 use feedline_core::plan::{CachePolicy, Plan, Problem, Settings, shares, solve};
 use feedline_core::view::ClusterView;
 use metrics::{gauge, histogram};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::driver::Command;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
-use crate::scaling::{Needs, Scaled};
+use crate::scaling::Scaled;
 
 /// Longest that one plan may take.
 const PLANNING: Duration = Duration::from_secs(1);
@@ -99,7 +99,8 @@ impl Planner {
         if problem.jobs.is_empty() {
             gauge!(FED_FRACTION).set(1.0);
             gauge!(WANTED_WORKERS).set(0.0);
-            self.needs = Needs { is_known: samples.jobs.is_empty(), ..Needs::default() };
+            self.plan = None;
+            self.needs = self.observer.needs(None, &problem);
             return None;
         }
         let started = Instant::now();
@@ -109,19 +110,16 @@ impl Planner {
             Ok(plan) => self.on_plan(plan, &problem),
             Err(sentence) => {
                 tracing::warn!("no plan was made: {sentence}");
+                self.needs = self.observer.needs(None, &problem);
                 None
             }
         }
     }
 
     fn on_plan(&mut self, plan: Plan, problem: &Problem) -> Option<BTreeMap<WorkerId, WorkerShare>> {
-        let least = plan.jobs.iter().map(|job| job.fed_fraction).fold(1.0, f64::min);
-        gauge!(FED_FRACTION).set(least);
-        let wanted: u32 = plan.wanted.iter().map(|kind| kind.wanted).sum();
-        gauge!(WANTED_WORKERS).set(f64::from(wanted));
-        let last = plan.jobs.iter().min_by(|a, b| a.fed_fraction.total_cmp(&b.fed_fraction));
-        let bound = last.and_then(|job| self.observer.bottleneck(job.job)).map(|bound| bound.kind);
-        self.needs = Needs { is_known: true, wanted, fed_fraction: least, bound };
+        self.needs = self.observer.needs(Some(&plan), problem);
+        gauge!(FED_FRACTION).set(self.needs.fed_fraction);
+        gauge!(WANTED_WORKERS).set(f64::from(self.needs.wanted));
         if self.plan.as_ref().is_none_or(|before| before.reasons != plan.reasons) {
             tracing::debug!(reasons = %plan.reasons.join("; "), "planned");
         }

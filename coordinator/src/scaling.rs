@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use feedline_core::ids::Millis;
-use feedline_core::model::BottleneckKind;
-use feedline_core::plan::{ScaleInput, ScaleSettings, Scaling};
+use feedline_core::observe::Needs;
+use feedline_core::plan::{ScaleSettings, Scaling};
 use metrics::gauge;
 
 use crate::metrics::SCALED_WORKERS;
@@ -29,19 +29,6 @@ pub trait Scaler: Debug + Send + Sync {
     async fn scale(&self, wanted: u32) -> Result<(), String>;
 }
 
-/// What the jobs need, as the last plan has it.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Needs {
-    /// Whether that is known: a job that has begun and has not given rows yet may need anything.
-    pub(crate) is_known: bool,
-    /// Workers that would feed all.
-    pub(crate) wanted: u32,
-    /// The smallest fed fraction.
-    pub(crate) fed_fraction: f64,
-    /// What bounds the least fed job.
-    pub(crate) bound: Option<BottleneckKind>,
-}
-
 /// A scaler and when to ask it.
 #[derive(Debug)]
 pub(crate) struct Scaled {
@@ -60,12 +47,11 @@ impl Scaled {
     /// Decides, and has it done.
     pub(crate) async fn follow(&mut self, now: Millis, needs: Needs) {
         let present = self.scaler.present();
-        let wanted = if needs.is_known { needs.wanted } else { present };
-        let input = ScaleInput { now, present, wanted, fed_fraction: needs.fed_fraction, bound: needs.bound };
-        let decision = self.scaling.decide(&self.settings, &input);
+        let decision = self.scaling.decide(&self.settings, &needs.input(now, present));
         gauge!(SCALED_WORKERS).set(f64::from(decision.wanted));
         if decision.wanted == present {
-            self.say(format!("no change: {}", decision.why), false);
+            let why = if needs.is_known { &decision.why } else { "what a job needs is not known yet" };
+            self.say(format!("no change: {why}"), false);
             return;
         }
         let wanted = decision.wanted;

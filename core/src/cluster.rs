@@ -175,6 +175,8 @@ pub struct Cluster {
     next_revision: u64,
     /// Workers of each job as the plan has it, with its cores there; jobs that are not listed go to any.
     placed: BTreeMap<JobId, BTreeMap<WorkerId, f64>>,
+    /// When a job's workers changed last.
+    placed_at: BTreeMap<JobId, Millis>,
     /// Jobs for whose leases something has changed since they were looked at.
     stale: BTreeSet<JobId>,
     /// When all jobs were looked at; `None` when they must be.
@@ -199,6 +201,7 @@ impl Cluster {
             next_task: mix64(life) >> 1,
             next_revision: 1,
             placed: BTreeMap::new(),
+            placed_at: BTreeMap::new(),
             stale: BTreeSet::new(),
             scheduled_at: None,
         }

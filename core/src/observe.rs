@@ -22,7 +22,10 @@ use crate::model::{
 use crate::pipeline::Pipeline;
 use crate::plan::{CachePolicy, JobProblem, Problem, Settings, StoreLimits, WorkerSlot, WorkerType};
 
+mod needs;
 mod waits;
+
+pub use needs::Needs;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -9,9 +9,9 @@ use crate::cluster::messages::{JobState, JobStatus};
 use crate::cluster::samples::{JobFacts, Samples, WorkerSample};
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::model::job::JobObservation;
-use crate::model::{Allocation, Bottleneck, JobModel, WorkerShare, bottleneck};
+use crate::model::{self, Allocation, Bottleneck, JobModel, WorkerShare, bottleneck};
 use crate::observe::Observer;
-use crate::plan::{JobPlan, Plan, Tier, WantedWorkers};
+use crate::plan::{Assignment, JobPlan, Plan, Tier, WantedWorkers};
 
 #[cfg(test)]
 mod tests;
@@ -127,10 +127,19 @@ impl ClusterView {
             .collect();
         // A plan of jobs that have ended says nothing of now.
         let plan = plan.filter(|_| seen.iter().any(|job| job.planned.is_some()));
+        let by_id: BTreeMap<WorkerId, &WorkerSample> =
+            samples.workers.iter().map(|worker| (worker.worker, worker)).collect();
+        let mut recent: BTreeMap<WorkerId, Vec<(JobId, &model::WorkerSample)>> = BTreeMap::new();
+        for job in &seen {
+            for sample in &job.observation.recent {
+                recent.entry(sample.worker).or_default().push((job.facts.job, sample));
+            }
+        }
+        let here = |worker: &WorkerSample| recent.get(&worker.worker).map_or(&[][..], Vec::as_slice);
         Self {
             now_ms: now,
-            jobs: seen.iter().map(|job| job.view(samples, observer)).collect(),
-            workers: samples.workers.iter().map(|worker| worker_view(worker, &seen)).collect(),
+            jobs: seen.iter().map(|job| job.view(&by_id, observer)).collect(),
+            workers: samples.workers.iter().map(|worker| worker_view(worker, here(worker))).collect(),
             wanted: plan.map(|plan| plan.wanted.clone()).unwrap_or_default(),
             caches: plan.map(|plan| caches(plan, &seen)).unwrap_or_default(),
             reasons: plan.map(|plan| plan.reasons.clone()).unwrap_or_default(),
@@ -177,7 +186,7 @@ impl JobView {
 }
 
 impl Seen<'_> {
-    fn view(&self, samples: &Samples, observer: &Observer) -> JobView {
+    fn view(&self, workers: &BTreeMap<WorkerId, &WorkerSample>, observer: &Observer) -> JobView {
         let consumers = &self.observation.consumers;
         let rows_per_s: f64 = consumers.iter().map(|one| one.rows as f64 / seconds(one.elapsed_ns)).sum();
         let elapsed_ns: u64 = consumers.iter().map(|one| one.elapsed_ns).sum();
@@ -193,7 +202,7 @@ impl Seen<'_> {
             stall_share: (elapsed_ns > 0).then(|| stall_ns as f64 / elapsed_ns as f64),
             cores: self.planned.map_or(0.0, |job| job.assignments.iter().map(|part| part.cores).sum()),
             bottleneck: self.model.as_ref().and_then(|model| {
-                let mut allocation = allocation(self.planned, samples);
+                let mut allocation = allocation(self.planned, workers);
                 if observer.waits_for_store(self.facts.job) {
                     // As many as could be: nothing else held them up.
                     allocation.read_concurrency = model.store_concurrency;
@@ -206,15 +215,20 @@ impl Seen<'_> {
 }
 
 /// The planned parts of workers; without a plan, all of all that stay.
-fn allocation(planned: Option<&JobPlan>, samples: &Samples) -> Allocation {
-    let part = |worker: &WorkerSample| match planned {
-        None => (!worker.draining).then_some(f64::from(worker.cores)),
-        Some(job) => job.assignments.iter().find(|part| part.worker == worker.worker).map(|part| part.cores),
+fn allocation(planned: Option<&JobPlan>, workers: &BTreeMap<WorkerId, &WorkerSample>) -> Allocation {
+    let parts: Vec<(&WorkerSample, f64)> = match planned {
+        None => {
+            let stay = workers.values().filter(|worker| !worker.draining);
+            stay.map(|worker| (*worker, f64::from(worker.cores))).collect()
+        }
+        Some(job) => {
+            let part = |part: &Assignment| Some((*workers.get(&part.worker)?, part.cores));
+            job.assignments.iter().filter_map(part).collect()
+        }
     };
     let mut shares: BTreeMap<String, WorkerShare> = BTreeMap::new();
     let mut memory_bytes = 0.0;
-    for worker in &samples.workers {
-        let Some(cores) = part(worker) else { continue };
+    for (worker, cores) in parts {
         let kind = Observer::type_of(worker);
         let share = shares.entry(kind.name.clone()).or_insert_with(|| WorkerShare {
             worker_type: kind.name,
@@ -229,13 +243,9 @@ fn allocation(planned: Option<&JobPlan>, samples: &Samples) -> Allocation {
     Allocation { workers: shares.into_values().collect(), memory_bytes, ..Allocation::default() }
 }
 
-fn worker_view(worker: &WorkerSample, seen: &[Seen<'_>]) -> WorkerView {
-    let recent = || {
-        seen.iter().flat_map(|job| {
-            let here = job.observation.recent.iter().filter(|sample| sample.worker == worker.worker);
-            here.map(|sample| (job.facts.job, sample))
-        })
-    };
+/// `recent` is what it did of late for each job.
+fn worker_view(worker: &WorkerSample, recent: &[(JobId, &model::WorkerSample)]) -> WorkerView {
+    let recent = || recent.iter().copied();
     WorkerView {
         worker: worker.worker,
         address: worker.address.clone(),

@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Coordinator(CoordinatorArgs),
     /// Runs a worker: it reads, decodes and augments, and serves batches.
     Worker(WorkerArgs),
-    /// Runs a coordinator and workers in one process, for other programs to use.
+    /// Runs a coordinator and workers on this host, for other programs to use.
     Up(UpArgs),
     /// Indexes a pipeline's dataset ahead of its first run.
     Index(IndexArgs),

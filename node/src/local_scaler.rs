@@ -142,7 +142,10 @@ impl LocalScaler {
                 state.staying.remove(place);
                 let status = status.map_or_else(|error| reason(&error), |status| status.to_string());
                 tracing::warn!("a worker ended by itself ({status}); another is started when it is needed");
-                if begun.elapsed() < TOO_SOON {
+                let pauses = state.not_before.is_some_and(|time| Instant::now() < time);
+                if pauses {
+                    // One attempt: several that were started together end together.
+                } else if begun.elapsed() < TOO_SOON {
                     state.pause = (state.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
                     state.not_before = Some(Instant::now() + state.pause);
                 } else {

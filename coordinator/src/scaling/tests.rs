@@ -1,5 +1,7 @@
 use std::sync::Mutex;
 
+use feedline_core::model::BottleneckKind;
+
 use super::*;
 
 /// Remembers what it was asked; brings workers at once unless it refuses.

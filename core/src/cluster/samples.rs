@@ -144,6 +144,13 @@ impl Cluster {
             }
         }
         if self.placed != placed {
+            let workers = |parts: &BTreeMap<WorkerId, f64>| parts.keys().copied().collect::<Vec<_>>();
+            self.placed_at.retain(|job, _| placed.contains_key(job));
+            for (job, parts) in &placed {
+                if self.placed.get(job).map(workers) != Some(workers(parts)) {
+                    self.placed_at.insert(*job, self.now);
+                }
+            }
             self.placed = placed;
             self.touch_all_jobs();
         }

@@ -12,6 +12,9 @@ use crate::layout::SplitRef;
 /// A stream looks at least this many splits ahead, so that one worker computes while another is read.
 const MIN_SPLITS_AHEAD: usize = 2;
 
+/// A split is not recalled before its job's workers have been the same for so long: it may be done soon.
+const SETTLED_MS: u64 = 500;
+
 /// All jobs are looked at as often as this, for what time alone changes.
 const SCHEDULE_MS: u64 = 250;
 
@@ -56,7 +59,7 @@ impl Cluster {
             let granted: usize = grants.values().map(Vec::len).sum();
             self.grant_all(id, grants, ready);
             if granted == missing.len() && self.is_tail(&self.jobs[&id]) {
-                let copies = self.choose_copies(&self.jobs[&id]);
+                let copies = self.choose_copies(&self.jobs[&id], &parts);
                 self.grant_all(id, copies, ready);
             }
         }
@@ -79,13 +82,18 @@ impl Cluster {
     /// Takes splits from workers in which their job has no part any more.
     fn recall(&mut self, id: JobId, parts: &[Part], ready: &mut Ready) {
         let mut recalled: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
-        for (split, lease) in &self.jobs[&id].leases {
+        let is_settled = self.placed_at.get(&id).is_none_or(|at| self.now >= at + SETTLED_MS);
+        let job = &self.jobs[&id];
+        // Where a consumer could not reach a worker, the split may be where it is for want of another.
+        let is_avoided = |split| job.avoid.iter().any(|(avoided, _)| *avoided == split);
+        for (split, lease) in &job.leases {
             for holder in &lease.holders {
-                let is_late = self.now.saturating_sub(holder.granted_at) >= RECALL_MS;
+                let is_late = self.now.saturating_sub(holder.granted_at) >= RECALL_MS && is_settled;
                 let has_part = || parts.binary_search_by_key(&holder.worker, |part| part.worker).is_ok();
                 let worker = self.workers.get(&holder.worker);
                 let is_computed = || worker.is_none_or(|worker| worker.computed.contains(&(id, *split)));
-                if is_late && !has_part() && !is_computed() {
+                let stays = || worker.is_some_and(|worker| !worker.draining);
+                if is_late && !has_part() && stays() && !is_computed() && !is_avoided(*split) {
                     recalled.entry(holder.worker).or_default().push(*split);
                 }
             }
@@ -178,12 +186,14 @@ impl Cluster {
 
     /// Near the end of a job, splits that take long are leased to an idle worker as well: the results are identical,
     /// so whichever comes first is taken.
-    fn choose_copies(&self, job: &Job) -> BTreeMap<WorkerId, Vec<SplitRef>> {
+    fn choose_copies(&self, job: &Job, parts: &[Part]) -> BTreeMap<WorkerId, Vec<SplitRef>> {
         let mut copies: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
         let idle = |(_, worker): &(&WorkerId, &super::workers::Worker)| {
             worker.known && !worker.draining && !worker.memory_full && worker.uncomputed(job.id) == 0
         };
-        let mut idle: Vec<WorkerId> = self.workers.iter().filter(idle).map(|(id, _)| *id).collect();
+        // Elsewhere they would be recalled.
+        let own = parts.iter().filter_map(|part| self.workers.get_key_value(&part.worker));
+        let mut idle: Vec<WorkerId> = own.filter(idle).map(|(id, _)| *id).collect();
         for (split, lease) in &job.leases {
             let [holder] = lease.holders.as_slice() else { continue };
             let late = self.now.saturating_sub(holder.granted_at) >= self.settings.straggler_ms;

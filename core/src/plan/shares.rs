@@ -19,7 +19,7 @@ mod tests;
 const USUAL_READS: u32 = 16;
 /// The part of a worker's memory that groups computed ahead may take, over all jobs.
 const AHEAD_SHARE: f64 = 0.5;
-/// The least that a job may compute ahead.
+/// The least that a job may compute ahead, where its part of the memory has as much.
 const LEAST_AHEAD_BYTES: f64 = 16e6;
 /// Executions of an operator that waits: never fewer, whatever the plan reckons.
 const LEAST_WAITING: u32 = 8;
@@ -53,7 +53,8 @@ pub fn shares(plan: &Plan, problem: &Problem) -> BTreeMap<WorkerId, WorkerShare>
                 allotment.cores = rounded(part.cores);
                 let share = allotment.cores / cores[&part.worker];
                 let memory = memory.get(&part.worker).copied().unwrap_or(0.0);
-                allotment.prefetch_bytes = (AHEAD_SHARE * share * memory).max(LEAST_AHEAD_BYTES) as u64;
+                let ahead = (AHEAD_SHARE * share * memory).max(LEAST_AHEAD_BYTES.min(share * memory));
+                allotment.prefetch_bytes = ahead.max(1.0) as u64;
             }
             if allotment != Allotment::unlimited(job.job) {
                 shares.entry(part.worker).or_default().allotments.push(allotment);

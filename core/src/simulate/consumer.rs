@@ -185,7 +185,8 @@ impl Consumer {
     fn take(&mut self, job: &Job, splits_ahead: u32) -> Option<u32> {
         let first = self.ahead.front()?;
         let rows = job.layout.batch_rows.min(first.len - self.offset);
-        if first.fetched < self.offset + rows {
+        // Behind the last split of a job there is nothing.
+        if rows == 0 || first.fetched < self.offset + rows {
             return None;
         }
         self.offset += rows;

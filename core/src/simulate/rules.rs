@@ -4,9 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::scenario;
 use crate::ids::{JobId, Millis};
-use crate::model::{Allocation, BottleneckKind, WorkerShare, bottleneck};
 use crate::observe::Observer;
-use crate::plan::{Climber, Plan, Problem, ScaleDecision, ScaleInput, ScaleSettings, Scaling, rate_quotient};
+use crate::plan::{Climber, Plan, Problem, ScaleDecision, ScaleSettings, Scaling, rate_quotient};
 
 /// A rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -90,16 +89,13 @@ impl Decider {
     }
 
     fn by_plan(&mut self, seen: &Seen) -> Option<ScaleDecision> {
-        let plan = seen.plan?;
+        let needs = seen.observer.needs(seen.plan, seen.problem);
         let settings = ScaleSettings {
             min_workers: self.settings.min_workers,
             max_workers: self.settings.max_workers,
             shrink_after_ms: 1_000 * u64::from(self.settings.shrink_after_s),
         };
-        let wanted = plan.wanted.iter().map(|kind| kind.wanted).sum();
-        let bound = if wanted > seen.present { bound(seen, plan) } else { None };
-        let fed_fraction = plan.objective.smallest_fed;
-        let input = ScaleInput { now: seen.now, present: seen.present, wanted, fed_fraction, bound };
+        let input = needs.input(seen.now, seen.present);
         Some(self.scaling.decide(&settings, &input))
     }
 
@@ -143,22 +139,4 @@ fn rates(observer: &Observer, job: JobId) -> (Vec<f64>, Vec<f64>) {
         (cpu_ns > 0).then(|| worker.cores * rows as f64 / (cpu_ns as f64 / 1e9))
     });
     (consumers.collect(), workers.collect())
-}
-
-/// What bounds the least fed job on what the plan gives it.
-fn bound(seen: &Seen, plan: &Plan) -> Option<BottleneckKind> {
-    let least = plan.jobs.iter().min_by(|a, b| a.fed_fraction.total_cmp(&b.fed_fraction))?;
-    if seen.observer.waits_for_store(least.job) {
-        return Some(BottleneckKind::Store);
-    }
-    let model = seen.observer.model(least.job)?;
-    let types = seen.problem.worker_types.iter().zip(&least.cores_by_type);
-    let workers = types.filter(|(_, cores)| **cores > 0.0).map(|(kind, cores)| WorkerShare {
-        worker_type: kind.name.clone(),
-        count: 1,
-        cores: *cores,
-        nic_bytes_per_s: 0.0,
-    });
-    let allocation = Allocation { workers: workers.collect(), ..Allocation::default() };
-    bottleneck(&model, &allocation).map(|bound| bound.kind)
 }

@@ -1,4 +1,5 @@
-//! `feedline up`: a coordinator and workers in one process, listening as they would in several.
+//! `feedline up`: a coordinator and workers in one process, listening as they would in several; with --autoscale the
+//! workers are processes of their own.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

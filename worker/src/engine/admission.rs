@@ -119,11 +119,12 @@ impl Engine {
                 break;
             }
             // An idle buffer of the pool that fits is used again, or freed to make room.
-            let has_room = used.saturating_sub(idle) + bytes <= self.memory_bytes
-                && state.stream_bytes(id, split.stream) + bytes <= share;
+            let has_room = used.saturating_sub(idle) + bytes <= self.memory_bytes;
             let fits = has_room
+                && state.stream_bytes(id, split.stream) + bytes <= share
                 && job.limits.admits(bytes, || state.job_bytes(id), state.groups_beside(id), self.threads);
-            if !has_room && short.is_none() && state.has_waiting_consumer(id) {
+            // Threads that are all at work would not get to it either.
+            if !has_room && short.is_none() && state.groups < self.threads && state.has_waiting_consumer(id) {
                 short = Some(id);
             }
             if fits || (lease.is_starving() && !state.exceeds) {

@@ -1,0 +1,61 @@
+//! From a plan to what scaling is decided by.
+
+use super::Observer;
+use crate::ids::Millis;
+use crate::model::{Allocation, BottleneckKind, WorkerShare, bottleneck};
+use crate::plan::{Plan, Problem, ScaleInput};
+
+/// What the jobs need, as the last plan has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Needs {
+    /// Whether that is known: a job that has given no rows yet may need anything.
+    pub is_known: bool,
+    /// Workers that would feed all.
+    pub wanted: u32,
+    /// The smallest fed fraction.
+    pub fed_fraction: f64,
+    /// What bounds the least fed job on what the plan gives it.
+    pub bound: Option<BottleneckKind>,
+}
+
+impl Needs {
+    /// What is decided by, where so many workers are there or on their way. What is not known asks for no change.
+    pub fn input(&self, now: Millis, present: u32) -> ScaleInput {
+        let wanted = if self.is_known { self.wanted } else { present };
+        ScaleInput { now, present, wanted, fed_fraction: self.fed_fraction, bound: self.bound }
+    }
+}
+
+impl Observer {
+    /// What the jobs need by a plan for this problem, which came from this observer; without a plan nothing is known,
+    /// unless there is no job.
+    pub fn needs(&self, plan: Option<&Plan>, problem: &Problem) -> Needs {
+        if self.jobs.is_empty() {
+            return Needs { is_known: true, fed_fraction: 1.0, ..Needs::default() };
+        }
+        let Some(plan) = plan else { return Needs::default() };
+        Needs {
+            is_known: problem.jobs.len() == self.jobs.len() && plan.jobs.len() == problem.jobs.len(),
+            wanted: plan.wanted.iter().map(|kind| kind.wanted).sum(),
+            fed_fraction: plan.jobs.iter().map(|job| job.fed_fraction).fold(1.0, f64::min),
+            bound: self.bound(plan, problem),
+        }
+    }
+
+    fn bound(&self, plan: &Plan, problem: &Problem) -> Option<BottleneckKind> {
+        let least = plan.jobs.iter().min_by(|a, b| a.fed_fraction.total_cmp(&b.fed_fraction))?;
+        if self.waits_for_store(least.job) {
+            return Some(BottleneckKind::Store);
+        }
+        let model = self.model(least.job)?;
+        let types = problem.worker_types.iter().zip(&least.cores_by_type);
+        let workers = types.filter(|(_, cores)| **cores > 0.0).map(|(kind, cores)| WorkerShare {
+            worker_type: kind.name.clone(),
+            count: 1,
+            cores: *cores,
+            nic_bytes_per_s: 0.0,
+        });
+        let allocation = Allocation { workers: workers.collect(), ..Allocation::default() };
+        bottleneck(&model, &allocation).map(|bound| bound.kind)
+    }
+}
