@@ -15,7 +15,7 @@ SHARDS = 8
 # Photographs are repeated to so many rows, pairs of sentences to so many.
 PHOTOGRAPHS, SENTENCES = 3200, 290_000
 # Of the boxes, which the photographs have none of; COCO has 7.3 on an image, at most 93, and 1 % of images without.
-SEED, WITHOUT, MEAN_BOXES, MOST_BOXES, CLASSES = 7, 0.01, 7.3, 93, 90
+SEED, WITHOUT, MEAN_BOXES, MOST_BOXES, CLASSES = 11, 0.01, 7.3, 93, 90
 
 
 def ready(kind, binary):
