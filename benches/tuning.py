@@ -5,8 +5,8 @@ For each shape it measures, on two cores and in turns:
 
 - naive: one core, and every operator held to `parallelism: 1` in the file;
 - tuned: nothing pinned and nothing set, by the batches between --after and --after plus --seconds of the running job;
-- best: the fastest of all settings that a user can pin (parallelism of the costliest operators and of batching, cores,
-  workers): a search tries every one, the fastest two take part in the turns;
+- best: the fastest of a grid of settings that a user can pin (parallelism of the costliest operators and of batching, cores,
+  workers): a search tries every point of it, the fastest two take part in the turns;
 - bound: what `feedline explain` says that the tuned job's CPU time allows;
 - tf.data with AUTOTUNE everywhere, on the same rows, in a window as long that begins no earlier.
 

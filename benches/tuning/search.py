@@ -1,6 +1,6 @@
 """The exhaustive search over what a user can set: every setting runs for a short time, the fastest again for longer.
 
-What it found is kept beside the rows, so that a search that was stopped goes on, and one that was done serves again.
+What it found is kept beside the rows, so that with --go-on a search that was stopped goes on.
 """
 
 import itertools
