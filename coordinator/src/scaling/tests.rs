@@ -1,3 +1,5 @@
+//! When a scaler is asked, and for what.
+
 use std::sync::Mutex;
 
 use feedline_core::model::BottleneckKind;

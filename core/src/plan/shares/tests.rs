@@ -1,3 +1,5 @@
+//! What workers are told of a plan.
+
 use super::*;
 use crate::ids::JobId;
 use crate::plan::{JobProblem, OperatorLimit, OperatorProblem, WorkerSlot, WorkerType};
