@@ -10,7 +10,8 @@ For each shape it measures, on two cores and in turns:
 - bound: what `feedline explain` says that the tuned job's CPU time allows;
 - tf.data with AUTOTUNE everywhere, on the same rows, in a window as long that begins no earlier.
 
-A turn in which other programs took more than 8 % of the cores is taken again. Prints a Markdown table of medians, and what `feedline explain` says of the naive file on two cores or more. Rows, indexes and what the
+A turn in which other programs took more than 8 % of the cores is taken again. Prints a Markdown
+table of medians, and what `feedline explain` says of the naive file on two cores or more. Rows, indexes and what the
 search found lie in target/tuning, TensorFlow in target/peers. benches/tuning/shapes.py says where a shape differs from
 Plumber's. `make tuning` builds in release mode and calls this.
 
@@ -141,7 +142,7 @@ def arguments():
     parser.add_argument("--after", type=float, default=5, help="seconds from a start to its window, 20 at most [default: %(default)s]")
     parser.add_argument("--seconds", type=float, default=5, help="seconds of a window [default: %(default)s]")
     parser.add_argument("--explain-seconds", type=int, default=5, help="seconds of a trace [default: %(default)s]")
-    parser.add_argument("--go-on", action="store_true", help="keep the turns of an earlier call, and take what is missing")
+    parser.add_argument("--go-on", action="store_true", help="keep the turns of an earlier call of the same binary and options, and take what is missing")
     parser.add_argument("--skip-peers", action="store_true", help="leave tf.data out")
     given = parser.parse_args()
     unknown = set(given.shapes.split(",")) - SHAPES.keys()

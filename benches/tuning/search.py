@@ -44,6 +44,8 @@ def finalists(shape, feedline, say):
                 rates.append((rate, setting))
             except Failed as failure:
                 say(f"  {setting.title()}: {failure}")
+        if not rates:
+            raise Failed("no setting runs")
         rates.sort(key=lambda each: -each[0])
         middle = statistics.median(rate for rate, _ in rates)
         say(f"{shape.title}: search {number}, {len(rates)} settings, median {middle:.0f}, best {rates[0][0]:.0f}: {rates[0][1].title()}")
