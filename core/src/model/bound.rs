@@ -179,10 +179,12 @@ fn limits(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
         let service_s = f64::from(workers) * f64::from(limit) / rows_per_s;
         let waits = operator.latency_s > 0.5 * service_s;
         let kind = if waits { BottleneckKind::Latency } else { BottleneckKind::Sequential };
+        let pins = operator.parallelism.is_some_and(|pinned| pinned == limit);
         let why = format!(
-            "`{}` runs {limit} at a time on {} and each row {} {}, which gives {} rows/s",
+            "`{}` runs {limit} at a time on {}{} and each row {} {}, which gives {} rows/s",
             operator.name,
             if workers == 1 { "one worker".to_owned() } else { format!("each of {workers} workers") },
+            if pins { ", since the file pins it with `parallelism`," } else { "" },
             if waits { "waits" } else { "takes" },
             seconds(service_s),
             number(rows_per_s)
@@ -197,7 +199,8 @@ fn limits(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
 fn under_way(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
     let workers: u32 = allocation.workers.iter().map(|share| share.count).sum();
     let bound = |operator: &OperatorModel| -> Option<Bound> {
-        let each = operator.under_way?;
+        // What the user limits has its bound by that.
+        let each = operator.under_way.filter(|_| operator.parallelism.is_none())?;
         let rate =
             |share: &WorkerShare| f64::from(share.count) * each / operator.service_s_on(&share.worker_type);
         let rows_per_s: f64 = allocation.workers.iter().map(rate).sum();

@@ -53,6 +53,21 @@ fn cores() {
     );
 }
 
+/// What is under way of an operator that runs one at a time follows from that.
+#[test]
+fn what_the_user_limits_has_no_second_bound() {
+    let mut model = model();
+    model.operators[1].latency_s = 4e-3;
+    model.operators[1].parallelism = Some(1);
+    model.operators[1].under_way = Some(0.6);
+    let workers =
+        vec![WorkerShare { worker_type: "small".into(), count: 1, cores: 2.0, nic_bytes_per_s: 0.0 }];
+    let found = bounds(&model, &Allocation { workers, ..Allocation::default() });
+    let of_wait = found.iter().filter(|bound| bound.operator.as_deref() == Some("wait"));
+    let of_wait: Vec<(BottleneckKind, f64)> = of_wait.map(|bound| (bound.kind, bound.rows_per_s)).collect();
+    assert_eq!(of_wait, [(BottleneckKind::Latency, 250.0)]);
+}
+
 #[test]
 fn what_the_engine_has_under_way() {
     let mut model = model();
@@ -79,9 +94,9 @@ fn a_pinned_operator() {
         &model,
         &allocation(),
         expect![[r#"
-        sequential decode 1111
-        `decode` runs 1 at a time on one worker and each row takes 900 us, which gives 1111 rows/s
-    "#]],
+            sequential decode 1111
+            `decode` runs 1 at a time on one worker, since the file pins it with `parallelism`, and each row takes 900 us, which gives 1111 rows/s
+        "#]],
     );
 }
 
