@@ -9,7 +9,7 @@ use super::samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample};
 use super::visits::visits;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// What is known of a job at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

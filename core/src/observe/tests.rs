@@ -167,6 +167,7 @@ fn waits_of_an_operator_are_not_taken_for_the_store() {
         }
         // Seven of them wait all the time, while two reads are in flight.
         let waits = &mut seen.workers[0].jobs[0].operators[1];
+        waits.cpu_ns = 0;
         (waits.busy_ns, waits.latency_ns) = (seconds_ns(7 * second), seconds_ns(7 * second));
         observer.push(second * 1_000, &seen);
     }

@@ -1,5 +1,6 @@
 //! Visits of operators that have more under way than what was delivered.
 
+use super::super::job::tests::worker;
 use super::*;
 
 fn visited(operators: &[(&str, u64, u64)]) -> Vec<f64> {
@@ -9,8 +10,7 @@ fn visited(operators: &[(&str, u64, u64)]) -> Vec<f64> {
         rows_out,
         ..OperatorSample::default()
     };
-    let worker =
-        WorkerSample { operators: operators.iter().map(sample).collect(), ..WorkerSample::default() };
+    let worker = WorkerSample { operators: operators.iter().map(sample).collect(), ..worker(1, "slow", 1.0) };
     visits(&[&worker]).into_iter().map(|visits| (1e3 * visits).round() / 1e3).collect()
 }
 
