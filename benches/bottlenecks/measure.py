@@ -101,9 +101,12 @@ class Bench:
             limit = max(20 * shape.batch, int(RUN_S * expected))
             arguments = ("--epochs", 1000, "--limit", limit, "--no-digest", "--report", "json")
             report = json.loads(output(FEEDLINE, "run", file, *arguments, *self.flags(shape, **more)).splitlines()[-1])
+        share = on_core(report, more.get("cores", shape.cores))
+        if is_fed(report):
+            # Its steps count, and those begin with the first batch.
+            return (report["rows"] - shape.batch) / (report["seconds"] - report["first_batch_seconds"]), share
         # Not from the first batch on: as that comes, others that are made beside it are nearly ready.
-        seconds = report["seconds"] - report["setup_seconds"]
-        return report["rows"] / seconds, on_core(report, more.get("cores", shape.cores))
+        return report["rows"] / (report["seconds"] - report["setup_seconds"]), share
 
     def later_epochs(self, shape, expected, operators):
         """Rows per second of the epochs after the first, from two runs that differ in their number."""
@@ -137,11 +140,16 @@ class Bench:
         return None
 
 
+def is_fed(report):
+    """Whether the consumer waited for less than half of the time."""
+    return report["stall_seconds"] < 0.5 * report["seconds"]
+
+
 def on_core(report, cores):
     """The part of the time in which threads that held the job up had a core; 1 where it was something else."""
     operators = [each for each in report["operators"] if each["name"] != "source"]
     seconds = report["seconds"]
-    if report["stall_seconds"] < 0.5 * seconds:
+    if is_fed(report):
         return 1.0
     at_work = [each["busy_seconds"] - each["latency_seconds"] for each in operators]
     cpu = [each["cpu_seconds"] for each in operators]
