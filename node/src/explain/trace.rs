@@ -133,9 +133,12 @@ async fn observe(
         match batch {
             Ok(Ok(Some(_))) => {
                 first.get_or_insert_with(Instant::now);
-                tokio::select! {
-                    () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
-                    () = tokio::time::sleep(limits.step.min(limits.time)) => {}
+                // Even the shortest sleep takes a millisecond.
+                if !limits.step.is_zero() {
+                    tokio::select! {
+                        () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
+                        () = tokio::time::sleep(limits.step.min(limits.time)) => {}
+                    }
                 }
             }
             Ok(Ok(None)) => break,
