@@ -35,12 +35,17 @@ operators:
 """
 
 
+def uncached(arguments):
+    """What keeps a run from filling caches that its pipeline does not name; a cluster's coordinator is told so itself."""
+    return () if "--coordinator" in arguments else ("--auto-cache", "off")
+
+
 def output(*command):
     return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
 
 
 def report(*arguments):
-    return json.loads(output(FEEDLINE, "run", *arguments, "--report", "json", "--no-digest").splitlines()[-1])
+    return json.loads(output(FEEDLINE, "run", *arguments, *uncached(arguments), "--report", "json", "--no-digest").splitlines()[-1])
 
 
 def kernel():
@@ -117,7 +122,7 @@ def many_shards(scratch):
 
 
 def soak(scratch, file):
-    coordinator, address = role("coordinator", "--listen", "127.0.0.1:0", "--data-dir", scratch.folder / "coordinator")
+    coordinator, address = role("coordinator", "--auto-cache", "off", "--listen", "127.0.0.1:0", "--data-dir", scratch.folder / "coordinator")
     url = f"http://{address}"
     worker, _ = role("worker", "--coordinator", url, "--listen", "127.0.0.1:0", "--cores", CORES)
     print(f"\n| epochs of {SOAK_PARTS * SOAK_EPOCHS}, one worker process | images/s | of the kernel | resident, MB |\n|---|---|---|---|")

@@ -42,6 +42,11 @@ CACHES = {
 }
 
 
+def uncached(arguments):
+    """What keeps a run from filling caches that its pipeline does not name; a cluster's coordinator is told so itself."""
+    return () if "--coordinator" in arguments else ("--auto-cache", "off")
+
+
 def output(*command):
     return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
 
@@ -53,7 +58,7 @@ def kernel(subject):
 
 
 def report(*arguments):
-    return json.loads(output(FEEDLINE, "run", *arguments, "--report", "json", "--no-digest").splitlines()[-1])
+    return json.loads(output(FEEDLINE, "run", *arguments, *uncached(arguments), "--report", "json", "--no-digest").splitlines()[-1])
 
 
 def role(*arguments):
@@ -81,7 +86,7 @@ def main():
         report(pipeline, *index)
         # On disk a cache outlives the run that fills it.
         report(cached["disk"], *index, "--cache-dir", f"{scratch}/rows")
-        coordinator, address = role("coordinator", "--listen", "127.0.0.1:0", "--data-dir", f"{scratch}/coordinator")
+        coordinator, address = role("coordinator", "--auto-cache", "off", "--listen", "127.0.0.1:0", "--data-dir", f"{scratch}/coordinator")
         url = f"http://{address}"
         worker, _ = role("worker", "--coordinator", url, "--listen", "127.0.0.1:0", "--cores", CORES)
         try:

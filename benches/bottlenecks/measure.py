@@ -99,7 +99,7 @@ class Bench:
         """Rows per second once the job is open, and what part of the time its threads had a core when they wanted one."""
         with self.pipeline(shape, operators) as file:
             limit = max(20 * shape.batch, int(RUN_S * expected))
-            arguments = ("--epochs", 1000, "--limit", limit, "--no-digest", "--report", "json")
+            arguments = ("--auto-cache", "off", "--epochs", 1000, "--limit", limit, "--no-digest", "--report", "json")
             report = json.loads(output(FEEDLINE, "run", file, *arguments, *self.flags(shape, **more)).splitlines()[-1])
         share = on_core(report, more.get("cores", shape.cores))
         if is_fed(report):
@@ -115,7 +115,7 @@ class Bench:
         reports = []
         with self.pipeline(shape, operators, few=True) as file:
             for passes in (1, epochs):
-                arguments = ("--epochs", passes, "--no-digest", "--report", "json", "--cache-dir", self.folder / f"rows-{shape.seed}-{passes}")
+                arguments = ("--auto-cache", "off", "--epochs", passes, "--no-digest", "--report", "json", "--cache-dir", self.folder / f"rows-{shape.seed}-{passes}")
                 reports.append(json.loads(output(FEEDLINE, "run", file, *arguments, *self.flags(shape)).splitlines()[-1]))
         later = difference(*reports)
         return later["rows"] / later["seconds"] / on_core(later, shape.cores)

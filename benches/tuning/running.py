@@ -71,7 +71,7 @@ class Feedline:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        arguments = (*self.index, *setting.arguments(), "--epochs", EPOCHS, "--no-digest", "--http", f"127.0.0.1:{port}")
+        arguments = (*self.index, *setting.arguments(), "--auto-cache", "off", "--epochs", EPOCHS, "--no-digest", "--http", f"127.0.0.1:{port}")
         command = [self.binary, "run", self.file(shape, setting), *arguments]
         start = time.monotonic()
         process = subprocess.Popen(

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use feedline_core::cluster::messages::Keep;
 use feedline_core::cluster::samples::{Samples, WorkerShare};
-use feedline_core::ids::{Millis, WorkerId};
+use feedline_core::ids::{JobId, Millis, WorkerId};
 use feedline_core::observe::{Needs, Observer};
-use feedline_core::plan::{CachePolicy, Plan, Problem, Settings, shares, solve};
+use feedline_core::plan::{CachePolicy, Keeping, Plan, Problem, Settings, shares, solve};
 use feedline_core::view::ClusterView;
 use metrics::{gauge, histogram};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -23,18 +24,18 @@ use crate::scaling::Scaled;
 /// Longest that one plan may take.
 const PLANNING: Duration = Duration::from_secs(1);
 
-/// Plans each `interval` until `stop`, or until the driver has ended; `scaler` changes the number of workers. After each
+/// Plans each `interval` until `stop`, or until the driver has ended, with `auto_cache` also what jobs keep; `scaler` changes the number of workers. After each
 /// look, what was seen is published in `views`.
 pub(crate) async fn run(
     commands: mpsc::Sender<Command>,
     views: watch::Sender<Arc<ClusterView>>,
-    interval: Duration,
+    (interval, auto_cache): (Duration, bool),
     mut scaler: Option<Scaled>,
     stop: CancellationToken,
 ) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut planner = Planner::default();
+    let mut planner = Planner::new(auto_cache);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -63,7 +64,7 @@ pub(crate) async fn run(
             }
             Err(error) => {
                 tracing::error!(%error, "planning failed and begins anew; please report this");
-                planner = Planner::default();
+                planner = Planner::new(auto_cache);
             }
         }
     }
@@ -80,12 +81,18 @@ async fn observe(commands: &mpsc::Sender<Command>) -> Option<(Millis, Box<Sample
 struct Planner {
     observer: Observer,
     plan: Option<Plan>,
+    /// Decides what jobs keep; `None` where only pipelines do.
+    keeping: Option<Keeping>,
     /// What workers were told last.
     shares: BTreeMap<WorkerId, WorkerShare>,
     needs: Needs,
 }
 
 impl Planner {
+    fn new(auto_cache: bool) -> Self {
+        Self { keeping: auto_cache.then(Keeping::default), ..Self::default() }
+    }
+
     /// What the last plan would need.
     fn needs(&self) -> Needs {
         self.needs
@@ -94,7 +101,7 @@ impl Planner {
     /// Plans for what was reported; gives what workers are to be told, where that has changed.
     fn plan(&mut self, now: Millis, samples: &Samples) -> Option<BTreeMap<WorkerId, WorkerShare>> {
         self.observer.push(now, samples);
-        // Nobody fills caches that the pipelines do not name.
+        // What caches save is in what jobs take as they fill; which are filled is decided beside the plan.
         let problem = self.observer.problem(Settings::default(), CachePolicy::Never);
         if problem.jobs.is_empty() {
             gauge!(FED_FRACTION).set(1.0);
@@ -104,10 +111,14 @@ impl Planner {
             return None;
         }
         let started = Instant::now();
-        let plan = solve(&problem, self.plan.as_ref(), &|| started.elapsed() > PLANNING);
+        let is_over = || started.elapsed() > PLANNING;
+        let keeping = self.keeping.as_mut();
+        let keeps = keeping.map(|keeping| keeping.decide(now, &self.observer, Settings::default(), &is_over));
+        let keeps = keeps.unwrap_or_default();
+        let plan = solve(&problem, self.plan.as_ref(), &is_over);
         histogram!(PLAN_SECONDS).record(started.elapsed().as_secs_f64());
         match plan {
-            Ok(plan) => self.on_plan(plan, &problem),
+            Ok(plan) => self.on_plan(plan, &problem, &keeps),
             Err(sentence) => {
                 tracing::warn!("no plan was made: {sentence}");
                 self.needs = self.observer.needs(None, &problem);
@@ -116,14 +127,19 @@ impl Planner {
         }
     }
 
-    fn on_plan(&mut self, plan: Plan, problem: &Problem) -> Option<BTreeMap<WorkerId, WorkerShare>> {
+    fn on_plan(
+        &mut self,
+        plan: Plan,
+        problem: &Problem,
+        keeps: &BTreeMap<JobId, Keep>,
+    ) -> Option<BTreeMap<WorkerId, WorkerShare>> {
         self.needs = self.observer.needs(Some(&plan), problem);
         gauge!(FED_FRACTION).set(self.needs.fed_fraction);
         gauge!(WANTED_WORKERS).set(f64::from(self.needs.wanted));
         if self.plan.as_ref().is_none_or(|before| before.reasons != plan.reasons) {
             tracing::debug!(reasons = %plan.reasons.join("; "), "planned");
         }
-        let shares = shares(&plan, problem);
+        let shares = shares(&plan, problem, keeps);
         self.plan = Some(plan);
         if shares == self.shares {
             return None;

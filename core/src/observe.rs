@@ -10,16 +10,16 @@ use std::collections::{BTreeMap, VecDeque};
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::waits::{is_busy, longest_waits};
-use crate::cluster::messages::{OperatorStats, WorkerJobStats};
+use crate::cluster::messages::{FormStats, OperatorStats, WorkerJobStats};
 use crate::cluster::samples::{self, JobFacts};
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::model::bandwidth::Observation;
 use crate::model::job::JobObservation;
 use crate::model::{
-    Allocation, Bottleneck, ConsumerSample, JobModel, OperatorSample, StoreSample, Window, WorkerSample,
-    WorkerShare, bottleneck,
+    Allocation, Bottleneck, ConsumerSample, CutModel, JobModel, OperatorSample, StoreSample, Window,
+    WorkerSample, WorkerShare, bottleneck,
 };
-use crate::pipeline::Pipeline;
+use crate::pipeline::{CacheTier, KeptForm, Pipeline};
 use crate::plan::{CachePolicy, JobProblem, Problem, Settings, StoreLimits, WorkerSlot, WorkerType};
 
 mod needs;
@@ -44,6 +44,10 @@ const FRESH_BATCHES: u64 = 8;
 const SPAN_MS: Millis = 8_000;
 /// Times at which the store's bandwidth was seen that are remembered for each job.
 const STORE_SEEN: usize = 32;
+/// Costs that have been seen for so long are those of the job, and not of its beginning.
+const SETTLED_MS: Millis = 2_000;
+/// What a worker's disk is taken to give in bytes per second, to all its jobs together.
+const DISK_READ_BYTES_PER_S: f64 = 4e8;
 /// Consumers that wait for more than this part of the time are short of rows.
 const STARVED: f64 = 0.5;
 
@@ -61,17 +65,26 @@ pub struct Observer {
 struct Known {
     kind: WorkerType,
     draining: bool,
+    /// Room for caches in the store; 0 without.
+    store_bytes: u64,
 }
 
 impl Known {
     fn new(worker: &samples::WorkerSample) -> Self {
-        Self { kind: Observer::type_of(worker), draining: worker.draining }
+        let in_store = worker.caches.iter().find(|room| room.tier == CacheTier::Store);
+        Self {
+            kind: Observer::type_of(worker),
+            draining: worker.draining,
+            store_bytes: in_store.map_or(0, |room| room.room_bytes.saturating_sub(room.held_bytes)),
+        }
     }
 }
 
 #[derive(Debug, Clone)]
 struct JobWindows {
     facts: JobFacts,
+    /// When its first rows were seen.
+    since: Option<Millis>,
     /// Names of the operators that draw anew in each pass.
     random: Vec<String>,
     workers: BTreeMap<WorkerId, Window<WorkerSample>>,
@@ -80,6 +93,8 @@ struct JobWindows {
     waits_for_store: bool,
     /// The operator whose waits hold the job up.
     waits_for: Option<String>,
+    /// What forms of kept rows cost, over all workers.
+    forms: BTreeMap<(u32, KeptForm), FormStats>,
 }
 
 impl Observer {
@@ -95,22 +110,34 @@ impl Observer {
             let windows = before.remove(&facts.job);
             let fresh = || JobWindows {
                 facts: facts.clone(),
+                since: None,
                 random: random_operators(&facts.pipeline),
                 workers: BTreeMap::new(),
                 consumers: BTreeMap::new(),
                 store_seen: VecDeque::new(),
                 waits_for_store: false,
                 waits_for: None,
+                forms: BTreeMap::new(),
             };
-            self.jobs.insert(facts.job, windows.unwrap_or_else(fresh));
+            let mut windows = windows.unwrap_or_else(fresh);
+            windows.facts.passes_left = facts.passes_left;
+            windows.forms.clear();
+            self.jobs.insert(facts.job, windows);
         }
         self.workers = samples.workers.iter().map(|worker| (worker.worker, Known::new(worker))).collect();
         for worker in &samples.workers {
             let operators_ns: u64 = worker.jobs.iter().map(|stats| operators_cpu_ns(stats)).sum();
             for stats in &worker.jobs {
                 if let Some(windows) = self.jobs.get_mut(&stats.job) {
+                    for form in &stats.forms {
+                        let none = FormStats { after: form.after, form: form.form, ..FormStats::default() };
+                        windows.forms.entry((form.after, form.form)).or_insert(none).add(form);
+                    }
                     let sample = worker_sample(worker, stats, windows, operators_ns, self.workers_of_process);
                     let window = windows.workers.entry(worker.worker).or_insert_with(|| Window::new(SPAN_MS));
+                    if sample.operators.last().is_some_and(|last| last.rows_out > 0) {
+                        windows.since.get_or_insert(now);
+                    }
                     let was_at_rest = window.is_at_rest();
                     window.push(now, sample);
                     // Jobs move on to other workers, and those they leave go on telling of them.
@@ -139,6 +166,18 @@ impl Observer {
     /// The job's model; `None` before its first rows.
     pub fn model(&self, job: JobId) -> Option<JobModel> {
         JobModel::build(&self.observation(job)?)
+    }
+
+    /// Jobs of which it can be decided what is kept: their pipelines keep nothing, their costs have been seen for a while,
+    /// and rows will be asked for again.
+    pub fn could_keep(&self, now: Millis) -> Vec<JobId> {
+        let could = |windows: &&JobWindows| {
+            windows.since.is_some_and(|since| now >= since + SETTLED_MS)
+                && windows.facts.passes_left > 1.0
+                && windows.facts.pipeline.cached().is_none()
+                && !windows.keeps()
+        };
+        self.jobs.values().filter(could).map(|windows| windows.facts.job).collect()
     }
 
     /// Whether the job's consumers wait while its workers do, too: for reads, in number or in speed, and not for longer in
@@ -178,10 +217,13 @@ impl Observer {
     /// The type of a worker: those with as many cores and as much memory are of one.
     pub fn type_of(worker: &samples::WorkerSample) -> WorkerType {
         let gib = worker.memory_bytes as f64 / f64::from(1 << 30);
+        let on_disk = worker.caches.iter().find(|room| room.tier == CacheTier::Disk);
         WorkerType {
             name: format!("{} cores, {gib:.1} GiB", worker.cores),
             cores: f64::from(worker.cores),
             memory_bytes: worker.memory_bytes as f64,
+            disk_bytes: on_disk.map_or(0.0, |room| room.room_bytes as f64),
+            disk_read_bytes_per_s: DISK_READ_BYTES_PER_S,
             max_workers: MOST_WORKERS,
             ..WorkerType::default()
         }
@@ -210,11 +252,20 @@ impl Observer {
             let job = JobProblem::from_model(*id, &windows.facts.name, &model, &worker_types, &keys);
             jobs.push(JobProblem { cache, ..job });
         }
+        let staying = self.workers.values().filter(|worker| !worker.draining);
+        store.cache_bytes = staying.map(|worker| worker.store_bytes).min().unwrap_or(0) as f64;
         Problem { jobs, worker_types, workers, store, settings }
     }
 }
 
 impl JobWindows {
+    /// Whether some of its rows come from a cache.
+    fn keeps(&self) -> bool {
+        let has_cache =
+            |sample: &WorkerSample| sample.operators.iter().any(|operator| operator.name == "cache");
+        self.workers.values().filter_map(|window| window.total()).any(has_cache)
+    }
+
     fn push_consumers(&mut self, now: Millis, sessions: Vec<&samples::ConsumerSample>) {
         // A consumer's sessions follow each other, each from 0: their sum only grows.
         let mut sums: BTreeMap<u32, ConsumerSample> = BTreeMap::new();
@@ -275,6 +326,7 @@ impl JobWindows {
             consumers: self.consumers.values().filter_map(recent_of_consumer).collect(),
             store_seen: self.store_seen.iter().copied().collect(),
             waits_for: self.waits_for.clone(),
+            forms: self.forms.values().copied().collect(),
         }
     }
 }
@@ -381,12 +433,12 @@ fn operators_cpu_ns(stats: &WorkerJobStats) -> u64 {
 /// Names what is kept at each of the model's cuts: the source and the operators up to there.
 pub fn cut_keys(pipeline: &Pipeline, model: &JobModel) -> Vec<u64> {
     let names = pipeline.operator_names();
-    let key = |operator: &str| {
-        let end = names.iter().position(|name| name == operator).map_or(0, |place| place + 1);
+    let key = |cut: &CutModel| {
+        let end = names.iter().position(|name| *name == cut.operator).map_or(0, |place| place + 1);
         let before = pipeline.operators[..end].iter().filter(|operator| !operator.kind.is_engines());
         let kinds: Vec<_> = before.map(|operator| &operator.kind).collect();
-        let text = serde_json::to_vec(&(&pipeline.source, pipeline.on_error, kinds));
+        let text = serde_json::to_vec(&(&pipeline.source, pipeline.on_error, kinds, cut.form));
         xxh3_64(&text.expect("a pipeline is plain data"))
     };
-    model.cuts.iter().map(|cut| key(&cut.operator)).collect()
+    model.cuts.iter().map(key).collect()
 }

@@ -9,7 +9,8 @@
 //! 3. `plan/assign.rs` turns rates on types into cores of single workers, keeping what the previous plan had.
 //! 4. `plan/tune.rs` gives operators limits, and workers read concurrency and prefetch, by Little's law.
 //! 5. `plan/shares.rs` says what workers are told of it.
-//! 6. `plan/wanted.rs` asks how many workers of each type would feed everyone; [`scale`] decides when to act on it.
+//! 6. `plan/keeping.rs` decides what running jobs keep, and keeps to it.
+//! 7. `plan/wanted.rs` asks how many workers of each type would feed everyone; [`scale`] decides when to act on it.
 //!
 //! Where there is no time for this, or the solver fails, `plan/fallback.rs` shares proportionally, which always works.
 //!
@@ -20,6 +21,7 @@ mod assign;
 mod caches;
 mod costs;
 mod fallback;
+mod keeping;
 mod linear;
 mod problem;
 mod reasons;
@@ -33,9 +35,10 @@ mod wanted;
 #[cfg(test)]
 mod testing;
 
+pub use keeping::Keeping;
 pub use problem::{
-    CachePolicy, CutProblem, JobProblem, OperatorProblem, Prices, Problem, Settings, StoreLimits, Tier,
-    WorkerSlot, WorkerType,
+    CACHE_MEMORY_SHARE, CachePolicy, CutProblem, JobProblem, OperatorProblem, Prices, Problem, Settings,
+    StoreLimits, WorkerSlot, WorkerType,
 };
 pub use scale::{Climber, ScaleDecision, ScaleInput, ScaleSettings, Scaling, rate_quotient};
 pub use shares::shares;

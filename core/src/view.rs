@@ -11,7 +11,8 @@ use crate::ids::{JobId, Millis, WorkerId};
 use crate::model::job::JobObservation;
 use crate::model::{self, Allocation, Bottleneck, JobModel, WorkerShare, bottleneck};
 use crate::observe::Observer;
-use crate::plan::{Assignment, JobPlan, Plan, Tier, WantedWorkers};
+use crate::pipeline::CacheTier;
+use crate::plan::{Assignment, JobPlan, Plan, WantedWorkers};
 
 #[cfg(test)]
 mod tests;
@@ -97,7 +98,7 @@ pub struct CacheView {
     /// The operator whose output it is.
     pub operator: String,
     /// Where.
-    pub tier: Tier,
+    pub tier: CacheTier,
     /// Size in bytes.
     pub bytes: f64,
     /// Jobs that read it.

@@ -101,22 +101,32 @@ pub(crate) struct LocalArgs {
     /// Disk that these rows may take, split over the workers, such as 100GiB.
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = crate::size::parse_bytes)]
     pub(crate) cache_disk: u64,
+    /// Place in an object store where pipelines with `cache: {tier: store}` keep rows for all workers, such as
+    /// s3://bucket/feedline-rows [default: none].
+    #[arg(long, value_name = "URL")]
+    pub(crate) cache_store: Option<String>,
+    /// Bytes that rows may take there, such as 1TiB. Nothing is deleted there.
+    #[arg(long, value_name = "SIZE", default_value = "100GiB", value_parser = crate::size::parse_bytes)]
+    pub(crate) cache_store_limit: u64,
+    /// Whether rows are also kept in caches where no pipeline asks for it and the model finds it worth while.
+    #[arg(long, value_enum, value_name = "SWITCH", default_value_t)]
+    pub(crate) auto_cache: SwitchArg,
     /// Whether operators are measured.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
-    pub(crate) trace: TraceArg,
+    pub(crate) trace: SwitchArg,
 }
 
-/// Whether workers measure what operators do.
+/// Whether something is done.
 #[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum TraceArg {
-    /// They do.
+pub(crate) enum SwitchArg {
+    /// It is.
     #[default]
     On,
-    /// They do not: reports tell of no operators.
+    /// It is not.
     Off,
 }
 
-impl TraceArg {
+impl SwitchArg {
     /// As a setting.
     pub(crate) fn is_on(self) -> bool {
         self == Self::On

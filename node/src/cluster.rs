@@ -47,7 +47,8 @@ impl Cluster {
     }
 
     fn settings(local: &LocalArgs) -> CoordinatorSettings {
-        CoordinatorSettings::in_memory(index_dir(local))
+        let auto_cache = local.auto_cache.is_on();
+        CoordinatorSettings { auto_cache, ..CoordinatorSettings::in_memory(index_dir(local)) }
     }
 
     async fn start(settings: CoordinatorSettings, local: &LocalArgs) -> Result<Self, Failure> {

@@ -118,7 +118,14 @@ impl LocalScaler {
         command.arg("--grace").arg(format!("{}ms", grace.as_millis()));
         if let Some(cache) = &share.row_cache {
             let folder = cache.folder.parent().unwrap_or(&cache.folder);
+            if !cache.is_for_plans {
+                command.args(["--cache-dir-for-plans", "off"]);
+            }
             command.arg("--cache-dir").arg(folder).arg("--cache-disk").arg(cache.limit_bytes.to_string());
+        }
+        if let Some(cache) = &share.store_cache {
+            command.arg("--cache-store").arg(&cache.url);
+            command.arg("--cache-store-limit").arg(cache.limit_bytes.to_string());
         }
         if !share.trace {
             command.args(["--trace", "off"]);

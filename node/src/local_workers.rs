@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use feedline_proto::CoordinatorService;
-use feedline_worker::{ProcessClock, RowCacheSettings, RunningWorker, WorkerSettings};
+use feedline_worker::{ProcessClock, RowCacheSettings, RunningWorker, StoreCacheSettings, WorkerSettings};
 use tokio::time::Instant;
 
 use crate::cli::LocalArgs;
@@ -31,6 +31,8 @@ pub(crate) struct Share {
     pub(crate) cache_dir: Option<PathBuf>,
     /// Where rows are kept between runs.
     pub(crate) row_cache: Option<RowCacheSettings>,
+    /// Where rows are kept for all workers.
+    pub(crate) store_cache: Option<StoreCacheSettings>,
     /// Whether operators are measured.
     pub(crate) trace: bool,
 }
@@ -47,7 +49,12 @@ pub(crate) fn shares(args: &LocalArgs) -> Vec<Share> {
         row_cache: Some(RowCacheSettings {
             folder: args.cache_dir.clone().unwrap_or_else(environment::cache_dir).join("rows"),
             limit_bytes: args.cache_disk / u64::from(args.workers),
+            is_for_plans: args.cache_dir.is_some(),
         }),
+        store_cache: args
+            .cache_store
+            .clone()
+            .map(|url| StoreCacheSettings { url, limit_bytes: args.cache_store_limit }),
         trace: args.trace.is_on(),
     };
     (0..args.workers).map(share).collect()
@@ -74,6 +81,7 @@ pub(crate) fn start(
         store_options: environment::store_options(),
         cache_dir: share.cache_dir,
         row_cache: share.row_cache,
+        store_cache: share.store_cache,
         trace: share.trace,
     };
     let contact = Arc::new(Contact::default());
@@ -122,7 +130,7 @@ impl LocalWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::TraceArg;
+    use crate::cli::SwitchArg;
 
     #[test]
     fn resources_are_split_evenly() {
@@ -133,7 +141,10 @@ mod tests {
             index_dir: None,
             cache_dir: None,
             cache_disk: 900,
-            trace: TraceArg::On,
+            cache_store: None,
+            cache_store_limit: 0,
+            auto_cache: SwitchArg::On,
+            trace: SwitchArg::On,
         };
         let cores: Vec<u32> = shares(&args).iter().map(|share| share.cores).collect();
         assert_eq!(cores, [3, 3, 2]);
@@ -145,7 +156,10 @@ mod tests {
             index_dir: None,
             cache_dir: None,
             cache_disk: 900,
-            trace: TraceArg::On,
+            cache_store: None,
+            cache_store_limit: 0,
+            auto_cache: SwitchArg::On,
+            trace: SwitchArg::On,
         };
         assert!(shares(&args).iter().all(|share| share.cores == 1 && share.memory_bytes > 0));
     }

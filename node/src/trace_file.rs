@@ -163,6 +163,7 @@ pub(crate) mod tests {
             bytes,
             bytes_per_row: bytes / 1e6,
             is_cacheable: true,
+            ..CutModel::default()
         };
         JobModel {
             rows_per_s: 900.0,

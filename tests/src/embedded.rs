@@ -38,6 +38,7 @@ async fn run(directory: &Path, pipeline: Pipeline, mut take: impl FnMut(&RecordB
         store_options: Vec::new(),
         cache_dir: None,
         row_cache: None,
+        store_cache: None,
         trace: true,
     };
     let clock = ProcessClock::new();

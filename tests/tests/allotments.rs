@@ -1,5 +1,6 @@
 //! What a worker is allotted changes all the time while jobs run: every batch is the same, and every row comes once.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,25 +12,33 @@ use feedline_client::audit::{Audit, AuditReport};
 use feedline_client::{ClientSettings, Job, WorkerDirectory};
 use feedline_coordinator::CoordinatorSettings;
 use feedline_core::cluster::messages::{
-    Allotment, ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, WorkerPlan,
+    Allotment, ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Keep, Refusal, WorkerPlan,
     WorkerReport,
 };
 use feedline_core::ids::{JobId, SessionId, WorkerId};
 use feedline_core::manifest::Manifest;
-use feedline_core::pipeline::Pipeline;
+use feedline_core::pipeline::{CacheTier, KeptForm, Pipeline};
 use feedline_core::random::mix64;
 use feedline_core::view::ClusterView;
 use feedline_proto::{CoordinatorService, WorkerService};
 use feedline_tests::Scratch;
-use feedline_worker::{ProcessClock, WorkerSettings};
+use feedline_worker::{ProcessClock, RowCacheSettings, StoreCacheSettings, WorkerSettings};
 
 /// A coordinator that changes its mind about what jobs may use, with every answer and at least this often.
 const CHANGE: Duration = Duration::from_millis(5);
+/// Epochs of each job.
+const EPOCHS: u32 = 4;
+/// Changes for which a job keeps the same.
+const KEPT_FOR: u64 = 8;
 
 struct Fickle {
     inner: Arc<dyn CoordinatorService>,
     seed: u64,
     changes: AtomicU64,
+    /// Whether a job's first operator is random.
+    draws: Mutex<BTreeMap<JobId, bool>>,
+    /// The same of jobs of which rows were found in caches.
+    found: Mutex<BTreeSet<bool>>,
     /// What holds but for the allotments.
     plan: Mutex<WorkerPlan>,
 }
@@ -48,7 +57,19 @@ impl Fickle {
                 .collect(),
             read_concurrency: one_of(30, &[0, 1, 2, 40]) as u32,
             prefetch_bytes: one_of(31, &[0, 1, 100 << 10, 64 << 20]),
+            keep: self.keep(job, change / KEPT_FOR),
         }
+    }
+
+    /// What the job of this number is to keep: before anything random, in forms that its rows may not have, in tiers that the
+    /// worker may not have.
+    fn keep(&self, job: u64, change: u64) -> Option<Keep> {
+        let dice = |number: u64| mix64(mix64(self.seed * 7_000 + change) + job * 100 + number);
+        let is_drawn = *self.draws.lock().expect("nothing panics with it").get(&JobId(job))?;
+        let after = if is_drawn { 0 } else { dice(1) as u32 % 4 };
+        let tier = CacheTier::ALL[[0, 0, 0, 1, 2][dice(2) as usize % 5]];
+        let form = [KeptForm::AsIs, KeptForm::Indexed, KeptForm::Pixels][dice(3) as usize % 3];
+        (!dice(4).is_multiple_of(4)).then_some(Keep { after, tier, form })
     }
 
     fn change(&self, plan: &mut WorkerPlan, jobs: &[JobId]) {
@@ -70,7 +91,10 @@ impl CoordinatorService for Fickle {
     }
 
     async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {
-        self.inner.job_details(job).await
+        let details = self.inner.job_details(job).await?;
+        let is_drawn = details.pipeline.operators[0].kind.is_random();
+        self.draws.lock().expect("nothing panics with it").insert(job, is_drawn);
+        Ok(details)
     }
 
     async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {
@@ -90,6 +114,14 @@ impl CoordinatorService for Fickle {
     }
 
     async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+        let draws = self.draws.lock().expect("nothing panics with it").clone();
+        for stats in &report.stats {
+            let has_found =
+                stats.operators.iter().any(|operator| operator.name == "cache" && operator.rows_out > 0);
+            if let Some(is_drawn) = draws.get(&stats.job).filter(|_| has_found) {
+                self.found.lock().expect("nothing panics with it").insert(*is_drawn);
+            }
+        }
         let jobs: Vec<JobId> = report.stats.iter().map(|stats| stats.job).collect();
         let answer = tokio::time::timeout(CHANGE, self.inner.sync_worker(report)).await;
         let mut held = self.plan.lock().expect("not poisoned");
@@ -126,7 +158,7 @@ async fn take_all(
     pipeline: Pipeline,
 ) -> (Vec<RecordBatch>, AuditReport) {
     let (seed, window) = (pipeline.seed, pipeline.shuffle.window);
-    let spec = JobSpec { epochs: 2, audit: true, ..JobSpec::new(pipeline) };
+    let spec = JobSpec { epochs: EPOCHS, audit: true, ..JobSpec::new(pipeline) };
     let job = Job::open(Arc::clone(&coordinator), worker, spec, ClientSettings::default()).await;
     let job = job.expect("it is sound");
     let mut consumer = job.consumer(0, SessionId(1));
@@ -144,18 +176,25 @@ async fn take_all(
     (batches, audit.report(None))
 }
 
-/// Runs the jobs together on one worker; with a seed, under allotments that change. How often they did.
-async fn run(
-    directory: &Path,
-    pipelines: &[Pipeline],
-    seed: Option<u64>,
-) -> (Vec<(Vec<RecordBatch>, AuditReport)>, u64) {
-    let settings = CoordinatorSettings::in_memory(directory.join("index"));
+/// What the jobs gave, how often allotments changed, and the jobs of which rows were found in caches, by whether they begin
+/// at random.
+struct Ran {
+    taken: Vec<(Vec<RecordBatch>, AuditReport)>,
+    changes: u64,
+    found: BTreeSet<bool>,
+}
+
+/// Runs the jobs together on one worker; with a seed, under allotments that change.
+async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran {
+    let settings =
+        CoordinatorSettings { auto_cache: false, ..CoordinatorSettings::in_memory(directory.join("index")) };
     let running = feedline_coordinator::start(settings, 1).await.expect("the directory is writable");
     let fickle = Arc::new(Fickle {
         inner: running.service(),
         seed: seed.unwrap_or_default(),
         changes: AtomicU64::new(0),
+        draws: Mutex::default(),
+        found: Mutex::default(),
         plan: Mutex::default(),
     });
     let told: Arc<dyn CoordinatorService> = if seed.is_some() { fickle.clone() } else { running.service() };
@@ -165,7 +204,15 @@ async fn run(
         memory_bytes: 64 << 20,
         store_options: Vec::new(),
         cache_dir: None,
-        row_cache: None,
+        row_cache: Some(RowCacheSettings {
+            folder: directory.join("rows"),
+            limit_bytes: 8 << 20,
+            is_for_plans: true,
+        }),
+        store_cache: Some(StoreCacheSettings {
+            url: directory.join("store").display().to_string(),
+            limit_bytes: 8 << 20,
+        }),
         trace: true,
     };
     let worker = feedline_worker::start(WorkerId(1), settings, ProcessClock::new(), told);
@@ -177,7 +224,8 @@ async fn run(
     let taken = futures::future::join_all(jobs).await;
     worker.shutdown().await;
     running.shutdown().await.expect("its log is in memory");
-    (taken, fickle.changes.load(Ordering::Relaxed))
+    let found = fickle.found.lock().expect("nothing panics with it").clone();
+    Ran { taken, changes: fickle.changes.load(Ordering::Relaxed), found }
 }
 
 #[test]
@@ -204,14 +252,17 @@ fn allotments_that_change_all_the_time_change_no_row() {
     ];
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime starts");
-    let (plain, _) = runtime.block_on(run(scratch.path(), &pipelines, None));
+    let plain = runtime.block_on(run(scratch.path(), &pipelines, None)).taken;
     assert!(plain.iter().all(|(batches, audit)| batches.len() > 10 && audit.is_exact()), "{:?}", plain[0].1);
+    let mut found = BTreeSet::new();
     for seed in 1..=3 {
-        let (changed, changes) = runtime.block_on(run(scratch.path(), &pipelines, Some(seed)));
-        assert!(changes > 20, "seed {seed}: {changes} changes");
-        for ((batches, audit), (wanted, exact)) in changed.iter().zip(&plain) {
+        let changed = runtime.block_on(run(scratch.path(), &pipelines, Some(seed)));
+        assert!(changed.changes > 20, "seed {seed}: {} changes", changed.changes);
+        for ((batches, audit), (wanted, exact)) in changed.taken.iter().zip(&plain) {
             assert_eq!(audit, exact, "seed {seed}");
             assert!(batches == wanted, "seed {seed}: batches differ");
         }
+        found.extend(changed.found);
     }
+    assert_eq!(found.len(), 2, "rows of both jobs came from caches");
 }

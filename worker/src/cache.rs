@@ -1,24 +1,34 @@
-//! What a pipeline's `cache` keeps: each row as the operators before it made it, in memory or on disk.
+//! What a pipeline's `cache` keeps: each row as the operators before it made it, in memory, on disk or in the object store.
 //!
 //! Rows are kept under the fingerprint of what made them, so that every job with the same data and the same operators
-//! before its cache finds them, whatever comes after. A row is kept whole or not at all, and a cache that is full keeps what it
-//! has: passes over a data set that is too large find a part of it here, where evicting the oldest would find none.
+//! before its cache finds them, whatever comes after. A row is kept whole or not at all, and a cache that is full never lets
+//! go of rows for others of the same prefix: passes over a data set that is too large find a part of it here, where evicting
+//! the oldest would find none. Rows of other prefixes give way to rows that save more for each byte.
 
 mod disk;
 mod memory;
+mod room;
+mod store;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use feedline_core::cluster::messages::TierRoom;
 use feedline_core::pipeline::CacheTier;
+use feedline_sources::Stores;
 
 use self::disk::DiskTier;
 use self::memory::MemoryTier;
+pub use self::store::StoreCacheSettings;
+use self::store::StoreTier;
 use crate::{RowCacheSettings, metrics};
 
 /// Fingerprint of the data and the operators that made rows.
 pub(crate) type Prefix = u128;
+
+/// What a byte of a prefix's rows saves each time it is found, in seconds; for the prefixes of the jobs that are worked on.
+pub(crate) type Worth = BTreeMap<Prefix, f64>;
 
 /// A row's id in its data set, and its bytes.
 pub(crate) type Row = (u64, Bytes);
@@ -28,6 +38,9 @@ pub(crate) type Row = (u64, Bytes);
 pub(crate) struct Caches {
     memory: MemoryTier,
     disk: Option<DiskTier>,
+    /// Whether plans may use the disk.
+    is_disk_for_plans: bool,
+    store: Option<StoreTier>,
 }
 
 impl Caches {
@@ -35,8 +48,17 @@ impl Caches {
     ///
     /// # Errors
     /// When the system refuses to start a thread.
-    pub(crate) fn new(memory_bytes: u64, disk: Option<RowCacheSettings>) -> std::io::Result<Self> {
-        Ok(Self { memory: MemoryTier::new(memory_bytes), disk: disk.map(DiskTier::new).transpose()? })
+    pub(crate) fn new(
+        memory_bytes: u64,
+        disk: Option<RowCacheSettings>,
+        store: Option<(StoreCacheSettings, Arc<Stores>)>,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
+            memory: MemoryTier::new(memory_bytes),
+            is_disk_for_plans: disk.as_ref().is_some_and(|disk| disk.is_for_plans),
+            disk: disk.map(DiskTier::new).transpose()?,
+            store: store.map(|(place, stores)| StoreTier::new(place, stores)),
+        })
     }
 
     /// Makes the rows of a prefix ready that were kept by an earlier life of this worker.
@@ -52,13 +74,22 @@ impl Caches {
                      write `cache: {tier: memory}`"
                     .to_owned(),
             ),
+            (CacheTier::Store, _) => match &self.store {
+                Some(store) => store.open(prefix).await,
+                None => Err(
+                    "the pipeline's cache is in the object store, and this worker knows no place there: start it with \
+                     --cache-store URL, or write `cache: {tier: memory}`"
+                        .to_owned(),
+                ),
+            },
         }
     }
 
     /// The rows of a prefix that are kept, in the order asked for.
     pub(crate) async fn get(&self, prefix: Prefix, tier: CacheTier, rows: Vec<u64>) -> Vec<Option<Bytes>> {
-        let found = match (tier, &self.disk) {
-            (CacheTier::Disk, Some(disk)) => disk.get(prefix, rows).await,
+        let found = match (tier, &self.disk, &self.store) {
+            (CacheTier::Disk, Some(disk), _) => disk.get(prefix, rows).await,
+            (CacheTier::Store, _, Some(store)) => store.get(prefix, rows).await,
             _ => self.memory.get(prefix, &rows),
         };
         let hits = found.iter().filter(|row| row.is_some()).count();
@@ -68,27 +99,48 @@ impl Caches {
 
     /// Keeps rows, as far as there is room.
     pub(crate) fn put(&self, prefix: Prefix, tier: CacheTier, rows: Vec<Row>) {
-        match (tier, &self.disk) {
-            (CacheTier::Disk, Some(disk)) => disk.put(prefix, rows),
+        match (tier, &self.disk, &self.store) {
+            (CacheTier::Disk, Some(disk), _) => disk.put(prefix, rows),
+            (CacheTier::Store, _, Some(store)) => store.put(prefix, rows),
             _ => self.memory.put(prefix, rows),
         }
     }
 
     /// Whether rows are worth being made for it: there is room, as far as is known.
-    pub(crate) fn has_room(&self, tier: CacheTier) -> bool {
-        match (tier, &self.disk) {
-            (CacheTier::Disk, Some(disk)) => disk.has_room(),
-            _ => self.memory.has_room(),
+    pub(crate) fn has_room(&self, prefix: Prefix, tier: CacheTier) -> bool {
+        match (tier, &self.disk, &self.store) {
+            (CacheTier::Disk, Some(disk), _) => disk.has_room(prefix),
+            (CacheTier::Store, _, Some(store)) => store.has_room(),
+            _ => self.memory.has_room(prefix),
         }
     }
 
-    /// Names the prefixes of the jobs that are worked on: the rows of the others go first.
-    pub(crate) fn set_active(&self, prefixes: BTreeSet<Prefix>) {
-        let prefixes = Arc::new(prefixes);
-        if let Some(disk) = &self.disk {
-            disk.set_active(Arc::clone(&prefixes));
+    /// Names the prefixes of the jobs that are worked on, with what they save: the rows of the others go first, then those
+    /// that save less.
+    pub(crate) fn set_active(&self, worth: Worth) {
+        if let Some(store) = &self.store {
+            store.set_active(Arc::new(worth.keys().copied().collect()));
         }
-        self.memory.set_active(prefixes);
+        let worth = Arc::new(worth);
+        if let Some(disk) = &self.disk {
+            disk.set_active(Arc::clone(&worth));
+        }
+        self.memory.set_active(worth);
+    }
+
+    /// What each tier that plans may use has room for, and what it holds.
+    pub(crate) fn rooms(&self) -> Vec<TierRoom> {
+        let room = |tier, (room_bytes, held_bytes)| TierRoom { tier, room_bytes, held_bytes };
+        let memory = room(CacheTier::Memory, (self.memory.room_bytes(), self.memory.held_bytes()));
+        let disk = self
+            .disk
+            .as_ref()
+            .filter(|_| self.is_disk_for_plans)
+            .map(|disk| (disk.room_bytes(), disk.held_bytes()));
+        let store = self.store.as_ref().map(|store| (store.room_bytes(), store.held_bytes()));
+        let disk = disk.map(|bytes| room(CacheTier::Disk, bytes));
+        let store = store.map(|bytes| room(CacheTier::Store, bytes));
+        [Some(memory), disk, store].into_iter().flatten().collect()
     }
 
     /// Lets go of rows in memory that no job is worked on with. Whether there were any.
@@ -98,7 +150,8 @@ impl Caches {
 
     /// Bytes of memory that it holds.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.memory.held_bytes() + self.disk.as_ref().map_or(0, DiskTier::waiting_bytes)
+        let disk = self.disk.as_ref().map_or(0, DiskTier::waiting_bytes);
+        self.memory.held_bytes() + disk + self.store.as_ref().map_or(0, StoreTier::waiting_bytes)
     }
 
     /// Bytes of disk that it holds.
@@ -106,10 +159,13 @@ impl Caches {
         self.disk.as_ref().map_or(0, DiskTier::held_bytes)
     }
 
-    /// Waits until everything that was put is on disk.
+    /// Waits until everything that was put is on disk or in the store.
     pub(crate) async fn flush(&self) {
         if let Some(disk) = &self.disk {
             disk.flush().await;
+        }
+        if let Some(store) = &self.store {
+            store.flush().await;
         }
     }
 }

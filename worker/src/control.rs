@@ -130,6 +130,7 @@ impl Control {
             elapsed_ns,
             cpu,
             stats,
+            caches: self.engine.caches().rooms(),
         }
     }
 
@@ -153,22 +154,34 @@ impl Control {
         let mut pause = FIRST_PAUSE;
         while self.engine.unloaded().contains(&id) && !self.stop.is_cancelled() {
             match self.try_load(id).await {
-                Ok(job) => return self.engine.add_job(job),
+                // What it is to keep may have changed meanwhile.
+                Ok(job) => {
+                    self.engine.add_job(job);
+                    continue;
+                }
                 Err((true, message)) => tracing::debug!(%message, "a job could not be loaded yet"),
-                Err((false, message)) => return self.engine.fail_job(id, &message),
+                Err((false, message)) => self.engine.fail_job(id, &message),
             }
             self.pause(&mut pause).await;
         }
     }
 
-    /// An error says whether trying again can help.
+    /// As the plan has it keep rows by now. An error says whether trying again can help.
     async fn try_load(&self, id: JobId) -> Result<JobContext, (bool, String)> {
         let refused = |refusal: Refusal| (refusal.kind == RefusalKind::Unavailable, refusal.message);
-        let details = self.coordinator.job_details(id).await.map_err(refused)?;
-        let manifest =
-            self.manifest(id, &details.source_key, &details.dataset.fingerprint).await.map_err(refused)?;
+        let (before, keep) = self.engine.wanted(id);
+        let (details, manifest) = match &before {
+            Some(job) => (job.details.clone(), Arc::clone(&job.manifest)),
+            None => {
+                let details = self.coordinator.job_details(id).await.map_err(refused)?;
+                let manifest = self.manifest(id, &details.source_key, &details.dataset.fingerprint);
+                let manifest = manifest.await.map_err(refused)?;
+                (details, manifest)
+            }
+        };
         let stores = Arc::clone(&self.stores);
-        JobContext::load(details, manifest, stores, self.engine.caches(), self.engine.tracing())
+        let (caches, tracing) = (self.engine.caches(), self.engine.tracing());
+        JobContext::load(details, (manifest, keep), stores, caches, tracing, before.as_deref())
             .await
             .map_err(|message| (false, message))
     }

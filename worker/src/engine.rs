@@ -11,6 +11,7 @@ mod assemble;
 mod blocks;
 mod chunk;
 mod cut;
+mod forms;
 mod group;
 mod job;
 mod limit;
@@ -26,10 +27,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use feedline_core::cluster::messages::{Allotment, Lease};
+use feedline_core::cluster::messages::{Allotment, Keep, Lease};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
+use feedline_core::plan::CACHE_MEMORY_SHARE;
 use feedline_proto::local::LentBytes;
+use feedline_sources::Stores;
 use futures::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
@@ -42,14 +45,12 @@ use self::read::Reading;
 use self::split::SplitState;
 use self::trace::Charged;
 pub(crate) use self::trace::Tracing;
-use crate::RowCacheSettings;
-use crate::cache::{Caches, Prefix};
+use crate::cache::{Caches, Worth};
+use crate::{RowCacheSettings, StoreCacheSettings};
 
 /// Part of the budget that kept blocks may use, and part for blocks while they are read.
 const CACHE_PART: u64 = 4;
 const READING_PART: u64 = 8;
-/// Part of the budget that rows of a pipeline's `cache` may use.
-const KEPT_PART: u64 = 3;
 /// Ended jobs whose counters are still reported.
 const KEPT_JOBS: usize = 16;
 
@@ -104,13 +105,30 @@ struct State {
     failed: BTreeMap<JobId, String>,
     /// What jobs may use; no limits for those that are not named.
     allotments: BTreeMap<JobId, Allotment>,
+    /// What could not be kept of jobs, though the plan wanted it.
+    refused_keeps: BTreeMap<JobId, Option<Keep>>,
 }
 
 impl State {
-    /// What the caches of jobs with leases are keyed by.
-    fn active_prefixes(&self) -> BTreeSet<Prefix> {
+    /// What a byte of kept rows saves, for the caches of jobs with leases.
+    fn worth(&self) -> Worth {
         let jobs: BTreeSet<JobId> = self.splits.keys().map(|(_, job)| *job).collect();
-        jobs.iter().filter_map(|job| Some(self.jobs.get(job)?.cut.as_ref()?.prefix)).collect()
+        let mut worth = Worth::new();
+        for job in jobs.iter().filter_map(|job| self.jobs.get(job)) {
+            if let Some(cut) = &job.cut {
+                // Jobs may see it differently; what is kept serves all of them.
+                let of_all = worth.entry(cut.prefix).or_insert(0.0);
+                *of_all = job.saved_s_per_byte(cut).max(*of_all);
+            }
+        }
+        worth
+    }
+
+    /// What the plan has a job keep, unless that was tried in vain.
+    fn wanted_keep(&self, id: JobId) -> Option<Keep> {
+        let keep = self.allotments.get(&id).and_then(|allotment| allotment.keep);
+        let loaded = || self.jobs.get(&id).and_then(|job| job.keep);
+        if keep.is_some() && self.refused_keeps.get(&id) == Some(&keep) { loaded() } else { keep }
     }
 }
 
@@ -118,11 +136,11 @@ impl Engine {
     pub(crate) fn new(
         cores: u32,
         memory_bytes: u64,
-        disk: Option<RowCacheSettings>,
+        (disk, store): (Option<RowCacheSettings>, Option<(StoreCacheSettings, Arc<Stores>)>),
         tracing: Tracing,
     ) -> std::io::Result<Arc<Self>> {
         let tools = Tools {
-            caches: Arc::new(Caches::new(memory_bytes / KEPT_PART, disk)?),
+            caches: Arc::new(Caches::new((memory_bytes as f64 * CACHE_MEMORY_SHARE) as u64, disk, store)?),
             pool: Arc::new(Pool::new(cores)?),
             slabs: Arc::default(),
             reading: Arc::new(Reading::new(memory_bytes / CACHE_PART, memory_bytes / READING_PART)),
@@ -155,11 +173,20 @@ impl Engine {
         &self.tools.caches
     }
 
-    /// Jobs with leases that have not been loaded.
+    /// Jobs with leases that have not been loaded, or that keep other rows than they shall.
     pub(crate) fn unloaded(&self) -> BTreeSet<JobId> {
         let state = self.lock();
-        let known = |job: &JobId| state.jobs.contains_key(job) || state.failed.contains_key(job);
+        let known = |job: &JobId| {
+            let is_as_wanted = |loaded: &Arc<JobContext>| loaded.keep == state.wanted_keep(*job);
+            state.failed.contains_key(job) || state.jobs.get(job).is_some_and(is_as_wanted)
+        };
         state.splits.keys().map(|(_, job)| *job).filter(|job| !known(job)).collect()
+    }
+
+    /// A job as it is loaded, and what it shall keep.
+    pub(crate) fn wanted(&self, id: JobId) -> (Option<Arc<JobContext>>, Option<Keep>) {
+        let state = self.lock();
+        (state.jobs.get(&id).cloned(), state.wanted_keep(id))
     }
 
     /// Makes a loaded job's leases runnable.
@@ -167,9 +194,11 @@ impl Engine {
         let id = job.details.job;
         let mut state = self.lock();
         job.limits.obey(state.allotments.get(&id));
-        state.jobs.insert(id, Arc::new(job));
-        self.tools.caches.set_active(state.active_prefixes());
-        state.loaded.push_back(id);
+        let is_new = state.jobs.insert(id, Arc::new(job)).is_none();
+        self.tools.caches.set_active(state.worth());
+        if is_new {
+            state.loaded.push_back(id);
+        }
         if state.loaded.len() > KEPT_JOBS
             && let Some(oldest) = state.loaded.pop_front()
         {
@@ -183,9 +212,16 @@ impl Engine {
         self.pump();
     }
 
-    /// A job that cannot be loaded fails at the first row of each of its splits.
+    /// A job that cannot be loaded fails at the first row of each of its splits; one that is loaded goes on without what it
+    /// was to keep.
     pub(crate) fn fail_job(&self, id: JobId, message: &str) {
         let mut state = self.lock();
+        if state.jobs.contains_key(&id) {
+            tracing::warn!(job = %id, "its rows are not kept as planned: {message}");
+            let keep = state.allotments.get(&id).and_then(|allotment| allotment.keep);
+            state.refused_keeps.insert(id, keep);
+            return;
+        }
         state.failed.insert(id, message.to_owned());
         for ((_, job), split) in &mut state.splits {
             if *job == id {
@@ -238,7 +274,7 @@ impl Engine {
         }
         let active: BTreeSet<JobId> = state.splits.keys().map(|(_, job)| *job).collect();
         self.tools.reading.blocks.keep_jobs(|job| active.contains(&job));
-        self.tools.caches.set_active(state.active_prefixes());
+        self.tools.caches.set_active(state.worth());
         drop(state);
         self.pump();
         self.changed.notify_waiters();

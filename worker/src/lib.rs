@@ -15,5 +15,5 @@ mod worker;
 
 pub use feedline_operators::kernel;
 pub use process::{BLOCKING_THREADS, ProcessClock};
-pub use settings::{RowCacheSettings, WorkerSettings};
+pub use settings::{RowCacheSettings, StoreCacheSettings, WorkerSettings};
 pub use worker::{RunningWorker, start};

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+pub use crate::cache::StoreCacheSettings;
+
 /// Settings of one worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerSettings {
@@ -17,6 +19,8 @@ pub struct WorkerSettings {
     pub cache_dir: Option<PathBuf>,
     /// Where rows of pipelines with a `cache` on disk are kept.
     pub row_cache: Option<RowCacheSettings>,
+    /// Where rows of pipelines with a `cache` in the store are kept.
+    pub store_cache: Option<StoreCacheSettings>,
     /// Whether what operators do is measured. Without it reports tell of no operators.
     pub trace: bool,
 }
@@ -28,4 +32,6 @@ pub struct RowCacheSettings {
     pub folder: PathBuf,
     /// Bytes that this worker's rows may take there.
     pub limit_bytes: u64,
+    /// Whether plans may have rows kept there for pipelines that do not ask for it.
+    pub is_for_plans: bool,
 }

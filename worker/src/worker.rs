@@ -38,8 +38,10 @@ pub fn start(
     coordinator: Arc<dyn CoordinatorService>,
 ) -> std::io::Result<RunningWorker> {
     let tracing = Tracing { on: settings.trace, clock };
-    let engine = Engine::new(settings.cores, settings.memory_bytes, settings.row_cache.clone(), tracing)?;
     let stores = Stores::new(settings.store_options.clone());
+    let store_cache = settings.store_cache.clone().map(|place| (place, Arc::clone(&stores)));
+    let caches = (settings.row_cache.clone(), store_cache);
+    let engine = Engine::new(settings.cores, settings.memory_bytes, caches, tracing)?;
     let tracker = TaskTracker::new();
     let draining = Arc::new(AtomicBool::new(false));
     let stop = CancellationToken::new();

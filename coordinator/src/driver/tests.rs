@@ -121,6 +121,7 @@ fn worker_report() -> WorkerReport {
         elapsed_ns: 0,
         cpu: ProcessCpu::default(),
         stats: Vec::new(),
+        caches: Vec::new(),
     }
 }
 

@@ -41,7 +41,7 @@ fn problem(workers: &[u64]) -> Problem {
 #[test]
 fn workers_are_told_what_changed_and_not_what_wavers() {
     let mut planner = Planner::default();
-    let mut tell = |parts: &[(u64, u64, f64)]| planner.on_plan(plan(parts), &problem(&[7]));
+    let mut tell = |parts: &[(u64, u64, f64)]| planner.on_plan(plan(parts), &problem(&[7]), &BTreeMap::new());
     assert!(tell(&[(1, 7, 1.5), (2, 7, 0.5)]).is_some());
     assert_eq!(tell(&[(1, 7, 1.52), (2, 7, 0.48)]), None);
     assert!(tell(&[(1, 7, 0.5), (2, 7, 1.5)]).is_some());
@@ -61,11 +61,11 @@ async fn planning_ends_with_the_driver_and_with_stop() {
     let (commands, receiver) = mpsc::channel(1);
     drop(receiver);
     let (views, _) = watch::channel(Arc::default());
-    run(commands, views, second, None, CancellationToken::new()).await;
+    run(commands, views, (second, true), None, CancellationToken::new()).await;
     let (commands, mut receiver) = mpsc::channel(1);
     let stop = CancellationToken::new();
     let (views, mut seen) = watch::channel(Arc::default());
-    let task = tokio::spawn(run(commands, views, second, None, stop.clone()));
+    let task = tokio::spawn(run(commands, views, (second, true), None, stop.clone()));
     for _ in 0..3 {
         let Some(Command::Observe { reply }) = receiver.recv().await else { panic!("it asks for reports") };
         reply.send((9, Box::default())).unwrap();

@@ -4,12 +4,12 @@ mod stats;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::stats::{ConsumerStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats};
+pub use self::stats::{ConsumerStats, FormStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats};
 
 use crate::ids::{JobId, SessionId, TaskId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
 use crate::manifest::{DatasetSummary, ShardIndex, ShardRef};
-use crate::pipeline::{Pipeline, Source};
+use crate::pipeline::{CacheTier, KeptForm, Pipeline, Source};
 use crate::position::Position;
 
 /// What a job is: everything that its rows depend on, and who takes them.
@@ -88,6 +88,8 @@ pub struct WorkerReport {
     pub cpu: ProcessCpu,
     /// Work done so far for each job, counted since the worker started.
     pub stats: Vec<WorkerJobStats>,
+    /// The tiers of its caches.
+    pub caches: Vec<TierRoom>,
 }
 
 /// What a worker shall do: complete and repeatable.
@@ -123,12 +125,43 @@ pub struct Allotment {
     pub read_concurrency: u32,
     /// Bytes of groups that are computed ahead of consumers, one group at least; 0: the job's share of the memory.
     pub prefetch_bytes: u64,
+    /// What is kept of the job's rows, where its pipeline names no `cache`.
+    pub keep: Option<Keep>,
+}
+
+/// A cut at which rows are kept because the plan says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keep {
+    /// Operators before the cut, of those that run: not `batch`, `repeat` and `cache`.
+    pub after: u32,
+    /// Where.
+    pub tier: CacheTier,
+    /// In which form.
+    pub form: KeptForm,
+}
+
+/// What a tier of a worker's caches has room for, and what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierRoom {
+    /// The tier; one in the store is that of all workers together.
+    pub tier: CacheTier,
+    /// Bytes that it may take.
+    pub room_bytes: u64,
+    /// Bytes that it holds.
+    pub held_bytes: u64,
 }
 
 impl Allotment {
     /// No limits.
     pub fn unlimited(job: JobId) -> Self {
-        Self { job, cores: 0.0, operator_limits: Vec::new(), read_concurrency: 0, prefetch_bytes: 0 }
+        Self {
+            job,
+            cores: 0.0,
+            operator_limits: Vec::new(),
+            read_concurrency: 0,
+            prefetch_bytes: 0,
+            keep: None,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Cluster;
-use super::messages::{Allotment, ConsumerStats, ProcessCpu, WorkerJobStats};
+use super::messages::{Allotment, ConsumerStats, ProcessCpu, TierRoom, WorkerJobStats};
 use crate::ids::{JobId, SessionId, WorkerId};
 use crate::manifest::DatasetSummary;
 use crate::pipeline::Pipeline;
@@ -45,6 +45,8 @@ pub struct JobFacts {
     pub pipeline: Pipeline,
     /// Its dataset.
     pub dataset: DatasetSummary,
+    /// Passes over the dataset that are still to come, the rest of the present one among them.
+    pub passes_left: f64,
 }
 
 /// What one worker reported last.
@@ -58,6 +60,8 @@ pub struct WorkerSample {
     pub cores: u32,
     /// Its memory budget in bytes.
     pub memory_bytes: u64,
+    /// The tiers of its caches.
+    pub caches: Vec<TierRoom>,
     /// Whether its memory leaves no room for further splits.
     pub memory_full: bool,
     /// Whether it wants to leave.
@@ -100,6 +104,7 @@ impl Cluster {
             address: worker.address.clone(),
             cores: worker.cores,
             memory_bytes: worker.memory_bytes,
+            caches: worker.caches.clone(),
             memory_full: worker.memory_full,
             draining: worker.draining,
             elapsed_ns: worker.elapsed_ns,
@@ -123,6 +128,7 @@ impl Cluster {
                 name: job.spec.name.clone(),
                 pipeline: job.spec.pipeline.clone(),
                 dataset: job.dataset.clone()?,
+                passes_left: job.passes_left(),
             })
         });
         Samples { workers: workers.collect(), consumers: sessions.collect(), jobs: facts.collect() }

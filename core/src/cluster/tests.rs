@@ -180,6 +180,7 @@ fn report(worker: u64) -> WorkerReport {
         elapsed_ns: 0,
         cpu: ProcessCpu::default(),
         stats: Vec::new(),
+        caches: Vec::new(),
     }
 }
 
@@ -193,6 +194,7 @@ fn stats_of(job: JobId, peak_rss_bytes: u64) -> WorkerJobStats {
         peak_rss_bytes,
         elapsed_ns: 0,
         cpu: ProcessCpu::default(),
+        forms: Vec::new(),
     }
 }
 

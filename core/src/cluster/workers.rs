@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::messages::{Allotment, Lease, ProcessCpu, Revision, WorkerPlan, WorkerReport};
+use super::messages::{Allotment, Lease, ProcessCpu, Revision, TierRoom, WorkerPlan, WorkerReport};
 use super::records::Record;
 use super::samples::{LEAST_CORES, WorkerShare};
 use super::{Cluster, Ready, Reply, RequestId};
@@ -41,6 +41,8 @@ pub(super) struct Worker {
     /// Threads of its CPU pool and its memory budget, as it reports them.
     pub(super) cores: u32,
     pub(super) memory_bytes: u64,
+    /// The tiers of its caches, as it reports them.
+    pub(super) caches: Vec<TierRoom>,
     /// What it had used so far when it reported, and when that was, counted from its start.
     pub(super) elapsed_ns: u64,
     pub(super) cpu: ProcessCpu,
@@ -67,6 +69,7 @@ impl Worker {
             draining: false,
             cores: 0,
             memory_bytes: 0,
+            caches: Vec::new(),
             elapsed_ns: 0,
             cpu: ProcessCpu::default(),
             share: WorkerShare::default(),
@@ -116,6 +119,7 @@ impl Cluster {
         worker.draining = report.draining;
         worker.cores = report.cores;
         worker.memory_bytes = report.memory_bytes;
+        worker.caches = report.caches;
         worker.elapsed_ns = report.elapsed_ns;
         worker.cpu = report.cpu;
         let held = &worker.leases;

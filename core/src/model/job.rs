@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::bandwidth::{Bandwidth, Observation};
 use super::samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample};
 use super::visits::visits;
+use crate::cluster::messages::FormStats;
+use crate::pipeline::KeptForm;
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -25,6 +27,9 @@ pub struct JobObservation {
     pub store_seen: Vec<Observation>,
     /// The operator whose waits held the job up within the last seconds, while no thread, limit or store did.
     pub waits_for: Option<String>,
+    /// What forms of kept rows cost, over all workers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forms: Vec<FormStats>,
 }
 
 /// A job's costs. "Per row" means per row delivered to a consumer.
@@ -92,7 +97,7 @@ pub struct OperatorModel {
 }
 
 /// The output of an operator, kept for the whole dataset.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CutModel {
     /// Place of the operator in [`JobModel::operators`] whose output is kept.
@@ -107,6 +112,25 @@ pub struct CutModel {
     pub bytes_per_row: f64,
     /// Whether the rows are the same in each pass: false for the first random operator and all after it.
     pub is_cacheable: bool,
+    /// In which form rows are kept.
+    pub form: KeptForm,
+    /// What the next operator takes of rows in this form, over what it takes of them as they are.
+    pub next_cpu_share: f64,
+}
+
+impl Default for CutModel {
+    fn default() -> Self {
+        Self {
+            after: 0,
+            operator: String::new(),
+            rows: 0.0,
+            bytes: 0.0,
+            bytes_per_row: 0.0,
+            is_cacheable: false,
+            form: KeptForm::AsIs,
+            next_cpu_share: 1.0,
+        }
+    }
 }
 
 impl OperatorModel {
@@ -176,6 +200,9 @@ impl JobModel {
             operator.cpu_share /= if total_cpu > 0.0 { total_cpu } else { 1.0 };
         }
         model.cuts = cuts(&model, if total.is_empty() { &recent } else { &total });
+        let forms = seen.forms.iter().filter_map(|form| in_form(&model, form));
+        let forms: Vec<CutModel> = forms.collect();
+        model.cuts.extend(forms);
         Some(model)
     }
 
@@ -260,9 +287,26 @@ fn cuts(model: &JobModel, workers: &[&WorkerSample]) -> Vec<CutModel> {
             bytes: scale * sum(workers, |worker| worker.operators[place].bytes_out),
             bytes_per_row: operator.bytes_out,
             is_cacheable,
+            ..CutModel::default()
         });
     }
     cuts
+}
+
+/// A cut with its rows in another form: sizes and costs are those of the rows that were tried, in proportion.
+fn in_form(model: &JobModel, tried: &FormStats) -> Option<CutModel> {
+    let plain = model.cuts.iter().find(|cut| cut.after == tried.after as usize)?;
+    if tried.plain_bytes == 0 || tried.plain_ns == 0 {
+        return None;
+    }
+    let size = tried.bytes as f64 / tried.plain_bytes as f64;
+    Some(CutModel {
+        bytes: plain.bytes * size,
+        bytes_per_row: plain.bytes_per_row * size,
+        form: tried.form,
+        next_cpu_share: tried.use_ns as f64 / tried.plain_ns as f64,
+        ..plain.clone()
+    })
 }
 
 /// The manifest's count where there is one; else rows seen times the share of the dataset that they are, by the size of

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::bound::{Allocation, BottleneckKind, Bound, CacheUse, bottleneck, bounds};
 use super::job::{CutModel, JobModel, OperatorModel};
 use super::text::{bytes, count};
+use crate::pipeline::KeptForm;
 
 #[cfg(test)]
 mod tests;
@@ -129,7 +130,9 @@ fn more_reads(model: &JobModel, allocation: &Allocation) -> Option<(String, Allo
 fn caches(model: &JobModel, allocation: &Allocation, rooms: &[CacheRoom]) -> Vec<(String, Allocation)> {
     let mut tried = Vec::new();
     for room in rooms {
-        let fits = |cut: &&CutModel| cut.is_cacheable && cut.bytes > 0.0 && cut.bytes <= room.bytes;
+        let fits = |cut: &&CutModel| {
+            cut.form == KeptForm::AsIs && cut.is_cacheable && cut.bytes > 0.0 && cut.bytes <= room.bytes
+        };
         for cut in model.cuts.iter().filter(fits) {
             let cache = CacheUse {
                 after: cut.after,

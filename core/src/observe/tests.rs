@@ -26,7 +26,7 @@ fn facts() -> JobFacts {
         schema: Schema { fields: Vec::new() },
         defects: 0,
     };
-    JobFacts { job: JOB, name: "photographs".to_owned(), pipeline, dataset }
+    JobFacts { job: JOB, name: "photographs".to_owned(), pipeline, dataset, passes_left: 3.0 }
 }
 
 /// What a worker of 2 cores has done after so many seconds: 1,000 rows/s at 0.5 ms of `burn` and 1 ms of the crop each.
@@ -59,6 +59,7 @@ fn stats(job: JobId, seconds: u64) -> WorkerJobStats {
         peak_rss_bytes: 0,
         elapsed_ns: seconds * 1_000_000_000,
         cpu: ProcessCpu { process_ns: 1_600_000 * rows, transport_ns: 40_000 * rows },
+        forms: Vec::new(),
     }
 }
 
@@ -68,6 +69,7 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
         address: "http://10.0.0.7:7071".to_owned(),
         cores: 2,
         memory_bytes: 1 << 30,
+        caches: Vec::new(),
         memory_full: false,
         draining: false,
         elapsed_ns: seconds * 1_000_000_000,

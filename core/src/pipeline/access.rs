@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CacheTier, Filter, OnError, Operator, OperatorKind, Pipeline, Remainder, Shuffle, infer};
+use super::{Cache, CacheTier, Filter, OnError, Operator, OperatorKind, Pipeline, Remainder, Shuffle, infer};
 use crate::schema::Schema;
 
 #[cfg(test)]
@@ -48,6 +48,19 @@ impl Pipeline {
             OperatorKind::Cache(cache) => Some((&self.operators[..place], cache.tier)),
             _ => None,
         })
+    }
+
+    /// The same rows with what the first `after` operators make of them kept, of those that run; as it is where it has a
+    /// `cache` of its own.
+    pub fn keeping(&self, after: u32, tier: CacheTier) -> Self {
+        let mut keeping = self.clone();
+        if self.cached().is_none() {
+            let runs = self.operators.iter().enumerate().filter(|(_, operator)| !operator.kind.is_engines());
+            let before = runs.take(after as usize).last().map_or(0, |(place, _)| place + 1);
+            let cache = Operator { kind: OperatorKind::Cache(Cache { tier }), parallelism: None };
+            keeping.operators.insert(before, cache);
+        }
+        keeping
     }
 
     /// A pipeline that fills this one's cache and delivers nothing: each row once, as it is stored, up to the `cache`. What

@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::costs::{CORES, Costs, DISK_READ, MEMORY_READ, NIC, RESOURCES, Way};
 use super::linear::{Fluid, share, share_ways};
-use super::problem::{Settings, Tier};
+use super::problem::Settings;
 use super::solution::Objective;
 use super::solve::Deadline;
+use crate::pipeline::CacheTier;
 
 #[cfg(test)]
 mod tests;
@@ -95,8 +96,8 @@ fn first(costs: &Costs) -> Vec<usize> {
 }
 
 /// What these ways keep: each key in each tier once.
-pub(super) fn kept(costs: &Costs, ways: &[usize]) -> BTreeMap<(Tier, u64), f64> {
-    let mut kept: BTreeMap<(Tier, u64), f64> = BTreeMap::new();
+pub(super) fn kept(costs: &Costs, ways: &[usize]) -> BTreeMap<(CacheTier, u64), f64> {
+    let mut kept: BTreeMap<(CacheTier, u64), f64> = BTreeMap::new();
     for (j, way) in ways.iter().enumerate() {
         if let Some(cut) = costs.ways[j][*way].kept {
             let bytes = kept.entry((cut.tier, cut.key)).or_default();
@@ -115,7 +116,7 @@ pub(super) fn fits(costs: &Costs, ways: &[usize]) -> bool {
         used[*tier as usize] += bytes;
     }
     let is_free = |j: usize| costs.ways[j].len() > 1;
-    let fits = |tier: Tier| used[tier as usize] <= costs.room[tier as usize] * (1.0 + 1e-9);
+    let fits = |tier: CacheTier| used[tier as usize] <= costs.room[tier as usize] * (1.0 + 1e-9);
     let chosen = ways.iter().enumerate().filter(|(j, _)| is_free(*j));
     chosen.filter_map(|(j, way)| costs.ways[j][*way].kept).all(|cut| fits(cut.tier))
 }
@@ -310,7 +311,7 @@ type Readers = Vec<(usize, usize)>;
 
 /// Keeps the most valuable per share of its tier's room, as long as there is room; jobs then read the best that is kept.
 fn greedy(costs: &Costs, start: &[usize], short: f64) -> Vec<usize> {
-    let mut readers: BTreeMap<(Tier, u64), Readers> = BTreeMap::new();
+    let mut readers: BTreeMap<(CacheTier, u64), Readers> = BTreeMap::new();
     for (j, ways) in costs.ways.iter().enumerate().filter(|(_, ways)| ways.len() > 1) {
         for (way, cut) in ways.iter().enumerate().filter_map(|(way, found)| Some((way, found.kept?))) {
             readers.entry((cut.tier, cut.key)).or_default().push((j, way));
@@ -323,12 +324,12 @@ fn greedy(costs: &Costs, start: &[usize], short: f64) -> Vec<usize> {
     let gain = |readers: &[(usize, usize)]| -> f64 {
         readers.iter().map(|(j, way)| worth(costs, *j, *way, short).max(0.0)).sum()
     };
-    let density = |tier: Tier, readers: &[(usize, usize)]| {
+    let density = |tier: CacheTier, readers: &[(usize, usize)]| {
         let bytes = size(readers);
         let net = gain(readers) - bytes * costs.byte_hour[tier as usize];
         net / (bytes / costs.room[tier as usize] + 1e-3)
     };
-    let mut order: Vec<(f64, Tier, &Readers)> = readers
+    let mut order: Vec<(f64, CacheTier, &Readers)> = readers
         .iter()
         .map(|((tier, _), readers)| (density(*tier, readers), *tier, readers))
         .filter(|(density, ..)| *density > 0.0)

@@ -1,6 +1,7 @@
 //! What one row per second of a job takes of each resource, for each way of caching it; and what there is.
 
-use super::problem::{CachePolicy, JobProblem, Problem, Tier};
+use super::problem::{CachePolicy, JobProblem, Problem};
+use crate::pipeline::CacheTier;
 
 /// Resources of a single worker.
 pub(super) const CORES: usize = 0;
@@ -18,7 +19,7 @@ pub(super) type Amounts = [f64; RESOURCES];
 pub(super) struct Kept {
     /// Place in [`JobProblem::cuts`].
     pub(super) cut: usize,
-    pub(super) tier: Tier,
+    pub(super) tier: CacheTier,
     pub(super) key: u64,
     pub(super) bytes: f64,
 }
@@ -44,11 +45,11 @@ pub(super) struct Costs {
     pub(super) has: Vec<Amounts>,
     /// Bytes per second of the store.
     pub(super) store_bytes_per_s: f64,
-    /// Room of each tier, in the order of [`Tier::ALL`].
+    /// Room of each tier, in the order of [`CacheTier::ALL`]: of a worker, or of the store.
     pub(super) room: [f64; 3],
     /// Price of a core-hour of each type.
     pub(super) core_hour: Vec<f64>,
-    /// Price of a byte-hour of each tier.
+    /// Price of a byte-hour of each tier, for all of its copies.
     pub(super) byte_hour: [f64; 3],
     /// Weights; the largest is 1.
     pub(super) weights: Vec<f64>,
@@ -65,7 +66,12 @@ impl Costs {
         let settings = &problem.settings;
         let types = &problem.worker_types;
         let counts: Vec<f64> = problem.counts().into_iter().map(f64::from).collect();
-        let over_types = |bytes: &dyn Fn(usize) -> f64| (0..types.len()).map(|w| counts[w] * bytes(w)).sum();
+        // Each worker keeps its own copies: what does not fit the smallest is not kept by all.
+        let least = |bytes: &dyn Fn(usize) -> f64| {
+            let present = (0..types.len()).filter(|w| counts[*w] > 0.0);
+            present.map(bytes).min_by(f64::total_cmp).unwrap_or(0.0)
+        };
+        let copies: f64 = counts.iter().sum();
         let heaviest = problem.jobs.iter().map(|job| job.weight).fold(f64::MIN_POSITIVE, f64::max);
         let mut costs = Self {
             has: types
@@ -83,15 +89,18 @@ impl Costs {
                 .collect(),
             store_bytes_per_s: known(problem.store.bytes_per_s),
             room: [
-                over_types(&|w| types[w].memory_bytes * settings.cache_memory_share),
-                over_types(&|w| types[w].disk_bytes),
+                least(&|w| types[w].memory_bytes * settings.cache_memory_share),
+                least(&|w| types[w].disk_bytes),
                 problem.store.cache_bytes,
             ],
             core_hour: types
                 .iter()
                 .map(|kind| if kind.core_hour > 0.0 { kind.core_hour } else { settings.prices.core_hour })
                 .collect(),
-            byte_hour: Tier::ALL.map(|tier| settings.prices.gb_hour(tier) / 1e9),
+            byte_hour: CacheTier::ALL.map(|tier| {
+                let copies = if tier == CacheTier::Store { 1.0 } else { copies };
+                copies * settings.prices.gb_hour(tier) / 1e9
+            }),
             weights: problem.jobs.iter().map(|job| job.weight / heaviest).collect(),
             demand: Vec::new(),
             is_short: false,
@@ -141,11 +150,11 @@ fn ways(problem: &Problem, job: &JobProblem) -> Vec<Way> {
         CachePolicy::Never => vec![way(problem, job, None)],
         CachePolicy::Pinned { cut, tier } => vec![way(problem, job, Some((cut, tier)))],
         CachePolicy::Free => {
-            let tiers = |cut| Tier::ALL.into_iter().map(move |tier| Some((cut, tier)));
+            let tiers = |cut| CacheTier::ALL.into_iter().map(move |tier| Some((cut, tier)));
             let kept = (0..job.cuts.len()).flat_map(tiers);
-            let has_tier = |kept: &Option<(usize, Tier)>| match kept {
-                Some((_, Tier::Disk)) => problem.worker_types.iter().any(|kind| kind.disk_bytes > 0.0),
-                Some((_, Tier::Store)) => problem.store.cache_bytes > 0.0,
+            let has_tier = |kept: &Option<(usize, CacheTier)>| match kept {
+                Some((_, CacheTier::Disk)) => problem.worker_types.iter().any(|kind| kind.disk_bytes > 0.0),
+                Some((_, CacheTier::Store)) => problem.store.cache_bytes > 0.0,
                 _ => true,
             };
             [None].into_iter().chain(kept.filter(has_tier)).map(|kept| way(problem, job, kept)).collect()
@@ -153,24 +162,27 @@ fn ways(problem: &Problem, job: &JobProblem) -> Vec<Way> {
     }
 }
 
-fn way(problem: &Problem, job: &JobProblem, kept: Option<(usize, Tier)>) -> Way {
+fn way(problem: &Problem, job: &JobProblem, kept: Option<(usize, CacheTier)>) -> Way {
     let cut = kept.map(|(cut, tier)| (cut, &job.cuts[cut], tier));
     let first = cut.map_or(0, |(_, cut, _)| cut.after + 1);
     let read_bytes =
-        |tier: Tier| cut.filter(|(_, _, at)| *at == tier).map_or(0.0, |(_, cut, _)| cut.bytes_per_row);
+        |tier: CacheTier| cut.filter(|(_, _, at)| *at == tier).map_or(0.0, |(_, cut, _)| cut.bytes_per_row);
     let per_byte = problem.settings.cache_read_cpu_s_per_byte;
-    let read_cpu_s: f64 = Tier::ALL.iter().zip(per_byte).map(|(tier, cpu_s)| read_bytes(*tier) * cpu_s).sum();
-    let store_bytes = if cut.is_none() { job.store_bytes } else { read_bytes(Tier::Store) };
+    let read_cpu_s: f64 =
+        CacheTier::ALL.iter().zip(per_byte).map(|(tier, cpu_s)| read_bytes(*tier) * cpu_s).sum();
+    let store_bytes = if cut.is_none() { job.store_bytes } else { read_bytes(CacheTier::Store) };
     let running = || job.operators.iter().skip(first);
     let per_row = |w: usize| {
-        let cpu_s =
-            read_cpu_s + job.overhead_cpu_s[w] + running().map(|operator| operator.cpu_s[w]).sum::<f64>();
+        // The form in which rows are kept changes what the operator behind the cut takes.
+        let next = cut.and_then(|(_, cut, _)| Some(running().next()?.cpu_s[w] * (1.0 - cut.next_cpu_share)));
+        let operators = running().map(|operator| operator.cpu_s[w]).sum::<f64>() - next.unwrap_or(0.0);
+        let cpu_s = read_cpu_s + job.overhead_cpu_s[w] + operators;
         let mut amounts = [0.0; RESOURCES];
         amounts[CORES] = cpu_s;
         amounts[NIC] = job.delivered_bytes.max(store_bytes);
         amounts[MEMORY] = cpu_s * job.held_bytes_per_core;
-        amounts[MEMORY_READ] = read_bytes(Tier::Memory);
-        amounts[DISK_READ] = read_bytes(Tier::Disk);
+        amounts[MEMORY_READ] = read_bytes(CacheTier::Memory);
+        amounts[DISK_READ] = read_bytes(CacheTier::Disk);
         amounts
     };
     let most = |w: usize| {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, WorkerId};
 use crate::model::{Bandwidth, JobModel};
+use crate::pipeline::{CacheTier, KeptForm};
 
 /// Everything that a plan depends on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -129,7 +130,7 @@ pub struct OperatorProblem {
 }
 
 /// A place where rows could be kept: above every random operator.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CutProblem {
     /// Place of the operator whose output is kept.
@@ -140,6 +141,16 @@ pub struct CutProblem {
     pub bytes_per_row: f64,
     /// Fingerprint of dataset and operators up to here: jobs with the same share what is kept.
     pub key: u64,
+    /// In which form rows are kept.
+    pub form: KeptForm,
+    /// What the next operator takes of rows in this form, over what it takes of them as they are.
+    pub next_cpu_share: f64,
+}
+
+impl Default for CutProblem {
+    fn default() -> Self {
+        Self { after: 0, bytes: 0.0, bytes_per_row: 0.0, key: 0, form: KeptForm::AsIs, next_cpu_share: 1.0 }
+    }
 }
 
 /// What the user said of caches.
@@ -156,35 +167,12 @@ pub enum CachePolicy {
         /// Place in [`JobProblem::cuts`].
         cut: usize,
         /// Where.
-        tier: Tier,
+        tier: CacheTier,
     },
 }
 
-/// Where a cut is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Tier {
-    /// Memory of the workers.
-    Memory,
-    /// Disk of the workers.
-    Disk,
-    /// The object store.
-    Store,
-}
-
-impl Tier {
-    /// All tiers, the fastest first.
-    pub const ALL: [Self; 3] = [Self::Memory, Self::Disk, Self::Store];
-
-    /// The name used in pipeline files and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Disk => "disk",
-            Self::Store => "store",
-        }
-    }
-}
+/// Share of a worker's memory that caches may take.
+pub const CACHE_MEMORY_SHARE: f64 = 1.0 / 3.0;
 
 /// How to weigh things.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -194,7 +182,7 @@ pub struct Settings {
     pub prices: Prices,
     /// Share of a worker's memory that caches may take.
     pub cache_memory_share: f64,
-    /// CPU seconds to read a byte of a cache: copy, check, take apart; by tier in the order of [`Tier::ALL`].
+    /// CPU seconds to read a byte of a cache: copy, check, take apart; by tier in the order of [`CacheTier::ALL`].
     pub cache_read_cpu_s_per_byte: [f64; 3],
     /// A plan is changed for an improvement of at least this share.
     pub gain_to_change: f64,
@@ -214,7 +202,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             prices: Prices::default(),
-            cache_memory_share: 0.5,
+            cache_memory_share: CACHE_MEMORY_SHARE,
             cache_read_cpu_s_per_byte: [2.5e-10, 1e-9, 1.5e-9],
             gain_to_change: 0.03,
             headroom: 1.15,
@@ -248,11 +236,11 @@ impl Default for Prices {
 
 impl Prices {
     /// A gigabyte of this tier for an hour.
-    pub fn gb_hour(&self, tier: Tier) -> f64 {
+    pub fn gb_hour(&self, tier: CacheTier) -> f64 {
         match tier {
-            Tier::Memory => self.memory_gb_hour,
-            Tier::Disk => self.disk_gb_hour,
-            Tier::Store => self.store_gb_hour,
+            CacheTier::Memory => self.memory_gb_hour,
+            CacheTier::Disk => self.disk_gb_hour,
+            CacheTier::Store => self.store_gb_hour,
         }
     }
 }
@@ -317,7 +305,7 @@ impl JobProblem {
             operator.cpu_s.iter().copied().chain([operator.latency_s]).collect::<Vec<f64>>()
         };
         let sizes = [self.delivered_bytes, self.store_bytes, self.store_wait_s, self.held_bytes_per_core];
-        let cuts = self.cuts.iter().flat_map(|cut| [cut.bytes, cut.bytes_per_row]);
+        let cuts = self.cuts.iter().flat_map(|cut| [cut.bytes, cut.bytes_per_row, cut.next_cpu_share]);
         let costs = self.operators.iter().flat_map(of_operator).chain(self.overhead_cpu_s.iter().copied());
         costs.chain(sizes).chain(cuts)
     }
@@ -349,6 +337,8 @@ impl JobProblem {
                     bytes: cut.bytes,
                     bytes_per_row: cut.bytes_per_row,
                     key: *key,
+                    form: cut.form,
+                    next_cpu_share: cut.next_cpu_share,
                 })
                 .collect(),
             ..Self::default()

@@ -1,9 +1,10 @@
 //! Sentences on what a plan decided and why.
 
 use super::costs::{Costs, Way};
-use super::problem::{Problem, Tier};
+use super::problem::Problem;
 use super::solution::Plan;
 use crate::model::number;
+use crate::pipeline::CacheTier;
 
 /// Sentences about a plan are at most so many of each kind; the rest is counted.
 const MOST_OF_A_KIND: usize = 10;
@@ -99,9 +100,9 @@ fn cache_reason(problem: &Problem, cache: &super::solution::CachePlan) -> String
         job.operators.get(cut.after).map(|operator| operator.name.clone())
     });
     let tier = match cache.tier {
-        Tier::Memory => "the workers' memory",
-        Tier::Disk => "the workers' disks",
-        Tier::Store => "the object store",
+        CacheTier::Memory => "the workers' memory",
+        CacheTier::Disk => "the workers' disks",
+        CacheTier::Store => "the object store",
     };
     let readers = match cache.jobs.len() {
         1 => "1 job reads it".to_owned(),

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use super::problem::Problem;
 use super::solution::{Assignment, JobPlan, Plan};
-use crate::cluster::messages::Allotment;
+use crate::cluster::messages::{Allotment, Keep};
 use crate::cluster::samples::WorkerShare;
-use crate::ids::WorkerId;
+use crate::ids::{JobId, WorkerId};
 
 #[cfg(test)]
 mod tests;
@@ -24,11 +24,16 @@ const LEAST_AHEAD_BYTES: f64 = 16e6;
 /// Executions of an operator that waits: never fewer, whatever the plan reckons.
 const LEAST_WAITING: u32 = 8;
 
-/// Each worker's part in each job of a plan, by worker. Workers and jobs that are not named have no limits.
+/// Each worker's part in each job of a plan, by worker, with what jobs keep. Workers and jobs that are not named have no
+/// limits.
 ///
 /// Of the plan's limits only those of operators that wait are passed on: the others run in one task, share the cores that
 /// the job has there, and a limit of their own would only put a border between them.
-pub fn shares(plan: &Plan, problem: &Problem) -> BTreeMap<WorkerId, WorkerShare> {
+pub fn shares(
+    plan: &Plan,
+    problem: &Problem,
+    keeps: &BTreeMap<JobId, Keep>,
+) -> BTreeMap<WorkerId, WorkerShare> {
     let memory: BTreeMap<WorkerId, f64> = problem
         .workers
         .iter()
@@ -47,6 +52,7 @@ pub fn shares(plan: &Plan, problem: &Problem) -> BTreeMap<WorkerId, WorkerShare>
             let mut allotment = Allotment {
                 operator_limits: limits.clone(),
                 read_concurrency: reads(part),
+                keep: keeps.get(&job.job).copied(),
                 ..Allotment::unlimited(job.job)
             };
             if is_shared {
@@ -59,6 +65,17 @@ pub fn shares(plan: &Plan, problem: &Problem) -> BTreeMap<WorkerId, WorkerShare>
             if allotment != Allotment::unlimited(job.job) {
                 shares.entry(part.worker).or_default().allotments.push(allotment);
             }
+        }
+    }
+    // Its rows may come from any worker, whether the plan needs it or not.
+    if let ([job], false) = (plan.jobs.as_slice(), is_shared)
+        && let keep @ Some(_) = keeps.get(&job.job).copied()
+    {
+        let others =
+            problem.workers.iter().filter(|slot| !job.assignments.iter().any(|part| part.worker == slot.id));
+        for slot in others {
+            let allotment = Allotment { keep, ..Allotment::unlimited(job.job) };
+            shares.entry(slot.id).or_default().allotments.push(allotment);
         }
     }
     shares

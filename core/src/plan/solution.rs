@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::problem::Tier;
 use crate::ids::{JobId, WorkerId};
+use crate::pipeline::{CacheTier, KeptForm};
 
 /// Who works on what.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -119,7 +119,9 @@ pub struct KeptCut {
     /// Place of the operator whose output is kept.
     pub after: usize,
     /// Where.
-    pub tier: Tier,
+    pub tier: CacheTier,
+    /// In which form.
+    pub form: KeptForm,
     /// Fingerprint of what is kept.
     pub key: u64,
 }
@@ -130,7 +132,7 @@ pub struct CachePlan {
     /// Fingerprint of dataset and operators up to the cut.
     pub key: u64,
     /// Where.
-    pub tier: Tier,
+    pub tier: CacheTier,
     /// Size in bytes.
     pub bytes: f64,
     /// Jobs that read it.

@@ -272,6 +272,7 @@ fn write(problem: &Problem, costs: &Costs, draft: Draft, bound: Objective) -> Pl
             kept: way.kept.map(|kept| KeptCut {
                 after: job.cuts[kept.cut].after,
                 tier: kept.tier,
+                form: job.cuts[kept.cut].form,
                 key: kept.key,
             }),
             why: reasons::job(problem, costs, j, way, draft.rates[j]),

@@ -99,7 +99,7 @@ fn random_job(dice: &mut Dice, id: u64, types: usize, cuts: usize) -> JobProblem
             let bytes_per_row = dice.about(1e3, 6e5);
             // Every second cut is known to all jobs.
             let key = if dice.below(2) == 0 { place as u64 } else { 100 * id + place as u64 };
-            made.cuts.push(CutProblem { after: place, bytes, bytes_per_row, key });
+            made.cuts.push(CutProblem { after: place, bytes, bytes_per_row, key, ..CutProblem::default() });
         }
     }
     made
@@ -114,7 +114,7 @@ pub(super) fn assert_feasible(problem: &Problem, plan: &super::Plan) {
         assert!(cores <= has * (1.0 + 1e-6), "worker {} has {has} cores, not {cores}", slot.id);
     }
     let costs = super::costs::Costs::new(problem);
-    for tier in super::Tier::ALL {
+    for tier in crate::pipeline::CacheTier::ALL {
         let used: f64 = plan.caches.iter().filter(|cache| cache.tier == tier).map(|cache| cache.bytes).sum();
         assert!(used <= costs.room[tier as usize] * (1.0 + 1e-6), "{} holds {used} bytes", tier.name());
     }
@@ -123,7 +123,7 @@ pub(super) fn assert_feasible(problem: &Problem, plan: &super::Plan) {
             problem.jobs.iter().find(|given| given.id == job.job).expect("a plan has the problem's jobs");
         let bytes = match job.kept {
             None => given.store_bytes,
-            Some(kept) if kept.tier == super::Tier::Store => {
+            Some(kept) if kept.tier == crate::pipeline::CacheTier::Store => {
                 given
                     .cuts
                     .iter()

@@ -255,6 +255,7 @@ impl Worker {
             peak_rss_bytes: 0,
             elapsed_ns,
             cpu,
+            forms: Vec::new(),
         });
         WorkerReport {
             worker: self.id,
@@ -269,6 +270,7 @@ impl Worker {
             elapsed_ns,
             cpu,
             stats: stats.collect(),
+            caches: Vec::new(),
         }
     }
 

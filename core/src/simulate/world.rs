@@ -249,7 +249,7 @@ impl Simulation {
         if !problem.jobs.is_empty() {
             meter.begin(Phase::Solve);
             let shares = solve(&problem, self.plan.as_ref(), &NoDeadline).ok().map(|plan| {
-                let shares = shares(&plan, &problem);
+                let shares = shares(&plan, &problem, &BTreeMap::new());
                 self.plan = Some(plan);
                 shares
             });

@@ -57,7 +57,13 @@ fn job(id: u64, cores: f64, dice: &mut RowRandom) -> JobProblem {
     let rows = dice.uniform(1e5, 5e6);
     let cut = |after: usize| {
         let bytes_per_row = [1e5, 5e5, 1.5e5, 1.5e5][after];
-        CutProblem { after, bytes: rows * bytes_per_row, bytes_per_row, key: 10 * (id / 2) + after as u64 }
+        CutProblem {
+            after,
+            bytes: rows * bytes_per_row,
+            bytes_per_row,
+            key: 10 * (id / 2) + after as u64,
+            ..CutProblem::default()
+        }
     };
     JobProblem {
         id: JobId(id),

@@ -114,6 +114,7 @@ impl Worker {
             elapsed_ns: 0,
             cpu: ProcessCpu::default(),
             stats: Vec::new(),
+            caches: Vec::new(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{LocalArgs, TraceArg};
+use super::{LocalArgs, SwitchArg};
 use crate::entrance::TransportArg;
 
 /// What `feedline coordinator` is asked for.
@@ -26,6 +26,9 @@ pub(crate) struct CoordinatorArgs {
     /// Time without contact after which a worker's splits are given to others.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = crate::size::parse_duration)]
     pub(crate) worker_lease: Duration,
+    /// Whether rows are also kept in caches where no pipeline asks for it and the model finds it worth while.
+    #[arg(long, value_enum, value_name = "SWITCH", default_value_t)]
+    pub(crate) auto_cache: SwitchArg,
     /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
@@ -62,6 +65,13 @@ pub(crate) struct WorkerArgs {
     /// Disk that these rows may take, such as 100GiB.
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = crate::size::parse_bytes)]
     pub(crate) cache_disk: u64,
+    /// Place in an object store where pipelines with `cache: {tier: store}` keep rows for all workers, such as
+    /// s3://bucket/feedline-rows [default: none].
+    #[arg(long, value_name = "URL")]
+    pub(crate) cache_store: Option<String>,
+    /// Bytes that rows may take there, such as 1TiB. Nothing is deleted there.
+    #[arg(long, value_name = "SIZE", default_value = "100GiB", value_parser = crate::size::parse_bytes)]
+    pub(crate) cache_store_limit: u64,
     /// Time to serve what it holds after SIGTERM or SIGINT.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,
@@ -73,7 +83,10 @@ pub(crate) struct WorkerArgs {
     pub(crate) transport: TransportArg,
     /// Whether operators are measured.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
-    pub(crate) trace: TraceArg,
+    pub(crate) trace: SwitchArg,
+    /// Whether plans may keep rows in --cache-dir for pipelines that do not ask for it.
+    #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
+    pub(crate) cache_dir_for_plans: SwitchArg,
     /// Host at which consumers reach this worker, at the port that it listens on.
     #[arg(long, hide = true, value_name = "HOST", conflicts_with = "advertise")]
     pub(crate) advertise_host: Option<String>,

@@ -24,7 +24,7 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Run on this coordinator's workers instead of in this process, such as http://10.0.0.1:7070.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["workers", "cores", "memory", "index_dir", "trace"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["workers", "cores", "memory", "index_dir", "auto_cache", "trace"])]
     pub(crate) coordinator: Option<String>,
     /// Resources in this process.
     #[command(flatten)]

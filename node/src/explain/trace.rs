@@ -11,8 +11,9 @@ use feedline_core::cluster::samples::{self, Samples};
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::model::{Allocation, CacheRoom, JobModel, WorkerShare};
 use feedline_core::observe::Observer;
+use feedline_core::pipeline::CacheTier;
 use feedline_core::pipeline::Pipeline;
-use feedline_core::plan::{self, CachePolicy, Plan, Settings, Tier};
+use feedline_core::plan::{self, CachePolicy, Plan, Settings};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
@@ -196,7 +197,7 @@ fn resources(
     let allocation =
         Allocation { workers: types.iter().map(share).collect(), memory_bytes, ..Allocation::default() };
     let [memory_cpu, disk_cpu, _] = settings.cache_read_cpu_s_per_byte;
-    let room = |tier: Tier, bytes: f64, read_cpu_s_per_byte: f64| CacheRoom {
+    let room = |tier: CacheTier, bytes: f64, read_cpu_s_per_byte: f64| CacheRoom {
         tier: tier.name().to_owned(),
         bytes,
         read_bytes_per_s: f64::INFINITY,
@@ -204,8 +205,8 @@ fn resources(
         is_in_store: false,
     };
     let rooms = vec![
-        room(Tier::Memory, settings.cache_memory_share * memory_bytes, memory_cpu),
-        room(Tier::Disk, f64::INFINITY, disk_cpu),
+        room(CacheTier::Memory, settings.cache_memory_share * memory_bytes, memory_cpu),
+        room(CacheTier::Disk, f64::INFINITY, disk_cpu),
     ];
     (allocation, rooms)
 }

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use feedline_core::ids::JobId;
-use feedline_core::plan::{CachePlan, JobPlan, KeptCut, Plan, Problem, Tier};
+use feedline_core::pipeline::{CacheTier, KeptForm};
+use feedline_core::plan::{CachePlan, JobPlan, KeptCut, Plan, Problem};
 
 use crate::size::{show_bytes, show_count, show_rate};
 use crate::table;
@@ -105,11 +106,15 @@ fn show_kept(problem: &Problem, job: JobId, kept: &KeptCut) -> String {
     let job = problem.jobs.iter().find(|known| known.id == job);
     let operator = job.and_then(|job| job.operators.get(kept.after));
     let place = match kept.tier {
-        Tier::Memory => "in memory",
-        Tier::Disk => "on disk",
-        Tier::Store => "in the store",
+        CacheTier::Memory => "in memory",
+        CacheTier::Disk => "on disk",
+        CacheTier::Store => "in the store",
     };
-    format!("{} {place}", operator.map_or("", |operator| operator.name.as_str()))
+    let form = match kept.form {
+        KeptForm::AsIs => String::new(),
+        form => format!(" as {}", form.name()),
+    };
+    format!("{}{form} {place}", operator.map_or("", |operator| operator.name.as_str()))
 }
 
 fn percent(share: f64) -> String {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_proto::grpc;
-use feedline_worker::RowCacheSettings;
+use feedline_worker::{RowCacheSettings, StoreCacheSettings};
 
 use super::{GrpcServer, announce, stop_http};
 use crate::cli::WorkerArgs;
@@ -35,10 +35,14 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let share = Share {
         cores: args.cores.unwrap_or_else(environment::cores),
         memory_bytes: args.memory.unwrap_or_else(environment::default_memory_bytes),
-        row_cache: args
-            .cache_dir
-            .as_ref()
-            .map(|folder| RowCacheSettings { folder: folder.join("rows"), limit_bytes: args.cache_disk }),
+        row_cache: args.cache_dir.as_ref().map(|folder| RowCacheSettings {
+            folder: folder.join("rows"),
+            limit_bytes: args.cache_disk,
+            is_for_plans: args.cache_dir_for_plans.is_on(),
+        }),
+        store_cache: args
+            .cache_store
+            .map(|url| StoreCacheSettings { url, limit_bytes: args.cache_store_limit }),
         cache_dir: args.cache_dir,
         trace: args.trace.is_on(),
     };

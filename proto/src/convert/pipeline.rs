@@ -1,7 +1,7 @@
 //! Pipelines and their schemas; operators lie beside.
 
 use feedline_core::pipeline::{
-    CacheTier, Format, Layout, OnError, OrderMode, Pipeline, Remainder, Shuffle, Source,
+    CacheTier, Format, KeptForm, Layout, OnError, OrderMode, Pipeline, Remainder, Shuffle, Source,
 };
 use feedline_core::schema::{ColumnType, Field, ScalarType, Schema};
 
@@ -16,7 +16,8 @@ mirror_enum!(Format, wire::Format, "source.format", {
 });
 mirror_enum!(OrderMode, wire::OrderMode, "order", { Deterministic, Relaxed });
 mirror_enum!(OnError, wire::OnError, "on_error", { Fail, Skip, Replace });
-mirror_enum!(CacheTier, wire::CacheTier, "cache tier", { Memory, Disk });
+mirror_enum!(CacheTier, wire::CacheTier, "cache.tier", { Memory, Disk, Store });
+mirror_enum!(KeptForm, wire::KeptForm, "form", { AsIs, Indexed, Pixels });
 mirror_enum!(Remainder, wire::Remainder, "remainder", { Emit, Drop, Carry });
 mirror_enum!(Layout, wire::AxisOrder, "layout", { Hwc, Chw });
 

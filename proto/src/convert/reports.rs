@@ -1,14 +1,14 @@
 //! Reports of workers and consumers, and the plans that answer them.
 
 use feedline_core::cluster::messages::{
-    Allotment, ConsumerPlan, ConsumerReport, Lease, PlannedSplit, Task, TaskOutput, TaskResult,
-    WorkerJobStats, WorkerPlan, WorkerReport,
+    Allotment, ConsumerPlan, ConsumerReport, FormStats, Keep, Lease, PlannedSplit, Task, TaskOutput,
+    TaskResult, TierRoom, WorkerJobStats, WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_core::layout::{SplitRef, StreamPosition};
 use feedline_core::manifest::{ShardIndex, ShardRef};
 
-use super::{WireError, all, read, read_all, read_optional, required};
+use super::{WireError, all, read, read_all, read_enum, read_optional, required};
 use crate::wire;
 
 impl From<WorkerReport> for wire::WorkerReport {
@@ -30,6 +30,7 @@ impl From<WorkerReport> for wire::WorkerReport {
             elapsed_ns: report.elapsed_ns,
             cpu: Some(report.cpu.into()),
             stats: all(report.stats),
+            caches: all(report.caches),
         }
     }
 }
@@ -54,7 +55,8 @@ impl TryFrom<wire::WorkerReport> for WorkerReport {
             tasks: read_all(report.tasks)?,
             elapsed_ns: report.elapsed_ns,
             cpu: report.cpu.unwrap_or_default().into(),
-            stats: all(report.stats),
+            stats: read_all(report.stats)?,
+            caches: read_all(report.caches)?,
         })
     }
 }
@@ -90,7 +92,7 @@ impl TryFrom<wire::WorkerPlan> for WorkerPlan {
             tasks: read_all(plan.tasks)?,
             lease_ms: plan.lease_ms,
             cores: plan.cores,
-            allotments: all(plan.allotments),
+            allotments: read_all(plan.allotments)?,
         })
     }
 }
@@ -104,21 +106,60 @@ impl From<Allotment> for wire::Allotment {
             operator_limits: allotment.operator_limits.into_iter().map(limit).collect(),
             read_concurrency: allotment.read_concurrency,
             prefetch_bytes: allotment.prefetch_bytes,
+            keep: allotment.keep.map(Into::into),
         }
     }
 }
 
-impl From<wire::Allotment> for Allotment {
-    fn from(allotment: wire::Allotment) -> Self {
+impl TryFrom<wire::Allotment> for Allotment {
+    type Error = WireError;
+
+    fn try_from(allotment: wire::Allotment) -> Result<Self, WireError> {
         let limit = |limit: wire::OperatorLimit| (limit.operator, limit.limit);
-        Self {
+        Ok(Self {
             job: JobId(allotment.job),
             // A weight: what is none counts as not given.
             cores: Some(allotment.cores).filter(|cores| cores.is_finite() && *cores > 0.0).unwrap_or(0.0),
             operator_limits: allotment.operator_limits.into_iter().map(limit).collect(),
             read_concurrency: allotment.read_concurrency,
             prefetch_bytes: allotment.prefetch_bytes,
-        }
+            keep: read_optional(allotment.keep)?,
+        })
+    }
+}
+
+impl From<Keep> for wire::Keep {
+    fn from(keep: Keep) -> Self {
+        let (tier, form) = (wire::CacheTier::from(keep.tier), wire::KeptForm::from(keep.form));
+        Self { after: keep.after, tier: tier.into(), form: form.into() }
+    }
+}
+
+impl TryFrom<wire::Keep> for Keep {
+    type Error = WireError;
+
+    fn try_from(keep: wire::Keep) -> Result<Self, WireError> {
+        Ok(Self {
+            after: keep.after,
+            tier: read_enum::<wire::CacheTier, _>(keep.tier, "keep.tier")?,
+            form: read_enum::<wire::KeptForm, _>(keep.form, "keep.form")?,
+        })
+    }
+}
+
+impl From<TierRoom> for wire::TierRoom {
+    fn from(room: TierRoom) -> Self {
+        let TierRoom { tier, room_bytes, held_bytes } = room;
+        Self { tier: wire::CacheTier::from(tier).into(), room_bytes, held_bytes }
+    }
+}
+
+impl TryFrom<wire::TierRoom> for TierRoom {
+    type Error = WireError;
+
+    fn try_from(room: wire::TierRoom) -> Result<Self, WireError> {
+        let wire::TierRoom { tier, room_bytes, held_bytes } = room;
+        Ok(Self { tier: read_enum::<wire::CacheTier, _>(tier, "caches.tier")?, room_bytes, held_bytes })
     }
 }
 
@@ -176,13 +217,16 @@ impl From<WorkerJobStats> for wire::WorkerJobStats {
             peak_rss_bytes: stats.peak_rss_bytes,
             elapsed_ns: stats.elapsed_ns,
             cpu: Some(stats.cpu.into()),
+            forms: all(stats.forms),
         }
     }
 }
 
-impl From<wire::WorkerJobStats> for WorkerJobStats {
-    fn from(stats: wire::WorkerJobStats) -> Self {
-        Self {
+impl TryFrom<wire::WorkerJobStats> for WorkerJobStats {
+    type Error = WireError;
+
+    fn try_from(stats: wire::WorkerJobStats) -> Result<Self, WireError> {
+        Ok(Self {
             job: JobId(stats.job),
             operators: all(stats.operators),
             store: stats.store.unwrap_or_default().into(),
@@ -190,7 +234,26 @@ impl From<wire::WorkerJobStats> for WorkerJobStats {
             peak_rss_bytes: stats.peak_rss_bytes,
             elapsed_ns: stats.elapsed_ns,
             cpu: stats.cpu.unwrap_or_default().into(),
-        }
+            forms: read_all(stats.forms)?,
+        })
+    }
+}
+
+impl From<FormStats> for wire::FormStats {
+    fn from(stats: FormStats) -> Self {
+        let FormStats { after, form, rows, plain_bytes, bytes, make_ns, plain_ns, use_ns } = stats;
+        let form = wire::KeptForm::from(form).into();
+        Self { after, form, rows, plain_bytes, bytes, make_ns, plain_ns, use_ns }
+    }
+}
+
+impl TryFrom<wire::FormStats> for FormStats {
+    type Error = WireError;
+
+    fn try_from(stats: wire::FormStats) -> Result<Self, WireError> {
+        let wire::FormStats { after, form, rows, plain_bytes, bytes, make_ns, plain_ns, use_ns } = stats;
+        let form = read_enum::<wire::KeptForm, _>(form, "forms.form")?;
+        Ok(Self { after, form, rows, plain_bytes, bytes, make_ns, plain_ns, use_ns })
     }
 }
 

@@ -8,7 +8,7 @@ use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
 use feedline_core::model::{Bottleneck, BottleneckKind};
 use feedline_core::pipeline::{self, *};
-use feedline_core::plan::{Tier, WantedWorkers};
+use feedline_core::plan::WantedWorkers;
 use feedline_core::position::{OpenRange, Position};
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
 use feedline_core::view::{CacheView, ClusterView, JobView, WorkerView};
@@ -132,7 +132,7 @@ pub(crate) fn cluster_view() -> ClusterView {
         jobs: vec![running, waiting],
         workers: vec![worker.clone(), WorkerView { peak_rss_bytes: None, jobs: Vec::new(), ..worker }],
         wanted: vec![WantedWorkers { worker_type: "8 cores, 4.0 GiB".to_owned(), present: 2, wanted: 3 }],
-        caches: Tier::ALL.map(cache).into(),
+        caches: CacheTier::ALL.map(cache).into(),
         reasons: vec!["the least fed job gets 62 %".to_owned()],
         scaling: Some("3 workers were asked for".to_owned()),
     }
@@ -259,6 +259,16 @@ fn worker_job_stats() -> WorkerJobStats {
         peak_rss_bytes: 1 << 30,
         elapsed_ns: 8,
         cpu: cpu(),
+        forms: vec![FormStats {
+            after: 1,
+            form: KeptForm::Indexed,
+            rows: 2,
+            plain_bytes: 3,
+            bytes: 4,
+            make_ns: 5,
+            plain_ns: 6,
+            use_ns: 7,
+        }],
     }
 }
 
@@ -280,6 +290,7 @@ pub(crate) fn worker_report() -> WorkerReport {
         elapsed_ns: 1 << 40,
         cpu: cpu(),
         stats: vec![worker_job_stats()],
+        caches: CacheTier::ALL.map(|tier| TierRoom { tier, room_bytes: 1 << 40, held_bytes: 7 }).into(),
     }
 }
 
@@ -302,6 +313,7 @@ pub(crate) fn worker_plan() -> WorkerPlan {
                 operator_limits: vec![("decode_image".to_owned(), 3)],
                 read_concurrency: 40,
                 prefetch_bytes: 1 << 33,
+                keep: Some(Keep { after: 2, tier: CacheTier::Store, form: KeptForm::Pixels }),
             },
         ],
     }

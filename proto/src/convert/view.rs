@@ -2,7 +2,7 @@
 
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::model::{Bottleneck, BottleneckKind};
-use feedline_core::plan::{Tier, WantedWorkers};
+use feedline_core::plan::WantedWorkers;
 use feedline_core::view::{CacheView, ClusterView, JobView, WorkerView};
 
 use super::{WireError, all, mirror, mirror_enum, read, read_all, read_enum, read_optional};
@@ -19,8 +19,6 @@ mirror_enum!(BottleneckKind, wire::BottleneckKind, "bottleneck.kind", {
     Memory,
     Consumer,
 });
-
-mirror_enum!(Tier, wire::Tier, "cache.tier", { Memory, Disk, Store });
 
 impl From<ClusterView> for wire::ClusterView {
     fn from(view: ClusterView) -> Self {
@@ -156,7 +154,7 @@ impl From<CacheView> for wire::CacheView {
     fn from(cache: CacheView) -> Self {
         Self {
             operator: cache.operator,
-            tier: wire::Tier::from(cache.tier).into(),
+            tier: wire::CacheTier::from(cache.tier).into(),
             bytes: cache.bytes,
             jobs: cache.jobs.into_iter().map(|job| job.0).collect(),
         }
@@ -169,7 +167,7 @@ impl TryFrom<wire::CacheView> for CacheView {
     fn try_from(cache: wire::CacheView) -> Result<Self, WireError> {
         Ok(Self {
             operator: cache.operator,
-            tier: read_enum::<wire::Tier, _>(cache.tier, "cache.tier")?,
+            tier: read_enum::<wire::CacheTier, _>(cache.tier, "cache.tier")?,
             bytes: cache.bytes,
             jobs: cache.jobs.into_iter().map(JobId).collect(),
         })

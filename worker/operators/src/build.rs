@@ -16,7 +16,7 @@ use crate::filter::FilterOperator;
 use crate::flip::FlipOperator;
 use crate::lists::{PadOperator, TruncateOperator};
 use crate::normalize::NormalizeOperator;
-use crate::operator::{BuiltOperator, Operator};
+use crate::operator::{BuiltOperator, Decoding, Operator};
 use crate::pictures::{Choice, DecodeImageOperator, FixedSizeOperator};
 use crate::recode::RecodeJpegOperator;
 use crate::tokenize::TokenizeOperator;
@@ -62,6 +62,7 @@ pub fn build_operators(
             parallelism: spec.parallelism,
             wait_per_row,
             writes: written_column(&spec.kind, &around[1]),
+            decodes: decoding(&spec.kind, &around[0]),
             changes_rows: matches!(spec.kind, OperatorKind::Filter(_)),
             operator,
         });
@@ -171,6 +172,18 @@ fn written_column(kind: &OperatorKind, output: &Schema) -> Option<String> {
         _ => return None,
     };
     matches!(output.get(column), Some(ColumnType::Tensor { .. })).then(|| column.clone())
+}
+
+/// The encoded images that an operator decodes.
+fn decoding(kind: &OperatorKind, input: &Schema) -> Option<Decoding> {
+    let (column, size) = match kind {
+        OperatorKind::Resize(p) => (&p.column, p.size),
+        OperatorKind::CenterCrop(p) => (&p.column, p.size),
+        OperatorKind::RandomResizedCrop(p) => (&p.column, p.size),
+        _ => return None,
+    };
+    let is_encoded = matches!(input.get(column), Some(ColumnType::Binary));
+    is_encoded.then(|| Decoding { column: column.clone(), size })
 }
 
 #[cfg(test)]

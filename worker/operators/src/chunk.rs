@@ -188,7 +188,7 @@ impl Chunk {
     }
 
     /// Replaces the named column, or appends it.
-    pub(crate) fn set(&mut self, name: &str, column: Column) {
+    pub fn set(&mut self, name: &str, column: Column) {
         match self.columns.iter_mut().find(|(present, _)| present == name) {
             Some((_, present)) => *present = column,
             None => self.columns.push((name.to_owned(), column)),

@@ -12,6 +12,7 @@ mod chunk;
 mod columns;
 mod filter;
 mod flip;
+mod forms;
 mod geometry;
 pub mod kernel;
 mod lists;
@@ -28,7 +29,8 @@ mod tokenize;
 pub use build::build_operators;
 pub use chunk::{Chunk, Column, FailedRows, Image, Tensor};
 pub use filter::check_filter;
-pub use operator::{BuiltOperator, Operator, OperatorError};
+pub use forms::{column_in_form, row_in_form};
+pub use operator::{BuiltOperator, Decoding, Operator, OperatorError};
 pub use row_codec::{RowCodec, RowCodecError};
 pub use slots::Slots;
 

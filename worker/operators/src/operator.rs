@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use feedline_core::pipeline::Size;
 use feedline_core::schema::Schema;
 
 use crate::{Chunk, Slots};
@@ -30,6 +31,15 @@ impl OperatorError {
     }
 }
 
+/// A column of encoded images that an operator decodes and brings to one size, or a part of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decoding {
+    /// The column.
+    pub column: String,
+    /// Height and width.
+    pub size: Size,
+}
+
 /// An operator with what the engine needs to know to run it.
 #[derive(Clone)]
 pub struct BuiltOperator {
@@ -43,6 +53,8 @@ pub struct BuiltOperator {
     pub wait_per_row: Option<Duration>,
     /// The column for which it makes new tensor storage, or takes it from [`Slots`].
     pub writes: Option<String>,
+    /// What it decodes, if it decodes images.
+    pub decodes: Option<Decoding>,
     /// Whether rows may leave.
     pub changes_rows: bool,
     /// What transforms the rows.

@@ -6,6 +6,7 @@ use feedline_jpeg::MAX_PIXELS;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
 use crate::Image;
+use crate::forms::{Pixels, are_pixels, pixels};
 
 /// What a file's first bytes say it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub(crate) enum Encoding {
     Jpeg,
     Png,
     WebP,
+    /// Pixels that were kept.
+    Pixels,
 }
 
 /// The encoding of `bytes`, or why it is none that we read.
@@ -26,6 +29,9 @@ pub(crate) fn encoding_of(bytes: &[u8]) -> Result<Encoding, String> {
     if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
         return Ok(Encoding::WebP);
     }
+    if are_pixels(bytes) {
+        return Ok(Encoding::Pixels);
+    }
     if bytes.is_empty() {
         return Err("there are no bytes to decode".to_owned());
     }
@@ -33,8 +39,12 @@ pub(crate) fn encoding_of(bytes: &[u8]) -> Result<Encoding, String> {
     Err(format!("neither JPEG, PNG nor WebP: it starts with {:?}", String::from_utf8_lossy(start)))
 }
 
-/// Decodes a PNG or WebP.
+/// Decodes a PNG or WebP, or copies pixels.
 pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<Image, String> {
+    if encoding == Encoding::Pixels {
+        let Pixels { width, height, data } = pixels(bytes)?;
+        return Ok(Image { width, height, data: data.to_vec().into() });
+    }
     let (format, name) = match encoding {
         Encoding::Png => (ImageFormat::Png, "PNG"),
         _ => (ImageFormat::WebP, "WebP"),

@@ -9,13 +9,14 @@ use feedline_core::pipeline::Size;
 use feedline_jpeg::{Decoder, Region};
 
 use crate::Image;
+use crate::forms::{Pixels, pixels};
 use crate::geometry::Cut;
 use crate::raster::{Encoding, decode, encoding_of};
 
 /// One row's picture, in whatever form it comes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Picture<'a> {
-    /// JPEG, PNG or WebP.
+    /// JPEG, PNG or WebP, or pixels that were kept.
     Encoded(&'a [u8]),
     /// RGB8 in rows.
     Decoded { width: u32, height: u32, pixels: &'a [u8] },
@@ -82,6 +83,10 @@ impl Scratch {
         match picture {
             Picture::Encoded(bytes) => match encoding_of(bytes)? {
                 Encoding::Jpeg => self.render_jpeg(bytes, cut, size, out),
+                Encoding::Pixels => {
+                    let Pixels { width, height, data } = pixels(bytes)?;
+                    self.render_pixels(data, [width, height], cut, size, out)
+                }
                 other => {
                     let image = decode(bytes, other)?;
                     self.render_pixels(&image.data, [image.width, image.height], cut, size, out)

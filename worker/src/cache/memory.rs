@@ -1,39 +1,39 @@
 //! Rows in memory.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
-use super::{Prefix, Row};
+use super::room::Room;
+use super::{Prefix, Row, Worth};
 
-/// Bytes that a row takes beside its own: its place in the map, its reference count, the allocator's share.
+/// Bytes that a row takes beside its own: its place in the maps, its reference count, the allocator's share.
 const ROW_OVERHEAD_BYTES: u64 = 128;
 
 #[derive(Debug)]
 pub(super) struct MemoryTier {
-    capacity_bytes: u64,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    room: Room,
     prefixes: BTreeMap<Prefix, Kept>,
-    bytes: u64,
-    active: Arc<BTreeSet<Prefix>>,
-    /// A row has not found room since rows left last.
-    full: bool,
 }
 
+/// The rows of one prefix.
 #[derive(Debug, Default)]
 struct Kept {
     rows: HashMap<u64, Bytes>,
-    bytes: u64,
+    /// The ids of all rows, so that one that goes is found at once.
+    ids: Vec<u64>,
 }
 
 impl MemoryTier {
     pub(super) fn new(capacity_bytes: u64) -> Self {
-        Self { capacity_bytes, state: Mutex::default() }
+        let state = State { room: Room::new(capacity_bytes), prefixes: BTreeMap::new() };
+        Self { state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -46,99 +46,104 @@ impl MemoryTier {
         rows.iter().map(|row| kept?.rows.get(row).cloned()).collect()
     }
 
-    pub(super) fn put(&self, prefix: Prefix, rows: Vec<Row>) {
+    /// Keeps rows, and lets go of as many that give way to them as it must.
+    pub(super) fn put(&self, prefix: Prefix, mut rows: Vec<Row>) {
         let mut state = self.lock();
+        let kept = state.prefixes.get(&prefix);
+        rows.retain(|(row, _)| kept.is_none_or(|kept| !kept.rows.contains_key(row)));
+        let bytes = state.room.admit(prefix, &mut rows, (ROW_OVERHEAD_BYTES, 0));
+        if rows.is_empty() {
+            return;
+        }
+        let gone = state.make_room(prefix, bytes);
+        let State { room, prefixes } = &mut *state;
+        let kept = prefixes.entry(prefix).or_default();
         for (row, bytes) in rows {
-            let size = bytes.len() as u64 + ROW_OVERHEAD_BYTES;
-            if state.bytes + size > self.capacity_bytes {
-                state.free_inactive();
-            }
-            if state.bytes + size > self.capacity_bytes {
-                state.full = true;
-                return;
-            }
-            let kept = state.prefixes.entry(prefix).or_default();
+            let size = size(&bytes);
             if kept.rows.insert(row, bytes).is_none() {
-                kept.bytes += size;
-                state.bytes += size;
+                kept.ids.push(row);
+                room.add(prefix, size);
             }
         }
+        // Their memory is given back once the others can go on.
+        drop(state);
+        drop(gone);
     }
 
-    pub(super) fn has_room(&self) -> bool {
-        let state = self.lock();
-        !state.full || state.has_inactive()
+    /// Whether rows of this prefix are worth being made for it.
+    pub(super) fn has_room(&self, prefix: Prefix) -> bool {
+        self.lock().room.has_room(prefix)
     }
 
-    pub(super) fn set_active(&self, active: Arc<BTreeSet<Prefix>>) {
-        self.lock().active = active;
+    pub(super) fn set_active(&self, worth: Arc<Worth>) {
+        self.lock().room.set_active(&worth);
     }
 
+    /// Lets go of all rows that no job is worked on with. Whether there were any.
     pub(super) fn free_inactive(&self) -> bool {
-        self.lock().free_inactive()
+        let mut state = self.lock();
+        let mut gone = Vec::new();
+        for prefix in state.room.inactive() {
+            gone.extend(state.prefixes.remove(&prefix));
+            state.room.clear(prefix);
+        }
+        drop(state);
+        !gone.is_empty()
     }
 
     pub(super) fn held_bytes(&self) -> u64 {
-        self.lock().bytes
+        self.lock().room.held_bytes()
+    }
+
+    /// Bytes that it may hold.
+    pub(super) fn room_bytes(&self) -> u64 {
+        self.lock().room.capacity_bytes()
     }
 }
 
 impl State {
-    fn has_inactive(&self) -> bool {
-        self.prefixes.keys().any(|prefix| !self.active.contains(prefix))
+    /// Takes out rows that give way to those of a prefix until so many bytes are free.
+    fn make_room(&mut self, wanted: Prefix, bytes: u64) -> Vec<Bytes> {
+        let Self { room, prefixes } = self;
+        let mut gone = Vec::new();
+        while room.missing_bytes(bytes) > 0
+            && let Some(victim) = room.next_victim(wanted)
+            && let Some(kept) = prefixes.get_mut(&victim)
+        {
+            while room.missing_bytes(bytes) > 0
+                && let Some(row) = kept.pop()
+            {
+                room.remove(victim, size(&row));
+                gone.push(row);
+            }
+            if kept.rows.is_empty() {
+                prefixes.remove(&victim);
+            } else {
+                kept.shrink();
+            }
+        }
+        gone
+    }
+}
+
+impl Kept {
+    fn pop(&mut self) -> Option<Bytes> {
+        let row = self.ids.pop()?;
+        self.rows.remove(&row)
     }
 
-    fn free_inactive(&mut self) -> bool {
-        let before = self.bytes;
-        let Self { prefixes, bytes, active, full } = self;
-        prefixes.retain(|prefix, kept| {
-            let keep = active.contains(prefix);
-            *bytes -= if keep { 0 } else { kept.bytes };
-            keep
-        });
-        *full &= *bytes == before;
-        *bytes < before
+    /// Gives back the places of rows that are gone, once most are: each row that went pays for a few that are moved.
+    fn shrink(&mut self) {
+        if self.rows.len() < self.rows.capacity() / 4 {
+            self.rows.shrink_to(2 * self.rows.len());
+            self.ids.shrink_to(2 * self.ids.len());
+        }
     }
+}
+
+fn size(row: &Bytes) -> u64 {
+    row.len() as u64 + ROW_OVERHEAD_BYTES
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(id: u64, length: usize) -> Row {
-        (id, Bytes::from(vec![id as u8; length]))
-    }
-
-    fn active(tier: &MemoryTier, prefixes: impl IntoIterator<Item = Prefix>) {
-        tier.set_active(Arc::new(prefixes.into_iter().collect()));
-    }
-
-    #[test]
-    fn a_full_tier_keeps_what_it_has_until_its_jobs_end() {
-        let tier = MemoryTier::new(3 * (1000 + ROW_OVERHEAD_BYTES));
-        active(&tier, [1]);
-        tier.put(1, (0..5).map(|id| row(id, 1000)).collect());
-        let found: Vec<bool> = tier.get(1, &[4, 2, 1, 0]).iter().map(Option::is_some).collect();
-        assert_eq!(found, [false, true, true, true]);
-        assert!(!tier.has_room());
-        active(&tier, [1, 2]);
-        tier.put(2, vec![row(0, 1000)]);
-        assert_eq!(tier.get(2, &[0]), [None]);
-        active(&tier, [2]);
-        assert!(tier.has_room(), "the first job's rows can go");
-        tier.put(2, vec![row(0, 1000)]);
-        assert_eq!(tier.get(2, &[0]), [Some(row(0, 1000).1)]);
-        assert_eq!(tier.get(1, &[0]), [None]);
-        assert_eq!(tier.held_bytes(), 1000 + ROW_OVERHEAD_BYTES);
-    }
-
-    #[test]
-    fn a_row_that_is_put_twice_counts_once() {
-        let tier = MemoryTier::new(1 << 20);
-        tier.put(1, vec![row(7, 10), row(7, 10)]);
-        assert_eq!(tier.held_bytes(), 10 + ROW_OVERHEAD_BYTES);
-        assert!(tier.free_inactive());
-        assert_eq!(tier.held_bytes(), 0);
-        assert!(!tier.free_inactive());
-    }
-}
+mod tests;

@@ -42,12 +42,17 @@ impl Engine {
         // First, since it shares out among the jobs what blocking calls took.
         let cpu = if self.tracing.on { self.tracing.clock.sample() } else { ProcessCpu::default() };
         let peak_rss_bytes = crate::metrics::peak_rss_bytes();
-        let jobs: Vec<Arc<JobContext>> = self.lock().jobs.values().cloned().collect();
+        let state = self.lock();
+        let jobs: Vec<Arc<JobContext>> = state.jobs.values().cloned().collect();
+        // What rows save is known better as more of them are made.
+        self.tools.caches.set_active(state.worth());
+        drop(state);
         let of = |job: &Arc<JobContext>| WorkerJobStats {
             job: job.details.job,
             operators: job.stats(),
             store: job.store_counters.snapshot(),
             memory_wait_ns: job.memory_wait_ns.load(Ordering::Relaxed),
+            forms: job.trials.as_ref().map(|trials| trials.stats()).unwrap_or_default(),
             peak_rss_bytes,
             elapsed_ns,
             cpu,

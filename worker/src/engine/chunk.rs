@@ -12,6 +12,7 @@ use feedline_core::order::RowRef;
 use feedline_core::pipeline::OnError;
 use feedline_operators::{Chunk, Column, Slots};
 
+use super::forms::Leave;
 use super::job::JobContext;
 use super::trace::{Lap, Waiting};
 use crate::cache::Caches;
@@ -106,12 +107,18 @@ impl ChunkInput {
     pub(super) fn join(
         &self,
         job: &JobContext,
-        caches: &Caches,
+        (caches, is_idle): (&Caches, bool),
         work: &mut WorkChunk,
         lap: &mut Lap,
     ) -> Result<(), String> {
         let Some(cut) = &job.cut else { return Ok(()) };
-        cut.join(work, caches, &self.found[self.range.clone()], &self.rows[self.range.clone()])?;
+        let leave = |pass| Leave {
+            is_idle,
+            used_ns: job.operator_counters.get(cut.place).map_or(0, |counters| counters.snapshot().cpu_ns),
+            trials: job.trials.as_deref(),
+            passes_left: job.passes_after(pass),
+        };
+        cut.join(work, caches, &self.found[self.range.clone()], &self.rows[self.range.clone()], leave)?;
         work.entered = self.range.len();
         if work.chunk.rows() != work.entered {
             work.reclaim(job);
@@ -129,6 +136,9 @@ impl WorkChunk {
     pub(super) fn apply(&mut self, job: &JobContext, place: usize, lap: &mut Lap) -> Result<(), String> {
         let operator = &job.operators[place];
         let rows_in = self.chunk.rows();
+        if let Some(trials) = job.trials.as_ref().filter(|trials| trials.place == place) {
+            trials.try_one(&self.chunk, operator);
+        }
         let result = operator.operator.apply(&mut self.chunk, &mut self.slots);
         result.map_err(|error| format!("operator {} ({}): {error}", place + 1, operator.name))?;
         self.settle_failures(job);

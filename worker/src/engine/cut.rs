@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use feedline_core::cluster::messages::{JobDetails, OperatorStats};
+use feedline_core::cluster::messages::OperatorStats;
 use feedline_core::manifest::Manifest;
 use feedline_core::order::RowRef;
-use feedline_core::pipeline::{CacheTier, OperatorKind, Pipeline};
+use feedline_core::pipeline::{CacheTier, KeptForm, OperatorKind, Pipeline};
 use feedline_core::schema::Schema;
 use feedline_operators::{BuiltOperator, Chunk, RowCodec};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::chunk::WorkChunk;
+use super::forms::{Leave, Making};
 use super::trace::{Counters, Tracing};
 use crate::cache::{Caches, Prefix};
 use crate::process::ReadMeter;
@@ -36,30 +37,40 @@ pub(crate) struct Cut {
     /// Bytes that it reads from disk.
     reads: Arc<ReadMeter>,
     codec: RowCodec,
+    /// What the images are kept as, where not as they are.
+    making: Option<Making>,
     /// Largest seen: bytes of a kept row.
     row_bytes: AtomicU64,
+    /// Rows seen as they are kept, and their bytes.
+    seen: AtomicU64,
+    seen_bytes: AtomicU64,
 }
 
 impl Cut {
-    /// The cut of a pipeline, if it has one; `files` are those that its operators read.
+    /// The cut of a pipeline, if it has one; `files` are those that its operators read. `counters` are those of a cut that the
+    /// job had before.
     pub(crate) fn new(
-        details: &JobDetails,
+        (pipeline, form): (&Pipeline, KeptForm),
         manifest: &Manifest,
         (read_schema, operators): (&Schema, &[BuiltOperator]),
         files: &BTreeMap<String, Bytes>,
         tracing: &Tracing,
+        counters: Option<Arc<Counters>>,
     ) -> Result<Option<Self>, String> {
-        let Some((before, tier)) = details.pipeline.cached() else { return Ok(None) };
+        let Some((before, tier)) = pipeline.cached() else { return Ok(None) };
         let place = before.iter().filter(|operator| !operator.kind.is_engines()).count();
         let schema = place.checked_sub(1).map_or(read_schema, |last| &operators[last].schema);
         Ok(Some(Self {
             place,
             tier,
-            prefix: prefix(&details.pipeline, manifest, schema, files),
-            counters: Counters::new("cache", None, tracing.on),
+            prefix: prefix((pipeline, form), manifest, schema, files),
+            counters: counters.unwrap_or_else(|| Counters::new("cache", None, tracing.on)),
             reads: tracing.clock.meter(),
             codec: RowCodec::new(schema).map_err(|error| error.to_string())?,
+            making: making(operators.get(place), form)?,
             row_bytes: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
+            seen_bytes: AtomicU64::new(0),
         }))
     }
 
@@ -72,7 +83,7 @@ impl Cut {
         self.note_rows(hits.clone());
         self.counters.add_rows(rows.len(), hits.count());
         self.counters.add_bytes(0, bytes);
-        if self.tier == CacheTier::Disk {
+        if self.tier != CacheTier::Memory {
             self.reads.add(bytes);
         }
         found
@@ -88,28 +99,39 @@ impl Cut {
     pub(crate) fn row_bytes(&self) -> u64 {
         match self.tier {
             CacheTier::Memory => 0,
-            CacheTier::Disk => self.row_bytes.load(Ordering::Relaxed),
+            CacheTier::Disk | CacheTier::Store => self.row_bytes.load(Ordering::Relaxed),
         }
     }
 
     /// Keeps the rows of `work`, which are at the cut, and puts those in between that were found. `found` has an entry for
     /// each row of the chunk's range, and `rows` is that range.
-    pub(super) fn join(
+    pub(super) fn join<'a>(
         &self,
         work: &mut WorkChunk,
         caches: &Caches,
         found: &[Option<Bytes>],
         rows: &[RowRef],
+        leave: impl FnOnce(u32) -> Leave<'a>,
     ) -> Result<(), String> {
         let any_found = found.iter().any(Option::is_some);
-        let keeps = caches.has_room(self.tier) && work.made > 0;
+        let keeps = caches.has_room(self.prefix, self.tier) && work.made > 0;
         if !any_found && !keeps {
             return Ok(());
         }
         let chunk = &mut work.chunk;
-        let made = if work.made == 0 { Vec::new() } else { self.encode(chunk)? };
+        let encode = |chunk: &Chunk| self.codec.encode(chunk, STAYS).map_err(|error| error.to_string());
+        let made = if work.made == 0 { Vec::new() } else { encode(chunk)? };
         if keeps {
-            caches.put(self.prefix, self.tier, self.to_keep(chunk, &made, found, rows));
+            let kept = match &self.making {
+                None => self.to_keep(chunk, &made, found, rows),
+                Some(making) => {
+                    let leave = leave(rows.first().map_or(0, |row| row.pass));
+                    let (other, count) = making.make(chunk, &leave)?;
+                    self.to_keep(chunk, &encode(&other)?[..count], found, rows)
+                }
+            };
+            self.note_rows(kept.iter().map(|(_, row)| row));
+            caches.put(self.prefix, self.tier, kept);
         }
         if !any_found {
             return Ok(());
@@ -125,19 +147,24 @@ impl Cut {
         Ok(())
     }
 
-    /// Each row of the chunk as it is kept.
-    fn encode(&self, chunk: &Chunk) -> Result<Vec<Bytes>, String> {
-        let rows = self.codec.encode(chunk, STAYS).map_err(|error| error.to_string())?;
-        self.note_rows(rows.iter());
-        Ok(rows)
-    }
-
     fn note_rows<'a>(&self, rows: impl Iterator<Item = &'a Bytes>) {
-        let largest = rows.map(Bytes::len).max().unwrap_or_default();
+        let (mut count, mut largest, mut bytes) = (0, 0, 0);
+        for row in rows {
+            (count, largest, bytes) = (count + 1, largest.max(row.len()), bytes + row.len());
+        }
         self.row_bytes.fetch_max(largest as u64, Ordering::Relaxed);
+        self.seen.fetch_add(count, Ordering::Relaxed);
+        self.seen_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The rows of a chunk that can be kept: not those that failed, which shall fail again; and those that were left out.
+    /// Mean size of a row as it is kept; 0 before the first.
+    pub(super) fn mean_row_bytes(&self) -> f64 {
+        let seen = self.seen.load(Ordering::Relaxed);
+        if seen == 0 { 0.0 } else { self.seen_bytes.load(Ordering::Relaxed) as f64 / seen as f64 }
+    }
+
+    /// The rows of a chunk that can be kept, of which the first ones were made: not those that failed, which shall fail again;
+    /// and those that were left out.
     fn to_keep(
         &self,
         chunk: &Chunk,
@@ -157,9 +184,19 @@ impl Cut {
     }
 }
 
+/// What images are kept as, for the operator behind the cut.
+fn making(behind: Option<&BuiltOperator>, form: KeptForm) -> Result<Option<Making>, String> {
+    if form == KeptForm::AsIs {
+        return Ok(None);
+    }
+    let decoding = behind.and_then(|operator| operator.decodes.clone());
+    let decoding = decoding.ok_or("the operator behind the cut decodes no images")?;
+    Ok(Some(Making::new(form, decoding)))
+}
+
 /// What rows at the cut depend on: the data, the operators before it, the columns, and what the operators read.
 fn prefix(
-    pipeline: &Pipeline,
+    (pipeline, form): (&Pipeline, KeptForm),
     manifest: &Manifest,
     schema: &Schema,
     files: &BTreeMap<String, Bytes>,
@@ -173,6 +210,9 @@ fn prefix(
     }
     let features = (&pipeline.source.format, &pipeline.source.features, pipeline.on_error, schema);
     text.put_slice(format!("{features:?}\n").as_bytes());
+    if form != KeptForm::AsIs {
+        text.put_slice(format!("{form:?}\n").as_bytes());
+    }
     let before = pipeline.cached().map_or(&[][..], |(before, _)| before);
     for operator in before.iter().filter(|operator| !operator.kind.is_engines()) {
         text.put_slice(format!("{:?}\n", operator.kind).as_bytes());

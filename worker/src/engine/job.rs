@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
-use feedline_core::cluster::messages::{JobDetails, OperatorStats};
+use feedline_core::cluster::messages::{JobDetails, Keep, OperatorStats};
 use feedline_core::manifest::Manifest;
 use feedline_core::order::{BlockTable, PassOrder, RowRef};
-use feedline_core::pipeline::{OnError, OperatorKind};
+use feedline_core::pipeline::{KeptForm, OnError, OperatorKind};
 use feedline_core::schema::{ColumnType, Field, Schema};
 use feedline_operators::{BuiltOperator, build_operators};
 use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
@@ -18,6 +18,7 @@ use feedline_sources::{Dataset, Stores};
 
 use super::allot::JobLimits;
 use super::cut::Cut;
+use super::forms::Trials;
 use super::trace::{Counters, StoreCounters, Tracing};
 use crate::cache::Caches;
 
@@ -37,18 +38,24 @@ pub(crate) struct JobContext {
     pub(crate) operators: Vec<BuiltOperator>,
     /// What it may use at present.
     pub(crate) limits: JobLimits,
-    /// Where the pipeline's `cache` is.
+    /// What the plan has it keep.
+    pub(crate) keep: Option<Keep>,
+    /// Where the pipeline's `cache` is, or what the plan has it keep.
     pub(crate) cut: Option<Cut>,
+    /// What forms of kept rows cost; `None` where it is the pipeline's to say what is kept.
+    pub(crate) trials: Option<Arc<Trials>>,
+    /// Counts of the cut; `None` as long as there was none.
+    cut_counters: Option<Arc<Counters>>,
     pub(crate) tensors: Vec<FinalTensor>,
     pub(crate) output: Schema,
     pub(crate) output_arrow: SchemaRef,
     pub(crate) chunk_rows: usize,
     pub(crate) source_counters: Arc<Counters>,
-    pub(crate) store_counters: StoreCounters,
+    pub(crate) store_counters: Arc<StoreCounters>,
     pub(crate) operator_counters: Vec<Arc<Counters>>,
     pub(crate) batch_counters: Arc<Counters>,
     /// Time in nanoseconds in which its next group waited for memory, and its consumer for rows.
-    pub(crate) memory_wait_ns: AtomicU64,
+    pub(crate) memory_wait_ns: Arc<AtomicU64>,
     table: BlockTable,
     passes: Mutex<VecDeque<(u32, Arc<PassOrder>)>>,
     /// Largest seen: bytes per row of a batch's columns of varying size.
@@ -66,14 +73,17 @@ pub(crate) struct FinalTensor {
 }
 
 impl JobContext {
+    /// The job as the plan has it keep rows; `before` is the same job as it was loaded before, whose counts go on.
     pub(crate) async fn load(
         details: JobDetails,
-        manifest: Arc<Manifest>,
+        (manifest, keep): (Arc<Manifest>, Option<Keep>),
         stores: Arc<Stores>,
         caches: &Caches,
         tracing: &Tracing,
+        before: Option<&Self>,
     ) -> Result<Self, String> {
-        let pipeline = &details.pipeline;
+        let keeping = |keep: Keep| details.pipeline.keeping(keep.after, keep.tier);
+        let pipeline = &keep.map_or_else(|| details.pipeline.clone(), keeping);
         let wanted = pipeline.required_columns(&manifest.schema);
         let fields = manifest.schema.fields.iter().filter(|field| wanted.contains(&field.name));
         let read_schema = Schema { fields: fields.cloned().collect() };
@@ -86,7 +96,10 @@ impl JobContext {
         }
         let load = |url: &str| files.get(url).cloned().ok_or_else(|| format!("{url} was not read"));
         let operators = build_operators(pipeline, &read_schema, &load).map_err(|error| error.to_string())?;
-        let cut = Cut::new(&details, &manifest, (&read_schema, &operators), &files, tracing)?;
+        let parts = (&read_schema, operators.as_slice());
+        let form = keep.map_or(KeptForm::AsIs, |keep| keep.form);
+        let counters = before.and_then(|job| job.cut_counters.clone());
+        let cut = Cut::new((pipeline, form), &manifest, parts, &files, tracing, counters)?;
         if let Some(cut) = &cut {
             caches.open(cut.prefix, cut.tier).await?;
         }
@@ -97,6 +110,18 @@ impl JobContext {
         let mean_row_bytes = (details.dataset.bytes / details.dataset.rows.max(1)).max(1);
         let carried = carries_bulk(&read_schema, &output);
         let tail_row_bytes = if carried { mean_row_bytes.max(LEAST_TAIL_BYTES) } else { LEAST_TAIL_BYTES };
+        let counters = before.map_or_else(
+            || JobCounters::new(&operators, batch_parallelism, &manifest, tracing),
+            JobCounters::of,
+        );
+        let trials = match before {
+            Some(job) => job.trials.clone(),
+            None if tracing.on && details.pipeline.cached().is_none() => {
+                Trials::new(pipeline, &operators).map(Arc::new)
+            }
+            None => None,
+        };
+        let cut_counters = cut.as_ref().map(|cut| Arc::clone(&cut.counters));
         Ok(Self {
             table: BlockTable::new(&manifest),
             limits: JobLimits::new(&operators, cut_place, batch_parallelism),
@@ -105,14 +130,14 @@ impl JobContext {
             output,
             chunk_rows: (CHUNK_BYTES / mean_row_bytes).clamp(1, u64::from(details.layout.group_rows))
                 as usize,
-            source_counters: Counters::new("source", None, tracing.on),
-            store_counters: StoreCounters::new(manifest.shards.len(), tracing),
-            operator_counters: operators
-                .iter()
-                .map(|operator| Counters::new(&operator.name, operator.parallelism, tracing.on))
-                .collect(),
-            batch_counters: Counters::new("batch", batch_parallelism, tracing.on),
-            memory_wait_ns: AtomicU64::new(0),
+            source_counters: counters.source,
+            store_counters: counters.store,
+            operator_counters: counters.operators,
+            batch_counters: counters.batch,
+            memory_wait_ns: counters.memory_wait_ns,
+            cut_counters: cut_counters.or_else(|| before.and_then(|job| job.cut_counters.clone())),
+            keep,
+            trials,
             passes: Mutex::default(),
             tail_row_bytes: AtomicU64::new(tail_row_bytes),
             cut,
@@ -186,9 +211,27 @@ impl JobContext {
         }
     }
 
+    /// Passes that come after the one of a row, as far as it is not in the first: that shall be no slower for what is kept.
+    pub(crate) fn passes_after(&self, pass: u32) -> Option<f64> {
+        let layout = &self.details.layout;
+        (pass > 0).then(|| f64::from((layout.epochs * layout.passes).saturating_sub(pass + 1)))
+    }
+
     /// Whether what operators do is measured.
     pub(crate) fn is_traced(&self) -> bool {
         self.source_counters.is_on()
+    }
+
+    /// What a byte that the cut keeps saves when it is found: seconds of CPU and of waiting for the store that the row took
+    /// before the cut, over its size; 0 where nothing has been made yet.
+    pub(crate) fn saved_s_per_byte(&self, cut: &Cut) -> f64 {
+        let source = self.source_counters.snapshot();
+        let made = source.rows_out as f64;
+        let before = self.operator_counters[..cut.place].iter().map(|counters| counters.snapshot().cpu_ns);
+        let cpu_ns = source.cpu_ns + self.store_counters.blocking_cpu_ns() + before.sum::<u64>();
+        let ns = cpu_ns + self.store_counters.snapshot().wait_ns;
+        let bytes = made * cut.mean_row_bytes();
+        if bytes > 0.0 { ns as f64 / 1e9 / bytes } else { 0.0 }
     }
 
     /// What each operator has done; nothing where nothing is traced.
@@ -205,6 +248,44 @@ impl JobContext {
         }
         stats.push(self.batch_counters.snapshot());
         stats
+    }
+}
+
+/// What is counted of a job, however often it is loaded.
+struct JobCounters {
+    source: Arc<Counters>,
+    store: Arc<StoreCounters>,
+    operators: Vec<Arc<Counters>>,
+    batch: Arc<Counters>,
+    memory_wait_ns: Arc<AtomicU64>,
+}
+
+impl JobCounters {
+    fn new(
+        operators: &[BuiltOperator],
+        batch_parallelism: Option<u32>,
+        manifest: &Manifest,
+        tracing: &Tracing,
+    ) -> Self {
+        let counters =
+            |operator: &BuiltOperator| Counters::new(&operator.name, operator.parallelism, tracing.on);
+        Self {
+            source: Counters::new("source", None, tracing.on),
+            store: Arc::new(StoreCounters::new(manifest.shards.len(), tracing)),
+            operators: operators.iter().map(counters).collect(),
+            batch: Counters::new("batch", batch_parallelism, tracing.on),
+            memory_wait_ns: Arc::default(),
+        }
+    }
+
+    fn of(job: &JobContext) -> Self {
+        Self {
+            source: Arc::clone(&job.source_counters),
+            store: Arc::clone(&job.store_counters),
+            operators: job.operator_counters.clone(),
+            batch: Arc::clone(&job.batch_counters),
+            memory_wait_ns: Arc::clone(&job.memory_wait_ns),
+        }
     }
 }
 

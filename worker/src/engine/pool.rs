@@ -5,6 +5,7 @@ mod queue;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -31,6 +32,22 @@ pub(crate) struct Pool {
 struct Shared {
     state: Mutex<State>,
     ready: Condvar,
+    idle: Arc<Idle>,
+}
+
+/// Threads without work.
+#[derive(Debug, Default)]
+pub(crate) struct Idle {
+    waiting: AtomicU32,
+    /// Those that shall not work.
+    unused: AtomicU32,
+}
+
+impl Idle {
+    /// Whether a thread that may work waits for work.
+    pub(crate) fn is_any(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > self.unused.load(Ordering::Relaxed)
+    }
 }
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -47,7 +64,8 @@ impl Pool {
     pub(crate) fn new(threads: u32) -> std::io::Result<Self> {
         let threads = threads.max(1);
         let state = State { queue: Queue::new(threads), busy: 0, in_use: threads, closed: false };
-        let shared = Arc::new(Shared { state: Mutex::new(state), ready: Condvar::new() });
+        let shared =
+            Arc::new(Shared { state: Mutex::new(state), ready: Condvar::new(), idle: Arc::default() });
         let threads = (0..threads)
             .map(|number| {
                 let shared = Arc::clone(&shared);
@@ -65,9 +83,15 @@ impl Pool {
         let all = self.threads.len() as u32;
         let mut state = self.shared.lock();
         state.in_use = if threads == 0 { all } else { threads.min(all) };
+        self.shared.idle.unused.store(all - state.in_use, Ordering::Relaxed);
         state.queue.set_shares(shares);
         drop(state);
         self.shared.ready.notify_all();
+    }
+
+    /// Its threads without work.
+    pub(crate) fn idle(&self) -> Arc<Idle> {
+        Arc::clone(&self.shared.idle)
     }
 
     /// Runs `work` of a job on the pool. If the caller stops waiting before it began, it is not run.
@@ -119,7 +143,9 @@ impl Shared {
             }
             let next = if state.busy < state.in_use { state.queue.pop() } else { None };
             let Some((served, work)) = next else {
+                self.idle.waiting.fetch_add(1, Ordering::Relaxed);
                 state = self.ready.wait(state).expect("no code panics while it holds the queue");
+                self.idle.waiting.fetch_sub(1, Ordering::Relaxed);
                 continue;
             };
             state.busy += 1;

@@ -111,6 +111,7 @@ impl Passage {
     ) -> Result<(), String> {
         // The work must not hold the pool that runs it: the last to let go of that waits for its threads.
         let (job, caches) = (Arc::clone(&self.job), Arc::clone(&self.tools.caches));
+        let idle = self.tools.pool.idle();
         let input = if is_used { self.input.take() } else { self.input.clone() };
         let (present, slots) = (self.chunk.take(), self.slots.take().unwrap_or_default());
         let work = move || {
@@ -122,7 +123,7 @@ impl Passage {
                 (None, None) => unreachable!("the input is taken when the chunk is there"),
             };
             if let (true, Some(input)) = (joins, &input) {
-                input.join(&job, &caches, &mut work, &mut lap)?;
+                input.join(&job, (&caches, idle.is_any()), &mut work, &mut lap)?;
             }
             drop(input);
             operators.into_iter().try_for_each(|place| work.apply(&job, place, &mut lap))?;

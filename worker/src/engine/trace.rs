@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::process::{ProcessClock, ReadMeter};
 
 /// CPU time that this thread has used.
-fn thread_cpu() -> Duration {
+pub(super) fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

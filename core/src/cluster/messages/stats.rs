@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
+use crate::pipeline::KeptForm;
 
 /// What one operator has done.
 ///
@@ -96,6 +97,41 @@ pub struct ProcessCpu {
     pub transport_ns: u64,
 }
 
+/// What a form of kept rows costs, tried on a few rows of a job.
+///
+/// The operator behind the cut was run on each of them as it is and in this form, on the same thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormStats {
+    /// Operators before the cut, of those that run.
+    pub after: u32,
+    /// The form.
+    pub form: KeptForm,
+    /// Rows that were tried.
+    pub rows: u64,
+    /// Their bytes as they are.
+    pub plain_bytes: u64,
+    /// Their bytes in this form.
+    pub bytes: u64,
+    /// CPU time in nanoseconds of making the form.
+    pub make_ns: u64,
+    /// CPU time in nanoseconds of the operator behind the cut on the rows as they are.
+    pub plain_ns: u64,
+    /// The same on the rows in this form.
+    pub use_ns: u64,
+}
+
+impl FormStats {
+    /// Adds another worker's counts of the same form.
+    pub fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.plain_bytes += other.plain_bytes;
+        self.bytes += other.bytes;
+        self.make_ns += other.make_ns;
+        self.plain_ns += other.plain_ns;
+        self.use_ns += other.use_ns;
+    }
+}
+
 /// What one worker has done for one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerJobStats {
@@ -113,6 +149,8 @@ pub struct WorkerJobStats {
     pub elapsed_ns: u64,
     /// CPU time of the worker's process then, whatever it was spent on.
     pub cpu: ProcessCpu,
+    /// What forms of kept rows cost, where some were tried.
+    pub forms: Vec<FormStats>,
 }
 
 /// What a consumer has received.

@@ -26,6 +26,7 @@ fn cuts() -> Vec<CutModel> {
         bytes: 30_000.0 * bytes_per_row,
         bytes_per_row,
         is_cacheable,
+        ..CutModel::default()
     };
     vec![cut(0, "source", 1e5, true), cut(2, "decode", 1.5e5, true)]
 }

@@ -134,3 +134,15 @@ fn a_cache_is_filled_by_each_row_once_and_nothing_behind_it() {
     assert_eq!(filling.required_columns(&source), cached.required_columns(&source));
     assert_eq!(any().batch(1).build().unwrap().filling_cache(), None);
 }
+
+#[test]
+fn a_plan_keeps_what_operators_that_run_have_made() {
+    let plain = any().repeat(3).wait(1).burn(1).batch(7).build().unwrap();
+    let names = |after| plain.keeping(after, CacheTier::Store).operator_names();
+    assert_eq!(names(0), ["cache", "repeat", "wait", "burn", "batch"]);
+    assert_eq!(names(1), ["repeat", "wait", "cache", "burn", "batch"]);
+    assert_eq!(names(2), ["repeat", "wait", "burn", "cache", "batch"]);
+    assert_eq!(plain.keeping(1, CacheTier::Store).cached().unwrap().1, CacheTier::Store);
+    let cached = any().wait(1).cache(CacheTier::Disk).burn(1).batch(7).build().unwrap();
+    assert_eq!(cached.keeping(0, CacheTier::Memory), cached, "the file has the last word");
+}

@@ -220,14 +220,47 @@ pub enum CacheTier {
     Memory,
     /// On the worker's disk, where they outlive the worker.
     Disk,
+    /// In an object store, where all workers find them.
+    Store,
 }
 
 impl CacheTier {
+    /// All tiers, the fastest first.
+    pub const ALL: [Self; 3] = [Self::Memory, Self::Disk, Self::Store];
+
     /// The name used in pipeline files and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Disk => "disk",
+            Self::Store => "store",
+        }
+    }
+}
+
+/// In which form a kept row has the images that the next operator decodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptForm {
+    /// As the row is.
+    #[default]
+    AsIs,
+    /// JPEGs with an index, as `recode_jpeg` makes them.
+    Indexed,
+    /// Decoded pixels.
+    Pixels,
+}
+
+impl KeptForm {
+    /// The forms that something else than the row as it is.
+    pub const MADE: [Self; 2] = [Self::Indexed, Self::Pixels];
+
+    /// The name used in messages and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AsIs => "as it is",
+            Self::Indexed => "indexed JPEG",
+            Self::Pixels => "decoded pixels",
         }
     }
 }

@@ -39,7 +39,7 @@ fn problem(workers: &[u64]) -> Problem {
 #[test]
 fn each_worker_is_told_its_part_in_each_of_its_jobs() {
     let jobs = vec![job(1, vec![part(7, 1.52, 4), part(8, 0.1, 4)]), job(2, vec![part(8, 1.9, 4)])];
-    let shares = shares(&Plan { jobs, ..Plan::default() }, &problem(&[7, 8]));
+    let shares = shares(&Plan { jobs, ..Plan::default() }, &problem(&[7, 8]), &BTreeMap::new());
     let told = |worker: u64| -> Vec<(JobId, f64, u64)> {
         let allotments = shares[&WorkerId(worker)].allotments.iter();
         allotments.map(|one| (one.job, one.cores, one.prefetch_bytes)).collect()
@@ -53,7 +53,7 @@ fn each_worker_is_told_its_part_in_each_of_its_jobs() {
 fn a_job_alone_is_told_of_reads_and_of_nothing_else() {
     let alone = |reads: u32| {
         let jobs = vec![job(1, vec![part(7, 0.5, reads)])];
-        shares(&Plan { jobs, ..Plan::default() }, &problem(&[7]))
+        shares(&Plan { jobs, ..Plan::default() }, &problem(&[7]), &BTreeMap::new())
     };
     assert!(alone(16).is_empty());
     let told = alone(40);
@@ -73,6 +73,6 @@ fn only_operators_that_wait_and_are_not_pinned_get_limits() {
     let plan = Plan { jobs: vec![JobPlan { limits, ..job(1, vec![part(7, 1.0, 4)]) }], ..Plan::default() };
     let operators = vec![operator("decode", 0.0), operator("wait", 0.1), operator("wait#2", 0.1)];
     let given = JobProblem { id: JobId(1), operators, ..JobProblem::default() };
-    let shares = shares(&plan, &Problem { jobs: vec![given], ..problem(&[7]) });
+    let shares = shares(&plan, &Problem { jobs: vec![given], ..problem(&[7]) }, &BTreeMap::new());
     assert_eq!(shares[&WorkerId(7)].allotments[0].operator_limits, [("wait".to_owned(), 16)]);
 }

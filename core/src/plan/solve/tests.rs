@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use super::super::testing::{assert_feasible, cluster, job, operator, small};
 use super::*;
 use crate::ids::WorkerId;
-use crate::plan::{CachePolicy, CutProblem, Tier};
+use crate::pipeline::{CacheTier, KeptForm};
+use crate::plan::{CachePolicy, CutProblem};
 
 fn plan(problem: &Problem) -> Plan {
     solve(problem, None, &NoDeadline).unwrap()
@@ -69,10 +70,14 @@ fn an_equal_split_feeds_the_least_fed_job_less() {
 fn what_the_user_keeps_is_kept_and_the_planner_may_keep_nothing() {
     let mut keeps = job(1, 1000.0, &[1.0]);
     keeps.operators.push(operator("resize", &[1.0]));
-    keeps.cuts = vec![CutProblem { after: 0, bytes: 1e8, bytes_per_row: 1e3, key: 7 }];
-    keeps.cache = CachePolicy::Pinned { cut: 0, tier: Tier::Memory };
+    keeps.cuts =
+        vec![CutProblem { after: 0, bytes: 1e8, bytes_per_row: 1e3, key: 7, ..CutProblem::default() }];
+    keeps.cache = CachePolicy::Pinned { cut: 0, tier: CacheTier::Memory };
     let problem = cluster(&[(4.0, 1)], vec![keeps.clone()]);
-    assert_eq!(plan(&problem).jobs[0].kept, Some(KeptCut { after: 0, tier: Tier::Memory, key: 7 }));
+    assert_eq!(
+        plan(&problem).jobs[0].kept,
+        Some(KeptCut { after: 0, tier: CacheTier::Memory, form: KeptForm::AsIs, key: 7 })
+    );
     keeps.cache = CachePolicy::Never;
     let problem = cluster(&[(4.0, 1)], vec![keeps]);
     assert_eq!(plan(&problem).jobs[0].kept, None);
@@ -82,7 +87,8 @@ fn what_the_user_keeps_is_kept_and_the_planner_may_keep_nothing() {
 fn a_cache_that_saves_more_than_it_costs_is_chosen() {
     let mut job = job(1, 3000.0, &[2.0]);
     job.operators.push(operator("augment", &[0.5]));
-    job.cuts = vec![CutProblem { after: 0, bytes: 2e9, bytes_per_row: 1.5e5, key: 7 }];
+    job.cuts =
+        vec![CutProblem { after: 0, bytes: 2e9, bytes_per_row: 1.5e5, key: 7, ..CutProblem::default() }];
     let problem = cluster(&[(2.0, 1)], vec![job]);
     let plan = plan(&problem);
     expect![[r#"

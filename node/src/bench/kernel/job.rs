@@ -33,6 +33,9 @@ pub(super) async fn turn(
         index_dir: Some(scratch.join("index")),
         cache_dir: Some(scratch.join("cache")),
         cache_disk: 0,
+        cache_store: None,
+        cache_store_limit: 0,
+        auto_cache: crate::cli::SwitchArg::Off,
         trace: Default::default(),
     };
     let cluster = Cluster::open(None, &local).await?;

@@ -25,6 +25,7 @@ fn explanation() -> Explanation {
         bytes,
         bytes_per_row: bytes / 1000.0,
         is_cacheable,
+        ..CutModel::default()
     };
     let model = JobModel {
         rows_per_s: 990.0,

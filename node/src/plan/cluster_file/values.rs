@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use feedline_core::plan::Tier;
+use feedline_core::pipeline::CacheTier;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor, value::MapAccessDeserializer};
 
 use crate::size::parse_bytes;
@@ -26,7 +26,7 @@ pub(in crate::plan) struct KeptOutput {
     /// The operator.
     pub(in crate::plan) after: String,
     /// Where.
-    pub(in crate::plan) tier: Tier,
+    pub(in crate::plan) tier: CacheTier,
 }
 
 /// Reads bytes, or bytes per second: a number, or text such as `64GiB`.

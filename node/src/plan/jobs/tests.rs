@@ -1,6 +1,6 @@
 //! Traces on other workers than those that were traced, and what does not fit together.
 
-use feedline_core::plan::Tier;
+use feedline_core::pipeline::CacheTier;
 
 use super::super::cluster_file::tests::parsed;
 use super::*;
@@ -23,7 +23,7 @@ fn what_the_file_says_of_a_job_goes_before_its_trace() {
     let problem = problem(&parsed(jobs), &[trace("a", 1.0), trace("b", 1.0)], "c.yaml").unwrap();
     let [a, b] = problem.jobs.as_slice() else { panic!("two jobs") };
     assert_eq!((a.demand_rows_per_s, a.weight), (Some(70.0), 3.0));
-    assert_eq!(a.cache, CachePolicy::Pinned { cut: 1, tier: Tier::Disk });
+    assert_eq!(a.cache, CachePolicy::Pinned { cut: 1, tier: CacheTier::Disk });
     assert_eq!(b.cache, CachePolicy::Never);
 }
 

@@ -4,7 +4,8 @@ use expect_test::expect;
 use feedline_core::cluster::messages::JobState;
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::model::BottleneckKind;
-use feedline_core::plan::{Tier, WantedWorkers};
+use feedline_core::pipeline::CacheTier;
+use feedline_core::plan::WantedWorkers;
 use feedline_core::view::CacheView;
 
 use super::*;
@@ -69,7 +70,7 @@ fn view() -> ClusterView {
         wanted: vec![WantedWorkers { worker_type: "8 cores, 4.0 GiB".to_owned(), present: 2, wanted: 3 }],
         caches: vec![CacheView {
             operator: "source".to_owned(),
-            tier: Tier::Disk,
+            tier: CacheTier::Disk,
             bytes: 26e9,
             jobs: vec![JobId(26)],
         }],

@@ -1,0 +1,152 @@
+//! The writer of a cache on disk: one thread that appends rows to segments, and makes room for them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::SystemTime;
+
+use tokio::sync::oneshot;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::kept::{HEAD_BYTES, Kept, MAGIC, Place};
+use super::{Shared, lock};
+use crate::cache::{Prefix, Row};
+
+/// A segment is closed at this size, or at this part of the limit: segments go as a whole when others need their room.
+const SEGMENT_BYTES: u64 = 256 << 20;
+const SEGMENT_PART: u64 = 64;
+/// But not below this: files have a price.
+const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
+
+pub(super) enum Order {
+    Keep(Prefix, Vec<Row>),
+    Flush(oneshot::Sender<()>),
+}
+
+pub(super) struct Writer {
+    pub(super) shared: Arc<Shared>,
+    segment_bytes: u64,
+    /// Differs for every life of every worker.
+    life: u64,
+    /// Segments of this life so far.
+    segments: u32,
+    /// Those that are being written, at most one for each prefix that is in use.
+    pub(super) open: BTreeMap<Prefix, Open>,
+    /// The last order failed.
+    has_failed: bool,
+}
+
+/// A segment that is being written.
+pub(super) struct Open {
+    kept: Arc<Kept>,
+    segment: u32,
+    file: Arc<File>,
+    bytes: u64,
+}
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, limit_bytes: u64) -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self {
+            shared,
+            segment_bytes: (limit_bytes / SEGMENT_PART).clamp(LEAST_SEGMENT_BYTES, SEGMENT_BYTES),
+            life: now.as_nanos() as u64 ^ u64::from(std::process::id()) << 40,
+            segments: 0,
+            open: BTreeMap::new(),
+            has_failed: false,
+        }
+    }
+
+    /// Its life: ends with the last sender.
+    pub(super) fn run(mut self, orders: &mpsc::Receiver<Order>) {
+        while let Ok(order) = orders.recv() {
+            match order {
+                Order::Flush(done) => drop(done.send(())),
+                Order::Keep(prefix, rows) => {
+                    let bytes: u64 = rows.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+                    if !self.shared.failed.load(Ordering::Relaxed) {
+                        let result = self.keep(prefix, rows);
+                        self.note(result);
+                    }
+                    self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// After a failure nothing is kept until jobs are named again, and what fails again then is not told again.
+    fn note(&mut self, result: io::Result<()>) {
+        let has_failed = std::mem::replace(&mut self.has_failed, result.is_err());
+        if let Err(error) = result {
+            self.shared.failed.store(true, Ordering::Relaxed);
+            if !has_failed {
+                let folder = self.shared.folder.display();
+                tracing::warn!(%folder, %error, "rows are no longer kept on disk");
+            }
+        }
+    }
+
+    /// Appends rows that are not there yet, as far as there is room.
+    fn keep(&mut self, prefix: Prefix, mut rows: Vec<Row>) -> io::Result<()> {
+        // All of them may have been let go of since it was opened.
+        let kept = match self.shared.kept(prefix) {
+            Some(kept) => kept,
+            None => self.shared.load(prefix)?,
+        };
+        kept.retain_missing(&mut rows);
+        // As if a segment began.
+        let beside = (HEAD_BYTES, MAGIC.len() as u64);
+        let bytes = lock(&self.shared.room).admit(prefix, &mut rows, beside);
+        if rows.is_empty() || !self.make_room(prefix, bytes)? {
+            return Ok(());
+        }
+        let mut open = match self.open.remove(&prefix) {
+            Some(open) if open.bytes < self.segment_bytes => open,
+            _ => self.create(prefix, kept)?,
+        };
+        let written = open.append(rows);
+        self.open.insert(prefix, open);
+        lock(&self.shared.room).add(prefix, written?);
+        Ok(())
+    }
+
+    fn create(&mut self, prefix: Prefix, kept: Arc<Kept>) -> io::Result<Open> {
+        // It goes with its last segment.
+        let folder = self.shared.folder(prefix);
+        std::fs::create_dir_all(&folder)?;
+        let path = folder.join(format!("{:016x}-{:06}.rows", self.life, self.segments));
+        self.segments += 1;
+        let file = Arc::new(File::options().read(true).write(true).create_new(true).open(&path)?);
+        let segment = kept.add_segment(Arc::clone(&file), path);
+        Ok(Open { kept, segment, file, bytes: 0 })
+    }
+}
+
+impl Open {
+    /// Writes rows behind those that are there. The bytes that it has grown by.
+    fn append(&mut self, rows: Vec<Row>) -> io::Result<u64> {
+        let mut buffer = if self.bytes == 0 { MAGIC.to_vec() } else { Vec::new() };
+        let mut places = Vec::new();
+        for (row, bytes) in rows {
+            let Ok(length) = u32::try_from(bytes.len()) else { continue };
+            let offset = self.bytes + buffer.len() as u64;
+            places.push((row, Place { segment: self.segment, length, offset }));
+            buffer.extend(row.to_le_bytes());
+            buffer.extend(length.to_le_bytes());
+            buffer.extend(xxh3_64_with_seed(&bytes, row).to_le_bytes());
+            buffer.extend_from_slice(&bytes);
+        }
+        let written = self.file.write_all_at(&buffer, self.bytes);
+        if written.is_err() {
+            // What was written of them takes room that nobody counts. The next rows go there if this fails, too.
+            let _ = self.file.set_len(self.bytes);
+        }
+        written?;
+        self.bytes += buffer.len() as u64;
+        self.kept.add_rows(places);
+        Ok(buffer.len() as u64)
+    }
+}

@@ -1,0 +1,239 @@
+//! The room of a tier: who holds how much of it, and whose rows give way to whose.
+//!
+//! It counts and decides; the tiers let go of the rows. A prefix never gives way to itself: an epoch asks for each row
+//! once, and its oldest would always go before it is asked for.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::cache::{Prefix, Row, Worth};
+
+/// A job's rows give way to those of another that are worth at least so many times as much: worths are measured, and two
+/// that are about the same shall not evict each other in turn.
+const MARGIN: f64 = 1.25;
+
+#[derive(Debug)]
+pub(in crate::cache) struct Room {
+    capacity_bytes: u64,
+    held_bytes: u64,
+    shares: BTreeMap<Prefix, Share>,
+    /// Counts uses.
+    clock: u64,
+}
+
+/// A prefix's part of it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Share {
+    held_bytes: u64,
+    /// A job with it is worked on.
+    active: bool,
+    /// As it was known last; 0 as long as it is not.
+    worth: f64,
+    /// When it was named as active or took up room last.
+    used: u64,
+    /// The smallest row that found no room when rows were put last; 0 where all did.
+    refused_bytes: u64,
+}
+
+impl Room {
+    pub(in crate::cache) fn new(capacity_bytes: u64) -> Self {
+        Self { capacity_bytes, held_bytes: 0, shares: BTreeMap::new(), clock: 0 }
+    }
+
+    pub(in crate::cache) fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    pub(in crate::cache) fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// Takes over what is worked on. A worth of 0 is one that is not known yet: the last one stays, as it does for all that
+    /// hold something and are no longer named.
+    pub(in crate::cache) fn set_active(&mut self, worth: &Worth) {
+        self.clock += 1;
+        for share in self.shares.values_mut() {
+            share.active = false;
+        }
+        for (&prefix, &worth) in worth {
+            let share = self.shares.entry(prefix).or_default();
+            (share.active, share.used) = (true, self.clock);
+            if worth > 0.0 {
+                share.worth = worth;
+            }
+        }
+        self.shares.retain(|_, share| share.active || share.held_bytes > 0);
+    }
+
+    /// Whether a row such as was refused last would find room now.
+    pub(in crate::cache) fn has_room(&self, prefix: Prefix) -> bool {
+        let refused_bytes = self.shares.get(&prefix).map_or(0, |share| share.refused_bytes);
+        self.available_bytes(prefix) >= refused_bytes
+    }
+
+    /// Leaves those of the rows that find room, if what gives way to them goes. Each takes `row_bytes` beside its own, and all
+    /// together `more_bytes`. What they take then, which is 0 where none is left.
+    pub(in crate::cache) fn admit(
+        &mut self,
+        prefix: Prefix,
+        rows: &mut Vec<Row>,
+        (row_bytes, more_bytes): (u64, u64),
+    ) -> u64 {
+        if rows.is_empty() {
+            return 0;
+        }
+        let available = self.available_bytes(prefix);
+        let (mut taken, mut refused) = (more_bytes, u64::MAX);
+        rows.retain(|(_, bytes)| {
+            let size = bytes.len() as u64 + row_bytes;
+            let fits = taken + size <= available;
+            if fits {
+                taken += size;
+            } else {
+                refused = refused.min(size + more_bytes);
+            }
+            fits
+        });
+        let share = self.shares.entry(prefix).or_default();
+        share.refused_bytes = if refused == u64::MAX { 0 } else { refused };
+        if rows.is_empty() { 0 } else { taken }
+    }
+
+    /// Bytes that must go before so many more fit.
+    pub(in crate::cache) fn missing_bytes(&self, more_bytes: u64) -> u64 {
+        (self.held_bytes + more_bytes).saturating_sub(self.capacity_bytes)
+    }
+
+    /// Whose rows go next for rows of a prefix: first those that no job is worked on with, then those of jobs whose rows are
+    /// worth clearly less; the least worth first, and among equals the longest unused.
+    pub(in crate::cache) fn next_victim(&self, wanted: Prefix) -> Option<Prefix> {
+        self.giving_way(wanted).min_by(|(_, a), (_, b)| a.order(b)).map(|(prefix, _)| prefix)
+    }
+
+    /// Who holds something though no job is worked on with it.
+    pub(in crate::cache) fn inactive(&self) -> Vec<Prefix> {
+        let inactive = self.shares.iter().filter(|(_, share)| !share.active && share.held_bytes > 0);
+        inactive.map(|(prefix, _)| *prefix).collect()
+    }
+
+    pub(in crate::cache) fn add(&mut self, prefix: Prefix, bytes: u64) {
+        self.clock += 1;
+        let share = self.shares.entry(prefix).or_default();
+        share.held_bytes += bytes;
+        share.used = self.clock;
+        self.held_bytes += bytes;
+    }
+
+    pub(in crate::cache) fn remove(&mut self, prefix: Prefix, bytes: u64) {
+        let Some(share) = self.shares.get_mut(&prefix) else { return };
+        let bytes = bytes.min(share.held_bytes);
+        share.held_bytes -= bytes;
+        self.held_bytes -= bytes;
+    }
+
+    /// All that a prefix held is gone.
+    pub(in crate::cache) fn clear(&mut self, prefix: Prefix) {
+        self.remove(prefix, u64::MAX);
+    }
+
+    /// Bytes that a prefix can take up: what is free, and what gives way to it.
+    fn available_bytes(&self, prefix: Prefix) -> u64 {
+        let giving: u64 = self.giving_way(prefix).map(|(_, share)| share.held_bytes).sum();
+        self.capacity_bytes.saturating_add(giving).saturating_sub(self.held_bytes)
+    }
+
+    /// Those whose rows give way to rows of a prefix; it is not among them, being worth no more than itself.
+    fn giving_way(&self, wanted: Prefix) -> impl Iterator<Item = (Prefix, Share)> {
+        let own = self.shares.get(&wanted).copied().unwrap_or_default();
+        let shares = self.shares.iter().map(|(prefix, share)| (*prefix, *share));
+        shares.filter(move |(_, share)| share.held_bytes > 0 && share.gives_way_to(&own))
+    }
+}
+
+impl Share {
+    fn gives_way_to(&self, other: &Self) -> bool {
+        match self.active.cmp(&other.active) {
+            Ordering::Less => true,
+            Ordering::Equal => other.worth > self.worth && other.worth >= MARGIN * self.worth,
+            Ordering::Greater => false,
+        }
+    }
+
+    /// Which of two goes first.
+    fn order(&self, other: &Self) -> Ordering {
+        let by_worth = self.active.cmp(&other.active).then(self.worth.total_cmp(&other.worth));
+        by_worth.then(self.used.cmp(&other.used))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn room(capacity_bytes: u64, held: &[(Prefix, u64)]) -> Room {
+        let mut room = Room::new(capacity_bytes);
+        held.iter().for_each(|(prefix, bytes)| room.add(*prefix, *bytes));
+        room
+    }
+
+    fn rows(lengths: &[usize]) -> Vec<Row> {
+        (0..).zip(lengths.iter().map(|length| Bytes::from(vec![0; *length]))).collect()
+    }
+
+    #[test]
+    fn a_job_gives_way_to_one_that_is_worth_a_margin_more() {
+        let mut room = room(10, &[(1, 10)]);
+        for (worth, gives_way) in [(1.0, false), (1.24, false), (1.25, true), (9.0, true)] {
+            room.set_active(&Worth::from([(1, 1.0), (2, worth)]));
+            assert_eq!(room.next_victim(2), gives_way.then_some(1), "{worth}");
+        }
+        for worthless in [0.0, -1.0, f64::NAN] {
+            room.set_active(&Worth::from([(1, 1.0), (3, worthless)]));
+            assert_eq!(room.next_victim(3), None, "{worthless}");
+        }
+    }
+
+    #[test]
+    fn the_order_is_by_jobs_then_worth_then_use() {
+        let mut room = room(100, &[(1, 10), (2, 10), (3, 10), (4, 10), (5, 10)]);
+        room.set_active(&Worth::from([(1, 7.0), (2, 3.0), (9, 4.0)]));
+        room.set_active(&Worth::from([(2, 3.0), (5, 2.0), (9, 4.0)]));
+        let mut gone = Vec::new();
+        while let Some(victim) = room.next_victim(9) {
+            room.clear(victim);
+            gone.push(victim);
+        }
+        assert_eq!(gone, [3, 4, 1, 5, 2]);
+        assert_eq!(room.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_worth_that_is_not_known_yet_is_the_last_one() {
+        let mut room = room(10, &[(1, 5), (2, 5)]);
+        room.set_active(&Worth::from([(1, 8.0), (2, 2.0)]));
+        room.set_active(&Worth::from([(2, 2.0)]));
+        room.set_active(&Worth::from([(1, 0.0), (2, 2.0)]));
+        assert_eq!((room.next_victim(1), room.next_victim(2)), (Some(2), None));
+    }
+
+    #[test]
+    fn a_prefix_is_tried_again_once_a_row_such_as_was_refused_fits() {
+        let mut room = room(100, &[(1, 90)]);
+        room.set_active(&Worth::from([(1, 1.0), (2, 1.0)]));
+        assert!(room.has_room(2));
+        let mut put = rows(&[20, 4, 30]);
+        assert_eq!(room.admit(2, &mut put, (1, 2)), 7);
+        assert_eq!(put, rows(&[20, 4, 30])[1..2]);
+        assert!(!room.has_room(2) && room.has_room(1));
+        room.remove(1, 12);
+        assert!(!room.has_room(2), "22 bytes are free");
+        room.remove(1, 1);
+        assert!(room.has_room(2), "23 are");
+        room.add(1, 1);
+        assert!(!room.has_room(2));
+        room.set_active(&Worth::from([(1, 1.0), (2, 2.0)]));
+        assert!(room.has_room(2), "the others give way");
+    }
+}

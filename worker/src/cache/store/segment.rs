@@ -1,0 +1,128 @@
+//! A segment of rows as it lies in the object store: records, an index of them, and a footer that says where that is.
+//!
+//! Nothing that is read is trusted: lengths are compared with the object's size, and all bytes with a checksum.
+
+use std::ops::Range;
+
+use bytes::{Buf, Bytes};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::cache::{Prefix, Row};
+
+/// First and last bytes of a segment: its name and version.
+const MAGIC: [u8; 8] = *b"FLROWS\0\x02";
+/// Bytes in front of a row: its id, length and checksum, as on disk.
+const HEAD_BYTES: usize = 20;
+/// Bytes of a row in the index: its id, offset and length.
+const ENTRY_BYTES: usize = 20;
+/// The index's offset, its number of rows, its checksum, and the magic.
+const FOOTER_BYTES: usize = 32;
+/// Longest index that is read: a segment is closed long before.
+const MAX_INDEX_BYTES: u64 = 8 << 20;
+
+/// Bytes of a segment without rows.
+pub(super) const FRAME_BYTES: u64 = (MAGIC.len() + FOOTER_BYTES) as u64;
+
+/// Bytes that a row of this length takes in a segment.
+pub(super) fn row_bytes(length: usize) -> u64 {
+    (HEAD_BYTES + ENTRY_BYTES + length) as u64
+}
+
+/// Where a row lies in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) row: u64,
+    /// Of the record.
+    pub(super) offset: u64,
+    pub(super) length: u32,
+}
+
+impl Entry {
+    pub(super) fn record(&self) -> Range<u64> {
+        self.offset..self.offset + HEAD_BYTES as u64 + u64::from(self.length)
+    }
+}
+
+/// A segment of rows that are shorter than 4 GiB, and where in it each lies.
+pub(super) fn build_segment(prefix: Prefix, rows: &[Row]) -> (Bytes, Vec<Entry>) {
+    let size = FRAME_BYTES + rows.iter().map(|(_, bytes)| row_bytes(bytes.len())).sum::<u64>();
+    let mut segment = Vec::with_capacity(size as usize);
+    let mut entries = Vec::with_capacity(rows.len());
+    segment.extend(MAGIC);
+    for (row, bytes) in rows {
+        entries.push(Entry { row: *row, offset: segment.len() as u64, length: bytes.len() as u32 });
+        segment.extend(head(*row, bytes));
+        segment.extend_from_slice(bytes);
+    }
+    let index_at = segment.len();
+    for entry in &entries {
+        segment.extend(entry.row.to_le_bytes());
+        segment.extend(entry.offset.to_le_bytes());
+        segment.extend(entry.length.to_le_bytes());
+    }
+    let checksum = index_checksum(prefix, &segment[index_at..]);
+    segment.extend((index_at as u64).to_le_bytes());
+    segment.extend((entries.len() as u64).to_le_bytes());
+    segment.extend(checksum.to_le_bytes());
+    segment.extend(MAGIC);
+    (segment.into(), entries)
+}
+
+/// The row of a record; `None` where the record is damaged or another row's.
+pub(super) fn row_of(record: &Bytes, row: u64) -> Option<Bytes> {
+    let bytes = record.get(HEAD_BYTES..)?;
+    (record[..HEAD_BYTES] == head(row, bytes)).then(|| record.slice(HEAD_BYTES..))
+}
+
+fn head(row: u64, bytes: &[u8]) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(&row.to_le_bytes());
+    head[8..12].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+    head[12..].copy_from_slice(&xxh3_64_with_seed(bytes, row).to_le_bytes());
+    head
+}
+
+/// Differs between prefixes, so that a segment in the wrong folder is none.
+fn index_checksum(prefix: Prefix, index: &[u8]) -> u64 {
+    xxh3_64_with_seed(index, prefix as u64 ^ (prefix >> 64) as u64)
+}
+
+/// Where the index of a segment lies.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Footer {
+    pub(super) index: Range<u64>,
+    checksum: u64,
+}
+
+impl Footer {
+    /// From the last bytes of an object of `size` bytes; `None` where it is no segment, or cut off.
+    pub(super) fn parse(tail: &[u8], size: u64) -> Option<Self> {
+        let mut fields: &[u8] = tail.last_chunk::<FOOTER_BYTES>()?;
+        let (start, rows, checksum) = (fields.get_u64_le(), fields.get_u64_le(), fields.get_u64_le());
+        let end = start.checked_add(rows.checked_mul(ENTRY_BYTES as u64)?)?;
+        let sound = fields == MAGIC
+            && start >= MAGIC.len() as u64
+            && end.checked_add(FOOTER_BYTES as u64) == Some(size)
+            && end - start <= MAX_INDEX_BYTES;
+        sound.then_some(Self { index: start..end, checksum })
+    }
+
+    /// What the index says; `None` where it is damaged.
+    pub(super) fn entries(&self, prefix: Prefix, index: &[u8]) -> Option<Vec<Entry>> {
+        let whole = index.len() as u64 == self.index.end - self.index.start;
+        if !whole || index_checksum(prefix, index) != self.checksum {
+            return None;
+        }
+        let entry = |mut fields: &[u8]| Entry {
+            row: fields.get_u64_le(),
+            offset: fields.get_u64_le(),
+            length: fields.get_u32_le(),
+        };
+        let entries: Vec<Entry> = index.chunks_exact(ENTRY_BYTES).map(entry).collect();
+        let lies_within = |entry: &Entry| {
+            let end = entry.offset.checked_add(HEAD_BYTES as u64 + u64::from(entry.length));
+            entry.offset >= MAGIC.len() as u64 && end.is_some_and(|end| end <= self.index.start)
+        };
+        entries.iter().all(lies_within).then_some(entries)
+    }
+}

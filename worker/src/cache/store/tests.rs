@@ -1,0 +1,415 @@
+//! Workers find each other's rows; damage, cut-off objects, limits and a store that fails cost rows, never right ones.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::segment::{FRAME_BYTES, row_bytes};
+use super::*;
+
+const MIB: usize = 1 << 20;
+
+fn tier(url: &str, limit_bytes: u64) -> StoreTier {
+    let place = StoreCacheSettings { url: url.to_owned(), limit_bytes };
+    StoreTier::new(place, Stores::new(Vec::new()))
+}
+
+fn path(folder: &Path) -> &str {
+    folder.to_str().expect("UTF-8")
+}
+
+fn row(id: u64) -> Row {
+    (id, Bytes::from(vec![id as u8; 1000]))
+}
+
+async fn found(tier: &StoreTier, prefix: Prefix, ids: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let ids: Vec<u64> = ids.into_iter().collect();
+    let rows = tier.get(prefix, ids.clone()).await;
+    assert_eq!(rows.len(), ids.len());
+    let check = |(id, bytes): (u64, Option<Bytes>)| {
+        bytes.map(|bytes| (bytes == row(id).1).then_some(id).expect("its own bytes"))
+    };
+    ids.into_iter().zip(rows).filter_map(check).collect()
+}
+
+async fn opened(url: &str, limit_bytes: u64, prefix: Prefix) -> StoreTier {
+    let tier = tier(url, limit_bytes);
+    tier.open(prefix).await.expect("the folder can be listed");
+    tier
+}
+
+async fn keep(tier: &StoreTier, prefix: Prefix, ids: std::ops::Range<u64>) {
+    tier.open(prefix).await.expect("the folder can be listed");
+    tier.put(prefix, ids.map(row).collect());
+    tier.flush().await;
+}
+
+fn active(tier: &StoreTier, prefixes: impl IntoIterator<Item = Prefix>) {
+    tier.set_active(Arc::new(prefixes.into_iter().collect()));
+}
+
+/// The objects of a prefix.
+fn objects(folder: &Path, prefix: Prefix) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder.join(folder_name(prefix))).expect("the prefix has a folder");
+    files.map(|file| file.expect("it can be listed").path()).collect()
+}
+
+#[tokio::test]
+async fn workers_find_what_others_have_kept_now_and_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("made/when needed");
+    let first = tier(path(&place), 1 << 20);
+    keep(&first, 1, 0..5).await;
+    let second = opened(&format!("file://{}/", path(&place)), 1 << 20, 1).await;
+    assert_eq!(second.held_bytes(), first.held_bytes());
+    assert_eq!(second.held_bytes(), FRAME_BYTES + 5 * row_bytes(1000));
+    keep(&second, 1, 3..8).await;
+    keep(&second, 2, 0..1).await;
+    assert_eq!(found(&second, 1, [9, 7, 0, 4, 7]).await, [7, 0, 4, 7]);
+    assert_eq!(found(&second, 2, 0..8).await, [0]);
+
+    assert_eq!(found(&first, 1, 0..9).await, [0, 1, 2, 3, 4]);
+    active(&first, [1, 2]);
+    first.shared.refresh().await;
+    assert_eq!(found(&first, 1, 0..9).await, [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(found(&first, 2, 0..9).await, Vec::<u64>::new(), "it has not opened this prefix");
+    assert_eq!(first.held_bytes(), second.held_bytes());
+}
+
+#[tokio::test]
+async fn rows_that_wait_are_found_and_a_row_is_kept_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tier = opened(path(folder.path()), 1 << 20, 1).await;
+    tier.put(1, vec![row(7), row(7)]);
+    tier.put(1, vec![row(7), row(8)]);
+    let bytes = FRAME_BYTES + 2 * row_bytes(1000);
+    assert_eq!((tier.waiting_bytes(), tier.held_bytes()), (bytes, 0));
+    assert_eq!(found(&tier, 1, 0..9).await, [7, 8]);
+    tier.flush().await;
+    assert_eq!((tier.waiting_bytes(), tier.held_bytes()), (0, bytes));
+    keep(&tier, 1, 7..9).await;
+    tier.shared.look(&BTreeSet::from([1])).await.expect("it can be listed");
+    assert_eq!(tier.held_bytes(), bytes);
+    let [object] = &objects(folder.path(), 1)[..] else { panic!("more than one object") };
+    assert_eq!(std::fs::metadata(object).expect("it is there").len(), bytes);
+    assert_eq!(found(&tier, 1, 0..9).await, [7, 8]);
+}
+
+#[tokio::test]
+async fn full_segments_go_at_once_and_what_waits_of_ended_jobs_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tier = opened(path(folder.path()), 1 << 30, 1).await;
+    let large = |id: u64| (id, Bytes::from(vec![id as u8; MIB]));
+    tier.put(1, (0..9).map(large).collect());
+    tier.shared.uploads.wait().await;
+    assert!(tier.held_bytes() > 8 << 20 && tier.waiting_bytes() > 1 << 20);
+    assert_eq!(objects(folder.path(), 1).len(), 1);
+    active(&tier, [1]);
+    tier.shared.uploads.wait().await;
+    assert!(tier.waiting_bytes() > 0, "its job still runs");
+    active(&tier, [2]);
+    tier.shared.uploads.wait().await;
+    assert_eq!(tier.waiting_bytes(), 0);
+    let rows = opened(path(folder.path()), 1 << 30, 1).await.get(1, (0..9).collect()).await;
+    assert_eq!(rows, (0..9).map(|id| Some(large(id).1)).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_may_wait_is_bounded_and_old_rows_go() {
+    let large = |id: u64| (id, Bytes::from_static(&[0; MIB]));
+    let now = Instant::now();
+    let mut known = Known::new(1 << 40);
+    for prefix in 1..=4 {
+        assert!(known.keep(prefix, (0..7).map(large).collect(), now).is_empty());
+    }
+    let full = known.keep(5, (0..7).map(large).collect(), now);
+    assert_eq!(full.len(), 1, "no segment is full, and yet one must go");
+    assert_eq!(full[0].rows.len(), 7);
+    assert!(known.waiting_bytes() <= 32 << 20);
+    assert!(known.keep(6, (0..7).map(large).collect(), now).is_empty(), "one is on its way");
+    assert!(known.waiting_bytes() <= 32 << 20);
+
+    let mut known = Known::new(1 << 40);
+    let batches = known.keep(1, (0..40).map(large).collect(), now);
+    assert_eq!(batches.iter().map(|batch| batch.rows.len()).collect::<Vec<_>>(), [8, 8, 8]);
+    assert!(known.take_old(now + Duration::from_secs(29)).is_empty());
+    let old = known.take_old(now + Duration::from_secs(30));
+    assert_eq!(old.iter().map(|batch| batch.rows.len()).sum::<usize>(), 7);
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_let_be_and_its_segments_are_found_again() {
+    let (_, entries) = build_segment(1, &[row(1), row(2)]);
+    let object = || Listed { prefix: 1, name: "a".into(), bytes: 0 };
+    let now = Instant::now();
+    let mut known = Known::new(1 << 20);
+    known.on_found(object(), &entries);
+    let (found, reads) = known.find(1, &[1, 3, 2], now);
+    assert_eq!((found, reads.len()), (vec![None; 3], 1));
+    assert_eq!(reads[0].rows, [(0, entries[0]), (2, entries[1])]);
+
+    known.forget_segment(1, 0, "a", true);
+    assert!(known.reads.begin(now), "the first failure is told");
+    assert!(!known.reads.begin(now), "the next is not");
+    known.on_found(object(), &entries);
+    assert!(known.find(1, &[1], now).1.is_empty(), "nothing is asked of it for a while");
+    let later = now + Duration::from_secs(30);
+    assert_eq!(known.find(1, &[1], later).1.len(), 1);
+
+    known.forget_segment(1, 1, "a", false);
+    known.on_found(object(), &entries);
+    assert!(known.find(1, &[1], later).1.is_empty(), "a broken segment is looked at once");
+}
+
+#[tokio::test]
+async fn damaged_cut_off_and_foreign_objects_are_passed_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    keep(&tier(path(folder.path()), 1 << 20), 1, 0..3).await;
+    let object = objects(folder.path(), 1).remove(0);
+    let whole = std::fs::read(&object).expect("the object");
+    let frame = 32 + 3 * 20;
+    let cut = (0..whole.len()).step_by(97).chain([1, 8, 31, 32, whole.len() - 1]);
+    let mut variants: Vec<Vec<u8>> = cut.map(|length| whole[..length].to_vec()).collect();
+    for place in whole.len() - frame..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[place] ^= 1 << (place % 8);
+        variants.push(damaged);
+    }
+    variants.push(vec![b'x'; 300_000]);
+    variants.push([&whole[..], b"more"].concat());
+    for (number, variant) in variants.into_iter().enumerate() {
+        std::fs::write(&object, variant).expect("it can be damaged");
+        let tier = opened(path(folder.path()), 1 << 20, 1).await;
+        assert_eq!(found(&tier, 1, 0..3).await, Vec::<u64>::new(), "variant {number}");
+    }
+    let again = tier(path(folder.path()), 1 << 20);
+    keep(&again, 1, 0..3).await;
+    assert_eq!(found(&opened(path(folder.path()), 1 << 20, 1).await, 1, 0..3).await, [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn objects_of_others_and_in_the_wrong_folder_are_passed_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    keep(&tier(path(folder.path()), 1 << 20), 1, 0..3).await;
+    let object = objects(folder.path(), 1).remove(0);
+    let wrong = folder.path().join(folder_name(2)).join("0-0000.rows");
+    std::fs::create_dir_all(wrong.parent().expect("a folder")).expect("it can be made");
+    std::fs::copy(&object, &wrong).expect("it can be copied");
+    std::fs::write(folder.path().join("thesis"), "not rows").expect("a file of somebody else");
+    std::fs::write(object.with_file_name("notes.txt"), "not rows").expect("a file of somebody else");
+    let tier = opened(path(folder.path()), 1 << 20, 1).await;
+    tier.open(2).await.expect("the folder can be listed");
+    assert_eq!(found(&tier, 1, 0..3).await, [0, 1, 2]);
+    assert_eq!(found(&tier, 2, 0..3).await, Vec::<u64>::new());
+    assert_eq!(std::fs::read(folder.path().join("thesis")).expect("it is there"), b"not rows");
+}
+
+#[test]
+fn lengths_are_never_trusted() {
+    let prefix: Prefix = 5 << 64 | 3;
+    let (segment, entries) = build_segment(prefix, &[row(1), row(2)]);
+    let size = segment.len() as u64;
+    let footer = Footer::parse(&segment, size).expect("it is sound");
+    let index = segment.slice(footer.index.start as usize..footer.index.end as usize);
+    assert_eq!(footer.entries(prefix, &index), Some(entries));
+    assert_eq!(footer.entries(prefix + 1, &index), None);
+
+    let forged = |start: u64, rows: u64, index: &[u8]| {
+        let seed = prefix as u64 ^ (prefix >> 64) as u64;
+        let mut tail = index.to_vec();
+        tail.extend([start, rows, xxh3_64_with_seed(index, seed)].map(u64::to_le_bytes).concat());
+        tail.extend(&segment[segment.len() - 8..]);
+        tail
+    };
+    let numbers = [0, 1, 7, 8, 100, size, 1 << 32, u64::MAX / 20, u64::MAX / 20 + 1, u64::MAX - 1, u64::MAX];
+    for start in numbers {
+        for rows in numbers {
+            for claimed in numbers {
+                let parsed = Footer::parse(&forged(start, rows, b""), claimed);
+                assert!(parsed.is_none_or(|footer| footer.index.end + 32 == claimed), "{start} {rows}");
+            }
+        }
+    }
+    assert_eq!(Footer::parse(&forged(8, 1 << 40, b""), 8 + 20 * (1 << 40) + 32), None, "too long to be read");
+    for (offset, length) in [(7, 0), (8, u32::MAX), (u64::MAX, 0), (u64::MAX - 20, u32::MAX), (81, 0)] {
+        let index = [&1_u64.to_le_bytes()[..], &offset.to_le_bytes(), &length.to_le_bytes()].concat();
+        let footer = Footer::parse(&forged(100, 1, &index), 152).expect("the footer is sound");
+        assert_eq!(footer.entries(prefix, &index), None, "{offset} {length}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_row_is_not_there_and_can_be_kept_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    keep(&tier(path(folder.path()), 1 << 20), 1, 0..3).await;
+    let object = objects(folder.path(), 1).remove(0);
+    let mut bytes = std::fs::read(&object).expect("the object");
+    bytes[8 + 1020 + 500] ^= 1;
+    std::fs::write(&object, bytes).expect("it can be damaged");
+    let again = opened(path(folder.path()), 1 << 20, 1).await;
+    assert_eq!(found(&again, 1, 0..3).await, [0, 2]);
+    keep(&again, 1, 1..2).await;
+    assert_eq!(found(&again, 1, 0..3).await, [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn objects_that_go_or_shrink_while_in_use_cost_their_rows_only() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tier = tier(path(folder.path()), 1 << 20);
+    keep(&tier, 1, 0..3).await;
+    let gone = objects(folder.path(), 1).remove(0);
+    keep(&tier, 1, 3..6).await;
+    let cut = objects(folder.path(), 1).into_iter().find(|object| *object != gone).expect("a second object");
+    keep(&tier, 1, 6..9).await;
+    std::fs::remove_file(&gone).expect("it can be deleted");
+    std::fs::File::options().write(true).open(cut).expect("it is there").set_len(100).expect("it can be cut");
+    assert_eq!(found(&tier, 1, 0..9).await, [6, 7, 8]);
+    keep(&tier, 1, 0..6).await;
+    assert_eq!(found(&tier, 1, 0..9).await, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[tokio::test]
+async fn the_limit_counts_everything_under_the_url() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = tier(path(folder.path()), 4000);
+    keep(&first, 1, 0..8).await;
+    assert_eq!(found(&first, 1, 0..8).await, [0, 1, 2]);
+    assert!(!first.has_room() && first.held_bytes() <= 4000);
+
+    let second = opened(path(folder.path()), 6000, 2).await;
+    assert!(second.has_room());
+    std::fs::write(folder.path().join("thesis"), vec![0; 100_000]).expect("a file of somebody else");
+    active(&second, [2]);
+    second.shared.refresh().await;
+    assert!(!second.has_room() && second.held_bytes() > 100_000);
+    keep(&second, 2, 0..1).await;
+    assert_eq!(found(&second, 2, 0..1).await, Vec::<u64>::new());
+
+    std::fs::remove_file(folder.path().join("thesis")).expect("it can be deleted");
+    std::fs::remove_dir_all(folder.path().join(folder_name(1))).expect("it can be deleted");
+    second.shared.refresh().await;
+    assert!(second.has_room(), "others have made room");
+    keep(&second, 2, 0..1).await;
+    assert_eq!(found(&second, 2, 0..1).await, [0]);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_written_costs_rows_and_is_tried_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("rows");
+    let tier = opened(path(&place), 1 << 20, 1).await;
+    std::fs::write(&place, b"").expect("a file is in the way");
+    tier.put(1, (0..3).map(row).collect());
+    tier.flush().await;
+    assert_eq!(found(&tier, 1, 0..3).await, Vec::<u64>::new());
+    assert!(!tier.has_room());
+    tier.put(1, vec![row(0)]);
+    assert_eq!((tier.waiting_bytes(), tier.held_bytes()), (0, 0));
+    std::fs::remove_file(&place).expect("it can be deleted");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(30)).await;
+    tokio::time::resume();
+    assert!(tier.has_room());
+    keep(&tier, 1, 0..3).await;
+    assert_eq!(found(&tier, 1, 0..3).await, [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn a_place_that_cannot_be_listed_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, b"").expect("a file");
+    let places = [
+        (path(&file), "no folder"),
+        ("http://host/rows", "cannot be listed"),
+        ("", "empty"),
+        ("s3://", "bucket"),
+    ];
+    for (url, reason) in places {
+        let error = tier(url, 1 << 20).open(1).await.expect_err("it cannot be listed");
+        assert!(error.contains(reason) && error.contains("--cache-store"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_is_longer_than_what_is_read_first() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rows: Vec<Row> = (0..14_000).map(|id: u64| (id * 7, Bytes::from(vec![id as u8]))).collect();
+    let first = opened(path(folder.path()), 1 << 20, 1).await;
+    first.put(1, rows.clone());
+    first.flush().await;
+    assert_eq!(objects(folder.path(), 1).len(), 1);
+    let second = opened(path(folder.path()), 1 << 20, 1).await;
+    for (id, bytes) in rows.into_iter().step_by(997) {
+        assert_eq!(second.get(1, vec![id, id + 1]).await, [Some(bytes), None]);
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    /// A row of 0 to 100 KB that says which it is.
+    fn row(prefix: Prefix, id: u64) -> Row {
+        let mut random = Self(prefix as u64 * 1000 + id);
+        let length = random.below(100_000) as usize;
+        (id, Bytes::from(vec![random.below(256) as u8; length]))
+    }
+}
+
+#[tokio::test]
+async fn what_two_workers_keep_in_any_order_is_what_all_find() {
+    const ROWS: u64 = 300;
+    for seed in 0..4 {
+        let mut random = Random(seed);
+        let folder = tempfile::tempdir().expect("a folder");
+        let tiers = [tier(path(folder.path()), 1 << 30), tier(path(folder.path()), 1 << 30)];
+        for tier in &tiers {
+            tier.open(1).await.expect("the folder can be listed");
+            tier.open(2).await.expect("the folder can be listed");
+            active(tier, [1, 2]);
+        }
+        let mut model: BTreeMap<(Prefix, u64), Bytes> = BTreeMap::new();
+        for _ in 0..80 {
+            let tier = &tiers[random.below(2) as usize];
+            let prefix = Prefix::from(1 + random.below(2));
+            let ids: Vec<u64> = (0..random.below(12)).map(|_| random.below(ROWS)).collect();
+            match random.below(6) {
+                0 => tier.flush().await,
+                1 => tier.shared.refresh().await,
+                2 => {
+                    for (id, bytes) in ids.iter().zip(tier.get(prefix, ids.clone()).await) {
+                        assert!(bytes.is_none() || bytes.as_ref() == model.get(&(prefix, *id)), "row {id}");
+                    }
+                }
+                _ => {
+                    let rows: Vec<Row> = ids.iter().map(|id| Random::row(prefix, *id)).collect();
+                    model.extend(rows.iter().map(|(id, bytes)| ((prefix, *id), bytes.clone())));
+                    tier.put(prefix, rows);
+                }
+            }
+        }
+        for tier in &tiers {
+            tier.flush().await;
+        }
+        let third = opened(path(folder.path()), 1 << 30, 1).await;
+        third.open(2).await.expect("the folder can be listed");
+        for tier in tiers.iter().chain([&third]) {
+            tier.shared.refresh().await;
+            for prefix in [1, 2] {
+                let wanted: Vec<Option<Bytes>> =
+                    (0..ROWS).map(|id| model.get(&(prefix, id)).cloned()).collect();
+                let found = tier.get(prefix, (0..ROWS).collect()).await;
+                assert!(found == wanted, "seed {seed}, prefix {prefix}");
+            }
+        }
+    }
+}

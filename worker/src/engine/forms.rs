@@ -1,0 +1,145 @@
+//! Forms of kept rows: what they cost, tried on a few of a job's rows; and how much of the time may go into making them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use feedline_core::cluster::messages::FormStats;
+use feedline_core::pipeline::{KeptForm, Pipeline};
+use feedline_operators::{BuiltOperator, Chunk, Decoding, Slots, column_in_form, row_in_form};
+
+use super::trace::thread_cpu;
+
+/// A row of each so many chunks is tried.
+const EVERY: u64 = 32;
+/// So many rows are enough.
+const MOST_ROWS: u64 = 16;
+/// The part of the time of the operator behind the cut that making forms may take while there is other work.
+const FILL_SHARE: f64 = 0.04;
+/// A form is made at any time if the passes to come save so many times what it costs.
+const REPAID: f64 = 2.0;
+
+/// What has been tried.
+#[derive(Debug)]
+pub(crate) struct Trials {
+    /// The operator that decodes: the first, with nothing random before it.
+    pub(crate) place: usize,
+    decoding: Decoding,
+    chunks: AtomicU64,
+    stats: Mutex<[FormStats; KeptForm::MADE.len()]>,
+}
+
+impl Trials {
+    /// `None` where no rows could be kept before an operator that decodes.
+    pub(crate) fn new(pipeline: &Pipeline, operators: &[BuiltOperator]) -> Option<Self> {
+        let place = operators.iter().position(|operator| operator.decodes.is_some())?;
+        let mut running = pipeline.operators.iter().filter(|operator| !operator.kind.is_engines());
+        if running.by_ref().take(place).any(|operator| operator.kind.is_random()) {
+            return None;
+        }
+        let none = |form| FormStats { after: place as u32, form, ..FormStats::default() };
+        Some(Self {
+            place,
+            decoding: operators[place].decodes.clone()?,
+            chunks: AtomicU64::new(0),
+            stats: Mutex::new(KeptForm::MADE.map(none)),
+        })
+    }
+
+    /// Tries a row of the chunk that comes to the operator, if it is time to.
+    pub(crate) fn try_one(&self, chunk: &Chunk, operator: &BuiltOperator) {
+        let number = self.chunks.fetch_add(1, Ordering::Relaxed);
+        if number % EVERY == EVERY - 1 && number / EVERY < MOST_ROWS && chunk.rows() > 0 {
+            for (place, form) in KeptForm::MADE.into_iter().enumerate() {
+                if let Some(tried) = self.try_form(chunk, operator, form) {
+                    self.lock()[place].add(&tried);
+                }
+            }
+        }
+    }
+
+    fn try_form(&self, chunk: &Chunk, operator: &BuiltOperator, form: KeptForm) -> Option<FormStats> {
+        let timed = |mut one: Chunk| {
+            let begun = thread_cpu();
+            operator.operator.apply(&mut one, &mut Slots::new()).ok()?;
+            Some((thread_cpu() - begun).as_nanos() as u64).filter(|_| one.failures.is_empty())
+        };
+        let (plain, plain_bytes) = row_in_form(chunk, 0, &self.decoding, KeptForm::AsIs)?;
+        let begun = thread_cpu();
+        let (made, bytes) = row_in_form(chunk, 0, &self.decoding, form)?;
+        let make_ns = (thread_cpu() - begun).as_nanos() as u64;
+        Some(FormStats {
+            rows: 1,
+            plain_bytes: plain_bytes as u64,
+            bytes: bytes as u64,
+            make_ns,
+            plain_ns: timed(plain)?,
+            use_ns: timed(made)?,
+            ..FormStats::default()
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, [FormStats; KeptForm::MADE.len()]> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of the forms.
+    pub(crate) fn stats(&self) -> Vec<FormStats> {
+        self.lock().iter().filter(|form| form.rows > 0).copied().collect()
+    }
+
+    /// Whether making a form costs less than what so many passes save by it.
+    fn repays(&self, form: KeptForm, passes: f64) -> bool {
+        let stats = self.lock();
+        let Some(form) = stats.iter().find(|known| known.form == form) else { return false };
+        form.rows > 0
+            && passes * form.plain_ns.saturating_sub(form.use_ns) as f64 > REPAID * form.make_ns as f64
+    }
+}
+
+/// What a cut keeps its rows as.
+#[derive(Debug)]
+pub(crate) struct Making {
+    form: KeptForm,
+    decoding: Decoding,
+    /// CPU time spent.
+    spent_ns: AtomicU64,
+}
+
+/// Whether forms may be made now.
+pub(crate) struct Leave<'a> {
+    /// Whether a thread has nothing to do.
+    pub(crate) is_idle: bool,
+    /// CPU time of the operator behind the cut.
+    pub(crate) used_ns: u64,
+    pub(crate) trials: Option<&'a Trials>,
+    /// Passes that are to come after the present one; none in the first, which must not be slower.
+    pub(crate) passes_left: Option<f64>,
+}
+
+impl Making {
+    pub(crate) fn new(form: KeptForm, decoding: Decoding) -> Self {
+        Self { form, decoding, spent_ns: AtomicU64::new(0) }
+    }
+
+    /// The chunk with its images in the form, and how many of its rows are.
+    pub(crate) fn make(&self, chunk: &Chunk, leave: &Leave<'_>) -> Result<(Chunk, usize), String> {
+        let allowed_ns = (FILL_SHARE * leave.used_ns as f64) as u64;
+        let repays = || {
+            let passes = leave.passes_left.filter(|passes| *passes >= 1.0);
+            passes.zip(leave.trials).is_some_and(|(passes, trials)| trials.repays(self.form, passes))
+        };
+        let is_free = leave.is_idle || repays();
+        let begun = thread_cpu();
+        let spent_before = self.spent_ns.load(Ordering::Relaxed);
+        let spent_now = || (thread_cpu() - begun).as_nanos() as u64;
+        let goes_on = || is_free || spent_before + spent_now() < allowed_ns;
+        let (column, count) =
+            column_in_form(chunk, &self.decoding, self.form, goes_on).map_err(|error| error.to_string())?;
+        if !is_free {
+            self.spent_ns.fetch_add(spent_now(), Ordering::Relaxed);
+        }
+        let mut made = chunk.clone();
+        made.set(&self.decoding.column, column);
+        Ok((made, count))
+    }
+}
