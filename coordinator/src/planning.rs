@@ -14,13 +14,15 @@ use feedline_core::plan::{CachePolicy, Keeping, Plan, Problem, Settings, shares,
 use feedline_core::view::ClusterView;
 use metrics::{gauge, histogram};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::Command;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
 use crate::scaling::Scaled;
 
+/// While it is open what a job keeps, plans are made so many times as often: each row until then may have to be made again.
+const DECIDING: u32 = 4;
 /// Longest that one plan may take.
 const PLANNING: Duration = Duration::from_secs(1);
 
@@ -33,13 +35,12 @@ pub(crate) async fn run(
     mut scaler: Option<Scaled>,
     stop: CancellationToken,
 ) {
-    let mut ticks = tokio::time::interval(interval);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut planner = Planner::new(auto_cache);
+    let mut wait = Duration::ZERO;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            _ = ticks.tick() => {}
+            () = sleep(wait) => {}
         }
         let Some((now, samples)) = observe(&commands).await else { return };
         // Models and plans of many jobs take a while.
@@ -51,6 +52,7 @@ pub(crate) async fn run(
         match planned.await {
             Ok((planned, shares, view)) => {
                 planner = planned;
+                wait = if planner.is_deciding() { interval / DECIDING } else { interval };
                 if let Some(scaler) = &mut scaler {
                     scaler.follow(now, planner.needs()).await;
                 }
@@ -93,6 +95,11 @@ impl Planner {
         Self { keeping: auto_cache.then(Keeping::default), ..Self::default() }
     }
 
+    /// Whether it is open what a job keeps.
+    fn is_deciding(&self) -> bool {
+        self.keeping.as_ref().is_some_and(|keeping| keeping.is_deciding(&self.observer))
+    }
+
     /// What the last plan would need.
     fn needs(&self) -> Needs {
         self.needs
@@ -103,18 +110,18 @@ impl Planner {
         self.observer.push(now, samples);
         // What caches save is in what jobs take as they fill; which are filled is decided beside the plan.
         let problem = self.observer.problem(Settings::default(), CachePolicy::Never);
-        if problem.jobs.is_empty() {
-            gauge!(FED_FRACTION).set(1.0);
-            gauge!(WANTED_WORKERS).set(0.0);
-            self.plan = None;
-            self.needs = self.observer.needs(None, &problem);
-            return None;
-        }
         let started = Instant::now();
         let is_over = || started.elapsed() > PLANNING;
         let keeping = self.keeping.as_mut();
         let keeps = keeping.map(|keeping| keeping.decide(now, &self.observer, Settings::default(), &is_over));
         let keeps = keeps.unwrap_or_default();
+        if problem.jobs.is_empty() {
+            gauge!(FED_FRACTION).set(1.0);
+            gauge!(WANTED_WORKERS).set(0.0);
+            self.plan = None;
+            self.needs = self.observer.needs(None, &problem);
+            return self.tell(shares(&Plan::default(), &problem, &keeps));
+        }
         let plan = solve(&problem, self.plan.as_ref(), &is_over);
         histogram!(PLAN_SECONDS).record(started.elapsed().as_secs_f64());
         match plan {
@@ -141,6 +148,11 @@ impl Planner {
         }
         let shares = shares(&plan, problem, keeps);
         self.plan = Some(plan);
+        self.tell(shares)
+    }
+
+    /// What workers are to be told, if it is something else than what they were told last.
+    fn tell(&mut self, shares: BTreeMap<WorkerId, WorkerShare>) -> Option<BTreeMap<WorkerId, WorkerShare>> {
         if shares == self.shares {
             return None;
         }

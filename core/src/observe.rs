@@ -175,9 +175,21 @@ impl Observer {
             windows.since.is_some_and(|since| now >= since + SETTLED_MS)
                 && windows.facts.passes_left > 1.0
                 && windows.facts.pipeline.cached().is_none()
-                && !windows.keeps()
         };
         self.jobs.values().filter(could).map(|windows| windows.facts.job).collect()
+    }
+
+    /// The jobs that were among what was pushed last.
+    pub fn facts(&self) -> impl Iterator<Item = &JobFacts> {
+        self.jobs.values().map(|windows| &windows.facts)
+    }
+
+    /// A job as it is, or would be, without what plans have it keep; for workers of these types.
+    pub fn unkept(&self, job: JobId, types: &[WorkerType]) -> Option<JobProblem> {
+        let windows = self.jobs.get(&job)?;
+        let model = JobModel::build(&windows.unkept())?;
+        let keys = cut_keys(&windows.facts.pipeline, &model);
+        Some(JobProblem::from_model(job, &windows.facts.name, &model, types, &keys))
     }
 
     /// Whether the job's consumers wait while its workers do, too: for reads, in number or in speed, and not for longer in
@@ -259,13 +271,6 @@ impl Observer {
 }
 
 impl JobWindows {
-    /// Whether some of its rows come from a cache.
-    fn keeps(&self) -> bool {
-        let has_cache =
-            |sample: &WorkerSample| sample.operators.iter().any(|operator| operator.name == "cache");
-        self.workers.values().filter_map(|window| window.total()).any(has_cache)
-    }
-
     fn push_consumers(&mut self, now: Millis, sessions: Vec<&samples::ConsumerSample>) {
         // A consumer's sessions follow each other, each from 0: their sum only grows.
         let mut sums: BTreeMap<u32, ConsumerSample> = BTreeMap::new();
@@ -317,6 +322,16 @@ impl JobWindows {
             }
             self.store_seen.push_back(Observation { concurrency, bytes_per_s });
         }
+    }
+
+    /// All that was seen of a job whose pipeline names no cache, as if there were none: what operators take of the rows that
+    /// come to them does not depend on how many were found.
+    fn unkept(&self) -> JobObservation {
+        let mut seen = self.observation();
+        for sample in &mut seen.total {
+            sample.operators.retain(|operator| operator.name != "cache");
+        }
+        JobObservation { recent: seen.total.clone(), ..seen }
     }
 
     fn observation(&self) -> JobObservation {

@@ -168,8 +168,9 @@ fn way(problem: &Problem, job: &JobProblem, kept: Option<(usize, CacheTier)>) ->
     let read_bytes =
         |tier: CacheTier| cut.filter(|(_, _, at)| *at == tier).map_or(0.0, |(_, cut, _)| cut.bytes_per_row);
     let per_byte = problem.settings.cache_read_cpu_s_per_byte;
-    let read_cpu_s: f64 =
-        CacheTier::ALL.iter().zip(per_byte).map(|(tier, cpu_s)| read_bytes(*tier) * cpu_s).sum();
+    let find_cpu_s = cut.map_or(0.0, |(_, _, tier)| problem.settings.cache_read_cpu_s_per_row[tier as usize]);
+    let read_cpu_s: f64 = find_cpu_s
+        + CacheTier::ALL.iter().zip(per_byte).map(|(tier, cpu_s)| read_bytes(*tier) * cpu_s).sum::<f64>();
     let store_bytes = if cut.is_none() { job.store_bytes } else { read_bytes(CacheTier::Store) };
     let running = || job.operators.iter().skip(first);
     let per_row = |w: usize| {

@@ -3,20 +3,34 @@
 //! A plan counts what jobs take now. What a cache would save is decided beside it, once for each job: when its costs have been
 //! seen for a while and rows will be asked for again. From then on the job is reckoned with as it was before anything was
 //! kept, so that jobs that come later choose beside it, and what several jobs read is paid for once.
+//!
+//! Until then rows are kept in memory where most of the work is likely to lie before: behind the last operator that is the same
+//! in each pass. If that is what is chosen, no row of the first pass was lost.
 
 use std::collections::BTreeMap;
 
 use super::problem::{CachePolicy, JobProblem, Settings};
 use super::solve::{Deadline, solve};
 use crate::cluster::messages::Keep;
+use crate::cluster::samples::JobFacts;
 use crate::ids::{JobId, Millis};
 use crate::observe::Observer;
+use crate::pipeline::{CacheTier, KeptForm};
 
 #[cfg(test)]
 mod tests;
 
 /// A job for which nothing was worth keeping is looked at again after so long: others end, workers come.
 const AGAIN_MS: Millis = 30_000;
+
+/// CPU seconds that keeping a row takes: for the row, and for each of its bytes.
+const KEEP_S_PER_ROW: f64 = 1e-6;
+const KEEP_S_PER_BYTE: f64 = 1e-10;
+/// Keeping may take this part of a job's CPU time, so that the pass that fills a cache is hardly slower.
+const KEEP_SHARE: f64 = 0.05;
+/// Rows are kept before anything is known only if they are at least so large on average: for smaller ones it may cost more
+/// than they do.
+const LEAST_ROW_BYTES: u64 = 4 << 10;
 
 /// What was decided so far.
 #[derive(Debug, Clone, Default)]
@@ -56,12 +70,23 @@ impl Keeping {
         if !open.is_empty() {
             self.choose(now, &open, observer, settings, deadline);
         }
-        self.keeps()
+        self.keeps(observer)
     }
 
-    fn keeps(&self) -> BTreeMap<JobId, Keep> {
+    /// Whether there are jobs of which nothing is decided yet.
+    pub fn is_deciding(&self, observer: &Observer) -> bool {
+        self.undecided(observer).next().is_some()
+    }
+
+    fn undecided<'a>(&'a self, observer: &'a Observer) -> impl Iterator<Item = &'a JobFacts> {
+        let is_open = |facts: &&JobFacts| facts.passes_left > 1.0 && facts.pipeline.cached().is_none();
+        observer.facts().filter(is_open).filter(|facts| !self.decided.contains_key(&facts.job))
+    }
+
+    fn keeps(&self, observer: &Observer) -> BTreeMap<JobId, Keep> {
         let keep = |(job, decision): (&JobId, &Decision)| Some((*job, decision.kept.as_ref()?.keep));
-        self.decided.iter().filter_map(keep).collect()
+        let first = |facts: &JobFacts| Some((facts.job, first_keep(facts)?));
+        self.decided.iter().filter_map(keep).chain(self.undecided(observer).filter_map(first)).collect()
     }
 
     fn choose(
@@ -73,11 +98,18 @@ impl Keeping {
         deadline: &dyn Deadline,
     ) {
         let mut problem = observer.problem(settings, CachePolicy::Never);
+        let types = problem.worker_types.clone();
         for job in &mut problem.jobs {
             if let Some(kept) = self.decided.get(&job.id).and_then(|decision| decision.kept.as_ref()) {
                 *job = JobProblem { demand_rows_per_s: job.demand_rows_per_s, ..kept.job.clone() };
-            } else if open.contains(&job.id) {
-                job.cache = CachePolicy::Free;
+            } else if open.contains(&job.id)
+                && let Some(unkept) = observer.unkept(job.id, &types)
+            {
+                *job = JobProblem { cache: CachePolicy::Free, ..unkept };
+                let cpu_s = mean(&job.overhead_cpu_s)
+                    + job.operators.iter().map(|operator| mean(&operator.cpu_s)).sum::<f64>();
+                job.cuts
+                    .retain(|cut| KEEP_S_PER_ROW + KEEP_S_PER_BYTE * cut.bytes_per_row <= KEEP_SHARE * cpu_s);
             }
         }
         let Ok(plan) = solve(&problem, None, deadline) else { return };
@@ -94,4 +126,17 @@ impl Keeping {
             self.decided.insert(job.id, Decision { at: now, kept });
         }
     }
+}
+
+/// What is kept of a job of which nothing is known yet; `None` for one of small rows.
+fn first_keep(facts: &JobFacts) -> Option<Keep> {
+    let mean_row_bytes = facts.dataset.bytes / facts.dataset.rows.max(1);
+    let running = facts.pipeline.operators.iter().filter(|operator| !operator.kind.is_engines());
+    let after = running.take_while(|operator| !operator.kind.is_random()).count() as u32;
+    let keep = Keep { after, tier: CacheTier::Memory, form: KeptForm::AsIs };
+    (mean_row_bytes >= LEAST_ROW_BYTES).then_some(keep)
+}
+
+fn mean(by_type: &[f64]) -> f64 {
+    by_type.iter().sum::<f64>() / by_type.len().max(1) as f64
 }

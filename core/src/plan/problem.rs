@@ -184,6 +184,8 @@ pub struct Settings {
     pub cache_memory_share: f64,
     /// CPU seconds to read a byte of a cache: copy, check, take apart; by tier in the order of [`CacheTier::ALL`].
     pub cache_read_cpu_s_per_byte: [f64; 3],
+    /// CPU seconds to find a row in a cache, by tier.
+    pub cache_read_cpu_s_per_row: [f64; 3],
     /// A plan is changed for an improvement of at least this share.
     pub gain_to_change: f64,
     /// Cores given over cores needed, while there are cores to spare.
@@ -204,6 +206,7 @@ impl Default for Settings {
             prices: Prices::default(),
             cache_memory_share: CACHE_MEMORY_SHARE,
             cache_read_cpu_s_per_byte: [2.5e-10, 1e-9, 1.5e-9],
+            cache_read_cpu_s_per_row: [1e-6, 3e-6, 1e-5],
             gain_to_change: 0.03,
             headroom: 1.15,
             target_utilisation: 0.9,

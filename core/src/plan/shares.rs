@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::problem::Problem;
+use super::problem::{Problem, WorkerSlot};
 use super::solution::{Assignment, JobPlan, Plan};
 use crate::cluster::messages::{Allotment, Keep};
 use crate::cluster::samples::WorkerShare;
@@ -67,14 +67,17 @@ pub fn shares(
             }
         }
     }
-    // Its rows may come from any worker, whether the plan needs it or not.
-    if let ([job], false) = (plan.jobs.as_slice(), is_shared)
-        && let keep @ Some(_) = keeps.get(&job.job).copied()
-    {
-        let others =
-            problem.workers.iter().filter(|slot| !job.assignments.iter().any(|part| part.worker == slot.id));
-        for slot in others {
-            let allotment = Allotment { keep, ..Allotment::unlimited(job.job) };
+    // Rows of a job alone, or of one that is not planned yet, may come from any worker.
+    for (id, keep) in keeps {
+        let planned = plan.jobs.iter().find(|job| job.job == *id);
+        if is_shared && planned.is_some() {
+            continue;
+        }
+        let has_part = |slot: &&WorkerSlot| {
+            planned.is_some_and(|job| job.assignments.iter().any(|part| part.worker == slot.id))
+        };
+        for slot in problem.workers.iter().filter(|slot| !has_part(slot)) {
+            let allotment = Allotment { keep: Some(*keep), ..Allotment::unlimited(*id) };
             shares.entry(slot.id).or_default().allotments.push(allotment);
         }
     }

@@ -92,7 +92,7 @@ fn a_cache_that_saves_more_than_it_costs_is_chosen() {
     let problem = cluster(&[(2.0, 1)], vec![job]);
     let plan = plan(&problem);
     expect![[r#"
-        job1: 3000.0 of 3000.0 rows/s, worker 1 1.85 cores, its consumers take 3000 rows/s and no more
+        job1: 3000.0 of 3000.0 rows/s, worker 1 1.86 cores, its consumers take 3000 rows/s and no more
         type0: 1 present, 1 wanted
         the least fed job gets 100 % of what it could take by its weight; no plan can give more than 100 %
         the output of `decode` would be kept in the workers' memory: 2 GB, and 1 job reads it
