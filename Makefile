@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test check fmt clean setup build python speed scale size kernels trace-cost bottlenecks tuning bench release
+.PHONY: help demo test check fmt clean setup build python speed scale size caching kernels trace-cost bottlenecks tuning bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,9 @@ bottlenecks: release ## Check what `feedline explain` says of 40 made-up pipelin
 
 tuning: release python ## Measure naive, tuned and best settings of five pipelines: SHAPES=resnet,gnmt
 	@python3 benches/tuning.py $(if $(SHAPES),--shapes "$(SHAPES)")
+
+caching: release ## Measure what the model keeps of image jobs, epoch by epoch
+	@python3 benches/caching.py
 
 kernels: setup ## Measure kernels and the planner one by one, with criterion
 	@cargo bench $(QUIET) --workspace --benches

@@ -46,7 +46,8 @@ pub(crate) async fn run(
         // Models and plans of many jobs take a while.
         let planned = tokio::task::spawn_blocking(move || {
             let shares = planner.plan(now, &samples);
-            let view = ClusterView::build(now, &samples, &planner.observer, planner.plan.as_ref());
+            let (plan, keeps) = (planner.plan.as_ref(), &planner.keeps);
+            let view = ClusterView::build(now, &samples, &planner.observer, plan, keeps);
             (planner, shares, view)
         });
         match planned.await {
@@ -85,6 +86,8 @@ struct Planner {
     plan: Option<Plan>,
     /// Decides what jobs keep; `None` where only pipelines do.
     keeping: Option<Keeping>,
+    /// What it decided last.
+    keeps: BTreeMap<JobId, Keep>,
     /// What workers were told last.
     shares: BTreeMap<WorkerId, WorkerShare>,
     needs: Needs,
@@ -115,6 +118,7 @@ impl Planner {
         let keeping = self.keeping.as_mut();
         let keeps = keeping.map(|keeping| keeping.decide(now, &self.observer, Settings::default(), &is_over));
         let keeps = keeps.unwrap_or_default();
+        self.say_kept(&keeps);
         if problem.jobs.is_empty() {
             gauge!(FED_FRACTION).set(1.0);
             gauge!(WANTED_WORKERS).set(0.0);
@@ -138,7 +142,7 @@ impl Planner {
         &mut self,
         plan: Plan,
         problem: &Problem,
-        keeps: &BTreeMap<JobId, Keep>,
+        keeps: &BTreeMap<JobId, Option<Keep>>,
     ) -> Option<BTreeMap<WorkerId, WorkerShare>> {
         self.needs = self.observer.needs(Some(&plan), problem);
         gauge!(FED_FRACTION).set(self.needs.fed_fraction);
@@ -149,6 +153,27 @@ impl Planner {
         let shares = shares(&plan, problem, keeps);
         self.plan = Some(plan);
         self.tell(shares)
+    }
+
+    /// Logs what is to be kept, where that has changed.
+    fn say_kept(&mut self, keeps: &BTreeMap<JobId, Option<Keep>>) {
+        let keeps: BTreeMap<JobId, Keep> =
+            keeps.iter().filter_map(|(job, keep)| Some((*job, (*keep)?))).collect();
+        for facts in self.observer.facts().filter(|facts| keeps.get(&facts.job) != self.keeps.get(&facts.job))
+        {
+            let (job, name) = (facts.job, &facts.name);
+            match keeps.get(&job) {
+                Some(Keep { after, tier, form }) => {
+                    let mut running =
+                        facts.pipeline.operators.iter().filter(|operator| !operator.kind.is_engines());
+                    let before = after.checked_sub(1).and_then(|last| running.nth(last as usize));
+                    let operator = before.map_or("source", |operator| operator.kind.name());
+                    tracing::info!(%job, "{name} keeps the output of `{operator}` {} in {}", form.name(), tier.name());
+                }
+                None => tracing::info!(%job, "{name} keeps nothing"),
+            }
+        }
+        self.keeps = keeps;
     }
 
     /// What workers are to be told, if it is something else than what they were told last.

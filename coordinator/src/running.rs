@@ -115,8 +115,13 @@ fn run(settings: CoordinatorSettings, opened: Opened, scaler: Option<Arc<dyn Sca
     let planning = (settings.plan_interval_ms > 0).then(|| {
         let interval = Duration::from_millis(settings.plan_interval_ms);
         let scaled = scaler.map(|scaler| Scaled::new(settings.scale, scaler));
-        let work =
-            planning::run(sender.clone(), views, (interval, settings.auto_cache), scaled, stop.clone());
+        let work = planning::run(
+            sender.clone(),
+            views,
+            (interval, settings.cluster.auto_cache),
+            scaled,
+            stop.clone(),
+        );
         tokio::spawn(work.instrument(tracing::info_span!("planning")))
     });
     RunningCoordinator { service, commands: sender, stop, task: Some(task), planning }

@@ -24,9 +24,6 @@ pub struct CoordinatorSettings {
     /// Milliseconds between plans of what jobs may use of workers; 0 makes none. 1,000 by default.
     #[serde(default = "default_plan_interval_ms")]
     pub plan_interval_ms: u64,
-    /// Whether plans keep rows in caches where no pipeline asks for it. They do by default.
-    #[serde(default = "default_auto_cache")]
-    pub auto_cache: bool,
     /// Bounds of the number of workers, where there is a scaler.
     #[serde(default)]
     pub scale: ScaleSettings,
@@ -34,10 +31,6 @@ pub struct CoordinatorSettings {
 
 fn default_plan_interval_ms() -> u64 {
     1_000
-}
-
-fn default_auto_cache() -> bool {
-    true
 }
 
 fn default_tick_ms() -> u64 {
@@ -53,7 +46,6 @@ impl CoordinatorSettings {
             cluster: cluster::Settings::default(),
             tick_ms: default_tick_ms(),
             plan_interval_ms: default_plan_interval_ms(),
-            auto_cache: default_auto_cache(),
             scale: ScaleSettings::default(),
         }
     }

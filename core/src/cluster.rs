@@ -50,6 +50,13 @@ pub struct Settings {
     pub leases_ahead: u32,
     /// Milliseconds after which a split near the job's end is leased a second time, to an idle worker.
     pub straggler_ms: u64,
+    /// Whether rows are kept in caches where no pipeline asks for it.
+    #[serde(default = "default_auto_cache")]
+    pub auto_cache: bool,
+}
+
+fn default_auto_cache() -> bool {
+    true
 }
 
 impl Default for Settings {
@@ -61,6 +68,7 @@ impl Default for Settings {
             hold_ms: 500,
             leases_ahead: 3,
             straggler_ms: 1_000,
+            auto_cache: default_auto_cache(),
         }
     }
 }

@@ -35,7 +35,7 @@ mod wanted;
 #[cfg(test)]
 mod testing;
 
-pub use keeping::Keeping;
+pub use keeping::{Keeping, first_keep};
 pub use problem::{
     CACHE_MEMORY_SHARE, CachePolicy, CutProblem, JobProblem, OperatorProblem, Prices, Problem, Settings,
     StoreLimits, WorkerSlot, WorkerType,

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::messages::{JobState, JobStatus};
+use crate::cluster::messages::{JobState, JobStatus, Keep};
 use crate::cluster::samples::{JobFacts, Samples, WorkerSample};
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::model::job::JobObservation;
 use crate::model::{self, Allocation, Bottleneck, JobModel, WorkerShare, bottleneck};
 use crate::observe::Observer;
-use crate::pipeline::CacheTier;
-use crate::plan::{Assignment, JobPlan, Plan, WantedWorkers};
+use crate::pipeline::{CacheTier, KeptForm, Pipeline};
+use crate::plan::{Assignment, CutProblem, JobPlan, Plan, WantedWorkers};
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ pub struct ClusterView {
     pub workers: Vec<WorkerView>,
     /// Workers that would feed all jobs, by type.
     pub wanted: Vec<WantedWorkers>,
-    /// What the plan keeps.
+    /// What is kept.
     pub caches: Vec<CacheView>,
     /// What the planner decided and why, in sentences.
     pub reasons: Vec<String>,
@@ -92,15 +92,19 @@ pub struct WorkerView {
     pub jobs: Vec<JobId>,
 }
 
-/// Something that the plan keeps.
+/// Something that is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CacheView {
     /// The operator whose output it is.
     pub operator: String,
     /// Where.
     pub tier: CacheTier,
-    /// Size in bytes.
+    /// In which form.
+    pub form: KeptForm,
+    /// Size of all of it in bytes.
     pub bytes: f64,
+    /// Share of the rows asked for that were found of late; `None` where none was asked for.
+    pub found_share: Option<f64>,
     /// Jobs that read it.
     pub jobs: Vec<JobId>,
 }
@@ -114,8 +118,14 @@ struct Seen<'a> {
 }
 
 impl ClusterView {
-    /// What was reported up to `now`, which the observer has taken, and what was planned for it.
-    pub fn build(now: Millis, samples: &Samples, observer: &Observer, plan: Option<&Plan>) -> Self {
+    /// What was reported up to `now`, which the observer has taken, what was planned for it, and what jobs keep.
+    pub fn build(
+        now: Millis,
+        samples: &Samples,
+        observer: &Observer,
+        plan: Option<&Plan>,
+        keeps: &BTreeMap<JobId, Keep>,
+    ) -> Self {
         let planned = |job: JobId| plan.and_then(|plan| plan.jobs.iter().find(|planned| planned.job == job));
         let seen: Vec<Seen<'_>> = samples
             .jobs
@@ -142,7 +152,7 @@ impl ClusterView {
             jobs: seen.iter().map(|job| job.view(&by_id, observer)).collect(),
             workers: samples.workers.iter().map(|worker| worker_view(worker, here(worker))).collect(),
             wanted: plan.map(|plan| plan.wanted.clone()).unwrap_or_default(),
-            caches: plan.map(|plan| caches(plan, &seen)).unwrap_or_default(),
+            caches: caches(observer, &seen, keeps),
             reasons: plan.map(|plan| plan.reasons.clone()).unwrap_or_default(),
             scaling: None,
         }
@@ -187,6 +197,15 @@ impl JobView {
 }
 
 impl Seen<'_> {
+    /// Share of its rows that its cache had.
+    fn found_share(&self) -> Option<f64> {
+        let operators = self.observation.recent.iter().flat_map(|sample| &sample.operators);
+        let counts = operators.filter(|operator| operator.name == "cache");
+        let (asked, found) =
+            counts.fold((0, 0), |sum, cache| (sum.0 + cache.rows_in, sum.1 + cache.rows_out));
+        (asked > 0).then(|| found as f64 / asked as f64)
+    }
+
     fn view(&self, workers: &BTreeMap<WorkerId, &WorkerSample>, observer: &Observer) -> JobView {
         let consumers = &self.observation.consumers;
         let rows_per_s: f64 = consumers.iter().map(|one| one.rows as f64 / seconds(one.elapsed_ns)).sum();
@@ -262,21 +281,35 @@ fn worker_view(worker: &WorkerSample, recent: &[(JobId, &model::WorkerSample)]) 
     }
 }
 
-fn caches(plan: &Plan, seen: &[Seen<'_>]) -> Vec<CacheView> {
-    let operator = |key: u64| {
-        let found = seen.iter().find_map(|job| {
-            let kept = job.planned?.kept.filter(|kept| kept.key == key)?;
-            job.model.as_ref()?.operators.get(kept.after).map(|operator| operator.name.clone())
+/// What is kept of the jobs, by the plan or by their pipelines; what several jobs read is there once.
+fn caches(observer: &Observer, seen: &[Seen<'_>], keeps: &BTreeMap<JobId, Keep>) -> Vec<CacheView> {
+    let mut views: BTreeMap<(u64, CacheTier), CacheView> = BTreeMap::new();
+    for job in seen {
+        let pipeline = &job.facts.pipeline;
+        let keep = keeps.get(&job.facts.job).copied().or_else(|| named(pipeline));
+        let unkept = keep.and_then(|_| observer.unkept(job.facts.job, &[]));
+        let (Some(keep), Some(unkept)) = (keep, unkept) else { continue };
+        let is_kept = |cut: &&CutProblem| (cut.after, cut.form) == (keep.after as usize, keep.form);
+        let Some(cut) = unkept.cuts.iter().find(is_kept) else { continue };
+        let view = views.entry((cut.key, keep.tier)).or_insert_with(|| CacheView {
+            operator: unkept.operators[cut.after].name.clone(),
+            tier: keep.tier,
+            form: keep.form,
+            bytes: cut.bytes,
+            found_share: job.found_share(),
+            jobs: Vec::new(),
         });
-        found.unwrap_or_default()
-    };
-    let view = |cache: &crate::plan::CachePlan| CacheView {
-        operator: operator(cache.key),
-        tier: cache.tier,
-        bytes: cache.bytes,
-        jobs: cache.jobs.clone(),
-    };
-    plan.caches.iter().map(view).collect()
+        view.jobs.push(job.facts.job);
+        view.found_share = view.found_share.or(job.found_share());
+    }
+    views.into_values().collect()
+}
+
+/// What the pipeline's own `cache` keeps.
+fn named(pipeline: &Pipeline) -> Option<Keep> {
+    let (before, tier) = pipeline.cached()?;
+    let after = before.iter().filter(|operator| !operator.kind.is_engines()).count() as u32;
+    Some(Keep { after, tier, form: KeptForm::AsIs })
 }
 
 fn seconds(ns: u64) -> f64 {

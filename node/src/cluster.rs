@@ -43,12 +43,16 @@ impl Cluster {
 
     /// A new cluster in this process whose coordinator does not plan: what jobs may use of workers is the caller's to say.
     pub(crate) async fn unplanned(local: &LocalArgs) -> Result<Self, Failure> {
-        Self::start(CoordinatorSettings { plan_interval_ms: 0, ..Self::settings(local) }, local).await
+        let mut settings = Self::settings(local);
+        settings.plan_interval_ms = 0;
+        settings.cluster.auto_cache = false;
+        Self::start(settings, local).await
     }
 
     fn settings(local: &LocalArgs) -> CoordinatorSettings {
-        let auto_cache = local.auto_cache.is_on();
-        CoordinatorSettings { auto_cache, ..CoordinatorSettings::in_memory(index_dir(local)) }
+        let mut settings = CoordinatorSettings::in_memory(index_dir(local));
+        settings.cluster.auto_cache = local.auto_cache.is_on();
+        settings
     }
 
     async fn start(settings: CoordinatorSettings, local: &LocalArgs) -> Result<Self, Failure> {

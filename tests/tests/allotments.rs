@@ -186,8 +186,8 @@ struct Ran {
 
 /// Runs the jobs together on one worker; with a seed, under allotments that change.
 async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran {
-    let settings =
-        CoordinatorSettings { auto_cache: false, ..CoordinatorSettings::in_memory(directory.join("index")) };
+    let mut settings = CoordinatorSettings::in_memory(directory.join("index"));
+    settings.cluster.auto_cache = seed.is_some();
     let running = feedline_coordinator::start(settings, 1).await.expect("the directory is writable");
     let fickle = Arc::new(Fickle {
         inner: running.service(),

@@ -43,16 +43,40 @@ fn later_epochs_begin_at_a_cache_in_memory() {
 }
 
 #[test]
-fn a_cache_on_disk_serves_the_next_process() {
+fn a_cache_on_disk_or_in_the_store_serves_the_next_process() {
     let scratch = data("60");
     let plain = scratch.run(&job(&scratch, "none"), &[]);
-    for (run, found) in [("first", 0), ("second", 60), ("third", 60)] {
-        let report = scratch.run(&job(&scratch, "disk"), &["--cache-dir", &scratch.file("cache")]);
-        assert_clean(&report);
-        assert_eq!(report["digest"], plain["digest"], "{run}");
-        assert_eq!(rows(&report, "cache"), (60, found), "{run}");
-        assert_eq!(rows(&report, "decode_image").0, 60 - found, "{run}");
+    for (tier, flag) in [("disk", "--cache-dir"), ("store", "--cache-store")] {
+        for (run, found) in [("first", 0), ("second", 60), ("third", 60)] {
+            let report = scratch.run(&job(&scratch, tier), &[flag, &scratch.file(&format!("kept-{tier}"))]);
+            assert_clean(&report);
+            assert_eq!(report["digest"], plain["digest"], "{tier}, {run}");
+            assert_eq!(rows(&report, "cache"), (60, found), "{tier}, {run}");
+            assert_eq!(rows(&report, "decode_image").0, 60 - found, "{tier}, {run}");
+        }
     }
+}
+
+#[test]
+fn what_is_worth_keeping_is_kept_though_no_pipeline_asks_for_it() {
+    let scratch = data("60");
+    let images = scratch.file("images");
+    let text = format!(
+        "name: job\nsource: {{ url: \"{images}/*\", format: tfrecord, features: {{ image: image/encoded }} }}\n\
+         operators: [ burn: {{ cpu_us: 2000 }}, random_resized_crop: {{ column: image, size: [32, 32] }}, \
+         batch: {{ size: 8 }} ]"
+    );
+    let file = scratch.write("plain.yaml", &text);
+    let kept = scratch.run(&file, &["--epochs", "40", "--cores", "1"]);
+    assert_clean(&kept);
+    let (looked_for, found) = rows(&kept, "cache");
+    assert!(looked_for > 2000 && found > 1500, "{found} of {looked_for} rows were found");
+    assert_eq!(rows(&kept, "burn").0, 2400 - found);
+    let plain = scratch.run(&file, &["--epochs", "40", "--auto-cache", "off"]);
+    assert_eq!(plain["digest"], kept["digest"]);
+    assert!(
+        plain["operators"].as_array().expect("a list").iter().all(|operator| operator["name"] != "cache")
+    );
 }
 
 #[test]
@@ -120,15 +144,17 @@ fn rows_that_fail_fail_again_and_the_rest_is_kept() {
 }
 
 #[test]
-fn a_worker_without_a_disk_says_what_to_do() {
+fn a_worker_without_the_place_says_what_to_do() {
     let scratch = data("6");
     let processes = Processes::start(scratch.path().join("processes"), 0);
     let url = processes.url();
     let worker = ["worker", "--coordinator", &url, "--listen", "127.0.0.1:0", "--cores", "1"];
     let _worker = Role::start(&worker, &[]);
-    let call = scratch.call(&["run", &job(&scratch, "disk"), "--coordinator", &url]);
-    assert_ne!(call.status, 0);
-    assert!(call.stderr.contains("start it with --cache-dir"), "{}", call.stderr);
+    for (tier, fix) in [("disk", "start it with --cache-dir"), ("store", "start it with --cache-store URL")] {
+        let call = scratch.call(&["run", &job(&scratch, tier), "--coordinator", &url, "--job", tier]);
+        assert_ne!(call.status, 0);
+        assert!(call.stderr.contains(fix), "{}", call.stderr);
+    }
 }
 
 #[test]

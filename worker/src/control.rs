@@ -179,6 +179,7 @@ impl Control {
                 (details, manifest)
             }
         };
+        let keep = keep.unwrap_or(details.keep);
         let stores = Arc::clone(&self.stores);
         let (caches, tracing) = (self.engine.caches(), self.engine.tracing());
         JobContext::load(details, (manifest, keep), stores, caches, tracing, before.as_deref())

@@ -124,11 +124,14 @@ impl State {
         worth
     }
 
-    /// What the plan has a job keep, unless that was tried in vain.
-    fn wanted_keep(&self, id: JobId) -> Option<Keep> {
-        let keep = self.allotments.get(&id).and_then(|allotment| allotment.keep);
-        let loaded = || self.jobs.get(&id).and_then(|job| job.keep);
-        if keep.is_some() && self.refused_keeps.get(&id) == Some(&keep) { loaded() } else { keep }
+    /// What a job shall keep: what the plan says, unless that was tried in vain, or else what the job began with. `None` for
+    /// a job that is not known yet.
+    fn wanted_keep(&self, id: JobId) -> Option<Option<Keep>> {
+        let job = self.jobs.get(&id);
+        let said = self.allotments.get(&id).map(|allotment| allotment.keep);
+        let keep = said.or_else(|| job.map(|job| job.details.keep));
+        let is_refused = keep.is_some() && self.refused_keeps.get(&id) == keep.as_ref();
+        if is_refused { job.map(|job| job.keep) } else { keep }
     }
 }
 
@@ -177,14 +180,14 @@ impl Engine {
     pub(crate) fn unloaded(&self) -> BTreeSet<JobId> {
         let state = self.lock();
         let known = |job: &JobId| {
-            let is_as_wanted = |loaded: &Arc<JobContext>| loaded.keep == state.wanted_keep(*job);
+            let is_as_wanted = |loaded: &Arc<JobContext>| Some(loaded.keep) == state.wanted_keep(*job);
             state.failed.contains_key(job) || state.jobs.get(job).is_some_and(is_as_wanted)
         };
         state.splits.keys().map(|(_, job)| *job).filter(|job| !known(job)).collect()
     }
 
-    /// A job as it is loaded, and what it shall keep.
-    pub(crate) fn wanted(&self, id: JobId) -> (Option<Arc<JobContext>>, Option<Keep>) {
+    /// A job as it is loaded, and what it shall keep, where something was said.
+    pub(crate) fn wanted(&self, id: JobId) -> (Option<Arc<JobContext>>, Option<Option<Keep>>) {
         let state = self.lock();
         (state.jobs.get(&id).cloned(), state.wanted_keep(id))
     }
@@ -218,8 +221,9 @@ impl Engine {
         let mut state = self.lock();
         if state.jobs.contains_key(&id) {
             tracing::warn!(job = %id, "its rows are not kept as planned: {message}");
-            let keep = state.allotments.get(&id).and_then(|allotment| allotment.keep);
-            state.refused_keeps.insert(id, keep);
+            if let Some(keep) = state.wanted_keep(id) {
+                state.refused_keeps.insert(id, keep);
+            }
             return;
         }
         state.failed.insert(id, message.to_owned());

@@ -125,7 +125,7 @@ pub struct Allotment {
     pub read_concurrency: u32,
     /// Bytes of groups that are computed ahead of consumers, one group at least; 0: the job's share of the memory.
     pub prefetch_bytes: u64,
-    /// What is kept of the job's rows, where its pipeline names no `cache`.
+    /// What is kept of the job's rows, where its pipeline names no `cache`; `None` keeps nothing.
     pub keep: Option<Keep>,
 }
 
@@ -303,6 +303,8 @@ pub struct JobDetails {
     pub dataset: DatasetSummary,
     /// Whether pieces carry row ids.
     pub audit: bool,
+    /// What workers keep of its rows as long as no allotment says otherwise.
+    pub keep: Option<Keep>,
 }
 
 /// How a job stands, for people and reports.

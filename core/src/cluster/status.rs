@@ -7,6 +7,7 @@ use super::messages::{
 };
 use super::{Cluster, Reply, unknown_job};
 use crate::ids::JobId;
+use crate::plan::first_keep;
 
 impl Cluster {
     pub(super) fn job_state(&self, job: &Job) -> JobState {
@@ -38,6 +39,11 @@ impl Cluster {
             source_key: source_key(&job.spec.pipeline.source),
             dataset: dataset.clone(),
             audit: job.spec.audit,
+            keep: self
+                .settings
+                .auto_cache
+                .then(|| first_keep(&job.spec.pipeline, dataset, job.passes_left()))
+                .flatten(),
         }))
     }
 

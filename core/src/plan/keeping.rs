@@ -14,8 +14,9 @@ use super::solve::{Deadline, solve};
 use crate::cluster::messages::Keep;
 use crate::cluster::samples::JobFacts;
 use crate::ids::{JobId, Millis};
+use crate::manifest::DatasetSummary;
 use crate::observe::Observer;
-use crate::pipeline::{CacheTier, KeptForm};
+use crate::pipeline::{CacheTier, KeptForm, Pipeline};
 
 #[cfg(test)]
 mod tests;
@@ -53,14 +54,14 @@ struct Kept {
 }
 
 impl Keeping {
-    /// What jobs shall keep, as seen at `now`.
+    /// What jobs shall keep, as seen at `now`; jobs that are not named keep what their pipelines say.
     pub fn decide(
         &mut self,
         now: Millis,
         observer: &Observer,
         settings: Settings,
         deadline: &dyn Deadline,
-    ) -> BTreeMap<JobId, Keep> {
+    ) -> BTreeMap<JobId, Option<Keep>> {
         self.decided.retain(|job, _| observer.observation(*job).is_some());
         let is_due = |job: &JobId| {
             let decision = self.decided.get(job);
@@ -83,10 +84,12 @@ impl Keeping {
         observer.facts().filter(is_open).filter(|facts| !self.decided.contains_key(&facts.job))
     }
 
-    fn keeps(&self, observer: &Observer) -> BTreeMap<JobId, Keep> {
-        let keep = |(job, decision): (&JobId, &Decision)| Some((*job, decision.kept.as_ref()?.keep));
-        let first = |facts: &JobFacts| Some((facts.job, first_keep(facts)?));
-        self.decided.iter().filter_map(keep).chain(self.undecided(observer).filter_map(first)).collect()
+    fn keeps(&self, observer: &Observer) -> BTreeMap<JobId, Option<Keep>> {
+        let keep =
+            |(job, decision): (&JobId, &Decision)| (*job, decision.kept.as_ref().map(|kept| kept.keep));
+        let first =
+            |facts: &JobFacts| (facts.job, first_keep(&facts.pipeline, &facts.dataset, facts.passes_left));
+        self.decided.iter().map(keep).chain(self.undecided(observer).map(first)).collect()
     }
 
     fn choose(
@@ -128,13 +131,15 @@ impl Keeping {
     }
 }
 
-/// What is kept of a job of which nothing is known yet; `None` for one of small rows.
-fn first_keep(facts: &JobFacts) -> Option<Keep> {
-    let mean_row_bytes = facts.dataset.bytes / facts.dataset.rows.max(1);
-    let running = facts.pipeline.operators.iter().filter(|operator| !operator.kind.is_engines());
+/// What is kept of a job of which nothing is known yet; `None` for one of small rows, for one that asks for no row again, and
+/// where it is the pipeline's to say.
+pub fn first_keep(pipeline: &Pipeline, dataset: &DatasetSummary, passes_left: f64) -> Option<Keep> {
+    let mean_row_bytes = dataset.bytes / dataset.rows.max(1);
+    let running = pipeline.operators.iter().filter(|operator| !operator.kind.is_engines());
     let after = running.take_while(|operator| !operator.kind.is_random()).count() as u32;
     let keep = Keep { after, tier: CacheTier::Memory, form: KeptForm::AsIs };
-    (mean_row_bytes >= LEAST_ROW_BYTES).then_some(keep)
+    let is_worth_it = mean_row_bytes >= LEAST_ROW_BYTES && passes_left > 1.0 && pipeline.cached().is_none();
+    is_worth_it.then_some(keep)
 }
 
 fn mean(by_type: &[f64]) -> f64 {

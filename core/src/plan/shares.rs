@@ -32,7 +32,7 @@ const LEAST_WAITING: u32 = 8;
 pub fn shares(
     plan: &Plan,
     problem: &Problem,
-    keeps: &BTreeMap<JobId, Keep>,
+    keeps: &BTreeMap<JobId, Option<Keep>>,
 ) -> BTreeMap<WorkerId, WorkerShare> {
     let memory: BTreeMap<WorkerId, f64> = problem
         .workers
@@ -52,7 +52,7 @@ pub fn shares(
             let mut allotment = Allotment {
                 operator_limits: limits.clone(),
                 read_concurrency: reads(part),
-                keep: keeps.get(&job.job).copied(),
+                keep: keeps.get(&job.job).copied().flatten(),
                 ..Allotment::unlimited(job.job)
             };
             if is_shared {
@@ -62,7 +62,7 @@ pub fn shares(
                 let ahead = (AHEAD_SHARE * share * memory).max(LEAST_AHEAD_BYTES.min(share * memory));
                 allotment.prefetch_bytes = ahead.max(1.0) as u64;
             }
-            if allotment != Allotment::unlimited(job.job) {
+            if allotment != Allotment::unlimited(job.job) || keeps.contains_key(&job.job) {
                 shares.entry(part.worker).or_default().allotments.push(allotment);
             }
         }
@@ -77,7 +77,7 @@ pub fn shares(
             planned.is_some_and(|job| job.assignments.iter().any(|part| part.worker == slot.id))
         };
         for slot in problem.workers.iter().filter(|slot| !has_part(slot)) {
-            let allotment = Allotment { keep: Some(*keep), ..Allotment::unlimited(*id) };
+            let allotment = Allotment { keep: *keep, ..Allotment::unlimited(*id) };
             shares.entry(slot.id).or_default().allotments.push(allotment);
         }
     }

@@ -11,7 +11,7 @@ fn view() -> ClusterView {
     let observer = observed(&[JOB]);
     let problem = observer.problem(Settings::default(), CachePolicy::Never);
     let plan = solve(&problem, None, &NoDeadline).unwrap();
-    ClusterView::build(8_000, &samples(8, &[JOB]), &observer, Some(&plan))
+    ClusterView::build(8_000, &samples(8, &[JOB]), &observer, Some(&plan), &BTreeMap::new())
 }
 
 fn status(job: JobId, state: JobState) -> JobStatus {
@@ -67,7 +67,7 @@ fn a_worker_has_what_it_uses_and_works_on() {
 
 #[test]
 fn without_a_plan_all_cores_of_all_workers_count() {
-    let view = ClusterView::build(8_000, &samples(8, &[JOB]), &observed(&[JOB]), None);
+    let view = ClusterView::build(8_000, &samples(8, &[JOB]), &observed(&[JOB]), None, &BTreeMap::new());
     let job = &view.jobs[0];
     assert_eq!(job.cores, 0.0);
     assert!(job.bottleneck.as_ref().is_some_and(|bound| bound.why.starts_with("2 cores give")));
@@ -78,7 +78,7 @@ fn without_a_plan_all_cores_of_all_workers_count() {
 fn a_plan_of_other_jobs_is_not_shown() {
     let observer = observed(&[JOB]);
     let plan = Plan { reasons: vec!["long ago".to_owned()], ..Plan::default() };
-    let view = ClusterView::build(8_000, &samples(8, &[JOB]), &observer, Some(&plan));
+    let view = ClusterView::build(8_000, &samples(8, &[JOB]), &observer, Some(&plan), &BTreeMap::new());
     assert_eq!(view.reasons, Vec::<String>::new());
 }
 
@@ -98,4 +98,31 @@ fn a_view_survives_its_json() {
     let view = view();
     let text = serde_json::to_string(&view).unwrap();
     assert_eq!(serde_json::from_str::<ClusterView>(&text).unwrap(), view);
+}
+
+#[test]
+fn what_is_kept_is_shown_with_what_is_found_of_it() {
+    let (mut observer, mut last) = (Observer::default(), samples(8, &[JOB]));
+    for second in 1..=8 {
+        last = samples(second, &[JOB]);
+        let mut stats = (*last.workers[0].jobs[0]).clone();
+        let cache = crate::cluster::messages::OperatorStats {
+            name: "cache".to_owned(),
+            rows_in: 1_000 * second,
+            rows_out: 250 * second,
+            ..Default::default()
+        };
+        stats.operators.insert(2, cache);
+        last.workers[0].jobs[0] = std::sync::Arc::new(stats);
+        observer.push(second * 1_000, &last);
+    }
+    let keep = Keep { after: 1, tier: CacheTier::Disk, form: KeptForm::AsIs };
+    let view = ClusterView::build(8_000, &last, &observer, None, &[(JOB, keep)].into());
+    let [kept] = view.caches.as_slice() else { panic!("{:?}", view.caches) };
+    assert_eq!(
+        (kept.operator.as_str(), kept.tier, kept.jobs.as_slice()),
+        ("burn", CacheTier::Disk, &[JOB][..])
+    );
+    assert!((kept.bytes / 1e9 - 1.0).abs() < 1e-6, "{}", kept.bytes);
+    assert_eq!(kept.found_share, Some(0.25));
 }

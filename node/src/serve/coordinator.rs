@@ -36,6 +36,6 @@ fn settings(args: &CoordinatorArgs) -> CoordinatorSettings {
     let index_dir = args.index_dir.clone().unwrap_or_else(|| args.data_dir.join("index"));
     let mut settings = CoordinatorSettings::durable(&args.data_dir, index_dir);
     settings.cluster.worker_lease_ms = args.worker_lease.as_millis().max(1) as u64;
-    settings.auto_cache = args.auto_cache.is_on();
+    settings.cluster.auto_cache = args.auto_cache.is_on();
     settings
 }

@@ -137,7 +137,7 @@ async fn shutdown(
 
 fn settings(args: &UpArgs) -> CoordinatorSettings {
     let mut settings = place(args);
-    settings.auto_cache = args.local.auto_cache.is_on();
+    settings.cluster.auto_cache = args.local.auto_cache.is_on();
     if let Some((min_workers, max_workers)) = args.autoscale {
         let shrink_after_ms = args.shrink_after.as_millis() as u64;
         settings.scale = ScaleSettings { min_workers, max_workers, shrink_after_ms };

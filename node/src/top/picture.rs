@@ -38,14 +38,16 @@ pub(super) fn render(view: &ClusterView) -> String {
             let readers: Vec<String> = cache.jobs.iter().map(ToString::to_string).collect();
             vec![
                 cache.operator.clone(),
+                cache.form.name().to_owned(),
                 cache.tier.name().to_owned(),
                 show_bytes(cache.bytes),
+                cache.found_share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", 100.0 * share)),
                 readers.join(", "),
             ]
         };
-        let head = ["kept", "tier", "size", "read by"].map(str::to_owned).to_vec();
+        let head = ["kept", "form", "tier", "size", "found", "read by"].map(str::to_owned).to_vec();
         let all: Vec<Vec<String>> = [head].into_iter().chain(view.caches.iter().map(line)).collect();
-        let _ = write!(text, "\n{}", table::render(&all, &[0, 1, 3]));
+        let _ = write!(text, "\n{}", table::render(&all, &[0, 1, 2, 5]));
     }
     text + &plan(view)
 }

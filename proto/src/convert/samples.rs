@@ -126,7 +126,14 @@ pub(crate) fn cluster_view() -> ClusterView {
         memory_full: true,
         jobs: vec![JobId(5), JobId(6)],
     };
-    let cache = |tier| CacheView { operator: "source".to_owned(), tier, bytes: 1e9, jobs: vec![JobId(5)] };
+    let cache = |tier| CacheView {
+        operator: "source".to_owned(),
+        tier,
+        form: KeptForm::Pixels,
+        bytes: 1e9,
+        found_share: (tier == CacheTier::Disk).then_some(0.5),
+        jobs: vec![JobId(5)],
+    };
     ClusterView {
         now_ms: 123_456,
         jobs: vec![running, waiting],
@@ -368,6 +375,7 @@ pub(crate) fn job_details() -> JobDetails {
         source_key: "cc".to_owned(),
         dataset: manifest().summary(),
         audit: true,
+        keep: Some(Keep { after: 1, tier: CacheTier::Memory, form: KeptForm::AsIs }),
     }
 }
 

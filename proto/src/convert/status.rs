@@ -50,6 +50,7 @@ impl From<JobDetails> for wire::JobDetails {
             source_key: details.source_key,
             dataset: Some(details.dataset.into()),
             audit: details.audit,
+            keep: details.keep.map(Into::into),
         }
     }
 }
@@ -65,6 +66,7 @@ impl TryFrom<wire::JobDetails> for JobDetails {
             source_key: details.source_key,
             dataset: read(details.dataset, "job.dataset")?,
             audit: details.audit,
+            keep: read_optional(details.keep)?,
         })
     }
 }

@@ -155,7 +155,9 @@ impl From<CacheView> for wire::CacheView {
         Self {
             operator: cache.operator,
             tier: wire::CacheTier::from(cache.tier).into(),
+            form: wire::KeptForm::from(cache.form).into(),
             bytes: cache.bytes,
+            found_share: cache.found_share,
             jobs: cache.jobs.into_iter().map(|job| job.0).collect(),
         }
     }
@@ -168,7 +170,9 @@ impl TryFrom<wire::CacheView> for CacheView {
         Ok(Self {
             operator: cache.operator,
             tier: read_enum::<wire::CacheTier, _>(cache.tier, "cache.tier")?,
+            form: read_enum::<wire::KeptForm, _>(cache.form, "cache.form")?,
             bytes: cache.bytes,
+            found_share: cache.found_share,
             jobs: cache.jobs.into_iter().map(JobId).collect(),
         })
     }

@@ -4,7 +4,7 @@ use expect_test::expect;
 use feedline_core::cluster::messages::JobState;
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::model::BottleneckKind;
-use feedline_core::pipeline::CacheTier;
+use feedline_core::pipeline::{CacheTier, KeptForm};
 use feedline_core::plan::WantedWorkers;
 use feedline_core::view::CacheView;
 
@@ -71,7 +71,9 @@ fn view() -> ClusterView {
         caches: vec![CacheView {
             operator: "source".to_owned(),
             tier: CacheTier::Disk,
+            form: KeptForm::Indexed,
             bytes: 26e9,
+            found_share: Some(0.93),
             jobs: vec![JobId(26)],
         }],
         reasons: vec!["the least fed job gets 62 % of what it could take".to_owned()],
@@ -98,8 +100,8 @@ fn a_busy_cluster() {
              7  http://10.0.0.7:7071  █████████░  7.5 of 8  1.1 GB  4.3 GB    3.2 GB  1a    memory full
              9  http://10.0.0.9:7071  ░░░░░░░░░░  0.0 of 8  1.1 GB  4.3 GB         -  -     draining
 
-        kept    tier     size  read by
-        source  disk  26.0 GB  1a
+        kept    form          tier     size  found  read by
+        source  indexed JPEG  disk  26.0 GB   93 %  1a
 
         plan
           2 workers of 8 cores, 4.0 GiB: 3 wanted

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Caching: what the model keeps of an image job, and what each epoch then gives.
+
+Runs photographs as TFRecord through a crop of 224 and a batch of 128 on two cores, epoch by epoch, with caches left to the
+model and with none, in turns:
+
+- `decode_image` before the crop, with room for all pixels: decoded pixels are kept in memory;
+- the crop alone, with room for all pixels, and with room for JPEGs only;
+- a second job with the same operators before the cut, on the same worker.
+
+Prints a Markdown table of rows per second for each epoch, medians over ROUNDS (3), what was kept, and the first epoch over that
+without caches. `make caching` builds in release mode and calls this. Photographs are taken from FEEDLINE_SHARED_DATA, again and
+again until there are ROWS (12,000).
+"""
+
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PHOTOS = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data")) / "images"
+FEEDLINE = ROOT / "target/release/feedline"
+CORES = 2
+ROUNDS = int(os.environ.get("ROUNDS", "3"))
+ROWS = int(os.environ.get("ROWS", "12000"))
+EPOCHS = 4
+LOOK_SECONDS = 0.02
+
+PIPELINE = """
+name: {name}
+source: {{ url: "{data}/*.tfrecord", format: tfrecord, features: {{ image: image/encoded, label: image/class/label }} }}
+seed: 7
+shuffle: {{ window: 4096 }}
+operators:{before}
+  - random_resized_crop: {{ column: image, size: [224, 224] }}
+  - random_horizontal_flip: {{ column: image }}
+  - batch: {{ size: 128 }}
+"""
+DECODE = "\n  - decode_image: { column: image }"
+# What stands before the crop, and the memory: a third of it is for caches.
+SHAPES = {
+    "decode_image, room for pixels": (DECODE, "22GiB"),
+    "decode_image, room for JPEGs": (DECODE, "6GiB"),
+    "crop alone, room for pixels": ("", "22GiB"),
+    "crop alone, room for JPEGs": ("", "6GiB"),
+}
+
+
+def output(*command):
+    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+
+
+def make_data(folder):
+    """The photographs, in as many shards as it takes."""
+    each = len(list(PHOTOS.iterdir()))
+    for number in range(-(-ROWS // each)):
+        part = folder / f"part-{number}"
+        output(FEEDLINE, "make-data", "images", part, "--format", "tfrecord", "--shards", "1", "--from", PHOTOS)
+        for shard in part.glob("*.tfrecord"):
+            shard.rename(folder / f"{number:03}-{shard.name}")
+    return each * -(-ROWS // each)
+
+
+def delivered(port):
+    """Rows that the process has delivered so far."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            found = re.search(rb"^feedline_client_rows_total(?:\{[^}]*\})? (\d+)", answer.read(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def epochs(file, scratch, memory, switch, rows, number):
+    """Rows per second of each epoch, what was kept, and the report."""
+    port = 42000 + number
+    arguments = ("--index-dir", scratch / "index", "--cores", CORES, "--memory", memory, "--epochs", EPOCHS)
+    command = (FEEDLINE, "run", file, *arguments, "--auto-cache", switch, "--no-digest", "--report", "json", "--http", f"127.0.0.1:{port}")
+    log = scratch / "log"
+    with open(log, "w", encoding="utf-8") as stderr:
+        process = subprocess.Popen(
+            [str(part) for part in command], stdout=subprocess.PIPE, stderr=stderr, text=True, env=os.environ | {"FEEDLINE_LOG": "info"}
+        )
+        # The end of each epoch; the first begins with the first batch.
+        ends, seen = [], 0
+        while process.poll() is None:
+            seen, now = delivered(port) or seen, time.monotonic()
+            while seen > len(ends) * rows and len(ends) <= EPOCHS:
+                ends.append(now)
+            time.sleep(LOOK_SECONDS)
+        ends.append(time.monotonic())
+    report = json.loads(process.stdout.read().splitlines()[-1])
+    kept = re.findall(r"keeps (nothing|the output of [^\n]*?)(?: job=|$)", log.read_text(encoding="utf-8"), re.MULTILINE)
+    rates = [rows / (end - start) for start, end in zip(ends, ends[1:])]
+    return rates[:EPOCHS], kept[-1] if kept else "nothing", report
+
+
+def main():
+    if not FEEDLINE.exists():
+        sys.exit(f"{FEEDLINE} is missing: `make caching` builds it")
+    if not PHOTOS.is_dir():
+        sys.exit(f"skipped: there are no photographs in {PHOTOS}; set FEEDLINE_SHARED_DATA")
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = pathlib.Path(folder)
+        (scratch / "data").mkdir()
+        rows = make_data(scratch / "data")
+        files = {}
+        for name, (before, memory) in SHAPES.items():
+            files[name] = scratch / f"{len(files)}.yaml"
+            files[name].write_text(PIPELINE.format(name=f"shape-{len(files)}", data=scratch / "data", before=before), encoding="utf-8")
+            output(FEEDLINE, "index", files[name], "--index-dir", scratch / "index")
+        found = {}
+        for turn in range(ROUNDS):
+            for name, (_, memory) in SHAPES.items():
+                for switch in ("on", "off") if turn % 2 else ("off", "on"):
+                    number = len(found) + 10 * turn
+                    rates, kept, _ = epochs(files[name], scratch, memory, switch, rows, number)
+                    found.setdefault((name, switch), []).append((rates, kept))
+                    print(f"{name}, {switch}: {[round(rate) for rate in rates]}, {kept}", file=sys.stderr)
+        heads = ["images/s, 2 cores", "kept", *(f"epoch {number + 1}" for number in range(EPOCHS)), "last / first", "first / without"]
+        print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+        for name in SHAPES:
+            medians = {}
+            for switch in ("off", "on"):
+                turns = found[(name, switch)]
+                medians[switch] = [statistics.median(rates[number] for rates, _ in turns) for number in range(EPOCHS)]
+            kept = " / ".join(sorted({kept for _, kept in found[(name, "on")]}))
+            rates = " | ".join(f"{rate:.0f}" for rate in medians["on"])
+            first, last = medians["on"][0], medians["on"][-1]
+            print(f"| {name} | {kept} | {rates} | {last / first:.2f} | {first / medians['off'][0]:.3f} |")
+            rates = " | ".join(f"{rate:.0f}" for rate in medians["off"])
+            print(f"| {name}, without caches | - | {rates} | {medians['off'][-1] / medians['off'][0]:.2f} | 1 |")
+
+
+if __name__ == "__main__":
+    main()
