@@ -70,7 +70,8 @@ fn what_is_worth_keeping_is_kept_though_no_pipeline_asks_for_it() {
     let kept = scratch.run(&file, &["--epochs", "40", "--cores", "1"]);
     assert_clean(&kept);
     let (looked_for, found) = rows(&kept, "cache");
-    assert!(looked_for > 2000 && found > 1500, "{found} of {looked_for} rows were found");
+    // Photographs as small as these are kept once their costs are known, others from the first on.
+    assert!(looked_for > 300 && 2 * found > looked_for, "{found} of {looked_for} rows were found");
     assert_eq!(rows(&kept, "burn").0, 2400 - found);
     let plain = scratch.run(&file, &["--epochs", "40", "--auto-cache", "off"]);
     assert_eq!(plain["digest"], kept["digest"]);
