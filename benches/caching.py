@@ -5,8 +5,7 @@ Runs photographs as TFRecord through a crop of 224 and a batch of 128 on two cor
 model and with none, in turns:
 
 - `decode_image` before the crop, with room for all pixels: decoded pixels are kept in memory;
-- the crop alone, with room for all pixels, and with room for JPEGs only;
-- a second job with the same operators before the cut, on the same worker.
+- the crop alone, with room for all pixels, and with room for JPEGs only.
 
 Prints a Markdown table of rows per second for each epoch, medians over ROUNDS (3), what was kept, and the first epoch over that
 without caches. `make caching` builds in release mode and calls this. Photographs are taken from FEEDLINE_SHARED_DATA, again and
@@ -30,7 +29,6 @@ FEEDLINE = ROOT / "target/release/feedline"
 CORES = 2
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 ROWS = int(os.environ.get("ROWS", "12000"))
-EPOCHS = 4
 LOOK_SECONDS = 0.02
 
 PIPELINE = """
@@ -44,12 +42,13 @@ operators:{before}
   - batch: {{ size: 128 }}
 """
 DECODE = "\n  - decode_image: { column: image }"
-# What stands before the crop, and the memory: a third of it is for caches.
+# What stands before the crop; the memory, of which a third is for caches; and epochs: forms other than the row itself are made when
+# the epochs to come repay it.
 SHAPES = {
-    "decode_image, room for pixels": (DECODE, "22GiB"),
-    "decode_image, room for JPEGs": (DECODE, "6GiB"),
-    "crop alone, room for pixels": ("", "22GiB"),
-    "crop alone, room for JPEGs": ("", "6GiB"),
+    "decode_image, room for pixels": (DECODE, "22GiB", 4),
+    "decode_image, room for JPEGs": (DECODE, "6GiB", 4),
+    "crop alone, room for pixels": ("", "22GiB", 12),
+    "crop alone, room for JPEGs": ("", "6GiB", 12),
 }
 
 
@@ -78,11 +77,12 @@ def delivered(port):
     return int(found[1]) if found else 0
 
 
-def epochs(file, scratch, memory, switch, rows, number):
+def epochs(file, scratch, shape, switch, rows, number):
     """Rows per second of each epoch, what was kept, and the report."""
     port = 42000 + number
-    arguments = ("--index-dir", scratch / "index", "--cores", CORES, "--memory", memory, "--epochs", EPOCHS)
-    command = (FEEDLINE, "run", file, *arguments, "--auto-cache", switch, "--no-digest", "--report", "json", "--http", f"127.0.0.1:{port}")
+    _, memory, count = shape
+    where = ("--index-dir", scratch / "index", "--cores", CORES, "--memory", memory, "--auto-cache", switch)
+    command = (FEEDLINE, "run", file, *where, "--epochs", count, "--no-digest", "--report", "json", "--http", f"127.0.0.1:{port}")
     log = scratch / "log"
     with open(log, "w", encoding="utf-8") as stderr:
         process = subprocess.Popen(
@@ -92,14 +92,14 @@ def epochs(file, scratch, memory, switch, rows, number):
         ends, seen = [], 0
         while process.poll() is None:
             seen, now = delivered(port) or seen, time.monotonic()
-            while seen > len(ends) * rows and len(ends) <= EPOCHS:
+            while seen > len(ends) * rows and len(ends) <= count:
                 ends.append(now)
             time.sleep(LOOK_SECONDS)
         ends.append(time.monotonic())
     report = json.loads(process.stdout.read().splitlines()[-1])
     kept = re.findall(r"keeps (nothing|the output of [^\n]*?)(?: job=|$)", log.read_text(encoding="utf-8"), re.MULTILINE)
     rates = [rows / (end - start) for start, end in zip(ends, ends[1:])]
-    return rates[:EPOCHS], kept[-1] if kept else "nothing", report
+    return rates[:count], kept[-1] if kept else "nothing", report
 
 
 def main():
@@ -112,30 +112,30 @@ def main():
         (scratch / "data").mkdir()
         rows = make_data(scratch / "data")
         files = {}
-        for name, (before, memory) in SHAPES.items():
+        for name, (before, _, _) in SHAPES.items():
             files[name] = scratch / f"{len(files)}.yaml"
             files[name].write_text(PIPELINE.format(name=f"shape-{len(files)}", data=scratch / "data", before=before), encoding="utf-8")
             output(FEEDLINE, "index", files[name], "--index-dir", scratch / "index")
         found = {}
         for turn in range(ROUNDS):
-            for name, (_, memory) in SHAPES.items():
+            for name, shape in SHAPES.items():
                 for switch in ("on", "off") if turn % 2 else ("off", "on"):
-                    number = len(found) + 10 * turn
-                    rates, kept, _ = epochs(files[name], scratch, memory, switch, rows, number)
+                    number = len(found) + 20 * turn
+                    rates, kept, _ = epochs(files[name], scratch, shape, switch, rows, number)
                     found.setdefault((name, switch), []).append((rates, kept))
                     print(f"{name}, {switch}: {[round(rate) for rate in rates]}, {kept}", file=sys.stderr)
-        heads = ["images/s, 2 cores", "kept", *(f"epoch {number + 1}" for number in range(EPOCHS)), "last / first", "first / without"]
+        heads = ["images/s, 2 cores", "kept", "epoch 1", "epoch 2", "epoch 3", "last epoch", "last / first", "first / without"]
         print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
         for name in SHAPES:
             medians = {}
             for switch in ("off", "on"):
                 turns = found[(name, switch)]
-                medians[switch] = [statistics.median(rates[number] for rates, _ in turns) for number in range(EPOCHS)]
+                medians[switch] = [statistics.median(rates) for rates in zip(*(rates for rates, _ in turns))]
             kept = " / ".join(sorted({kept for _, kept in found[(name, "on")]}))
-            rates = " | ".join(f"{rate:.0f}" for rate in medians["on"])
+            rates = " | ".join(f"{rate:.0f}" for rate in (*medians["on"][:3], medians["on"][-1]))
             first, last = medians["on"][0], medians["on"][-1]
             print(f"| {name} | {kept} | {rates} | {last / first:.2f} | {first / medians['off'][0]:.3f} |")
-            rates = " | ".join(f"{rate:.0f}" for rate in medians["off"])
+            rates = " | ".join(f"{rate:.0f}" for rate in (*medians["off"][:3], medians["off"][-1]))
             print(f"| {name}, without caches | - | {rates} | {medians['off'][-1] / medians['off'][0]:.2f} | 1 |")
 
 

@@ -183,6 +183,19 @@ fn cpu_of(thread: &Path) -> Option<u64> {
     fs::read_to_string(thread.join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
 }
 
+/// What this thread has spent so far in user mode and in the kernel, in ticks; `None` where the system does not tell.
+pub(crate) fn thread_ticks() -> Option<(u64, u64)> {
+    let stat = fs::read_to_string("/proc/thread-self/stat").ok()?;
+    ticks_of(&stat)
+}
+
+/// The name may hold anything: fields are counted from behind it.
+fn ticks_of(stat: &str) -> Option<(u64, u64)> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let user = fields.nth(11)?.parse().ok()?;
+    Some((user, fields.next()?.parse().ok()?))
+}
+
 fn kind_of(thread: &Path) -> Kind {
     let name = fs::read_to_string(thread.join("comm")).unwrap_or_default();
     if name.starts_with(POOL_THREADS) {
@@ -230,6 +243,14 @@ mod tests {
         assert_eq!(look(0, 1), (30, 18, 168));
         fs::remove_dir_all(folder.path().join("3")).expect("it is there");
         assert_eq!(look(5, 5), (30, 18, 168));
+    }
+
+    #[test]
+    fn ticks_are_read_behind_any_name() {
+        let stat = "1 (a) b (c)) R 1 1 1 0 -1 4194304 100 0 0 0 17 5 0 0 20 0 1 0 1 1 1";
+        assert_eq!(ticks_of(stat), Some((17, 5)));
+        assert_eq!(ticks_of("1 (a) R 1 1"), None);
+        assert!(!cfg!(target_os = "linux") || thread_ticks().is_some());
     }
 
     #[test]

@@ -196,6 +196,8 @@ fn resources(
     let memory_bytes: f64 = samples.workers.iter().map(|worker| worker.memory_bytes as f64).sum();
     let allocation =
         Allocation { workers: types.iter().map(share).collect(), memory_bytes, ..Allocation::default() };
+    // Each worker keeps its own copies.
+    let least_bytes = samples.workers.iter().map(|worker| worker.memory_bytes).min().unwrap_or(0) as f64;
     let [memory_cpu, disk_cpu, _] = settings.cache_read_cpu_s_per_byte;
     let room = |tier: CacheTier, bytes: f64, read_cpu_s_per_byte: f64| CacheRoom {
         tier: tier.name().to_owned(),
@@ -205,7 +207,7 @@ fn resources(
         is_in_store: false,
     };
     let rooms = vec![
-        room(CacheTier::Memory, settings.cache_memory_share * memory_bytes, memory_cpu),
+        room(CacheTier::Memory, settings.cache_memory_share * least_bytes, memory_cpu),
         room(CacheTier::Disk, f64::INFINITY, disk_cpu),
     ];
     (allocation, rooms)

@@ -112,13 +112,14 @@ impl ChunkInput {
         lap: &mut Lap,
     ) -> Result<(), String> {
         let Some(cut) = &job.cut else { return Ok(()) };
-        let leave = |pass| Leave {
+        let leave = Leave {
             is_idle,
+            is_cheap: job.kernel_time.is_low(),
             used_ns: job.operator_counters.get(cut.place).map_or(0, |counters| counters.snapshot().cpu_ns),
             trials: job.trials.as_deref(),
-            passes_left: job.passes_after(pass),
+            passes_left: job.passes_after(self.rows[self.range.start].pass),
         };
-        cut.join(work, caches, &self.found[self.range.clone()], &self.rows[self.range.clone()], leave)?;
+        cut.join(work, caches, &self.found[self.range.clone()], &self.rows[self.range.clone()], &leave)?;
         work.entered = self.range.len();
         if work.chunk.rows() != work.entered {
             work.reclaim(job);

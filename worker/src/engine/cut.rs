@@ -105,16 +105,16 @@ impl Cut {
 
     /// Keeps the rows of `work`, which are at the cut, and puts those in between that were found. `found` has an entry for
     /// each row of the chunk's range, and `rows` is that range.
-    pub(super) fn join<'a>(
+    pub(super) fn join(
         &self,
         work: &mut WorkChunk,
         caches: &Caches,
         found: &[Option<Bytes>],
         rows: &[RowRef],
-        leave: impl FnOnce(u32) -> Leave<'a>,
+        leave: &Leave<'_>,
     ) -> Result<(), String> {
         let any_found = found.iter().any(Option::is_some);
-        let keeps = caches.has_room(self.prefix, self.tier) && work.made > 0;
+        let keeps = work.made > 0 && leave.is_allowed() && caches.has_room(self.prefix, self.tier);
         if !any_found && !keeps {
             return Ok(());
         }
@@ -125,8 +125,7 @@ impl Cut {
             let kept = match &self.making {
                 None => self.to_keep(chunk, &made, found, rows),
                 Some(making) => {
-                    let leave = leave(rows.first().map_or(0, |row| row.pass));
-                    let (other, count) = making.make(chunk, &leave)?;
+                    let (other, count) = making.make(chunk, leave)?;
                     self.to_keep(chunk, &encode(&other)?[..count], found, rows)
                 }
             };

@@ -18,7 +18,7 @@ use feedline_sources::{Dataset, Stores};
 
 use super::allot::JobLimits;
 use super::cut::Cut;
-use super::forms::Trials;
+use super::forms::{KernelTime, Trials};
 use super::trace::{Counters, StoreCounters, Tracing};
 use crate::cache::Caches;
 
@@ -44,6 +44,8 @@ pub(crate) struct JobContext {
     pub(crate) cut: Option<Cut>,
     /// What forms of kept rows cost; `None` where it is the pipeline's to say what is kept.
     pub(crate) trials: Option<Arc<Trials>>,
+    /// What the kernel takes of the pool's time, where rows are kept that no pipeline asks to keep.
+    pub(crate) kernel_time: KernelTime,
     /// Counts of the cut; `None` as long as there was none.
     cut_counters: Option<Arc<Counters>>,
     pub(crate) tensors: Vec<FinalTensor>,
@@ -137,6 +139,7 @@ impl JobContext {
             memory_wait_ns: counters.memory_wait_ns,
             cut_counters: cut_counters.or_else(|| before.and_then(|job| job.cut_counters.clone())),
             keep,
+            kernel_time: KernelTime::default(),
             trials,
             passes: Mutex::default(),
             tail_row_bytes: AtomicU64::new(tail_row_bytes),

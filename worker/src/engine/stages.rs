@@ -127,6 +127,9 @@ impl Passage {
             }
             drop(input);
             operators.into_iter().try_for_each(|place| work.apply(&job, place, &mut lap))?;
+            if job.keep.is_some() {
+                job.kernel_time.look();
+            }
             Ok::<_, String>(work)
         };
         let done = self.tools.pool.run(self.job.details.job, self.priority, work).await;
