@@ -14,15 +14,15 @@ use feedline_core::plan::{CachePolicy, Keeping, Plan, Problem, Settings, shares,
 use feedline_core::view::ClusterView;
 use metrics::{gauge, histogram};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::Command;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
 use crate::scaling::Scaled;
 
-/// While it is open what a job keeps, plans are made so many times as often: each row until then may have to be made again.
-const DECIDING: u32 = 4;
+/// Longest that the choice of caches may take each time.
+const CHOOSING: Duration = Duration::from_millis(250);
 /// Longest that one plan may take.
 const PLANNING: Duration = Duration::from_secs(1);
 
@@ -36,11 +36,12 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) {
     let mut planner = Planner::new(auto_cache);
-    let mut wait = Duration::ZERO;
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = sleep(wait) => {}
+            _ = ticks.tick() => {}
         }
         let Some((now, samples)) = observe(&commands).await else { return };
         // Models and plans of many jobs take a while.
@@ -53,7 +54,6 @@ pub(crate) async fn run(
         match planned.await {
             Ok((planned, shares, view)) => {
                 planner = planned;
-                wait = if planner.is_deciding() { interval / DECIDING } else { interval };
                 if let Some(scaler) = &mut scaler {
                     scaler.follow(now, planner.needs()).await;
                 }
@@ -98,11 +98,6 @@ impl Planner {
         Self { keeping: auto_cache.then(Keeping::default), ..Self::default() }
     }
 
-    /// Whether it is open what a job keeps.
-    fn is_deciding(&self) -> bool {
-        self.keeping.as_ref().is_some_and(|keeping| keeping.is_deciding(&self.observer))
-    }
-
     /// What the last plan would need.
     fn needs(&self) -> Needs {
         self.needs
@@ -114,9 +109,10 @@ impl Planner {
         // What caches save is in what jobs take as they fill; which are filled is decided beside the plan.
         let problem = self.observer.problem(Settings::default(), CachePolicy::Never);
         let started = Instant::now();
-        let is_over = || started.elapsed() > PLANNING;
+        let is_chosen = || started.elapsed() > CHOOSING;
         let keeping = self.keeping.as_mut();
-        let keeps = keeping.map(|keeping| keeping.decide(now, &self.observer, Settings::default(), &is_over));
+        let keeps =
+            keeping.map(|keeping| keeping.decide(now, &self.observer, Settings::default(), &is_chosen));
         let keeps = keeps.unwrap_or_default();
         self.say_kept(&keeps);
         if problem.jobs.is_empty() {
@@ -126,7 +122,8 @@ impl Planner {
             self.needs = self.observer.needs(None, &problem);
             return self.tell(shares(&Plan::default(), &problem, &keeps));
         }
-        let plan = solve(&problem, self.plan.as_ref(), &is_over);
+        let started = Instant::now();
+        let plan = solve(&problem, self.plan.as_ref(), &|| started.elapsed() > PLANNING);
         histogram!(PLAN_SECONDS).record(started.elapsed().as_secs_f64());
         match plan {
             Ok(plan) => self.on_plan(plan, &problem, &keeps),

@@ -75,7 +75,7 @@ impl Known {
         Self {
             kind: Observer::type_of(worker),
             draining: worker.draining,
-            store_bytes: in_store.map_or(0, |room| room.room_bytes.saturating_sub(room.held_bytes)),
+            store_bytes: in_store.map_or(0, |room| room.room_bytes),
         }
     }
 }
@@ -177,6 +177,11 @@ impl Observer {
                 && windows.facts.pipeline.cached().is_none()
         };
         self.jobs.values().filter(could).map(|windows| windows.facts.job).collect()
+    }
+
+    /// Whether the job was among what was pushed last.
+    pub fn knows(&self, job: JobId) -> bool {
+        self.jobs.contains_key(&job)
     }
 
     /// The jobs that were among what was pushed last.
@@ -452,7 +457,10 @@ pub fn cut_keys(pipeline: &Pipeline, model: &JobModel) -> Vec<u64> {
         let end = names.iter().position(|name| *name == cut.operator).map_or(0, |place| place + 1);
         let before = pipeline.operators[..end].iter().filter(|operator| !operator.kind.is_engines());
         let kinds: Vec<_> = before.map(|operator| &operator.kind).collect();
-        let text = serde_json::to_vec(&(&pipeline.source, pipeline.on_error, kinds, cut.form));
+        // What images are kept as is for the operator behind.
+        let mut behind = pipeline.operators[end..].iter().map(|operator| &operator.kind);
+        let next = behind.find(|kind| !kind.is_engines()).filter(|_| cut.form != KeptForm::AsIs);
+        let text = serde_json::to_vec(&(&pipeline.source, pipeline.on_error, kinds, cut.form, next));
         xxh3_64(&text.expect("a pipeline is plain data"))
     };
     model.cuts.iter().map(key).collect()

@@ -135,7 +135,7 @@ impl Caches {
         let disk = self
             .disk
             .as_ref()
-            .filter(|_| self.is_disk_for_plans)
+            .filter(|disk| self.is_disk_for_plans && disk.is_usable())
             .map(|disk| (disk.room_bytes(), disk.held_bytes()));
         let store = self.store.as_ref().map(|store| (store.room_bytes(), store.held_bytes()));
         let disk = disk.map(|bytes| room(CacheTier::Disk, bytes));

@@ -1,8 +1,8 @@
 //! The control loop: reports to the coordinator, takes over its plan, loads the jobs that it names.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use feedline_core::cluster::messages::{Refusal, RefusalKind, Revision, WorkerPlan, WorkerReport};
@@ -34,6 +34,8 @@ pub(crate) struct Control {
     pub(crate) index_tasks: Arc<IndexTasks>,
     pub(crate) tracker: TaskTracker,
     pub(crate) draining: Arc<AtomicBool>,
+    /// Jobs that tasks are loading.
+    pub(crate) loading: Mutex<BTreeSet<JobId>>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -45,7 +47,6 @@ impl Control {
         let mut pause = FIRST_PAUSE;
         let mut lease = Duration::from_secs(3);
         let mut last_contact = Instant::now();
-        let mut loading: BTreeSet<JobId> = BTreeSet::new();
         while !self.stop.is_cancelled() {
             let answer = tokio::select! {
                 () = self.stop.cancelled() => return,
@@ -59,7 +60,7 @@ impl Control {
                     if plan.revision.life != 0 {
                         seen = plan.revision;
                         lease = Duration::from_millis(plan.lease_ms.max(1));
-                        self.take_over(plan, &mut loading);
+                        self.take_over(plan);
                     }
                 }
                 None => {
@@ -134,25 +135,38 @@ impl Control {
         }
     }
 
-    fn take_over(self: &Arc<Self>, plan: WorkerPlan, loading: &mut BTreeSet<JobId>) {
+    fn take_over(self: &Arc<Self>, plan: WorkerPlan) {
         // First, since the new leases begin with it.
         self.engine.set_allotments(plan.cores, &plan.allotments);
         self.engine.set_leases(&plan.leases);
         self.index_tasks.set(plan.tasks);
         let unloaded = self.engine.unloaded();
-        loading.retain(|job| unloaded.contains(job));
         for job in unloaded {
-            if loading.insert(job) {
+            if self.lock_loading().insert(job) {
                 let this = Arc::clone(self);
                 self.tracker.spawn(async move { this.load(job).await });
             }
         }
     }
 
+    /// Whether a job is to be loaded. If not, it is no longer being loaded: told under the lock, so that nobody relies on it.
+    fn is_wanted(&self, id: JobId) -> bool {
+        let mut loading = self.lock_loading();
+        let is_wanted = self.engine.unloaded().contains(&id) && !self.stop.is_cancelled();
+        if !is_wanted {
+            loading.remove(&id);
+        }
+        is_wanted
+    }
+
+    fn lock_loading(&self) -> MutexGuard<'_, BTreeSet<JobId>> {
+        self.loading.lock().expect("no code panics while it holds the jobs that are loaded")
+    }
+
     /// Loads a job, trying again while the coordinator cannot be reached and the job is still wanted.
     async fn load(&self, id: JobId) {
         let mut pause = FIRST_PAUSE;
-        while self.engine.unloaded().contains(&id) && !self.stop.is_cancelled() {
+        while self.is_wanted(id) {
             match self.try_load(id).await {
                 // What it is to keep may have changed meanwhile.
                 Ok(job) => {
@@ -180,11 +194,22 @@ impl Control {
             }
         };
         let keep = keep.unwrap_or(details.keep);
-        let stores = Arc::clone(&self.stores);
         let (caches, tracing) = (self.engine.caches(), self.engine.tracing());
-        JobContext::load(details, (manifest, keep), stores, caches, tracing, before.as_deref())
-            .await
-            .map_err(|message| (false, message))
+        let load = |keep| {
+            let (details, manifest, stores) =
+                (details.clone(), Arc::clone(&manifest), Arc::clone(&self.stores));
+            JobContext::load(details, (manifest, keep), stores, caches, tracing, before.as_deref())
+        };
+        let loaded = load(keep).await;
+        // A cache that no pipeline asks for fails no job.
+        let loaded = match (loaded, keep) {
+            (Err(message), Some(refused)) => {
+                self.engine.refuse_keep(id, refused, &message);
+                load(None).await
+            }
+            (loaded, _) => loaded,
+        };
+        loaded.map_err(|message| (false, message))
     }
 
     /// The dataset's index: from the cache directory if it was fetched before.

@@ -106,7 +106,7 @@ struct State {
     /// What jobs may use; no limits for those that are not named.
     allotments: BTreeMap<JobId, Allotment>,
     /// What could not be kept of jobs, though the plan wanted it.
-    refused_keeps: BTreeMap<JobId, Option<Keep>>,
+    refused_keeps: BTreeMap<JobId, Keep>,
 }
 
 impl State {
@@ -124,14 +124,13 @@ impl State {
         worth
     }
 
-    /// What a job shall keep: what the plan says, unless that was tried in vain, or else what the job began with. `None` for
-    /// a job that is not known yet.
+    /// What a job shall keep: what the plan says, unless that was tried in vain, or else what it keeps; `None` for a job of
+    /// which nothing is known.
     fn wanted_keep(&self, id: JobId) -> Option<Option<Keep>> {
-        let job = self.jobs.get(&id);
+        let loaded = self.jobs.get(&id).map(|job| job.keep);
         let said = self.allotments.get(&id).map(|allotment| allotment.keep);
-        let keep = said.or_else(|| job.map(|job| job.details.keep));
-        let is_refused = keep.is_some() && self.refused_keeps.get(&id) == keep.as_ref();
-        if is_refused { job.map(|job| job.keep) } else { keep }
+        let is_refused = |keep: &Option<Keep>| keep.is_some() && self.refused_keeps.get(&id) == keep.as_ref();
+        said.filter(|keep| !is_refused(keep)).or(loaded)
     }
 }
 
@@ -215,17 +214,15 @@ impl Engine {
         self.pump();
     }
 
-    /// A job that cannot be loaded fails at the first row of each of its splits; one that is loaded goes on without what it
-    /// was to keep.
+    /// What a plan has a job keep cannot be kept here: it goes on without.
+    pub(crate) fn refuse_keep(&self, id: JobId, keep: Keep, message: &str) {
+        tracing::warn!(job = %id, "its rows are not kept as planned: {message}");
+        self.lock().refused_keeps.insert(id, keep);
+    }
+
+    /// A job that cannot be loaded fails at the first row of each of its splits.
     pub(crate) fn fail_job(&self, id: JobId, message: &str) {
         let mut state = self.lock();
-        if state.jobs.contains_key(&id) {
-            tracing::warn!(job = %id, "its rows are not kept as planned: {message}");
-            if let Some(keep) = state.wanted_keep(id) {
-                state.refused_keeps.insert(id, keep);
-            }
-            return;
-        }
         state.failed.insert(id, message.to_owned());
         for ((_, job), split) in &mut state.splits {
             if *job == id {

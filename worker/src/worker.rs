@@ -1,7 +1,7 @@
 //! A worker's life: start, run, drain, stop.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use feedline_core::ids::WorkerId;
 use feedline_proto::local::LentBytes;
@@ -54,6 +54,7 @@ pub fn start(
         engine: Arc::clone(&engine),
         tracker: tracker.clone(),
         draining: Arc::clone(&draining),
+        loading: Mutex::default(),
         stop: stop.clone(),
     };
     tracker.spawn(Arc::new(control).run());

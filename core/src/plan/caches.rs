@@ -69,16 +69,18 @@ pub(super) fn choose(
     search.best
 }
 
-/// What no choice exceeds: each job takes of each resource what its most sparing way takes, and room is not counted.
+/// What no choice exceeds: each job takes of each resource what its most sparing way takes, and room is counted for each by
+/// itself only.
 pub(super) fn bound(costs: &Costs) -> Option<Objective> {
-    let sparing: Vec<Way> = costs.ways.iter().map(|ways| most_sparing(ways)).collect();
+    let sparing: Vec<Way> = costs.ways.iter().map(|ways| most_sparing(costs, ways)).collect();
     let ways: Vec<&Way> = sparing.iter().collect();
     share_ways(costs, &ways).map(|fluid| fluid.objective)
 }
 
-fn most_sparing(ways: &[Way]) -> Way {
+fn most_sparing(costs: &Costs, ways: &[Way]) -> Way {
     let mut best = ways[0].clone();
-    for way in &ways[1..] {
+    let fits = |way: &&Way| way.kept.is_none_or(|cut| cut.bytes <= costs.room[cut.tier as usize]);
+    for way in ways[1..].iter().filter(fits) {
         for w in 0..best.per_row.len() {
             for resource in 0..RESOURCES {
                 best.per_row[w][resource] = best.per_row[w][resource].min(way.per_row[w][resource]);

@@ -45,11 +45,11 @@ pub(super) struct Costs {
     pub(super) has: Vec<Amounts>,
     /// Bytes per second of the store.
     pub(super) store_bytes_per_s: f64,
-    /// Room of each tier, in the order of [`CacheTier::ALL`]: of a worker, or of the store.
+    /// Room of each tier, in the order of [`CacheTier::ALL`] over the whole cluster.
     pub(super) room: [f64; 3],
     /// Price of a core-hour of each type.
     pub(super) core_hour: Vec<f64>,
-    /// Price of a byte-hour of each tier, for all of its copies.
+    /// Price of a byte-hour of each tier.
     pub(super) byte_hour: [f64; 3],
     /// Weights; the largest is 1.
     pub(super) weights: Vec<f64>,
@@ -66,12 +66,7 @@ impl Costs {
         let settings = &problem.settings;
         let types = &problem.worker_types;
         let counts: Vec<f64> = problem.counts().into_iter().map(f64::from).collect();
-        // Each worker keeps its own copies: what does not fit the smallest is not kept by all.
-        let least = |bytes: &dyn Fn(usize) -> f64| {
-            let present = (0..types.len()).filter(|w| counts[*w] > 0.0);
-            present.map(bytes).min_by(f64::total_cmp).unwrap_or(0.0)
-        };
-        let copies: f64 = counts.iter().sum();
+        let over_types = |bytes: &dyn Fn(usize) -> f64| (0..types.len()).map(|w| counts[w] * bytes(w)).sum();
         let heaviest = problem.jobs.iter().map(|job| job.weight).fold(f64::MIN_POSITIVE, f64::max);
         let mut costs = Self {
             has: types
@@ -89,18 +84,15 @@ impl Costs {
                 .collect(),
             store_bytes_per_s: known(problem.store.bytes_per_s),
             room: [
-                least(&|w| types[w].memory_bytes * settings.cache_memory_share),
-                least(&|w| types[w].disk_bytes),
+                over_types(&|w| types[w].memory_bytes * settings.cache_memory_share),
+                over_types(&|w| types[w].disk_bytes),
                 problem.store.cache_bytes,
             ],
             core_hour: types
                 .iter()
                 .map(|kind| if kind.core_hour > 0.0 { kind.core_hour } else { settings.prices.core_hour })
                 .collect(),
-            byte_hour: CacheTier::ALL.map(|tier| {
-                let copies = if tier == CacheTier::Store { 1.0 } else { copies };
-                copies * settings.prices.gb_hour(tier) / 1e9
-            }),
+            byte_hour: CacheTier::ALL.map(|tier| settings.prices.gb_hour(tier) / 1e9),
             weights: problem.jobs.iter().map(|job| job.weight / heaviest).collect(),
             demand: Vec::new(),
             is_short: false,

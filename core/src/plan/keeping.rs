@@ -7,12 +7,11 @@
 //! Until then rows are kept in memory where most of the work is likely to lie before: behind the last operator that is the same
 //! in each pass. If that is what is chosen, no row of the first pass was lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::problem::{CachePolicy, JobProblem, Settings};
 use super::solve::{Deadline, solve};
 use crate::cluster::messages::Keep;
-use crate::cluster::samples::JobFacts;
 use crate::ids::{JobId, Millis};
 use crate::manifest::DatasetSummary;
 use crate::observe::Observer;
@@ -37,6 +36,8 @@ const LEAST_ROW_BYTES: u64 = 4 << 10;
 #[derive(Debug, Clone, Default)]
 pub struct Keeping {
     decided: BTreeMap<JobId, Decision>,
+    /// What is kept of each job until then.
+    first: BTreeMap<JobId, Option<Keep>>,
 }
 
 #[derive(Debug, Clone)]
@@ -62,7 +63,12 @@ impl Keeping {
         settings: Settings,
         deadline: &dyn Deadline,
     ) -> BTreeMap<JobId, Option<Keep>> {
-        self.decided.retain(|job, _| observer.observation(*job).is_some());
+        self.decided.retain(|job, _| observer.knows(*job));
+        self.first.retain(|job, _| observer.knows(*job));
+        for facts in observer.facts().filter(|facts| facts.pipeline.cached().is_none()) {
+            let keep = || first_keep(&facts.pipeline, &facts.dataset, facts.passes_left);
+            self.first.entry(facts.job).or_insert_with(keep);
+        }
         let is_due = |job: &JobId| {
             let decision = self.decided.get(job);
             decision.is_none_or(|decision| decision.kept.is_none() && now >= decision.at + AGAIN_MS)
@@ -71,25 +77,15 @@ impl Keeping {
         if !open.is_empty() {
             self.choose(now, &open, observer, settings, deadline);
         }
-        self.keeps(observer)
+        self.keeps()
     }
 
-    /// Whether there are jobs of which nothing is decided yet.
-    pub fn is_deciding(&self, observer: &Observer) -> bool {
-        self.undecided(observer).next().is_some()
-    }
-
-    fn undecided<'a>(&'a self, observer: &'a Observer) -> impl Iterator<Item = &'a JobFacts> {
-        let is_open = |facts: &&JobFacts| facts.passes_left > 1.0 && facts.pipeline.cached().is_none();
-        observer.facts().filter(is_open).filter(|facts| !self.decided.contains_key(&facts.job))
-    }
-
-    fn keeps(&self, observer: &Observer) -> BTreeMap<JobId, Option<Keep>> {
-        let keep =
-            |(job, decision): (&JobId, &Decision)| (*job, decision.kept.as_ref().map(|kept| kept.keep));
-        let first =
-            |facts: &JobFacts| (facts.job, first_keep(&facts.pipeline, &facts.dataset, facts.passes_left));
-        self.decided.iter().map(keep).chain(self.undecided(observer).map(first)).collect()
+    fn keeps(&self) -> BTreeMap<JobId, Option<Keep>> {
+        let decided = |(job, first): (&JobId, &Option<Keep>)| {
+            let decision = self.decided.get(job);
+            (*job, decision.map_or(*first, |decision| decision.kept.as_ref().map(|kept| kept.keep)))
+        };
+        self.first.iter().map(decided).collect()
     }
 
     fn choose(
@@ -102,24 +98,31 @@ impl Keeping {
     ) {
         let mut problem = observer.problem(settings, CachePolicy::Never);
         let types = problem.worker_types.clone();
+        // Any worker may get any row, and each keeps its own copies but for those in the store.
+        let copies = problem.workers.len().max(1) as f64;
+        problem.store.cache_bytes *= copies;
+        let mut asked = BTreeSet::new();
         for job in &mut problem.jobs {
             if let Some(kept) = self.decided.get(&job.id).and_then(|decision| decision.kept.as_ref()) {
                 *job = JobProblem { demand_rows_per_s: job.demand_rows_per_s, ..kept.job.clone() };
             } else if open.contains(&job.id)
-                && let Some(unkept) = observer.unkept(job.id, &types)
+                // One that has found all its rows, kept by others, says nothing of what they cost: it goes on so.
+                && let Some(unkept) = observer.unkept(job.id, &types).filter(|job| !job.cuts.is_empty())
             {
+                asked.insert(job.id);
                 *job = JobProblem { cache: CachePolicy::Free, ..unkept };
                 let cpu_s = mean(&job.overhead_cpu_s)
                     + job.operators.iter().map(|operator| mean(&operator.cpu_s)).sum::<f64>();
                 job.cuts
                     .retain(|cut| KEEP_S_PER_ROW + KEEP_S_PER_BYTE * cut.bytes_per_row <= KEEP_SHARE * cpu_s);
+                job.cuts.iter_mut().for_each(|cut| cut.bytes *= copies);
             }
         }
         let Ok(plan) = solve(&problem, None, deadline) else { return };
         if plan.is_fallback {
             return;
         }
-        for (job, planned) in problem.jobs.iter().zip(&plan.jobs).filter(|(job, _)| open.contains(&job.id)) {
+        for (job, planned) in problem.jobs.iter().zip(&plan.jobs).filter(|(job, _)| asked.contains(&job.id)) {
             let kept = planned.kept.and_then(|kept| {
                 let cut = job.cuts.iter().position(|cut| cut.key == kept.key)?;
                 let keep = Keep { after: kept.after as u32, tier: kept.tier, form: kept.form };

@@ -178,7 +178,9 @@ fn written_column(kind: &OperatorKind, output: &Schema) -> Option<String> {
 fn decoding(kind: &OperatorKind, input: &Schema) -> Option<Decoding> {
     let (column, size) = match kind {
         OperatorKind::Resize(p) => (&p.column, p.size),
-        OperatorKind::CenterCrop(p) => (&p.column, p.size),
+        OperatorKind::CenterCrop(p) => {
+            (&p.column, p.size.map(|extent| extent.min(p.resize.unwrap_or(extent))))
+        }
         OperatorKind::RandomResizedCrop(p) => (&p.column, p.size),
         _ => return None,
     };

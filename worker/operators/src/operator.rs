@@ -36,7 +36,7 @@ impl OperatorError {
 pub struct Decoding {
     /// The column.
     pub column: String,
-    /// Height and width.
+    /// The least height and width to which it brings a whole image: pixels of images that are much larger are not kept.
     pub size: Size,
 }
 

@@ -82,6 +82,11 @@ impl DiskTier {
         Ok(Self { shared, writer, claim })
     }
 
+    /// Whether it has a part of the folder.
+    pub(super) fn is_usable(&self) -> bool {
+        self.claim.is_ok()
+    }
+
     /// Finds the rows that earlier lives have kept.
     pub(super) async fn open(&self, prefix: Prefix) -> Result<(), String> {
         self.claim.as_ref().map_err(String::clone)?;

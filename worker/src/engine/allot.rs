@@ -70,11 +70,11 @@ pub(crate) struct JobLimits {
     cut: Option<usize>,
     batch_pinned: Option<u32>,
     /// One for each operator.
-    turns: Vec<Limit>,
+    turns: Vec<Arc<Limit>>,
     /// How many batches may be put together at a time.
-    pub(crate) batch: Limit,
+    pub(crate) batch: Arc<Limit>,
     /// How many blocks may be read at a time, over all groups.
-    pub(crate) reads: Limit,
+    pub(crate) reads: Arc<Limit>,
     read_concurrency: AtomicU32,
     prefetch_bytes: AtomicU64,
     stages: Mutex<Arc<Stages>>,
@@ -96,10 +96,10 @@ impl JobLimits {
         Self {
             turns: operators
                 .iter()
-                .map(|operator| Limit::new(operator.pinned.unwrap_or(UNLIMITED)))
+                .map(|operator| Arc::new(Limit::new(operator.pinned.unwrap_or(UNLIMITED))))
                 .collect(),
-            batch: Limit::new(batch_pinned.unwrap_or(UNLIMITED)),
-            reads: Limit::new(UNLIMITED),
+            batch: Arc::new(Limit::new(batch_pinned.unwrap_or(UNLIMITED))),
+            reads: Arc::new(Limit::new(UNLIMITED)),
             read_concurrency: AtomicU32::new(0),
             prefetch_bytes: AtomicU64::new(0),
             stages: Mutex::new(Arc::new(stages)),
@@ -107,6 +107,13 @@ impl JobLimits {
             cut,
             batch_pinned,
         }
+    }
+
+    /// Takes turns together with the groups of the same job as it was loaded before.
+    pub(crate) fn join(&mut self, before: &Self) {
+        self.turns.clone_from(&before.turns);
+        self.batch = Arc::clone(&before.batch);
+        self.reads = Arc::clone(&before.reads);
     }
 
     /// Obeys from now on; nothing was said where there is no allotment.
@@ -137,7 +144,7 @@ impl JobLimits {
 
     /// Where a stage's executions take turns.
     pub(crate) fn turns(&self, stage: &Stage) -> Option<&Limit> {
-        stage.is_limited.then(|| &self.turns[stage.operators.start])
+        stage.is_limited.then(|| &*self.turns[stage.operators.start])
     }
 
     /// Blocks of one group that are read at the same time.

@@ -25,6 +25,9 @@ const FORM: u32 = 1;
 const STAYS: u8 = 1;
 const LEFT: u8 = 0;
 
+/// What is counted at a cut, and bytes that it reads from disk or the store.
+pub(super) type CutCounters = (Arc<Counters>, Arc<ReadMeter>);
+
 /// The place of a `cache` among the operators that run.
 #[derive(Debug)]
 pub(crate) struct Cut {
@@ -35,7 +38,7 @@ pub(crate) struct Cut {
     /// Rows that were looked for, and found.
     pub(crate) counters: Arc<Counters>,
     /// Bytes that it reads from disk.
-    reads: Arc<ReadMeter>,
+    pub(super) reads: Arc<ReadMeter>,
     codec: RowCodec,
     /// What the images are kept as, where not as they are.
     making: Option<Making>,
@@ -55,19 +58,22 @@ impl Cut {
         (read_schema, operators): (&Schema, &[BuiltOperator]),
         files: &BTreeMap<String, Bytes>,
         tracing: &Tracing,
-        counters: Option<Arc<Counters>>,
+        counters: Option<CutCounters>,
     ) -> Result<Option<Self>, String> {
         let Some((before, tier)) = pipeline.cached() else { return Ok(None) };
         let place = before.iter().filter(|operator| !operator.kind.is_engines()).count();
         let schema = place.checked_sub(1).map_or(read_schema, |last| &operators[last].schema);
+        let making = making(operators.get(place), form)?;
+        let fresh = || (Counters::new("cache", None, tracing.on), tracing.clock.meter());
+        let (counters, reads) = counters.unwrap_or_else(fresh);
         Ok(Some(Self {
             place,
             tier,
-            prefix: prefix((pipeline, form), manifest, schema, files),
-            counters: counters.unwrap_or_else(|| Counters::new("cache", None, tracing.on)),
-            reads: tracing.clock.meter(),
+            prefix: prefix((pipeline, making.as_ref()), manifest, schema, files),
+            counters,
+            reads,
             codec: RowCodec::new(schema).map_err(|error| error.to_string())?,
-            making: making(operators.get(place), form)?,
+            making,
             row_bytes: AtomicU64::new(0),
             seen: AtomicU64::new(0),
             seen_bytes: AtomicU64::new(0),
@@ -120,7 +126,8 @@ impl Cut {
         }
         let chunk = &mut work.chunk;
         let encode = |chunk: &Chunk| self.codec.encode(chunk, STAYS).map_err(|error| error.to_string());
-        let made = if work.made == 0 { Vec::new() } else { encode(chunk)? };
+        let is_needed = work.made > 0 && (any_found || self.making.is_none());
+        let made = if is_needed { encode(chunk)? } else { Vec::new() };
         if keeps {
             let kept = match &self.making {
                 None => self.to_keep(chunk, &made, found, rows),
@@ -195,7 +202,7 @@ fn making(behind: Option<&BuiltOperator>, form: KeptForm) -> Result<Option<Makin
 
 /// What rows at the cut depend on: the data, the operators before it, the columns, and what the operators read.
 fn prefix(
-    (pipeline, form): (&Pipeline, KeptForm),
+    (pipeline, making): (&Pipeline, Option<&Making>),
     manifest: &Manifest,
     schema: &Schema,
     files: &BTreeMap<String, Bytes>,
@@ -209,8 +216,9 @@ fn prefix(
     }
     let features = (&pipeline.source.format, &pipeline.source.features, pipeline.on_error, schema);
     text.put_slice(format!("{features:?}\n").as_bytes());
-    if form != KeptForm::AsIs {
-        text.put_slice(format!("{form:?}\n").as_bytes());
+    // Which images are kept as pixels depends on what becomes of them.
+    if let Some(making) = making {
+        text.put_slice(making.describe().as_bytes());
     }
     let before = pipeline.cached().map_or(&[][..], |(before, _)| before);
     for operator in before.iter().filter(|operator| !operator.kind.is_engines()) {

@@ -177,6 +177,11 @@ impl Making {
         Self { form, decoding, spent_ns: AtomicU64::new(0) }
     }
 
+    /// What rows in the form depend on beside what they are made of.
+    pub(crate) fn describe(&self) -> String {
+        format!("{:?} {:?}\n", self.form, self.decoding)
+    }
+
     /// The chunk with its images in the form, and how many of its rows are.
     pub(crate) fn make(&self, chunk: &Chunk, leave: &Leave<'_>) -> Result<(Chunk, usize), String> {
         let allowed_ns = (FILL_SHARE * leave.used_ns as f64) as u64;
@@ -217,5 +222,12 @@ mod tests {
         assert!(time.is_low());
         assert!(time.user.load(Ordering::Relaxed) <= MANY_TICKS);
         time.look();
+    }
+
+    #[test]
+    fn pixels_are_kept_for_one_size() {
+        let making = |form, size| Making::new(form, Decoding { column: "image".to_owned(), size }).describe();
+        assert_ne!(making(KeptForm::Pixels, [224, 224]), making(KeptForm::Pixels, [64, 64]));
+        assert_ne!(making(KeptForm::Pixels, [64, 64]), making(KeptForm::Indexed, [64, 64]));
     }
 }

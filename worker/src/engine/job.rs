@@ -17,7 +17,7 @@ use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
 use feedline_sources::{Dataset, Stores};
 
 use super::allot::JobLimits;
-use super::cut::Cut;
+use super::cut::{Cut, CutCounters};
 use super::forms::{KernelTime, Trials};
 use super::trace::{Counters, StoreCounters, Tracing};
 use crate::cache::Caches;
@@ -47,7 +47,7 @@ pub(crate) struct JobContext {
     /// What the kernel takes of the pool's time, where rows are kept that no pipeline asks to keep.
     pub(crate) kernel_time: KernelTime,
     /// Counts of the cut; `None` as long as there was none.
-    cut_counters: Option<Arc<Counters>>,
+    cut_counters: Option<CutCounters>,
     pub(crate) tensors: Vec<FinalTensor>,
     pub(crate) output: Schema,
     pub(crate) output_arrow: SchemaRef,
@@ -116,6 +116,10 @@ impl JobContext {
             || JobCounters::new(&operators, batch_parallelism, &manifest, tracing),
             JobCounters::of,
         );
+        let mut limits = JobLimits::new(&operators, cut_place, batch_parallelism);
+        if let Some(before) = before {
+            limits.join(&before.limits);
+        }
         let trials = match before {
             Some(job) => job.trials.clone(),
             None if tracing.on && details.pipeline.cached().is_none() => {
@@ -123,10 +127,10 @@ impl JobContext {
             }
             None => None,
         };
-        let cut_counters = cut.as_ref().map(|cut| Arc::clone(&cut.counters));
+        let cut_counters = cut.as_ref().map(|cut| (Arc::clone(&cut.counters), Arc::clone(&cut.reads)));
         Ok(Self {
             table: BlockTable::new(&manifest),
-            limits: JobLimits::new(&operators, cut_place, batch_parallelism),
+            limits,
             tensors: final_tensors(&operators, cut_place.unwrap_or(0), &output, pipeline_renames(&details)),
             output_arrow: output_schema(&output),
             output,

@@ -43,7 +43,7 @@ fn a_second_job_with_the_prefix_pays_nothing() {
         let mut made = job(id, 1000.0, &[2.0]);
         made.operators.push(operator("augment", &[0.2]));
         made.cuts =
-            vec![CutProblem { after: 0, bytes: 2e9, bytes_per_row: 1e4, key: 9, ..CutProblem::default() }];
+            vec![CutProblem { after: 0, bytes: 2.5e9, bytes_per_row: 1e4, key: 9, ..CutProblem::default() }];
         made
     };
     // There is room for one copy only.

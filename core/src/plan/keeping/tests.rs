@@ -95,3 +95,25 @@ fn a_second_job_with_the_same_prefix_reads_what_the_first_keeps() {
     assert_eq!(keeps.get(&JOB), keeps.get(&other));
     assert!(keeps[&other].is_some(), "{keeps:?}");
 }
+
+#[test]
+fn a_job_that_finds_all_its_rows_goes_on_finding_them() {
+    let found = |second| {
+        let mut samples = on_disk(second, &[JOB]);
+        let mut stats = (*samples.workers[0].jobs[0]).clone();
+        for made in &mut stats.operators[..2] {
+            (made.rows_in, made.rows_out, made.bytes_out, made.cpu_ns, made.busy_ns) = (0, 0, 0, 0, 0);
+        }
+        let cache = crate::cluster::messages::OperatorStats {
+            name: "cache".to_owned(),
+            rows_in: 1_000 * second,
+            rows_out: 1_000 * second,
+            ..Default::default()
+        };
+        stats.operators.insert(2, cache);
+        samples.workers[0].jobs[0] = std::sync::Arc::new(stats);
+        samples.jobs[0].passes_left = 3.0 - second as f64 / 2.0;
+        samples
+    };
+    assert_eq!(decisions(found), [FIRST; 8], "its costs are not known, and to the last pass");
+}
