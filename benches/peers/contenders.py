@@ -30,8 +30,8 @@ class Contender:
         return "ours" if self.is_ours else "peer"
 
 
-def image(key, title, reads, environment, runner, variant=""):
-    return Contender(key, title, "images", reads, environment, runner, variant)
+def image(key, title, reads, environment, runner, variant="", epoch=1):
+    return Contender(key, title, "images", reads, environment, runner, variant, epoch)
 
 
 def text(key, title, reads, environment, runner, variant="", epoch=1):
@@ -46,6 +46,7 @@ ALL = [
     Contender("feedline-decoded", "Feedline, epoch 2, decoded images in memory", "images", "TFRecord", variant="decoded", epoch=2),
     Contender("kernel", "raw kernel, one thread × cores", "images", "files in memory"),
     image("tfdata", "tf.data", "TFRecord", "tensorflow", "tfdata.py"),
+    image("tfdata-decoded", "tf.data, epoch 2, decoded images in memory", "TFRecord", "tensorflow", "tfdata.py", "decoded", 2),
     image("tfdata-service", "tf.data service, no compression", "TFRecord", "tensorflow", "tfdata_service.py", "none"),
     image("tfdata-service-auto", "tf.data service, compression AUTO", "TFRecord", "tensorflow", "tfdata_service.py", "auto"),
     image("torch-pillow", "PyTorch DataLoader, Pillow", "files", "torch", "torch_loader.py", "pillow"),
@@ -58,7 +59,9 @@ ALL = [
     image("ray", "Ray Data, OpenCV", "files", "ray", "ray_data.py"),
     Contender("feedline-text", "Feedline, embedded", "text", "JSON lines"),
     Contender("feedline-text-processes", "Feedline, separate processes", "text", "JSON lines"),
+    Contender("feedline-text-tokens", "Feedline, epoch 2, tokens in memory", "text", "JSON lines", variant="tokens", epoch=2),
     text("tfdata-text", "tf.data, tokenizers", "TFRecord", "tensorflow", "tfdata_text.py"),
+    text("tfdata-tokens", "tf.data, epoch 2, tokens in memory", "TFRecord", "tensorflow", "tfdata_text.py", "tokens", 2),
     text("datasets", "Hugging Face datasets, set_transform", "Arrow", "datasets", "datasets_text.py", "transform"),
     text("datasets-iterable", "Hugging Face datasets, iterable", "Arrow", "datasets", "datasets_text.py", "iterable"),
     text("datasets-loader", "Hugging Face datasets, DataLoader", "Arrow", "datasets", "datasets_text.py", "loader"),

@@ -5,6 +5,9 @@
 - https://www.tensorflow.org/api_docs/python/tf/data/ThreadingOptions: a private pool of as many threads as cores.
 - https://www.tensorflow.org/api_docs/python/tf/image/sample_distorted_bounding_box and tf.io.decode_and_crop_jpeg: the
   crop that Inception and ResNet are trained with; only the crop is decoded.
+
+Variant `decoded`: whole images are decoded once and kept by `cache()`, with the random crop behind it, as the guide's
+section on caching says.
 """
 
 import os
@@ -19,21 +22,45 @@ VERSION = f"TensorFlow {tf.__version__}"
 FEATURES = {"image/encoded": tf.io.FixedLenFeature([], tf.string), "image/class/label": tf.io.FixedLenFeature([], tf.int64)}
 
 
-def example(record):
-    """One row: the serialised `tf.train.Example` to a cropped and flipped photograph with its label."""
+def parsed(record):
+    """The serialised `tf.train.Example` to a photograph's bytes and its label."""
     row = tf.io.parse_single_example(record, FEATURES)
+    return row["image/encoded"], row["image/class/label"]
+
+
+def window(shape):
+    """A random crop of an image: its top, left, height and width."""
     begin, size, _ = tf.image.sample_distorted_bounding_box(
-        tf.io.extract_jpeg_shape(row["image/encoded"]),
+        shape,
         bounding_boxes=tf.zeros([1, 0, 4]),
         aspect_ratio_range=shared.RATIO,
         area_range=shared.SCALE,
         max_attempts=10,
         use_image_if_no_bounding_boxes=True,
     )
-    window = tf.concat([begin[:2], size[:2]], axis=0)
-    image = tf.io.decode_and_crop_jpeg(row["image/encoded"], window, channels=3)
+    return tf.concat([begin[:2], size[:2]], axis=0)
+
+
+def finished(image, label):
+    """A crop to what the model takes."""
     image = tf.cast(tf.image.resize(image, [shared.SIZE, shared.SIZE], method="bilinear"), tf.uint8)
-    return tf.image.random_flip_left_right(image), row["image/class/label"]
+    return tf.image.random_flip_left_right(image), label
+
+
+def cropped(record):
+    """One row, of which only the crop is decoded."""
+    data, label = parsed(record)
+    return finished(tf.io.decode_and_crop_jpeg(data, window(tf.io.extract_jpeg_shape(data)), channels=3), label)
+
+
+def decoded(record):
+    """One row, as it is kept."""
+    data, label = parsed(record)
+    return tf.io.decode_jpeg(data, channels=3), label
+
+
+def cropped_of_decoded(image, label):
+    return finished(tf.image.crop_to_bounding_box(image, *tf.unstack(window(tf.shape(image)))), label)
 
 
 def threads(dataset, cores):
@@ -47,7 +74,11 @@ def photographs(given):
     """The dataset up to its batches, without the last prefetch."""
     files = tf.data.Dataset.list_files(str(given.data / "tfrecord/*.tfrecord"), shuffle=True)
     records = files.interleave(tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)
-    images = records.shuffle(shared.SHUFFLE_BUFFER).map(example, num_parallel_calls=tf.data.AUTOTUNE)
+    if given.variant == "decoded":
+        kept = records.map(decoded, num_parallel_calls=tf.data.AUTOTUNE).cache()
+        images = kept.shuffle(shared.SHUFFLE_BUFFER).map(cropped_of_decoded, num_parallel_calls=tf.data.AUTOTUNE)
+    else:
+        images = records.shuffle(shared.SHUFFLE_BUFFER).map(cropped, num_parallel_calls=tf.data.AUTOTUNE)
     return images.batch(shared.IMAGE_BATCH, num_parallel_calls=tf.data.AUTOTUNE)
 
 

@@ -3,6 +3,8 @@
 - https://www.tensorflow.org/guide/data_performance: batch first, then map the vectorised function; prefetch; AUTOTUNE.
 - https://www.tensorflow.org/api_docs/python/tf/numpy_function: Python inside a pipeline. `encode_batch` lets go of the
   interpreter's lock and takes as many threads as there are cores.
+
+Variant `tokens`: each row's tokens are kept by `cache()` and shuffled behind it.
 """
 
 import os
@@ -31,6 +33,10 @@ def sentences(given):
 
     files = tf.data.Dataset.list_files(str(given.data / "tfrecord/*.tfrecord"), shuffle=True)
     records = files.interleave(tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)
+    if given.variant == "tokens":
+        batches = records.batch(shared.TEXT_BATCH, num_parallel_calls=tf.data.AUTOTUNE)
+        kept = batches.map(tokens, num_parallel_calls=tf.data.AUTOTUNE).unbatch().cache()
+        return kept.shuffle(shared.SHUFFLE_BUFFER).batch(shared.TEXT_BATCH, num_parallel_calls=tf.data.AUTOTUNE)
     batches = records.shuffle(shared.SHUFFLE_BUFFER).batch(shared.TEXT_BATCH, num_parallel_calls=tf.data.AUTOTUNE)
     return batches.map(tokens, num_parallel_calls=tf.data.AUTOTUNE)
 
