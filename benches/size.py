@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """What the coordinator's side costs as clusters grow: replanning, its state machine, and memory.
 
-Prints Markdown. `size.py PICTURE` also writes PICTURE.png and PICTURE.svg, which needs matplotlib:
-benches/peers/requirements-chart.txt. SIZES=100,1000 takes other numbers of workers.
+Prints Markdown, and leaves the picture and the results in target/bench. SIZES=100,1000 takes other numbers of workers.
 """
 
 import json
@@ -11,7 +10,13 @@ import pathlib
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "peers"))
+
+import environments
+from places import ROOT, Failed, output
+
+RESULTS = ROOT / "target/bench"
 SIZES = os.environ.get("SIZES", "100,300,1000,3000,10000").split(",")
 COLUMNS = {
     "workers": "{:,}",
@@ -65,13 +70,28 @@ def draw(rows, picture):
     figure.savefig(f"{picture}.svg", metadata={"Date": None})
 
 
+def picture(rows):
+    """Draws in an environment that has matplotlib."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    results = RESULTS / "size.json"
+    results.write_text(json.dumps(rows, indent=1))
+    try:
+        environments.ensure("chart")
+        output(environments.python("chart"), __file__, "--draw", results, RESULTS / "size")
+        print(f"the picture is at {RESULTS / 'size.png'}", file=sys.stderr)
+    except Failed as failure:
+        print(f"no picture was drawn: {failure}", file=sys.stderr)
+
+
 def main():
+    if sys.argv[1:2] == ["--draw"]:
+        results, place = sys.argv[2:]
+        return draw(json.loads(pathlib.Path(results).read_text()), place)
     rows = [measure(size) for size in SIZES]
     if not all(row["audit_is_clean"] for row in rows):
         raise SystemExit("rows were lost or came twice: " + json.dumps(rows))
     print(table(rows))
-    if len(sys.argv) > 1:
-        draw(rows, sys.argv[1])
+    picture(rows)
 
 
 if __name__ == "__main__":
