@@ -7,6 +7,7 @@
 //! - [`window`]: counts of the last seconds, and totals that survive a restarted worker.
 //! - [`bandwidth`]: a concave law of the store's bandwidth against read concurrency.
 //! - [`job`]: visit ratios, CPU time per delivered row and worker type, sizes at every cut, demand.
+//! - `aligned`: workers whose operators differ by what they keep.
 //! - `visits`: how often each operator is visited for a row delivered.
 //! - [`bound`]: the rate that each resource allows a job on given workers; the smallest names the bottleneck.
 //! - [`remedy`]: what the rate would be with more of something, or with a cache.
@@ -14,6 +15,7 @@
 //! A row's cost is always given per row *delivered* to a consumer, so that costs of operators add up. Nothing here
 //! decides anything: that is [`crate::plan`].
 
+mod aligned;
 pub mod bandwidth;
 pub mod bound;
 pub mod job;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::aligned::aligned;
 use super::bandwidth::{Bandwidth, Observation};
 use super::samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample};
 use super::visits::visits;
@@ -154,11 +155,12 @@ impl OperatorModel {
 impl JobModel {
     /// The model of what was seen; `None` before the first row was delivered.
     pub fn build(seen: &JobObservation) -> Option<Self> {
-        let first = seen.recent.iter().find(|worker| !worker.operators.is_empty())?;
-        let count = first.operators.len();
-        let alike = |worker: &&WorkerSample| worker.operators.len() == count;
-        let recent: Vec<&WorkerSample> = seen.recent.iter().filter(alike).collect();
-        let total: Vec<&WorkerSample> = seen.total.iter().filter(alike).collect();
+        let (recent, total) = (aligned(&seen.recent), aligned(&seen.total));
+        let recent: Vec<&WorkerSample> = recent.iter().map(AsRef::as_ref).collect();
+        let count = recent.first()?.operators.len();
+        // Sizes of the same cuts.
+        let total: Vec<&WorkerSample> =
+            total.iter().map(AsRef::as_ref).filter(|worker| worker.operators.len() == count).collect();
         let delivered = sum(&recent, |worker| worker.operators[count - 1].rows_out);
         if delivered <= 0.0 {
             return None;
