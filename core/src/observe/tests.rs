@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::cluster::messages::{ConsumerStats, ProcessCpu, StoreStats};
+use crate::cluster::messages::{ConsumerStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats};
 use crate::cluster::samples::Samples;
 use crate::ids::SessionId;
 use crate::manifest::DatasetSummary;
-use crate::model::BottleneckKind;
-use crate::pipeline::Source;
+use crate::model::{Bandwidth, BottleneckKind};
+use crate::pipeline::{Pipeline, Source};
 use crate::plan::{NoDeadline, solve};
 use crate::schema::Schema;
 
@@ -184,4 +184,29 @@ fn waits_of_an_operator_are_not_taken_for_the_store() {
 
 fn seconds_ns(seconds: u64) -> u64 {
     seconds * 1_000_000_000
+}
+
+#[test]
+fn what_a_store_gives_to_more_reads_is_not_mixed_with_what_it_gave_before() {
+    let mut observer = Observer::default();
+    for second in 1..=10_u64 {
+        // Seven reads in flight, then a hundred, of a store that gives 8 MB/s to either.
+        let (few, many) = (second.min(5), second.saturating_sub(5));
+        let mut seen = samples(second, &[JOB]);
+        let stats = Arc::make_mut(&mut seen.workers[0].jobs[0]);
+        for operator in &mut stats.operators {
+            (operator.cpu_ns, operator.busy_ns) = (operator.cpu_ns / 10, operator.busy_ns / 10);
+        }
+        stats.store.bytes = 8_000_000 * second;
+        stats.store.wait_ns = seconds_ns(7 * few + 100 * many);
+        if second == 6 {
+            observer.look_anew(JOB);
+        }
+        observer.push(second * 1_000, &seen);
+        assert_eq!(observer.waits_for_store(JOB), ![1, 6].contains(&second), "one report is no window");
+    }
+    let model = observer.model(JOB).unwrap();
+    assert!((model.store_concurrency - 100.0).abs() < 0.1, "{}", model.store_concurrency);
+    let Bandwidth::Roof { slope, cap } = model.bandwidth else { panic!("{:?}", model.bandwidth) };
+    assert!((slope / 1e6 - 8.0 / 7.0).abs() < 0.01 && (cap / 1e6 - 8.0).abs() < 0.01, "{slope} {cap}");
 }

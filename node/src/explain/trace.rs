@@ -9,7 +9,7 @@ use feedline_coordinator::RunningCoordinator;
 use feedline_core::cluster::messages::{Allotment, JobSpec};
 use feedline_core::cluster::samples::{self, Samples};
 use feedline_core::ids::{JobId, WorkerId};
-use feedline_core::model::{Allocation, CacheRoom, JobModel, WorkerShare};
+use feedline_core::model::{Allocation, CacheRoom, JobModel, JobObservation, WorkerShare};
 use feedline_core::observe::Observer;
 use feedline_core::pipeline::CacheTier;
 use feedline_core::pipeline::Pipeline;
@@ -25,7 +25,8 @@ use crate::trace_file::Seen;
 
 /// How often reports are taken.
 const LOOK: Duration = Duration::from_millis(250);
-/// Rows flow for so long before they count: caches of the machine and buffers fill meanwhile.
+/// Rows flow for so long before they count, at the beginning and after a change of limits: caches of the machine and buffers
+/// fill meanwhile.
 const WARM_UP: Duration = Duration::from_millis(500);
 /// A trace has room for as many passes as it has time for.
 const EPOCHS: u32 = 1_000_000;
@@ -87,15 +88,16 @@ pub(super) async fn trace(
     let traced =
         observe(coordinator, &job, consumer, (limits, cluster.local_workers()), stop, &progress).await;
     abandon(&job).await;
-    let Observed { observer, samples, rows, seconds } = traced?;
-    let model = observer.model(job.id()).ok_or_else(|| {
+    let Observed { observer, samples, unprobed, rows, seconds } = traced?;
+    let waits_for_store = unprobed.is_some() || observer.waits_for_store(job.id());
+    let model = model(&observer, job.id(), unprobed).ok_or_else(|| {
         Failure::failed("no rows came while the pipeline was traced; give it more time with --seconds")
     })?;
     let problem = observer.problem(Settings::default(), CachePolicy::Free);
     let started = Instant::now();
     let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING).ok();
     let (mut allocation, rooms) = resources(&samples, &problem.worker_types, &problem.settings);
-    if observer.waits_for_store(job.id()) {
+    if waits_for_store {
         // As many as could be: nothing else held them up.
         allocation.read_concurrency = model.store_concurrency;
     }
@@ -106,8 +108,19 @@ pub(super) async fn trace(
 struct Observed {
     observer: Observer,
     samples: Samples,
+    /// What was known before more was read at a time, where it was.
+    unprobed: Option<JobObservation>,
     rows: u64,
     seconds: f64,
+}
+
+/// The job as it runs by itself, with what its store gave when more was read at a time.
+fn model(observer: &Observer, job: JobId, unprobed: Option<JobObservation>) -> Option<JobModel> {
+    let seen = observer.observation(job)?;
+    JobModel::build(&match unprobed {
+        Some(unprobed) => JobObservation { store_seen: seen.store_seen, total: seen.total, ..unprobed },
+        None => seen,
+    })
 }
 
 /// Takes batches and reports in turn until a limit is reached.
@@ -125,7 +138,9 @@ async fn observe(
     let mut begun: Option<(Instant, u64)> = None;
     let mut first: Option<Instant> = None;
     let mut looked = Instant::now();
-    let mut probed = false;
+    let mut probing_at = (limits.time / 2 > WARM_UP + 2 * LOOK).then(|| WARM_UP + limits.time / 2);
+    let mut unprobed = None;
+    let mut settled_at: Option<Instant> = None;
     loop {
         let batch = tokio::select! {
             () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
@@ -152,14 +167,20 @@ async fn observe(
             continue;
         }
         looked = Instant::now();
+        if settled_at.is_some_and(|at| looked < at) {
+            continue;
+        }
         let Some((now, reported)) = coordinator.samples().await else { break };
+        if settled_at.take().is_some() {
+            observer.look_anew(job.id());
+        }
         observer.push(now, &reported);
         samples = reported;
-        if !probed && first.is_some_and(|first| first.elapsed() > WARM_UP + limits.time / 2) {
-            probed = true;
-            if observer.waits_for_store(job.id()) {
-                coordinator.share(probe(&samples, job.id())).await;
-            }
+        let since = first.map_or(Duration::ZERO, |first| first.elapsed());
+        if probing_at.take_if(|at| since > *at).is_some() && observer.waits_for_store(job.id()) {
+            unprobed = observer.observation(job.id());
+            coordinator.share(probe(&samples, job.id())).await;
+            settled_at = Some(Instant::now() + WARM_UP);
         }
         let (start, before) = *begun.get_or_insert_with(|| (Instant::now(), consumer.stats().rows));
         let rows = consumer.stats().rows - before;
@@ -170,7 +191,7 @@ async fn observe(
     }
     let (start, before) = begun.unwrap_or_else(|| (Instant::now(), 0));
     let rows = consumer.stats().rows - before;
-    Ok(Observed { observer, samples, rows, seconds: start.elapsed().as_secs_f64() })
+    Ok(Observed { observer, samples, unprobed, rows, seconds: start.elapsed().as_secs_f64() })
 }
 
 /// More reads at a time: whether that brings more bytes tells a far store from a slow one.
