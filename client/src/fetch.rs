@@ -56,6 +56,7 @@ async fn fetch(order: FetchOrder, context: &FetchContext) -> Outcome {
         let now = Instant::now();
         match read {
             Read::Nothing => {}
+            Read::Working => context.shared.feed().on_working(split, attempt, now),
             Read::Opened(bytes) => context.shared.feed().on_piece_opened(split, attempt, bytes, now),
             Read::Bytes(bytes) => context.shared.feed().on_bytes(split, attempt, bytes, now),
             Read::Piece { bytes, piece } => {

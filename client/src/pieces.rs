@@ -37,6 +37,8 @@ pub(crate) struct ReadPiece {
 pub(crate) enum Read {
     /// Nothing to act on.
     Nothing,
+    /// Nothing is ready, and the worker goes on.
+    Working,
     /// A piece of this many bytes begins.
     Opened(u64),
     /// Bytes of a piece.
@@ -80,6 +82,7 @@ impl PieceReader {
             }
             Frame::Piece(header) => self.on_header(header),
             Frame::Chunk { offset, data } => self.on_chunk(offset, data),
+            Frame::Working => Ok(Read::Working),
             Frame::Failed(message) => Ok(Read::Failed(message)),
             Frame::End if self.open.is_some() => Err("it ends inside a piece".to_owned()),
             Frame::End => Ok(Read::End),

@@ -46,7 +46,7 @@ impl Probe {
         let mut held = None;
         while let Some(frame) = frames.next().await {
             match reader.take(frame.map_err(|refusal| refusal.message)?)? {
-                Read::Nothing | Read::Opened(_) | Read::Bytes(_) => {}
+                Read::Nothing | Read::Working | Read::Opened(_) | Read::Bytes(_) => {}
                 Read::Piece { piece, .. } => {
                     let bytes = piece.payload.bytes;
                     total += bytes;

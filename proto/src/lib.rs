@@ -17,4 +17,4 @@ pub use services::{
 };
 
 /// Version of the messages. Client and server must speak the same.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;

@@ -104,6 +104,8 @@ pub enum Frame {
         /// The bytes. A local worker may send a whole piece as one chunk.
         data: Bytes,
     },
+    /// Nothing is ready, but the worker goes on with the job: waiting is of use. Never inside a piece.
+    Working,
     /// A row failed under `on_error: fail`: one sentence. Nothing follows.
     Failed(String),
     /// The split is complete. Nothing follows.

@@ -27,8 +27,17 @@ use crate::{RowCacheSettings, metrics};
 /// Fingerprint of the data and the operators that made rows.
 pub(crate) type Prefix = u128;
 
-/// What a byte of a prefix's rows saves each time it is found, in seconds; for the prefixes of the jobs that are worked on.
-pub(crate) type Worth = BTreeMap<Prefix, f64>;
+/// What the rows of each prefix are worth to a tier, for the prefixes of the jobs that are worked on.
+pub(crate) type Worth = BTreeMap<Prefix, Value>;
+
+/// What rows are worth to a tier.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Value {
+    /// What a byte of them saves each time it is found, in seconds; 0 as long as it is not known.
+    pub(crate) saved_s_per_byte: f64,
+    /// A pipeline's file names the cache: what plans keep is no reason for its rows to go.
+    pub(crate) is_named: bool,
+}
 
 /// A row's id in its data set, and its bytes.
 pub(crate) type Row = (u64, Bytes);
@@ -168,4 +177,11 @@ impl Caches {
             store.flush().await;
         }
     }
+}
+
+/// What plans keep.
+#[cfg(test)]
+fn planned(worths: impl IntoIterator<Item = (Prefix, f64)>) -> Worth {
+    let value = |saved_s_per_byte| Value { saved_s_per_byte, is_named: false };
+    worths.into_iter().map(|(prefix, worth)| (prefix, value(worth))).collect()
 }

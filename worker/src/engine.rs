@@ -45,7 +45,7 @@ use self::read::Reading;
 use self::split::SplitState;
 use self::trace::Charged;
 pub(crate) use self::trace::Tracing;
-use crate::cache::{Caches, Worth};
+use crate::cache::{Caches, Value, Worth};
 use crate::{RowCacheSettings, StoreCacheSettings};
 
 /// Part of the budget that kept blocks may use, and part for blocks while they are read.
@@ -117,8 +117,9 @@ impl State {
         for job in jobs.iter().filter_map(|job| self.jobs.get(job)) {
             if let Some(cut) = &job.cut {
                 // Jobs may see it differently; what is kept serves all of them.
-                let of_all = worth.entry(cut.prefix).or_insert(0.0);
-                *of_all = job.saved_s_per_byte(cut).max(*of_all);
+                let of_all: &mut Value = worth.entry(cut.prefix).or_default();
+                of_all.saved_s_per_byte = job.saved_s_per_byte(cut).max(of_all.saved_s_per_byte);
+                of_all.is_named |= job.keep.is_none();
             }
         }
         worth
@@ -368,6 +369,11 @@ impl Engine {
         drop(state);
         self.pump();
         Found::Wait
+    }
+
+    /// Grows as long as a job goes on here; 0 before it has begun.
+    pub(crate) fn steps(&self, job: JobId) -> u64 {
+        self.lock().jobs.get(&job).map_or(0, |job| job.limits.steps())
     }
 
     /// The consumer of a fetch has gone or is served.

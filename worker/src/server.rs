@@ -9,6 +9,7 @@ use feedline_proto::services::{FetchOpen, FetchRequest, Frame, WorkerService};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,6 +21,8 @@ use crate::metrics;
 const FRAMES_AHEAD: usize = 2;
 /// A lease may arrive at the consumer before it arrives here.
 const LEASE_PATIENCE: Duration = Duration::from_millis(500);
+/// A consumer that waits is told as often as this that its job goes on, if it does.
+const SIGN_OF_WORK: Duration = Duration::from_secs(1);
 
 /// Serves the engine's pieces.
 pub(crate) struct BatchServer {
@@ -86,6 +89,9 @@ impl Fetch {
     async fn serve(&mut self, mut requests: BoxStream<'static, FetchRequest>) -> Option<()> {
         let mut from = self.open.from;
         let mut opened = false;
+        let mut sign = tokio::time::interval(SIGN_OF_WORK);
+        sign.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = 0;
         loop {
             let engine = Arc::clone(&self.engine);
             let changed = engine.changed.notified();
@@ -130,6 +136,12 @@ impl Fetch {
                 Found::Wait => tokio::select! {
                     () = changed => {}
                     more = self.more_credit(&mut requests) => more?,
+                    _ = sign.tick() => {
+                        let steps = engine.steps(self.open.job);
+                        if std::mem::replace(&mut seen, steps) != steps {
+                            self.send(Frame::Working).await?;
+                        }
+                    }
                 },
             }
         }

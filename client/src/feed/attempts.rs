@@ -71,6 +71,8 @@ pub(super) struct Attempt {
     delivered: bool,
     /// When it last sent something, or could send again.
     pub(super) heard_at: Instant,
+    /// When it last sent something of a piece, or could again.
+    pub(super) moved_at: Instant,
     _task: Option<AbortOnDropHandle<()>>,
 }
 
@@ -148,7 +150,7 @@ impl Feed {
             [first] => {
                 let hedge = Duration::from_millis(self.settings.hedge_ms);
                 let limit = if first.delivered { hedge * HEDGE_LATER } else { hedge };
-                if !first.can_send() || now - first.heard_at < limit {
+                if !first.can_send() || now - first.moved_at < limit {
                     return None;
                 }
                 let other = |worker: &WorkerId| *worker != first.worker && !fetch.avoid.contains(worker);
@@ -190,6 +192,7 @@ impl Feed {
             largest: 0,
             delivered: false,
             heard_at: now,
+            moved_at: now,
             _task: None,
         });
         counter!(FETCHES_TOTAL).increment(1);
@@ -209,18 +212,30 @@ impl Feed {
 
     fn give_up_idle(&mut self, now: Instant) {
         let limit = Duration::from_millis(self.settings.fetch_idle_ms);
+        // One that says that it goes on is waited for, but not for ever.
+        let longest = limit * 2u32.pow(IDLE_DOUBLINGS);
         let mut silent = Vec::new();
         for (split, fetch) in &mut self.splits {
             let limit = limit * 2u32.pow(fetch.idle.min(IDLE_DOUBLINGS));
-            let idle = |attempt: &&Attempt| attempt.can_send() && now - attempt.heard_at >= limit;
+            let idle = |attempt: &&Attempt| {
+                let is_silent = now - attempt.heard_at >= limit;
+                attempt.can_send() && (is_silent || now - attempt.moved_at >= longest)
+            };
             if let Some(attempt) = fetch.attempts.iter().find(idle) {
                 fetch.idle += 1;
-                silent.push((*split, attempt.id, limit));
+                silent.push((*split, attempt.id, now - attempt.moved_at));
             }
         }
-        for (split, attempt, limit) in silent {
-            let why = format!("nothing came for {} s", limit.as_secs_f32());
+        for (split, attempt, waited) in silent {
+            let why = format!("nothing came for {:.1} s", waited.as_secs_f32());
             self.on_outcome(split, attempt, Outcome::Broken(why), now);
+        }
+    }
+
+    /// Nothing is ready, and the worker goes on.
+    pub(crate) fn on_working(&mut self, split: SplitRef, attempt: u64, now: Instant) {
+        if let Some(found) = self.attempt(split, attempt) {
+            found.heard_at = now;
         }
     }
 
@@ -228,7 +243,7 @@ impl Feed {
     pub(crate) fn on_piece_opened(&mut self, split: SplitRef, attempt: u64, bytes: u64, now: Instant) {
         self.largest_piece = self.largest_piece.max(Some(bytes));
         if let Some(found) = self.attempt(split, attempt) {
-            found.heard_at = now;
+            (found.heard_at, found.moved_at) = (now, now);
             found.piece_left = bytes;
             found.largest = found.largest.max(bytes);
         }
@@ -238,7 +253,7 @@ impl Feed {
     /// Bytes of a piece came.
     pub(crate) fn on_bytes(&mut self, split: SplitRef, attempt: u64, bytes: u64, now: Instant) {
         if let Some(found) = self.attempt(split, attempt) {
-            found.heard_at = now;
+            (found.heard_at, found.moved_at) = (now, now);
             found.received += bytes;
             found.piece_left = found.piece_left.saturating_sub(bytes);
         }
@@ -255,7 +270,7 @@ impl Feed {
         fetch.attempts.retain(|present| present.id == attempt);
         for winner in &mut fetch.attempts {
             winner.delivered = true;
-            winner.heard_at = now;
+            (winner.heard_at, winner.moved_at) = (now, now);
         }
         fetch.avoid.clear();
         fetch.backoff = BACKOFF_MIN;

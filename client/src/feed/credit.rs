@@ -93,7 +93,7 @@ impl Feed {
                     continue;
                 }
                 if !attempt.can_send() {
-                    attempt.heard_at = now;
+                    (attempt.heard_at, attempt.moved_at) = (now, now);
                 }
                 committed += grant;
                 attempt.granted += grant;

@@ -30,6 +30,8 @@ pub(crate) enum Act {
     NotHere,
     /// Opens the stream and sends nothing.
     Silent,
+    /// Says every second that it goes on, for so many seconds or for ever, before it serves.
+    WorkingFor(Option<u32>),
     /// The row at this offset fails.
     FailAt(u32),
     /// Sends what cannot be read.
@@ -172,6 +174,14 @@ impl FakeWorker {
         if act == Act::Silent {
             frames.closed().await;
             return None;
+        }
+        if let Act::WorkingFor(seconds) = act {
+            let mut left = seconds;
+            while left != Some(0) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                frames.send(Ok(Frame::Working)).await.ok()?;
+                left = left.map(|left| left - 1);
+            }
         }
         frames.send(Ok(Frame::Schema(schema()))).await.ok()?;
         let len = self.layout.split_len(open.split);

@@ -57,6 +57,7 @@ impl TryFrom<Frame> for wire::FetchFrame {
             Frame::Schema(schema) => Wire::Schema(write_schema(&schema)?),
             Frame::Piece(piece) => Wire::Piece(piece.into()),
             Frame::Chunk { offset, data } => Wire::Chunk(wire::Chunk { offset, data }),
+            Frame::Working => Wire::Working(wire::Working {}),
             Frame::Failed(message) => Wire::Failed(message),
             Frame::End => Wire::End(wire::End {}),
         };
@@ -73,6 +74,7 @@ impl TryFrom<wire::FetchFrame> for Frame {
             Wire::Schema(bytes) => Self::Schema(read_schema(&bytes)?),
             Wire::Piece(piece) => Self::Piece(piece.try_into()?),
             Wire::Chunk(chunk) => Self::Chunk { offset: chunk.offset, data: chunk.data },
+            Wire::Working(_) => Self::Working,
             Wire::Failed(message) => Self::Failed(message),
             Wire::End(_) => Self::End,
             Wire::Packed(_) => return Err(WireError("a chunk came packed that nobody asked for".to_owned())),

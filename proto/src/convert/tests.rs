@@ -98,6 +98,7 @@ fn frames() -> Vec<Frame> {
         Frame::Piece(bare),
         Frame::Piece(PieceHeader::default()),
         Frame::Chunk { offset: 64, data: "bytes".into() },
+        Frame::Working,
         Frame::Failed("shard x at 17: bad jpeg".to_owned()),
         Frame::End,
     ]

@@ -174,15 +174,20 @@ async fn the_worker_notices_that_a_client_stopped_fetching() {
 #[tokio::test]
 async fn another_protocol_version_is_refused() {
     let (server, _) = coordinator().await;
-    let client = connect_coordinator_with_version(&server.url, 2).unwrap();
-    let message = "the client speaks protocol 2, this coordinator speaks 1; use the same release on both";
+    let said = |role: &str| {
+        format!(
+            "the client speaks protocol 1, this {role} speaks {PROTOCOL_VERSION}; use the same release on both"
+        )
+    };
+    let client = connect_coordinator_with_version(&server.url, 1).unwrap();
+    let message = said("coordinator");
     let refusal = Refusal::new(RefusalKind::Invalid, message);
     assert_eq!(client.list_jobs().await, Err(refusal.clone()));
     assert_eq!(client.manifest(JobId(1)).await.map(|_| ()), Err(refusal));
     let (server, ..) = worker(Bytes::new()).await;
-    let client = connect_worker_with_version(&server.url, 2).unwrap();
+    let client = connect_worker_with_version(&server.url, 1).unwrap();
     let (_credit, requests) = requests(open(1));
-    let message = "the client speaks protocol 2, this worker speaks 1; use the same release on both";
+    let message = said("worker");
     let refusal = Refusal::new(RefusalKind::Invalid, message);
     assert_eq!(client.fetch(requests).await.map(|_| ()), Err(refusal));
 }

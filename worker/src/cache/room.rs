@@ -27,6 +27,8 @@ struct Share {
     held_bytes: u64,
     /// A job with it is worked on.
     active: bool,
+    /// A pipeline's file names its cache.
+    is_named: bool,
     /// As it was known last; 0 as long as it is not.
     worth: f64,
     /// When it was named as active or took up room last.
@@ -55,11 +57,11 @@ impl Room {
         for share in self.shares.values_mut() {
             share.active = false;
         }
-        for (&prefix, &worth) in worth {
+        for (&prefix, value) in worth {
             let share = self.shares.entry(prefix).or_default();
-            (share.active, share.used) = (true, self.clock);
-            if worth > 0.0 {
-                share.worth = worth;
+            (share.active, share.is_named, share.used) = (true, value.is_named, self.clock);
+            if value.saved_s_per_byte > 0.0 {
+                share.worth = value.saved_s_per_byte;
             }
         }
         self.shares.retain(|_, share| share.active || share.held_bytes > 0);
@@ -104,8 +106,8 @@ impl Room {
         (self.held_bytes + more_bytes).saturating_sub(self.capacity_bytes)
     }
 
-    /// Whose rows go next for rows of a prefix: first those that no job is worked on with, then those of jobs whose rows are
-    /// worth clearly less; the least worth first, and among equals the longest unused.
+    /// Whose rows go next for rows of a prefix: first those that no job is worked on with, then what plans keep before what
+    /// files name, then those that are worth clearly less; the least worth first, and among equals the longest unused.
     pub(in crate::cache) fn next_victim(&self, wanted: Prefix) -> Option<Prefix> {
         self.giving_way(wanted).min_by(|(_, a), (_, b)| a.order(b)).map(|(prefix, _)| prefix)
     }
@@ -151,8 +153,13 @@ impl Room {
 }
 
 impl Share {
+    /// What counts before any worth.
+    fn rank(&self) -> (bool, bool) {
+        (self.active, self.is_named)
+    }
+
     fn gives_way_to(&self, other: &Self) -> bool {
-        match self.active.cmp(&other.active) {
+        match self.rank().cmp(&other.rank()) {
             Ordering::Less => true,
             Ordering::Equal => other.worth > self.worth && other.worth >= MARGIN * self.worth,
             Ordering::Greater => false,
@@ -161,7 +168,7 @@ impl Share {
 
     /// Which of two goes first.
     fn order(&self, other: &Self) -> Ordering {
-        let by_worth = self.active.cmp(&other.active).then(self.worth.total_cmp(&other.worth));
+        let by_worth = self.rank().cmp(&other.rank()).then(self.worth.total_cmp(&other.worth));
         by_worth.then(self.used.cmp(&other.used))
     }
 }
@@ -171,6 +178,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::cache::{Value, planned};
 
     fn room(capacity_bytes: u64, held: &[(Prefix, u64)]) -> Room {
         let mut room = Room::new(capacity_bytes);
@@ -186,20 +194,35 @@ mod tests {
     fn a_job_gives_way_to_one_that_is_worth_a_margin_more() {
         let mut room = room(10, &[(1, 10)]);
         for (worth, gives_way) in [(1.0, false), (1.24, false), (1.25, true), (9.0, true)] {
-            room.set_active(&Worth::from([(1, 1.0), (2, worth)]));
+            room.set_active(&planned([(1, 1.0), (2, worth)]));
             assert_eq!(room.next_victim(2), gives_way.then_some(1), "{worth}");
         }
         for worthless in [0.0, -1.0, f64::NAN] {
-            room.set_active(&Worth::from([(1, 1.0), (3, worthless)]));
+            room.set_active(&planned([(1, 1.0), (3, worthless)]));
             assert_eq!(room.next_victim(3), None, "{worthless}");
         }
     }
 
     #[test]
+    fn what_a_file_names_gives_way_to_no_plan() {
+        let mut room = room(10, &[(1, 5), (2, 5)]);
+        let named = |saved_s_per_byte| Value { saved_s_per_byte, is_named: true };
+        let mut worth = planned([(2, 9.0), (3, 99.0)]);
+        worth.extend([(1, named(1.0)), (4, named(0.5)), (5, named(2.0))]);
+        room.set_active(&worth);
+        assert_eq!(room.next_victim(3), Some(2), "of two, what a plan keeps");
+        assert_eq!(room.next_victim(4), Some(2), "a file's is worth more whatever it saves");
+        room.clear(2);
+        assert_eq!([3, 4, 5].map(|prefix| room.next_victim(prefix)), [None, None, Some(1)]);
+        room.set_active(&planned([(3, 1.0)]));
+        assert_eq!(room.next_victim(3), Some(1), "nobody works with it any more");
+    }
+
+    #[test]
     fn the_order_is_by_jobs_then_worth_then_use() {
         let mut room = room(100, &[(1, 10), (2, 10), (3, 10), (4, 10), (5, 10)]);
-        room.set_active(&Worth::from([(1, 7.0), (2, 3.0), (9, 4.0)]));
-        room.set_active(&Worth::from([(2, 3.0), (5, 2.0), (9, 4.0)]));
+        room.set_active(&planned([(1, 7.0), (2, 3.0), (9, 4.0)]));
+        room.set_active(&planned([(2, 3.0), (5, 2.0), (9, 4.0)]));
         let mut gone = Vec::new();
         while let Some(victim) = room.next_victim(9) {
             room.clear(victim);
@@ -212,16 +235,16 @@ mod tests {
     #[test]
     fn a_worth_that_is_not_known_yet_is_the_last_one() {
         let mut room = room(10, &[(1, 5), (2, 5)]);
-        room.set_active(&Worth::from([(1, 8.0), (2, 2.0)]));
-        room.set_active(&Worth::from([(2, 2.0)]));
-        room.set_active(&Worth::from([(1, 0.0), (2, 2.0)]));
+        room.set_active(&planned([(1, 8.0), (2, 2.0)]));
+        room.set_active(&planned([(2, 2.0)]));
+        room.set_active(&planned([(1, 0.0), (2, 2.0)]));
         assert_eq!((room.next_victim(1), room.next_victim(2)), (Some(2), None));
     }
 
     #[test]
     fn a_prefix_is_tried_again_once_a_row_such_as_was_refused_fits() {
         let mut room = room(100, &[(1, 90)]);
-        room.set_active(&Worth::from([(1, 1.0), (2, 1.0)]));
+        room.set_active(&planned([(1, 1.0), (2, 1.0)]));
         assert!(room.has_room(2));
         let mut put = rows(&[20, 4, 30]);
         assert_eq!(room.admit(2, &mut put, (1, 2)), 7);
@@ -233,7 +256,7 @@ mod tests {
         assert!(room.has_room(2), "23 are");
         room.add(1, 1);
         assert!(!room.has_room(2));
-        room.set_active(&Worth::from([(1, 1.0), (2, 2.0)]));
+        room.set_active(&planned([(1, 1.0), (2, 2.0)]));
         assert!(room.has_room(2), "the others give way");
     }
 }

@@ -15,6 +15,9 @@ use super::job::JobContext;
 use super::pool::Priority;
 use super::{Engine, State};
 
+/// Room between the priorities of groups that are started one after another.
+const OVERTAKING_BITS: u32 = 20;
+
 /// A group that was chosen to run.
 pub(super) struct Chosen {
     pub(super) job: Arc<JobContext>,
@@ -67,6 +70,16 @@ impl State {
         let own = has_reads(&job);
         let counts = |id: &JobId| if own { *id == job } else { !has_reads(id) };
         self.splits.iter().filter(|((_, id), _)| counts(id)).map(|(_, lease)| lease.running_groups()).sum()
+    }
+
+    /// The priority of a group that starts now: behind those that have started before it, but before those of its job that lie
+    /// behind it. They started before it where its split has come late, from another worker, and is the next that a
+    /// consumer waits for.
+    fn priority(&self, split: SplitRef, id: JobId) -> Priority {
+        let behind = self.splits.iter().filter(|((other, job), _)| *job == id && *other > split);
+        let first_behind = behind.filter_map(|(_, lease)| lease.priority()).min();
+        let last = self.started << OVERTAKING_BITS;
+        first_behind.map_or(last, |first| last.min(first.saturating_sub(1)))
     }
 
     /// Leases in the order in which they are worked on: each job's own by their place in its sequence, and jobs in
@@ -149,11 +162,11 @@ impl Engine {
         state.reading_bytes += source_bytes;
         state.exceeds |= exceeds;
         let planned = Planned::new(slab_bytes as u64, &self.tools.planned_bytes);
-        let lease = state.splits.get_mut(&(split, id)).expect("found above");
-        let generation = lease.start(&offsets, bytes);
-        let cancel = lease.cancel.clone();
         state.started += 1;
-        let priority = state.started;
+        let priority = state.priority(split, id);
+        let lease = state.splits.get_mut(&(split, id)).expect("found above");
+        let generation = lease.start(&offsets, bytes, priority);
+        let cancel = lease.cancel.clone();
         Some(Chosen { job, split, offsets, generation, priority, cancel, source_bytes, planned, exceeds })
     }
 
@@ -185,9 +198,27 @@ mod tests {
             }
         }
         // The old job has a group in flight already.
-        state.splits.get_mut(&(split(50, 0), JobId(1))).expect("above").start(&(0..10), 100);
+        state.splits.get_mut(&(split(50, 0), JobId(1))).expect("above").start(&(0..10), 100, 1);
         let order: Vec<(u64, u64)> =
             state.by_urgency().into_iter().map(|(split, job)| (job.0, split.ordinal)).collect();
         assert_eq!(order, [(2, 0), (1, 0), (2, 1), (1, 1), (2, 2), (1, 2)]);
+    }
+    #[test]
+    fn a_split_that_comes_late_overtakes_what_its_job_has_begun_behind_it() {
+        let mut state = State::default();
+        let split = |ordinal| SplitRef { epoch: 0, ordinal, stream: 0 };
+        let mut start = |ordinal, job| {
+            state.splits.insert((split(ordinal), JobId(job)), SplitState::new(0, 1));
+            state.started += 1;
+            let priority = state.priority(split(ordinal), JobId(job));
+            let lease = state.splits.get_mut(&(split(ordinal), JobId(job))).expect("it was put there");
+            lease.start(&(0..10), 1, priority);
+            priority
+        };
+        let [second, other, fourth] = [start(2, 1), start(0, 2), start(4, 1)];
+        assert!(second < other && other < fourth, "as they are started");
+        let (first, third) = (start(1, 1), start(3, 1));
+        assert!(first < second, "it is wanted before");
+        assert!(other < third && third < fourth, "and no more is overtaken than that");
     }
 }

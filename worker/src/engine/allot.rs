@@ -78,6 +78,8 @@ pub(crate) struct JobLimits {
     read_concurrency: AtomicU32,
     prefetch_bytes: AtomicU64,
     stages: Mutex<Arc<Stages>>,
+    /// Counts what the job's groups have done: reads and stages of chunks.
+    steps: Arc<AtomicU64>,
 }
 
 impl JobLimits {
@@ -103,6 +105,7 @@ impl JobLimits {
             read_concurrency: AtomicU32::new(0),
             prefetch_bytes: AtomicU64::new(0),
             stages: Mutex::new(Arc::new(stages)),
+            steps: Arc::default(),
             operators,
             cut,
             batch_pinned,
@@ -114,6 +117,17 @@ impl JobLimits {
         self.turns.clone_from(&before.turns);
         self.batch = Arc::clone(&before.batch);
         self.reads = Arc::clone(&before.reads);
+        self.steps = Arc::clone(&before.steps);
+    }
+
+    /// One of the job's groups has come a step further.
+    pub(crate) fn step(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Grows as long as the job goes on here.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
     }
 
     /// Obeys from now on; nothing was said where there is no allotment.
@@ -217,7 +231,7 @@ mod tests {
         let stages = limits.stages();
         let stage = stages.list.iter().find(|stage| stage.operators.contains(&place)).expect("it has one");
         let Some(turns) = limits.turns(stage) else { return 9 };
-        let out: Vec<_> = (0..9).filter_map(|_| turns.acquire().now_or_never()).collect();
+        let out: Vec<_> = (0..9).filter_map(|_| turns.acquire(0).now_or_never()).collect();
         out.len()
     }
 
@@ -228,11 +242,11 @@ mod tests {
         assert_eq!((borders(&limits), limits.stages().cut), (plain.to_vec(), Some(4)));
         limits.obey(Some(&allot(&[("decode", 1), ("crop", 3), ("nobody", 1), ("read", 0), ("batch", 1)])));
         assert_eq!([0, 1, 2, 3, 4].map(|place| turns(&limits, place)), [9, 2, 9, 3, 9]);
-        let one = limits.batch.acquire().now_or_never();
-        assert!(one.is_some() && limits.batch.acquire().now_or_never().is_none());
+        let one = limits.batch.acquire(0).now_or_never();
+        assert!(one.is_some() && limits.batch.acquire(0).now_or_never().is_none());
         limits.obey(Some(&allot(&[("decode", 5), ("crop", 1)])));
         assert_eq!([1, 3].map(|place| turns(&limits, place)), [2, 1]);
-        assert!(limits.batch.acquire().now_or_never().is_some());
+        assert!(limits.batch.acquire(0).now_or_never().is_some());
         limits.obey(None);
         assert_eq!([0, 1, 2, 3, 4].map(|place| turns(&limits, place)), [9, 2, 9, 9, 9]);
     }

@@ -84,7 +84,8 @@ pub(crate) async fn run_group(
     let is_read = |place: &usize| found.get(*place).is_none_or(Option::is_none);
     let read: Vec<usize> = (0..rows.len()).filter(is_read).collect();
     let wanted: Vec<RowRef> = read.iter().map(|&place| rows[place]).collect();
-    let encoded = read_rows(&job, &tools.reading, &wanted).await.map_err(|error| error.to_string())?;
+    let encoded =
+        read_rows(&job, &tools.reading, priority, &wanted).await.map_err(|error| error.to_string())?;
     let mut failed: BTreeMap<usize, (Option<u64>, String)> = BTreeMap::new();
     for (number, offset, reason) in encoded.failures {
         failed.insert(read[number], (Some(offset), reason));
@@ -114,7 +115,7 @@ pub(crate) async fn run_group(
     }
     drop((batches, places, found));
     let mut chunks = try_join_all(chunks).await?;
-    let _turn = job.limits.batch.acquire().await;
+    let _turn = job.limits.batch.acquire(priority).await;
     let id = job.details.job;
     let work = {
         let (job, rows) = (Arc::clone(&job), Arc::clone(&rows));

@@ -1,32 +1,49 @@
-//! How many may do something at a time, changed while they do it.
+//! How many may do something at a time, changed while they do it; the most urgent go first.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::oneshot;
+
+use super::pool::Priority;
 
 /// As many as there are.
 pub(crate) const UNLIMITED: u32 = u32::MAX;
 
-/// Gives out so many permits. Where the number is lowered below those that are out, they are let finish, and given out
+/// Gives out so many turns. Where the number is lowered below those that are out, they are let finish, and given out
 /// again only as far as the new number allows.
 #[derive(Debug)]
 pub(crate) struct Limit {
-    semaphore: Semaphore,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     size: u32,
-    /// Permits that are out and are not to come back.
-    surplus: u32,
+    out: u32,
+    /// Those that wait, by urgency, and among equals in the order of asking.
+    waiting: BTreeMap<Key, oneshot::Sender<()>>,
+    asked: u64,
+}
+
+type Key = (Priority, u64);
+
+impl State {
+    /// Gives turns to those that wait, as far as there are any.
+    fn give(&mut self) {
+        while self.out < self.size {
+            let Some((_, turn)) = self.waiting.pop_first() else { return };
+            // One that has gone meanwhile takes itself off the list, so it is there.
+            self.out += u32::from(turn.send(()).is_ok());
+        }
+    }
 }
 
 impl Limit {
     /// At most `size` at a time, at least one.
     pub(crate) fn new(size: u32) -> Self {
-        let size = size.max(1);
-        Self { semaphore: Semaphore::new(size as usize), state: Mutex::new(State { size, surplus: 0 }) }
+        let state = State { size: size.max(1), out: 0, waiting: BTreeMap::new(), asked: 0 };
+        Self { state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -35,42 +52,64 @@ impl Limit {
 
     /// Changes how many may go at a time, at least one.
     pub(crate) fn resize(&self, size: u32) {
-        let size = size.max(1);
         let mut state = self.lock();
-        if size > state.size {
-            let grown = size - state.size;
-            let kept = grown.min(state.surplus);
-            state.surplus -= kept;
-            self.semaphore.add_permits((grown - kept) as usize);
-        } else {
-            let taken = state.size - size;
-            let free = self.semaphore.forget_permits(taken as usize) as u32;
-            state.surplus += taken - free;
-        }
-        state.size = size;
+        state.size = size.max(1);
+        state.give();
     }
 
-    /// Waits for a turn, in the order of asking.
-    pub(crate) async fn acquire(&self) -> Permit<'_> {
-        let permit = self.semaphore.acquire().await.expect("a limit is never closed");
-        Permit { permit: Some(permit), limit: self }
+    /// Waits for a turn: before all that are less urgent, and behind those that are as urgent and asked before.
+    pub(crate) async fn acquire(&self, priority: Priority) -> Permit<'_> {
+        let (key, turn) = {
+            let mut state = self.lock();
+            if state.out < state.size {
+                state.out += 1;
+                return Permit { limit: self };
+            }
+            state.asked += 1;
+            let key = (priority, state.asked);
+            let (sender, receiver) = oneshot::channel();
+            state.waiting.insert(key, sender);
+            (key, receiver)
+        };
+        let mut place = Place { limit: self, key: Some(key) };
+        turn.await.expect("whoever waits is on the list until it has its turn");
+        place.key = None;
+        Permit { limit: self }
+    }
+
+    /// A turn is over.
+    fn put_back(&self) {
+        let mut state = self.lock();
+        state.out -= 1;
+        state.give();
+    }
+}
+
+/// A place on the list. Who leaves before its turn gives it up.
+struct Place<'a> {
+    limit: &'a Limit,
+    key: Option<Key>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Some(key) = self.key else { return };
+        let was_waiting = self.limit.lock().waiting.remove(&key).is_some();
+        if !was_waiting {
+            self.limit.put_back();
+        }
     }
 }
 
 /// A turn; over when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit<'a> {
-    permit: Option<SemaphorePermit<'a>>,
     limit: &'a Limit,
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let mut state = self.limit.lock();
-        if let Some(permit) = self.permit.take().filter(|_| state.surplus > 0) {
-            state.surplus -= 1;
-            permit.forget();
-        }
+        self.limit.put_back();
     }
 }
 
@@ -82,7 +121,7 @@ mod tests {
     use super::*;
 
     fn try_acquire(limit: &Limit) -> Option<Permit<'_>> {
-        limit.acquire().now_or_never()
+        limit.acquire(0).now_or_never()
     }
 
     #[test]
@@ -102,12 +141,31 @@ mod tests {
     #[tokio::test]
     async fn whoever_waits_goes_when_the_limit_is_raised() {
         let limit = Limit::new(1);
-        let _out = limit.acquire().await;
-        let waits = limit.acquire();
+        let _out = limit.acquire(0).await;
+        let waits = limit.acquire(0);
         tokio::pin!(waits);
         assert!(waits.as_mut().now_or_never().is_none());
         limit.resize(2);
         waits.await;
+    }
+
+    #[tokio::test]
+    async fn the_most_urgent_goes_first_and_who_leaves_gives_up_its_turn() {
+        let limit = Limit::new(1);
+        let first = limit.acquire(9).await;
+        let mut waiting: Vec<_> = [7, 3, 5, 3].map(|urgency| Box::pin(limit.acquire(urgency))).into();
+        for one in &mut waiting {
+            assert!(one.as_mut().now_or_never().is_none());
+        }
+        drop(first);
+        // Both of the same urgency were asked before, in this order; the first has been given its turn and leaves.
+        drop(waiting.remove(1));
+        let second = waiting.remove(2).now_or_never().expect("it is the next");
+        assert!(waiting[1].as_mut().now_or_never().is_none());
+        // One that leaves while it waits takes no turn.
+        drop(waiting.remove(1));
+        drop(second);
+        assert!(waiting.remove(0).now_or_never().is_some());
     }
 
     #[test]

@@ -16,7 +16,8 @@ use tokio::sync::oneshot;
 use self::queue::Queue;
 use crate::process::POOL_THREADS;
 
-/// What runs first: the smaller. Groups count up as they are started, the most urgent first.
+/// What runs first: the smaller. Groups count up as they are started, the most urgent first, with room between them for
+/// those that overtake.
 pub(crate) type Priority = u64;
 
 /// An operator panicked; the pool lives on.

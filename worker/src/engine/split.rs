@@ -7,13 +7,22 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::group::FinishedPiece;
+use super::pool::Priority;
+
+/// A group on its way.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    /// As admission counted them.
+    bytes: u64,
+    priority: Priority,
+}
 
 #[derive(Debug)]
 pub(super) struct SplitState {
     /// Offset of the next group to start.
     next: u32,
-    /// Groups that run, by their first offset, with the bytes that admission counted.
-    running: BTreeMap<u32, u64>,
+    /// Groups that run, by their first offset.
+    running: BTreeMap<u32, Running>,
     /// Finished pieces by their first offset.
     finished: BTreeMap<u32, Arc<FinishedPiece>>,
     /// The first row that failed for good.
@@ -69,12 +78,17 @@ impl SplitState {
 
     pub(super) fn held_bytes(&self) -> u64 {
         let finished = self.finished.values().map(|piece| piece.data.len() as u64);
-        self.running.values().sum::<u64>() + finished.sum::<u64>()
+        self.running.values().map(|group| group.bytes).sum::<u64>() + finished.sum::<u64>()
     }
 
-    pub(super) fn start(&mut self, offsets: &Range<u32>, bytes: u64) -> u64 {
+    /// The most urgent of its groups that run.
+    pub(super) fn priority(&self) -> Option<Priority> {
+        self.running.values().map(|group| group.priority).min()
+    }
+
+    pub(super) fn start(&mut self, offsets: &Range<u32>, bytes: u64, priority: Priority) -> u64 {
         self.next = offsets.end;
-        self.running.insert(offsets.start, bytes);
+        self.running.insert(offsets.start, Running { bytes, priority });
         self.generation
     }
 

@@ -47,6 +47,7 @@ pub(super) async fn run_chunk(
     };
     for number in first..=stages.list.len() {
         passage.pass(number).await?;
+        job.limits.step();
     }
     let mut work = passage.chunk.ok_or("no stage built the chunk; please report this")?;
     work.waiting = Waiting::begin(&passage.last, Some(&job.batch_counters), work.bytes);
@@ -69,7 +70,7 @@ impl Passage {
         };
         let waiting = Waiting::begin(&self.last, Some(next), bytes);
         let _turn = match stage.and_then(|stage| job.limits.turns(stage)) {
-            Some(turns) => Some(turns.acquire().await),
+            Some(turns) => Some(turns.acquire(self.priority).await),
             None => None,
         };
         let wait = stage.and_then(|stage| job.operators[stage.operators.start].wait_per_row);

@@ -87,6 +87,24 @@ async fn a_silent_worker_without_a_second_is_given_up_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_says_that_it_goes_on_is_waited_for_but_not_for_ever() {
+    let layout = layout(16, 4, 1, 4);
+    let worker = FakeWorker::new(&layout, 4).next_fetch(Act::WorkingFor(Some(100)));
+    let (coordinator, _, mut consumer) = single(&layout, worker);
+    let start = Instant::now();
+    assert_eq!(drain_all(&mut consumer).await.len(), 4);
+    assert_eq!(start.elapsed().as_secs(), 100);
+    assert_eq!(unreachable(&coordinator), []);
+
+    let worker = FakeWorker::new(&layout, 4).next_fetch(Act::WorkingFor(None));
+    let (coordinator, _, mut consumer) = single(&layout, worker);
+    let start = Instant::now();
+    assert_eq!(drain_all(&mut consumer).await.len(), 4);
+    assert!((640..642).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert_eq!(unreachable(&coordinator), [(0, WorkerId(1))]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pause_of_the_user_is_not_taken_for_a_silent_worker() {
     let layout = layout(1 << 17, 1024, 1, 64);
     let mut worker = FakeWorker::new(&layout, 2048);

@@ -5,6 +5,7 @@ mod full;
 use std::path::Path;
 
 use super::*;
+use crate::cache::planned;
 
 fn tier(folder: &Path, limit_bytes: u64) -> DiskTier {
     let place = RowCacheSettings { folder: folder.to_owned(), limit_bytes, is_for_plans: false };
@@ -12,7 +13,7 @@ fn tier(folder: &Path, limit_bytes: u64) -> DiskTier {
 }
 
 fn active(tier: &DiskTier, worth: impl IntoIterator<Item = (Prefix, f64)>) {
-    tier.set_active(Arc::new(worth.into_iter().collect()));
+    tier.set_active(Arc::new(planned(worth)));
 }
 
 fn row(id: u64) -> Row {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use feedline_core::random::mix64;
 
 use super::*;
+use crate::cache::{Value, planned};
 
 /// What a row of 1,000 bytes takes.
 const SIZE: u64 = 1000 + ROW_OVERHEAD_BYTES;
@@ -19,7 +20,7 @@ fn put(tier: &MemoryTier, prefix: Prefix, ids: impl IntoIterator<Item = u64>) {
 }
 
 fn active(tier: &MemoryTier, worth: impl IntoIterator<Item = (Prefix, f64)>) {
-    tier.set_active(Arc::new(worth.into_iter().collect()));
+    tier.set_active(Arc::new(planned(worth)));
 }
 
 /// The ids below 100 that it keeps.
@@ -150,6 +151,7 @@ struct Model {
     kept: BTreeMap<(Prefix, u64), u64>,
     active: BTreeSet<Prefix>,
     worth: BTreeMap<Prefix, f64>,
+    named: BTreeSet<Prefix>,
 }
 
 impl Model {
@@ -173,21 +175,33 @@ impl Model {
 
     fn set_active(&mut self, worth: &Worth) {
         self.active = worth.keys().copied().collect();
-        self.worth.extend(worth.iter().filter(|(_, worth)| **worth > 0.0));
+        let known = worth.iter().map(|(prefix, value)| (*prefix, value.saved_s_per_byte));
+        self.worth.extend(known.filter(|(_, saved)| *saved > 0.0));
+        for (prefix, value) in worth {
+            if value.is_named {
+                self.named.insert(*prefix)
+            } else {
+                self.named.remove(prefix)
+            };
+        }
         let (active, kept) = (&self.active, &self.kept);
         let holds = |prefix: Prefix| kept.keys().any(|(holder, _)| *holder == prefix);
         self.worth.retain(|prefix, _| active.contains(prefix) || holds(*prefix));
+        self.named.retain(|prefix| active.contains(prefix) || holds(*prefix));
     }
 
     /// Less goes first.
-    fn rank(&self, prefix: Prefix) -> (bool, f64) {
-        (self.active.contains(&prefix), self.worth.get(&prefix).copied().unwrap_or(0.0))
+    fn rank(&self, prefix: Prefix) -> (bool, bool, f64) {
+        let worth = self.worth.get(&prefix).copied().unwrap_or(0.0);
+        (self.active.contains(&prefix), self.named.contains(&prefix), worth)
     }
 
     fn gives_way(&self, victim: Prefix, wanted: Prefix) -> bool {
-        let ((is_active, worth), (is_wanted_active, wanted_worth)) = (self.rank(victim), self.rank(wanted));
+        let ((is_active, is_named, worth), (would_be_active, would_be_named, wanted_worth)) =
+            (self.rank(victim), self.rank(wanted));
         let is_clear = wanted_worth > worth && wanted_worth >= 1.25 * worth;
-        victim != wanted && if is_active == is_wanted_active { is_clear } else { is_wanted_active }
+        let (rank, wanted_rank) = ((is_active, is_named), (would_be_active, would_be_named));
+        victim != wanted && if rank == wanted_rank { is_clear } else { wanted_rank > rank }
     }
 
     fn available_bytes(&self, wanted: Prefix) -> u64 {
@@ -239,7 +253,7 @@ fn random_puts_change_what_a_brute_force_model_says() {
                     for prefix in 1..=5 {
                         let value = worths[draw(6) as usize];
                         if draw(3) > 0 {
-                            worth.insert(prefix, value);
+                            worth.insert(prefix, Value { saved_s_per_byte: value, is_named: draw(4) == 0 });
                         }
                     }
                     model.set_active(&worth);

@@ -16,7 +16,7 @@ fn piece(offsets: &Range<u32>) -> FinishedPiece {
 /// Starts the next group and finishes it.
 fn compute(split: &mut SplitState) -> Range<u32> {
     let offsets = split.next_group(LEN, GROUP).expect("a group is left");
-    let generation = split.start(&offsets, 1);
+    let generation = split.start(&offsets, 1, 0);
     split.finish(generation, &offsets, Ok(piece(&offsets)));
     offsets
 }
@@ -50,7 +50,7 @@ fn results_of_before_a_restart_are_of_no_use() {
     let mut split = SplitState::new(0, 1);
     compute(&mut split);
     let offsets = split.next_group(LEN, GROUP).expect("a group is left");
-    let old = split.start(&offsets, 1);
+    let old = split.start(&offsets, 1, 0);
     split.take_piece(0).expect("it was computed");
     split.open_fetch(1, 0);
     split.finish(old, &offsets, Ok(piece(&offsets)));
@@ -62,9 +62,9 @@ fn results_of_before_a_restart_are_of_no_use() {
 fn a_failure_comes_after_everything_before_it() {
     let mut split = SplitState::new(0, 1);
     let first = split.next_group(LEN, GROUP).expect("a group is left");
-    let generation = split.start(&first, 1);
+    let generation = split.start(&first, 1, 0);
     let second = split.next_group(LEN, GROUP).expect("a group is left");
-    split.start(&second, 1);
+    split.start(&second, 1, 0);
     split.finish(generation, &second, Err("bad row".to_owned()));
     assert_eq!(split.failure(0), None, "the first group still runs");
     split.finish(generation, &first, Ok(piece(&first)));
