@@ -1,8 +1,9 @@
-//! Reads a part of a local file in one blocking call: opens, compares the version, and reads into memory that was not
-//! cleared before. The store's own way takes two calls, one to open and one to read, and clears.
+//! Reads a part of a local file: at once where it lies in the system's memory, else in one blocking call, which opens,
+//! compares the version, and reads into memory that was not cleared before. The store's own way takes two blocking calls, one
+//! to open and one to read, and clears.
 
 use std::fs::{File, Metadata};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSliceMut};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -10,8 +11,30 @@ use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 use feedline_core::manifest::ShardRef;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::error::SourceError;
+
+/// Copying more takes a thread that others need for too long.
+const MOST_AT_ONCE_BYTES: u64 = 1 << 20;
+
+/// The bytes of the shard's file in `range`, if nothing of it has to be waited for: neither its name nor its pages, as io_uring
+/// tries each call before it hands it to a thread. `None` otherwise, where the system or the file system cannot tell, and
+/// where [`read`] would fail: that says why.
+pub(crate) fn read_at_once(path: &Path, shard: &ShardRef, range: &Range<u64>) -> Option<Bytes> {
+    let length = range.end - range.start;
+    if length > MOST_AT_ONCE_BYTES {
+        return None;
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = File::from(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok()?);
+    file.metadata().ok().filter(|metadata| is_version(metadata, shard))?;
+    let mut buffer = vec![0; length as usize];
+    let parts = &mut [IoSliceMut::new(&mut buffer)];
+    let read = preadv2(&file, parts, range.start, ReadWriteFlags::NOWAIT).ok()?;
+    (read as u64 == length).then(|| buffer.into())
+}
 
 /// The bytes of the shard's file in `range`; fewer where the file is shorter. May block.
 pub(crate) fn read(path: &Path, shard: &ShardRef, range: Range<u64>) -> Result<Bytes, SourceError> {
@@ -23,7 +46,7 @@ pub(crate) fn read(path: &Path, shard: &ShardRef, range: Range<u64>) -> Result<B
     };
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() || metadata.len() != shard.size_bytes || tag(&metadata) != shard.version {
+    if !is_version(&metadata, shard) {
         return Err(changed());
     }
     let length = (range.end - range.start) as usize;
@@ -39,6 +62,10 @@ pub(crate) fn read(path: &Path, shard: &ShardRef, range: Range<u64>) -> Result<B
     // There may be room for more than was asked for.
     buffer.truncate(length);
     Ok(buffer.into())
+}
+
+fn is_version(metadata: &Metadata, shard: &ShardRef) -> bool {
+    metadata.is_file() && metadata.len() == shard.size_bytes && tag(metadata) == shard.version
 }
 
 /// The version that `object_store` lists local files with: inode, time of change in microseconds, size.
@@ -70,9 +97,13 @@ mod tests {
         };
         assert_eq!(read(&path, &shard, 2..7).unwrap(), b"23456"[..]);
         assert_eq!(read(&path, &shard, 8..12).unwrap(), b"89"[..]);
+        // Whether it can be told that it lies in memory depends on the file system.
+        assert!(read_at_once(&path, &shard, &(2..7)).is_none_or(|bytes| bytes == b"23456"[..]));
+        assert_eq!(read_at_once(&path, &shard, &(8..12)), None, "it ends before");
         let is_changed = |result| matches!(result, Err(SourceError::ShardChanged { .. }));
         std::fs::write(&path, b"0123456789+").unwrap();
         assert!(is_changed(read(&path, &shard, 2..7)));
+        assert_eq!(read_at_once(&path, &shard, &(2..7)), None, "it is another");
         std::fs::remove_file(&path).unwrap();
         assert!(is_changed(read(&path, &shard, 2..7)));
         std::fs::create_dir(&path).unwrap();

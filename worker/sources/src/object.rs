@@ -1,7 +1,7 @@
 //! Ranged reads of one shard: pinned to the version that was listed, retried, and counted.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use feedline_core::manifest::ShardRef;
 use futures::{StreamExt, TryStreamExt};
-use object_store::path::Path;
+use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
 
 use crate::error::SourceError;
@@ -37,7 +37,7 @@ pub(crate) struct BufferSpan {
 /// One shard, open for reading.
 pub(crate) struct Object {
     store: Arc<dyn ObjectStore>,
-    key: Path,
+    key: Key,
     /// Where it lies, if that is a file of this host.
     file: Option<PathBuf>,
     shard: ShardRef,
@@ -47,7 +47,7 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, key: Path, shard: ShardRef) -> Self {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, key: Key, shard: ShardRef) -> Self {
         Self {
             store,
             key,
@@ -151,11 +151,7 @@ impl Object {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let wanted = range.end - range.start;
         let bytes = match &self.file {
-            Some(file) => {
-                let (file, shard) = (file.clone(), self.shard.clone());
-                let read = tokio::task::spawn_blocking(move || local::read(&file, &shard, range));
-                read.await.map_err(|error| self.failed(error.to_string(), false))??
-            }
+            Some(file) => self.read_file(file, range).await?,
             None => self.get(range).await?,
         };
         self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -165,6 +161,17 @@ impl Object {
             );
         }
         Ok(bytes)
+    }
+
+    async fn read_file(&self, file: &Path, range: Range<u64>) -> Result<Bytes, SourceError> {
+        if let Some(bytes) = local::read_at_once(file, &self.shard, &range) {
+            // Many such reads in a row leave their thread to others in between.
+            tokio::task::yield_now().await;
+            return Ok(bytes);
+        }
+        let (file, shard) = (file.to_owned(), self.shard.clone());
+        let read = tokio::task::spawn_blocking(move || local::read(&file, &shard, range));
+        read.await.map_err(|error| self.failed(error.to_string(), false))?
     }
 
     fn failed(&self, reason: String, retryable: bool) -> SourceError {
