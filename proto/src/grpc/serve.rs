@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
@@ -22,6 +23,8 @@ use super::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, MAX_STREAMS,
 
 /// Time that open requests and streams have after `shutdown`.
 const GRACE: Duration = Duration::from_secs(5);
+/// What may be on its way through a Unix socket. TCP finds a size by itself.
+const UNIX_BUFFER_BYTES: usize = 1 << 20;
 
 /// Serves until `shutdown` completes, then takes no new requests, gives the open ones a few seconds, and cuts what is
 /// left. Dropping the future cuts every connection at once.
@@ -52,7 +55,12 @@ pub async fn serve_entrance(
     routes: Routes,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let incoming = UnixListenerStream::new(entrance.socket).map(|stream| Ok((stream?, None)));
+    let incoming = UnixListenerStream::new(entrance.socket).map(|stream| {
+        let stream = stream?;
+        // With less the two ends wait for each other; where the system allows less, it is that.
+        set_socket_send_buffer_size(&stream, UNIX_BUFFER_BYTES)?;
+        io::Result::Ok((stream, None))
+    });
     let served = serve_all(incoming, routes, shutdown);
     let Some((listener, lender)) = entrance.memory else { return served.await };
     let lending = async move {
