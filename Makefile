@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test check fmt clean setup build python speed scale size caching kernels trace-cost bottlenecks tuning bench release
+.PHONY: help demo test check fmt clean setup build python speed scale size caching kernels trace-cost bottlenecks tuning demand bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -58,10 +58,14 @@ tuning: release python ## Measure naive, tuned and best settings of five pipelin
 caching: release ## Measure what the model keeps of image jobs, epoch by epoch
 	@python3 benches/caching.py
 
+demand: release ## Measure how fast workers come and go as demand changes, with real processes
+	@python3 benches/demand.py
+
 kernels: setup ## Measure kernels and the planner one by one, with criterion
 	@cargo bench $(QUIET) --workspace --benches
 
 size: setup ## Measure the coordinator's side as clusters grow, in simulated time
+	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv
 	@python3 benches/size.py
 
 bench: release ## Measure against tf.data, PyTorch and others: TURNS=1 ONLY=tfdata,feedline

@@ -3,7 +3,7 @@
 
 Prints a Markdown table and a line that sums it up. `make bottlenecks` builds in release mode and calls this; `--seeds 3,17`
 or `--seeds 0..9` takes some of them, `--keep FILE` adds to what other calls found. FEEDLINE_BIN names another binary,
-EXPLAIN_S and RUN_S the seconds of each trace and run.
+EXPLAIN_S and RUN_S the seconds of each trace and run, BENCH_DATA another folder for the data.
 
 What other programs on the machine take from the cores is no part of what a model could know: a rate that was held up by
 threads is divided by the part of the time in which these had a core, which is the column "on core".
@@ -11,6 +11,7 @@ threads is divided by the part of the time in which these had a core, which is t
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import sys
@@ -34,6 +35,16 @@ def seeds_of(text):
     return found
 
 
+def name(bench, shape):
+    """What is said of a shape, and what is true."""
+    explained = bench.explain(shape)
+    bottleneck = explained["bottleneck"] or {"kind": None, "operator": None}
+    said = (bottleneck["kind"], bottleneck["operator"])
+    is_named = names(shape.true, said)
+    print(f"{shape.seed}: {shape.text()}: {show(shape.true)}, named {show(said)}{'' if is_named else ' (!)'}", flush=True)
+    return is_named
+
+
 def look_at(bench, shape):
     """One shape's row."""
     explained = bench.explain(shape)
@@ -51,10 +62,14 @@ def look_at(bench, shape):
     return judged(row)
 
 
+def names(true, said):
+    # The consumer has no operator, and the store's is always the source.
+    return said[0] == true[0] and (true[1] is None or said[1] == true[1])
+
+
 def judged(row):
     true, said = tuple(row["true"]), tuple(row["named"])
-    # The consumer has no operator, and the store's is always the source.
-    row["is_named"] = said[0] == true[0] and (true[1] is None or said[1] == true[1])
+    row["is_named"] = names(true, said)
     row["ratio"] = row["bound"] * row["on_core"] / row["measured"]
     row["is_bound"] = abs(row["ratio"] - 1) <= ALLOWED.get(true[0], OUTSIDE)
     row["is_gain"] = abs(row["gained"] / row["predicted"] - 1) <= GAIN if row["remedy"] else None
@@ -91,11 +106,12 @@ def main():
     parser.add_argument("--seeds", default=SEEDS, help="such as 0..39 or 3,17")
     parser.add_argument("--keep", type=pathlib.Path, help="file of rows that other calls found, and these are added to")
     parser.add_argument("--no-caches", action="store_true", help="pass over remedies that keep rows: measuring those takes longest")
+    parser.add_argument("--names-only", action="store_true", help="only ask what bounds each, and measure nothing")
     parser.add_argument("--show", action="store_true", help="only show what is kept")
     arguments = parser.parse_args()
     if not FEEDLINE.exists():
         sys.exit(f"{FEEDLINE} is missing: `make bottlenecks` builds it")
-    data = ROOT / "target/bench/bottlenecks"
+    data = pathlib.Path(os.environ.get("BENCH_DATA", ROOT / "target/bench/bottlenecks"))
     data.mkdir(parents=True, exist_ok=True)
     kept = {}
     if arguments.keep and arguments.keep.exists():
@@ -103,6 +119,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         sets = make_sets(data)
         bench = Bench(pathlib.Path(folder), sets, not arguments.no_caches)
+        if arguments.names_only:
+            right = [name(bench, made(seed, sets)) for seed in seeds_of(arguments.seeds)]
+            print(f"named right {sum(right)} of {len(right)}")
+            sys.exit(0 if sum(right) >= math.floor(NAMED * len(right)) else 1)
         for seed in [] if arguments.show else seeds_of(arguments.seeds):
             kept[seed] = row = look_at(bench, made(seed, sets))
             print(line(row), file=sys.stderr, flush=True)

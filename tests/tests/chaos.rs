@@ -10,7 +10,10 @@ use feedline_tests::{Scratch, assert_clean, data};
 use serde_json::Value;
 
 /// Time from one killed worker to the next.
-const PERIOD: Duration = Duration::from_secs(2);
+const PERIOD: Duration = Duration::from_millis(1_500);
+/// Passes of a run, and the rows that they have.
+const EPOCHS: &str = "2";
+const ROWS: u64 = 800;
 
 /// Real work, and enough of it that several faults fall into a run.
 const PIPELINE: &str = "
@@ -66,7 +69,7 @@ fn random(seed: u64, step: u64) -> u64 {
     mix64(mix64(seed) ^ step)
 }
 
-/// Runs a job on processes while a random worker is killed every two seconds and, if asked, the coordinator at every
+/// Runs a job on processes while a random worker is killed after each period and, if asked, the coordinator at every
 /// other of these times as well.
 fn run_with_faults(
     chaos: &Chaos,
@@ -100,20 +103,20 @@ fn run_with_faults(
     );
     assert_clean(&report);
     // What is left of a run that was stopped before may be too short for a fault; a whole one is not.
-    assert!(step > 0 || report["rows"] != 1200, "no fault fell into the run");
+    assert!(step > 0 || report["rows"] != ROWS, "no fault fell into the run");
     report
 }
 
 #[test]
 fn twenty_runs_with_faults_lose_and_repeat_nothing() {
     let chaos = Chaos::new();
-    let whole = chaos.scratch.run(&chaos.deterministic, &["--epochs", "3", "--virtual-consumers", "4"]);
+    let whole = chaos.scratch.run(&chaos.deterministic, &["--epochs", EPOCHS, "--virtual-consumers", "4"]);
     assert_clean(&whole);
-    assert_eq!(whole["rows"], 1200);
+    assert_eq!(whole["rows"], ROWS);
     for seed in 0..8 {
         let workers = [1, 2, 4][seed as usize % 3];
         let consumers = ["1", "2", "4"][seed as usize / 3 % 3];
-        let shape = ["--epochs", "3", "--virtual-consumers", "4", "--consumers", consumers];
+        let shape = ["--epochs", EPOCHS, "--virtual-consumers", "4", "--consumers", consumers];
         let report = run_with_faults(&chaos, seed, &chaos.deterministic, workers, &shape, seed % 2 == 1);
         assert_eq!(report["digest"], whole["digest"], "seed {seed}");
         assert_eq!(report["content_digest"], whole["content_digest"], "seed {seed}");
@@ -124,7 +127,7 @@ fn twenty_runs_with_faults_lose_and_repeat_nothing() {
             seed,
             &chaos.relaxed,
             2,
-            &["--epochs", "3", "--consumers", "2"],
+            &["--epochs", EPOCHS, "--consumers", "2"],
             seed % 2 == 1,
         );
         assert_eq!(report["content_digest"], whole["content_digest"], "seed {seed}");
@@ -137,8 +140,8 @@ fn twenty_runs_with_faults_lose_and_repeat_nothing() {
 /// Stops at a random batch, goes on with other numbers of workers and consumers, embedded or on processes with faults.
 fn stop_and_resume(chaos: &Chaos, seed: u64, whole: &Value) {
     let position = chaos.scratch.file(&format!("position-{seed}.json"));
-    let limit = (random(seed, 0) % 1100 + 1).to_string();
-    let shape = ["--epochs", "3", "--virtual-consumers", "4", "--position", &position];
+    let limit = (random(seed, 0) % (ROWS - 100) + 1).to_string();
+    let shape = ["--epochs", EPOCHS, "--virtual-consumers", "4", "--position", &position];
     let consumers = (random(seed, 1) % 4 + 1).to_string();
     let mut first = shape.to_vec();
     first.extend(["--consumers", &consumers, "--limit", &limit]);
@@ -155,5 +158,5 @@ fn stop_and_resume(chaos: &Chaos, seed: u64, whole: &Value) {
     assert_eq!(rest["digest"], whole["digest"], "seed {seed}: stopped after {} rows", part["rows"]);
     assert_eq!(rest["content_digest"], whole["content_digest"], "seed {seed}");
     let rows = |report: &Value| report["audit"]["once"].as_u64().expect("a count");
-    assert_eq!(rows(&part) + rows(&rest), 1200, "seed {seed}");
+    assert_eq!(rows(&part) + rows(&rest), ROWS, "seed {seed}");
 }
