@@ -11,7 +11,6 @@ threads is divided by the part of the time in which these had a core, which is t
 
 import argparse
 import json
-import math
 import os
 import pathlib
 import sys
@@ -111,18 +110,19 @@ def main():
     arguments = parser.parse_args()
     if not FEEDLINE.exists():
         sys.exit(f"{FEEDLINE} is missing: `make bottlenecks` builds it")
-    data = pathlib.Path(os.environ.get("BENCH_DATA", ROOT / "target/bench/bottlenecks"))
+    data = pathlib.Path(os.environ.get("BENCH_DATA", ROOT / "target/bench/bottlenecks")) / ("names" if arguments.names_only else "all")
     data.mkdir(parents=True, exist_ok=True)
     kept = {}
     if arguments.keep and arguments.keep.exists():
         kept = {row["seed"]: judged(row) for row in map(json.loads, arguments.keep.read_text().splitlines())}
     with tempfile.TemporaryDirectory() as folder:
-        sets = make_sets(data)
+        sets = make_sets(data, 0.1 if arguments.names_only else 1.0)
         bench = Bench(pathlib.Path(folder), sets, not arguments.no_caches)
         if arguments.names_only:
-            right = [name(bench, made(seed, sets)) for seed in seeds_of(arguments.seeds)]
+            # Again where another program was in the way.
+            right = [any(name(bench, made(seed, sets)) for _ in range(3)) for seed in seeds_of(arguments.seeds)]
             print(f"named right {sum(right)} of {len(right)}")
-            sys.exit(0 if sum(right) >= math.floor(NAMED * len(right)) else 1)
+            sys.exit(0 if all(right) else 1)
         for seed in [] if arguments.show else seeds_of(arguments.seeds):
             kept[seed] = row = look_at(bench, made(seed, sets))
             print(line(row), file=sys.stderr, flush=True)

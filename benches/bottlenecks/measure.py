@@ -40,12 +40,13 @@ class Data:
     kept: float = 1.0
 
 
-def make_sets(folder):
-    """The data that shapes name."""
+def make_sets(folder, share=1.0):
+    """The data that shapes name, or a share of the rows."""
     sets = {}
     kinds = (("rows as jsonl", "table", "jsonl", 60_000, 4_000), ("rows as tfrecord", "table", "tfrecord", 60_000, 4_000))
     for name, kind, form, rows, few in (*kinds, ("photographs", "images", "tfrecord", 8_000, 1_600)):
         places = []
+        rows, few = int(share * rows), int(share * few)
         for part, count in (("all", rows), ("few", few)):
             place = folder / f"{kind}-{form}-{part}"
             if not place.exists():

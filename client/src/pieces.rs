@@ -82,6 +82,9 @@ impl PieceReader {
             }
             Frame::Piece(header) => self.on_header(header),
             Frame::Chunk { offset, data } => self.on_chunk(offset, data),
+            Frame::Working if self.open.is_some() => {
+                Err("a worker that goes on stops inside a piece".to_owned())
+            }
             Frame::Working => Ok(Read::Working),
             Frame::Failed(message) => Ok(Read::Failed(message)),
             Frame::End if self.open.is_some() => Err("it ends inside a piece".to_owned()),

@@ -25,7 +25,7 @@ ORDER
 operators:
   - random_resized_crop: { column: image, size: [96, 96] }
   - random_horizontal_flip: { column: image }
-  - burn: { cpu_us: 2500 }
+  - burn: { cpu_us: 1500 }
   - batch: { size: 16 }
 ";
 

@@ -303,11 +303,10 @@ impl Engine {
     }
 
     async fn run(self: Arc<Self>, chosen: Chosen) {
-        let Chosen { job, split, offsets, generation, priority, cancel, source_bytes, planned, exceeds } =
+        let Chosen { job, split, offsets, generation, course, cancel, source_bytes, planned, exceeds } =
             chosen;
         let key = (split, job.details.job);
-        let work =
-            run_group(Arc::clone(&job), self.tools.clone(), priority, (split, offsets.clone()), planned);
+        let work = run_group(Arc::clone(&job), self.tools.clone(), course, (split, offsets.clone()), planned);
         // A decoder that panics fails its rows, not the worker.
         let work = AssertUnwindSafe(work).catch_unwind();
         let work = Charged::new(work, &job.source_counters, &self.tracing.clock);
@@ -371,9 +370,12 @@ impl Engine {
         Found::Wait
     }
 
-    /// Grows as long as a job goes on here; 0 before it has begun.
-    pub(crate) fn steps(&self, job: JobId) -> u64 {
-        self.lock().jobs.get(&job).map_or(0, |job| job.limits.steps())
+    /// Changes as long as a split goes on here, or one of its stream that is worked on before it.
+    pub(crate) fn steps(&self, job: JobId, split: SplitRef) -> u64 {
+        let state = self.lock();
+        let before = state.splits.range(..=(split, job));
+        let own = before.filter(|((other, id), _)| *id == job && other.stream == split.stream);
+        own.map(|(_, lease)| lease.steps.count()).sum()
     }
 
     /// The consumer of a fetch has gone or is served.

@@ -21,7 +21,7 @@ use crate::metrics;
 const FRAMES_AHEAD: usize = 2;
 /// A lease may arrive at the consumer before it arrives here.
 const LEASE_PATIENCE: Duration = Duration::from_millis(500);
-/// A consumer that waits is told as often as this that its job goes on, if it does.
+/// A consumer that waits is told as often as this that its split goes on, if it does.
 const SIGN_OF_WORK: Duration = Duration::from_secs(1);
 
 /// Serves the engine's pieces.
@@ -137,7 +137,7 @@ impl Fetch {
                     () = changed => {}
                     more = self.more_credit(&mut requests) => more?,
                     _ = sign.tick() => {
-                        let steps = engine.steps(self.open.job);
+                        let steps = engine.steps(self.open.job, self.open.split);
                         if std::mem::replace(&mut seen, steps) != steps {
                             self.send(Frame::Working).await?;
                         }

@@ -11,19 +11,22 @@ mod tests;
 /// The operator that looks for kept rows.
 const CACHE: &str = "cache";
 
-/// The samples that count anything, all with the operators of that with the most, in its order. A worker that keeps nothing
-/// is one that looks for each row and finds none.
-pub(super) fn aligned(samples: &[WorkerSample]) -> Vec<Cow<'_, WorkerSample>> {
-    let Some(longest) = longest(samples) else { return Vec::new() };
-    let names: Vec<&str> = longest.operators.iter().map(|operator| operator.name.as_str()).collect();
-    let counting = samples.iter().filter(|sample| !sample.operators.is_empty());
-    counting.map(|sample| with_operators(sample, &names)).collect()
+/// The operators that all have together: those of the first of those with the most.
+pub(super) fn names(samples: &[WorkerSample]) -> Vec<&str> {
+    let most = samples.iter().map(|sample| sample.operators.len()).max().unwrap_or(0);
+    let longest = samples.iter().find(|sample| sample.operators.len() == most);
+    longest
+        .map_or(&[][..], |sample| &sample.operators)
+        .iter()
+        .map(|operator| operator.name.as_str())
+        .collect()
 }
 
-/// The first of those with the most operators.
-fn longest(samples: &[WorkerSample]) -> Option<&WorkerSample> {
-    let most = samples.iter().map(|sample| sample.operators.len()).max().filter(|most| *most > 0)?;
-    samples.iter().find(|sample| sample.operators.len() == most)
+/// The samples that count anything, with these operators. A worker that keeps nothing is one that looks for each row and
+/// finds none.
+pub(super) fn aligned<'a>(samples: &'a [WorkerSample], names: &[&str]) -> Vec<Cow<'a, WorkerSample>> {
+    let counting = samples.iter().filter(|sample| !sample.operators.is_empty());
+    counting.map(|sample| with_operators(sample, names)).collect()
 }
 
 fn with_operators<'a>(sample: &'a WorkerSample, names: &[&str]) -> Cow<'a, WorkerSample> {
@@ -31,12 +34,14 @@ fn with_operators<'a>(sample: &'a WorkerSample, names: &[&str]) -> Cow<'a, Worke
         return Cow::Borrowed(sample);
     }
     let own = |name: &str| sample.operators.iter().find(|operator| operator.name == name);
-    let operator = |(place, name): (usize, &&str)| {
-        own(name).cloned().unwrap_or_else(|| {
-            let behind = names[place + 1..].iter().find_map(|name| own(name)).filter(|_| *name == CACHE);
-            let rows_in = behind.map_or(0, |behind| behind.rows_in);
-            OperatorSample { name: (*name).to_owned(), rows_in, ..OperatorSample::default() }
+    // Rows are looked for before anything is made of them.
+    let looked_for = sample.operators.first().map_or(0, |source| source.rows_out);
+    let operator = |name: &&str| {
+        own(name).cloned().unwrap_or_else(|| OperatorSample {
+            name: (*name).to_owned(),
+            rows_in: if *name == CACHE { looked_for } else { 0 },
+            ..OperatorSample::default()
         })
     };
-    Cow::Owned(WorkerSample { operators: names.iter().enumerate().map(operator).collect(), ..sample.clone() })
+    Cow::Owned(WorkerSample { operators: names.iter().map(operator).collect(), ..sample.clone() })
 }

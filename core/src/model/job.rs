@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::aligned::aligned;
+use super::aligned::{aligned, names};
 use super::bandwidth::{Bandwidth, Observation};
 use super::samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample};
 use super::visits::visits;
@@ -155,12 +155,11 @@ impl OperatorModel {
 impl JobModel {
     /// The model of what was seen; `None` before the first row was delivered.
     pub fn build(seen: &JobObservation) -> Option<Self> {
-        let (recent, total) = (aligned(&seen.recent), aligned(&seen.total));
+        let names = names(&seen.recent);
+        let (recent, total) = (aligned(&seen.recent, &names), aligned(&seen.total, &names));
         let recent: Vec<&WorkerSample> = recent.iter().map(AsRef::as_ref).collect();
+        let total: Vec<&WorkerSample> = total.iter().map(AsRef::as_ref).collect();
         let count = recent.first()?.operators.len();
-        // Sizes of the same cuts.
-        let total: Vec<&WorkerSample> =
-            total.iter().map(AsRef::as_ref).filter(|worker| worker.operators.len() == count).collect();
         let delivered = sum(&recent, |worker| worker.operators[count - 1].rows_out);
         if delivered <= 0.0 {
             return None;

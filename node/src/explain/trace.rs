@@ -140,6 +140,9 @@ async fn observe(
     let mut looked = Instant::now();
     let mut probing_at = (limits.time / 2 > WARM_UP + 2 * LOOK).then(|| WARM_UP + limits.time / 2);
     let mut unprobed = None;
+    // What came until then, and in which time.
+    let mut told: Option<(u64, Duration)> = None;
+    let mut reports_since = u32::MAX;
     let mut settled_at: Option<Instant> = None;
     loop {
         let batch = tokio::select! {
@@ -173,25 +176,29 @@ async fn observe(
         let Some((now, reported)) = coordinator.samples().await else { break };
         if settled_at.take().is_some() {
             observer.look_anew(job.id());
+            reports_since = 0;
         }
+        reports_since = reports_since.saturating_add(1);
         observer.push(now, &reported);
         samples = reported;
         let since = first.map_or(Duration::ZERO, |first| first.elapsed());
         if probing_at.take_if(|at| since > *at).is_some() && observer.waits_for_store(job.id()) {
             unprobed = observer.observation(job.id());
+            told = begun.map(|(start, before)| (consumer.stats().rows - before, start.elapsed()));
             coordinator.share(probe(&samples, job.id())).await;
             settled_at = Some(Instant::now() + WARM_UP);
         }
         let (start, before) = *begun.get_or_insert_with(|| (Instant::now(), consumer.stats().rows));
         let rows = consumer.stats().rows - before;
         progress.show(format!("tracing: {rows} rows"));
-        if rows >= limits.rows || start.elapsed() >= limits.time {
+        // One report alone tells nothing.
+        if (rows >= limits.rows || start.elapsed() >= limits.time) && reports_since > 1 {
             break;
         }
     }
     let (start, before) = begun.unwrap_or_else(|| (Instant::now(), 0));
-    let rows = consumer.stats().rows - before;
-    Ok(Observed { observer, samples, unprobed, rows, seconds: start.elapsed().as_secs_f64() })
+    let (rows, time) = told.unwrap_or_else(|| (consumer.stats().rows - before, start.elapsed()));
+    Ok(Observed { observer, samples, unprobed, rows, seconds: time.as_secs_f64() })
 }
 
 /// More reads at a time: whether that brings more bytes tells a far store from a slow one.

@@ -55,6 +55,8 @@ pub struct BlockRows {
     pub store_requests: u32,
     /// Time from a request to its last byte, summed over requests.
     pub store_wait: Duration,
+    /// Bytes of these that blocking calls read.
+    pub blocking_bytes: u64,
 }
 
 /// A row that could not be read. The batch holds a placeholder in its place.
@@ -141,7 +143,8 @@ impl Dataset {
         }?;
         let (store_bytes, store_requests, store_wait) = object.traffic();
         let Decoded { batch, failures, held_bytes } = decoded;
-        Ok(BlockRows { batch, failures, held_bytes, store_bytes, store_requests, store_wait })
+        let blocking_bytes = object.blocking_bytes();
+        Ok(BlockRows { batch, failures, held_bytes, store_bytes, store_requests, store_wait, blocking_bytes })
     }
 
     fn open(&self, shard: &ShardRef) -> Result<Arc<Object>, SourceError> {

@@ -42,6 +42,8 @@ pub(crate) struct Object {
     file: Option<PathBuf>,
     shard: ShardRef,
     read_bytes: AtomicU64,
+    /// Of these, bytes that blocking calls read.
+    blocking_bytes: AtomicU64,
     requests: AtomicU32,
     wait_ns: AtomicU64,
 }
@@ -54,6 +56,7 @@ impl Object {
             file: None,
             shard,
             read_bytes: AtomicU64::new(0),
+            blocking_bytes: AtomicU64::new(0),
             requests: AtomicU32::new(0),
             wait_ns: AtomicU64::new(0),
         }
@@ -76,6 +79,11 @@ impl Object {
     pub(crate) fn traffic(&self) -> (u64, u32, Duration) {
         let wait = Duration::from_nanos(self.wait_ns.load(Ordering::Relaxed));
         (self.read_bytes.load(Ordering::Relaxed), self.requests.load(Ordering::Relaxed), wait)
+    }
+
+    /// Bytes that blocking calls have read, whose CPU time is on other threads than the reader's.
+    pub(crate) fn blocking_bytes(&self) -> u64 {
+        self.blocking_bytes.load(Ordering::Relaxed)
     }
 
     /// These bytes, all of them.
@@ -171,7 +179,9 @@ impl Object {
         }
         let (file, shard) = (file.to_owned(), self.shard.clone());
         let read = tokio::task::spawn_blocking(move || local::read(&file, &shard, range));
-        read.await.map_err(|error| self.failed(error.to_string(), false))?
+        let bytes = read.await.map_err(|error| self.failed(error.to_string(), false))??;
+        self.blocking_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(bytes)
     }
 
     fn failed(&self, reason: String, retryable: bool) -> SourceError {

@@ -10,7 +10,7 @@ use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use tokio_util::sync::CancellationToken;
 
-use super::group::Planned;
+use super::group::{Course, Planned};
 use super::job::JobContext;
 use super::pool::Priority;
 use super::{Engine, State};
@@ -24,7 +24,7 @@ pub(super) struct Chosen {
     pub(super) split: SplitRef,
     pub(super) offsets: Range<u32>,
     pub(super) generation: u64,
-    pub(super) priority: Priority,
+    pub(super) course: Course,
     pub(super) cancel: CancellationToken,
     /// Encoded bytes that it may hold.
     pub(super) source_bytes: u64,
@@ -72,11 +72,14 @@ impl State {
         self.splits.iter().filter(|((_, id), _)| counts(id)).map(|(_, lease)| lease.running_groups()).sum()
     }
 
-    /// The priority of a group that starts now: behind those that have started before it, but before those of its job that lie
-    /// behind it. They started before it where its split has come late, from another worker, and is the next that a
-    /// consumer waits for.
+    /// The priority of a group that starts now: behind those that have started before it, but before those of its stream that
+    /// lie behind it. They started before it where its split has come late, from another worker, and is the next that a
+    /// consumer waits for. No stream overtakes another: one that lags would keep the others from ever going on.
     fn priority(&self, split: SplitRef, id: JobId) -> Priority {
-        let behind = self.splits.iter().filter(|((other, job), _)| *job == id && *other > split);
+        let behind = self
+            .splits
+            .iter()
+            .filter(|((other, job), _)| *job == id && other.stream == split.stream && *other > split);
         let first_behind = behind.filter_map(|(_, lease)| lease.priority()).min();
         let last = self.started << OVERTAKING_BITS;
         first_behind.map_or(last, |first| last.min(first.saturating_sub(1)))
@@ -166,8 +169,9 @@ impl Engine {
         let priority = state.priority(split, id);
         let lease = state.splits.get_mut(&(split, id)).expect("found above");
         let generation = lease.start(&offsets, bytes, priority);
+        let course = Course { priority, steps: lease.steps.clone() };
         let cancel = lease.cancel.clone();
-        Some(Chosen { job, split, offsets, generation, priority, cancel, source_bytes, planned, exceeds })
+        Some(Chosen { job, split, offsets, generation, course, cancel, source_bytes, planned, exceeds })
     }
 
     /// Why a group of so many bytes cannot be computed here.
@@ -207,18 +211,21 @@ mod tests {
     fn a_split_that_comes_late_overtakes_what_its_job_has_begun_behind_it() {
         let mut state = State::default();
         let split = |ordinal| SplitRef { epoch: 0, ordinal, stream: 0 };
-        let mut start = |ordinal, job| {
-            state.splits.insert((split(ordinal), JobId(job)), SplitState::new(0, 1));
+        let mut start_at = |split, job| {
+            state.splits.insert((split, JobId(job)), SplitState::new(0, 1));
             state.started += 1;
-            let priority = state.priority(split(ordinal), JobId(job));
-            let lease = state.splits.get_mut(&(split(ordinal), JobId(job))).expect("it was put there");
+            let priority = state.priority(split, JobId(job));
+            let lease = state.splits.get_mut(&(split, JobId(job))).expect("it was put there");
             lease.start(&(0..10), 1, priority);
             priority
         };
+        let mut start = |ordinal, job| start_at(split(ordinal), job);
         let [second, other, fourth] = [start(2, 1), start(0, 2), start(4, 1)];
         assert!(second < other && other < fourth, "as they are started");
         let (first, third) = (start(1, 1), start(3, 1));
         assert!(first < second, "it is wanted before");
         assert!(other < third && third < fourth, "and no more is overtaken than that");
+        let lagging = start_at(SplitRef { stream: 1, ..split(0) }, 1);
+        assert!(lagging > fourth, "another stream waits its turn, however far it is behind");
     }
 }

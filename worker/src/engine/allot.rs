@@ -78,8 +78,6 @@ pub(crate) struct JobLimits {
     read_concurrency: AtomicU32,
     prefetch_bytes: AtomicU64,
     stages: Mutex<Arc<Stages>>,
-    /// Counts what the job's groups have done: reads and stages of chunks.
-    steps: Arc<AtomicU64>,
 }
 
 impl JobLimits {
@@ -105,7 +103,6 @@ impl JobLimits {
             read_concurrency: AtomicU32::new(0),
             prefetch_bytes: AtomicU64::new(0),
             stages: Mutex::new(Arc::new(stages)),
-            steps: Arc::default(),
             operators,
             cut,
             batch_pinned,
@@ -117,17 +114,6 @@ impl JobLimits {
         self.turns.clone_from(&before.turns);
         self.batch = Arc::clone(&before.batch);
         self.reads = Arc::clone(&before.reads);
-        self.steps = Arc::clone(&before.steps);
-    }
-
-    /// One of the job's groups has come a step further.
-    pub(crate) fn step(&self) {
-        self.steps.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Grows as long as the job goes on here.
-    pub(crate) fn steps(&self) -> u64 {
-        self.steps.load(Ordering::Relaxed)
     }
 
     /// Obeys from now on; nothing was said where there is no allotment.

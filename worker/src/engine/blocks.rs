@@ -142,6 +142,7 @@ mod tests {
             store_bytes: 0,
             store_requests: 0,
             store_wait: Duration::ZERO,
+            blocking_bytes: 0,
         }
     }
 

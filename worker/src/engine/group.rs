@@ -44,6 +44,27 @@ pub(crate) struct Tools {
     pub(crate) planned_bytes: Arc<AtomicU64>,
 }
 
+/// A group's way among others.
+#[derive(Debug, Clone)]
+pub(crate) struct Course {
+    pub(crate) priority: Priority,
+    pub(crate) steps: Steps,
+}
+
+/// Counts how far the groups of a split have come: reads, and operators on chunks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Steps(Arc<AtomicU64>);
+
+impl Steps {
+    pub(crate) fn step(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// A group's claim on a buffer that it has not taken yet.
 pub(crate) struct Planned {
     bytes: u64,
@@ -70,7 +91,7 @@ impl Drop for Planned {
 pub(crate) async fn run_group(
     job: Arc<JobContext>,
     tools: Tools,
-    priority: Priority,
+    course: Course,
     (split, offsets): (SplitRef, Range<u32>),
     planned: Planned,
 ) -> Result<FinishedPiece, String> {
@@ -85,7 +106,7 @@ pub(crate) async fn run_group(
     let read: Vec<usize> = (0..rows.len()).filter(is_read).collect();
     let wanted: Vec<RowRef> = read.iter().map(|&place| rows[place]).collect();
     let encoded =
-        read_rows(&job, &tools.reading, priority, &wanted).await.map_err(|error| error.to_string())?;
+        read_rows(&job, &tools.reading, &course, &wanted).await.map_err(|error| error.to_string())?;
     let mut failed: BTreeMap<usize, (Option<u64>, String)> = BTreeMap::new();
     for (number, offset, reason) in encoded.failures {
         failed.insert(read[number], (Some(offset), reason));
@@ -111,11 +132,11 @@ pub(crate) async fn run_group(
             failed: Arc::clone(&failed),
             range,
         };
-        chunks.push(run_chunk(Arc::clone(&job), tools.clone(), priority, input, slots));
+        chunks.push(run_chunk(Arc::clone(&job), tools.clone(), course.clone(), input, slots));
     }
     drop((batches, places, found));
     let mut chunks = try_join_all(chunks).await?;
-    let _turn = job.limits.batch.acquire(priority).await;
+    let _turn = job.limits.batch.acquire(course.priority).await;
     let id = job.details.job;
     let work = {
         let (job, rows) = (Arc::clone(&job), Arc::clone(&rows));
@@ -129,7 +150,7 @@ pub(crate) async fn run_group(
             result
         }
     };
-    tools.pool.run(id, priority, work).await.map_err(|panic| panic.to_string())?
+    tools.pool.run(id, course.priority, work).await.map_err(|panic| panic.to_string())?
 }
 
 /// Gives a chunk its part of each column of the finished buffer.

@@ -33,8 +33,9 @@ impl State {
     fn give(&mut self) {
         while self.out < self.size {
             let Some((_, turn)) = self.waiting.pop_first() else { return };
-            // One that has gone meanwhile takes itself off the list, so it is there.
-            self.out += u32::from(turn.send(()).is_ok());
+            // Who is taken off the list has the turn, and gives it back if it is about to leave.
+            self.out += 1;
+            let _ = turn.send(());
         }
     }
 }
@@ -85,7 +86,7 @@ impl Limit {
     }
 }
 
-/// A place on the list. Who leaves before its turn gives it up.
+/// A place on the list. Who leaves gives it up, or the turn if it has been taken off the list for one.
 struct Place<'a> {
     limit: &'a Limit,
     key: Option<Key>,
@@ -166,6 +167,33 @@ mod tests {
         drop(waiting.remove(1));
         drop(second);
         assert!(waiting.remove(0).now_or_never().is_some());
+    }
+
+    /// Those that hold turns and those that wait for them leave at the same time, as when a lease is taken back.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn who_leaves_while_it_is_given_a_turn_gives_it_back() {
+        let limit = std::sync::Arc::new(Limit::new(1));
+        for round in 0..300_u64 {
+            let cancel = tokio_util::sync::CancellationToken::new();
+            let tasks: Vec<_> = (0..8)
+                .map(|number| {
+                    let (limit, cancel) = (std::sync::Arc::clone(&limit), cancel.clone());
+                    tokio::spawn(cancel.run_until_cancelled_owned(async move {
+                        loop {
+                            let _turn = limit.acquire(mix64(round + number) % 3).await;
+                            tokio::task::yield_now().await;
+                        }
+                    }))
+                })
+                .collect();
+            (0..round % 20).for_each(|_| std::thread::yield_now());
+            cancel.cancel();
+            for task in tasks {
+                task.await.expect("no task panics");
+            }
+            let state = limit.lock();
+            assert_eq!((state.out, state.waiting.len()), (0, 0), "round {round}");
+        }
     }
 
     #[test]

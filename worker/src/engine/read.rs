@@ -16,8 +16,8 @@ use futures::{StreamExt, TryStreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::blocks::{BlockCache, BlockKey};
+use super::group::Course;
 use super::job::JobContext;
-use super::pool::Priority;
 use super::trace::CpuTimed;
 
 /// A group's encoded rows.
@@ -74,7 +74,7 @@ impl Reading {
 pub(crate) async fn read_rows(
     job: &JobContext,
     reading: &Reading,
-    priority: Priority,
+    course: &Course,
     rows: &[RowRef],
 ) -> Result<EncodedRows, SourceError> {
     let mut by_block: BTreeMap<BlockKey, Vec<(u32, usize)>> = BTreeMap::new();
@@ -87,7 +87,7 @@ pub(crate) async fn read_rows(
         Need { key, rows }
     });
     let started = Instant::now();
-    let reads = futures::stream::iter(needs.map(|need| read_need(job, reading, priority, need)));
+    let reads = futures::stream::iter(needs.map(|need| read_need(job, reading, course, need)));
     let timed = reads.buffered(job.limits.reads_of_group()).try_collect::<Vec<_>>();
     let (found, cpu) = CpuTimed::new(job.is_traced(), timed).await;
     job.source_counters.add_latency(started.elapsed(), cpu);
@@ -98,7 +98,7 @@ pub(crate) async fn read_rows(
 async fn read_need(
     job: &JobContext,
     reading: &Reading,
-    priority: Priority,
+    course: &Course,
     need: Need,
 ) -> Result<(Need, BlockRows, bool), SourceError> {
     let shard = &job.manifest.shards[need.key.shard as usize];
@@ -116,30 +116,32 @@ async fn read_need(
     if single {
         let partial = read.rows.is_some();
         let begun = Instant::now();
-        let _turn = job.limits.reads.acquire(priority).await;
+        let _turn = job.limits.reads.acquire(course.priority).await;
         job.source_counters.add_wait_input(begun.elapsed());
         let rows = read_block(job, need.key, &read).await?;
+        course.steps.step();
         return Ok((need, rows, partial));
     }
     let whole = async {
         let begun = Instant::now();
-        let _turn = job.limits.reads.acquire(priority).await;
+        let _turn = job.limits.reads.acquire(course.priority).await;
         let _room = reading.room(block).await;
         job.source_counters.add_wait_input(begun.elapsed());
         read_block(job, need.key, &read).await
     };
     if wanted.len() == block.rows as usize {
         let rows = whole.await?;
+        course.steps.step();
         return Ok((need, rows, false));
     }
     let rows = reading.blocks.get_or_read(need.key, whole).await?;
+    course.steps.step();
     Ok((need, pick_rows(&rows, &wanted), true))
 }
 
 /// Reads from the store, counting it.
 async fn read_block(job: &JobContext, key: BlockKey, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
     let rows = job.dataset.read_block(read).await?;
-    job.limits.step();
     job.store_counters.add(&rows, key.shard, read.shard.size_bytes);
     job.source_counters.add_bytes(rows.store_bytes, 0);
     Ok(rows)
@@ -161,6 +163,7 @@ fn pick_rows(rows: &BlockRows, wanted: &[u32]) -> BlockRows {
         store_bytes: 0,
         store_requests: 0,
         store_wait: Duration::ZERO,
+        blocking_bytes: 0,
     }
 }
 

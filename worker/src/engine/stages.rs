@@ -1,23 +1,25 @@
 //! The way of a chunk through its job's stages: turns, waits and work on the CPU pool.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use feedline_operators::Slots;
 
 use super::allot::Stages;
 use super::chunk::{ChunkInput, WorkChunk};
-use super::group::Tools;
+use super::group::{Course, Tools};
 use super::job::JobContext;
-use super::pool::Priority;
 use super::trace::{Counters, Lap, Waiting};
+
+/// Longest part of a wait between two signs that it goes on.
+const WAIT_STEP: Duration = Duration::from_secs(1);
 
 /// A chunk between two stages.
 struct Passage {
     job: Arc<JobContext>,
     stages: Arc<Stages>,
     tools: Tools,
-    priority: Priority,
+    course: Course,
     input: Option<Arc<ChunkInput>>,
     slots: Option<Slots>,
     chunk: Option<WorkChunk>,
@@ -29,7 +31,7 @@ struct Passage {
 pub(super) async fn run_chunk(
     job: Arc<JobContext>,
     tools: Tools,
-    priority: Priority,
+    course: Course,
     input: ChunkInput,
     slots: Slots,
 ) -> Result<WorkChunk, String> {
@@ -40,14 +42,13 @@ pub(super) async fn run_chunk(
         job: Arc::clone(&job),
         stages: Arc::clone(&stages),
         tools,
-        priority,
+        course,
         input: Some(Arc::new(input)),
         slots: Some(slots),
         chunk: None,
     };
     for number in first..=stages.list.len() {
         passage.pass(number).await?;
-        job.limits.step();
     }
     let mut work = passage.chunk.ok_or("no stage built the chunk; please report this")?;
     work.waiting = Waiting::begin(&passage.last, Some(&job.batch_counters), work.bytes);
@@ -70,7 +71,7 @@ impl Passage {
         };
         let waiting = Waiting::begin(&self.last, Some(next), bytes);
         let _turn = match stage.and_then(|stage| job.limits.turns(stage)) {
-            Some(turns) => Some(turns.acquire(self.priority).await),
+            Some(turns) => Some(turns.acquire(self.course.priority).await),
             None => None,
         };
         let wait = stage.and_then(|stage| job.operators[stage.operators.start].wait_per_row);
@@ -92,14 +93,23 @@ impl Passage {
             let rows = self.chunk.as_ref().map_or(0, |work| work.chunk.rows());
             let counters = &job.operator_counters[stage.operators.start];
             let begun = Instant::now();
-            tokio::time::sleep(wait * rows as u32).await;
-            counters.add_latency(begun.elapsed(), std::time::Duration::ZERO);
+            self.wait(wait * rows as u32).await;
+            counters.add_latency(begun.elapsed(), Duration::ZERO);
             counters.add_rows(rows, rows);
             let bytes = self.chunk.as_ref().map_or(0, |work| work.bytes);
             counters.add_bytes(bytes, bytes);
             self.last = Arc::clone(counters);
         }
         Ok(())
+    }
+
+    /// Waits without work. Each part of it is a step, so that a long wait is not taken for an end.
+    async fn wait(&self, time: Duration) {
+        let end = tokio::time::Instant::now() + time;
+        while tokio::time::Instant::now() < end {
+            tokio::time::sleep_until(end.min(tokio::time::Instant::now() + WAIT_STEP)).await;
+            self.course.steps.step();
+        }
     }
 
     /// Builds the chunk, keeps it at the cut and runs operators, as far as each is due, in one task of the CPU pool.
@@ -112,7 +122,7 @@ impl Passage {
     ) -> Result<(), String> {
         // The work must not hold the pool that runs it: the last to let go of that waits for its threads.
         let (job, caches) = (Arc::clone(&self.job), Arc::clone(&self.tools.caches));
-        let idle = self.tools.pool.idle();
+        let (idle, steps) = (self.tools.pool.idle(), self.course.steps.clone());
         let input = if is_used { self.input.take() } else { self.input.clone() };
         let (present, slots) = (self.chunk.take(), self.slots.take().unwrap_or_default());
         let work = move || {
@@ -127,13 +137,18 @@ impl Passage {
                 input.join(&job, (&caches, idle.is_any()), &mut work, &mut lap)?;
             }
             drop(input);
-            operators.into_iter().try_for_each(|place| work.apply(&job, place, &mut lap))?;
+            steps.step();
+            operators.into_iter().try_for_each(|place| {
+                work.apply(&job, place, &mut lap)?;
+                steps.step();
+                Ok::<_, String>(())
+            })?;
             if job.keep.is_some() {
                 job.kernel_time.look();
             }
             Ok::<_, String>(work)
         };
-        let done = self.tools.pool.run(self.job.details.job, self.priority, work).await;
+        let done = self.tools.pool.run(self.job.details.job, self.course.priority, work).await;
         self.chunk = Some(done.map_err(|panic| panic.to_string())??);
         Ok(())
     }

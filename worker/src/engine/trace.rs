@@ -250,7 +250,7 @@ impl StoreCounters {
         add(&self.requests, u64::from(rows.store_requests));
         add(&self.bytes, rows.store_bytes);
         add_time(&self.wait_ns, rows.store_wait);
-        self.meter.add(rows.store_bytes);
+        self.meter.add(rows.blocking_bytes);
         let bit = 1 << (shard % 64);
         let seen = self.seen.get(shard as usize / 64);
         if seen.is_some_and(|seen| seen.fetch_or(bit, Ordering::Relaxed) & bit == 0) {
