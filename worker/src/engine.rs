@@ -15,6 +15,7 @@ mod forms;
 mod group;
 mod job;
 mod limit;
+mod pace;
 mod pool;
 mod read;
 mod slab;

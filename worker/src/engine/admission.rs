@@ -126,12 +126,13 @@ impl Engine {
                 continue;
             };
             let layout = &job.details.layout;
-            let Some(offsets) = lease.next_group(layout.split_len(split), layout.group_rows) else {
+            let Some(offsets) = lease.next_group(layout.split_len(split), job.pace.group_rows()) else {
                 continue;
             };
-            let bytes = job.group_bytes(offsets.end - offsets.start);
+            let rows = offsets.end - offsets.start;
+            let bytes = job.group_bytes(rows);
             if bytes > self.memory_bytes {
-                too_large = Some(((split, id), offsets.start, self.too_large(job, bytes)));
+                too_large = Some(((split, id), offsets.start, self.too_large(job, rows, bytes)));
                 break;
             }
             // An idle buffer of the pool that fits is used again, or freed to make room.
@@ -175,12 +176,10 @@ impl Engine {
     }
 
     /// Why a group of so many bytes cannot be computed here.
-    fn too_large(&self, job: &JobContext, bytes: u64) -> String {
-        let layout = &job.details.layout;
+    fn too_large(&self, job: &JobContext, rows: u32, bytes: u64) -> String {
         format!(
-            "a group of {} rows in whole batches of {} takes {} MiB, and this worker has {} MiB; make batch.size smaller, or give workers a larger --memory",
-            layout.group_rows,
-            layout.batch_rows,
+            "a group of {rows} rows in whole batches of {} takes {} MiB, and this worker has {} MiB; make batch.size smaller, or give workers a larger --memory",
+            job.details.layout.batch_rows,
             bytes.div_ceil(1 << 20),
             self.memory_bytes >> 20
         )

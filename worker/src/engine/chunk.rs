@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::interleave_record_batch;
@@ -33,6 +34,8 @@ pub(super) struct WorkChunk {
     pub(super) reclaimed: Vec<(usize, bytes::BytesMut)>,
     /// Bytes of its rows.
     pub(super) bytes: u64,
+    /// What it has taken so far, without waiting for turns.
+    pub(super) took: Duration,
     /// Once it has passed all operators: it waits to be put into its batch.
     pub(super) waiting: Option<Waiting>,
 }
@@ -92,6 +95,7 @@ impl ChunkInput {
             handled: 0,
             reclaimed: Vec::new(),
             bytes: 0,
+            took: Duration::ZERO,
             waiting: None,
         };
         work.settle_failures(job);

@@ -136,6 +136,7 @@ pub(crate) async fn run_group(
     }
     drop((batches, places, found));
     let mut chunks = try_join_all(chunks).await?;
+    job.pace.note(rows.len(), chunks.iter().map(|work| work.took).sum());
     let _turn = job.limits.batch.acquire(course.priority).await;
     let id = job.details.job;
     let work = {

@@ -19,6 +19,7 @@ use feedline_sources::{Dataset, Stores};
 use super::allot::JobLimits;
 use super::cut::{Cut, CutCounters};
 use super::forms::{KernelTime, Trials};
+use super::pace::Pace;
 use super::trace::{Counters, StoreCounters, Tracing};
 use crate::cache::Caches;
 
@@ -42,6 +43,8 @@ pub(crate) struct JobContext {
     pub(crate) keep: Option<Keep>,
     /// Where the pipeline's `cache` is, or what the plan has it keep.
     pub(crate) cut: Option<Cut>,
+    /// How many rows its groups take.
+    pub(crate) pace: Arc<Pace>,
     /// What forms of kept rows cost; `None` where it is the pipeline's to say what is kept.
     pub(crate) trials: Option<Arc<Trials>>,
     /// What the kernel takes of the pool's time, where rows are kept that no pipeline asks to keep.
@@ -143,6 +146,7 @@ impl JobContext {
             memory_wait_ns: counters.memory_wait_ns,
             cut_counters: cut_counters.or_else(|| before.and_then(|job| job.cut_counters.clone())),
             keep,
+            pace: before.map_or_else(|| Arc::new(Pace::new(&details.layout)), |job| Arc::clone(&job.pace)),
             kernel_time: KernelTime::default(),
             trials,
             passes: Mutex::default(),

@@ -54,8 +54,8 @@ impl SplitState {
         }
     }
 
-    /// The offsets of the next group to start, if any is left. Groups end at multiples of `group_rows`, wherever the
-    /// split was begun, so that workers agree on them.
+    /// The offsets of the next group to start, if any is left. Groups end at multiples of `group_rows`, wherever
+    /// the split was begun.
     pub(super) fn next_group(&self, len: u32, group_rows: u32) -> Option<Range<u32>> {
         if self.next >= len || self.failed.is_some() {
             return None;

@@ -94,10 +94,13 @@ impl Passage {
             let counters = &job.operator_counters[stage.operators.start];
             let begun = Instant::now();
             self.wait(wait * rows as u32).await;
-            counters.add_latency(begun.elapsed(), Duration::ZERO);
+            let waited = begun.elapsed();
+            counters.add_latency(waited, Duration::ZERO);
             counters.add_rows(rows, rows);
-            let bytes = self.chunk.as_ref().map_or(0, |work| work.bytes);
-            counters.add_bytes(bytes, bytes);
+            if let Some(work) = &mut self.chunk {
+                counters.add_bytes(work.bytes, work.bytes);
+                work.took += waited;
+            }
             self.last = Arc::clone(counters);
         }
         Ok(())
@@ -127,6 +130,7 @@ impl Passage {
         let (present, slots) = (self.chunk.take(), self.slots.take().unwrap_or_default());
         let work = move || {
             drop(waiting);
+            let begun = Instant::now();
             let mut lap = Lap::begin(job.is_traced());
             let mut work = match (present, &input) {
                 (Some(work), _) => work,
@@ -146,6 +150,7 @@ impl Passage {
             if job.keep.is_some() {
                 job.kernel_time.look();
             }
+            work.took += begun.elapsed();
             Ok::<_, String>(work)
         };
         let done = self.tools.pool.run(self.job.details.job, self.course.priority, work).await;
