@@ -80,7 +80,8 @@ fn constraints(
             rows.push((sum - fleet.kept - fleet.added).leq(0.0));
         }
         for (j, way) in ways.iter().enumerate() {
-            let one = way.most_per_worker[w] / costs.demand[j].max(f64::MIN_POSITIVE);
+            // No more of what limits a worker is counted on than of its cores.
+            let one = used * way.most_per_worker[w] / costs.demand[j].max(f64::MIN_POSITIVE);
             if one.is_finite() && one < 1e6 {
                 rows.push((parts[j][w] - one * fleet.kept - one * fleet.added).leq(0.0));
             }
