@@ -31,9 +31,9 @@ COLUMNS = {
 HEADS = ["workers", "jobs", "consumers", "a plan", "reports per s", "CPU per s for them", "peak memory", "fed"]
 LIMITS = {"replan_s": 2.0, "inputs_cpu_s_per_s": 1.0, "peak_rss_mib": 1024}
 PANELS = {
-    "replan_s": "wall seconds of one plan",
-    "inputs_cpu_s_per_s": "CPU seconds per second for reports and leases",
-    "peak_rss_mib": "peak memory in MiB, simulated workers included",
+    "replan_s": "one plan, in seconds",
+    "inputs_cpu_s_per_s": "reports and leases, in cores",
+    "peak_rss_mib": "peak memory with the workers, in MiB",
 }
 
 

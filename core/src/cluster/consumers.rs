@@ -89,7 +89,6 @@ impl Cluster {
             ready.replies.push((request, Reply::Refused(refusal)));
             return;
         }
-        self.stale.insert(report.job);
         self.seat_consumer(request, &report, ready);
         if let Some(message) = report.failed {
             if self.jobs[&report.job].running().is_some() {
@@ -138,6 +137,10 @@ impl Cluster {
         let (now, life) = (self.now, self.life);
         let lease = self.settings.consumer_lease_ms;
         let Some(job) = self.jobs.get_mut(&report.job) else { return };
+        // Jobs without consumers get no leases, and lost consumers no splits.
+        if job.consumers.get(&report.consumer).is_none_or(|seat| now.saturating_sub(seat.last_seen) > lease) {
+            self.stale.insert(report.job);
+        }
         job.last_seen = now;
         let silent = |seat: &Consumer| now.saturating_sub(seat.last_seen) > lease;
         if job.consumers.get(&report.consumer).is_some_and(silent) {
@@ -147,6 +150,10 @@ impl Cluster {
         let consumer =
             job.consumers.entry(report.consumer).or_insert_with(|| Consumer::remembered(report.session, now));
         let mut anew = None;
+        // What it takes is a record, and tells by itself that leases are to be looked at.
+        if consumer.session != report.session || consumer.wants != report.wants {
+            self.stale.insert(report.job);
+        }
         if consumer.session == report.session {
             anew = consumer.parked.take();
         } else {

@@ -234,10 +234,10 @@ impl Scenario {
             store_bytes_per_s: 0.0,
             scaling: Scaling { rule: Rule::None, max_workers: workers, ..Scaling::default() },
             control: Control {
-                hold_ms: 1_000,
-                worker_report_ms: 1_000,
-                consumer_report_ms: 1_000,
-                consumer_gap_ms: 1_000,
+                hold_ms: 500,
+                worker_report_ms: 500,
+                consumer_report_ms: 500,
+                consumer_gap_ms: 500,
                 ..Control::default()
             },
         }
