@@ -5,9 +5,10 @@ mod position;
 mod report;
 mod seat;
 mod silence;
+mod step_time;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use feedline_client::audit::Audit;
 use feedline_client::{ClientError, ClientSettings, Job, digest};
@@ -20,6 +21,7 @@ use self::consume::{Checkpoints, Delivery, End, SharedAudit};
 use self::position::{Digests, PositionFile};
 use self::report::{Defects, LISTED, PeakRss, Report, Skipped};
 use self::seat::{Instructions, Seat};
+pub(crate) use self::step_time::StepTime;
 use crate::cli::{ReportFormat, RunArgs};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -129,7 +131,7 @@ async fn deliver(
     let instructions = Instructions {
         order: spec.pipeline.order,
         digest: !args.no_digest,
-        step: Duration::from_millis(args.step_ms),
+        step: args.step_ms.clone(),
         audit: audit.clone(),
         board: Arc::clone(&board),
     };
@@ -138,7 +140,7 @@ async fn deliver(
     let rows_before = saved.map_or(0, |saved| saved.rows);
     let checkpoints = args.position.as_deref().map(|path| Checkpoints { path, rows_before });
     let requested = Instant::now();
-    let watch = consume::Watch::new(&progress, &board, instructions.step);
+    let watch = consume::Watch::new(&progress, &board, instructions.step.longest());
     let (mut seats, end) = consume::run(job, seats, checkpoints.as_ref(), watch, stop).await?;
     drop(progress);
     seats.iter_mut().for_each(Seat::account_trailing);

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::LocalArgs;
 use crate::entrance::TransportArg;
+use crate::run::StepTime;
 
 /// What `feedline run` is asked for.
 #[derive(Args, Debug, Clone)]
@@ -59,9 +60,10 @@ pub(crate) struct RunArgs {
     /// Do not compute digests of the batches: measures the service alone.
     #[arg(long, conflicts_with = "position")]
     pub(crate) no_digest: bool,
-    /// Milliseconds that each consumer spends on a batch, as a training step would.
-    #[arg(long, value_name = "MS", default_value_t = 0)]
-    pub(crate) step_ms: u64,
+    /// Milliseconds that each consumer spends on a batch, as a training step would; `40,60:10` is 40 ms, and 10 ms from
+    /// second 60 on.
+    #[arg(long, value_name = "MS[,SECOND:MS]", default_value = "0")]
+    pub(crate) step_ms: StepTime,
     /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,

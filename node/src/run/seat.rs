@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use feedline_client::audit::Audit;
 use feedline_client::{Batch, BatchInfo, ClientError, Consumer};
@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::position::Digests;
 use super::report::{LISTED, Skipped, SkippedRow};
+use super::step_time::StepTime;
 
 /// What every consumer of a run is told.
 #[derive(Debug, Clone)]
@@ -21,7 +22,7 @@ pub(super) struct Instructions {
     /// Whether digests are computed.
     pub(super) digest: bool,
     /// Time that a training step takes.
-    pub(super) step: Duration,
+    pub(super) step: StepTime,
     /// Where row ids are counted.
     pub(super) audit: Option<Arc<Mutex<Audit>>>,
     /// Where the progress line finds what each consumer has.
@@ -97,10 +98,12 @@ impl Seat {
             };
             self.on_batch(&batch);
             drop(batch);
-            if !self.instructions.step.is_zero() {
+            let elapsed = self.first_batch.map(|first| first.elapsed());
+            let step = self.instructions.step.at(elapsed.unwrap_or_default());
+            if !step.is_zero() {
                 tokio::select! {
                     () = pause.cancelled() => {}
-                    () = tokio::time::sleep(self.instructions.step) => {}
+                    () = tokio::time::sleep(step) => {}
                 }
             }
         }
