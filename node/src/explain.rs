@@ -29,7 +29,7 @@ pub(crate) struct ExplainArgs {
     /// Rows to trace; by default as many as come in --seconds.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rows: Option<u64>,
-    /// Seconds to trace at most, after the first batch.
+    /// Seconds to trace at most, after the first batch; with fewer than 3 a far store is not told from a slow one.
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Milliseconds that the consumer spends on each batch; by default it takes what comes.

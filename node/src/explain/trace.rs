@@ -28,10 +28,15 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Rows flow for so long before they count, at the beginning and after a change of limits: caches of the machine and buffers
 /// fill meanwhile.
 const WARM_UP: Duration = Duration::from_millis(500);
+/// More reads take so long to show: a far store answers late.
+const SETTLING: Duration = Duration::from_millis(750);
 /// A trace has room for as many passes as it has time for.
 const EPOCHS: u32 = 1_000_000;
-/// Reads at a time on each worker in the second half of a trace, where the first half waited for the store.
+/// Reads at a time on each worker in the second half of a trace, where the first half waited for the store: as many as the plan
+/// would have, and no fewer than this.
 const PROBED_READS: u32 = 128;
+/// A job that runs so many times as fast with more reads is one that a plan would let read more.
+const FASTER: f64 = 1.1;
 /// Longest that the planner may take.
 const PLANNING: Duration = Duration::from_secs(2);
 
@@ -134,14 +139,14 @@ async fn observe(
 ) -> Result<Observed, Failure> {
     let mut observer = Observer::of_processes(workers);
     let mut samples = Samples::default();
-    // When counting began, and the rows before.
+    // When counting began, or began anew, and the rows before.
     let mut begun: Option<(Instant, u64)> = None;
+    let mut first_rows: Option<u64> = None;
     let mut first: Option<Instant> = None;
     let mut looked = Instant::now();
-    let mut probing_at = (limits.time / 2 > WARM_UP + 2 * LOOK).then(|| WARM_UP + limits.time / 2);
-    let mut unprobed = None;
-    // What came until then, and in which time.
-    let mut told: Option<(u64, Duration)> = None;
+    let mut probing_at = (limits.time / 2 > SETTLING + 2 * LOOK).then(|| WARM_UP + limits.time / 2);
+    // What was known then, and what had come in which time.
+    let mut unprobed: Option<(JobObservation, Counted)> = None;
     let mut reports_since = u32::MAX;
     let mut settled_at: Option<Instant> = None;
     loop {
@@ -177,35 +182,72 @@ async fn observe(
         if settled_at.take().is_some() {
             observer.look_anew(job.id());
             reports_since = 0;
+            begun = None;
         }
         reports_since = reports_since.saturating_add(1);
         observer.push(now, &reported);
         samples = reported;
         let since = first.map_or(Duration::ZERO, |first| first.elapsed());
         if probing_at.take_if(|at| since > *at).is_some() && observer.waits_for_store(job.id()) {
-            unprobed = observer.observation(job.id());
-            told = begun.map(|(start, before)| (consumer.stats().rows - before, start.elapsed()));
-            coordinator.share(probe(&samples, job.id())).await;
-            settled_at = Some(Instant::now() + WARM_UP);
+            let counted = Counted::since(begun, &consumer);
+            unprobed = observer.observation(job.id()).map(|seen| (seen, counted));
+            coordinator.share(probe(&observer, &samples, job.id())).await;
+            settled_at = Some(Instant::now() + SETTLING);
         }
-        let (start, before) = *begun.get_or_insert_with(|| (Instant::now(), consumer.stats().rows));
-        let rows = consumer.stats().rows - before;
+        let delivered = consumer.stats().rows;
+        begun.get_or_insert_with(|| (Instant::now(), delivered));
+        let rows = delivered - *first_rows.get_or_insert(delivered);
         progress.show(format!("tracing: {rows} rows"));
+        let is_enough = rows >= limits.rows || since >= WARM_UP + limits.time;
         // One report alone tells nothing.
-        if (rows >= limits.rows || start.elapsed() >= limits.time) && reports_since > 1 {
+        if is_enough && reports_since > 1 {
             break;
         }
     }
-    let (start, before) = begun.unwrap_or_else(|| (Instant::now(), 0));
-    let (rows, time) = told.unwrap_or_else(|| (consumer.stats().rows - before, start.elapsed()));
-    Ok(Observed { observer, samples, unprobed, rows, seconds: time.as_secs_f64() })
+    let counted = Counted::since(begun, &consumer);
+    // Where more reads bring more rows, that is the job as it runs once it is planned; else they only tell of the store.
+    let unprobed = unprobed.filter(|(_, before)| counted.rate() < FASTER * before.rate());
+    let (unprobed, Counted { rows, seconds }) = match unprobed {
+        Some((seen, before)) => (Some(seen), before),
+        None => (None, counted),
+    };
+    Ok(Observed { observer, samples, unprobed, rows, seconds })
 }
 
-/// More reads at a time: whether that brings more bytes tells a far store from a slow one.
-fn probe(samples: &Samples, job: JobId) -> BTreeMap<WorkerId, samples::WorkerShare> {
-    let allotment = Allotment { read_concurrency: PROBED_READS, ..Allotment::unlimited(job) };
-    let share = samples::WorkerShare { cores: 0, allotments: vec![allotment] };
-    samples.workers.iter().map(|worker| (worker.worker, share.clone())).collect()
+/// Rows that came within a time.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    rows: u64,
+    seconds: f64,
+}
+
+impl Counted {
+    /// From a moment on, at which so many had come.
+    fn since(begun: Option<(Instant, u64)>, consumer: &Consumer) -> Self {
+        let (start, before) = begun.unwrap_or_else(|| (Instant::now(), 0));
+        Self { rows: consumer.stats().rows - before, seconds: start.elapsed().as_secs_f64() }
+    }
+
+    fn rate(self) -> f64 {
+        if self.seconds > 0.0 { self.rows as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+/// More reads at a time, as the plan would have them: whether that brings more bytes tells a far store from a slow one.
+fn probe(observer: &Observer, samples: &Samples, job: JobId) -> BTreeMap<WorkerId, samples::WorkerShare> {
+    let problem = observer.problem(Settings::default(), CachePolicy::Never);
+    let started = Instant::now();
+    let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING).unwrap_or_default();
+    let planned = plan::shares(&plan, &problem, &BTreeMap::new());
+    let reads = |worker: &samples::WorkerSample| {
+        let allotments = planned.get(&worker.worker).map_or(&[][..], |share| &share.allotments);
+        allotments.iter().map(|allotment| allotment.read_concurrency).fold(PROBED_READS, u32::max)
+    };
+    let share = |worker: &samples::WorkerSample| {
+        let allotment = Allotment { read_concurrency: reads(worker), ..Allotment::unlimited(job) };
+        (worker.worker, samples::WorkerShare { cores: 0, allotments: vec![allotment] })
+    };
+    samples.workers.iter().map(share).collect()
 }
 
 /// What the workers of this process are.
