@@ -49,7 +49,7 @@ def look_at(bench, shape):
     explained = bench.explain(shape)
     bottleneck = explained["bottleneck"] or {"kind": None, "operator": None}
     bound = explained["bound_rows_per_s"] or 0.0
-    rate, share = bench.run(shape, explained["measured_rows_per_s"])
+    rate, share = bench.run(shape)
     row = {"seed": shape.seed, "shape": shape.text(), "true": shape.true, "named": (bottleneck["kind"], bottleneck["operator"])}
     row |= {"bound": bound, "measured": rate, "on_core": share, "remedy": None, "explained": explained}
     for place, remedy in enumerate(explained["remedies"]):

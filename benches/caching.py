@@ -12,6 +12,7 @@ without caches. `make caching` builds in release mode and calls this. Photograph
 again until there are ROWS (12,000).
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -21,7 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
+
+from delivered import Delivered, Ended, free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PHOTOS = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data")) / "images"
@@ -67,19 +69,9 @@ def make_data(folder):
     return each * -(-ROWS // each)
 
 
-def delivered(port):
-    """Rows that the process has delivered so far."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-            found = re.search(rb"^feedline_client_rows_total(?:\{[^}]*\})? (\d+)", answer.read(), re.MULTILINE)
-    except OSError:
-        return 0
-    return int(found[1]) if found else 0
-
-
-def epochs(file, scratch, shape, switch, rows, number):
+def epochs(file, scratch, shape, switch, rows):
     """Rows per second of each epoch, what was kept, and the report."""
-    port = 42000 + number
+    port = free_port()
     _, memory, count = shape
     where = ("--index-dir", scratch / "index", "--cores", CORES, "--memory", memory, "--auto-cache", switch)
     command = (FEEDLINE, "run", file, *where, "--epochs", count, "--no-digest", "--report", "json", "--http", f"127.0.0.1:{port}")
@@ -89,9 +81,11 @@ def epochs(file, scratch, shape, switch, rows, number):
             [str(part) for part in command], stdout=subprocess.PIPE, stderr=stderr, text=True, env=os.environ | {"FEEDLINE_LOG": "info"}
         )
         # The end of each epoch; the first begins with the first batch.
-        ends, seen = [], 0
+        ends, seen, delivered = [], 0, Delivered(process, port)
         while process.poll() is None:
-            seen, now = delivered(port) or seen, time.monotonic()
+            with contextlib.suppress(Ended):
+                seen = delivered.look() or seen
+            now = time.monotonic()
             while seen > len(ends) * rows and len(ends) <= count:
                 ends.append(now)
             time.sleep(LOOK_SECONDS)
@@ -120,8 +114,7 @@ def main():
         for turn in range(ROUNDS):
             for name, shape in SHAPES.items():
                 for switch in ("on", "off") if turn % 2 else ("off", "on"):
-                    number = len(found) + 20 * turn
-                    rates, kept, _ = epochs(files[name], scratch, shape, switch, rows, number)
+                    rates, kept, _ = epochs(files[name], scratch, shape, switch, rows)
                     found.setdefault((name, switch), []).append((rates, kept))
                     print(f"{name}, {switch}: {[round(rate) for rate in rates]}, {kept}", file=sys.stderr)
         heads = ["images/s, 2 cores", "kept", "epoch 1", "epoch 2", "epoch 3", "last epoch", "last / first", "first / without"]

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Scaling on demand with real processes: `feedline up --autoscale 1..8` while demand goes from 1x to 4x and back.
 
-Rows wait 4 ms, one at a time on each worker, so a worker gives 250 rows/s however many run on this machine. One job's
-consumer takes 20 rows in 72 ms all the time; a second one takes three times as much between the steps. Prints a Markdown
-table: how long after the step up both jobs are fed to 95 % from then on, as the coordinator sees it over the last seconds, when the workers are as few as
-before after the step down, and how often their number changes its direction in the minutes after. Leaves what was seen
-each half second in target/bench/demand.json. `make demand` builds in release mode and calls this.
+Rows wait 4 ms, one at a time on each worker, so a worker gives 250 rows/s however many run on this machine. Twice: first a
+job's steps take 72 ms for 20 rows, then 18, then 72 again; then a job of 72 ms goes on all the time, and a second one that
+takes three times as much comes and goes. Prints a Markdown table: how long after the step up all jobs are fed to 95 % from
+then on, as the coordinator sees it over the last seconds, when the workers are as few as before after the step down, and
+how often their number changes its direction in the minutes after (one after the second job). Leaves what was seen each half second in
+target/bench/demand.json. `make demand` builds in release mode and calls this.
 
     CALM_S=60 benches/demand.py
 """
@@ -22,11 +23,11 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
 RESULTS = ROOT / "target/bench"
-# Seconds with one job, with both, and after the second.
-BEFORE_S, BOTH_S, CALM_S = 60, 120, int(os.environ.get("CALM_S", "330"))
+# Seconds before, with, and after the greater demand.
+BEFORE_S, MUCH_S, CALM_S, SHORT_CALM_S = 60, 120, int(os.environ.get("CALM_S", "330")), 60
 LOOK_S = 0.5
 BATCH = 20
-STEPS_MS = {"steady": 72, "surge": 24}
+STEPS_MS = {"steady": "72", "surge": "24"}
 FED = 0.95
 PIPELINE = """
 name: {name}
@@ -53,10 +54,10 @@ class Service:
         self.url = "http://" + self.process.stdout.readline().split()[-1]
         self.jobs, self.seen, self.start = {}, [], time.monotonic()
 
-    def open(self, name):
+    def open(self, name, step_ms):
         file = self.folder / f"{name}.yaml"
         file.write_text(PIPELINE.format(name=name, data=self.folder / "table", batch=BATCH))
-        arguments = ("--coordinator", self.url, "--step-ms", STEPS_MS[name], "--epochs", 1000, "--audit", "--report", "json")
+        arguments = ("--coordinator", self.url, "--step-ms", step_ms, "--epochs", 1000, "--audit", "--report", "json")
         command = [str(part) for part in (FEEDLINE, "run", file, *arguments)]
         self.jobs[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
@@ -66,14 +67,16 @@ class Service:
         job.send_signal(signal.SIGINT)
         return json.loads(job.communicate(timeout=60)[0].splitlines()[-1])
 
+    def look(self):
+        view = json.loads(output(FEEDLINE, "top", "--coordinator", self.url, "--format", "json"))
+        of_jobs = lambda field: {job["name"].split("-")[0]: job[field] for job in view["jobs"]}
+        return {"at": self.now(), "workers": len(view["workers"]), "rows": of_jobs("rows"), "fed": of_jobs("fed_fraction")}
+
     def watch(self, seconds):
         """Looks at the service for so long; when that began."""
         begun = self.now()
         while self.now() < begun + seconds:
-            view = json.loads(output(FEEDLINE, "top", "--coordinator", self.url, "--format", "json"))
-            of_jobs = lambda field: {job["name"].split("-")[0]: job[field] for job in view["jobs"]}
-            look = {"at": self.now(), "workers": len(view["workers"])}
-            self.seen.append(look | {"rows": of_jobs("rows"), "fed": of_jobs("fed_fraction")})
+            self.seen.append(self.look())
             time.sleep(LOOK_S)
         return begun
 
@@ -107,36 +110,58 @@ def turns(counts):
     return sum(one != other for one, other in zip(changes, changes[1:]))
 
 
-def main():
-    if not FEEDLINE.exists():
-        sys.exit(f"{FEEDLINE} is missing: `make demand` builds it")
+def of_one_job(service):
+    """A job's own steps become shorter and longer again: when they did, and its report."""
+    service.open("steps", f"72,{BEFORE_S}:18,{BEFORE_S + MUCH_S}:72")
+    opened = service.now()
+    service.watch(BEFORE_S + MUCH_S + CALM_S)
+    report = service.close("steps")
+    # Steps count from its first batch.
+    begun = opened + report["first_batch_seconds"]
+    return begun + BEFORE_S, begun + BEFORE_S + MUCH_S, [report]
+
+
+def of_two_jobs(service):
+    """A second job comes and goes."""
+    service.open("steady", STEPS_MS["steady"])
+    service.watch(BEFORE_S)
+    service.open("surge", STEPS_MS["surge"])
+    up = service.watch(MUCH_S)
+    down = service.now()
+    surge = service.close("surge")
+    service.watch(min(CALM_S, SHORT_CALM_S))
+    return up, down, [service.close("steady"), surge]
+
+
+def measure(name, scenario):
+    """One scenario's row of the table, and all that was seen."""
     with tempfile.TemporaryDirectory() as folder:
         service = Service(pathlib.Path(folder))
         try:
-            service.open("steady")
-            service.watch(BEFORE_S)
-            few = service.seen[-1]["workers"]
-            service.open("surge")
-            up = service.watch(BOTH_S)
-            many = service.seen[-1]["workers"]
-            down = service.now()
-            reports = {"surge": service.close("surge")}
-            service.watch(CALM_S)
-            reports["steady"] = service.close("steady")
+            up, down, reports = scenario(service)
         finally:
             service.end()
     seen, end = service.seen, service.seen[-1]["at"]
+    count = lambda until: [look["workers"] for look in seen if look["at"] < until][-1]
+    few, many, calm = count(up), count(down), [look["workers"] for look in seen if look["at"] >= down]
     fed_after = since(seen, up, down, lambda place: fed(seen[place]) >= FED)
     released_after = since(seen, down, end, lambda place: seen[place]["workers"] <= few)
-    calm = [look["workers"] for look in seen if look["at"] >= down]
-    clean = all(each["audit"]["missing"] == each["audit"]["repeated"] == 0 for each in reports.values())
+    clean = all(each["audit"]["missing"] == each["audit"]["repeated"] == 0 for each in reports)
     show = lambda seconds: "never" if seconds is None else f"{seconds:.1f} s"
-    print("| workers before, with both, after | fed after | released after | turns in the calm | stall of steady, surge | audit |")
-    print("|---|---|---|---|---|---|")
-    stalls = " and ".join(f"{100 * reports[name]['stall_seconds'] / reports[name]['seconds']:.1f} %" for name in STEPS_MS)
-    print(f"| {few}, {many}, {calm[-1]} | {show(fed_after)} | {show(released_after)} | {turns(calm)} | {stalls} | {'clean' if clean else 'NOT CLEAN'} |")
+    stalls = " and ".join(f"{100 * each['stall_seconds'] / each['seconds']:.1f} %" for each in reports)
+    cells = (name, f"{few}, {many}, {calm[-1]}", show(fed_after), show(released_after), turns(calm), stalls, "clean" if clean else "NOT CLEAN")
+    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    return {"up": up, "down": down, "seen": seen, "reports": reports}
+
+
+def main():
+    if not FEEDLINE.exists():
+        sys.exit(f"{FEEDLINE} is missing: `make demand` builds it")
+    print("| demand | workers before, with more, after | fed after | released after | turns in the calm | stall | audit |")
+    print("|---|---|---|---|---|---|---|")
+    found = {"steps": measure("a job takes four times as much", of_one_job), "jobs": measure("a second job takes three times as much", of_two_jobs)}
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "demand.json").write_text(json.dumps({"up": up, "down": down, "seen": seen, "reports": reports}))
+    (RESULTS / "demand.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -6,15 +6,20 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
+import time
 
 from bottlenecks.shapes import named, op
 from bottlenecks.store import Store
+from delivered import Delivered, free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
 EXPLAIN_S = int(os.environ.get("EXPLAIN_S", "4"))
 RUN_S = float(os.environ.get("RUN_S", "5"))
+# Plans have taken effect so long after a run began.
+SETTLED_S = 4
 # Threads or turns in use for more of the time than this are what holds a job up.
 BUSY = 0.75
 
@@ -83,7 +88,8 @@ class Bench:
             lines += [f"  - {each.kind}: {json.dumps(each.parameters)}" for each in operators or shape.operators]
             file = self.folder / f"seed-{shape.seed}.yaml"
             file.write_text("\n".join([*lines, f"  - batch: {{ size: {shape.batch} }}", ""]))
-            output(FEEDLINE, "index", file, *self.index)
+            # Another store may have had the same address before.
+            output(FEEDLINE, "index", "--rebuild", file, *self.index)
             if is_far:
                 store.slow(shape.store_bytes_per_s, shape.store_latency_s)
             yield file
@@ -96,18 +102,23 @@ class Bench:
         with self.pipeline(shape) as file:
             return json.loads(output(FEEDLINE, "explain", file, "--seconds", EXPLAIN_S, "--format", "json", *self.flags(shape)).splitlines()[-1])
 
-    def run(self, shape, expected, operators=None, **more):
-        """Rows per second once the job is open, and what part of the time its threads had a core when they wanted one."""
+    def run(self, shape, operators=None, **more):
+        """Rows per second of a job that has run for some seconds, and what part of the time its threads had a core when they wanted one."""
+        port = free_port()
+        arguments = ("--auto-cache", "off", "--epochs", 1_000_000, "--no-digest", "--report", "json", "--http", f"127.0.0.1:{port}")
         with self.pipeline(shape, operators) as file:
-            limit = max(20 * shape.batch, int(RUN_S * expected))
-            arguments = ("--auto-cache", "off", "--epochs", 1000, "--limit", limit, "--no-digest", "--report", "json")
-            report = json.loads(output(FEEDLINE, "run", file, *arguments, *self.flags(shape, **more)).splitlines()[-1])
-        share = on_core(report, more.get("cores", shape.cores))
-        if is_fed(report):
-            # Its steps count, and those begin with the first batch.
-            return (report["rows"] - shape.batch) / (report["seconds"] - report["first_batch_seconds"]), share
-        # Not from the first batch on: as that comes, others that are made beside it are nearly ready.
-        return report["rows"] / (report["seconds"] - report["setup_seconds"]), share
+            command = [str(part) for part in (FEEDLINE, "run", file, *arguments, *self.flags(shape, **more))]
+            begun = time.monotonic()
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            try:
+                delivered = Delivered(process, port)
+                start, rows_before = delivered.next_change(begun + SETTLED_S)
+                end, rows_after = delivered.next_change(start + RUN_S)
+                process.send_signal(signal.SIGINT)
+                report = json.loads(process.communicate(timeout=60)[0].splitlines()[-1])
+            finally:
+                process.kill()
+        return (rows_after - rows_before) / (end - start), on_core(report, more.get("cores", shape.cores))
 
     def later_epochs(self, shape, expected, operators):
         """Rows per second of the epochs after the first, from two runs that differ in their number."""
@@ -126,13 +137,13 @@ class Bench:
         action, expected = remedy["action"], remedy["predicted_rows_per_s"]
         if found := re.fullmatch(r"let `(.+)` run (\d+) at a time", action):
             operators = [op(each.kind, **(each.parameters | {"parallelism": int(found[2])} if each.name == found[1] else each.parameters)) for each in shape.operators]
-            return corrected(self.run(shape, expected, operators))
+            return corrected(self.run(shape, operators))
         if found := re.fullmatch(r"give it (\d+) (core|worker)s?", action):
             workers = int(found[1]) if found[2] == "worker" else shape.workers
             cores = int(found[1]) if found[2] == "core" else shape.cores * workers // shape.workers
             if cores > os.cpu_count():
                 return None
-            return corrected(self.run(shape, expected, cores=cores, workers=workers))
+            return corrected(self.run(shape, cores=cores, workers=workers))
         if self.caches and (found := re.fullmatch(r"keep the output of `(.+)` (in memory|on disk) \(.*\)", action)):
             names = [each.name for each in shape.operators]
             at = 1 + names.index(found[1]) if found[1] in names else 0

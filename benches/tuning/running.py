@@ -1,24 +1,18 @@
 """How fast a running job of Feedline is, by the rows that its metrics count, and what `feedline explain` says of it."""
 
 import dataclasses
-import http.client
 import json
-import re
-import socket
 import subprocess
 import time
 
 import quiet
 import rows
 import shapes
+from delivered import Delivered, Ended, free_port
 from places import Failed, output, stop
 
 # Of the machine's cores, all contenders run on so many.
 CORES = 2
-ROWS_DELIVERED = re.compile(rb"^feedline_client_rows_total (\d+)", re.MULTILINE)
-# Looks are close where a batch's arrival is awaited, so that a rate counts whole batches over the time between two of them.
-LOOK_SECONDS = 0.005
-LONGEST_WAIT_SECONDS = 60
 # More passes than any run has time for.
 EPOCHS = 1_000_000
 
@@ -68,9 +62,7 @@ class Feedline:
 
     def turn(self, shape, setting, after, seconds):
         """The rate of one run, and the part of the cores that others took meanwhile."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         arguments = (*self.index, *setting.arguments(), "--auto-cache", "off", "--epochs", EPOCHS, "--no-digest", "--http", f"127.0.0.1:{port}")
         command = [self.binary, "run", self.file(shape, setting), *arguments]
         start = time.monotonic()
@@ -87,6 +79,8 @@ class Feedline:
             watch = quiet.Watch(process.pid)
             ended, rows_after = delivered.next_change(begun + seconds)
             others = watch.others()
+        except Ended as end:
+            raise Failed(str(end)) from None
         finally:
             stop(process)
         return (rows_after - rows_before) / (ended - begun), others
@@ -95,35 +89,3 @@ class Feedline:
         """What bounds it, as the JSON of `feedline explain`."""
         arguments = (*self.index, *setting.arguments(), "--seconds", seconds, "--format", "json")
         return json.loads(output(self.binary, "explain", self.file(shape, setting), *arguments).splitlines()[-1])
-
-
-class Delivered:
-    """The rows that a process has delivered."""
-
-    def __init__(self, process, port):
-        self.process = process
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST_WAIT_SECONDS)
-
-    def look(self):
-        """Their number; 0 while the process does not answer yet."""
-        if self.process.poll() is not None:
-            complaint = self.process.stderr.read().strip().splitlines()
-            raise Failed((complaint or [f"exit status {self.process.returncode}"])[-1])
-        try:
-            self.connection.request("GET", "/metrics")
-            found = ROWS_DELIVERED.search(self.connection.getresponse().read())
-        except OSError:
-            self.connection.close()
-            return 0
-        return int(found[1]) if found else 0
-
-    def next_change(self, not_before):
-        """The time of the first arrival after a time, and the rows by then."""
-        time.sleep(max(0, not_before - time.monotonic()))
-        before = self.look()
-        while time.monotonic() < not_before + LONGEST_WAIT_SECONDS:
-            now = self.look()
-            if now != before:
-                return time.monotonic(), now
-            time.sleep(LOOK_SECONDS)
-        raise Failed(f"no batch came for {LONGEST_WAIT_SECONDS} s")
