@@ -23,12 +23,27 @@ impl WorkerDirectory for OneWorker {
 
 /// Runs a pipeline once on one worker with two cores and shows each batch to `take`.
 pub fn for_each_batch(directory: &Path, pipeline: &str, take: impl FnMut(&RecordBatch)) {
-    let pipeline = Pipeline::from_yaml(pipeline, "test.yaml").expect("the test's pipeline is right");
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.expect("a runtime starts").block_on(run(directory, pipeline, take));
+    for_each_batch_through(directory, pipeline, |worker| worker, take);
 }
 
-async fn run(directory: &Path, pipeline: Pipeline, mut take: impl FnMut(&RecordBatch)) {
+/// The same, with the worker's service as `wrap` gives it to the consumer.
+pub fn for_each_batch_through(
+    directory: &Path,
+    pipeline: &str,
+    wrap: impl FnOnce(Arc<dyn WorkerService>) -> Arc<dyn WorkerService>,
+    take: impl FnMut(&RecordBatch),
+) {
+    let pipeline = Pipeline::from_yaml(pipeline, "test.yaml").expect("the test's pipeline is right");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime starts").block_on(run(directory, pipeline, wrap, take));
+}
+
+async fn run(
+    directory: &Path,
+    pipeline: Pipeline,
+    wrap: impl FnOnce(Arc<dyn WorkerService>) -> Arc<dyn WorkerService>,
+    mut take: impl FnMut(&RecordBatch),
+) {
     let settings = CoordinatorSettings::in_memory(directory.join("index"));
     let coordinator = feedline_coordinator::start(settings, 1).await.expect("the directory is writable");
     let settings = WorkerSettings {
@@ -45,7 +60,7 @@ async fn run(directory: &Path, pipeline: Pipeline, mut take: impl FnMut(&RecordB
     let worker =
         feedline_worker::start(WorkerId(1), settings, clock, coordinator.service()).expect("threads start");
     let spec = JobSpec::new(pipeline);
-    let workers = Arc::new(OneWorker(worker.service()));
+    let workers = Arc::new(OneWorker(wrap(worker.service())));
     let job = Job::open(coordinator.service(), workers, spec, ClientSettings::default())
         .await
         .expect("it is sound");

@@ -1,6 +1,15 @@
 //! The embedded mode through the library: what a pipeline's batches hold.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use feedline_core::cluster::messages::Refusal;
+use feedline_proto::WorkerService;
+use feedline_proto::services::{FetchRequest, Frame};
 use feedline_tests::{Scratch, embedded};
+use futures::StreamExt;
+use futures::stream::BoxStream;
 
 #[test]
 fn lines_come_in_storage_order_in_batches_of_the_right_size() {
@@ -17,4 +26,41 @@ fn lines_come_in_storage_order_in_batches_of_the_right_size() {
     assert_eq!(found, lines);
     assert_eq!(sizes.len(), 16);
     assert!(sizes[..15].iter().all(|&size| size == 64));
+}
+
+/// A worker of which the frames are counted that say that it goes on.
+struct Watched {
+    inner: Arc<dyn WorkerService>,
+    signs: Arc<AtomicU64>,
+}
+
+#[async_trait]
+impl WorkerService for Watched {
+    async fn fetch(
+        &self,
+        requests: BoxStream<'static, FetchRequest>,
+    ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal> {
+        let frames = self.inner.fetch(requests).await?;
+        let signs = Arc::clone(&self.signs);
+        let count = move |frame: &Result<Frame, Refusal>| {
+            signs.fetch_add(u64::from(matches!(frame, Ok(Frame::Working))), Ordering::Relaxed);
+        };
+        Ok(frames.inspect(count).boxed())
+    }
+}
+
+#[test]
+fn a_consumer_that_waits_for_slow_rows_is_told_that_they_are_worked_on() {
+    let scratch = Scratch::new();
+    let file = scratch.write("lines.txt", "one\ntwo\nthree\nfour");
+    let pipeline = format!(
+        "name: slow\nsource: {{ url: {file}, format: text }}\noperators: [ wait: {{ ms: 800 }}, batch: {{ size: 4 }} ]"
+    );
+    let signs = Arc::new(AtomicU64::new(0));
+    let watch = |inner| -> Arc<dyn WorkerService> { Arc::new(Watched { inner, signs: Arc::clone(&signs) }) };
+    let mut rows = 0;
+    embedded::for_each_batch_through(scratch.path(), &pipeline, watch, |records| rows += records.num_rows());
+    // 3.2 s without a row, and a sign in each second.
+    assert_eq!(rows, 4);
+    assert!(signs.load(Ordering::Relaxed) >= 2, "{signs:?}");
 }
