@@ -115,6 +115,17 @@ impl Bandwidth {
         }
     }
 
+    /// Seconds that a byte keeps a request busy where requests hardly hinder each other: the slope's reciprocal, or what
+    /// three quarters of a hyperbola's limit take. What requests wait for in a store's own queue does not count: it grows with
+    /// their number. `None` where nothing was read.
+    pub fn seconds_per_byte(&self) -> Option<f64> {
+        match *self {
+            Self::Unknown => None,
+            Self::Linear { slope } | Self::Roof { slope, .. } => Some(1.0 / slope),
+            Self::Hyperbola { cap, half } => Some(4.0 * half / cap),
+        }
+    }
+
     /// Whether twice the concurrency would give less than a fifth more.
     pub fn is_saturated(&self, concurrency: f64) -> bool {
         self.cap().is_some() && self.at(2.0 * concurrency) < 1.2 * self.at(concurrency)

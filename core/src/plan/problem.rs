@@ -86,7 +86,7 @@ pub struct JobProblem {
     pub delivered_bytes: f64,
     /// Bytes per delivered row that come from the store.
     pub store_bytes: f64,
-    /// Time of requests per delivered row in seconds.
+    /// Time of requests per delivered row in seconds, where they hardly hinder each other.
     pub store_wait_s: f64,
     /// Memory that rows in flight take for each core at work, in bytes.
     pub held_bytes_per_core: f64,
@@ -332,7 +332,7 @@ impl JobProblem {
             overhead_cpu_s: types.iter().map(|kind| model.cpu_s_from(past_the_end, &kind.name)).collect(),
             delivered_bytes: model.delivered_bytes,
             store_bytes: model.store_bytes,
-            store_wait_s: model.store_wait_s,
+            store_wait_s: unhindered_wait_s(model),
             held_bytes_per_core: held_bytes_per_core(model),
             cuts: cuts
                 .map(|(cut, key)| CutProblem {
@@ -354,6 +354,12 @@ impl StoreLimits {
     pub fn from_bandwidth(bandwidth: &Bandwidth) -> Self {
         Self { bytes_per_s: bandwidth.cap().unwrap_or(0.0), cache_bytes: 0.0 }
     }
+}
+
+/// As the law of bandwidth has it; as seen where there is none.
+fn unhindered_wait_s(model: &JobModel) -> f64 {
+    let by_law = model.bandwidth.seconds_per_byte().map(|seconds| seconds * model.store_bytes);
+    by_law.filter(|wait_s| wait_s.is_finite()).unwrap_or(model.store_wait_s)
 }
 
 /// Bytes held over cores at work.

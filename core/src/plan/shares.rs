@@ -84,6 +84,23 @@ pub fn shares(
     shares
 }
 
+/// The same, but with no more than twice the reads at a time of those that were told `before`: a store that gives no more is
+/// noticed before requests queue there, where they would hold up each other's rows.
+pub fn gradually(
+    before: &BTreeMap<WorkerId, WorkerShare>,
+    mut wanted: BTreeMap<WorkerId, WorkerShare>,
+) -> BTreeMap<WorkerId, WorkerShare> {
+    for (id, share) in &mut wanted {
+        let told = before.get(id).map_or(&[][..], |share| &share.allotments);
+        for allotment in &mut share.allotments {
+            let told = told.iter().find(|told| told.job == allotment.job);
+            let reads = told.map_or(0, |told| told.read_concurrency).max(USUAL_READS);
+            allotment.read_concurrency = allotment.read_concurrency.min(2 * reads);
+        }
+    }
+    wanted
+}
+
 /// Small changes of a mean are no reason to tell a worker anything.
 fn rounded(cores: f64) -> f64 {
     (cores * 4.0).round().max(1.0) / 4.0

@@ -17,7 +17,7 @@ use crate::cluster::{Cluster, Input, Ready, Reply, RequestId, Settings};
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::manifest::Manifest;
 use crate::observe::Observer;
-use crate::plan::{self, CachePolicy, NoDeadline, Plan, Problem, shares, solve};
+use crate::plan::{self, CachePolicy, NoDeadline, Plan, Problem, gradually, shares, solve};
 use crate::random::mix64;
 
 /// The first job of a state machine of this life has the id 1.
@@ -249,7 +249,7 @@ impl Simulation {
         if !problem.jobs.is_empty() {
             meter.begin(Phase::Solve);
             let shares = solve(&problem, self.plan.as_ref(), &NoDeadline).ok().map(|plan| {
-                let shares = shares(&plan, &problem, &BTreeMap::new());
+                let shares = gradually(&self.shares, shares(&plan, &problem, &BTreeMap::new()));
                 self.plan = Some(plan);
                 shares
             });

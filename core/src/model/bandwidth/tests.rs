@@ -49,3 +49,14 @@ fn what_is_straight_stays_straight() {
     let law = Bandwidth::fit(&observations);
     assert!(matches!(law, Bandwidth::Linear { slope } if (slope / 2e6 - 1.0).abs() < 0.03), "{law:?}");
 }
+
+#[test]
+fn what_a_byte_takes_does_not_grow_with_the_queue_of_a_full_store() {
+    let busy = |seen: &[Observation]| Bandwidth::fit(seen).seconds_per_byte();
+    let at = |concurrency, bytes_per_s| Observation { concurrency, bytes_per_s };
+    assert_eq!(busy(&[]), None);
+    assert_eq!(busy(&[at(8.0, 2e6)]), Some(4e-6));
+    let full = busy(&[at(4.0, 2e6), at(8.0, 2e6), at(64.0, 2e6)]).expect("something was read");
+    assert!(full < 2.1e-6, "{full}: as with four in flight, and not with 64");
+    assert_eq!(Bandwidth::Hyperbola { cap: 1e6, half: 5.0 }.seconds_per_byte(), Some(2e-5));
+}
