@@ -2,6 +2,7 @@
 //! job, what would help, and what the planner would do. What was seen can be saved for `feedline plan`.
 
 mod explanation;
+mod probe;
 mod trace;
 
 use std::path::PathBuf;

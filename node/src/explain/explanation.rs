@@ -78,13 +78,13 @@ impl OperatorLine {
 impl Explanation {
     /// What the model says of what was traced.
     pub(super) fn new(pipeline: &str, traced: Traced) -> Self {
-        let Traced { rows, seconds, model, allocation, rooms, plan } = traced;
+        let Traced { rows, rows_per_s, model, allocation, rooms, plan, .. } = traced;
         let bottleneck = bottleneck(&model, &allocation);
         let operators = model.operators.iter().enumerate();
         Self {
             pipeline: pipeline.to_owned(),
             rows,
-            measured_rows_per_s: if seconds > 0.0 { rows as f64 / seconds } else { 0.0 },
+            measured_rows_per_s: rows_per_s,
             bound_rows_per_s: bottleneck.as_ref().map(|bound| bound.rows_per_s),
             bottleneck,
             operators: operators

@@ -1,14 +1,13 @@
 //! Runs a job for some seconds and takes what its worker and its consumer report.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_client::{ClientSettings, Consumer, Job};
 use feedline_coordinator::RunningCoordinator;
-use feedline_core::cluster::messages::{Allotment, JobSpec};
-use feedline_core::cluster::samples::{self, Samples};
-use feedline_core::ids::{JobId, WorkerId};
+use feedline_core::cluster::messages::JobSpec;
+use feedline_core::cluster::samples::Samples;
+use feedline_core::ids::JobId;
 use feedline_core::model::{Allocation, CacheRoom, JobModel, JobObservation, WorkerShare};
 use feedline_core::observe::Observer;
 use feedline_core::pipeline::CacheTier;
@@ -16,6 +15,7 @@ use feedline_core::pipeline::Pipeline;
 use feedline_core::plan::{self, CachePolicy, Plan, Settings};
 use tokio_util::sync::CancellationToken;
 
+use super::probe::{Counted, Probing};
 use crate::cluster::Cluster;
 use crate::entropy;
 use crate::failure::Failure;
@@ -25,18 +25,10 @@ use crate::trace_file::Seen;
 
 /// How often reports are taken.
 const LOOK: Duration = Duration::from_millis(250);
-/// Rows flow for so long before they count, at the beginning and after a change of limits: caches of the machine and buffers
-/// fill meanwhile.
+/// Rows flow for so long before they count: caches of the machine and buffers fill meanwhile.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// More reads take so long to show: a far store answers late.
-const SETTLING: Duration = Duration::from_millis(750);
 /// A trace has room for as many passes as it has time for.
 const EPOCHS: u32 = 1_000_000;
-/// Reads at a time on each worker in the second half of a trace, where the first half waited for the store: as many as the plan
-/// would have, and no fewer than this.
-const PROBED_READS: u32 = 128;
-/// A job that runs so many times as fast with more reads is one that a plan would let read more.
-const FASTER: f64 = 1.1;
 /// Longest that the planner may take.
 const PLANNING: Duration = Duration::from_secs(2);
 
@@ -55,6 +47,8 @@ pub(super) struct Traced {
     pub(super) rows: u64,
     /// Seconds in which they were.
     pub(super) seconds: f64,
+    /// Rows per second while nothing was changed.
+    pub(super) rows_per_s: f64,
     pub(super) model: JobModel,
     /// What the job worked with.
     pub(super) allocation: Allocation,
@@ -93,7 +87,7 @@ pub(super) async fn trace(
     let traced =
         observe(coordinator, &job, consumer, (limits, cluster.local_workers()), stop, &progress).await;
     abandon(&job).await;
-    let Observed { observer, samples, unprobed, rows, seconds } = traced?;
+    let Observed { observer, samples, unprobed, rows, seconds, rows_per_s } = traced?;
     let waits_for_store = unprobed.is_some() || observer.waits_for_store(job.id());
     let model = model(&observer, job.id(), unprobed).ok_or_else(|| {
         Failure::failed("no rows came while the pipeline was traced; give it more time with --seconds")
@@ -106,7 +100,7 @@ pub(super) async fn trace(
         // As many as could be: nothing else held them up.
         allocation.read_concurrency = model.store_concurrency;
     }
-    Ok(Traced { rows, seconds, model, allocation, rooms, plan })
+    Ok(Traced { rows, seconds, rows_per_s, model, allocation, rooms, plan })
 }
 
 /// Reports and deliveries of a trace.
@@ -117,6 +111,7 @@ struct Observed {
     unprobed: Option<JobObservation>,
     rows: u64,
     seconds: f64,
+    rows_per_s: f64,
 }
 
 /// The job as it runs by itself, with what its store gave when more was read at a time.
@@ -139,16 +134,13 @@ async fn observe(
 ) -> Result<Observed, Failure> {
     let mut observer = Observer::of_processes(workers);
     let mut samples = Samples::default();
-    // When counting began, or began anew, and the rows before.
-    let mut begun: Option<(Instant, u64)> = None;
-    let mut first_rows: Option<u64> = None;
+    let mut counted = Counted::default();
+    let mut probing = Probing::new(WARM_UP, limits.time, LOOK);
     let mut first: Option<Instant> = None;
     let mut looked = Instant::now();
-    let mut probing_at = (limits.time / 2 > SETTLING + 2 * LOOK).then(|| WARM_UP + limits.time / 2);
-    // What was known then, and what had come in which time.
-    let mut unprobed: Option<(JobObservation, Counted)> = None;
-    let mut reports_since = u32::MAX;
-    let mut settled_at: Option<Instant> = None;
+    // Rows and time before counting began.
+    let mut begun: Option<(u64, Instant)> = None;
+    let mut reports = 0;
     loop {
         let batch = tokio::select! {
             () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
@@ -156,7 +148,11 @@ async fn observe(
         };
         match batch {
             Ok(Ok(Some(_))) => {
-                first.get_or_insert_with(Instant::now);
+                let now = Instant::now();
+                first.get_or_insert(now);
+                if begun.is_some() && !probing.is_settling() {
+                    counted.note(now, consumer.stats().rows);
+                }
                 // Even the shortest sleep takes a millisecond.
                 if !limits.step.is_zero() {
                     tokio::select! {
@@ -175,79 +171,38 @@ async fn observe(
             continue;
         }
         looked = Instant::now();
-        if settled_at.is_some_and(|at| looked < at) {
+        if probing.is_settling() {
             continue;
         }
         let Some((now, reported)) = coordinator.samples().await else { break };
-        if settled_at.take().is_some() {
+        if probing.has_settled() {
             observer.look_anew(job.id());
-            reports_since = 0;
-            begun = None;
+            (counted, reports) = (Counted::default(), 0);
         }
-        reports_since = reports_since.saturating_add(1);
+        reports += 1;
         observer.push(now, &reported);
         samples = reported;
-        let since = first.map_or(Duration::ZERO, |first| first.elapsed());
-        if probing_at.take_if(|at| since > *at).is_some() && observer.waits_for_store(job.id()) {
-            let counted = Counted::since(begun, &consumer);
-            unprobed = observer.observation(job.id()).map(|seen| (seen, counted));
-            coordinator.share(probe(&observer, &samples, job.id())).await;
-            settled_at = Some(Instant::now() + SETTLING);
-        }
         let delivered = consumer.stats().rows;
-        begun.get_or_insert_with(|| (Instant::now(), delivered));
-        let rows = delivered - *first_rows.get_or_insert(delivered);
-        progress.show(format!("tracing: {rows} rows"));
-        let is_enough = rows >= limits.rows || since >= WARM_UP + limits.time;
+        let (before, start) = *begun.get_or_insert((delivered, looked));
+        progress.show(format!("tracing: {} rows", delivered - before));
+        let since = first.map_or(Duration::ZERO, |first| first.elapsed());
+        if let Some(told) = probing.begin(since, (&observer, &samples), job.id(), &counted) {
+            coordinator.share(told).await;
+            continue;
+        }
+        let is_enough = delivered - before >= limits.rows || start.elapsed() >= limits.time;
         // One report alone tells nothing.
-        if is_enough && reports_since > 1 {
+        if is_enough && reports > 1 {
             break;
         }
     }
-    let counted = Counted::since(begun, &consumer);
-    // Where more reads bring more rows, that is the job as it runs once it is planned; else they only tell of the store.
-    let unprobed = unprobed.filter(|(_, before)| counted.rate() < FASTER * before.rate());
-    let (unprobed, Counted { rows, seconds }) = match unprobed {
-        Some((seen, before)) => (Some(seen), before),
-        None => (None, counted),
-    };
-    Ok(Observed { observer, samples, unprobed, rows, seconds })
-}
-
-/// Rows that came within a time.
-#[derive(Debug, Clone, Copy)]
-struct Counted {
-    rows: u64,
-    seconds: f64,
-}
-
-impl Counted {
-    /// From a moment on, at which so many had come.
-    fn since(begun: Option<(Instant, u64)>, consumer: &Consumer) -> Self {
-        let (start, before) = begun.unwrap_or_else(|| (Instant::now(), 0));
-        Self { rows: consumer.stats().rows - before, seconds: start.elapsed().as_secs_f64() }
-    }
-
-    fn rate(self) -> f64 {
-        if self.seconds > 0.0 { self.rows as f64 / self.seconds } else { 0.0 }
-    }
-}
-
-/// More reads at a time, as the plan would have them: whether that brings more bytes tells a far store from a slow one.
-fn probe(observer: &Observer, samples: &Samples, job: JobId) -> BTreeMap<WorkerId, samples::WorkerShare> {
-    let problem = observer.problem(Settings::default(), CachePolicy::Never);
-    let started = Instant::now();
-    let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING).unwrap_or_default();
-    let planned = plan::shares(&plan, &problem, &BTreeMap::new());
-    let reads = |worker: &samples::WorkerSample| {
-        let allotments = planned.get(&worker.worker).map_or(&[][..], |share| &share.allotments);
-        allotments.iter().map(|allotment| allotment.read_concurrency).fold(PROBED_READS, u32::max)
-    };
-    let share = |worker: &samples::WorkerSample| {
-        let allotment = Allotment { read_concurrency: reads(worker), ..Allotment::unlimited(job) };
-        (worker.worker, samples::WorkerShare { cores: 0, allotments: vec![allotment] })
-    };
-    samples.workers.iter().map(share).collect()
+    let (before, start) = begun.unwrap_or_else(|| (0, Instant::now()));
+    let (rows, seconds) = (consumer.stats().rows - before, start.elapsed().as_secs_f64());
+    let unprobed = probing.end(&counted);
+    let rate = unprobed.as_ref().map_or(counted, |(_, counted)| *counted).rate();
+    let rows_per_s = rate.unwrap_or(if seconds > 0.0 { rows as f64 / seconds } else { 0.0 });
+    let unprobed = unprobed.map(|(seen, _)| seen);
+    Ok(Observed { observer, samples, unprobed, rows, seconds, rows_per_s })
 }
 
 /// What the workers of this process are.

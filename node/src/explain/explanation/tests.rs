@@ -52,6 +52,7 @@ fn explanation() -> Explanation {
         Traced {
             rows: 4950,
             seconds: 5.0,
+            rows_per_s: 990.0,
             model,
             allocation: Allocation { workers, ..Allocation::default() },
             rooms: vec![room],
