@@ -59,7 +59,7 @@ pub struct Layout {
     pub changes_rows: bool,
     /// Rows of a split; the last splits of an epoch may be shorter. A multiple of `batch_rows`.
     pub split_rows: u64,
-    /// Rows processed and sent together. A multiple of `batch_rows` that divides no split unevenly but its end.
+    /// Rows processed and sent together, at most. A multiple of `batch_rows` that divides no split unevenly but its end.
     pub group_rows: u32,
 }
 

@@ -22,7 +22,8 @@ impl Engine {
     /// Whether there is no room for the next group.
     pub(crate) fn is_memory_full(&self) -> bool {
         let state = self.lock();
-        let typical = state.jobs.values().map(|job| job.group_bytes(job.details.layout.group_rows)).max();
+        let next = |job: &Arc<JobContext>| job.group_bytes(job.group_rows(self.memory_bytes));
+        let typical = state.jobs.values().map(next).max();
         let full = || {
             let used = self.used_bytes(&state).saturating_sub(self.tools.slabs.idle_bytes());
             used + typical.unwrap_or(0) > self.memory_bytes

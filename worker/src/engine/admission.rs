@@ -112,7 +112,7 @@ impl Engine {
         let mut used = self.used_bytes(state);
         let idle = self.tools.slabs.idle_bytes();
         let working = state.splits.keys().filter_map(|(_, job)| state.jobs.get(job));
-        let next = working.map(|job| job.group_bytes(job.details.layout.group_rows)).max().unwrap_or(0);
+        let next = working.map(|job| job.group_bytes(job.group_rows(self.memory_bytes))).max().unwrap_or(0);
         // Rows that a job has left behind are worth less than the next group.
         if used.saturating_sub(idle) + next > self.memory_bytes && self.tools.caches.free_inactive() {
             used = self.used_bytes(state);
@@ -126,7 +126,8 @@ impl Engine {
                 continue;
             };
             let layout = &job.details.layout;
-            let Some(offsets) = lease.next_group(layout.split_len(split), job.pace.group_rows()) else {
+            let Some(offsets) = lease.next_group(layout.split_len(split), job.group_rows(self.memory_bytes))
+            else {
                 continue;
             };
             let rows = offsets.end - offsets.start;
@@ -139,7 +140,12 @@ impl Engine {
             let has_room = used.saturating_sub(idle) + bytes <= self.memory_bytes;
             let fits = has_room
                 && state.stream_bytes(id, split.stream) + bytes <= share
-                && job.limits.admits(bytes, || state.job_bytes(id), state.groups_beside(id), self.threads);
+                && job.limits.admits(
+                    bytes,
+                    || state.job_bytes(id),
+                    state.groups_beside(id),
+                    (self.threads, job.pace.shrunk()),
+                );
             // Threads that are all at work would not get to it either.
             if !has_room && short.is_none() && state.groups < self.threads && state.has_waiting_consumer(id) {
                 short = Some(id);

@@ -162,18 +162,19 @@ impl JobLimits {
 
     /// Whether one more group of `bytes` may be computed ahead. Bytes were said: while those held by the job's groups,
     /// computed or not, are fewer. Else: while there are not many groups in flight on a worker of so many threads; a group
-    /// may need a single read, so there are as many as reads that were said.
+    /// may need a single read, so there are as many as reads that were said. `shrunk` groups have as many rows as one would have
+    /// if rows were fast; reading is to be as far ahead of the threads all the same.
     pub(crate) fn admits(
         &self,
         bytes: u64,
         held_bytes: impl FnOnce() -> u64,
         groups: usize,
-        threads: usize,
+        (threads, shrunk): (usize, usize),
     ) -> bool {
         match self.prefetch_bytes.load(Ordering::Relaxed) {
             0 => {
                 let reads = self.read_concurrency.load(Ordering::Relaxed) as usize;
-                groups < threads + reads.max(GROUPS_AHEAD)
+                groups < threads + reads.max(GROUPS_AHEAD * shrunk.clamp(1, threads.max(1)))
             }
             allotted => {
                 let held = held_bytes();
@@ -254,15 +255,16 @@ mod tests {
         let limits = limits();
         limits.obey(Some(&Allotment { read_concurrency: 40, prefetch_bytes: 7, ..allot(&[]) }));
         assert_eq!(limits.reads_of_group(), 40);
-        let held = |held: u64| limits.admits(5, || held, 1000, 2);
+        let held = |held: u64| limits.admits(5, || held, 1000, (2, 1));
         assert!(held(2) && !held(3), "whatever the number of groups");
-        assert!(limits.admits(500, || 0, 1000, 2), "one group at least");
+        assert!(limits.admits(500, || 0, 1000, (2, 1)), "one group at least");
         limits.obey(Some(&Allotment { read_concurrency: 40, ..allot(&[]) }));
-        let groups = |groups: usize| limits.admits(5, || 1 << 40, groups, 2);
+        let groups = |groups: usize| limits.admits(5, || 1 << 40, groups, (2, 1));
         assert!(groups(41) && !groups(42));
         limits.obey(None);
         assert_eq!(limits.reads_of_group(), CONCURRENT_READS);
-        let groups = |groups: usize| limits.admits(5, || 1 << 40, groups, 2);
-        assert!(groups(7) && !groups(8));
+        let groups = |groups: usize, shrunk: usize| limits.admits(5, || 1 << 40, groups, (2, shrunk));
+        assert!(groups(7, 1) && !groups(8, 1));
+        assert!(groups(13, 64) && !groups(14, 64), "small groups: for each thread as many");
     }
 }

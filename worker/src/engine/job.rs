@@ -207,6 +207,16 @@ impl JobContext {
         (tensors + tail).next_multiple_of(4096)
     }
 
+    /// Rows of the next group: as its pace has it, and fewer where so many do not fit the memory of a worker.
+    pub(crate) fn group_rows(&self, memory_bytes: u64) -> u32 {
+        let batch_rows = self.details.layout.batch_rows;
+        let mut rows = self.pace.group_rows();
+        while rows > batch_rows && self.group_bytes(rows) > memory_bytes {
+            rows = (rows / 2 / batch_rows).max(1) * batch_rows;
+        }
+        rows
+    }
+
     /// Bytes that a group of these rows takes while it is worked on: encoded rows and the finished buffer.
     pub(crate) fn group_bytes(&self, rows: u32) -> u64 {
         let dataset = &self.details.dataset;

@@ -1,12 +1,12 @@
-//! How many rows a group takes: as many as the layout allows, but fewer of slow rows, so that nobody waits long for the
-//! first of them.
+//! How many rows a group takes: as many as the layout allows, but fewer of rows that operators are slow with, so that nobody
+//! waits long for the first of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use feedline_core::layout::Layout;
 
-/// What a group takes one thread at most, about.
+/// What a group takes one thread at most, about, with the waits of its operators; one batch may take longer.
 const GROUP_TIME: Duration = Duration::from_millis(250);
 /// A group's part in the mean over the last ones.
 const NEWEST: f64 = 0.25;
@@ -38,7 +38,7 @@ impl Pace {
     }
 
     /// Rows of the next group: whole batches, one before the first group has told how long they take. Their number is a
-    /// power of two or the layout's, so that a small change of pace changes nothing.
+    /// power of two or the layout's, so that most changes of pace change nothing.
     pub(crate) fn group_rows(&self) -> u32 {
         let row_s = f64::from_bits(self.row_s.load(Ordering::Relaxed));
         if row_s <= 0.0 {
@@ -51,6 +51,11 @@ impl Pace {
         }
         let batches = batches.max(1.0) as u32;
         self.batch_rows * (1 << batches.ilog2())
+    }
+
+    /// Groups that have as many rows as one would have if they were fast.
+    pub(crate) fn shrunk(&self) -> usize {
+        (self.most_rows / self.group_rows().max(1)).max(1) as usize
     }
 }
 
@@ -75,6 +80,7 @@ mod tests {
         let pace = pace(20, 1040);
         pace.note(20, 20 * Duration::from_millis(4));
         assert_eq!(pace.group_rows(), 40, "160 ms; 320 would be too long");
+        assert_eq!(pace.shrunk(), 26);
         for _ in 0..50 {
             pace.note(40, 40 * Duration::from_secs(1));
         }
