@@ -10,7 +10,7 @@ use feedline_core::cluster::messages::Keep;
 use feedline_core::cluster::samples::{Samples, WorkerShare};
 use feedline_core::ids::{JobId, Millis, WorkerId};
 use feedline_core::observe::{Needs, Observer};
-use feedline_core::plan::{CachePolicy, Keeping, Plan, Problem, Settings, gradually, shares, solve};
+use feedline_core::plan::{CachePolicy, Keeping, Plan, Problem, ReadSteps, Settings, shares, solve};
 use feedline_core::view::ClusterView;
 use metrics::{gauge, histogram};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -90,6 +90,8 @@ struct Planner {
     keeps: BTreeMap<JobId, Keep>,
     /// What workers were told last.
     shares: BTreeMap<WorkerId, WorkerShare>,
+    /// How far jobs have come with reading more.
+    reads: ReadSteps,
     needs: Needs,
 }
 
@@ -147,7 +149,7 @@ impl Planner {
         if self.plan.as_ref().is_none_or(|before| before.reasons != plan.reasons) {
             tracing::debug!(reasons = %plan.reasons.join("; "), "planned");
         }
-        let shares = gradually(&self.shares, shares(&plan, problem, keeps));
+        let shares = self.reads.next(shares(&plan, problem, keeps), |job| self.observer.knows(job));
         self.plan = Some(plan);
         self.tell(shares)
     }

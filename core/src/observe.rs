@@ -331,10 +331,12 @@ impl JobWindows {
             bytes_per_s += sample.store.bytes as f64 / seconds;
         }
         if bytes_per_s > 0.0 && concurrency > 0.0 {
+            let now = Observation { concurrency, bytes_per_s };
+            self.store_seen.retain(|before| !now.contradicts(before));
             if self.store_seen.len() == STORE_SEEN {
                 self.store_seen.pop_front();
             }
-            self.store_seen.push_back(Observation { concurrency, bytes_per_s });
+            self.store_seen.push_back(now);
         }
     }
 

@@ -41,6 +41,6 @@ pub use problem::{
     StoreLimits, WorkerSlot, WorkerType,
 };
 pub use scale::{Climber, ScaleDecision, ScaleInput, ScaleSettings, Scaling, rate_quotient};
-pub use shares::{gradually, shares};
+pub use shares::{ReadSteps, shares};
 pub use solution::{Assignment, CachePlan, JobPlan, KeptCut, Objective, OperatorLimit, Plan, WantedWorkers};
 pub use solve::{AfterChecks, Deadline, NoDeadline, solve};

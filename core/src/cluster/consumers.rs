@@ -137,12 +137,12 @@ impl Cluster {
         let (now, life) = (self.now, self.life);
         let lease = self.settings.consumer_lease_ms;
         let Some(job) = self.jobs.get_mut(&report.job) else { return };
-        // Jobs without consumers get no leases, and lost consumers no splits.
-        if job.consumers.get(&report.consumer).is_none_or(|seat| now.saturating_sub(seat.last_seen) > lease) {
-            self.stale.insert(report.job);
-        }
         job.last_seen = now;
         let silent = |seat: &Consumer| now.saturating_sub(seat.last_seen) > lease;
+        // It may have had no leases and no splits while it was away.
+        if job.consumers.get(&report.consumer).is_none_or(silent) {
+            self.stale.insert(report.job);
+        }
         if job.consumers.get(&report.consumer).is_some_and(silent) {
             // What kept this one from reporting may have kept all: each gets the time to come back.
             job.consumers.values_mut().for_each(|seat| seat.last_seen = now);

@@ -52,6 +52,15 @@ pub struct Observation {
     pub bytes_per_s: f64,
 }
 
+impl Observation {
+    /// Whether the store has changed since `before`: as many requests bring less than half of it, or more than twice as much.
+    pub fn contradicts(&self, before: &Self) -> bool {
+        let same = |factor: f64| (1.0 / SAME_CONCURRENCY..SAME_CONCURRENCY).contains(&factor);
+        let like = |factor: f64| (0.5..2.0).contains(&factor);
+        same(self.concurrency / before.concurrency) && !like(self.bytes_per_s / before.bytes_per_s)
+    }
+}
+
 /// Observations whose concurrency differs by less than this factor are one.
 const SAME_CONCURRENCY: f64 = 1.2;
 /// A law that bends must fit this much better than one that does not.
@@ -115,9 +124,9 @@ impl Bandwidth {
         }
     }
 
-    /// Seconds that a byte keeps a request busy where requests hardly hinder each other: the slope's reciprocal, or what
-    /// three quarters of a hyperbola's limit take. What requests wait for in a store's own queue does not count: it grows with
-    /// their number. `None` where nothing was read.
+    /// Seconds that a byte keeps a request busy where the store is not full: the slope's reciprocal, or what it takes at three
+    /// quarters of a hyperbola's limit. What requests wait for in a full store's queue does not count: it grows with their
+    /// number. `None` where nothing was read.
     pub fn seconds_per_byte(&self) -> Option<f64> {
         match *self {
             Self::Unknown => None,

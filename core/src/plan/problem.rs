@@ -86,7 +86,7 @@ pub struct JobProblem {
     pub delivered_bytes: f64,
     /// Bytes per delivered row that come from the store.
     pub store_bytes: f64,
-    /// Time of requests per delivered row in seconds, where they hardly hinder each other.
+    /// Time of requests per delivered row in seconds, where the store is not full.
     pub store_wait_s: f64,
     /// Memory that rows in flight take for each core at work, in bytes.
     pub held_bytes_per_core: f64,
@@ -190,7 +190,7 @@ pub struct Settings {
     pub gain_to_change: f64,
     /// Cores given over cores needed, while there are cores to spare.
     pub headroom: f64,
-    /// Share of a worker's cores that the count of wanted workers is reckoned with.
+    /// Share of what a worker gives, cores or an operator's limit, that the count of wanted workers is reckoned with.
     pub target_utilisation: f64,
     /// Combinations of caches that are all tried; more are searched.
     pub enumerate_at_most: u64,

@@ -84,21 +84,29 @@ pub fn shares(
     shares
 }
 
-/// The same, but with no more than twice the reads at a time of those that were told `before`: a store that gives no more is
-/// noticed before requests queue there, where they would hold up each other's rows.
-pub fn gradually(
-    before: &BTreeMap<WorkerId, WorkerShare>,
-    mut wanted: BTreeMap<WorkerId, WorkerShare>,
-) -> BTreeMap<WorkerId, WorkerShare> {
-    for (id, share) in &mut wanted {
-        let told = before.get(id).map_or(&[][..], |share| &share.allotments);
-        for allotment in &mut share.allotments {
-            let told = told.iter().find(|told| told.job == allotment.job);
-            let reads = told.map_or(0, |told| told.read_concurrency).max(USUAL_READS);
-            allotment.read_concurrency = allotment.read_concurrency.min(2 * reads);
+/// How many reads at a time each job has been told of on each worker, at most.
+#[derive(Debug, Clone, Default)]
+pub struct ReadSteps(BTreeMap<(JobId, WorkerId), u32>);
+
+impl ReadSteps {
+    /// What workers are told of the wanted shares: no more than twice the reads of any time before, so that a store that gives
+    /// no more is noticed before requests queue there, where they would hold up each other's rows. Jobs that are not
+    /// `known` any more are forgotten.
+    pub fn next(
+        &mut self,
+        mut wanted: BTreeMap<WorkerId, WorkerShare>,
+        known: impl Fn(JobId) -> bool,
+    ) -> BTreeMap<WorkerId, WorkerShare> {
+        self.0.retain(|(job, _), _| known(*job));
+        for (worker, share) in &mut wanted {
+            for allotment in share.allotments.iter_mut().filter(|one| one.read_concurrency > 0) {
+                let most = self.0.entry((allotment.job, *worker)).or_insert(USUAL_READS);
+                allotment.read_concurrency = allotment.read_concurrency.min(2 * *most);
+                *most = allotment.read_concurrency.max(*most);
+            }
         }
+        wanted
     }
-    wanted
 }
 
 /// Small changes of a mean are no reason to tell a worker anything.

@@ -2,7 +2,7 @@
 //!
 //! The linear problem once more, with the number of workers unknown: workers at hand are a little cheaper than new ones,
 //! so that a fleet is not exchanged for an equal one. Operators that limit what one worker gives, and the network, count
-//! as they do in the plan; so a job that only more workers can feed gets them, and one that they cannot help does not.
+//! as they do in the plan, with headroom; so a job that only more workers can feed gets them, and one that they cannot help does not.
 
 use good_lp::{Constraint, Expression, ProblemVariables, Solution, Variable, variable};
 

@@ -17,7 +17,7 @@ use crate::cluster::{Cluster, Input, Ready, Reply, RequestId, Settings};
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::manifest::Manifest;
 use crate::observe::Observer;
-use crate::plan::{self, CachePolicy, NoDeadline, Plan, Problem, gradually, shares, solve};
+use crate::plan::{self, CachePolicy, NoDeadline, Plan, Problem, ReadSteps, shares, solve};
 use crate::random::mix64;
 
 /// The first job of a state machine of this life has the id 1.
@@ -40,6 +40,7 @@ pub struct Simulation {
     observer: Observer,
     plan: Option<Plan>,
     shares: BTreeMap<WorkerId, WorkerShare>,
+    reads: ReadSteps,
     decider: Decider,
     recording: Recording,
     inputs: Vec<Input>,
@@ -69,6 +70,7 @@ impl Simulation {
             observer: Observer::default(),
             plan: None,
             shares: BTreeMap::new(),
+            reads: ReadSteps::default(),
             decider: Decider::new(rule, &scenario.scaling),
             recording: Recording::new(scenario.warm_up_s, 0),
             inputs: Vec::new(),
@@ -249,7 +251,8 @@ impl Simulation {
         if !problem.jobs.is_empty() {
             meter.begin(Phase::Solve);
             let shares = solve(&problem, self.plan.as_ref(), &NoDeadline).ok().map(|plan| {
-                let shares = gradually(&self.shares, shares(&plan, &problem, &BTreeMap::new()));
+                let shares = shares(&plan, &problem, &BTreeMap::new());
+                let shares = self.reads.next(shares, |job| self.observer.knows(job));
                 self.plan = Some(plan);
                 shares
             });

@@ -60,3 +60,11 @@ fn what_a_byte_takes_does_not_grow_with_the_queue_of_a_full_store() {
     assert!(full < 2.1e-6, "{full}: as with four in flight, and not with 64");
     assert_eq!(Bandwidth::Hyperbola { cap: 1e6, half: 5.0 }.seconds_per_byte(), Some(2e-5));
 }
+
+#[test]
+fn a_store_that_has_changed_is_told_from_one_that_wavers() {
+    let at = |concurrency, bytes_per_s| Observation { concurrency, bytes_per_s };
+    assert!(at(16.0, 1e6).contradicts(&at(15.0, 1e7)) && at(16.0, 1e7).contradicts(&at(15.0, 1e6)));
+    assert!(!at(16.0, 6e6).contradicts(&at(15.0, 1e7)), "the same, a little slower");
+    assert!(!at(64.0, 1e6).contradicts(&at(15.0, 1e7)), "at another number of requests");
+}

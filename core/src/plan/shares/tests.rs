@@ -78,16 +78,18 @@ fn only_operators_that_wait_and_are_not_pinned_get_limits() {
 }
 
 #[test]
-fn reads_grow_to_twice_as_many_with_each_plan_and_shrink_at_once() {
+fn reads_grow_to_twice_as_many_with_each_plan_and_come_back_at_once() {
     let wanted = |reads: u32| {
         let jobs = vec![job(1, vec![part(7, 0.5, reads)])];
         shares(&Plan { jobs, ..Plan::default() }, &problem(&[7]), &BTreeMap::new())
     };
-    let mut told = BTreeMap::new();
+    let mut steps = ReadSteps::default();
     let mut tell = |reads: u32| {
-        told = gradually(&told, wanted(reads));
-        told.get(&WorkerId(7)).map_or(0, |share: &WorkerShare| share.allotments[0].read_concurrency)
+        let told = steps.next(wanted(reads), |job| job == JobId(1));
+        told.get(&WorkerId(7)).map_or(0, |share| share.allotments[0].read_concurrency)
     };
     assert_eq!([tell(200), tell(200), tell(200), tell(200), tell(200)], [32, 64, 128, 256, 256]);
-    assert_eq!([tell(40), tell(9), tell(60)], [64, 0, 32]);
+    assert_eq!([tell(40), tell(9), tell(200)], [64, 0, 256]);
+    steps.next(BTreeMap::new(), |_| false);
+    assert!(steps.0.is_empty(), "of a job that has ended");
 }
