@@ -22,14 +22,14 @@ def free_port():
 
 
 class Delivered:
-    """The rows of a process that serves metrics on a port of this machine, and and its standard error where that is a pipe."""
+    """The rows of a process that serves metrics on a port of this machine, and its standard error where that is a pipe."""
 
     def __init__(self, process, port):
         self.process = process
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST_WAIT_SECONDS)
 
     def look(self):
-        """Their number; 0 while the process does not answer yet."""
+        """Their number; None where the process does not answer."""
         if self.process.poll() is not None:
             said = self.process.stderr.read() if self.process.stderr else ""
             complaint = said.strip().splitlines()
@@ -37,18 +37,19 @@ class Delivered:
         try:
             self.connection.request("GET", "/metrics")
             found = ROWS_DELIVERED.search(self.connection.getresponse().read())
-        except OSError:
+        except (OSError, http.client.HTTPException):
             self.connection.close()
-            return 0
+            return None
         return int(found[1]) if found else 0
 
     def next_change(self, not_before):
         """The time of the first arrival after a time, and the rows by then."""
         time.sleep(max(0, not_before - time.monotonic()))
-        before = self.look()
+        before = None
         while time.monotonic() < not_before + LONGEST_WAIT_SECONDS:
             now = self.look()
-            if now != before:
+            if None not in (before, now) and now != before:
                 return time.monotonic(), now
+            before = now if before is None else before
             time.sleep(LOOK_SECONDS)
         raise Ended(f"no batch came for {LONGEST_WAIT_SECONDS} s")

@@ -62,7 +62,7 @@ pub(crate) struct RunArgs {
     pub(crate) no_digest: bool,
     /// Milliseconds that each consumer spends on a batch, as a training step would; `40,60:10` is 40 ms, and 10 ms from
     /// second 60 on.
-    #[arg(long, value_name = "MS[,SECOND:MS]", default_value = "0")]
+    #[arg(long, value_name = "MS[,SECOND:MS...]", default_value = "0")]
     pub(crate) step_ms: StepTime,
     /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]

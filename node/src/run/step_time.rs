@@ -30,7 +30,9 @@ impl FromStr for StepTime {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |part: &str| {
             let sentence = || {
-                format!("`{part}` is no whole number; such as 40, or 40,60:10 for 10 ms from second 60 on")
+                format!(
+                    "`{part}` is no whole number of 0 or more; such as 40, or 40,60:10 for 10 ms from second 60 on"
+                )
             };
             part.trim().parse::<u64>().map_err(|_| sentence())
         };
@@ -42,7 +44,7 @@ impl FromStr for StepTime {
                 .split_once(':')
                 .ok_or_else(|| format!("`{part}` does not say from which second on; such as 60:{part}"))?;
             let from = Duration::from_secs(number(from)?);
-            if changes.last().is_some_and(|(before, _)| *before >= from) {
+            if changes.last().map_or(Duration::ZERO, |(before, _)| *before) >= from {
                 return Err(format!("`{part}` begins no later than what is before it; put them in order"));
             }
             changes.push((from, Duration::from_millis(number(step)?)));
@@ -71,9 +73,10 @@ mod tests {
         let said = |text: &str| text.parse::<StepTime>().expect_err("it is wrong");
         assert_eq!(
             said("4x"),
-            "`4x` is no whole number; such as 40, or 40,60:10 for 10 ms from second 60 on"
+            "`4x` is no whole number of 0 or more; such as 40, or 40,60:10 for 10 ms from second 60 on"
         );
         assert_eq!(said("40,10"), "`10` does not say from which second on; such as 60:10");
+        assert_eq!(said("40,0:10"), "`0:10` begins no later than what is before it; put them in order");
         assert_eq!(
             said("40,60:10,60:20"),
             "`60:20` begins no later than what is before it; put them in order"
