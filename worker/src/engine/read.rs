@@ -86,13 +86,20 @@ pub(crate) async fn read_rows(
         rows.sort_unstable();
         Need { key, rows }
     });
+    // Counted as they come, as bytes are: a group's blocks may take seconds, and its first ones would be bytes without rows.
+    let read = async |need: Need| {
+        let found = read_need(job, reading, course, need).await?;
+        job.source_counters.add_rows(found.0.rows.len(), found.0.rows.len());
+        course.steps.step();
+        Ok(found)
+    };
     let started = Instant::now();
-    let reads = futures::stream::iter(needs.map(|need| read_need(job, reading, course, need)));
+    let reads = futures::stream::iter(needs.map(read));
     let timed = reads.buffered(job.limits.reads_of_group()).try_collect::<Vec<_>>();
     let (found, cpu) = CpuTimed::new(job.is_traced(), timed).await;
     job.source_counters.add_latency(started.elapsed(), cpu);
     let found = found?;
-    Ok(place_rows(job, rows.len(), found))
+    Ok(place_rows(rows.len(), found))
 }
 
 async fn read_need(
@@ -119,7 +126,6 @@ async fn read_need(
         let _turn = job.limits.reads.acquire(course.priority).await;
         job.source_counters.add_wait_input(begun.elapsed());
         let rows = read_block(job, need.key, &read).await?;
-        course.steps.step();
         return Ok((need, rows, partial));
     }
     let whole = async {
@@ -131,11 +137,9 @@ async fn read_need(
     };
     if wanted.len() == block.rows as usize {
         let rows = whole.await?;
-        course.steps.step();
         return Ok((need, rows, false));
     }
     let rows = reading.blocks.get_or_read(need.key, whole).await?;
-    course.steps.step();
     Ok((need, pick_rows(&rows, &wanted), true))
 }
 
@@ -183,7 +187,7 @@ fn compact(batch: &RecordBatch) -> RecordBatch {
         .expect("types and lengths are those of the batch")
 }
 
-fn place_rows(job: &JobContext, count: usize, found: Vec<(Need, BlockRows, bool)>) -> EncodedRows {
+fn place_rows(count: usize, found: Vec<(Need, BlockRows, bool)>) -> EncodedRows {
     let mut places = vec![(0, 0); count];
     let mut failures = Vec::new();
     let mut batches = Vec::with_capacity(found.len());
@@ -205,6 +209,5 @@ fn place_rows(job: &JobContext, count: usize, found: Vec<(Need, BlockRows, bool)
         bytes += rows.held_bytes as u64;
         batches.push(rows.batch);
     }
-    job.source_counters.add_rows(count, count);
     EncodedRows { batches, places, failures, bytes }
 }
