@@ -146,7 +146,8 @@ impl Bandwidth {
     }
 }
 
-/// Sorted by concurrency, neighbours that hardly differ put together.
+/// Sorted by concurrency, neighbours that hardly differ put together. More requests bring no less: where less was seen, reads
+/// had not come to their end yet, when they are counted, which takes the longer the more of them share a full store.
 fn grouped(observations: &[Observation]) -> Vec<Observation> {
     let usable = |seen: &&Observation| seen.concurrency > 0.0 && seen.bytes_per_s > 0.0;
     let mut sorted: Vec<Observation> = observations.iter().filter(usable).copied().collect();
@@ -162,7 +163,12 @@ fn grouped(observations: &[Observation]) -> Vec<Observation> {
         concurrency: mean(group.iter().map(|seen| seen.concurrency)),
         bytes_per_s: mean(group.iter().map(|seen| seen.bytes_per_s)),
     };
-    groups.into_iter().map(middle).collect()
+    let mut most: f64 = 0.0;
+    let rising = groups.into_iter().map(middle).map(|seen| {
+        most = most.max(seen.bytes_per_s);
+        Observation { bytes_per_s: most, ..seen }
+    });
+    rising.collect()
 }
 
 /// The roof with the knee between two neighbouring observations that fits best.

@@ -68,3 +68,11 @@ fn a_store_that_has_changed_is_told_from_one_that_wavers() {
     assert!(!at(16.0, 6e6).contradicts(&at(15.0, 1e7)), "the same, a little slower");
     assert!(!at(64.0, 1e6).contradicts(&at(15.0, 1e7)), "at another number of requests");
 }
+
+#[test]
+fn reads_that_have_not_ended_yet_make_no_store_slower() {
+    let at = |concurrency, bytes_per_s| Observation { concurrency, bytes_per_s };
+    let law = Bandwidth::fit(&[at(16.0, 5.2e6), at(15.0, 5.0e6), at(120.0, 2.5e6)]);
+    assert_eq!(law.cap(), Some(5.1e6), "{law:?}");
+    assert!(law.is_saturated(16.0));
+}
