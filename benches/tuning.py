@@ -59,9 +59,14 @@ class Measured:
     def prepare(self):
         rows.ready(self.shape.rows, self.given.binary)
         self.feedline.prepare(self.shape)
-        if not self.given.go_on:
-            kept.forget(self.shape)
+        kept.begin(self.shape, self.options(), self.given.go_on)
         self.fastest = search.finalists(self.shape, self.feedline, say)
+
+    def options(self):
+        """What a figure depends on, besides the machine."""
+        binary = self.given.binary.stat()
+        windows = (self.given.after, self.given.seconds, self.given.explain_seconds)
+        return {"binary": (binary.st_size, binary.st_mtime_ns), "windows": windows}
 
     def round(self, number):
         """One turn of each, in another order each time."""

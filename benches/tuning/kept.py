@@ -25,7 +25,12 @@ class Turns:
         return rate
 
 
-def forget(shape):
-    """Begins anew."""
+def begin(shape, options, go_on):
+    """Begins anew, unless what is kept was taken with the same options and shall be kept."""
+    stamp = rows.FOLDER / f"{shape.key}-options.json"
+    text = json.dumps(options, sort_keys=True, default=str)
+    if go_on and stamp.exists() and stamp.read_text() == text:
+        return
     for path in rows.FOLDER.glob(f"{shape.key}-*.jsonl"):
         path.unlink()
+    stamp.write_text(text)
