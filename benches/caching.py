@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 
+import usage
 from delivered import Delivered, Ended, free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -97,6 +98,7 @@ def epochs(file, scratch, shape, switch, rows):
 
 
 def main():
+    usage.check(__doc__)
     if not FEEDLINE.exists():
         sys.exit(f"{FEEDLINE} is missing: `make caching` builds it")
     if not PHOTOS.is_dir():

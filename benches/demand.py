@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+import usage
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
 RESULTS = ROOT / "target/bench"
@@ -155,6 +157,7 @@ def measure(name, scenario):
 
 
 def main():
+    usage.check(__doc__)
     if not FEEDLINE.exists():
         sys.exit(f"{FEEDLINE} is missing: `make demand` builds it")
     print("| demand | workers before, with more, after | fed after | released after | turns in the calm | stall | audit |")

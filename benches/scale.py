@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 
+import usage
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PHOTOS = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data")) / "images"
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
@@ -146,6 +148,7 @@ def soak(scratch, file):
 
 
 def main():
+    usage.check(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Scratch(folder)
         if PHOTOS.is_dir():

@@ -16,6 +16,8 @@ sys.path.insert(0, str(HERE / "peers"))
 import environments
 from places import ROOT, Failed, output
 
+import usage
+
 RESULTS = ROOT / "target/bench"
 SIZES = os.environ.get("SIZES", "100,300,1000,3000,10000").split(",")
 COLUMNS = {
@@ -87,6 +89,7 @@ def main():
     if sys.argv[1:2] == ["--draw"]:
         results, place = sys.argv[2:]
         return draw(json.loads(pathlib.Path(results).read_text()), place)
+    usage.check(__doc__)
     rows = [measure(size) for size in SIZES]
     if not all(row["audit_is_clean"] for row in rows):
         raise SystemExit("rows were lost or came twice: " + json.dumps(rows))

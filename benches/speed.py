@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 
+import usage
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PHOTOS = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data")) / "images"
 FEEDLINE = ROOT / "target/release/feedline"
@@ -67,6 +69,7 @@ def role(*arguments):
 
 
 def main():
+    usage.check(__doc__)
     if not PHOTOS.is_dir():
         sys.exit(f"skipped: the photographs are not at {PHOTOS} (set FEEDLINE_SHARED_DATA)")
     names = ["kernel", "together", "embedded", "processes", *CACHES, "first"]

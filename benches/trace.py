@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 
+import usage
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data"))
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE", ROOT / "target/release/feedline"))
@@ -60,6 +62,7 @@ def rate(file, index, epochs, switch):
 
 
 def main():
+    usage.check(__doc__)
     if not FEEDLINE.exists():
         sys.exit(f"{FEEDLINE} is missing: `make trace-cost` builds it")
     photos = SHARED / "images"
