@@ -17,7 +17,7 @@ use crate::settings::ClientSettings;
 use crate::workers::{GrpcWorkers, WorkerDirectory};
 
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_millis(250);
 
 /// A job that was opened or joined. Clones are the same job.
 #[derive(Clone)]

@@ -4,13 +4,18 @@
 use std::time::{Duration, Instant};
 
 use feedline_core::random::mix64;
+use feedline_tests::http::{free_port, try_metric};
 use feedline_tests::process::Processes;
 use feedline_tests::running::Running;
 use feedline_tests::{Scratch, assert_clean, data};
 use serde_json::Value;
 
-/// Time from one killed worker to the next.
+/// Shortest time from one killed worker to the next.
 const PERIOD: Duration = Duration::from_millis(1_500);
+/// Batches that come between them at least, so that a run ends on a machine of any speed.
+const STRIDE: f64 = 4.0;
+/// How often it is looked how many have come.
+const LOOK: Duration = Duration::from_millis(100);
 /// Passes of a run, and the rows that they have.
 const EPOCHS: &str = "2";
 const ROWS: u64 = 800;
@@ -69,8 +74,8 @@ fn random(seed: u64, step: u64) -> u64 {
     mix64(mix64(seed) ^ step)
 }
 
-/// Runs a job on processes while a random worker is killed after each period and, if asked, the coordinator at every
-/// other of these times as well.
+/// Runs a job on processes while a random worker is killed time and again and, if asked, the coordinator at every other of
+/// these times as well.
 fn run_with_faults(
     chaos: &Chaos,
     seed: u64,
@@ -81,13 +86,12 @@ fn run_with_faults(
 ) -> Value {
     let mut processes = Processes::start(chaos.directory(&format!("run-{seed}")), workers);
     let url = processes.url();
-    let mut all = vec!["run", file, "--coordinator", &url, "--audit", "--report", "json"];
+    let http = free_port();
+    let mut all = vec!["run", file, "--coordinator", &url, "--audit", "--report", "json", "--http", &http];
     all.extend(arguments);
     let run = Running::start(&all);
-    let mut next = Instant::now() + PERIOD;
     let mut step = 0;
-    while !run.ends_within(next.saturating_duration_since(Instant::now())) {
-        next += PERIOD;
+    while goes_on_to_the_next_fault(&run, &http) {
         step += 1;
         let place = random(seed, step) as usize % processes.workers.len();
         processes.workers[place].kill();
@@ -105,6 +109,18 @@ fn run_with_faults(
     // What is left of a run that was stopped before may be too short for a fault; a whole one is not.
     assert!(step > 0 || report["rows"] != ROWS, "no fault fell into the run");
     report
+}
+
+/// Waits until the next fault may come; false if the run ends before.
+fn goes_on_to_the_next_fault(run: &Running, http: &str) -> bool {
+    let batches = || try_metric(http, "feedline_client_batches_total");
+    let (begun, before) = (Instant::now(), batches().unwrap_or_default());
+    while !run.ends_within(LOOK) {
+        if begun.elapsed() >= PERIOD && batches().is_some_and(|now| now >= before + STRIDE) {
+            return true;
+        }
+    }
+    false
 }
 
 #[test]
