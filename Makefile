@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test check fmt clean setup build python speed scale size caching kernels trace-cost bottlenecks tuning demand bench release
+.PHONY: help demo test chaos check fmt clean setup build python speed scale size caching kernels trace-cost bottlenecks tuning demand bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,9 @@ test: setup python ## Build and run all tests
 	@echo "building the tests (the first time takes some minutes)"
 	@cargo test $(QUIET) --workspace --no-run
 	@cargo test $(QUIET) --workspace
+
+chaos: build ## Kill and suspend roles and cut their links while a job runs: MINUTES=10 SEED=3
+	@cargo run $(QUIET) -p feedline-tests --bin chaos -- $(or $(MINUTES),10) $(or $(SEED),1)
 
 check: setup ## Check formatting, lints and dependencies
 	@cargo fmt --all --check

@@ -8,7 +8,7 @@ use feedline_core::ids::{JobId, SessionId};
 use feedline_core::pipeline::OrderMode;
 use feedline_core::position::Position;
 use feedline_proto::CoordinatorService;
-use feedline_proto::grpc::connect_coordinator;
+use feedline_proto::grpc::connect_coordinators;
 use tokio::time::{Duration, Instant};
 
 use crate::consumer::Consumer;
@@ -47,12 +47,14 @@ impl Job {
         Ok(Self { id, order, coordinator, workers, settings })
     }
 
-    /// As [`Self::open`], with the coordinator at `url`, such as `http://10.0.0.1:7070`, and workers behind gRPC.
+    /// As [`Self::open`], with the coordinator at `url`, such as `http://10.0.0.1:7070`, or one or more of several with
+    /// commas between them, and workers behind gRPC.
     ///
     /// # Errors
     /// As [`Self::open`]; also for an address that cannot be one.
     pub async fn connect(url: &str, spec: JobSpec, settings: ClientSettings) -> Result<Self, ClientError> {
-        let coordinator = connect_coordinator(url)?;
+        let urls: Vec<String> = url.split(',').map(str::to_owned).collect();
+        let coordinator = connect_coordinators(&urls)?;
         Self::open(coordinator, Arc::new(GrpcWorkers::default()), spec, settings).await
     }
 

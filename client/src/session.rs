@@ -24,6 +24,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// Reports on their way: one that is held back by the coordinator, and newer ones.
 const REPORTS_IN_FLIGHT: usize = 4;
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
+// A new leader is there within a second, and shall not wait for its consumers.
 const BACKOFF_MAX: Duration = Duration::from_millis(250);
 
 /// The feed, and who waits for it.

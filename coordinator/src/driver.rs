@@ -1,39 +1,47 @@
-//! The one task that owns the state machine and the log: takes what waits, steps, persists, answers.
+//! The one task that owns a coordinator's part in the cluster: takes what waits, decides, has it written and sent, answers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use feedline_core::cluster::messages::{ConsumerReport, JobSpec, Refusal, RefusalKind, WorkerReport};
-use feedline_core::cluster::records::Record;
 use feedline_core::cluster::samples::{Samples, WorkerShare};
-use feedline_core::cluster::{Cluster, Input, Ready, Reply, RequestId};
+use feedline_core::cluster::{Input, Reply, RequestId};
 use feedline_core::ids::{JobId, Millis, WorkerId};
 use feedline_core::manifest::Manifest;
-use metrics::{gauge, histogram};
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Duration, Instant, MissedTickBehavior};
+use feedline_replica::{Change, Effects, Member, MemberId, MemberView, Members, Message, Now, Role, Serving};
+use metrics::gauge;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
+use crate::disk::{Disk, Written};
 use crate::error::CoordinatorError;
 use crate::index_store::IndexStore;
-use crate::log::RecordLog;
-use crate::metrics::{Gauges, LOG_APPEND_SECONDS, LOG_BYTES};
+use crate::metrics::{Gauges, LEADS, TERM};
+use crate::peers::{Delivery, Peers};
 
 /// Requests that wait for the driver; more wait in their connections.
 pub(crate) const QUEUED_REQUESTS: usize = 1024;
-/// Requests that share one commit.
-const REQUESTS_PER_COMMIT: usize = 256;
+/// Requests that are decided on together.
+const REQUESTS_TOGETHER: usize = 256;
+/// Time that another coordinator has to take over from one that ends.
+const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// What the driver is told.
-#[derive(Debug)]
 pub(crate) enum Command {
     /// A request, and who waits for its answer.
     Ask { request: Request, reply: oneshot::Sender<Reply> },
-    /// Whoever plans wants to know what was reported; with the state machine's time.
-    Observe { reply: oneshot::Sender<(Millis, Box<Samples>)> },
+    /// Whoever plans wants to know what was reported, with the state machine's time; `None` where another leads.
+    Observe { reply: oneshot::Sender<Option<(Millis, Box<Samples>)>> },
     /// Whoever plans has decided what jobs may use of workers.
     Share { shares: BTreeMap<WorkerId, WorkerShare> },
+    /// Someone asks who takes part.
+    Members { reply: oneshot::Sender<Result<Vec<MemberView>, Refusal>> },
+    /// Someone changes who takes part.
+    Change { change: Change, reply: oneshot::Sender<Result<Members, Refusal>> },
 }
 
 /// What can be asked: an [`Input`] without its number.
@@ -60,239 +68,409 @@ impl Request {
     }
 }
 
-/// What must be persisted before anything that follows from it is told to anyone.
-#[derive(Debug, Default)]
-struct Pending {
-    manifests: Vec<(String, Arc<Manifest>)>,
-    records: Vec<Record>,
+/// What happens besides requests and time.
+enum Event {
+    Written(Written),
+    Messages(Vec<Message>),
+    Delivery(Delivery),
+    Index(Indexed),
+}
+
+/// Work on indexes that a thread or a request is at.
+enum Indexed {
+    /// An index is kept by a majority, or cannot be: one sentence.
+    Saved(JobId, Result<(), String>),
+    /// A saved index for a job that prepares its dataset.
+    Loaded(JobId, Option<Arc<Manifest>>),
+}
+
+/// What the driver works with.
+pub(crate) struct Parts {
+    pub(crate) member: Member,
+    pub(crate) disk: Disk,
+    pub(crate) store: Arc<IndexStore>,
+    pub(crate) peers: Arc<Peers>,
+    /// Whether this coordinator is part of a cluster: told to new ones.
+    pub(crate) has_state: Arc<AtomicBool>,
+    /// Who leads: told to whoever looks whether the coordinator is ready.
+    pub(crate) leader: watch::Sender<Option<MemberId>>,
+    pub(crate) deliveries: mpsc::UnboundedReceiver<Delivery>,
+    pub(crate) commands: mpsc::Receiver<Command>,
+    /// Messages of other coordinators.
+    pub(crate) inbox: mpsc::Receiver<Vec<Message>>,
+    pub(crate) tick_ms: u64,
+    pub(crate) worker_lease_ms: u64,
 }
 
 pub(crate) struct Driver {
-    cluster: Cluster,
-    /// `None` only while a blocking task has it.
-    log: Option<Box<dyn RecordLog>>,
-    store: Arc<IndexStore>,
-    commands: mpsc::Receiver<Command>,
+    parts: Parts,
     waiting: HashMap<RequestId, oneshot::Sender<Reply>>,
+    changing: HashMap<RequestId, oneshot::Sender<Result<Members, Refusal>>>,
     next_request: RequestId,
     clock: Clock,
-    now: Millis,
+    started: Instant,
+    now: Now,
     tick: Duration,
-    worker_lease_ms: u64,
-    pending: Pending,
-    /// Why `pending` could not be persisted, and when that was tried last.
-    stuck: Option<(Refusal, Instant)>,
+    /// Indexes being saved or loaded.
+    indexes: JoinSet<Indexed>,
+    /// Saved indexes that are awaited, and requests that came meanwhile.
+    loading: usize,
+    held: Vec<Input>,
+    /// Why the log could not be written.
+    stuck: Option<Refusal>,
+    known: Members,
     gauges: Gauges,
 }
 
 impl Driver {
-    pub(crate) fn new(
-        cluster: Cluster,
-        log: Box<dyn RecordLog>,
-        store: Arc<IndexStore>,
-        commands: mpsc::Receiver<Command>,
-        tick_ms: u64,
-        worker_lease_ms: u64,
-        gauges: Gauges,
-    ) -> Self {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let tick_ms = parts.tick_ms;
         Self {
-            cluster,
-            log: Some(log),
-            store,
-            commands,
+            parts,
             waiting: HashMap::new(),
+            changing: HashMap::new(),
             next_request: 1,
             clock: Clock::new(tick_ms),
-            now: 0,
+            started: Instant::now(),
+            now: Now::default(),
             tick: Duration::from_millis(tick_ms),
-            worker_lease_ms,
-            pending: Pending::default(),
+            indexes: JoinSet::new(),
+            loading: 0,
+            held: Vec::new(),
             stuck: None,
-            gauges,
+            known: Members::default(),
+            gauges: Gauges::default(),
         }
     }
 
-    /// Runs until `stop`; then answers what has arrived, persists it, and closes the log.
+    /// Runs until `stop`; then answers what has arrived, lets another lead, and closes the log.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), CoordinatorError> {
         let mut ticks = tokio::time::interval(self.tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut commands = Vec::with_capacity(REQUESTS_PER_COMMIT);
+        let mut commands = Vec::with_capacity(REQUESTS_TOGETHER);
+        self.follow_up()?;
         loop {
+            let Parts { disk, inbox, deliveries, commands: asked, .. } = &mut self.parts;
             tokio::select! {
                 () = stop.cancelled() => break,
-                taken = self.commands.recv_many(&mut commands, REQUESTS_PER_COMMIT) => {
+                taken = asked.recv_many(&mut commands, REQUESTS_TOGETHER) => {
                     if taken == 0 {
                         break;
                     }
+                    self.turn(&mut commands)?;
                 }
-                _ = ticks.tick() => {}
+                event = next(disk, inbox, deliveries, &mut self.indexes) => {
+                    self.on_event(event?);
+                    self.follow_up()?;
+                }
+                _ = ticks.tick() => {
+                    self.on_tick();
+                    self.turn(&mut commands)?;
+                }
             }
-            self.turn(&mut commands).await?;
         }
-        self.commands.close();
-        while self.commands.recv_many(&mut commands, REQUESTS_PER_COMMIT).await > 0 {
-            self.turn(&mut commands).await?;
+        self.end(&mut ticks).await
+    }
+
+    /// Answers what has arrived, and has another lead where there is one.
+    async fn end(mut self, ticks: &mut Interval) -> Result<(), CoordinatorError> {
+        let mut commands = Vec::with_capacity(REQUESTS_TOGETHER);
+        self.parts.commands.close();
+        while self.parts.commands.recv_many(&mut commands, REQUESTS_TOGETHER).await > 0 {
+            self.turn(&mut commands)?;
+        }
+        let deadline = Instant::now() + HAND_OVER;
+        let hands_over = self.parts.member.hand_over(self.now);
+        self.follow_up()?;
+        while self.stuck.is_none()
+            && Instant::now() < deadline
+            && (self.parts.disk.has_work() || hands_over && self.leads())
+        {
+            let Parts { disk, inbox, deliveries, .. } = &mut self.parts;
+            tokio::select! {
+                event = next(disk, inbox, deliveries, &mut self.indexes) => self.on_event(event?),
+                _ = ticks.tick() => self.on_tick(),
+            }
+            self.follow_up()?;
         }
         self.refuse_waiting(&shutting_down());
         match self.stuck {
             // Nothing of it was acknowledged.
-            Some((refusal, _)) => Err(CoordinatorError::Stopped(refusal.message)),
+            Some(refusal) => Err(CoordinatorError::Stopped(refusal.message)),
             None => Ok(()),
         }
     }
 
-    /// Takes everything in `commands` at one time, decides what follows, persists what follows in one commit, and answers.
-    async fn turn(&mut self, commands: &mut Vec<Command>) -> Result<(), CoordinatorError> {
-        if self.stuck.is_some() {
-            self.try_again().await?;
-        }
-        if let Some((refusal, _)) = &self.stuck {
-            for command in commands.drain(..) {
-                match command {
-                    // Who no longer waits needs no answer.
-                    Command::Ask { reply, .. } => drop(reply.send(Reply::Refused(refusal.clone()))),
-                    Command::Observe { reply } => {
-                        let _ = reply.send((self.now, Box::new(self.cluster.samples())));
-                    }
-                    // Told again with the next plan that differs.
-                    Command::Share { .. } => {}
-                }
-            }
-            return Ok(());
-        }
-        self.now = self.clock.advance();
-        let mut ready = Ready::default();
+    /// Takes everything in `commands` at one time, and decides what follows.
+    fn turn(&mut self, commands: &mut Vec<Command>) -> Result<(), CoordinatorError> {
+        self.look_at_clocks();
         for command in commands.drain(..) {
-            self.step(command, &mut ready);
+            self.on_command(command);
         }
-        self.cluster.step(self.now, Input::Tick, &mut ready);
-        for record in &ready.records {
-            self.gauges.on_record(record);
-        }
-        self.gauges.publish(self.now, self.worker_lease_ms);
-        self.pending.manifests.append(&mut ready.manifests);
-        self.pending.records.append(&mut ready.records);
-        self.persist().await?;
         if self.stuck.is_none() {
-            for (request, reply) in ready.replies {
-                if let Some(waiting) = self.waiting.remove(&request) {
-                    let _ = waiting.send(reply);
-                }
-            }
-            self.compact_if_due().await?;
+            self.parts.member.decide(self.now);
+            self.gauges.publish(self.now.cluster, self.parts.worker_lease_ms);
         }
-        Ok(())
+        self.follow_up()
     }
 
-    fn step(&mut self, command: Command, ready: &mut Ready) {
+    /// The state machine's time stands still while nothing can be decided: its workers did not fall silent.
+    fn look_at_clocks(&mut self) {
+        if self.stuck.is_none() {
+            self.now.cluster = self.clock.advance();
+        }
+        self.now.real = self.started.elapsed().as_millis() as Millis;
+    }
+
+    fn on_command(&mut self, command: Command) {
         match command {
-            Command::Ask { request, reply } => self.ask(request, reply, ready),
+            Command::Ask { request, reply } => self.ask(request, reply),
             Command::Observe { reply } => {
-                let _ = reply.send((self.now, Box::new(self.cluster.samples())));
+                let samples = self.parts.member.cluster().map(|cluster| Box::new(cluster.samples()));
+                // Who no longer waits needs no answer.
+                let _ = reply.send(samples.map(|samples| (self.now.cluster, samples)));
             }
-            Command::Share { shares } => self.cluster.take(self.now, Input::Shares { shares }, ready),
+            // Told again with the next plan that differs.
+            Command::Share { .. } if self.stuck.is_some() => {}
+            Command::Share { shares } => self.parts.member.ask(self.now, Input::Shares { shares }),
+            Command::Members { reply } => drop(reply.send(self.parts.member.views())),
+            Command::Change { change, reply } => {
+                let request = self.number();
+                self.changing.insert(request, reply);
+                self.parts.member.change(self.now, request, change);
+            }
         }
     }
 
-    fn ask(&mut self, asked: Request, reply: oneshot::Sender<Reply>, ready: &mut Ready) {
-        let request = self.next_request;
-        self.next_request += 1;
+    fn ask(&mut self, asked: Request, reply: oneshot::Sender<Reply>) {
+        if let Some(refusal) = &self.stuck {
+            drop(reply.send(Reply::Refused(refusal.clone())));
+            return;
+        }
+        let request = self.number();
         self.waiting.insert(request, reply);
-        if let Request::Worker(report) = &asked {
-            self.gauges.on_worker(report.worker, self.now);
+        let input = asked.into_input(request);
+        if self.loading > 0 {
+            self.held.push(input);
+            return;
         }
-        self.cluster.take(self.now, asked.into_input(request), ready);
+        self.take(input);
     }
 
-    /// Tries once in every tick to persist what is pending.
-    async fn try_again(&mut self) -> Result<(), CoordinatorError> {
-        if self.stuck.as_ref().is_some_and(|(_, tried)| tried.elapsed() < self.tick) {
-            return Ok(());
+    fn take(&mut self, input: Input) {
+        if let Input::Worker { report, .. } = &input {
+            self.gauges.on_worker(report.worker, self.now.cluster);
         }
-        self.persist().await?;
-        if self.stuck.is_none() {
-            tracing::info!("the coordinator's log can be written again");
-            // The time in between was the coordinator's silence, not its workers'.
-            self.now = self.clock.advance();
-        }
-        Ok(())
+        self.parts.member.ask(self.now, input);
     }
 
-    /// Persists what is pending. Where that fails, everyone who waits is refused.
-    async fn persist(&mut self) -> Result<(), CoordinatorError> {
-        if self.pending.manifests.is_empty() && self.pending.records.is_empty() {
-            self.stuck = None;
-            return Ok(());
+    fn number(&mut self) -> RequestId {
+        self.next_request += 1;
+        self.next_request
+    }
+
+    fn on_tick(&mut self) {
+        self.look_at_clocks();
+        let is_cut_off = self.stuck.is_some() && !self.leads();
+        if !is_cut_off {
+            self.parts.member.tick(self.now);
         }
-        let pending = std::mem::take(&mut self.pending);
-        let store = Arc::clone(&self.store);
-        let (pending, written) = self
-            .with_log(move |log| {
-                let written = write(&pending, &store, log);
-                (pending, written)
-            })
-            .await?;
-        match written {
-            Ok(()) => {
-                Gauges::count(&pending.records);
-                self.stuck = None;
-            }
-            Err(message) => {
-                if self.stuck.is_none() {
-                    tracing::error!("{message}");
+        if self.stuck.is_some() {
+            self.parts.disk.start();
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        self.look_at_clocks();
+        match event {
+            Event::Written(written) => self.on_written(written),
+            Event::Messages(messages) => {
+                // What it cannot write it cannot take either.
+                if self.stuck.is_none() || self.leads() {
+                    messages.into_iter().for_each(|it| self.parts.member.receive(self.now, it));
                 }
-                self.pending = pending;
-                let refusal = Refusal::new(RefusalKind::Unavailable, message);
+            }
+            Event::Delivery(Delivery::Failed(id)) => self.parts.member.on_unreachable(id),
+            Event::Delivery(Delivery::Snapshot(id, arrived)) => {
+                self.parts.member.on_snapshot_sent(id, arrived);
+            }
+            Event::Index(Indexed::Saved(job, saved)) => {
+                self.parts.member.ask(self.now, Input::IndexSaved { job, saved });
+                self.parts.member.decide(self.now);
+            }
+            Event::Index(Indexed::Loaded(job, saved)) => self.on_loaded(job, saved),
+        }
+    }
+
+    fn on_written(&mut self, written: Written) {
+        if let Some(number) = written.number {
+            self.parts.member.on_written(self.now, number);
+        }
+        match (written.error, &self.stuck) {
+            (Some(error), None) => {
+                let refusal = Refusal::new(RefusalKind::Unavailable, error.to_string());
+                tracing::error!("{refusal}");
                 self.refuse_waiting(&refusal);
-                self.stuck = Some((refusal, Instant::now()));
+                self.stuck = Some(refusal);
+                // Another may be able to write.
+                self.parts.member.hand_over(self.now);
+            }
+            (None, Some(_)) => {
+                tracing::info!("the coordinator's log can be written again");
+                self.stuck = None;
+                self.look_at_clocks();
+            }
+            _ => {}
+        }
+    }
+
+    /// Does what follows from everything so far.
+    fn follow_up(&mut self) -> Result<(), CoordinatorError> {
+        loop {
+            let effects = self.parts.member.effects().map_err(CoordinatorError::Foreign)?;
+            let written = self.carry_out(effects);
+            let Some(number) = written else { break };
+            self.parts.member.on_written(self.now, number);
+        }
+        if self.stuck.is_none() {
+            self.parts.disk.start();
+        }
+        if self.known != *self.parts.member.members() {
+            self.known = self.parts.member.members().clone();
+            self.parts.has_state.store(true, Ordering::Release);
+            self.parts.peers.follow(&self.known);
+        }
+        let leader = match self.parts.member.role() {
+            Role::Leader { serving: true } => Some(self.parts.member.id()),
+            Role::Leader { serving: false } => None,
+            Role::Follower { leader } => leader,
+        };
+        self.parts.leader.send_if_modified(|known| std::mem::replace(known, leader) != leader);
+        gauge!(LEADS).set(if leader == Some(self.parts.member.id()) { 1.0 } else { 0.0 });
+        gauge!(TERM).set(self.parts.member.term() as f64);
+        Ok(())
+    }
+
+    /// Gives the number up to which everything is written already.
+    fn carry_out(&mut self, effects: Effects) -> Option<u64> {
+        self.parts.peers.send(effects.messages);
+        let written = self.parts.disk.push(effects.writes);
+        if let Some(serving) = effects.serving {
+            self.on_serving(serving);
+        }
+        effects.decided.iter().for_each(|record| self.gauges.on_record(record));
+        Gauges::count(&effects.decided);
+        for (job, key, manifest) in effects.manifests {
+            self.save(job, key, manifest);
+        }
+        for (request, reply) in effects.replies {
+            if let Some(waiting) = self.waiting.remove(&request) {
+                let _ = waiting.send(reply);
             }
         }
-        Ok(())
+        for (request, changed) in effects.changes {
+            if let Some(waiting) = self.changing.remove(&request) {
+                let _ = waiting.send(changed);
+            }
+        }
+        written
     }
 
-    async fn compact_if_due(&mut self) -> Result<(), CoordinatorError> {
-        if !self.log.as_ref().is_some_and(|log| log.wants_compaction()) {
-            return Ok(());
+    fn on_serving(&mut self, serving: Serving) {
+        self.gauges = Gauges::default();
+        match serving {
+            Serving::Begun { preparing, state } => {
+                tracing::info!(term = self.parts.member.term(), "this coordinator leads");
+                state.iter().for_each(|record| self.gauges.on_record(record));
+                self.loading = preparing.len();
+                for (job, key) in preparing {
+                    let store = Arc::clone(&self.parts.store);
+                    self.indexes.spawn_blocking(move || Indexed::Loaded(job, load(&store, &key)));
+                }
+            }
+            Serving::Ended => {
+                tracing::info!(term = self.parts.member.term(), "this coordinator leads no more");
+                self.indexes.abort_all();
+                self.loading = 0;
+                self.release_held();
+            }
         }
-        let snapshot = self.cluster.snapshot();
-        if let Err(error) = self.with_log(move |log| log.compact(&snapshot)).await? {
-            tracing::warn!(%error, "the log cannot be compacted; it goes on growing");
-        }
-        Ok(())
     }
 
-    /// Runs `work` on the log where blocking is allowed.
-    async fn with_log<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce(&mut dyn RecordLog) -> T + Send + 'static,
-    ) -> Result<T, CoordinatorError> {
-        let mut log =
-            self.log.take().expect("put back by the last call, unless that failed and ended the driver");
-        let worked = tokio::task::spawn_blocking(move || {
-            let result = work(log.as_mut());
-            (log, result)
+    fn on_loaded(&mut self, job: JobId, saved: Option<Arc<Manifest>>) {
+        if let (Some(cluster), Some(saved)) = (self.parts.member.cluster_mut(), saved) {
+            cluster.set_saved(job, saved);
+        }
+        self.loading = self.loading.saturating_sub(1);
+        if self.loading == 0 {
+            self.release_held();
+        }
+    }
+
+    fn release_held(&mut self) {
+        for input in std::mem::take(&mut self.held) {
+            self.take(input);
+        }
+    }
+
+    /// Has an index kept here and by so many others that a majority has it.
+    fn save(&mut self, job: JobId, key: String, manifest: Arc<Manifest>) {
+        let (store, peers) = (Arc::clone(&self.parts.store), Arc::clone(&self.parts.peers));
+        let others = self.parts.member.voters() / 2;
+        self.indexes.spawn(async move {
+            let (own, kept) = (Arc::clone(&manifest), key.clone());
+            let saved = tokio::task::spawn_blocking(move || store.save(&kept, &own)).await;
+            let saved = saved.unwrap_or_else(|error| Err(format!("saving the index failed: {error}")));
+            if saved.is_ok() {
+                peers.keep_index(others, &key, &manifest).await;
+            }
+            Indexed::Saved(job, saved)
         });
-        let (log, result) = worked.await.map_err(|error| CoordinatorError::Stopped(error.to_string()))?;
-        gauge!(LOG_BYTES).set(log.len_bytes() as f64);
-        self.log = Some(log);
-        Ok(result)
+    }
+
+    fn leads(&self) -> bool {
+        matches!(self.parts.member.role(), Role::Leader { .. })
     }
 
     fn refuse_waiting(&mut self, refusal: &Refusal) {
+        self.held.clear();
         for (_, waiting) in self.waiting.drain() {
             let _ = waiting.send(Reply::Refused(refusal.clone()));
+        }
+        for (_, waiting) in self.changing.drain() {
+            let _ = waiting.send(Err(refusal.clone()));
         }
     }
 }
 
-fn write(pending: &Pending, store: &IndexStore, log: &mut dyn RecordLog) -> Result<(), String> {
-    for (key, manifest) in &pending.manifests {
-        store.save(key, manifest)?;
+/// What happens next, besides requests and time. Can be dropped and called again.
+async fn next(
+    disk: &mut Disk,
+    inbox: &mut mpsc::Receiver<Vec<Message>>,
+    deliveries: &mut mpsc::UnboundedReceiver<Delivery>,
+    indexes: &mut JoinSet<Indexed>,
+) -> Result<Event, CoordinatorError> {
+    loop {
+        tokio::select! {
+            written = disk.written() => return written.map(Event::Written),
+            Some(messages) = inbox.recv() => return Ok(Event::Messages(messages)),
+            Some(delivery) = deliveries.recv() => return Ok(Event::Delivery(delivery)),
+            Some(done) = indexes.join_next() => match done {
+                Ok(indexed) => return Ok(Event::Index(indexed)),
+                // It leads no more.
+                Err(error) if error.is_cancelled() => {}
+                Err(error) => return Err(CoordinatorError::Stopped(error.to_string())),
+            },
+        }
     }
-    let start = std::time::Instant::now();
-    log.append(&pending.records).map_err(|error| error.to_string())?;
-    histogram!(LOG_APPEND_SECONDS).record(start.elapsed().as_secs_f64());
-    Ok(())
+}
+
+/// A saved index; one that cannot be read is made again.
+fn load(store: &IndexStore, key: &str) -> Option<Arc<Manifest>> {
+    store.load(key).unwrap_or_else(|message| {
+        tracing::warn!("{message}; the dataset is indexed again");
+        None
+    })
 }
 
 /// What a coordinator says that is about to end.

@@ -2,7 +2,7 @@
 //!
 //! File: 8 bytes magic, format version (u32, little-endian), CRC-32C of the rest (u32), then the manifest's bytes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use feedline_core::manifest::Manifest;
 use feedline_proto::{decode_manifest, encode_manifest};
 
-use crate::error::CoordinatorError;
-use crate::files::{fix, prepare_directory, reason, replace_file};
+use feedline_replica::files::{DirectoryError, fix, prepare_directory, reason, replace_file};
 
 const MAGIC: &[u8; 8] = b"FEEDIDX\n";
 const VERSION: u32 = 1;
@@ -24,6 +23,8 @@ const CACHED: usize = 16;
 pub(crate) struct IndexStore {
     folder: PathBuf,
     cache: Mutex<VecDeque<Cached>>,
+    /// Fingerprints of what files hold, by key, as far as they were read or written.
+    on_disk: Mutex<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Clone)]
@@ -34,13 +35,17 @@ struct Cached {
 }
 
 impl IndexStore {
-    pub(crate) fn open(folder: PathBuf) -> Result<Self, CoordinatorError> {
+    pub(crate) fn open(folder: PathBuf) -> Result<Self, DirectoryError> {
         prepare_directory(&folder, "the index directory")?;
-        Ok(Self { folder, cache: Mutex::new(VecDeque::new()) })
+        Ok(Self { folder, cache: Mutex::default(), on_disk: Mutex::default() })
     }
 
-    /// Saves an index, durably. Blocks.
+    /// Saves an index, durably, unless it was. Blocks.
     pub(crate) fn save(&self, key: &str, manifest: &Arc<Manifest>) -> Result<(), String> {
+        let fingerprint = manifest.fingerprint();
+        if self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).get(key) == Some(&fingerprint) {
+            return Ok(());
+        }
         let path = self.path(key);
         let body = encode_manifest(manifest);
         let mut header = [0; HEADER_BYTES];
@@ -118,10 +123,13 @@ impl IndexStore {
         };
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.retain(|other| other.key != key || other.fingerprint != cached.fingerprint);
+        let fingerprint = cached.fingerprint.clone();
         cache.push_back(cached);
         if cache.len() > CACHED {
             cache.pop_front();
         }
+        drop(cache);
+        self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), fingerprint);
     }
 
     fn path(&self, key: &str) -> PathBuf {

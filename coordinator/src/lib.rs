@@ -1,14 +1,17 @@
-//! The coordinator role: drives the state machine of `feedline_core::cluster` with a clock, a log and requests.
+//! The coordinator role: drives a member of `feedline_replica`, alone or among several, with a clock, a disk, a network
+//! and requests.
 //!
-//! One task owns the state machine and the log. It knows no worker, client or batch, and decides nothing by itself.
+//! One task owns the member. It knows no worker, client or batch, and decides nothing by itself.
 
 mod clock;
+mod disk;
 mod driver;
 mod error;
-mod files;
+mod founding;
 mod index_store;
-mod log;
 mod metrics;
+mod peer_service;
+mod peers;
 mod planning;
 mod running;
 mod scaling;
@@ -17,6 +20,7 @@ mod settings;
 
 pub use error::CoordinatorError;
 pub use metrics::{METRICS, MetricDescription, MetricKind, describe_metrics};
-pub use running::{RunningCoordinator, start, start_scaled};
+pub use peers::{GrpcPeers, PeerDirectory};
+pub use running::{RunningCoordinator, Surroundings, start, start_in};
 pub use scaling::Scaler;
 pub use settings::CoordinatorSettings;

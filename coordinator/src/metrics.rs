@@ -18,6 +18,8 @@ pub(crate) const REFUSALS_TOTAL: &str = "feedline_coordinator_refusals_total";
 pub(crate) const FED_FRACTION: &str = "feedline_coordinator_fed_fraction";
 pub(crate) const WANTED_WORKERS: &str = "feedline_coordinator_wanted_workers";
 pub(crate) const SCALED_WORKERS: &str = "feedline_coordinator_scaled_workers";
+pub(crate) const LEADS: &str = "feedline_coordinator_leads";
+pub(crate) const TERM: &str = "feedline_coordinator_term";
 pub(crate) const PLAN_SECONDS: &str = "feedline_coordinator_plan_seconds";
 
 /// Kinds of metrics.
@@ -61,10 +63,10 @@ pub const METRICS: &[MetricDescription] = &[
         LOG_APPEND_SECONDS,
         MetricKind::Histogram,
         Unit::Seconds,
-        "Time to append one commit to the log durably",
+        "Time to append to the log durably what has come together",
     ),
     metric(LOG_BYTES, MetricKind::Gauge, Unit::Bytes, "Size of the log"),
-    metric(RECORDS_TOTAL, MetricKind::Counter, Unit::Count, "Decisions persisted"),
+    metric(RECORDS_TOTAL, MetricKind::Counter, Unit::Count, "Decisions made while it leads"),
     metric(
         LEASES_GRANTED_TOTAL,
         MetricKind::Counter,
@@ -90,6 +92,13 @@ pub const METRICS: &[MetricDescription] = &[
         MetricKind::Gauge,
         Unit::Count,
         "Workers that the scaler was told to have; 0 without a scaler",
+    ),
+    metric(LEADS, MetricKind::Gauge, Unit::Count, "1 where this coordinator leads, 0 where it follows"),
+    metric(
+        TERM,
+        MetricKind::Gauge,
+        Unit::Count,
+        "Elections that the coordinators have held, as far as this one knows",
     ),
     metric(PLAN_SECONDS, MetricKind::Histogram, Unit::Seconds, "Time to make a plan"),
 ];

@@ -43,7 +43,12 @@ pub(crate) async fn run(
             () = stop.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        let Some((now, samples)) = observe(&commands).await else { return };
+        let Some(observed) = observe(&commands).await else { return };
+        let Some((now, samples)) = observed else {
+            // Another plans; what it will have seen when this one leads is not known here.
+            planner = Planner::new(auto_cache);
+            continue;
+        };
         // Models and plans of many jobs take a while.
         let planned = tokio::task::spawn_blocking(move || {
             let shares = planner.plan(now, &samples);
@@ -73,7 +78,8 @@ pub(crate) async fn run(
     }
 }
 
-async fn observe(commands: &mpsc::Sender<Command>) -> Option<(Millis, Box<Samples>)> {
+/// What was reported; nothing where another leads, `None` once the driver has ended.
+async fn observe(commands: &mpsc::Sender<Command>) -> Option<Option<(Millis, Box<Samples>)>> {
     let (reply, answer) = oneshot::channel();
     commands.send(Command::Observe { reply }).await.ok()?;
     answer.await.ok()

@@ -1,24 +1,30 @@
 //! Starting and ending a coordinator.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use feedline_core::cluster::Cluster;
-use feedline_core::cluster::records::Record;
+use feedline_core::cluster::Reply;
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use feedline_core::cluster::samples::{Samples, WorkerShare};
-use feedline_core::ids::{JobId, Millis, WorkerId};
-use feedline_proto::CoordinatorService;
+use feedline_core::ids::{Millis, WorkerId};
+use feedline_core::random::mix64;
+use feedline_proto::{CoordinatorService, MembersService, PeerService};
+use feedline_replica::log::FileLog;
+use feedline_replica::{Member, MemberId, Members, Message, Stored, Write};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::driver::{Command, Driver, QUEUED_REQUESTS};
+use crate::disk::Disk;
+use crate::driver::{Command, Driver, Parts, QUEUED_REQUESTS};
 use crate::error::CoordinatorError;
+use crate::founding;
 use crate::index_store::IndexStore;
-use crate::log::{FileLog, MemoryLog, RecordLog};
-use crate::metrics::Gauges;
+use crate::peer_service::{PeerSide, QUEUED_BATCHES};
+use crate::peers::{Delivery, GrpcPeers, PeerDirectory, Peers};
 use crate::planning;
 use crate::scaling::{Scaled, Scaler};
 use crate::service::Service;
@@ -26,119 +32,253 @@ use crate::settings::CoordinatorSettings;
 
 /// A coordinator that runs. Dropping it ends its task without draining; [`Self::shutdown`] is the orderly way.
 pub struct RunningCoordinator {
-    service: Arc<dyn CoordinatorService>,
+    service: Arc<Service>,
+    peer_service: Arc<dyn PeerService>,
     commands: mpsc::Sender<Command>,
+    /// Who leads.
+    standing: watch::Receiver<Option<MemberId>>,
     stop: CancellationToken,
     /// `None` once its end was seen.
     task: Option<JoinHandle<Result<(), CoordinatorError>>>,
     planning: Option<JoinHandle<()>>,
 }
 
+/// What a coordinator works with besides its settings.
+#[derive(Clone, Default)]
+pub struct Surroundings {
+    /// Brings as many workers as plans want, within [`CoordinatorSettings::scale`].
+    pub scaler: Option<Arc<dyn Scaler>>,
+    /// How it finds other coordinators; by gRPC where nothing is said.
+    pub peers: Option<Arc<dyn PeerDirectory>>,
+}
+
 /// Starts a coordinator: reads its log and goes on where it stood. `life` must be larger than that of every earlier
-/// life on the same directory: a time in nanoseconds will do.
+/// life on the same directory: a time in nanoseconds will do. One of several answers requests once it leads.
 ///
 /// # Errors
 /// When a directory cannot be used, another coordinator uses it, or the log is damaged: one sentence with the fix.
 pub async fn start(settings: CoordinatorSettings, life: u64) -> Result<RunningCoordinator, CoordinatorError> {
-    start_scaled(settings, life, None).await
+    start_in(settings, life, Surroundings::default()).await
 }
 
-/// The same; `scaler` brings as many workers as plans want, within [`CoordinatorSettings::scale`].
+/// As [`start`], in these surroundings.
 ///
 /// # Errors
 /// As [`start`].
-pub async fn start_scaled(
+pub async fn start_in(
     settings: CoordinatorSettings,
     life: u64,
-    scaler: Option<Arc<dyn Scaler>>,
+    surroundings: Surroundings,
 ) -> Result<RunningCoordinator, CoordinatorError> {
     if settings.tick_ms == 0 {
         return Err(CoordinatorError::Setting("tick_ms is 0; set it to 1 or more, 50 is usual".to_owned()));
     }
     let opened = tokio::task::spawn_blocking(move || open(&settings, life).map(|opened| (settings, opened)));
     let (settings, opened) = opened.await.map_err(|error| CoordinatorError::Stopped(error.to_string()))??;
-    Ok(run(settings, opened, scaler))
+    Ok(run(settings, life, opened, surroundings))
 }
 
 /// What was found when starting.
 struct Opened {
-    cluster: Cluster,
-    log: Box<dyn RecordLog>,
+    id: MemberId,
+    stored: Stored,
+    log: Option<FileLog>,
     store: IndexStore,
-    gauges: Gauges,
 }
 
 fn open(settings: &CoordinatorSettings, life: u64) -> Result<Opened, CoordinatorError> {
-    let (log, records): (Box<dyn RecordLog>, _) = match &settings.data_dir {
-        Some(folder) => {
-            let (log, records) = FileLog::open(folder)?;
-            (Box::new(log), records)
-        }
-        None => (Box::new(MemoryLog), Vec::new()),
-    };
+    let url = settings.url.bytes().fold(life, |hash, byte| mix64(hash ^ u64::from(byte)));
+    let drawn = MemberId::from_random(mix64(url));
     let store = IndexStore::open(settings.index_dir.clone())?;
-    let mut gauges = Gauges::default();
-    let mut reindexed: BTreeSet<JobId> = BTreeSet::new();
-    for record in &records {
-        gauges.on_record(record);
-        if let Record::Opened { job, spec } = record
-            && spec.reindex
-        {
-            reindexed.insert(*job);
-        }
-    }
-    let mut cluster = Cluster::restore(settings.cluster.clone(), life, 0, records);
-    for (job, key) in cluster.preparing().into_iter().filter(|(job, _)| !reindexed.contains(job)) {
-        if let Some(saved) = store.load(&key).map_err(CoordinatorError::Index)? {
-            cluster.set_saved(job, saved);
-        }
-    }
-    Ok(Opened { cluster, log, store, gauges })
+    let Some(folder) = &settings.data_dir else {
+        return Ok(Opened { id: drawn, stored: Stored::default(), log: None, store });
+    };
+    let (log, stored) = FileLog::open(folder, drawn)?;
+    Ok(Opened { id: log.id(), stored, log: Some(log), store })
 }
 
-fn run(settings: CoordinatorSettings, opened: Opened, scaler: Option<Arc<dyn Scaler>>) -> RunningCoordinator {
-    let (sender, receiver) = mpsc::channel(QUEUED_REQUESTS);
+fn run(
+    settings: CoordinatorSettings,
+    life: u64,
+    opened: Opened,
+    surroundings: Surroundings,
+) -> RunningCoordinator {
+    let (sender, commands) = mpsc::channel(QUEUED_REQUESTS);
+    let (inbox_sender, inbox) = mpsc::channel(QUEUED_BATCHES);
     let store = Arc::new(opened.store);
-    let driver = Driver::new(
-        opened.cluster,
-        opened.log,
-        Arc::clone(&store),
-        receiver,
-        settings.tick_ms,
-        settings.cluster.worker_lease_ms,
-        opened.gauges,
-    );
-    let stop = CancellationToken::new();
-    let task = tokio::spawn(driver.run(stop.clone()).instrument(tracing::info_span!("coordinator")));
+    let directory = surroundings.peers.unwrap_or_else(|| Arc::new(GrpcPeers));
+    let (peers, deliveries) = Peers::new(opened.id, Arc::clone(&directory));
+    let peers = Arc::new(peers);
+    let has_state = Arc::new(AtomicBool::new(!opened.stored.is_empty()));
     let (views, seen) = watch::channel(Arc::default());
-    let service = Arc::new(Service::new(sender.clone(), store, seen));
-    let planning = (settings.plan_interval_ms > 0).then(|| {
-        let interval = Duration::from_millis(settings.plan_interval_ms);
-        let scaled = scaler.map(|scaler| Scaled::new(settings.scale, scaler));
-        let work = planning::run(
-            sender.clone(),
-            views,
-            (interval, settings.cluster.auto_cache),
-            scaled,
-            stop.clone(),
-        );
+    let service = Arc::new(Service::new(sender.clone(), Arc::clone(&store), Arc::clone(&peers), seen));
+    let peer_side = PeerSide {
+        id: opened.id,
+        has_state: Arc::clone(&has_state),
+        inbox: inbox_sender,
+        store: Arc::clone(&store),
+    };
+    let (leader, standing) = watch::channel(None);
+    let stop = CancellationToken::new();
+    let (interval_ms, auto_cache, scale) =
+        (settings.plan_interval_ms, settings.cluster.auto_cache, settings.scale.clone());
+    let starting = Starting {
+        settings,
+        life,
+        id: opened.id,
+        stored: opened.stored,
+        log: opened.log,
+        has_state,
+        leader,
+        directory,
+        store,
+        peers,
+        deliveries,
+        commands,
+        inbox,
+    };
+    let task = tokio::spawn(starting.run(stop.clone()).instrument(tracing::info_span!("coordinator")));
+    let planning = (interval_ms > 0).then(|| {
+        let interval = Duration::from_millis(interval_ms);
+        let scaled = surroundings.scaler.map(|scaler| Scaled::new(scale, scaler));
+        let work = planning::run(sender.clone(), views, (interval, auto_cache), scaled, stop.clone());
         tokio::spawn(work.instrument(tracing::info_span!("planning")))
     });
-    RunningCoordinator { service, commands: sender, stop, task: Some(task), planning }
+    let peer_service: Arc<dyn PeerService> = Arc::new(peer_side);
+    RunningCoordinator { service, peer_service, commands: sender, standing, stop, task: Some(task), planning }
+}
+
+/// A coordinator before it is known whether there is a state to go on from.
+struct Starting {
+    settings: CoordinatorSettings,
+    life: u64,
+    id: MemberId,
+    stored: Stored,
+    log: Option<FileLog>,
+    has_state: Arc<AtomicBool>,
+    leader: watch::Sender<Option<MemberId>>,
+    directory: Arc<dyn PeerDirectory>,
+    store: Arc<IndexStore>,
+    peers: Arc<Peers>,
+    deliveries: mpsc::UnboundedReceiver<Delivery>,
+    commands: mpsc::Receiver<Command>,
+    inbox: mpsc::Receiver<Vec<Message>>,
+}
+
+impl Starting {
+    async fn run(mut self, stop: CancellationToken) -> Result<(), CoordinatorError> {
+        if self.stored.is_empty() {
+            let Some((stored, others)) = self.found(&stop).await? else { return Ok(()) };
+            self.stored = stored;
+            self.peers.follow(&others);
+            self.keep_founding().await?;
+        }
+        self.has_state.store(!self.stored.is_empty(), Ordering::Release);
+        let settings = feedline_replica::Settings {
+            cluster: self.settings.cluster.clone(),
+            tick_ms: self.settings.tick_ms,
+            url: self.settings.url.clone(),
+            ..feedline_replica::Settings::default()
+        };
+        let member =
+            Member::new(self.id, self.stored, settings, self.life).map_err(CoordinatorError::Foreign)?;
+        let disk = self.log.map_or_else(Disk::memory, |log| Disk::new(Box::new(log)));
+        let parts = Parts {
+            member,
+            disk,
+            store: self.store,
+            peers: self.peers,
+            has_state: self.has_state,
+            leader: self.leader,
+            deliveries: self.deliveries,
+            commands: self.commands,
+            inbox: self.inbox,
+            tick_ms: self.settings.tick_ms,
+            worker_lease_ms: self.settings.cluster.worker_lease_ms,
+        };
+        Driver::new(parts).run(stop).await
+    }
+
+    /// What a new coordinator starts with; `None` when it shall end.
+    async fn found(
+        &mut self,
+        stop: &CancellationToken,
+    ) -> Result<Option<(Stored, Members)>, CoordinatorError> {
+        let (url, peers) = (&self.settings.url, &self.settings.peers);
+        if peers.is_empty() {
+            let alone = Members([(self.id, url.clone())].into());
+            return Ok(Some((Stored::founded_by(&alone), alone)));
+        }
+        let founding = founding::found(self.id, url, peers, self.directory.as_ref());
+        tokio::pin!(founding);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(None),
+                founded = &mut founding => return founded.map(Some),
+                command = self.commands.recv() => match command {
+                    Some(command) => refuse(command),
+                    None => return Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Puts the first state on disk.
+    async fn keep_founding(&mut self) -> Result<(), CoordinatorError> {
+        if self.stored.is_empty() {
+            return Ok(());
+        }
+        let Some(mut log) = self.log.take() else { return Ok(()) };
+        let mut writes = vec![Write::Install { number: 0, stored: Box::new(self.stored.clone()) }];
+        let written = tokio::task::spawn_blocking(move || log.write(&mut writes).map(|()| log));
+        self.log = Some(written.await.map_err(|error| CoordinatorError::Stopped(error.to_string()))??);
+        Ok(())
+    }
+}
+
+/// Answers a request that came before there was a cluster.
+fn refuse(command: Command) {
+    let refusal = Refusal::new(
+        RefusalKind::Unavailable,
+        "this coordinator waits for the others of --peers; start them, and try again",
+    );
+    match command {
+        // Who no longer waits needs no answer.
+        Command::Ask { reply, .. } => drop(reply.send(Reply::Refused(refusal))),
+        Command::Observe { reply } => drop(reply.send(None)),
+        Command::Share { .. } => {}
+        Command::Members { reply } => drop(reply.send(Err(refusal))),
+        Command::Change { reply, .. } => drop(reply.send(Err(refusal))),
+    }
 }
 
 impl RunningCoordinator {
     /// The coordinator's service, for local callers and for `feedline_proto::grpc::coordinator_routes`.
     pub fn service(&self) -> Arc<dyn CoordinatorService> {
-        Arc::clone(&self.service)
+        Arc::clone(&self.service) as Arc<dyn CoordinatorService>
+    }
+
+    /// Which coordinator leads, as far as this one knows.
+    pub fn standing(&self) -> watch::Receiver<Option<MemberId>> {
+        self.standing.clone()
+    }
+
+    /// What it answers other coordinators.
+    pub fn peer_service(&self) -> Arc<dyn PeerService> {
+        Arc::clone(&self.peer_service)
+    }
+
+    /// What it answers whoever adds and removes coordinators.
+    pub fn members_service(&self) -> Arc<dyn MembersService> {
+        Arc::clone(&self.service) as Arc<dyn MembersService>
     }
 
     /// What workers and consumers have reported up to now, in milliseconds of the coordinator's clock; `None` when it has
-    /// ended.
+    /// ended, or another leads.
     pub async fn samples(&self) -> Option<(Millis, Samples)> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Observe { reply }).await.ok()?;
-        answer.await.ok().map(|(now, samples)| (now, *samples))
+        answer.await.ok().flatten().map(|(now, samples)| (now, *samples))
     }
 
     /// Tells workers at once what jobs may use of them: complete, so a worker that is not listed has no limits. Rows and

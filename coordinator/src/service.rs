@@ -1,6 +1,7 @@
 //! The service: hands requests to the driver and manifests out of the store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use feedline_core::cluster::Reply;
@@ -11,18 +12,21 @@ use feedline_core::cluster::messages::{
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
 use feedline_core::view::ClusterView;
-use feedline_proto::CoordinatorService;
+use feedline_proto::{CoordinatorService, MemberStatus, MembersService};
+use feedline_replica::{Change, MemberId, MemberView};
 use metrics::counter;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::driver::{Command, Request, shutting_down};
 use crate::index_store::IndexStore;
 use crate::metrics::{REFUSALS_TOTAL, REQUESTS_TOTAL, refusal_label};
+use crate::peers::Peers;
 
 /// The coordinator as others see it.
 pub(crate) struct Service {
     commands: mpsc::Sender<Command>,
     store: Arc<IndexStore>,
+    peers: Arc<Peers>,
     /// What planning saw last.
     views: watch::Receiver<Arc<ClusterView>>,
 }
@@ -31,9 +35,10 @@ impl Service {
     pub(crate) fn new(
         commands: mpsc::Sender<Command>,
         store: Arc<IndexStore>,
+        peers: Arc<Peers>,
         views: watch::Receiver<Arc<ClusterView>>,
     ) -> Self {
-        Self { commands, store, views }
+        Self { commands, store, peers, views }
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
@@ -67,7 +72,17 @@ impl Service {
 
     async fn find_manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
         let details = self.details(job).await?;
-        self.with_store(move |store| store.manifest(&details.source_key, &details.dataset.fingerprint)).await
+        let (key, fingerprint) = (details.source_key, details.dataset.fingerprint);
+        let (kept, wanted) = (key.clone(), fingerprint.clone());
+        let own = self.with_store(move |store| store.manifest(&kept, &wanted)).await;
+        if own.is_ok() {
+            return own;
+        }
+        // It was down when the others were given it.
+        let Some(manifest) = self.peers.index(&key, &fingerprint).await else { return own };
+        let found = Arc::clone(&manifest);
+        self.with_store(move |store| store.save(&key, &manifest)).await?;
+        Ok(found)
     }
 
     async fn statuses(&self, job: Option<JobId>) -> Result<Vec<JobStatus>, Refusal> {
@@ -142,6 +157,76 @@ impl CoordinatorService for Service {
             other => Err(mismatch(&other)),
         });
         counted("sync_consumer", answer)
+    }
+}
+
+/// Longest that a new member may take to learn what there is, before whoever waits is told that it goes on.
+const LEARNING: Duration = Duration::from_secs(20);
+
+impl Service {
+    async fn views(&self) -> Result<Vec<MemberView>, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::Members { reply }).await.map_err(|_| shutting_down())?;
+        answer.await.map_err(|_| shutting_down())?
+    }
+
+    async fn change(&self, change: Change) -> Result<Vec<MemberStatus>, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::Change { change, reply }).await.map_err(|_| shutting_down())?;
+        let late = "the members are not changed yet; `feedline members` tells when they are";
+        let changed = tokio::time::timeout(LEARNING, answer).await;
+        changed.map_err(|_| Refusal::new(RefusalKind::Unavailable, late))?.map_err(|_| shutting_down())??;
+        self.members().await
+    }
+
+    async fn member_at(&self, url: &str) -> Result<Option<MemberId>, Refusal> {
+        Ok(self.views().await?.iter().find(|member| member.url == url).map(|member| member.id))
+    }
+}
+
+#[async_trait]
+impl MembersService for Service {
+    async fn members(&self) -> Result<Vec<MemberStatus>, Refusal> {
+        let status = |view: MemberView| MemberStatus {
+            id: view.id.to_string(),
+            url: view.url,
+            leads: view.leads,
+            votes: view.votes,
+            is_heard: view.is_heard,
+            lacks: view.lacks,
+        };
+        Ok(self.views().await?.into_iter().map(status).collect())
+    }
+
+    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+        let members = self.views().await?;
+        let introduced = self.peers.introduce(url).await?;
+        let unreadable = || {
+            Refusal::new(
+                RefusalKind::Invalid,
+                format!("what answers at {url} has no id; run the same release there"),
+            )
+        };
+        let id = MemberId::new(introduced.id).ok_or_else(unreadable)?;
+        if members.iter().any(|member| member.url == url && member.id != id) {
+            return Err(Refusal::new(
+                RefusalKind::Invalid,
+                format!(
+                    "the coordinator at {url} has lost its data directory, so it is not the one that is a member; remove that one first with `feedline members remove {url}`"
+                ),
+            ));
+        }
+        self.change(Change::Add { id, url: url.to_owned() }).await
+    }
+
+    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+        let Some(id) = self.member_at(url).await? else {
+            return Err(Refusal::new(
+                RefusalKind::NotFound,
+                format!("no coordinator at {url} takes part; `feedline members` lists those that do"),
+            ));
+        };
+        self.change(Change::Remove { id }).await
     }
 }
 

@@ -24,6 +24,12 @@ pub struct CoordinatorSettings {
     /// Milliseconds between plans of what jobs may use of workers; 0 makes none. 1,000 by default.
     #[serde(default = "default_plan_interval_ms")]
     pub plan_interval_ms: u64,
+    /// URLs of all coordinators, this one among them; none where it is the only one.
+    #[serde(default)]
+    pub peers: Vec<String>,
+    /// URL of this one, as the others know it.
+    #[serde(default)]
+    pub url: String,
     /// Bounds of the number of workers, where there is a scaler.
     #[serde(default)]
     pub scale: ScaleSettings,
@@ -46,6 +52,8 @@ impl CoordinatorSettings {
             cluster: cluster::Settings::default(),
             tick_ms: default_tick_ms(),
             plan_interval_ms: default_plan_interval_ms(),
+            peers: Vec::new(),
+            url: String::new(),
             scale: ScaleSettings::default(),
         }
     }

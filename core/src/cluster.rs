@@ -12,6 +12,7 @@ mod prepare;
 pub mod records;
 pub mod samples;
 mod schedule;
+mod standby;
 mod status;
 mod workers;
 
@@ -28,6 +29,7 @@ use self::opening::unknown_job;
 use self::prepare::Preparation;
 use self::records::Record;
 use self::samples::WorkerShare;
+pub use self::standby::Standby;
 use self::workers::Worker;
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::manifest::Manifest;
@@ -119,6 +121,13 @@ pub enum Input {
         /// By worker.
         shares: BTreeMap<WorkerId, WorkerShare>,
     },
+    /// The index of a job's dataset, as [`Ready::manifests`] had it, is saved, or cannot be.
+    IndexSaved {
+        /// The job.
+        job: JobId,
+        /// One sentence with the fix where it cannot be.
+        saved: Result<(), String>,
+    },
     /// Someone asks for what a worker needs to know of a job.
     JobDetails {
         /// Answered with [`Reply::Details`].
@@ -133,6 +142,21 @@ pub enum Input {
         /// One job, or all.
         job: Option<JobId>,
     },
+}
+
+impl Input {
+    /// Who waits for an answer.
+    pub fn request(&self) -> Option<RequestId> {
+        match self {
+            Self::OpenJob { request, .. }
+            | Self::CancelJob { request, .. }
+            | Self::Worker { request, .. }
+            | Self::Consumer { request, .. }
+            | Self::JobDetails { request, .. }
+            | Self::JobStatus { request, .. } => Some(*request),
+            Self::Tick | Self::Shares { .. } | Self::IndexSaved { .. } => None,
+        }
+    }
 }
 
 /// An answer.
@@ -154,11 +178,11 @@ pub enum Reply {
     Refused(Refusal),
 }
 
-/// What to do after a step: save `manifests`, then persist `records`, then send `replies`.
+/// What to do after a step: persist `records`, then send `replies`.
 #[derive(Debug, Default)]
 pub struct Ready {
-    /// Indexes to save, by source key. A job becomes ready only after its index is saved.
-    pub manifests: Vec<(String, Arc<Manifest>)>,
+    /// Indexes of jobs to save under a source's key; then [`Input::IndexSaved`] says so, and the job goes on.
+    pub manifests: Vec<(JobId, String, Arc<Manifest>)>,
     /// Decisions to persist, in order.
     pub records: Vec<Record>,
     /// Answers to send once the records of this and all earlier steps are persisted.
@@ -271,7 +295,14 @@ impl Cluster {
 
     /// The records that rebuild the present durable state: what a compacted log holds.
     pub fn snapshot(&self) -> Vec<Record> {
-        self.jobs.values().flat_map(Job::snapshot).collect()
+        let mut records: Vec<Record> = self.jobs.values().flat_map(Job::snapshot).collect();
+        let ended = |job: &JobId| {
+            let state = self.jobs.get(job).and_then(|found| found.ended.clone());
+            state.map(|state| Record::Ended { job: *job, state })
+        };
+        // In the order in which they ended, since they are forgotten in that order.
+        records.extend(self.ended.iter().filter_map(ended));
+        records
     }
 
     /// Takes one input at time `now` and adds what follows to `ready`.
@@ -300,6 +331,7 @@ impl Cluster {
             Input::Worker { request, report } => self.on_worker(request, report, ready),
             Input::Consumer { request, report } => self.on_consumer(request, report, ready),
             Input::Shares { shares } => self.on_shares(&shares),
+            Input::IndexSaved { job, saved } => self.on_index_saved(job, saved, ready),
             Input::JobDetails { request, job } => ready.replies.push((request, self.details(job))),
             Input::JobStatus { request, job } => ready.replies.push((request, self.status(job))),
         }
@@ -341,25 +373,25 @@ impl Cluster {
             self.jobs.insert(*job, Job::new(*job, (**spec).clone(), self.now));
             return;
         }
-        let (Record::Ready { job, .. }
-        | Record::Granted { job, .. }
-        | Record::Revoked { job, .. }
-        | Record::Assigned { job, .. }
-        | Record::Advanced { job, .. }
-        | Record::Stands { job, .. }
-        | Record::Ended { job, .. }
-        | Record::Opened { job, .. }) = record;
-        self.stale.insert(*job);
-        if let Some(found) = self.jobs.get_mut(job) {
+        let job = record.job();
+        self.stale.insert(job);
+        if let Some(found) = self.jobs.get_mut(&job) {
             found.apply(record, self.now);
         }
         if matches!(record, Record::Ended { .. }) {
-            self.ended.push_back(*job);
+            self.ended.push_back(job);
+            self.forget_an_ended_job();
         }
-        // State and log do not grow with the jobs that ever were.
-        if self.ended.len() > KEPT_ENDED_JOBS
-            && let Some(oldest) = self.ended.pop_front()
-        {
+    }
+
+    /// State and log do not grow with the jobs that ever were. The newest job stays: no other gets its id.
+    fn forget_an_ended_job(&mut self) {
+        if self.ended.len() <= KEPT_ENDED_JOBS {
+            return;
+        }
+        let newest = self.jobs.last_key_value().map(|(id, _)| *id);
+        let oldest = self.ended.iter().position(|job| Some(*job) != newest);
+        if let Some(oldest) = oldest.and_then(|place| self.ended.remove(place)) {
             self.jobs.remove(&oldest);
         }
     }

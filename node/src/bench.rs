@@ -1,5 +1,6 @@
 //! `feedline bench`: what this machine can do, and what Feedline does on it, measured in one run.
 
+mod decisions;
 mod kernel;
 mod transport;
 
@@ -21,6 +22,8 @@ enum BenchCommand {
     Kernel(kernel::KernelArgs),
     /// Moves constant batches from one process to another, next to a memory copy and raw sockets.
     Transport(transport::TransportArgs),
+    /// Lets coordinators decide as fast as they can, for workers and consumers that do nothing but report.
+    Decisions(decisions::DecisionsArgs),
     /// The sending process of `transport`; it ends with its standard input.
     #[command(hide = true)]
     TransportPeer(transport::PeerArgs),
@@ -31,6 +34,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<(), Failure> {
     match args.command {
         BenchCommand::Kernel(args) => kernel::run(args).await,
         BenchCommand::Transport(args) => transport::run(args).await,
+        BenchCommand::Decisions(args) => decisions::run(args).await,
         BenchCommand::TransportPeer(args) => transport::run_peer(args).await,
     }
 }

@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Jobs(JobsArgs),
     /// Shows a coordinator's jobs and workers, what bounds each job and what the planner says, anew each second.
     Top(TopArgs),
+    /// Lists, adds and removes coordinators of a cluster.
+    Members(MembersArgs),
     /// Makes a data set to try and to measure with.
     MakeData(MakeDataArgs),
     /// Compares scaling rules, and shows what large clusters cost, in simulated time.
@@ -143,9 +145,10 @@ pub(crate) struct IndexArgs {
     /// The pipeline file; relative paths in it start at the directory in which feedline is run.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Index on this coordinator's workers instead of in this process, such as http://10.0.0.1:7070.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["workers", "cores", "memory", "index_dir", "cache_dir"])]
-    pub(crate) coordinator: Option<String>,
+    /// Index on this cluster's workers instead of in this process, such as http://10.0.0.1:7070; of several
+    /// coordinators one or more.
+    #[arg(long, value_name = "URL,URL", value_delimiter = ',', conflicts_with_all = ["workers", "cores", "memory", "index_dir", "cache_dir"])]
+    pub(crate) coordinator: Vec<String>,
     /// Index anew, ignoring the saved index: after shards were replaced, removed or added.
     #[arg(long)]
     pub(crate) rebuild: bool,
@@ -164,15 +167,60 @@ pub(crate) struct IndexArgs {
     feedline jobs --coordinator http://10.0.0.1:7070\n  \
     feedline jobs --coordinator http://10.0.0.1:7070 --cancel 3")]
 pub(crate) struct JobsArgs {
-    /// The coordinator.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7070")]
-    pub(crate) coordinator: String,
+    /// The coordinator; of several one or more.
+    #[arg(long, value_name = "URL,URL", value_delimiter = ',', default_value = "http://127.0.0.1:7070")]
+    pub(crate) coordinator: Vec<String>,
     /// Print one JSON array on one line instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
     /// Cancel the job with this id, as the table shows it.
     #[arg(long, value_name = "ID", value_parser = parse_job, conflicts_with = "json")]
     pub(crate) cancel: Option<JobId>,
+}
+
+/// What `feedline members` is asked for.
+#[derive(Args, Debug, Clone)]
+#[command(
+    after_help = "To replace a coordinator whose disk is lost: remove it, start one with an empty data directory \
+    at the same address, and add that.\n\n\
+    Examples:\n  \
+    feedline members --coordinator http://10.0.0.1:7070\n  \
+    feedline members --coordinator http://10.0.0.1:7070 add http://10.0.0.4:7070\n  \
+    feedline members --coordinator http://10.0.0.1:7070 remove http://10.0.0.2:7070"
+)]
+pub(crate) struct MembersArgs {
+    /// One or more of the coordinators.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL,URL",
+        value_delimiter = ',',
+        default_value = "http://127.0.0.1:7070"
+    )]
+    pub(crate) coordinator: Vec<String>,
+    /// Print one JSON array on one line instead of a table.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// What to change; lists them where nothing is.
+    #[command(subcommand)]
+    pub(crate) change: Option<MembersChange>,
+}
+
+/// How to change the coordinators.
+#[derive(Subcommand, Debug, Clone)]
+pub(crate) enum MembersChange {
+    /// Adds a coordinator that runs with an empty data directory and these coordinators as its --peers.
+    Add {
+        /// Where it listens, as the others reach it.
+        #[arg(value_name = "URL")]
+        url: String,
+    },
+    /// Removes a coordinator, which need not run any more.
+    Remove {
+        /// Where it listened.
+        #[arg(value_name = "URL")]
+        url: String,
+    },
 }
 
 fn parse_job(text: &str) -> Result<JobId, String> {

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use feedline_client::{GrpcWorkers, WorkerDirectory};
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
@@ -15,6 +16,11 @@ use crate::entrance::TransportArg;
 use crate::failure::Failure;
 use crate::local_workers::{self, LocalWorker, shares};
 use crate::{entropy, environment};
+
+/// Time that several coordinators have to choose one that leads.
+const CHOOSING: Duration = Duration::from_secs(5);
+/// Pause before they are asked again.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// A coordinator with its workers.
 pub(crate) struct Cluster {
@@ -31,13 +37,13 @@ struct Embedded {
 }
 
 impl Cluster {
-    /// The cluster at `url`, or a new one in this process.
-    pub(crate) async fn open(url: Option<&str>, local: &LocalArgs) -> Result<Self, Failure> {
-        match url {
-            Some(url) => {
-                Ok(Self { coordinator: connect(url).await?, embedded: None, transport: TransportArg::Auto })
+    /// The cluster of these coordinators, or a new one in this process.
+    pub(crate) async fn open(urls: &[String], local: &LocalArgs) -> Result<Self, Failure> {
+        match urls {
+            [_, ..] => {
+                Ok(Self { coordinator: connect(urls).await?, embedded: None, transport: TransportArg::Auto })
             }
-            None => Self::start(Self::settings(local), local).await,
+            [] => Self::start(Self::settings(local), local).await,
         }
     }
 
@@ -106,15 +112,24 @@ impl Cluster {
     }
 }
 
-/// The coordinator at `url`. One that cannot be reached is told at once: the address may be wrong.
-pub(crate) async fn connect(url: &str) -> Result<Arc<dyn CoordinatorService>, Failure> {
-    let coordinator = grpc::connect_coordinator(url)?;
-    match coordinator.list_jobs().await {
-        Ok(_) => Ok(coordinator),
-        Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
-            Err(Failure::failed(format!("{refusal}; check the address, and that a coordinator runs there")))
+/// The cluster of these coordinators. One that cannot be reached is told at once, since the address may be wrong; several
+/// have time to choose a leader.
+pub(crate) async fn connect(urls: &[String]) -> Result<Arc<dyn CoordinatorService>, Failure> {
+    let coordinator = grpc::connect_coordinators(urls)?;
+    let deadline = Instant::now() + CHOOSING;
+    loop {
+        match coordinator.list_jobs().await {
+            Ok(_) => return Ok(coordinator),
+            Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
+                if urls.len() == 1 || Instant::now() >= deadline {
+                    return Err(Failure::failed(format!(
+                        "{refusal}; check the address, and that a coordinator runs there"
+                    )));
+                }
+                tokio::time::sleep(RETRY).await;
+            }
+            Err(refusal) => return Err(refusal.into()),
         }
-        Err(refusal) => Err(refusal.into()),
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
     let pipeline = pipeline_file::load(&args.file)?;
     let fill = if args.recode { Some(fill::pipeline(&pipeline, &args)?) } else { None };
     let stop = signals::watch()?;
-    let cluster = Cluster::open(args.coordinator.as_deref(), &args.local).await?;
+    let cluster = Cluster::open(&args.coordinator, &args.local).await?;
     let spec = JobSpec {
         name: format!("index-{}-{}", pipeline.name, entropy::name_suffix()),
         pipeline,

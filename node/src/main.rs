@@ -18,6 +18,7 @@ mod local_scaler;
 mod local_workers;
 mod logging;
 mod make_data;
+mod members;
 mod output;
 mod pipeline_file;
 mod plan;
@@ -120,6 +121,7 @@ async fn dispatch(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Index(args) => index::run(args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Plan(args) => plan::run(args).await,
+        Command::Members(args) => members::run(args).await,
         Command::Jobs(args) => jobs::run(args).await,
         Command::Top(args) => top::run(args).await,
         Command::Bench(args) => bench::run(args).await,

@@ -43,7 +43,7 @@ pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> 
     };
     let stop = signals::watch()?;
     let http = http::start(args.http.as_deref()).await?;
-    let cluster = Cluster::open(args.coordinator.as_deref(), &args.local).await?.by(args.transport);
+    let cluster = Cluster::open(&args.coordinator, &args.local).await?.by(args.transport);
     if let Some(http) = &http {
         http.set_ready(Box::new(|| Ok(())));
     }

@@ -6,9 +6,9 @@ mod up;
 mod worker;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use feedline_proto::{CoordinatorService, grpc};
+use feedline_coordinator::RunningCoordinator;
+use feedline_proto::grpc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -25,8 +25,10 @@ use crate::local_workers::LocalWorker;
 use crate::output;
 
 /// What a coordinator serves: its own protocol, and its jobs by Arrow Flight.
-fn coordinator_routes(service: Arc<dyn CoordinatorService>) -> Routes {
-    grpc::coordinator_routes(Arc::clone(&service)).add_service(flight::service(service))
+fn coordinator_routes(coordinator: &RunningCoordinator) -> Routes {
+    let (peer, members) = (coordinator.peer_service(), coordinator.members_service());
+    grpc::member_routes(coordinator.service(), peer, members)
+        .add_service(flight::service(coordinator.service()))
 }
 
 /// A gRPC server that runs.

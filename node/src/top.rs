@@ -21,9 +21,9 @@ use crate::{cluster, output};
     feedline top --coordinator http://10.0.0.1:7070\n  \
     feedline top --once --format json")]
 pub(crate) struct TopArgs {
-    /// The coordinator.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7070")]
-    coordinator: String,
+    /// The coordinator; of several one or more.
+    #[arg(long, value_name = "URL,URL", value_delimiter = ',', default_value = "http://127.0.0.1:7070")]
+    coordinator: Vec<String>,
     /// Print one picture and end, as without a terminal.
     #[arg(long)]
     once: bool,
@@ -40,7 +40,7 @@ pub(crate) async fn run(args: TopArgs) -> Result<(), Failure> {
     let coordinator = cluster::connect(&args.coordinator).await?;
     let is_live = !args.once && args.format == ReportFormat::Text && std::io::stdout().is_terminal();
     if is_live {
-        return live::run(coordinator, &args.coordinator, args.interval).await;
+        return live::run(coordinator, &args.coordinator.join(","), args.interval).await;
     }
     let view = coordinator.cluster().await?;
     Ok(output::print(&match args.format {

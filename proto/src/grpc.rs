@@ -3,11 +3,14 @@
 mod channel;
 mod coordinator_client;
 mod coordinator_server;
+mod coordinators;
 mod entrance_server;
 mod fetch_client;
 mod fetch_server;
 mod framing;
 mod link;
+mod peer_client;
+mod peer_server;
 mod refusal;
 mod route;
 mod serve;
@@ -26,14 +29,18 @@ pub use self::serve::{serve, serve_entrance};
 pub use self::worker_client::OnReceived;
 use crate::PROTOCOL_VERSION;
 use crate::local::{Entrance, Transport};
-use crate::services::{CoordinatorService, WorkerService};
+use crate::services::{CoordinatorService, MembersService, PeerService, WorkerService};
 use crate::wire::coordinator_server::CoordinatorServer;
 use crate::wire::entrance_server::EntranceServer;
+use crate::wire::members_server::MembersServer;
+use crate::wire::peer_server::PeerServer;
 
 /// Time to connect to a peer before it counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait for the answer to a unary request, or for the next part of a manifest.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for another coordinator to take messages.
+const PEER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pings go out this often, also on idle connections, so that a dead peer is noticed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// A peer that leaves a ping unanswered for this long is dead.
@@ -62,6 +69,35 @@ const MANIFEST_CHUNK_BYTES: usize = 1 << 20;
 /// `Invalid` for an address that cannot be one. An unreachable coordinator shows at the first request.
 pub fn connect_coordinator(url: &str) -> Result<Arc<dyn CoordinatorService>, Refusal> {
     connect_coordinator_with_version(url, PROTOCOL_VERSION)
+}
+
+/// The cluster of which these are coordinators: requests go to the one that leads, and to another once that one does not
+/// answer any more. One address is enough; the others are learnt.
+///
+/// # Errors
+/// As [`connect_coordinator`].
+pub fn connect_coordinators(urls: &[String]) -> Result<Arc<dyn CoordinatorService>, Refusal> {
+    Ok(Arc::new(coordinators::Coordinators::new(urls)?))
+}
+
+/// The coordinator at `url`, as another one sees it. Must be called inside a tokio runtime.
+///
+/// # Errors
+/// As [`connect_coordinator`].
+pub fn connect_peer(url: &str) -> Result<Arc<dyn PeerService>, Refusal> {
+    let peer = Peer { role: "coordinator", url: url.into() };
+    let channel = channel::connect_lazily_within(&peer, PEER_TIMEOUT)?;
+    Ok(Arc::new(peer_client::RemotePeer::new(peer, channel)))
+}
+
+/// The coordinator at `url`, to add and remove coordinators. Must be called inside a tokio runtime.
+///
+/// # Errors
+/// As [`connect_coordinator`].
+pub fn connect_members(url: &str) -> Result<Arc<dyn MembersService>, Refusal> {
+    let peer = Peer { role: "coordinator", url: url.into() };
+    let channel = channel::connect_lazily(&peer)?;
+    Ok(Arc::new(peer_client::RemoteMembers::new(peer, channel)))
 }
 
 /// As [`connect_coordinator`], speaking this version of the protocol.
@@ -117,6 +153,22 @@ pub fn coordinator_routes(service: Arc<dyn CoordinatorService>) -> Routes {
         .max_decoding_message_size(MAX_CONTROL_BYTES)
         .max_encoding_message_size(MAX_CONTROL_BYTES);
     Routes::new(InterceptedService::new(server, version::Demand { role: "coordinator" }))
+}
+
+/// As [`coordinator_routes`], with what it answers other coordinators and about them.
+pub fn member_routes(
+    service: Arc<dyn CoordinatorService>,
+    peer: Arc<dyn PeerService>,
+    members: Arc<dyn MembersService>,
+) -> Routes {
+    let demand = version::Demand { role: "coordinator" };
+    let peer = PeerServer::new(peer_server::PeerAdapter(peer))
+        .max_decoding_message_size(MAX_CONTROL_BYTES)
+        .max_encoding_message_size(MAX_CONTROL_BYTES);
+    let members = MembersServer::new(peer_server::MembersAdapter(members));
+    coordinator_routes(service)
+        .add_service(InterceptedService::new(peer, demand.clone()))
+        .add_service(InterceptedService::new(members, demand))
 }
 
 /// A worker's gRPC routes, for [`serve`]. Further HTTP routes can be put beside them through

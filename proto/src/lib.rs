@@ -13,7 +13,8 @@ mod wire;
 pub use batch::{BatchEncoder, BatchLayout, decode_batch, encode_batch, output_schema};
 pub use convert::dataset::{decode_manifest, encode_manifest};
 pub use services::{
-    CoordinatorService, FetchOpen, FetchRequest, Frame, PieceHeader, SkippedRow, WorkerService,
+    CoordinatorService, FetchOpen, FetchRequest, Frame, Introduction, MemberStatus, MembersService,
+    PeerService, PieceHeader, SkippedRow, WorkerService,
 };
 
 /// Version of the messages. Client and server must speak the same.

@@ -54,6 +54,61 @@ pub trait CoordinatorService: Send + Sync {
     async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal>;
 }
 
+/// What a coordinator answers other coordinators.
+#[async_trait]
+pub trait PeerService: Send + Sync {
+    /// Tells who asks, and answers who it is itself.
+    async fn introduce(&self, from: Introduction) -> Result<Introduction, Refusal>;
+
+    /// Takes messages of `feedline_replica`, in its form.
+    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), Refusal>;
+
+    /// Keeps a dataset's index under the key of its source, durably.
+    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), Refusal>;
+
+    /// The index that was kept.
+    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal>;
+}
+
+/// Who a coordinator is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Introduction {
+    /// Its id among coordinators.
+    pub id: u64,
+    /// Whether it is part of a cluster.
+    pub has_state: bool,
+}
+
+/// What a coordinator answers whoever adds and removes coordinators. One that follows another refuses, and says whom.
+#[async_trait]
+pub trait MembersService: Send + Sync {
+    /// All coordinators.
+    async fn members(&self) -> Result<Vec<MemberStatus>, Refusal>;
+
+    /// Adds the coordinator that listens at `url`; answers once it votes.
+    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal>;
+
+    /// Removes the coordinator at `url`, which need not run any more.
+    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal>;
+}
+
+/// A coordinator as the one that leads sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its id.
+    pub id: String,
+    /// Its address.
+    pub url: String,
+    /// Whether it leads.
+    pub leads: bool,
+    /// Whether it votes; one that was just added learns first.
+    pub votes: bool,
+    /// Whether it has answered lately.
+    pub is_heard: bool,
+    /// Entries of the leader's log that it has not confirmed.
+    pub lacks: u64,
+}
+
 /// What a worker answers.
 #[async_trait]
 pub trait WorkerService: Send + Sync {

@@ -33,6 +33,13 @@ fn value(page: &str, name: &str) -> Option<f64> {
 
 /// A loopback port that was free a moment ago.
 pub fn free_port() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
-    listener.local_addr().expect("it is bound").to_string()
+    free_ports(1).remove(0)
+}
+
+/// Several of them.
+pub fn free_ports(count: usize) -> Vec<String> {
+    let bind = |_| TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
+    let listeners: Vec<TcpListener> = (0..count).map(bind).collect();
+    let address = |listener: &TcpListener| listener.local_addr().expect("it is bound").to_string();
+    listeners.iter().map(address).collect()
 }

@@ -1,8 +1,10 @@
 //! What the tests of the whole share: running the binary, starting roles as processes, real data where it is at hand.
 
+pub mod chaos;
 pub mod data;
 pub mod embedded;
 pub mod http;
+pub mod link;
 pub mod process;
 pub mod running;
 
@@ -15,8 +17,10 @@ use serde_json::Value;
 /// The binary under test; `make build` builds it.
 pub fn feedline() -> PathBuf {
     let test = std::env::current_exe().expect("a running test has a path");
-    let target = test.ancestors().nth(2).expect("tests lie in target/PROFILE/deps");
-    let binary = target.join("feedline");
+    // Tests lie in target/PROFILE/deps, programs in target/PROFILE.
+    let folder = test.parent().expect("it lies in a folder");
+    let folder = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
+    let binary = folder.join("feedline");
     assert!(binary.exists(), "{} is missing: run `make build` first", binary.display());
     binary
 }

@@ -1,12 +1,13 @@
 //! Roles as processes: started, watched for the line that says they are ready, killed.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use crate::feedline;
+use crate::http::free_ports;
+use crate::{call, feedline};
 
 /// Long enough for a process to start on a busy machine.
 const START: Duration = Duration::from_secs(30);
@@ -79,30 +80,55 @@ pub fn signal(id: u32, signal: rustix::process::Signal) {
     let _ = rustix::process::kill_process(id, signal);
 }
 
-/// A coordinator and workers as processes.
+/// Coordinators and workers as processes.
 #[derive(Debug)]
 pub struct Processes {
-    /// The coordinator.
-    pub coordinator: Role,
+    /// The coordinators.
+    pub coordinators: Vec<Role>,
     /// The workers.
     pub workers: Vec<Role>,
     directory: PathBuf,
+    /// Where all coordinators are, if there are several.
+    peers: Vec<String>,
 }
 
 impl Processes {
     /// Starts them with their data in `directory`.
     pub fn start(directory: PathBuf, workers: usize) -> Self {
-        let coordinator = start_coordinator(&directory.join("coordinator"), "127.0.0.1:0");
-        let mut processes = Self { coordinator, workers: Vec::new(), directory };
+        Self::start_several(directory, 1, workers)
+    }
+
+    /// Starts several coordinators that decide together, and workers.
+    pub fn start_several(directory: PathBuf, coordinators: usize, workers: usize) -> Self {
+        let mut processes =
+            Self { coordinators: Vec::new(), workers: Vec::new(), directory, peers: Vec::new() };
+        let addresses = free_ports(coordinators);
+        if coordinators > 1 {
+            processes.peers = addresses.iter().map(|address| format!("http://{address}")).collect();
+        }
+        for (place, address) in addresses.iter().enumerate() {
+            let role = processes.start_coordinator(place, address);
+            processes.coordinators.push(role);
+        }
         for _ in 0..workers {
             processes.add_worker();
         }
         processes
     }
 
-    /// Where consumers reach the coordinator.
+    /// Where consumers reach the coordinators.
     pub fn url(&self) -> String {
-        self.coordinator.url()
+        let urls: Vec<String> = self.coordinators.iter().map(Role::url).collect();
+        urls.join(",")
+    }
+
+    /// Place of the coordinator that leads; `None` while there is none.
+    pub fn leader(&self) -> Option<usize> {
+        let call = call(&["members", "--json", "--coordinator", &self.url()]);
+        let members: serde_json::Value = serde_json::from_str(&call.stdout).ok()?;
+        let leads = |member: &&serde_json::Value| member["leads"] == true;
+        let url = members.as_array()?.iter().find(leads)?["url"].as_str()?.to_owned();
+        self.coordinators.iter().position(|coordinator| coordinator.url() == url)
     }
 
     /// Starts one more worker.
@@ -134,20 +160,26 @@ impl Processes {
         self.add_worker();
     }
 
-    /// Its data directory.
-    pub fn coordinator_data(&self) -> PathBuf {
-        self.directory.join("coordinator")
+    /// A coordinator's data directory.
+    pub fn coordinator_data(&self, place: usize) -> PathBuf {
+        self.directory.join(format!("coordinator-{place}"))
     }
 
-    /// Kills the coordinator and starts it again on the same port and data.
-    pub fn restart_coordinator(&mut self) {
-        let address = self.coordinator.address.clone();
-        self.coordinator.kill();
-        self.coordinator = start_coordinator(&self.coordinator_data(), &address);
+    /// Kills a coordinator and starts it again on the same port and data.
+    pub fn restart_coordinator(&mut self, place: usize) {
+        let address = self.coordinators[place].address.clone();
+        self.coordinators[place].kill();
+        self.coordinators[place] = self.start_coordinator(place, &address);
     }
-}
 
-fn start_coordinator(data: &Path, listen: &str) -> Role {
-    let data = data.to_str().expect("temporary paths are text");
-    Role::start(&["coordinator", "--listen", listen, "--data-dir", data], &[])
+    fn start_coordinator(&self, place: usize, listen: &str) -> Role {
+        let data = self.coordinator_data(place);
+        let data = data.to_str().expect("temporary paths are text");
+        let mut arguments = vec!["coordinator", "--listen", listen, "--data-dir", data];
+        let peers = self.peers.join(",");
+        if !self.peers.is_empty() {
+            arguments.extend(["--peers", &peers]);
+        }
+        Role::start(&arguments, &[])
+    }
 }

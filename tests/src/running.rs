@@ -32,10 +32,16 @@ struct State {
 impl Running {
     /// Starts a call of the binary. One that lasts two minutes hangs: it is killed.
     pub fn start(arguments: &[&str]) -> Self {
+        Self::start_for(arguments, Duration::from_secs(120))
+    }
+
+    /// Starts a call of the binary, which is killed if it lasts longer than this.
+    pub fn start_for(arguments: &[&str], longest: Duration) -> Self {
         let mut command = Command::new("timeout");
         // In the foreground `timeout` passes a signal on once; else the whole group gets it as well, which a run takes
         // for a second Ctrl-C.
-        command.args(["--foreground", "--signal=KILL", "120"]).arg(feedline()).args(arguments);
+        let longest = longest.as_secs().to_string();
+        command.args(["--foreground", "--signal=KILL", &longest]).arg(feedline()).args(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
         let mut child = command.spawn().expect("the binary starts");
         let stderr = child.stderr.take().expect("piped above");

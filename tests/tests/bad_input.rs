@@ -399,12 +399,12 @@ fn full_disk(scratch: &Scratch, mount: &std::path::Path) {
         let call = scratch.call(&["jobs", "--coordinator", &url]);
         (call.status != 0).then(|| sentence(&call, 1))
     });
-    let data = processes.coordinator_data();
+    let data = processes.coordinator_data(0);
     let data = data.to_str().expect("temporary paths are text");
     assert_says(&said, &[data, "No space left on device", "free some space", "nothing acknowledged is lost"]);
     assert!(!runs.iter().any(Running::has_ended), "runs wait for the coordinator");
     fs::remove_file(&filler).expect("written above");
-    processes.restart_coordinator();
+    processes.restart_coordinator(0);
     for (run, whole) in runs.into_iter().zip(whole) {
         let report = run.wait().report();
         assert_clean(&report);

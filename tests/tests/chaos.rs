@@ -74,8 +74,8 @@ fn random(seed: u64, step: u64) -> u64 {
     mix64(mix64(seed) ^ step)
 }
 
-/// Runs a job on processes while a random worker is killed time and again and, if asked, the coordinator at every other of
-/// these times as well.
+/// Runs a job on processes while a random worker is killed time and again and, if asked, the coordinator that leads at
+/// every other of these times as well. Where coordinators are killed they are one or three.
 fn run_with_faults(
     chaos: &Chaos,
     seed: u64,
@@ -84,7 +84,9 @@ fn run_with_faults(
     arguments: &[&str],
     coordinator: bool,
 ) -> Value {
-    let mut processes = Processes::start(chaos.directory(&format!("run-{seed}")), workers);
+    let coordinators = if coordinator && seed % 4 == 1 { 3 } else { 1 };
+    let directory = chaos.directory(&format!("run-{seed}"));
+    let mut processes = Processes::start_several(directory, coordinators, workers);
     let url = processes.url();
     let http = free_port();
     let mut all = vec!["run", file, "--coordinator", &url, "--audit", "--report", "json", "--http", &http];
@@ -96,13 +98,14 @@ fn run_with_faults(
         let place = random(seed, step) as usize % processes.workers.len();
         processes.workers[place].kill();
         if coordinator && step % 2 == 1 {
-            processes.restart_coordinator();
+            let leader = processes.leader().unwrap_or(step as usize % coordinators);
+            processes.restart_coordinator(leader);
         }
         processes.replace_worker(place);
     }
     let report = run.wait().report();
     eprintln!(
-        "seed {seed}: {workers} workers, {step} of them killed, {} rows in {} s",
+        "seed {seed}: {workers} workers, {step} of them killed, {coordinators} coordinators, {} rows in {} s",
         report["rows"], report["seconds"]
     );
     assert_clean(&report);

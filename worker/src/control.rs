@@ -23,6 +23,7 @@ use crate::{WorkerSettings, metrics};
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after a failed report: from this, doubling up to the next.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+// A new leader is there within a second, and shall not wait for its workers.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 pub(crate) struct Control {

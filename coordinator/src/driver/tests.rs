@@ -2,21 +2,24 @@
 
 use std::sync::Mutex;
 
-use feedline_core::cluster::Settings;
 use feedline_core::cluster::messages::{
     ConsumerStats, JobState, ProcessCpu, Revision, Task, TaskOutput, TaskResult, WorkerPlan,
 };
+use feedline_core::cluster::records::Record;
 use feedline_core::ids::{SessionId, WorkerId};
 use feedline_core::layout::StreamPosition;
 use feedline_core::manifest::{Block, ShardIndex, ShardRef};
 use feedline_core::pipeline::{Pipeline, Source};
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
-use feedline_proto::CoordinatorService;
+use feedline_proto::{CoordinatorService, PeerService};
+use feedline_replica::log::LogError;
+use feedline_replica::{MemberId, Stored, Write, files};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::log::LogError;
+use crate::disk::WriteLog;
+use crate::peers::PeerDirectory;
 use crate::service::Service;
 use crate::settings::CoordinatorSettings;
 use crate::{RunningCoordinator, start};
@@ -27,35 +30,36 @@ const TICK_MS: u64 = 50;
 #[derive(Debug, Default)]
 struct Script {
     full: bool,
-    commits: Vec<Vec<Record>>,
+    writes: Vec<Vec<Write>>,
     tries: u32,
 }
 
 struct ScriptedLog(Arc<Mutex<Script>>);
 
-impl RecordLog for ScriptedLog {
-    fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
+impl WriteLog for ScriptedLog {
+    fn write(&mut self, writes: &mut Vec<Write>) -> Result<(), LogError> {
         let mut script = self.0.lock().unwrap();
         script.tries += 1;
         if script.full {
             let error = std::io::Error::from_raw_os_error(28);
-            let (reason, fix) = (crate::files::reason(&error), crate::files::fix(&error));
+            let (reason, fix) = (files::reason(&error), files::fix(&error));
             return Err(LogError::Write { path: "/data/records.log".into(), reason, fix });
         }
-        script.commits.push(records.to_vec());
+        script.writes.push(std::mem::take(writes));
         Ok(())
     }
 
     fn len_bytes(&self) -> u64 {
         0
     }
+}
 
-    fn wants_compaction(&self) -> bool {
-        false
-    }
+/// Finds nobody.
+struct Nobody;
 
-    fn compact(&mut self, _snapshot: &[Record]) -> Result<(), LogError> {
-        Ok(())
+impl PeerDirectory for Nobody {
+    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, Refusal> {
+        Err(Refusal::new(RefusalKind::Invalid, format!("{url} is nobody")))
     }
 }
 
@@ -64,6 +68,7 @@ struct Bench {
     script: Arc<Mutex<Script>>,
     driver: Option<Driver>,
     stop: CancellationToken,
+    _inbox: mpsc::Sender<Vec<Message>>,
     _folder: TempDir,
 }
 
@@ -72,15 +77,38 @@ impl Bench {
         let folder = TempDir::new().unwrap();
         let store = Arc::new(IndexStore::open(folder.path().to_owned()).unwrap());
         let script = Arc::new(Mutex::new(Script::default()));
-        let log = Box::new(ScriptedLog(Arc::clone(&script)));
-        let (sender, receiver) = mpsc::channel(QUEUED_REQUESTS);
-        let settings = Settings::default();
-        let lease = settings.worker_lease_ms;
-        let cluster = Cluster::new(settings, 1);
-        let driver =
-            Driver::new(cluster, log, Arc::clone(&store), receiver, TICK_MS, lease, Gauges::default());
-        let service = Arc::new(Service::new(sender, store, tokio::sync::watch::channel(Arc::default()).1));
-        Self { service, script, driver: Some(driver), stop: CancellationToken::new(), _folder: folder }
+        let disk = Disk::new(Box::new(ScriptedLog(Arc::clone(&script))));
+        let (sender, commands) = mpsc::channel(QUEUED_REQUESTS);
+        let (inbox_sender, inbox) = mpsc::channel(1);
+        let id = MemberId::from_random(8);
+        let founded = Stored::founded_by(&Members([(id, String::new())].into()));
+        let settings = feedline_replica::Settings::default();
+        let worker_lease_ms = settings.cluster.worker_lease_ms;
+        let member = Member::new(id, founded, settings, 1).unwrap();
+        let (peers, deliveries) = Peers::new(id, Arc::new(Nobody));
+        let peers = Arc::new(peers);
+        let parts = Parts {
+            member,
+            disk,
+            store: Arc::clone(&store),
+            peers: Arc::clone(&peers),
+            has_state: Arc::default(),
+            leader: watch::channel(None).0,
+            deliveries,
+            commands,
+            inbox,
+            tick_ms: TICK_MS,
+            worker_lease_ms,
+        };
+        let views = watch::channel(Arc::default()).1;
+        Self {
+            service: Arc::new(Service::new(sender, store, peers, views)),
+            script,
+            driver: Some(Driver::new(parts)),
+            stop: CancellationToken::new(),
+            _inbox: inbox_sender,
+            _folder: folder,
+        }
     }
 
     fn start(&mut self) -> JoinHandle<Result<(), CoordinatorError>> {
@@ -88,7 +116,7 @@ impl Bench {
     }
 
     fn records(&self) -> Vec<Record> {
-        self.script.lock().unwrap().commits.concat()
+        self.script.lock().unwrap().writes.iter().flatten().flat_map(Write::records).collect()
     }
 }
 
@@ -163,11 +191,12 @@ fn work(task: &Task) -> TaskResult {
 /// Has worker 1 list and index the dataset; gives its plan once it holds leases.
 async fn prepare(service: &dyn CoordinatorService) -> WorkerPlan {
     let mut plan = service.sync_worker(worker_report()).await.unwrap();
-    for _ in 0..4 {
+    // Saving the index takes a while.
+    while plan.leases.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
         let tasks = plan.tasks.iter().map(work).collect();
         plan = service.sync_worker(WorkerReport { tasks, ..worker_report() }).await.unwrap();
     }
-    assert!(!plan.leases.is_empty(), "the job runs by now: {plan:?}");
     plan
 }
 
@@ -219,7 +248,14 @@ async fn a_restart_while_a_dataset_is_prepared_uses_the_saved_index() {
     let tasks = plan.tasks.iter().map(work).collect();
     let plan = service.sync_worker(WorkerReport { tasks, ..worker_report() }).await.unwrap();
     assert_eq!(plan.tasks, [], "listing was enough");
-    assert_eq!(service.job_status(second).await.unwrap().state, JobState::Running);
+    // That others keep the index, too, is made sure of first.
+    let state = loop {
+        match service.job_status(second).await.unwrap().state {
+            JobState::Preparing { .. } => tokio::time::sleep(Duration::from_millis(5)).await,
+            state => break state,
+        }
+    };
+    assert_eq!(state, JobState::Running);
 }
 
 #[tokio::test]
@@ -227,7 +263,7 @@ async fn a_second_coordinator_on_the_same_directory_is_refused() {
     let folder = TempDir::new().unwrap();
     let first = started(&folder, 1).await;
     let settings = CoordinatorSettings::durable(folder.path().join("log"), folder.path().join("index"));
-    let Err(CoordinatorError::Locked { .. }) = start(settings, 2).await else {
+    let Err(CoordinatorError::Log(LogError::Locked { .. })) = start(settings, 2).await else {
         panic!("two coordinators on one log")
     };
     first.shutdown().await.unwrap();
@@ -244,7 +280,7 @@ async fn what_waits_together_is_committed_together() {
         })
         .collect();
     // Every request is in the queue before the driver looks at it.
-    while bench.driver.as_ref().is_some_and(|driver| driver.commands.len() < 100) {
+    while bench.driver.as_ref().is_some_and(|driver| driver.parts.commands.len() < 100) {
         tokio::task::yield_now().await;
     }
     let task = bench.start();
@@ -252,7 +288,9 @@ async fn what_waits_together_is_committed_together() {
         opened.await.unwrap().unwrap();
     }
     let script = bench.script.lock().unwrap();
-    assert_eq!(script.commits.iter().map(Vec::len).collect::<Vec<_>>(), [100]);
+    let records = |writes: &Vec<Write>| writes.iter().flat_map(Write::records).count();
+    let together: Vec<usize> = script.writes.iter().map(records).filter(|records| *records > 0).collect();
+    assert_eq!(together, [100]);
     task.abort();
 }
 

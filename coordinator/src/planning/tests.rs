@@ -68,7 +68,7 @@ async fn planning_ends_with_the_driver_and_with_stop() {
     let task = tokio::spawn(run(commands, views, (second, true), None, stop.clone()));
     for _ in 0..3 {
         let Some(Command::Observe { reply }) = receiver.recv().await else { panic!("it asks for reports") };
-        reply.send((9, Box::default())).unwrap();
+        reply.send(Some((9, Box::default()))).unwrap();
     }
     seen.changed().await.unwrap();
     assert_eq!(seen.borrow().now_ms, 9, "each look is published");

@@ -251,7 +251,7 @@ impl Job {
         epochs.max(0.0) * f64::from(layout.passes)
     }
 
-    /// The records that rebuild this job.
+    /// The records that rebuild this job, but for its end.
     pub(super) fn snapshot(&self) -> Vec<Record> {
         let job = self.id;
         let mut records = vec![Record::Opened { job, spec: Box::new(self.spec.clone()) }];
@@ -268,9 +268,6 @@ impl Job {
         }
         for (worker, splits) in by_worker {
             records.push(Record::Granted { job, worker, splits });
-        }
-        if let Some(state) = &self.ended {
-            records.push(Record::Ended { job, state: state.clone() });
         }
         records
     }

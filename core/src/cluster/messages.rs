@@ -352,6 +352,8 @@ pub struct Refusal {
     pub kind: RefusalKind,
     /// One sentence with the fix.
     pub message: String,
+    /// Where to ask instead: the coordinator that leads.
+    pub leader: Option<String>,
 }
 
 /// Kinds of refusals.
@@ -370,7 +372,13 @@ pub enum RefusalKind {
 impl Refusal {
     /// A refusal of this kind.
     pub fn new(kind: RefusalKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), leader: None }
+    }
+
+    /// The refusal of a coordinator that follows.
+    pub fn led_by(url: &str) -> Self {
+        let message = format!("this coordinator follows the one at {url}; ask that one");
+        Self { leader: Some(url.to_owned()), ..Self::new(RefusalKind::Unavailable, message) }
     }
 }
 

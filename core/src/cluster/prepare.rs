@@ -26,6 +26,8 @@ pub(super) struct Preparation {
     indexed: Vec<Option<ShardIndex>>,
     /// Tasks not finished.
     tasks: BTreeMap<TaskId, PendingTask>,
+    /// What is being saved.
+    saving: Option<Arc<Manifest>>,
 }
 
 #[derive(Debug)]
@@ -37,12 +39,15 @@ struct PendingTask {
 
 impl Preparation {
     pub(super) fn new(saved: Option<Arc<Manifest>>) -> Self {
-        Self { saved, listed: None, indexed: Vec::new(), tasks: BTreeMap::new() }
+        Self { saved, listed: None, indexed: Vec::new(), tasks: BTreeMap::new(), saving: None }
     }
 
     /// (shards indexed, shards known).
     pub(super) fn progress(&self) -> (u64, u64) {
-        (self.indexed.iter().flatten().count() as u64, self.indexed.len() as u64)
+        match &self.saving {
+            Some(manifest) => (manifest.shards.len() as u64, manifest.shards.len() as u64),
+            None => (self.indexed.iter().flatten().count() as u64, self.indexed.len() as u64),
+        }
     }
 }
 
@@ -51,7 +56,8 @@ impl Cluster {
     pub(super) fn prepare(&mut self) {
         self.drop_dead_tasks();
         for preparation in self.preparations.values_mut() {
-            if preparation.listed.is_none() && preparation.tasks.is_empty() {
+            let is_known = preparation.listed.is_some() || preparation.saving.is_some();
+            if !is_known && preparation.tasks.is_empty() {
                 let id = TaskId(self.next_task);
                 self.next_task += 1;
                 preparation.tasks.insert(id, PendingTask { shards: None, worker: None });
@@ -133,7 +139,7 @@ impl Cluster {
         preparation.tasks.remove(&task);
         if let Some(saved) = preparation.saved.take() {
             match saved.check_unchanged(&shards) {
-                Ok(()) => self.on_dataset(job, &saved, ready),
+                Ok(()) => self.save_index(job, saved, ready),
                 Err(message) => self.end_job(job, JobState::Failed(message), ready),
             }
             return;
@@ -181,16 +187,29 @@ impl Cluster {
             listed.into_iter().zip(indexes).map(|(object, index)| Shard { object, index }).collect();
         let defect = first_defect(&shards);
         match Manifest::build(shards) {
-            Ok(manifest) => {
-                let manifest = Arc::new(manifest);
-                if let Some(found) = self.jobs.get(&job) {
-                    let key = source_key(&found.spec.pipeline.source);
-                    ready.manifests.push((key, Arc::clone(&manifest)));
-                }
-                self.on_dataset(job, &manifest, ready);
-            }
+            Ok(manifest) => self.save_index(job, Arc::new(manifest), ready),
             // Where nothing could be read, the first defect says more than that there are no rows.
             Err(message) => self.end_job(job, JobState::Failed(defect.unwrap_or(message)), ready),
+        }
+    }
+
+    /// Has an index saved where every later leader finds it.
+    fn save_index(&mut self, job: JobId, manifest: Arc<Manifest>, ready: &mut Ready) {
+        let (Some(found), Some(preparation)) = (self.jobs.get(&job), self.preparations.get_mut(&job)) else {
+            return;
+        };
+        let key = source_key(&found.spec.pipeline.source);
+        ready.manifests.push((job, key, Arc::clone(&manifest)));
+        preparation.saving = Some(manifest);
+    }
+
+    /// A job's index is saved, or cannot be: one sentence with the fix.
+    pub(super) fn on_index_saved(&mut self, job: JobId, saved: Result<(), String>, ready: &mut Ready) {
+        let preparation = self.preparations.get_mut(&job);
+        let Some(manifest) = preparation.and_then(|preparation| preparation.saving.take()) else { return };
+        match saved {
+            Ok(()) => self.on_dataset(job, &manifest, ready),
+            Err(message) => self.end_job(job, JobState::Failed(message), ready),
         }
     }
 

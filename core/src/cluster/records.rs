@@ -81,3 +81,19 @@ pub enum Record {
         state: JobState,
     },
 }
+
+impl Record {
+    /// The job that it is about.
+    pub fn job(&self) -> JobId {
+        match self {
+            Self::Opened { job, .. }
+            | Self::Ready { job, .. }
+            | Self::Granted { job, .. }
+            | Self::Revoked { job, .. }
+            | Self::Assigned { job, .. }
+            | Self::Advanced { job, .. }
+            | Self::Stands { job, .. }
+            | Self::Ended { job, .. } => *job,
+        }
+    }
+}

@@ -27,7 +27,9 @@ struct Bench {
     cluster: Cluster,
     now: Millis,
     records: Vec<Record>,
-    manifests: Vec<(String, Arc<Manifest>)>,
+    manifests: Vec<(JobId, String, Arc<Manifest>)>,
+    /// What becomes of indexes that are to be saved.
+    saving: Result<(), String>,
     request: RequestId,
     answered: BTreeMap<RequestId, Reply>,
 }
@@ -41,6 +43,7 @@ impl Bench {
             now: 0,
             records: Vec::new(),
             manifests: Vec::new(),
+            saving: Ok(()),
             request: 0,
             answered: BTreeMap::new(),
         }
@@ -58,8 +61,11 @@ impl Bench {
         let mut ready = Ready::default();
         self.cluster.step(self.now, input, &mut ready);
         self.records.extend(ready.records);
-        self.manifests.extend(ready.manifests);
         self.answered.extend(ready.replies);
+        for (job, key, manifest) in ready.manifests {
+            self.manifests.push((job, key, manifest));
+            self.step(Input::IndexSaved { job, saved: self.saving.clone() });
+        }
     }
 
     fn pass(&mut self, ms: Millis) {

@@ -11,12 +11,22 @@ use crate::entrance::TransportArg;
 /// What `feedline coordinator` is asked for.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Prints `feedline coordinator listening on HOST:PORT` once it is ready. \
-    SIGTERM and SIGINT end it in order.\n\n\
-    Example:\n  feedline coordinator --listen 0.0.0.0:7070 --data-dir /var/lib/feedline")]
+    SIGTERM and SIGINT end it in order; one that leads has another lead first.\n\n\
+    Examples:\n  feedline coordinator --listen 0.0.0.0:7070 --data-dir /var/lib/feedline\n  \
+    feedline coordinator --listen 10.0.0.1:7070 --data-dir /var/lib/feedline \\\n    \
+    --peers http://10.0.0.1:7070,http://10.0.0.2:7070,http://10.0.0.3:7070")]
 pub(crate) struct CoordinatorArgs {
     /// Address to listen on for workers and consumers; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     pub(crate) listen: String,
+    /// All coordinators of the cluster, this one among them, as they reach each other: three survive the loss of one,
+    /// five of two [default: this one alone].
+    #[arg(long, value_name = "URL,URL", value_delimiter = ',')]
+    pub(crate) peers: Vec<String>,
+    /// Address at which the other coordinators, workers and consumers reach this one [default: http:// and the address
+    /// it listens on].
+    #[arg(long, value_name = "URL")]
+    pub(crate) advertise: Option<String>,
     /// Directory of the log of decisions, from which a restarted coordinator goes on.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
@@ -43,9 +53,9 @@ pub(crate) struct CoordinatorArgs {
     Example:\n  feedline worker --coordinator http://10.0.0.1:7070 --listen 10.0.0.7:7071 --memory 8GiB"
 )]
 pub(crate) struct WorkerArgs {
-    /// The coordinator.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7070")]
-    pub(crate) coordinator: String,
+    /// The coordinator; of several one or more.
+    #[arg(long, value_name = "URL,URL", value_delimiter = ',', default_value = "http://127.0.0.1:7070")]
+    pub(crate) coordinator: Vec<String>,
     /// Address to listen on for consumers; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: String,

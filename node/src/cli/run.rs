@@ -24,9 +24,10 @@ pub(crate) struct RunArgs {
     /// The pipeline file.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Run on this coordinator's workers instead of in this process, such as http://10.0.0.1:7070.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["workers", "cores", "memory", "index_dir", "auto_cache", "trace"])]
-    pub(crate) coordinator: Option<String>,
+    /// Run on this cluster's workers instead of in this process, such as http://10.0.0.1:7070; of several coordinators
+    /// one or more.
+    #[arg(long, value_name = "URL,URL", value_delimiter = ',', conflicts_with_all = ["workers", "cores", "memory", "index_dir", "auto_cache", "trace"])]
+    pub(crate) coordinator: Vec<String>,
     /// Resources in this process.
     #[command(flatten)]
     pub(crate) local: LocalArgs,

@@ -27,9 +27,11 @@ fn help_is_golden() {
     expect_file!["../../tests/help/plan.txt"].assert_eq(&help(&["plan"]));
     expect_file!["../../tests/help/bench-kernel.txt"].assert_eq(&help(&["bench", "kernel"]));
     expect_file!["../../tests/help/jobs.txt"].assert_eq(&help(&["jobs"]));
+    expect_file!["../../tests/help/members.txt"].assert_eq(&help(&["members"]));
     expect_file!["../../tests/help/top.txt"].assert_eq(&help(&["top"]));
     expect_file!["../../tests/help/simulate.txt"].assert_eq(&help(&["simulate"]));
     expect_file!["../../tests/help/make-data.txt"].assert_eq(&help(&["make-data"]));
+    expect_file!["../../tests/help/bench-decisions.txt"].assert_eq(&help(&["bench", "decisions"]));
     expect_file!["../../tests/help/bench-transport.txt"].assert_eq(&help(&["bench", "transport"]));
 }
 

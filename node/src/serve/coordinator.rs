@@ -1,10 +1,11 @@
 //! `feedline coordinator`.
 
-use feedline_coordinator::CoordinatorSettings;
+use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
 
 use super::{GrpcServer, announce, coordinator_routes, stop_http};
 use crate::cli::CoordinatorArgs;
 use crate::failure::Failure;
+use crate::http::Readiness;
 use crate::{entropy, http, listen, signals};
 
 /// Runs a coordinator until a signal.
@@ -12,12 +13,22 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
     let bound = listen::bind(&args.listen, "--listen").await?;
     let http = http::start(args.http.as_deref()).await?;
-    let mut coordinator = feedline_coordinator::start(settings(&args), entropy::coordinator_life())
-        .await
-        .map_err(Failure::failed)?;
-    let mut server = GrpcServer::start(bound.listener, coordinator_routes(coordinator.service()));
+    let url = match &args.advertise {
+        Some(url) => url.clone(),
+        None if args.peers.is_empty() => format!("http://{}", bound.address),
+        None => listen::url(&bound, "--advertise http://HOST:PORT")?,
+    };
+    if !args.peers.is_empty() && !args.peers.contains(&url) {
+        return Err(Failure::wrong_use(format!(
+            "--peers does not name this coordinator, {url}: name all coordinators there, and say with --advertise by which of the addresses the others reach this one"
+        )));
+    }
+    let settings = settings(&args, url);
+    let mut coordinator =
+        feedline_coordinator::start(settings, entropy::coordinator_life()).await.map_err(Failure::failed)?;
+    let mut server = GrpcServer::start(bound.listener, coordinator_routes(&coordinator));
     if let Some(http) = &http {
-        http.set_ready(Box::new(|| Ok(())));
+        http.set_ready(readiness(&coordinator));
     }
     announce("coordinator", bound.address, http.as_ref())?;
     tokio::select! {
@@ -32,10 +43,21 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn settings(args: &CoordinatorArgs) -> CoordinatorSettings {
+/// Ready means that a leader is known.
+fn readiness(coordinator: &RunningCoordinator) -> Readiness {
+    let standing = coordinator.standing();
+    Box::new(move || {
+        let known = standing.borrow().clone();
+        known.map(|_| ()).ok_or_else(|| "the coordinators have not chosen one that leads".to_owned())
+    })
+}
+
+fn settings(args: &CoordinatorArgs, url: String) -> CoordinatorSettings {
     let index_dir = args.index_dir.clone().unwrap_or_else(|| args.data_dir.join("index"));
     let mut settings = CoordinatorSettings::durable(&args.data_dir, index_dir);
     settings.cluster.worker_lease_ms = args.worker_lease.as_millis().max(1) as u64;
+    settings.peers.clone_from(&args.peers);
+    settings.url = url;
     settings.cluster.auto_cache = args.auto_cache.is_on();
     settings
 }

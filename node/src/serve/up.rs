@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use feedline_coordinator::{CoordinatorSettings, RunningCoordinator, Scaler};
+use feedline_coordinator::{CoordinatorSettings, RunningCoordinator, Scaler, Surroundings};
 use feedline_core::plan::ScaleSettings;
 use feedline_proto::CoordinatorService;
 use futures::future::{join_all, select_all, try_join_all};
@@ -35,15 +35,17 @@ pub(crate) async fn run(args: UpArgs, log: LogFormat) -> Result<(), Failure> {
         args.autoscale.map(|(_, most)| local_scaler(&args, most, (&bound, &host), log)).transpose()?;
     let scaler = scaler.map(Arc::new);
     let told = scaler.clone().map(|scaler| scaler as Arc<dyn Scaler>);
-    let mut coordinator =
-        feedline_coordinator::start_scaled(settings(&args), entropy::coordinator_life(), told)
-            .await
-            .map_err(Failure::failed)?;
+    let surroundings = Surroundings { scaler: told, ..Surroundings::default() };
+    let settings =
+        CoordinatorSettings { url: format!("http://{host}:{}", bound.address.port()), ..settings(&args) };
+    let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_life(), surroundings)
+        .await
+        .map_err(Failure::failed)?;
     let mut nodes = Vec::new();
     for share in shares(&args.local).into_iter().filter(|_| scaler.is_none()) {
         nodes.push(start_worker(&bound, &host, share, args.transport, coordinator.service()).await?);
     }
-    let mut server = GrpcServer::start(bound.listener, coordinator_routes(coordinator.service()));
+    let mut server = GrpcServer::start(bound.listener, coordinator_routes(&coordinator));
     if let Some(http) = &http {
         http.set_ready(Box::new(|| Ok(())));
     }

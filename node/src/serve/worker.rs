@@ -46,18 +46,19 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         cache_dir: args.cache_dir,
         trace: args.trace.is_on(),
     };
-    let coordinator = grpc::connect_coordinator(&args.coordinator)?;
+    let coordinators = args.coordinator.join(",");
+    let coordinator = grpc::connect_coordinators(&args.coordinator)?;
     let entrance = entrance::open(args.transport, share.memory_bytes)?;
     let worker = local_workers::start(address, share, coordinator)?;
     let mut server = GrpcServer::start_worker(bound.listener, &worker, entrance);
     if let Some(http) = &http {
-        http.set_ready(readiness(&worker.contact, &args.coordinator));
+        http.set_ready(readiness(&worker.contact, &coordinators));
     }
     announce("worker", bound.address, http.as_ref())?;
     tokio::select! {
         () = stop.cancelled() => {}
         () = input_ends(), if args.while_input => {}
-        () = watch(&worker.contact, &args.coordinator) => {}
+        () = watch(&worker.contact, &coordinators) => {}
         result = server.wait() => return result,
     }
     tracing::info!(grace_seconds = args.grace.as_secs_f64(), "draining");

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use tonic::transport::{Channel, Endpoint};
@@ -21,6 +22,11 @@ pub(super) struct Peer {
 
 /// A channel to the peer. Nothing is sent before the first request.
 pub(super) fn connect_lazily(peer: &Peer) -> Result<Channel, Refusal> {
+    connect_lazily_within(peer, REQUEST_TIMEOUT)
+}
+
+/// The same, with requests that take no longer than this.
+pub(super) fn connect_lazily_within(peer: &Peer, timeout: Duration) -> Result<Channel, Refusal> {
     let Peer { role, url } = peer;
     let invalid =
         |fix: &str| Refusal::new(RefusalKind::Invalid, format!("`{url}` is no {role}'s address; {fix}"));
@@ -36,7 +42,7 @@ pub(super) fn connect_lazily(peer: &Peer) -> Result<Channel, Refusal> {
     if tokio::runtime::Handle::try_current().is_err() {
         return Err(invalid("connections need a tokio runtime, and there is none here"));
     }
-    Ok(tuned(endpoint).tcp_nodelay(true).connect_lazy())
+    Ok(tuned(endpoint).timeout(timeout).tcp_nodelay(true).connect_lazy())
 }
 
 /// A channel to the Unix socket at `path`, connected.

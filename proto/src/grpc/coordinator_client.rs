@@ -54,20 +54,29 @@ impl RemoteCoordinator {
     ) -> Result<C, Refusal> {
         self.answer(response)?.try_into().map_err(|error| self.peer.unreadable(&error))
     }
+}
 
-    async fn manifest_bytes(&self, mut chunks: Streaming<wire::ManifestChunk>) -> Result<Vec<u8>, Refusal> {
-        let mut bytes = Vec::new();
-        loop {
-            let chunk = tokio::time::timeout(REQUEST_TIMEOUT, chunks.message())
-                .await
-                .unwrap_or_else(|_| Err(Status::deadline_exceeded("")))
-                .map_err(|status| self.peer.refusal(&status))?;
-            match chunk {
-                Some(chunk) => bytes.extend_from_slice(&chunk.data),
-                None => return Ok(bytes),
-            }
+/// Puts a manifest's chunks together.
+pub(super) async fn read_manifest(
+    peer: &Peer,
+    mut chunks: Streaming<wire::ManifestChunk>,
+) -> Result<Arc<Manifest>, Refusal> {
+    let mut bytes = Vec::new();
+    loop {
+        let chunk = tokio::time::timeout(REQUEST_TIMEOUT, chunks.message())
+            .await
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded("")))
+            .map_err(|status| peer.refusal(&status))?;
+        match chunk {
+            Some(chunk) => bytes.extend_from_slice(&chunk.data),
+            None => break,
         }
     }
+    tokio::task::spawn_blocking(move || decode_manifest(&bytes))
+        .await
+        .map_err(|error| Refusal::new(RefusalKind::Unavailable, format!("reading the manifest: {error}")))?
+        .map(Arc::new)
+        .map_err(|message| peer.unreadable(&WireError(message)))
 }
 
 #[async_trait]
@@ -103,14 +112,7 @@ impl CoordinatorService for RemoteCoordinator {
 
     async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
         let response = self.client().get_manifest(wire::JobRef { job: job.0 }).await;
-        let bytes = self.manifest_bytes(self.answer(response)?).await?;
-        tokio::task::spawn_blocking(move || decode_manifest(&bytes))
-            .await
-            .map_err(|error| {
-                Refusal::new(RefusalKind::Unavailable, format!("reading the manifest: {error}"))
-            })?
-            .map(Arc::new)
-            .map_err(|message| self.peer.unreadable(&WireError(message)))
+        read_manifest(&self.peer, self.answer(response)?).await
     }
 
     async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {

@@ -101,7 +101,7 @@ fn answer<C, W: From<C>>(answer: Result<C, Refusal>) -> Result<Response<W>, Stat
     answer.map(|value| Response::new(value.into())).map_err(to_status)
 }
 
-fn chunks(bytes: Bytes) -> impl Iterator<Item = Result<wire::ManifestChunk, Status>> {
+pub(super) fn chunks(bytes: Bytes) -> impl Iterator<Item = Result<wire::ManifestChunk, Status>> {
     (0..bytes.len()).step_by(MANIFEST_CHUNK_BYTES).map(move |start| {
         let end = bytes.len().min(start + MANIFEST_CHUNK_BYTES);
         Ok(wire::ManifestChunk { data: bytes.slice(start..end) })

@@ -9,6 +9,8 @@ use super::REQUEST_TIMEOUT;
 use super::channel::Peer;
 use crate::convert::WireError;
 
+/// Metadata key of the coordinator that leads.
+const LEADER: &str = "feedline-leader";
 /// A status travels in a header, which must stay small: longer messages are cut.
 const MAX_MESSAGE_BYTES: usize = 2 << 10;
 
@@ -25,7 +27,11 @@ pub(super) fn to_status(refusal: Refusal) -> Status {
         message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
         message.push_str(" ...");
     }
-    Status::new(code, message)
+    let mut status = Status::new(code, message);
+    if let Some(Ok(leader)) = refusal.leader.as_deref().map(str::parse) {
+        status.metadata_mut().insert(LEADER, leader);
+    }
+    status
 }
 
 /// The status for a request that could not be read.
@@ -57,7 +63,8 @@ impl Peer {
             ),
             (_, None) => status.message().to_owned(),
         };
-        Refusal { kind, message }
+        let leader = status.metadata().get(LEADER).and_then(|url| url.to_str().ok());
+        Refusal { kind, message, leader: leader.map(str::to_owned) }
     }
 
     fn too_late(&self) -> String {

@@ -2,6 +2,7 @@
 
 mod fake;
 mod links;
+mod members;
 mod ways;
 
 use std::sync::Arc;

@@ -66,7 +66,34 @@ fn indexing_is_spread_over_workers_and_saved() {
     bench.worker(WorkerReport { tasks: results(&one, &manifest), ..report(1) });
     assert_eq!(bench.status(job).state, JobState::Running);
     let key = messages::source_key(&spec(4, 1).pipeline.source);
-    assert_eq!(bench.manifests, [(key, Arc::new(manifest))]);
+    assert_eq!(bench.manifests, [(job, key, Arc::new(manifest))]);
+}
+
+#[test]
+fn an_index_that_cannot_be_saved_fails_the_job() {
+    let mut bench = Bench::new();
+    bench.saving = Err("the disk is full; free some space".to_owned());
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    prepare(&mut bench, &manifest(&[8]));
+    assert_eq!(bench.status(job).state, JobState::Failed("the disk is full; free some space".to_owned()));
+}
+
+#[test]
+fn a_job_waits_until_its_index_is_saved() {
+    let mut bench = Bench::new();
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let listing = bench.worker(report(1)).expect("the listing");
+    bench.worker(WorkerReport { tasks: results(&listing, &manifest(&[8])), ..report(1) });
+    let indexing = bench.worker(report(1)).expect("indexing");
+    let tasks = results(&indexing, &manifest(&[8]));
+    let (mut ready, report) = (Ready::default(), WorkerReport { tasks, ..report(1) });
+    bench.cluster.step(0, Input::Worker { request: 99, report }, &mut ready);
+    assert_eq!((ready.records.len(), ready.manifests.len()), (0, 1));
+    bench.pass(1_000);
+    assert_eq!(bench.status(job).state, JobState::Preparing { indexed: 1, shards: 1, workers: 1 });
+    bench.step(Input::IndexSaved { job, saved: Ok(()) });
+    bench.step(Input::IndexSaved { job, saved: Err("told twice".to_owned()) });
+    assert_eq!(bench.status(job).state, JobState::Running);
 }
 
 #[test]
@@ -104,7 +131,7 @@ fn a_result_of_an_earlier_life_is_not_taken_for_this_ones() {
 #[test]
 fn a_saved_index_is_used_unless_shards_changed() {
     let (bench, _) = Bench::running(&spec(4, 1), 8);
-    assert!(bench.manifests.is_empty(), "nothing new to save");
+    assert_eq!(bench.manifests.len(), 1, "others may not have it");
     let mut bench = Bench::new();
     let job = bench.open_with(&spec(4, 1), Some(Arc::new(manifest(&[8, 8])))).expect("a good job");
     let mut now = manifest(&[8, 8]);

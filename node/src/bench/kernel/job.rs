@@ -38,7 +38,7 @@ pub(super) async fn turn(
         auto_cache: crate::cli::SwitchArg::Off,
         trace: Default::default(),
     };
-    let cluster = Cluster::open(None, &local).await?;
+    let cluster = Cluster::open(&[], &local).await?;
     let rate = deliver(&cluster, folder, images, passes).await;
     cluster.shutdown().await;
     rate

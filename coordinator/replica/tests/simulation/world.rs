@@ -1,23 +1,24 @@
-//! The simulated cluster: one coordinator, workers, consumers, virtual time.
+//! The simulated cluster: coordinators, workers, consumers, virtual time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-use feedline_core::cluster::messages::{JobState, JobStatus};
+use feedline_core::cluster::messages::{JobState, JobStatus, RefusalKind};
 use feedline_core::cluster::records::Record;
 use feedline_core::cluster::{Input, Reply};
 use feedline_core::ids::{JobId, Millis, SessionId, WorkerId};
+use feedline_core::layout::SplitRef;
 use feedline_core::position::Position;
 
 use super::Plant;
 use super::application::Entry;
 use super::consumer::Consumer;
+use super::coordinators::{Coordinators, Outcome as Told};
 use super::dice::{Dice, Trace};
 use super::messages::{Peer, Send};
-use super::network::{Event, Queue};
+use super::network::{Event, Queue, Wired};
 use super::scenario::Scenario;
-use super::server::{Answers, Server, TakenBack};
 use super::worker::Worker;
 
 /// Once nothing goes wrong any more, a run must end within this time.
@@ -44,8 +45,15 @@ pub(crate) struct World {
     dice: Dice,
     trace: Trace,
     queue: Queue,
-    server: Server,
+    coordinators: Coordinators,
     crash_armed: bool,
+    /// Until when the messages of a coordinator to others, and from others, are lost.
+    cut: Vec<(Millis, Millis)>,
+    suspended_until: Vec<Millis>,
+    /// When the last write of a coordinator is done.
+    written_at: Vec<Millis>,
+    /// Whom each worker and consumer asks.
+    targets: BTreeMap<u64, usize>,
     workers: BTreeMap<WorkerId, Worker>,
     died: BTreeMap<WorkerId, Millis>,
     next_worker: u64,
@@ -57,15 +65,21 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(scenario: &Scenario, plant: Plant) -> Self {
+    pub(crate) fn new(scenario: &Scenario, plant: Plant) -> Result<Self, String> {
+        let coordinators = Coordinators::new(&scenario.machines, plant)?;
+        let count = coordinators.count();
         let mut world = Self {
             scenario: scenario.clone(),
             now: 0,
             dice: Dice::new(scenario.seed ^ 0xF00D),
             trace: Trace(scenario.seed),
             queue: Queue::default(),
-            server: Server::new(plant),
+            coordinators,
             crash_armed: false,
+            cut: vec![(0, 0); count],
+            suspended_until: vec![0; count],
+            written_at: vec![0; count],
+            targets: BTreeMap::new(),
             workers: BTreeMap::new(),
             died: BTreeMap::new(),
             next_worker: 1,
@@ -91,8 +105,12 @@ impl World {
             world.queue.push(at, Event::StartWorker);
         }
         world.queue.push(1, Event::Tick);
+        for place in 0..count {
+            let at = world.dice.range(0, 50);
+            world.queue.push(at, Event::TickCoordinator { place, life: world.coordinators.life(place) });
+        }
         world.plan_faults();
-        world
+        Ok(world)
     }
 
     fn plan_faults(&mut self) {
@@ -100,6 +118,8 @@ impl World {
         let armed = self.dice.chance(700);
         let kinds = [
             (faults.coordinator_crashes, Event::CrashCoordinator { armed }),
+            (faults.coordinator_cuts, Event::CutOff),
+            (faults.coordinator_stalls, Event::SuspendCoordinator),
             (faults.worker_crashes, Event::CrashWorker),
             (faults.worker_stalls, Event::StallWorker),
             (faults.consumer_crashes, Event::CrashConsumer),
@@ -133,11 +153,12 @@ impl World {
                 self.scenario.faults.until = 0;
                 self.crash_armed = false;
             }
-            let calm = self.server.is_up() && self.consumers.iter().all(|consumer| consumer.alive);
+            let leads = self.coordinators.leader().is_some();
+            let calm = leads && self.consumers.iter().all(|consumer| consumer.alive);
             if self.halting && calm && halt_at.is_none() {
                 halt_at = Some(self.now + 5_000);
             }
-            if halt_at.is_some_and(|at| self.now >= at) && self.server.is_up() {
+            if halt_at.is_some_and(|at| self.now >= at) && leads {
                 let position = self.position()?;
                 return Ok(self.outcome(events, Some(position)));
             }
@@ -160,7 +181,7 @@ impl World {
         format!(
             "at {} ms: {:?}\nworkers {workers:?}\n{}",
             self.now,
-            self.server.snapshot(),
+            self.coordinators.snapshot(),
             consumers.join("\n")
         )
     }
@@ -190,33 +211,40 @@ impl World {
         }
         // An opening that arrived late may have opened the job once more.
         let leased = |record: &Record| matches!(record, Record::Granted { job, .. } if Some(*job) == jobs[0]);
-        if self.server.snapshot().iter().any(leased) {
+        if self.coordinators.snapshot().iter().any(leased) {
             return Err("leases outlive their job".to_owned());
         }
-        self.server.check_replay()
+        self.coordinators.check_replay()
     }
 
     fn position(&mut self) -> Result<Position, String> {
-        let job = self.job();
-        let (_, answers) =
-            self.server.on_request(self.now, Peer::Observer, 0, super::messages::Request::Status);
-        for (_, _, reply) in answers {
-            if let Reply::Status(jobs) = reply {
-                let found = jobs.into_iter().find(|status| Some(status.job) == job);
-                return found
-                    .and_then(|status| status.position)
-                    .ok_or_else(|| "the job has no position".to_owned());
-            }
-        }
-        Err("the status waits for something to be persisted 5 s after the last fault".to_owned())
+        let job = self.job().ok_or_else(|| "there is no job".to_owned())?;
+        let missing = || format!("job {job} has no position: {}", self.describe());
+        self.coordinators.position(job).ok_or_else(missing)
     }
 
     fn on_event(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::Request(peer, call, request) => {
-                let stepped = self.server.on_request(self.now, peer, call, request);
-                self.after_step(stepped)?;
+            Event::Request(place, peer, call, request) => {
+                if self.now < self.suspended_until[place] {
+                    let until = self.suspended_until[place];
+                    self.queue.push(until, Event::Request(place, peer, call, request));
+                } else {
+                    let told = self.coordinators.on_request(place, self.now, (peer, call), request)?;
+                    self.after(place, told)?;
+                }
             }
+            Event::Raft(from, place, message) => self.on_raft(from, place, message)?,
+            Event::Saved(job) => {
+                for place in 0..self.coordinators.count() {
+                    let told = self.coordinators.with(place, self.now, |member, now| {
+                        member.ask(now, Input::IndexSaved { job, saved: Ok(()) });
+                        member.decide(now);
+                    })?;
+                    self.after(place, told)?;
+                }
+            }
+            Event::TickCoordinator { place, life } => self.tick_coordinator(place, life)?,
             Event::Answer(peer, call, reply) => self.on_answer(peer, call, reply)?,
             Event::Fetch(fetch) => self.on_fetch(fetch),
             Event::Fetched(fetch, outcome) => {
@@ -227,11 +255,13 @@ impl World {
             }
             Event::WakeWorker(id) => self.wake_worker(id),
             Event::WakeConsumer(number, session) => self.wake_consumer(number, session),
-            Event::Persisted { life } => {
-                if life == self.server.life && self.server.is_up() {
-                    let (answers, taken_back) = self.server.on_persisted();
-                    self.answer(answers);
-                    self.take_back(taken_back);
+            Event::Written { place, life } if self.now < self.suspended_until[place] => {
+                self.queue.push(self.suspended_until[place], Event::Written { place, life });
+            }
+            Event::Written { place, life } => {
+                if life == self.coordinators.life(place) && self.coordinators.is_up(place) {
+                    let told = self.coordinators.on_written(place, self.now)?;
+                    self.after(place, told)?;
                 }
             }
             Event::Tick => self.on_tick()?,
@@ -242,36 +272,82 @@ impl World {
 
     fn on_tick(&mut self) -> Result<(), String> {
         self.queue.push(self.now + 50, Event::Tick);
-        let stepped = self.server.step(self.now, Input::Tick);
-        self.after_step(stepped)?;
-        if self.consumers.iter().all(|consumer| consumer.ended.is_some()) {
+        let ended = self.consumers.iter().all(|consumer| consumer.ended.is_some());
+        if ended || self.dice.chance(100) {
             self.status_calls += 1;
-            let request = super::messages::Request::Status;
-            let stepped = self.server.on_request(self.now, Peer::Observer, self.status_calls, request);
-            self.after_step(stepped)?;
+            let place = self.dice.range(0, self.coordinators.count() as u64 - 1) as usize;
+            let request =
+                Event::Request(place, Peer::Observer, self.status_calls, super::messages::Request::Status);
+            self.on_event(request)?;
         }
         if self.dice.chance(50) {
             self.check_leases()?;
-            self.server.check_replay()?;
+            self.coordinators.check_replay()?;
         }
         Ok(())
     }
 
-    fn after_step(&mut self, (writes, answers): (bool, Answers)) -> Result<(), String> {
-        self.answer(answers);
-        if writes {
-            let delay = self.dice.pick(&[0, 0, 1, 3, 30]);
-            self.queue.push(self.now + delay, Event::Persisted { life: self.server.life });
-            if self.crash_armed && self.now < self.scenario.faults.until {
-                self.crash_coordinator();
-            }
+    fn tick_coordinator(&mut self, place: usize, life: u64) -> Result<(), String> {
+        if life != self.coordinators.life(place) || !self.coordinators.is_up(place) {
+            return Ok(());
+        }
+        let next = self.now + self.coordinators.tick_ms(place);
+        let next = next.max(self.suspended_until[place]);
+        self.queue.push(next, Event::TickCoordinator { place, life });
+        if self.now < self.suspended_until[place] {
+            return Ok(());
+        }
+        let told = self.coordinators.with(place, self.now, |member, now| {
+            member.tick(now);
+            member.decide(now);
+        })?;
+        self.after(place, told)
+    }
+
+    fn on_raft(&mut self, from: usize, place: usize, message: Wired) -> Result<(), String> {
+        if self.now < self.suspended_until[place] {
+            self.queue.push(self.suspended_until[place], Event::Raft(from, place, message));
+            return Ok(());
+        }
+        // A link that is cut loses what is on it.
+        if self.now < self.cut[from].0.max(self.cut[place].1) {
+            return Ok(());
+        }
+        let told = self.coordinators.with(place, self.now, |member, now| member.receive(now, message.0))?;
+        self.after(place, told)
+    }
+
+    /// What follows from something that a coordinator was told.
+    fn after(&mut self, place: usize, told: Told) -> Result<(), String> {
+        self.answer(told.answers)?;
+        self.take_back(told.taken_back);
+        for (to, message) in told.messages {
+            let event = Event::Raft(place, to, Wired(message));
+            self.queue.send(self.now, &self.scenario.faults, &mut self.dice, event);
+        }
+        for job in told.saves {
+            let delay = self.dice.range(0, 100);
+            self.queue.push(self.now + delay, Event::Saved(job));
+        }
+        let slow = if self.now < self.scenario.faults.until { self.scenario.faults.slow_disk_ms } else { 3 };
+        let life = self.coordinators.life(place);
+        for _ in 0..told.writes {
+            let delay = self.dice.pick(&[0, 0, 1, 3, slow]);
+            // Writes are done in their order.
+            self.written_at[place] = self.written_at[place].max(self.now + delay);
+            self.queue.push(self.written_at[place], Event::Written { place, life });
+        }
+        let leads = self.coordinators.leader() == Some(place);
+        if told.writes > 0 && leads && self.crash_armed && self.now < self.scenario.faults.until {
+            self.crash_coordinator(place);
         }
         Ok(())
     }
 
-    fn answer(&mut self, answers: Answers) {
+    fn answer(&mut self, answers: Vec<(Peer, u64, Reply)>) -> Result<(), String> {
         for (peer, call, reply) in answers {
             if let (Peer::Observer, Reply::Status(status)) = (peer, &reply) {
+                self.coordinators.check_status(call, status)?;
                 self.status.clone_from(status);
                 continue;
             }
@@ -282,10 +358,11 @@ impl World {
                 Event::Answer(peer, call, reply),
             );
         }
+        Ok(())
     }
 
     /// Splits were taken from consumers: what those did with them is void, and they begin anew.
-    fn take_back(&mut self, taken_back: TakenBack) {
+    fn take_back(&mut self, taken_back: Vec<(u32, SplitRef, u32)>) {
         for (number, split, offset) in taken_back {
             let consumer = &mut self.consumers[number as usize];
             consumer.app.roll_back(split, offset);
@@ -299,10 +376,10 @@ impl World {
 
     /// No lease stays with a worker that died.
     fn check_leases(&self) -> Result<(), String> {
-        if !self.server.is_up() || self.now < self.server.up_since + LEASE_MS {
+        if self.coordinators.leader().is_none() || self.now < self.coordinators.serving_since + LEASE_MS {
             return Ok(());
         }
-        for record in self.server.snapshot() {
+        for record in self.coordinators.snapshot() {
             let Record::Granted { worker, .. } = &record else { continue };
             if self.died.get(worker).is_some_and(|died| self.now > died + LEASE_MS) {
                 return Err(format!(
@@ -315,6 +392,13 @@ impl World {
     }
 
     fn on_answer(&mut self, peer: Peer, call: u64, reply: Reply) -> Result<(), String> {
+        if let Reply::Refused(refusal) = &reply
+            && refusal.kind == RefusalKind::Unavailable
+        {
+            let known = refusal.leader.as_deref().and_then(|url| self.coordinators.at(url));
+            let any = self.dice.range(0, self.coordinators.count() as u64 - 1) as usize;
+            self.targets.insert(target_key(peer), known.unwrap_or(any));
+        }
         match peer {
             Peer::Worker(id) => {
                 let Some(worker) = self.workers.get_mut(&id) else { return Ok(()) };
@@ -385,7 +469,16 @@ impl World {
     fn send_all(&mut self, from: Peer, out: Vec<Send>) {
         for send in out {
             let event = match send {
-                Send::Request(call, request) => Event::Request(from, call, request),
+                Send::Request(call, request) => {
+                    // One that is not answered asks another now and then.
+                    let any = self.dice.range(0, self.coordinators.count() as u64 - 1) as usize;
+                    let asks_any = self.dice.chance(50);
+                    let target = self.targets.entry(target_key(from)).or_insert(any);
+                    if asks_any {
+                        *target = any;
+                    }
+                    Event::Request(*target, from, call, request)
+                }
                 Send::Fetch(fetch) => Event::Fetch(fetch),
                 Send::Fetched(fetch, outcome) => Event::Fetched(fetch, outcome),
             };
@@ -395,7 +488,11 @@ impl World {
 
     fn on_fault(&mut self, fault: Event) -> Result<(), String> {
         match fault {
-            Event::RestartCoordinator => return self.server.restart(self.now, &mut self.dice),
+            Event::RestartCoordinator(place) => {
+                self.coordinators.start(place)?;
+                let life = self.coordinators.life(place);
+                self.queue.push(self.now, Event::TickCoordinator { place, life });
+            }
             Event::StartWorker => self.start_worker(),
             Event::RestartConsumer(number) => {
                 self.consumers[number as usize].restart();
@@ -404,7 +501,23 @@ impl World {
             }
             _ if self.now >= self.scenario.faults.until => {}
             Event::CrashCoordinator { armed: true } => self.crash_armed = true,
-            Event::CrashCoordinator { armed: false } => self.crash_coordinator(),
+            Event::CrashCoordinator { armed: false } => {
+                let place = self.a_coordinator();
+                self.crash_coordinator(place);
+            }
+            Event::CutOff => {
+                let place = self.a_coordinator();
+                let until = self.now + self.dice.range(200, 5_000);
+                match self.dice.range(0, 2) {
+                    0 => self.cut[place].0 = until,
+                    1 => self.cut[place].1 = until,
+                    _ => self.cut[place] = (until, until),
+                }
+            }
+            Event::SuspendCoordinator => {
+                let place = self.a_coordinator();
+                self.suspended_until[place] = self.now + self.dice.range(100, 4_000);
+            }
             Event::CrashWorker => self.crash_worker(),
             Event::StallWorker => {
                 let ids: Vec<WorkerId> = self.workers.keys().copied().collect();
@@ -420,13 +533,21 @@ impl World {
         Ok(())
     }
 
-    fn crash_coordinator(&mut self) {
+    /// The one that leads, more often than not.
+    fn a_coordinator(&mut self) -> usize {
+        let any = self.dice.range(0, self.coordinators.count() as u64 - 1) as usize;
+        let prefers_leader = self.dice.chance(600);
+        self.coordinators.leader().filter(|_| prefers_leader).unwrap_or(any)
+    }
+
+    fn crash_coordinator(&mut self, place: usize) {
         self.crash_armed = false;
-        if self.server.is_up() {
-            let taken_back = self.server.crash(&mut self.dice);
-            self.take_back(taken_back);
+        if self.coordinators.is_up(place) {
+            self.coordinators.crash(place, &mut self.dice);
+            self.suspended_until[place] = 0;
+            self.written_at[place] = 0;
             let delay = self.dice.pick(&[1, 200, 1_000, 5_000]);
-            self.queue.push(self.now + delay, Event::RestartCoordinator);
+            self.queue.push(self.now + delay, Event::RestartCoordinator(place));
         }
     }
 
@@ -464,5 +585,14 @@ impl World {
         let long = self.dice.chance(250);
         let delay = if long { self.dice.range(15_500, 20_000) } else { self.dice.range(1, 3_000) };
         self.queue.push(self.now + delay, Event::RestartConsumer(number));
+    }
+}
+
+/// A worker or consumer among all.
+fn target_key(peer: Peer) -> u64 {
+    match peer {
+        Peer::Worker(id) => id.0 << 8,
+        Peer::Consumer(number, _) => 1 + (u64::from(number) << 8),
+        Peer::Observer => 2,
     }
 }

@@ -2,9 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
 
 use feedline_core::cluster::Reply;
-use feedline_core::ids::{Millis, SessionId, WorkerId};
+use feedline_core::ids::{JobId, Millis, SessionId, WorkerId};
+use feedline_replica::Message;
 
 use super::dice::Dice;
 use super::messages::{Fetch, Outcome, Peer, Request};
@@ -13,21 +15,52 @@ use super::scenario::Faults;
 /// What happens at a time.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
-    Request(Peer, u64, Request),
+    /// A request to the coordinator at a place.
+    Request(usize, Peer, u64, Request),
     Answer(Peer, u64, Reply),
     Fetch(Fetch),
     Fetched(Fetch, Outcome),
     WakeWorker(WorkerId),
     WakeConsumer(u32, SessionId),
-    Persisted { life: u64 },
+    /// A message from one coordinator to another.
+    Raft(usize, usize, Wired),
+    /// The oldest write of a coordinator's life is done.
+    Written {
+        place: usize,
+        life: u64,
+    },
+    /// An index is kept by a majority.
+    Saved(JobId),
     Tick,
-    CrashCoordinator { armed: bool },
-    RestartCoordinator,
+    /// A coordinator's clock ticks.
+    TickCoordinator {
+        place: usize,
+        life: u64,
+    },
+    CrashCoordinator {
+        armed: bool,
+    },
+    RestartCoordinator(usize),
+    /// The messages of a coordinator to others, from others, or both are lost until a time.
+    CutOff,
+    /// A coordinator is suspended for a while.
+    SuspendCoordinator,
     CrashWorker,
     StartWorker,
     StallWorker,
     CrashConsumer,
     RestartConsumer(u32),
+}
+
+/// A message between coordinators.
+#[derive(Clone)]
+pub(crate) struct Wired(pub(crate) Message);
+
+impl fmt::Debug for Wired {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Message { msg_type, term, index, commit, reject, .. } = &self.0;
+        write!(out, "{msg_type:?} {term} {index} {commit} {reject} {}", self.0.entries.len())
+    }
 }
 
 /// Events in order of time.

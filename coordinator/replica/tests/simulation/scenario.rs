@@ -21,6 +21,10 @@ pub(crate) struct Faults {
     /// Messages that take long, so that later ones overtake them.
     pub(crate) slow_per_mille: u64,
     pub(crate) coordinator_crashes: u64,
+    pub(crate) coordinator_cuts: u64,
+    pub(crate) coordinator_stalls: u64,
+    /// Longest write of a coordinator's log.
+    pub(crate) slow_disk_ms: u64,
     pub(crate) worker_crashes: u64,
     pub(crate) worker_stalls: u64,
     pub(crate) consumer_crashes: u64,
@@ -28,10 +32,33 @@ pub(crate) struct Faults {
     pub(crate) until: u64,
 }
 
+/// The coordinators.
+#[derive(Debug, Clone)]
+pub(crate) struct Machines {
+    pub(crate) coordinators: u64,
+    /// How their clocks run, in thousandths of the true time.
+    pub(crate) rates: [u64; 5],
+    /// Bytes of the log before it is compacted, and entries that stay.
+    pub(crate) compact_bytes: u64,
+    pub(crate) kept_entries: u64,
+}
+
+impl Machines {
+    fn new(dice: &mut Dice) -> Self {
+        Self {
+            coordinators: dice.pick(&[1, 3, 3, 3, 5]),
+            rates: [(); 5].map(|()| dice.range(940, 1_060)),
+            compact_bytes: dice.pick(&[500, 5_000, 8 << 20]),
+            kept_entries: dice.pick(&[0, 5, 4_096]),
+        }
+    }
+}
+
 /// A run.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
+    pub(crate) machines: Machines,
     pub(crate) consumers: u32,
     pub(crate) workers: u64,
     pub(crate) faults: Faults,
@@ -98,6 +125,7 @@ impl Scenario {
         let faults = if calm { Faults::default() } else { build_faults(&mut dice) };
         Self {
             seed,
+            machines: Machines::new(&mut Dice::new(seed ^ 0xC0DE)),
             consumers,
             workers: dice.range(1, 5),
             faults,
@@ -219,6 +247,9 @@ fn build_faults(dice: &mut Dice) -> Faults {
         duplicate_per_mille: dice.pick(&[0, 20, 100]),
         slow_per_mille: dice.pick(&[0, 50, 200]),
         coordinator_crashes: dice.range(0, 4),
+        coordinator_cuts: dice.range(0, 3),
+        coordinator_stalls: dice.range(0, 2),
+        slow_disk_ms: dice.pick(&[3, 3, 30, 300]),
         worker_crashes: dice.range(0, 4),
         worker_stalls: dice.range(0, 4),
         consumer_crashes: dice.range(0, 4),

@@ -2,12 +2,25 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::error::CoordinatorError;
+/// A directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use {purpose} {path}: {reason}; choose a directory that this user can write to")]
+pub struct DirectoryError {
+    /// What the directory is for.
+    pub purpose: &'static str,
+    /// The directory.
+    pub path: PathBuf,
+    /// What the system said.
+    pub reason: String,
+}
 
 /// Puts `parts` into the file at `path`, durably and at once.
-pub(crate) fn replace_file(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+///
+/// # Errors
+/// What the system said.
+pub fn replace_file(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let result = write_and_rename(Path::new(&temporary), path, parts);
@@ -37,20 +50,19 @@ pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
 }
 
 /// Creates the directory where it is missing and checks that files can be written to it.
-pub(crate) fn prepare_directory(path: &Path, purpose: &'static str) -> Result<(), CoordinatorError> {
+///
+/// # Errors
+/// When that is not so: one sentence with the fix.
+pub fn prepare_directory(path: &Path, purpose: &'static str) -> Result<(), DirectoryError> {
     let probe = path.join(".feedline-probe");
     fs::create_dir_all(path)
         .and_then(|()| File::create(&probe))
         .and_then(|_| fs::remove_file(&probe))
-        .map_err(|error| CoordinatorError::Directory {
-            purpose,
-            path: path.to_owned(),
-            reason: reason(&error),
-        })
+        .map_err(|error| DirectoryError { purpose, path: path.to_owned(), reason: reason(&error) })
 }
 
 /// What the system said, without its error number.
-pub(crate) fn reason(error: &io::Error) -> String {
+pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
         Some(end) => text[..end].to_owned(),
@@ -59,7 +71,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
 }
 
 /// What to do about an error while writing.
-pub(crate) fn fix(error: &io::Error) -> &'static str {
+pub fn fix(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "make it writable",

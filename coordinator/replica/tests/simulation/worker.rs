@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use feedline_core::cluster::Reply;
 use feedline_core::cluster::messages::{
-    JobDetails, Lease, ProcessCpu, Revision, Task, TaskOutput, TaskResult, WorkerPlan, WorkerReport,
+    JobDetails, Lease, ProcessCpu, RefusalKind, Revision, Task, TaskOutput, TaskResult, WorkerPlan,
+    WorkerReport,
 };
 use feedline_core::consumer::Piece;
 use feedline_core::ids::{JobId, Millis, TaskId, WorkerId};
@@ -134,6 +135,10 @@ impl Worker {
                     return Err("the coordinator's layout is not the reference's".to_owned());
                 }
                 self.details.insert(details.job, *details);
+            }
+            Reply::Refused(refusal) if refusal.kind == RefusalKind::Unavailable => {
+                self.asked.take(call);
+                self.report.take(call);
             }
             Reply::Refused(refusal) if self.asked.take(call) => {
                 return Err(format!("a worker was refused the details of a job it works on: {refusal}"));

@@ -1,5 +1,6 @@
-//! Seeded simulation of the cluster's state machine and the consumer's assembler: workers, consumers and a coordinator
-//! that crash, stall and restart, over a network that loses, repeats and reorders messages, in virtual time.
+//! Seeded simulation of coordinators with the cluster's state machine, and of the consumer's assembler: workers, consumers
+//! and coordinators that crash, stall and restart, with slow disks and clocks that differ, over a network that loses,
+//! repeats and reorders messages and whose links are cut, in virtual time.
 //!
 //! `FEEDLINE_SIM_SEED=17` runs one seed, `FEEDLINE_SIM_SEEDS=2000` that many.
 
@@ -9,6 +10,8 @@ mod application;
 mod check;
 #[path = "simulation/consumer.rs"]
 mod consumer;
+#[path = "simulation/coordinators.rs"]
+mod coordinators;
 #[path = "simulation/dice.rs"]
 mod dice;
 #[path = "simulation/messages.rs"]
@@ -17,8 +20,6 @@ mod messages;
 mod network;
 #[path = "simulation/scenario.rs"]
 mod scenario;
-#[path = "simulation/server.rs"]
-mod server;
 #[path = "simulation/worker.rs"]
 mod worker;
 #[path = "simulation/world.rs"]
@@ -34,10 +35,16 @@ use crate::world::{Outcome, World};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plant {
     None,
-    /// Assigned records are not persisted.
+    /// Assigned records are not in the log.
     ForgetAssigned,
-    /// Answers leave before what they rest on is persisted.
-    EarlyReply,
+    /// Leases are not in the log.
+    ForgetLeases,
+    /// Answers leave before what they rest on is kept.
+    EarlyAnswer,
+    /// What is being written is taken for written.
+    EarlyWrite,
+    /// A leader answers whether or not it still leads.
+    StaleLeader,
     /// A piece that comes twice is delivered twice.
     PieceTwice,
     /// Positions are reported before the rows are delivered.
@@ -46,10 +53,23 @@ pub(crate) enum Plant {
     Forgetful,
 }
 
+impl Plant {
+    /// The bug as the coordinators know it.
+    pub(crate) fn of_replica(self) -> Option<feedline_replica::Plant> {
+        match self {
+            Self::ForgetAssigned => Some(feedline_replica::Plant::ForgetAssigned),
+            Self::ForgetLeases => Some(feedline_replica::Plant::ForgetLeases),
+            Self::EarlyAnswer => Some(feedline_replica::Plant::EarlyAnswer),
+            Self::StaleLeader => Some(feedline_replica::Plant::StaleLeader),
+            _ => None,
+        }
+    }
+}
+
 /// Runs a seed to its end and checks it.
 fn run_whole(seed: u64, plant: Plant) -> Result<Outcome, String> {
     let scenario = Scenario::new(seed);
-    let outcome = World::new(&scenario, plant).run(None)?;
+    let outcome = World::new(&scenario, plant)?.run(None)?;
     check_entries(&scenario.job, &outcome.entries, outcome.consumer_crashes == 0)?;
     Ok(outcome)
 }
@@ -58,11 +78,11 @@ fn run_whole(seed: u64, plant: Plant) -> Result<Outcome, String> {
 fn run_in_two(seed: u64, total: usize) -> Result<(), String> {
     let scenario = Scenario::new(seed);
     let stop = 1 + seed as usize % total.max(1);
-    let first = World::new(&scenario, Plant::None).run(Some(stop))?;
+    let first = World::new(&scenario, Plant::None)?.run(Some(stop))?;
     let Some(position) = first.position else { return Ok(()) };
     let text = serde_json::to_string(&position).map_err(|error| error.to_string())?;
     let position = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    let second = World::new(&scenario.resumed(position), Plant::None).run(None)?;
+    let second = World::new(&scenario.resumed(position), Plant::None)?.run(None)?;
     let entries: Vec<_> = first.entries.into_iter().chain(second.entries).collect();
     check_entries(&scenario.job, &entries, false)
 }
@@ -129,10 +149,19 @@ fn a_seed_gives_the_same_trace_twice() {
 /// The checks find what they are there for.
 #[test]
 fn planted_bugs_are_found() {
-    for plant in
-        [Plant::ForgetAssigned, Plant::EarlyReply, Plant::PieceTwice, Plant::EarlyAck, Plant::Forgetful]
-    {
-        let found = (0..200).find(|seed| run_whole(*seed, plant).is_err());
-        assert!(found.is_some(), "200 seeds do not find {plant:?}");
+    let plants = [
+        Plant::ForgetAssigned,
+        Plant::ForgetLeases,
+        Plant::EarlyAnswer,
+        Plant::EarlyWrite,
+        Plant::StaleLeader,
+        Plant::PieceTwice,
+        Plant::EarlyAck,
+        Plant::Forgetful,
+    ];
+    for plant in plants {
+        let run = |seed: &u64| failures(std::iter::once(*seed), |seed| run_whole(seed, plant).map(|_| ()));
+        let found = (0..1_000).find(|seed| !run(seed).is_empty());
+        assert!(found.is_some(), "1,000 seeds do not find {plant:?}");
     }
 }

@@ -205,7 +205,11 @@ impl Consumer {
         match reply {
             Reply::Opened(job) if self.open.take(call) => self.job = Some(job),
             Reply::Consumer(plan) if self.report.take(call) => return self.apply_plan(plan),
-            Reply::Refused(refusal) if self.report.take(call) && refusal.kind != RefusalKind::Unavailable => {
+            Reply::Refused(refusal) if refusal.kind == RefusalKind::Unavailable => {
+                self.open.take(call);
+                self.report.take(call);
+            }
+            Reply::Refused(refusal) if self.report.take(call) => {
                 return Err(format!("consumer {} was refused: {refusal}", self.number));
             }
             Reply::Refused(refusal) if self.open.take(call) => {

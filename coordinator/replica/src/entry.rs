@@ -1,0 +1,81 @@
+//! What entries of the log say: a version, a kind, then JSON.
+
+use feedline_core::cluster::records::Record;
+use serde::{Deserialize, Serialize};
+
+const VERSION: u8 = 1;
+
+/// What an entry says.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Payload {
+    /// A leader begins: its life of the state machine is the one of this number.
+    Lead { life: u64 },
+    /// A leader's decisions, which follow from those before.
+    Decided(Vec<Record>),
+}
+
+const LEAD: u8 = 1;
+const DECIDED: u8 = 2;
+
+#[derive(Serialize, Deserialize)]
+struct Lead {
+    life: u64,
+}
+
+impl Payload {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let (kind, body) = match self {
+            Self::Lead { life } => (LEAD, serde_json::to_vec(&Lead { life: *life })),
+            Self::Decided(records) => (DECIDED, serde_json::to_vec(records)),
+        };
+        let mut bytes = vec![VERSION, kind];
+        bytes.extend(body.expect("numbers, texts and lists of them always have a JSON form"));
+        bytes
+    }
+
+    /// Reads one; one clause where that cannot be done.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        let (version, kind, body) = match bytes {
+            [version, kind, body @ ..] => (*version, *kind, body),
+            _ => return Err("an entry is cut short".to_owned()),
+        };
+        if version != VERSION {
+            return Err(format!("an entry is of version {version}, this release reads version {VERSION}"));
+        }
+        match kind {
+            LEAD => serde_json::from_slice(body).map(|Lead { life }| Self::Lead { life }),
+            DECIDED => serde_json::from_slice(body).map(Self::Decided),
+            _ => return Err(format!("an entry is of kind {kind}, which this release does not know")),
+        }
+        .map_err(|error| format!("an entry cannot be read: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use feedline_core::cluster::messages::JobState;
+    use feedline_core::ids::JobId;
+
+    use super::*;
+
+    #[test]
+    fn payloads_are_read_as_they_were_written() {
+        let record = Record::Ended { job: JobId(7), state: JobState::Completed };
+        for payload in [Payload::Lead { life: u64::MAX }, Payload::Decided(vec![record])] {
+            assert_eq!(Payload::from_bytes(&payload.to_bytes()), Ok(payload));
+        }
+    }
+
+    #[test]
+    fn what_is_no_payload_is_told() {
+        for (bytes, said) in [
+            (&b""[..], "cut short"),
+            (&[9, 1][..], "version 9"),
+            (&[1, 9][..], "kind 9"),
+            (&[1, 2, b'x'][..], "cannot be read"),
+        ] {
+            let error = Payload::from_bytes(bytes).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

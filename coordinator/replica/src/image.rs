@@ -1,0 +1,81 @@
+//! The replicated state as a member that follows has it, and as a snapshot holds it.
+
+use feedline_core::cluster::records::Record;
+use feedline_core::cluster::{self, Cluster, Standby};
+use feedline_core::ids::Millis;
+use serde::{Deserialize, Serialize};
+
+use crate::entry::Payload;
+use crate::members::Members;
+
+/// A snapshot's contents.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Image {
+    pub(crate) members: Members,
+    /// Number of the last leader's life.
+    pub(crate) life: u64,
+    pub(crate) records: Vec<Record>,
+}
+
+impl Image {
+    pub(crate) fn founded_by(members: Members) -> Self {
+        Self { members, life: 0, records: Vec::new() }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("numbers, texts and lists of them always have a JSON form")
+    }
+
+    /// Reads one; one clause where that cannot be done.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| format!("a snapshot cannot be read: {error}"))
+    }
+}
+
+/// The state after everything that was applied.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    settings: cluster::Settings,
+    standby: Standby,
+    pub(crate) members: Members,
+    pub(crate) life: u64,
+    /// Index of the last entry in it.
+    pub(crate) index: u64,
+}
+
+impl Applied {
+    pub(crate) fn new(settings: cluster::Settings) -> Self {
+        let standby = Standby::new(settings.clone());
+        Self { settings, standby, members: Members::default(), life: 0, index: 0 }
+    }
+
+    /// Begins anew with a snapshot.
+    pub(crate) fn install(&mut self, index: u64, data: &[u8]) -> Result<(), String> {
+        let image = Image::from_bytes(data)?;
+        self.standby = Standby::new(self.settings.clone());
+        for record in &image.records {
+            self.standby.apply(record);
+        }
+        (self.members, self.life, self.index) = (image.members, image.life, index);
+        Ok(())
+    }
+
+    /// Takes what an entry says.
+    pub(crate) fn apply(&mut self, data: &[u8]) -> Result<Payload, String> {
+        let payload = Payload::from_bytes(data)?;
+        match &payload {
+            Payload::Lead { life } => self.life = self.life.max(*life),
+            Payload::Decided(records) => records.iter().for_each(|record| self.standby.apply(record)),
+        }
+        Ok(payload)
+    }
+
+    pub(crate) fn image(&self) -> Image {
+        Image { members: self.members.clone(), life: self.life, records: self.standby.snapshot() }
+    }
+
+    /// A state machine that goes on from here.
+    pub(crate) fn lead(&self, life: u64, now: Millis) -> Cluster {
+        self.standby.lead(life, now)
+    }
+}

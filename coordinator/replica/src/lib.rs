@@ -1,0 +1,40 @@
+//! One coordinator of several that decide together: a raft node with the cluster's state machine on it, and its log.
+//!
+//! [`Member`] is told the time, messages and what was written, and says what to send, write and answer, so that a
+//! simulator can drive it as well as a process. [`log`] keeps on disk what it wants written.
+
+mod effects;
+mod entry;
+pub mod files;
+mod image;
+pub mod log;
+mod member;
+mod members;
+mod storage;
+mod stored;
+
+pub use effects::{Change, Effects, MemberView, Role, Serving};
+#[cfg(feature = "plants")]
+pub use member::Plant;
+pub use member::{Member, Now, Settings};
+pub use members::{MemberId, Members};
+pub use raft::eraftpb::Message;
+pub use stored::{Stored, Write};
+
+/// The bytes of a message on its way to another member; `None` where it has no form, which does not happen.
+pub fn encode(message: &Message) -> Option<bytes::Bytes> {
+    protobuf::Message::write_to_bytes(message).ok().map(Into::into)
+}
+
+/// Reads a message of another member.
+///
+/// # Errors
+/// One clause where it cannot be read.
+pub fn decode(bytes: &[u8]) -> Result<Message, String> {
+    protobuf::Message::parse_from_bytes(bytes).map_err(|error| format!("a message cannot be read: {error}"))
+}
+
+/// Whether a message brings a snapshot, whose sender wants to know whether it has arrived.
+pub fn has_snapshot(message: &Message) -> bool {
+    message.get_msg_type() == raft::eraftpb::MessageType::MsgSnapshot
+}

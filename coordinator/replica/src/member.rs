@@ -1,0 +1,498 @@
+//! One coordinator of several: a raft node with the cluster's state machine on it. It is told the time, messages and what
+//! was written, and says what to send, write and answer. It owns no clock, task, socket or file, and draws nothing.
+
+mod changes;
+mod leading;
+mod lease;
+mod planted;
+mod settings;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::{self, Input, Reply};
+use feedline_core::ids::Millis;
+use feedline_core::random::mix64;
+use protobuf::Message as _;
+use raft::eraftpb::{ConfChange, Entry, EntryType, Message, MessageType};
+use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus, StateRole};
+use slog::{Discard, Logger, o};
+
+use self::leading::Leading;
+#[cfg(feature = "plants")]
+pub use self::settings::Plant;
+pub use self::settings::{Now, Settings};
+use crate::effects::{Effects, Role, Serving};
+use crate::entry::Payload;
+use crate::image::Applied;
+use crate::members::{MemberId, Members};
+use crate::storage::Storage;
+use crate::stored::{Stored, Write};
+
+/// A log this many times as large as its snapshot is mostly past.
+const COMPACT_GROWTH: u64 = 4;
+/// Ticks between two heartbeats. Proofs of the lease come between them.
+const HEARTBEAT_TICKS: usize = 2;
+/// Bytes of entries in one message.
+const MESSAGE_BYTES: u64 = 1 << 20;
+/// Messages with entries on their way to one member.
+const MESSAGES_AHEAD: usize = 64;
+
+/// What became of a step of raft's, in their order.
+struct Unwritten {
+    number: u64,
+    /// Messages that say what must have been written before.
+    messages: Vec<Message>,
+    /// Whether something of it is being written.
+    waits: bool,
+    /// Whether that is a leader's snapshot.
+    installs: bool,
+}
+
+/// One coordinator of several.
+pub struct Member {
+    id: MemberId,
+    settings: Settings,
+    /// Differs from life to life and from member to member.
+    seed: u64,
+    node: RawNode<Storage>,
+    applied: Applied,
+    leading: Option<Leading>,
+    /// What was asked while it took over.
+    held: Vec<Input>,
+    /// Whether it serves from this call on.
+    begun: bool,
+    /// Whether a snapshot is wanted, however small the log is.
+    snapshot_due: bool,
+    unwritten: VecDeque<Unwritten>,
+    /// Whether term, vote or commit have changed since they were last written.
+    state_changed: bool,
+    ticks: u64,
+    elections: u64,
+    /// When each of the others was heard last.
+    heard: BTreeMap<u64, Millis>,
+    /// Bytes of entries behind the snapshot, and of the snapshot.
+    log_bytes: u64,
+    snapshot_bytes: u64,
+    now: Now,
+    out: Effects,
+}
+
+impl Member {
+    /// A member that goes on from what it has on disk. `seed` should be larger than that of its earlier lives: a time in
+    /// nanoseconds will do.
+    ///
+    /// # Errors
+    /// When what is there cannot be read: one clause.
+    pub fn new(id: MemberId, stored: Stored, settings: Settings, seed: u64) -> Result<Self, String> {
+        stored.check()?;
+        let mut applied = Applied::new(settings.cluster.clone());
+        let index = stored.snapshot.get_metadata().index;
+        if index > 0 {
+            applied.install(index, &stored.snapshot.data)?;
+        }
+        let log_bytes = stored.entries.iter().map(size).sum();
+        let snapshot_bytes = stored.snapshot.data.len() as u64;
+        let config = Config {
+            id: id.get(),
+            election_tick: settings.election_ticks as usize,
+            heartbeat_tick: HEARTBEAT_TICKS,
+            applied: index,
+            max_size_per_msg: MESSAGE_BYTES,
+            max_inflight_msgs: MESSAGES_AHEAD,
+            check_quorum: true,
+            pre_vote: true,
+            read_only_option: ReadOnlyOption::Safe,
+            batch_append: true,
+            max_uncommitted_size: raft::NO_LIMIT,
+            max_committed_size_per_ready: raft::NO_LIMIT,
+            ..Config::default()
+        };
+        let node = RawNode::new(&config, Storage::new(stored), &Logger::root(Discard, o!()))
+            .map_err(|error| error.to_string())?;
+        let mut member = Self {
+            id,
+            settings,
+            seed,
+            node,
+            applied,
+            leading: None,
+            held: Vec::new(),
+            begun: false,
+            snapshot_due: false,
+            unwritten: VecDeque::new(),
+            state_changed: false,
+            ticks: 0,
+            elections: 0,
+            heard: BTreeMap::new(),
+            log_bytes,
+            snapshot_bytes,
+            now: Now::default(),
+            out: Effects::default(),
+        };
+        if member.is_alone() {
+            // Nobody else could be elected.
+            let _ = member.node.campaign();
+        }
+        Ok(member)
+    }
+
+    /// Its id.
+    pub fn id(&self) -> MemberId {
+        self.id
+    }
+
+    /// Who takes part, as far as it knows.
+    pub fn members(&self) -> &Members {
+        &self.applied.members
+    }
+
+    /// Who it is to the others.
+    pub fn role(&self) -> Role {
+        match &self.leading {
+            Some(leading) => Role::Leader { serving: leading.cluster.is_some() },
+            None => Role::Follower { leader: MemberId::new(self.node.raft.leader_id) },
+        }
+    }
+
+    /// The term it is in.
+    pub fn term(&self) -> u64 {
+        self.node.raft.term
+    }
+
+    /// Index of the last entry in its state.
+    pub fn applied_index(&self) -> u64 {
+        self.applied.index
+    }
+
+    /// Bytes of its log: entries, and the snapshot before them.
+    pub fn log_bytes(&self) -> u64 {
+        self.log_bytes + self.snapshot_bytes
+    }
+
+    /// The state machine, where it leads and serves.
+    pub fn cluster(&self) -> Option<&cluster::Cluster> {
+        self.leading.as_ref().and_then(|leading| leading.cluster.as_ref())
+    }
+
+    /// The same, to tell it of saved indexes.
+    pub fn cluster_mut(&mut self) -> Option<&mut cluster::Cluster> {
+        self.leading.as_mut().and_then(|leading| leading.cluster.as_mut())
+    }
+
+    /// Records of the entries after `index` that were applied, as far as they are there.
+    pub fn applied_after(&self, index: u64) -> Vec<(u64, Vec<cluster::records::Record>)> {
+        let records = |entry: &Entry| match Payload::from_bytes(&entry.data) {
+            Ok(Payload::Decided(records)) => (entry.index, records),
+            _ => (entry.index, Vec::new()),
+        };
+        let entries = self.node.store().after(index);
+        entries.iter().take_while(|entry| entry.index <= self.applied.index).map(records).collect()
+    }
+
+    /// Whether everything that was decided is applied.
+    pub fn is_settled(&self) -> bool {
+        self.node.raft.raft_log.last_index() == self.applied.index
+    }
+
+    /// The durable state as far as it was applied.
+    pub fn snapshot(&self) -> Vec<cluster::records::Record> {
+        self.applied.image().records
+    }
+
+    fn pass(&mut self, now: Now) {
+        self.now.cluster = self.now.cluster.max(now.cluster);
+        self.now.real = self.now.real.max(now.real);
+    }
+
+    /// A tick has passed.
+    pub fn tick(&mut self, now: Now) {
+        self.pass(now);
+        self.ticks += 1;
+        // Drawn here, since raft's own draws could not be repeated.
+        let least = u64::from(self.settings.election_ticks);
+        let draw = mix64(self.seed ^ mix64(self.term() ^ (self.elections << 32))) % least;
+        self.node.raft.set_randomized_election_timeout((least + draw) as usize);
+        self.node.tick();
+        let raft = &self.node.raft;
+        let campaigns = matches!(raft.state, StateRole::PreCandidate | StateRole::Candidate);
+        if campaigns && raft.election_elapsed == 0 {
+            self.elections += 1;
+        }
+        self.take_back();
+        self.ask_for_lease();
+        self.promote_learners();
+        self.tell_new_address();
+    }
+
+    /// A message of another member has come.
+    pub fn receive(&mut self, now: Now, message: Message) {
+        self.pass(now);
+        let votes = [MessageType::MsgRequestVote, MessageType::MsgRequestPreVote];
+        // Before its last life it may have promised a leader not to vote for a while.
+        let bound = self.ticks <= u64::from(self.settings.election_ticks);
+        if message.to != self.id.get() || bound && votes.contains(&message.get_msg_type()) {
+            return;
+        }
+        self.heard.insert(message.from, self.now.real);
+        // What raft does not take is sent again, or is too old.
+        let _ = self.node.step(message);
+    }
+
+    /// A member could not be reached.
+    pub fn on_unreachable(&mut self, id: MemberId) {
+        self.node.report_unreachable(id.get());
+    }
+
+    /// A message with a snapshot has arrived at a member, or has not.
+    pub fn on_snapshot_sent(&mut self, id: MemberId, arrived: bool) {
+        let status = if arrived { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
+        self.node.report_snapshot(id.get(), status);
+    }
+
+    /// Everything up to the write with this number is on disk.
+    pub fn on_written(&mut self, now: Now, number: u64) {
+        self.pass(now);
+        while let Some(step) = self.unwritten.pop_front_if(|step| step.number <= number) {
+            self.on_step_kept(step);
+        }
+        self.pass_kept_steps();
+    }
+
+    fn pass_kept_steps(&mut self) {
+        while let Some(step) = self.unwritten.pop_front_if(|step| !step.waits) {
+            self.on_step_kept(step);
+        }
+    }
+
+    fn on_step_kept(&mut self, step: Unwritten) {
+        self.out.messages.extend(step.messages);
+        self.node.on_persist_ready(step.number);
+        self.tell_applied();
+    }
+
+    /// Raft wants a snapshot to be written before it counts as applied.
+    fn tell_applied(&mut self) {
+        if self.unwritten.iter().all(|step| !step.installs) {
+            self.node.advance_apply_to(self.applied.index);
+        }
+    }
+
+    /// Takes a request, or says who does. What follows is decided by [`Self::decide`].
+    pub fn ask(&mut self, now: Now, input: Input) {
+        self.pass(now);
+        match &mut self.leading {
+            Some(leading) if leading.hands_over => self.refuse(input),
+            Some(Leading { cluster: Some(cluster), ready, .. }) => {
+                cluster.take(self.now.cluster, input, ready)
+            }
+            Some(_) => self.held.push(input),
+            None => self.refuse(input),
+        }
+    }
+
+    /// Decides what follows from everything that was asked, and from the time.
+    pub fn decide(&mut self, now: Now) {
+        self.pass(now);
+        let Some(leading) = self.leading.as_mut().filter(|leading| !leading.hands_over) else { return };
+        let Some(cluster) = &mut leading.cluster else { return };
+        cluster.step(self.now.cluster, Input::Tick, &mut leading.ready);
+        let ready = std::mem::take(&mut leading.ready);
+        self.out.manifests.extend(ready.manifests);
+        let needs_proof = !ready.replies.is_empty() && leading.lease.is_given_up();
+        if ready.records.is_empty() && !needs_proof {
+            leading.answer_when_proved(ready.replies);
+            return;
+        }
+        let data = Payload::Decided(planted::kept(&self.settings, &ready.records)).to_bytes();
+        if self.node.propose(Vec::new(), data).is_err() {
+            // The state machine is ahead of the log, so it is of no use any more.
+            self.stop_leading();
+            return;
+        }
+        leading.answer_when_kept(self.node.raft.raft_log.last_index(), ready.replies);
+        self.out.decided.extend(ready.records);
+    }
+
+    /// What follows from everything since the last call.
+    ///
+    /// # Errors
+    /// When an entry cannot be read: the member must stop, and be started as a release that can. One clause.
+    pub fn effects(&mut self) -> Result<Effects, String> {
+        loop {
+            self.follow_role();
+            if !self.node.has_ready() {
+                break;
+            }
+            self.pass_step()?;
+            if std::mem::take(&mut self.begun) {
+                // What was asked while it took over.
+                self.decide(self.now);
+            }
+        }
+        self.compact_if_due();
+        self.answer();
+        Ok(std::mem::take(&mut self.out))
+    }
+
+    /// Takes one step of raft's: what is to be sent, written and applied.
+    fn pass_step(&mut self) -> Result<(), String> {
+        let mut ready = self.node.ready();
+        let number = ready.number();
+        self.out.messages.extend(ready.take_messages());
+        let messages = ready.take_persisted_messages();
+        let reads = ready.take_read_states();
+        let committed = ready.take_committed_entries();
+        let entries = ready.take_entries();
+        let snapshot = (!ready.snapshot().is_empty()).then(|| ready.snapshot().clone());
+        let (waits, installs) = (ready.must_sync() || snapshot.is_some(), snapshot.is_some());
+        if let Some(state) = ready.hs() {
+            self.node.mut_store().set_hard_state(state.clone());
+            self.state_changed = true;
+        }
+        if let Some(snapshot) = snapshot {
+            self.install(snapshot, number)?;
+        }
+        if !entries.is_empty() || ready.must_sync() {
+            self.log_bytes += entries.iter().map(size).sum::<u64>();
+            let storage = self.node.mut_store();
+            storage.append(&entries);
+            let hard_state = std::mem::take(&mut self.state_changed).then(|| storage.stored_state());
+            self.out.writes.push(Write::Append { number, hard_state, entries });
+        }
+        self.node.advance_append_async(ready);
+        self.unwritten.push_back(Unwritten { number, messages, waits, installs });
+        self.pass_kept_steps();
+        for entry in committed {
+            self.apply(entry)?;
+        }
+        self.tell_applied();
+        for read in reads {
+            self.on_lease_proved(&read.request_ctx);
+        }
+        Ok(())
+    }
+
+    fn install(&mut self, snapshot: raft::eraftpb::Snapshot, number: u64) -> Result<(), String> {
+        self.applied.install(snapshot.get_metadata().index, &snapshot.data)?;
+        (self.log_bytes, self.snapshot_bytes) = (0, snapshot.data.len() as u64);
+        let storage = self.node.mut_store();
+        storage.install(snapshot);
+        self.state_changed = false;
+        self.out.writes.push(Write::Install { number, stored: Box::new(storage.stored()) });
+        Ok(())
+    }
+
+    fn apply(&mut self, entry: Entry) -> Result<(), String> {
+        match entry.get_entry_type() {
+            EntryType::EntryNormal if entry.data.is_empty() => {}
+            EntryType::EntryNormal => {
+                let payload = self.applied.apply(&entry.data)?;
+                if matches!(payload, Payload::Lead { .. }) {
+                    self.applied.index = entry.index;
+                    self.begin_serving(&entry);
+                }
+            }
+            EntryType::EntryConfChange => {
+                let mut change = ConfChange::default();
+                change.merge_from_bytes(&entry.data).map_err(|error| error.to_string())?;
+                self.apply_change(&change)?;
+            }
+            EntryType::EntryConfChangeV2 => return Err("an entry changes several members at once".to_owned()),
+        }
+        self.applied.index = entry.index;
+        Ok(())
+    }
+
+    /// Makes a snapshot of what was applied once the log is mostly past.
+    fn compact_if_due(&mut self) {
+        let limit = self.settings.compact_bytes.max(COMPACT_GROWTH * self.snapshot_bytes);
+        let is_due = std::mem::take(&mut self.snapshot_due) || self.log_bytes > limit;
+        if !is_due || self.applied.index <= self.node.store().snapshot_index() {
+            return;
+        }
+        let data = self.applied.image().to_bytes();
+        self.snapshot_bytes = data.len() as u64;
+        let storage = self.node.mut_store();
+        storage.compact(self.applied.index, data.into(), self.settings.kept_entries);
+        let stored = storage.stored();
+        self.log_bytes = stored.entries.iter().map(size).sum();
+        self.state_changed = false;
+        self.out.writes.push(Write::Compact(Box::new(stored)));
+    }
+
+    /// Begins to lead, or stops, as raft has it.
+    fn follow_role(&mut self) {
+        let (term, leads) = (self.term(), self.node.raft.state == StateRole::Leader);
+        if self.leading.as_ref().is_some_and(|leading| !leads || leading.term != term) {
+            self.stop_leading();
+        }
+        if leads && self.leading.is_none() {
+            let data = Payload::Lead { life: self.seed }.to_bytes();
+            if self.node.propose(Vec::new(), data).is_ok() {
+                self.leading = Some(Leading::new(term, self.node.raft.raft_log.last_index()));
+            }
+        }
+    }
+
+    fn begin_serving(&mut self, entry: &Entry) {
+        let life = self.applied.life;
+        let Some(leading) =
+            self.leading.as_mut().filter(|it| (it.term, it.index) == (entry.term, entry.index))
+        else {
+            return;
+        };
+        let mut cluster = self.applied.lead(life, self.now.cluster);
+        let (preparing, state) = (cluster.preparing(), cluster.snapshot());
+        for input in self.held.drain(..) {
+            cluster.take(self.now.cluster, input, &mut leading.ready);
+        }
+        leading.cluster = Some(cluster);
+        self.begun = true;
+        self.out.serving = Some(Serving::Begun { preparing, state });
+        self.ask_for_lease();
+    }
+
+    /// Nothing that was not answered will be: it may be decided otherwise by the next leader.
+    fn stop_leading(&mut self) {
+        let Some(leading) = self.leading.take() else { return };
+        let refusal = self.refusal();
+        let held = std::mem::take(&mut self.held);
+        let asked = held.iter().filter_map(Input::request).chain(leading.unanswered());
+        self.out.replies.extend(asked.map(|request| (request, Reply::Refused(refusal.clone()))));
+        self.out
+            .changes
+            .extend(leading.changes.into_iter().map(|(request, _)| (request, Err(refusal.clone()))));
+        if leading.cluster.is_some() {
+            self.out.serving = Some(Serving::Ended);
+        }
+    }
+
+    fn refuse(&mut self, input: Input) {
+        if let Some(request) = input.request() {
+            self.out.replies.push((request, Reply::Refused(self.refusal())));
+        }
+    }
+
+    /// Where to go instead.
+    pub fn refusal(&self) -> Refusal {
+        let leader = MemberId::new(self.node.raft.leader_id).filter(|leader| *leader != self.id);
+        match leader.and_then(|leader| self.applied.members.url(leader)) {
+            Some(url) => Refusal::led_by(url),
+            None => Refusal::new(
+                RefusalKind::Unavailable,
+                "the coordinators are choosing a leader; try again in a second",
+            ),
+        }
+    }
+
+    /// Whether no other votes.
+    fn is_alone(&self) -> bool {
+        self.node.store().conf_state().voters == [self.id.get()]
+    }
+}
+
+/// Bytes of an entry, without what its form adds.
+fn size(entry: &Entry) -> u64 {
+    (entry.data.len() + entry.context.len()) as u64
+}

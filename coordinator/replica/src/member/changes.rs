@@ -1,0 +1,203 @@
+//! Members that come and go, one at a time: a new one first learns what there is, then votes.
+
+use feedline_core::cluster::RequestId;
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use raft::eraftpb::{ConfChange, ConfChangeType};
+
+use super::{Member, Now};
+use crate::effects::{Change, MemberView, Role};
+use crate::members::MemberId;
+
+/// A member that was not heard for so long is silent.
+const SILENT_MS: u64 = 2_000;
+/// A learner that lacks no more entries than this may vote.
+const NEARLY_ALL: u64 = 256;
+
+impl Member {
+    /// Changes the members. The answer comes among the effects once a new one votes, or an old one is gone.
+    pub fn change(&mut self, now: Now, request: RequestId, change: Change) {
+        self.pass(now);
+        if self.is_done(&change) {
+            self.out.changes.push((request, Ok(self.applied.members.clone())));
+            return;
+        }
+        if let Err(refusal) = self.begin_change(&change) {
+            self.out.changes.push((request, Err(refusal)));
+        } else if let Some(leading) = &mut self.leading {
+            leading.changes.push((request, change));
+        }
+    }
+
+    fn begin_change(&mut self, change: &Change) -> Result<(), Refusal> {
+        if self.role() != (Role::Leader { serving: true }) {
+            return Err(self.refusal());
+        }
+        if self.node.raft.has_pending_conf() || !self.node.store().conf_state().learners.is_empty() {
+            let is_same =
+                self.leading.as_ref().is_some_and(|it| it.changes.iter().any(|(_, other)| other == change));
+            let refusal = || {
+                Refusal::new(
+                    RefusalKind::Unavailable,
+                    "another member is being added or removed; wait until that is done",
+                )
+            };
+            return if is_same { Ok(()) } else { Err(refusal()) };
+        }
+        let (kind, id, url) = match change {
+            Change::Add { id, url } => (ConfChangeType::AddLearnerNode, *id, url.as_str()),
+            Change::Remove { id } if *id == self.id => {
+                return Err(Refusal::new(
+                    RefusalKind::Invalid,
+                    "the leader cannot remove itself; stop it first, which makes another the leader",
+                ));
+            }
+            Change::Remove { id } => (ConfChangeType::RemoveNode, *id, ""),
+        };
+        self.propose_change(kind, id, url)
+    }
+
+    fn propose_change(&mut self, kind: ConfChangeType, id: MemberId, url: &str) -> Result<(), Refusal> {
+        let mut change = ConfChange::default();
+        change.set_change_type(kind);
+        change.node_id = id.get();
+        change.context = url.to_owned().into_bytes().into();
+        let refused = |error: raft::Error| {
+            Refusal::new(
+                RefusalKind::Unavailable,
+                format!("the members cannot be changed now: {error}; try again"),
+            )
+        };
+        self.node.propose_conf_change(Vec::new(), change).map_err(refused)
+    }
+
+    /// Members that vote.
+    pub fn voters(&self) -> usize {
+        self.node.store().conf_state().voters.len()
+    }
+
+    /// Who takes part, as the leader sees it.
+    ///
+    /// # Errors
+    /// Where another leads.
+    pub fn views(&self) -> Result<Vec<MemberView>, Refusal> {
+        if self.role() != (Role::Leader { serving: true }) {
+            return Err(self.refusal());
+        }
+        let last = self.node.raft.raft_log.last_index();
+        let voters = &self.node.store().conf_state().voters;
+        let view = |(id, url): (&MemberId, &String)| {
+            let progress = self.node.raft.prs().get(id.get());
+            MemberView {
+                id: *id,
+                url: url.clone(),
+                leads: *id == self.id,
+                votes: voters.contains(&id.get()),
+                is_heard: *id == self.id || self.is_heard(*id),
+                lacks: last - progress.map_or(0, |it| it.matched.min(last)),
+            }
+        };
+        Ok(self.applied.members.0.iter().map(view).collect())
+    }
+
+    fn is_heard(&self, id: MemberId) -> bool {
+        let heard = self.heard.get(&id.get());
+        heard.is_some_and(|at| self.now.real - at < SILENT_MS)
+    }
+
+    /// Lets a new member vote once it knows nearly everything.
+    pub(super) fn promote_learners(&mut self) {
+        if self.leading.is_none() || self.node.raft.has_pending_conf() {
+            return;
+        }
+        let last = self.node.raft.raft_log.last_index();
+        // A snapshot was made when it was added: before it has that it has nothing.
+        let base = self.node.store().snapshot_index();
+        let knows = |id: &u64| {
+            self.node
+                .raft
+                .prs()
+                .get(*id)
+                .is_some_and(|it| it.matched >= base && it.matched + NEARLY_ALL >= last)
+        };
+        let ready = self.node.store().conf_state().learners.iter().copied().find(knows);
+        if let Some(id) = ready.and_then(MemberId::new) {
+            let url = self.applied.members.url(id).unwrap_or_default().to_owned();
+            // Tried again with the next tick.
+            let _ = self.propose_change(ConfChangeType::AddNode, id, &url);
+        }
+    }
+
+    /// Tells the others where this leader is found, if that has changed since its last life.
+    pub(super) fn tell_new_address(&mut self) {
+        let serves = self.role() == (Role::Leader { serving: true });
+        let is_known = self.applied.members.url(self.id) == Some(&self.settings.url);
+        if serves && !is_known && !self.node.raft.has_pending_conf() {
+            let url = self.settings.url.clone();
+            // Tried again with the next tick.
+            let _ = self.propose_change(ConfChangeType::AddNode, self.id, &url);
+        }
+    }
+
+    /// A change is kept by a majority.
+    pub(super) fn apply_change(&mut self, change: &ConfChange) -> Result<(), String> {
+        let conf_state = self.node.apply_conf_change(change).map_err(|error| error.to_string())?;
+        self.node.mut_store().set_conf_state(conf_state);
+        let Some(id) = MemberId::new(change.node_id) else { return Ok(()) };
+        match change.get_change_type() {
+            ConfChangeType::RemoveNode => {
+                self.applied.members.0.remove(&id);
+            }
+            ConfChangeType::AddNode | ConfChangeType::AddLearnerNode => {
+                let url = String::from_utf8_lossy(&change.context).into_owned();
+                self.applied.members.0.insert(id, url);
+                // Raft takes no snapshot that does not know of its receiver.
+                self.snapshot_due = true;
+            }
+        }
+        self.answer_changes();
+        Ok(())
+    }
+
+    fn answer_changes(&mut self) {
+        let Some(leading) = &mut self.leading else { return };
+        let changes = std::mem::take(&mut leading.changes);
+        let (done, open): (Vec<_>, Vec<_>) =
+            changes.into_iter().partition(|(_, change)| self.is_done(change));
+        let members = self.applied.members.clone();
+        self.out.changes.extend(done.into_iter().map(|(request, _)| (request, Ok(members.clone()))));
+        if let Some(leading) = &mut self.leading {
+            leading.changes = open;
+        }
+    }
+
+    fn is_done(&self, change: &Change) -> bool {
+        let voters = &self.node.store().conf_state().voters;
+        match change {
+            Change::Add { id, .. } => voters.contains(&id.get()),
+            Change::Remove { id } => self.applied.members.url(*id).is_none(),
+        }
+    }
+
+    /// Goes on leading where nobody else came to.
+    pub(super) fn take_back(&mut self) {
+        let is_over = self.node.raft.lead_transferee.is_none();
+        if let Some(leading) = self.leading.as_mut().filter(|leading| leading.hands_over && is_over) {
+            leading.hands_over = false;
+        }
+    }
+
+    /// Lets another lead: the one that knows most. `false` where there is none, or this one does not lead.
+    pub fn hand_over(&mut self, now: Now) -> bool {
+        self.pass(now);
+        let voters = &self.node.store().conf_state().voters;
+        let others = voters.iter().copied().filter(|id| *id != self.id.get());
+        let known =
+            |id: &u64| self.node.raft.prs().get(*id).map_or((false, 0), |it| (it.recent_active, it.matched));
+        let Some(next) = others.max_by_key(known) else { return false };
+        let Some(leading) = &mut self.leading else { return false };
+        leading.hands_over = true;
+        leading.lease.give_up();
+        self.node.transfer_leader(next);
+        true
+    }
+}

@@ -1,0 +1,34 @@
+//! Bugs that the simulation must find, where a test asks for one.
+
+use feedline_core::cluster::records::Record;
+
+#[cfg(feature = "plants")]
+use super::Plant;
+use super::Settings;
+
+/// What of these records goes into the log: all of them.
+#[cfg(not(feature = "plants"))]
+pub(super) fn kept(_settings: &Settings, records: &[Record]) -> Vec<Record> {
+    records.to_vec()
+}
+
+/// What of these records goes into the log.
+#[cfg(feature = "plants")]
+pub(super) fn kept(settings: &Settings, records: &[Record]) -> Vec<Record> {
+    let forgotten = |record: &Record| match settings.plant {
+        Some(Plant::ForgetLeases) => matches!(record, Record::Granted { .. }),
+        Some(Plant::ForgetAssigned) => matches!(record, Record::Assigned { .. }),
+        _ => false,
+    };
+    records.iter().filter(|record| !forgotten(record)).cloned().collect()
+}
+
+/// Whether answers wait for the log, and for proof that nobody else leads.
+pub(super) fn waits(settings: &Settings) -> (bool, bool) {
+    #[cfg(feature = "plants")]
+    if let Some(plant) = settings.plant {
+        return (plant != Plant::EarlyAnswer, plant != Plant::StaleLeader);
+    }
+    let _ = settings;
+    (true, true)
+}

@@ -1,0 +1,57 @@
+//! Who takes part: ids and addresses.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU64;
+
+use serde::{Deserialize, Serialize};
+
+/// Names a member for ever: drawn once, and kept with the member's log. One that has lost its log is another member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MemberId(NonZeroU64);
+
+impl MemberId {
+    /// From random bits.
+    pub fn from_random(bits: u64) -> Self {
+        Self(NonZeroU64::new(bits >> 1).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// From a number that was an id; `None` for 0.
+    pub fn new(number: u64) -> Option<Self> {
+        NonZeroU64::new(number).map(Self)
+    }
+
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:016x}", self.get())
+    }
+}
+
+/// Members with their addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Members(pub BTreeMap<MemberId, String>);
+
+impl Members {
+    /// Their ids, in order.
+    pub fn ids(&self) -> impl Iterator<Item = MemberId> {
+        self.0.keys().copied()
+    }
+
+    /// Address of a member.
+    pub fn url(&self, id: MemberId) -> Option<&str> {
+        self.0.get(&id).map(String::as_str)
+    }
+
+    /// The member at an address.
+    pub fn at(&self, url: &str) -> Option<MemberId> {
+        self.0.iter().find(|(_, other)| *other == url).map(|(id, _)| *id)
+    }
+}

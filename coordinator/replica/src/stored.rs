@@ -1,0 +1,128 @@
+//! What a member has on disk, and what it wants written there.
+
+use feedline_core::cluster::records::Record;
+use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
+
+use crate::entry::Payload;
+use crate::image::Image;
+use crate::members::{MemberId, Members};
+
+/// Index and term of the state that the first members start with.
+const FIRST: u64 = 1;
+
+/// What a member has on disk: from it a member starts again.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Stored {
+    /// Term, vote and commit.
+    pub hard_state: HardState,
+    /// The state up to an index; index 0 where there is none.
+    pub snapshot: Snapshot,
+    /// The entries behind it.
+    pub entries: Vec<Entry>,
+}
+
+/// Something to be written, as a whole or not at all, behind everything before it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Write {
+    /// Adds to what is there.
+    Append {
+        /// The number to give to `Member::written`.
+        number: u64,
+        /// Term, vote and commit, where they have changed.
+        hard_state: Option<HardState>,
+        /// Entries; those that the log has from the first one's index on are replaced.
+        entries: Vec<Entry>,
+    },
+    /// Replaces what is there by something that stands for it. Where that fails the old may stay, and is added to.
+    Compact(Box<Stored>),
+    /// Replaces what is there by a leader's snapshot.
+    Install {
+        /// The number to give to `Member::written`.
+        number: u64,
+        /// What is there from now on.
+        stored: Box<Stored>,
+    },
+}
+
+impl Write {
+    /// The number to give to `Member::written`; `None` where nobody waits for it.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            Self::Append { number, .. } | Self::Install { number, .. } => Some(*number),
+            Self::Compact(_) => None,
+        }
+    }
+}
+
+impl Write {
+    /// Records that are decided by what it appends, for those who look into a log.
+    pub fn records(&self) -> Vec<Record> {
+        let Self::Append { entries, .. } = self else { return Vec::new() };
+        let records = |entry: &Entry| match Payload::from_bytes(&entry.data) {
+            Ok(Payload::Decided(records)) => records,
+            _ => Vec::new(),
+        };
+        entries.iter().flat_map(records).collect()
+    }
+}
+
+impl Stored {
+    /// What the first members of a cluster start with; the same for all.
+    pub fn founded_by(members: &Members) -> Self {
+        let mut stored = Self::default();
+        stored.hard_state.term = FIRST;
+        stored.hard_state.commit = FIRST;
+        let voters = members.ids().map(MemberId::get).collect();
+        let conf_state = ConfState { voters, ..ConfState::default() };
+        stored.snapshot.data = Image::founded_by(members.clone()).to_bytes().into();
+        let meta = stored.snapshot.mut_metadata();
+        (meta.index, meta.term) = (FIRST, FIRST);
+        meta.set_conf_state(conf_state);
+        stored
+    }
+
+    /// Whether there is nothing: this member was never part of a cluster.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Takes a write as a disk does.
+    pub fn take(&mut self, write: Write) {
+        match write {
+            Write::Append { hard_state, entries, .. } => {
+                if let Some(hard_state) = hard_state {
+                    self.hard_state = hard_state;
+                }
+                self.append(entries);
+            }
+            Write::Compact(stored) | Write::Install { stored, .. } => *self = *stored,
+        }
+    }
+
+    fn append(&mut self, entries: Vec<Entry>) {
+        if let Some(first) = entries.first() {
+            let behind = first.index.saturating_sub(self.snapshot.get_metadata().index + 1);
+            self.entries.truncate(behind as usize);
+        }
+        self.entries.extend(entries);
+    }
+
+    /// Whether entries follow each other and the snapshot; else what is wrong, in one clause.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let start = self.snapshot.get_metadata().index;
+        for (place, entry) in self.entries.iter().enumerate() {
+            let expected = start + 1 + place as u64;
+            if entry.index != expected {
+                return Err(format!("entry {} stands where entry {expected} belongs", entry.index));
+            }
+        }
+        let last = start + self.entries.len() as u64;
+        if self.hard_state.commit > last {
+            return Err(format!(
+                "entry {} was committed, and entry {last} is the last one there",
+                self.hard_state.commit
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! What this coordinator answers the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::manifest::Manifest;
+use feedline_proto::{Introduction, PeerService};
+use feedline_replica::{MemberId, Message};
+use tokio::sync::mpsc;
+
+use crate::driver::shutting_down;
+use crate::index_store::IndexStore;
+
+/// Batches of messages that wait for the driver; more wait in their connections.
+pub(crate) const QUEUED_BATCHES: usize = 64;
+
+/// This coordinator as the others see it.
+pub(crate) struct PeerSide {
+    pub(crate) id: MemberId,
+    /// Whether it is, or was, part of a cluster.
+    pub(crate) has_state: Arc<AtomicBool>,
+    pub(crate) inbox: mpsc::Sender<Vec<Message>>,
+    pub(crate) store: Arc<IndexStore>,
+}
+
+impl PeerSide {
+    /// Reads or writes an index where blocking is allowed.
+    async fn with_store<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&IndexStore) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let store = Arc::clone(&self.store);
+        let result = tokio::task::spawn_blocking(move || work(&store)).await.map_err(|_| shutting_down())?;
+        result.map_err(|message| Refusal::new(RefusalKind::Unavailable, message))
+    }
+}
+
+#[async_trait]
+impl PeerService for PeerSide {
+    async fn introduce(&self, _from: Introduction) -> Result<Introduction, Refusal> {
+        Ok(Introduction { id: self.id.get(), has_state: self.has_state.load(Ordering::Acquire) })
+    }
+
+    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), Refusal> {
+        let messages: Result<Vec<Message>, String> =
+            messages.iter().map(|bytes| feedline_replica::decode(bytes)).collect();
+        let messages = messages.map_err(|message| Refusal::new(RefusalKind::Invalid, message))?;
+        self.inbox.send(messages).await.map_err(|_| shutting_down())
+    }
+
+    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), Refusal> {
+        let key = key.to_owned();
+        self.with_store(move |store| store.save(&key, &manifest)).await
+    }
+
+    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
+        let (key, fingerprint) = (key.to_owned(), fingerprint.to_owned());
+        self.with_store(move |store| store.manifest(&key, &fingerprint)).await
+    }
+}

@@ -1,0 +1,181 @@
+//! The other coordinators: a queue of messages for each, and what they keep for each other.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use feedline_core::cluster::messages::Refusal;
+use feedline_core::manifest::Manifest;
+use feedline_proto::{Introduction, PeerService, grpc};
+use feedline_replica::{MemberId, Members, Message};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Messages for one coordinator that wait; more are dropped, as on a bad network.
+const QUEUED_MESSAGES: usize = 4096;
+/// Messages that travel together.
+const MESSAGES_TOGETHER: usize = 256;
+/// Pause before something is tried again that nobody may give up.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// How coordinators find each other.
+pub trait PeerDirectory: Send + Sync {
+    /// The coordinator at `url`.
+    ///
+    /// # Errors
+    /// For an address that cannot be one.
+    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, Refusal>;
+}
+
+/// Coordinators behind gRPC.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GrpcPeers;
+
+impl PeerDirectory for GrpcPeers {
+    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, Refusal> {
+        grpc::connect_peer(url)
+    }
+}
+
+/// What became of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// A coordinator did not take them.
+    Failed(MemberId),
+    /// A snapshot has arrived, or has not.
+    Snapshot(MemberId, bool),
+}
+
+/// The way to one coordinator.
+struct Link {
+    url: String,
+    peer: Arc<dyn PeerService>,
+    queue: mpsc::Sender<Message>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The other coordinators.
+pub(crate) struct Peers {
+    own: MemberId,
+    directory: Arc<dyn PeerDirectory>,
+    deliveries: mpsc::UnboundedSender<Delivery>,
+    links: Mutex<BTreeMap<MemberId, Link>>,
+}
+
+impl Peers {
+    pub(crate) fn new(
+        own: MemberId,
+        directory: Arc<dyn PeerDirectory>,
+    ) -> (Self, mpsc::UnboundedReceiver<Delivery>) {
+        let (deliveries, heard) = mpsc::unbounded_channel();
+        (Self { own, directory, deliveries, links: Mutex::default() }, heard)
+    }
+
+    /// Keeps links to these members, and no others.
+    pub(crate) fn follow(&self, members: &Members) {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.retain(|id, link| members.url(*id) == Some(&link.url));
+        for (id, url) in members.0.iter().filter(|(id, _)| **id != self.own) {
+            if links.contains_key(id) {
+                continue;
+            }
+            match self.directory.peer(url) {
+                Ok(peer) => {
+                    let (queue, messages) = mpsc::channel(QUEUED_MESSAGES);
+                    let work = deliver(*id, Arc::clone(&peer), messages, self.deliveries.clone());
+                    let link = Link { url: url.clone(), peer, queue, task: tokio::spawn(work) };
+                    links.insert(*id, link);
+                }
+                Err(refusal) => tracing::warn!(%refusal, "a coordinator cannot be reached"),
+            }
+        }
+    }
+
+    /// Sends messages, each to its member.
+    pub(crate) fn send(&self, messages: Vec<Message>) {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        for message in messages {
+            let Some(id) = MemberId::new(message.to) else { continue };
+            let sent = links.get(&id).map(|link| link.queue.try_send(message));
+            if !matches!(sent, Some(Ok(()))) {
+                // Nobody listens any more only when the driver has ended.
+                let _ = self.deliveries.send(Delivery::Failed(id));
+            }
+        }
+    }
+
+    /// All of them.
+    fn all(&self) -> Vec<Arc<dyn PeerService>> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.values().map(|link| Arc::clone(&link.peer)).collect()
+    }
+
+    /// Has so many others keep an index; tries until they do.
+    pub(crate) async fn keep_index(&self, needed: usize, key: &str, manifest: &Arc<Manifest>) {
+        let mut asked: FuturesUnordered<_> =
+            self.all().into_iter().map(|peer| keep_until_done(peer, key, manifest)).collect();
+        let mut kept = 0;
+        while kept < needed {
+            match asked.next().await {
+                Some(()) => kept += 1,
+                // There are fewer now.
+                None => return,
+            }
+        }
+    }
+
+    /// Who answers at an address.
+    pub(crate) async fn introduce(&self, url: &str) -> Result<Introduction, Refusal> {
+        let own = Introduction { id: self.own.get(), has_state: true };
+        self.directory.peer(url)?.introduce(own).await
+    }
+
+    /// The index from whichever has it.
+    pub(crate) async fn index(&self, key: &str, fingerprint: &str) -> Option<Arc<Manifest>> {
+        for peer in self.all() {
+            if let Ok(manifest) = peer.index(key, fingerprint).await
+                && manifest.fingerprint() == fingerprint
+            {
+                return Some(manifest);
+            }
+        }
+        None
+    }
+}
+
+async fn keep_until_done(peer: Arc<dyn PeerService>, key: &str, manifest: &Arc<Manifest>) {
+    while let Err(refusal) = peer.keep_index(key, Arc::clone(manifest)).await {
+        tracing::debug!(%refusal, "another coordinator does not keep the index yet");
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Delivers a member's messages, those that wait together in one request.
+async fn deliver(
+    id: MemberId,
+    peer: Arc<dyn PeerService>,
+    mut messages: mpsc::Receiver<Message>,
+    deliveries: mpsc::UnboundedSender<Delivery>,
+) {
+    let mut together = Vec::with_capacity(MESSAGES_TOGETHER);
+    while messages.recv_many(&mut together, MESSAGES_TOGETHER).await > 0 {
+        let has_snapshot = together.iter().any(feedline_replica::has_snapshot);
+        let encoded: Vec<Bytes> = together.drain(..).filter_map(|it| feedline_replica::encode(&it)).collect();
+        let arrived = peer.deliver(encoded).await.is_ok();
+        if has_snapshot && deliveries.send(Delivery::Snapshot(id, arrived)).is_err() {
+            return;
+        }
+        if !arrived && deliveries.send(Delivery::Failed(id)).is_err() {
+            return;
+        }
+    }
+}

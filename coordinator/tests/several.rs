@@ -1,0 +1,288 @@
+//! Several coordinators in one process: they found a cluster, one leads, another takes over, members come and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use feedline_coordinator::{CoordinatorSettings, PeerDirectory, RunningCoordinator, Surroundings, start_in};
+use feedline_core::cluster::messages::{JobSpec, Refusal, RefusalKind};
+use feedline_core::ids::JobId;
+use feedline_core::manifest::Manifest;
+use feedline_core::pipeline::{Pipeline, Source};
+use feedline_proto::{CoordinatorService, Introduction, PeerService};
+use tempfile::TempDir;
+
+/// Far more than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The network between coordinators.
+#[derive(Default)]
+struct Network {
+    reachable: Mutex<BTreeMap<String, Arc<dyn PeerService>>>,
+    /// Those that nobody reaches and that reach nobody.
+    cut: Mutex<BTreeSet<String>>,
+}
+
+/// The network as one coordinator sees it.
+struct End {
+    network: Arc<Network>,
+    own: String,
+}
+
+/// The way from one coordinator to another.
+struct Way {
+    network: Arc<Network>,
+    from: String,
+    to: String,
+}
+
+impl Way {
+    fn peer(&self) -> Result<Arc<dyn PeerService>, Refusal> {
+        let cut = self.network.cut.lock().unwrap();
+        let is_cut = cut.contains(&self.from) || cut.contains(&self.to);
+        let found = self.network.reachable.lock().unwrap().get(&self.to).cloned();
+        found
+            .filter(|_| !is_cut)
+            .ok_or_else(|| Refusal::new(RefusalKind::Unavailable, format!("{} is not reached", self.to)))
+    }
+}
+
+#[async_trait]
+impl PeerService for Way {
+    async fn introduce(&self, from: Introduction) -> Result<Introduction, Refusal> {
+        self.peer()?.introduce(from).await
+    }
+
+    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), Refusal> {
+        self.peer()?.deliver(messages).await
+    }
+
+    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), Refusal> {
+        self.peer()?.keep_index(key, manifest).await
+    }
+
+    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
+        self.peer()?.index(key, fingerprint).await
+    }
+}
+
+impl PeerDirectory for End {
+    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, Refusal> {
+        let (from, to) = (self.own.clone(), url.to_owned());
+        Ok(Arc::new(Way { network: Arc::clone(&self.network), from, to }))
+    }
+}
+
+/// Coordinators by number, with their directories.
+struct Bench {
+    folder: TempDir,
+    network: Arc<Network>,
+    peers: Vec<String>,
+    running: BTreeMap<u32, RunningCoordinator>,
+    lives: u64,
+}
+
+fn url(number: u32) -> String {
+    format!("http://c{number}")
+}
+
+impl Bench {
+    async fn of(count: u32) -> Self {
+        let peers = (0..count).map(url).collect();
+        let (folder, network) = (TempDir::new().unwrap(), Arc::default());
+        let mut bench = Self { folder, network, peers, running: BTreeMap::new(), lives: 0 };
+        for number in 0..count {
+            bench.start(number).await;
+        }
+        bench
+    }
+
+    async fn start(&mut self, number: u32) {
+        self.lives += 1;
+        let folder = self.folder.path().join(number.to_string());
+        let mut settings = CoordinatorSettings::durable(folder.join("log"), folder.join("index"));
+        settings.url = url(number);
+        settings.peers.clone_from(&self.peers);
+        let peers: Arc<dyn PeerDirectory> =
+            Arc::new(End { network: Arc::clone(&self.network), own: url(number) });
+        let surroundings = Surroundings { scaler: None, peers: Some(peers) };
+        let running = start_in(settings, self.lives, surroundings).await.unwrap();
+        self.network.reachable.lock().unwrap().insert(url(number), running.peer_service());
+        self.running.insert(number, running);
+    }
+
+    /// The process dies.
+    fn kill(&mut self, number: u32) {
+        self.network.reachable.lock().unwrap().remove(&url(number));
+        self.running.remove(&number).expect("it runs");
+    }
+
+    /// Whoever leads, once somebody does.
+    async fn leader(&self) -> u32 {
+        self.leader_but(None).await
+    }
+
+    /// Whoever leads besides this one.
+    async fn leader_but(&self, but: Option<u32>) -> u32 {
+        until(|| async {
+            for (number, coordinator) in self.running.iter().filter(|(number, _)| Some(**number) != but) {
+                if coordinator.service().list_jobs().await.is_ok() {
+                    return Some(*number);
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    fn service(&self, number: u32) -> Arc<dyn CoordinatorService> {
+        self.running[&number].service()
+    }
+}
+
+/// Looks until there is something.
+async fn until<T, F: Future<Output = Option<T>>>(look: impl Fn() -> F) -> T {
+    let found = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.expect("it comes in time")
+}
+
+fn spec(name: &str) -> JobSpec {
+    let pipeline = Pipeline::builder("p").source(Source::text("data/*")).batch(4).build().unwrap();
+    JobSpec {
+        name: name.to_owned(),
+        pipeline,
+        epochs: 1,
+        virtual_consumers: 1,
+        consumers: 1,
+        start: None,
+        audit: false,
+        reindex: false,
+        index_only: false,
+    }
+}
+
+async fn names(service: &dyn CoordinatorService) -> Vec<(JobId, String)> {
+    let jobs = service.list_jobs().await.unwrap();
+    jobs.into_iter().map(|job| (job.job, job.name)).collect()
+}
+
+#[tokio::test]
+async fn another_leads_once_the_leader_is_gone_and_knows_all_jobs() {
+    let mut bench = Bench::of(3).await;
+    let first = bench.leader().await;
+    let job = bench.service(first).open_job(spec("run")).await.unwrap();
+    for (number, coordinator) in &bench.running {
+        if *number != first {
+            let refusal = coordinator.service().list_jobs().await.unwrap_err();
+            assert_eq!(refusal.leader, Some(url(first)), "{refusal}");
+        }
+    }
+    bench.kill(first);
+    let second = bench.leader().await;
+    assert_eq!(names(bench.service(second).as_ref()).await, [(job, "run".to_owned())]);
+    let next = bench.service(second).open_job(spec("next")).await.unwrap();
+    assert!(next > job, "ids are not given twice");
+    bench.start(first).await;
+    bench.kill(second);
+    let third = bench.leader().await;
+    assert_eq!(names(bench.service(third).as_ref()).await.len(), 2);
+}
+
+#[tokio::test]
+async fn one_that_ends_in_order_has_another_lead_first() {
+    let mut bench = Bench::of(3).await;
+    let first = bench.leader().await;
+    let term = |bench: &Bench| bench.running.values().filter_map(|it| *it.standing().borrow()).next();
+    let before = term(&bench);
+    let ended = bench.running.remove(&first).expect("it runs");
+    ended.shutdown().await.unwrap();
+    assert_ne!(term(&bench), before, "another was chosen before the first was gone");
+    bench.leader().await;
+}
+
+#[tokio::test]
+async fn a_leader_that_is_cut_off_answers_nothing() {
+    let bench = Bench::of(3).await;
+    let first = bench.leader().await;
+    bench.network.cut.lock().unwrap().insert(url(first));
+    let service = bench.service(first);
+    until(|| async { service.list_jobs().await.is_err().then_some(()) }).await;
+    let second = bench.leader_but(Some(first)).await;
+    let job = bench.service(second).open_job(spec("run")).await.unwrap();
+    bench.network.cut.lock().unwrap().clear();
+    until(|| async { (service.list_jobs().await.unwrap_err().leader == Some(url(second))).then_some(()) })
+        .await;
+    assert_eq!(names(bench.service(second).as_ref()).await, [(job, "run".to_owned())]);
+}
+
+#[tokio::test]
+async fn members_are_added_and_removed_one_at_a_time() {
+    let mut bench = Bench::of(3).await;
+    let first = bench.leader().await;
+    let job = bench.service(first).open_job(spec("run")).await.unwrap();
+    bench.peers.push(url(3));
+    bench.start(3).await;
+    let leader = bench.leader().await;
+    let members =
+        until(|| async { bench.running[&leader].members_service().add_member(&url(3)).await.ok() }).await;
+    assert_eq!(members.iter().filter(|member| member.votes).count(), 4);
+    let gone = (0..3).find(|number| *number != leader).expect("two others");
+    bench.kill(gone);
+    let members = bench.running[&leader].members_service().remove_member(&url(gone)).await.unwrap();
+    assert_eq!(members.len(), 3);
+    let refusal = bench.running[&leader].members_service().remove_member(&url(gone)).await.unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::NotFound);
+    bench.kill(leader);
+    let next = bench.leader().await;
+    assert_eq!(
+        names(bench.service(next).as_ref()).await,
+        [(job, "run".to_owned())],
+        "two of three are enough"
+    );
+}
+
+#[tokio::test]
+async fn a_coordinator_without_its_disk_is_another_one() {
+    let mut bench = Bench::of(3).await;
+    let leader = bench.leader().await;
+    let lost = (0..3).find(|number| *number != leader).expect("two others");
+    bench.kill(lost);
+    std::fs::remove_dir_all(bench.folder.path().join(lost.to_string())).unwrap();
+    bench.start(lost).await;
+    let leader = bench.leader_but(Some(lost)).await;
+    let members = bench.running[&leader].members_service();
+    let refusal = members.add_member(&url(lost)).await.unwrap_err();
+    assert!(refusal.message.contains("has lost its data directory"), "{refusal}");
+    members.remove_member(&url(lost)).await.unwrap();
+    assert_eq!(members.add_member(&url(lost)).await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn nothing_is_answered_before_there_is_a_majority() {
+    let mut bench = Bench::of(0).await;
+    bench.peers = (0..3).map(url).collect();
+    bench.start(0).await;
+    let refusal = bench.service(0).list_jobs().await.unwrap_err();
+    assert!(refusal.message.contains("waits for the others of --peers"), "{refusal}");
+    bench.start(1).await;
+    bench.start(2).await;
+    let leader = bench.leader().await;
+    for number in 0..3 {
+        if number != leader {
+            bench.kill(number);
+        }
+    }
+    let service = bench.service(leader);
+    until(|| async { service.open_job(spec("run")).await.err() }).await;
+}

@@ -1,0 +1,128 @@
+//! `feedline members`: the coordinators of a cluster, one more, or one less.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_proto::{MemberStatus, grpc};
+use serde::Serialize;
+
+use crate::cli::{MembersArgs, MembersChange};
+use crate::failure::Failure;
+use crate::{output, table};
+
+/// Time that coordinators have to choose one that leads.
+const CHOOSING: Duration = Duration::from_secs(5);
+/// Pause before they are asked again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Lists the coordinators, after a change where one is asked for.
+pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
+    let deadline = Instant::now() + CHOOSING;
+    let members = loop {
+        match ask(&args.coordinator, args.change.as_ref()).await {
+            Ok(members) => break members,
+            Err(refusal) if refusal.kind == RefusalKind::Unavailable && Instant::now() < deadline => {
+                tokio::time::sleep(RETRY).await;
+            }
+            Err(refusal) => return Err(refusal.into()),
+        }
+    };
+    if args.json {
+        let lines: Vec<Line> = members.iter().map(Line::of).collect();
+        let line = serde_json::to_string(&lines).map_err(Failure::failed)?;
+        return Ok(output::print(&format!("{line}\n"))?);
+    }
+    Ok(output::print(&render(&members))?)
+}
+
+/// Asks one after the other, and whom they point at.
+async fn ask(urls: &[String], change: Option<&MembersChange>) -> Result<Vec<MemberStatus>, Refusal> {
+    let mut left: VecDeque<String> = urls.iter().cloned().collect();
+    let mut asked: Vec<String> = Vec::new();
+    let mut said = Refusal::new(RefusalKind::Invalid, "no coordinator is named; name one with --coordinator");
+    while let Some(url) = left.pop_front() {
+        if asked.contains(&url) {
+            continue;
+        }
+        let members = grpc::connect_members(&url)?;
+        let answer = match change {
+            None => members.members().await,
+            Some(MembersChange::Add { url }) => members.add_member(url).await,
+            Some(MembersChange::Remove { url }) => members.remove_member(url).await,
+        };
+        match answer {
+            Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
+                left.extend(refusal.leader.clone());
+                said = refusal;
+            }
+            answer => return answer,
+        }
+        asked.push(url);
+    }
+    Err(said)
+}
+
+/// A coordinator in JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    url: &'a str,
+    leads: bool,
+    votes: bool,
+    is_heard: bool,
+    lacks: u64,
+}
+
+impl<'a> Line<'a> {
+    fn of(status: &'a MemberStatus) -> Self {
+        let MemberStatus { id, url, leads, votes, is_heard, lacks } = status;
+        Self { id, url, leads: *leads, votes: *votes, is_heard: *is_heard, lacks: *lacks }
+    }
+}
+
+fn render(members: &[MemberStatus]) -> String {
+    let head = ["url", "id", "role", "state", "lacks"].map(str::to_owned).to_vec();
+    let rows = members.iter().map(|member| {
+        let role = match (member.leads, member.votes) {
+            (true, _) => "leads",
+            (false, true) => "follows",
+            (false, false) => "learns",
+        };
+        let state = if member.is_heard { "answers" } else { "silent" };
+        let lacks = member.lacks.to_string();
+        vec![member.url.clone(), member.id.clone(), role.to_owned(), state.to_owned(), lacks]
+    });
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    table::render(&rows, &[0, 1, 2, 3])
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    fn member(number: u64, leads: bool, votes: bool) -> MemberStatus {
+        MemberStatus {
+            id: format!("{number:016x}"),
+            url: format!("http://10.0.0.{number}:7070"),
+            leads,
+            votes,
+            is_heard: number != 2,
+            lacks: if leads { 0 } else { 10 * number },
+        }
+    }
+
+    #[test]
+    fn members_are_a_table() {
+        let members = [member(1, true, true), member(2, false, true), member(13, false, false)];
+        expect![[r#"
+            url                    id                role     state    lacks
+            http://10.0.0.1:7070   0000000000000001  leads    answers      0
+            http://10.0.0.2:7070   0000000000000002  follows  silent      20
+            http://10.0.0.13:7070  000000000000000d  learns   answers    130
+        "#]]
+        .assert_eq(&render(&members));
+    }
+}

@@ -1,0 +1,118 @@
+//! Another coordinator behind gRPC, as its peers and those who add and remove coordinators see it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use feedline_core::cluster::messages::Refusal;
+use feedline_core::manifest::Manifest;
+use futures::stream;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+use super::channel::Peer;
+use super::coordinator_client::read_manifest;
+use super::version::Speak;
+use super::{MANIFEST_CHUNK_BYTES, MAX_CONTROL_BYTES};
+use crate::PROTOCOL_VERSION;
+use crate::convert::dataset::encode_manifest;
+use crate::services::{Introduction, MemberStatus, MembersService, PeerService};
+use crate::wire;
+use crate::wire::index_chunk::Part;
+use crate::wire::members_client::MembersClient;
+use crate::wire::peer_client::PeerClient;
+
+/// A coordinator as another one sees it.
+pub(super) struct RemotePeer {
+    peer: Peer,
+    client: PeerClient<InterceptedService<Channel, Speak>>,
+}
+
+impl RemotePeer {
+    pub(super) fn new(peer: Peer, channel: Channel) -> Self {
+        let client = PeerClient::with_interceptor(channel, Speak::new(PROTOCOL_VERSION))
+            .max_decoding_message_size(MAX_CONTROL_BYTES)
+            .max_encoding_message_size(MAX_CONTROL_BYTES);
+        Self { peer, client }
+    }
+
+    fn answer<W>(&self, response: Result<Response<W>, Status>) -> Result<W, Refusal> {
+        response.map(Response::into_inner).map_err(|status| self.peer.refusal(&status))
+    }
+}
+
+#[async_trait]
+impl PeerService for RemotePeer {
+    async fn introduce(&self, from: Introduction) -> Result<Introduction, Refusal> {
+        let from = wire::Introduction { id: from.id, has_state: from.has_state };
+        let answer = self.answer(self.client.clone().introduce(from).await)?;
+        Ok(Introduction { id: answer.id, has_state: answer.has_state })
+    }
+
+    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), Refusal> {
+        self.answer(self.client.clone().deliver(wire::RaftMessages { messages }).await).map(|_| ())
+    }
+
+    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), Refusal> {
+        let index = wire::IndexRef { key: key.to_owned(), fingerprint: manifest.fingerprint() };
+        if self.answer(self.client.clone().has_index(index).await)?.has {
+            return Ok(());
+        }
+        let encoded = tokio::task::spawn_blocking(move || Bytes::from(encode_manifest(&manifest))).await;
+        let bytes = encoded.map_err(|error| self.peer.refusal(&Status::unavailable(error.to_string())))?;
+        let name = wire::IndexChunk { part: Some(Part::Key(key.to_owned())) };
+        let parts = (0..bytes.len()).step_by(MANIFEST_CHUNK_BYTES).map(move |start| {
+            let end = bytes.len().min(start + MANIFEST_CHUNK_BYTES);
+            wire::IndexChunk { part: Some(Part::Data(bytes.slice(start..end))) }
+        });
+        let chunks = stream::iter(std::iter::once(name).chain(parts));
+        self.answer(self.client.clone().keep_index(chunks).await).map(|_| ())
+    }
+
+    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
+        let index = wire::IndexRef { key: key.to_owned(), fingerprint: fingerprint.to_owned() };
+        let chunks = self.answer(self.client.clone().get_index(index).await)?;
+        read_manifest(&self.peer, chunks).await
+    }
+}
+
+/// A coordinator as those see it who add and remove coordinators.
+pub(super) struct RemoteMembers {
+    peer: Peer,
+    client: MembersClient<InterceptedService<Channel, Speak>>,
+}
+
+impl RemoteMembers {
+    pub(super) fn new(peer: Peer, channel: Channel) -> Self {
+        let client = MembersClient::with_interceptor(channel, Speak::new(PROTOCOL_VERSION));
+        Self { peer, client }
+    }
+
+    fn list(
+        &self,
+        response: Result<Response<wire::MemberList>, Status>,
+    ) -> Result<Vec<MemberStatus>, Refusal> {
+        let status = |member: wire::Member| {
+            let wire::Member { id, url, leads, votes, is_heard, lacks } = member;
+            MemberStatus { id, url, leads, votes, is_heard, lacks }
+        };
+        let list = response.map_err(|status| self.peer.refusal(&status))?.into_inner();
+        Ok(list.members.into_iter().map(status).collect())
+    }
+}
+
+#[async_trait]
+impl MembersService for RemoteMembers {
+    async fn members(&self) -> Result<Vec<MemberStatus>, Refusal> {
+        self.list(self.client.clone().list_members(wire::ListMembersRequest {}).await)
+    }
+
+    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+        self.list(self.client.clone().add_member(wire::MemberRef { url: url.to_owned() }).await)
+    }
+
+    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+        self.list(self.client.clone().remove_member(wire::MemberRef { url: url.to_owned() }).await)
+    }
+}

@@ -1,0 +1,126 @@
+//! A coordinator's answers to the others, and about them, behind gRPC.
+
+use std::sync::Arc;
+
+use feedline_core::cluster::messages::Refusal;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use tonic::{Request, Response, Status, Streaming, async_trait};
+
+use super::MAX_CONTROL_BYTES;
+use super::coordinator_server::chunks;
+use super::refusal::to_status;
+use crate::convert::dataset::{decode_manifest, encode_manifest};
+use crate::services::{Introduction, MemberStatus, MembersService, PeerService};
+use crate::wire;
+use crate::wire::index_chunk::Part;
+use crate::wire::members_server::Members;
+use crate::wire::peer_server::Peer;
+
+/// Serves a coordinator's answers to the others.
+pub(super) struct PeerAdapter(pub(super) Arc<dyn PeerService>);
+
+#[async_trait]
+impl Peer for PeerAdapter {
+    type GetIndexStream = BoxStream<'static, Result<wire::ManifestChunk, Status>>;
+
+    async fn introduce(
+        &self,
+        request: Request<wire::Introduction>,
+    ) -> Result<Response<wire::Introduction>, Status> {
+        let wire::Introduction { id, has_state } = request.into_inner();
+        let answer = self.0.introduce(Introduction { id, has_state }).await.map_err(to_status)?;
+        Ok(Response::new(wire::Introduction { id: answer.id, has_state: answer.has_state }))
+    }
+
+    async fn deliver(
+        &self,
+        request: Request<wire::RaftMessages>,
+    ) -> Result<Response<wire::DeliverResponse>, Status> {
+        self.0.deliver(request.into_inner().messages).await.map_err(to_status)?;
+        Ok(Response::new(wire::DeliverResponse {}))
+    }
+
+    async fn has_index(
+        &self,
+        request: Request<wire::IndexRef>,
+    ) -> Result<Response<wire::HasIndexResponse>, Status> {
+        let wire::IndexRef { key, fingerprint } = request.into_inner();
+        let has = self.0.index(&key, &fingerprint).await.is_ok();
+        Ok(Response::new(wire::HasIndexResponse { has }))
+    }
+
+    async fn keep_index(
+        &self,
+        request: Request<Streaming<wire::IndexChunk>>,
+    ) -> Result<Response<wire::KeepIndexResponse>, Status> {
+        let mut chunks = request.into_inner();
+        let (mut key, mut bytes) = (String::new(), Vec::new());
+        while let Some(chunk) = chunks.message().await? {
+            match chunk.part {
+                Some(Part::Key(name)) => key = name,
+                Some(Part::Data(data)) if bytes.len() + data.len() <= MAX_CONTROL_BYTES => {
+                    bytes.extend_from_slice(&data)
+                }
+                Some(Part::Data(_)) => {
+                    return Err(Status::invalid_argument("the index is too large for this coordinator"));
+                }
+                None => {}
+            }
+        }
+        let manifest = tokio::task::spawn_blocking(move || decode_manifest(&bytes))
+            .await
+            .map_err(|error| Status::unavailable(format!("reading the index: {error}")))?
+            .map_err(Status::invalid_argument)?;
+        self.0.keep_index(&key, Arc::new(manifest)).await.map_err(to_status)?;
+        Ok(Response::new(wire::KeepIndexResponse {}))
+    }
+
+    async fn get_index(
+        &self,
+        request: Request<wire::IndexRef>,
+    ) -> Result<Response<Self::GetIndexStream>, Status> {
+        let wire::IndexRef { key, fingerprint } = request.into_inner();
+        let manifest = self.0.index(&key, &fingerprint).await.map_err(to_status)?;
+        let bytes = tokio::task::spawn_blocking(move || encode_manifest(&manifest))
+            .await
+            .map_err(|error| Status::unavailable(format!("writing the index: {error}")))?;
+        Ok(Response::new(stream::iter(chunks(bytes.into())).boxed()))
+    }
+}
+
+/// Serves whoever adds and removes coordinators.
+pub(super) struct MembersAdapter(pub(super) Arc<dyn MembersService>);
+
+#[async_trait]
+impl Members for MembersAdapter {
+    async fn list_members(
+        &self,
+        _: Request<wire::ListMembersRequest>,
+    ) -> Result<Response<wire::MemberList>, Status> {
+        list(self.0.members().await)
+    }
+
+    async fn add_member(
+        &self,
+        request: Request<wire::MemberRef>,
+    ) -> Result<Response<wire::MemberList>, Status> {
+        list(self.0.add_member(&request.into_inner().url).await)
+    }
+
+    async fn remove_member(
+        &self,
+        request: Request<wire::MemberRef>,
+    ) -> Result<Response<wire::MemberList>, Status> {
+        list(self.0.remove_member(&request.into_inner().url).await)
+    }
+}
+
+fn list(members: Result<Vec<MemberStatus>, Refusal>) -> Result<Response<wire::MemberList>, Status> {
+    let member = |status: MemberStatus| {
+        let MemberStatus { id, url, leads, votes, is_heard, lacks } = status;
+        wire::Member { id, url, leads, votes, is_heard, lacks }
+    };
+    let members = members.map_err(to_status)?.into_iter().map(member).collect();
+    Ok(Response::new(wire::MemberList { members }))
+}

@@ -1,0 +1,210 @@
+//! Coordinators among themselves, what is asked about them, and a client that looks for the one that leads.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use feedline_core::cluster::messages::{
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, WorkerPlan, WorkerReport,
+};
+use feedline_core::manifest::Manifest;
+use feedline_core::view::ClusterView;
+
+use super::*;
+use crate::services::{Introduction, MemberStatus};
+
+/// A coordinator that follows where it was told to, and lists those that it was told of.
+#[derive(Default)]
+struct FakeMember {
+    leader: Mutex<Option<String>>,
+    members: Mutex<Vec<MemberStatus>>,
+    delivered: Mutex<Vec<Bytes>>,
+    indexes: Mutex<BTreeMap<String, Arc<Manifest>>>,
+    /// Indexes that were sent, and not only asked for.
+    sent: Mutex<usize>,
+}
+
+fn refused() -> Refusal {
+    Refusal::new(RefusalKind::Unavailable, "not asked for here")
+}
+
+impl FakeMember {
+    fn check(&self) -> Result<(), Refusal> {
+        self.leader.lock().unwrap().as_deref().map_or(Ok(()), |leader| Err(Refusal::led_by(leader)))
+    }
+
+    fn routes(self: &Arc<Self>) -> Routes {
+        member_routes(Arc::clone(self) as _, Arc::clone(self) as _, Arc::clone(self) as _)
+    }
+}
+
+#[async_trait]
+impl CoordinatorService for FakeMember {
+    async fn open_job(&self, _spec: JobSpec) -> Result<JobId, Refusal> {
+        self.check().map(|()| JobId(5))
+    }
+
+    async fn cancel_job(&self, _job: JobId) -> Result<(), Refusal> {
+        self.check()
+    }
+
+    async fn job_details(&self, _job: JobId) -> Result<JobDetails, Refusal> {
+        Err(refused())
+    }
+
+    async fn job_status(&self, _job: JobId) -> Result<JobStatus, Refusal> {
+        Err(refused())
+    }
+
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+        self.check().map(|()| Vec::new())
+    }
+
+    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+        Err(refused())
+    }
+
+    async fn manifest(&self, _job: JobId) -> Result<Arc<Manifest>, Refusal> {
+        Err(refused())
+    }
+
+    async fn sync_worker(&self, _report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+        Err(refused())
+    }
+
+    async fn sync_consumer(&self, _report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+        Err(refused())
+    }
+}
+
+#[async_trait]
+impl PeerService for FakeMember {
+    async fn introduce(&self, from: Introduction) -> Result<Introduction, Refusal> {
+        Ok(Introduction { id: from.id + 1, has_state: !from.has_state })
+    }
+
+    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), Refusal> {
+        self.delivered.lock().unwrap().extend(messages);
+        Ok(())
+    }
+
+    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), Refusal> {
+        *self.sent.lock().unwrap() += 1;
+        self.indexes.lock().unwrap().insert(key.to_owned(), manifest);
+        Ok(())
+    }
+
+    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
+        let found = self.indexes.lock().unwrap().get(key).cloned();
+        found
+            .filter(|manifest| manifest.fingerprint() == fingerprint)
+            .ok_or_else(|| Refusal::new(RefusalKind::NotFound, "there is no such index"))
+    }
+}
+
+#[async_trait]
+impl MembersService for FakeMember {
+    async fn members(&self) -> Result<Vec<MemberStatus>, Refusal> {
+        self.check()?;
+        Ok(self.members.lock().unwrap().clone())
+    }
+
+    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+        self.check()?;
+        let mut members = self.members.lock().unwrap();
+        members.push(member(url));
+        Ok(members.clone())
+    }
+
+    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+        self.check()?;
+        let mut members = self.members.lock().unwrap();
+        members.retain(|member| member.url != url);
+        Ok(members.clone())
+    }
+}
+
+fn member(url: &str) -> MemberStatus {
+    MemberStatus {
+        id: "000000000000000f".to_owned(),
+        url: url.to_owned(),
+        leads: false,
+        votes: true,
+        is_heard: true,
+        lacks: 3,
+    }
+}
+
+#[tokio::test]
+async fn what_coordinators_say_to_each_other_comes_through() {
+    let fake = Arc::new(FakeMember::default());
+    let server = start(fake.routes()).await;
+    let peer = connect_peer(&server.url).unwrap();
+    let from = Introduction { id: 7, has_state: false };
+    assert_eq!(peer.introduce(from).await, Ok(Introduction { id: 8, has_state: true }));
+    let messages = vec![Bytes::from_static(b"one"), Bytes::new(), Bytes::from(vec![3; 3 << 20])];
+    peer.deliver(messages.clone()).await.unwrap();
+    assert_eq!(*fake.delivered.lock().unwrap(), messages);
+    let manifest = Arc::new(fake::large_manifest());
+    assert_eq!(peer.index("k", &manifest.fingerprint()).await.unwrap_err().kind, RefusalKind::NotFound);
+    for _ in 0..2 {
+        within(peer.keep_index("k", Arc::clone(&manifest))).await.unwrap();
+    }
+    assert_eq!(*fake.sent.lock().unwrap(), 1, "what is there is not sent again");
+    assert_eq!(within(peer.index("k", &manifest.fingerprint())).await.unwrap(), manifest);
+}
+
+#[tokio::test]
+async fn members_are_listed_added_and_removed() {
+    let fake = Arc::new(FakeMember::default());
+    let server = start(fake.routes()).await;
+    let members = connect_members(&server.url).unwrap();
+    assert_eq!(members.add_member("http://a").await, Ok(vec![member("http://a")]));
+    assert_eq!(members.members().await, Ok(vec![member("http://a")]));
+    assert_eq!(members.remove_member("http://a").await, Ok(Vec::new()));
+    *fake.leader.lock().unwrap() = Some("http://b".to_owned());
+    assert_eq!(members.members().await, Err(Refusal::led_by("http://b")));
+}
+
+#[tokio::test]
+async fn a_client_follows_to_the_leader_and_learns_the_others() {
+    let (first, second, third) = (FakeMember::default(), FakeMember::default(), FakeMember::default());
+    let fakes = [Arc::new(first), Arc::new(second), Arc::new(third)];
+    let mut servers = Vec::new();
+    for fake in &fakes {
+        servers.push(start(fake.routes()).await);
+    }
+    let urls: Vec<String> = servers.iter().map(|server| server.url.clone()).collect();
+    for fake in &fakes {
+        *fake.members.lock().unwrap() = urls.iter().map(|url| member(url)).collect();
+    }
+    *fakes[0].leader.lock().unwrap() = Some(urls[1].clone());
+    let client = coordinators::Coordinators::new(&urls[..1]).unwrap();
+    assert_eq!(client.open_job(samples::spec()).await, Ok(JobId(5)), "the first points at the second");
+    let learnt = async {
+        while client.urls().len() < 3 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(learnt).await;
+    servers[0].task.abort();
+    servers[1].task.abort();
+    let found = async {
+        while client.cancel_job(JobId(1)).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(found).await;
+}
+
+#[tokio::test]
+async fn two_that_point_at_each_other_do_not_hold_a_client() {
+    let fakes = [Arc::new(FakeMember::default()), Arc::new(FakeMember::default())];
+    let servers = [start(fakes[0].routes()).await, start(fakes[1].routes()).await];
+    for (fake, other) in fakes.iter().zip(servers.iter().rev()) {
+        *fake.leader.lock().unwrap() = Some(other.url.clone());
+    }
+    let client = connect_coordinators(&[servers[0].url.clone(), servers[1].url.clone()]).unwrap();
+    let refusal = within(client.cancel_job(JobId(1))).await.unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Unavailable);
+}

@@ -1,0 +1,326 @@
+//! Faults without end while a job runs: three coordinators, four workers and four consumers as processes whose links can be
+//! cut. Everything that goes wrong follows from a seed; when it comes, within a run, is up to the machine.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use feedline_core::random::mix64;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::http::{free_port, free_ports, get};
+use crate::link::{Link, State};
+use crate::process::{Role, signal};
+use crate::running::Running;
+use crate::{Scratch, call, data};
+
+const COORDINATORS: usize = 3;
+const WORKERS: usize = 4;
+const CONSUMERS: &str = "4";
+/// Time from one fault to the next.
+const PERIOD: Duration = Duration::from_secs(3);
+/// Longest that one lasts; then the cluster has time to recover.
+const LONGEST_MS: u64 = 2_000;
+/// How often it is looked how long consumers have waited.
+const LOOK: Duration = Duration::from_millis(50);
+/// Milliseconds that a consumer spends on a batch.
+const STEP_MS: u64 = 50;
+const BATCH: u64 = 16;
+
+const PIPELINE: &str = "
+name: chaos
+source: { url: DATA/*.tfrecord, format: tfrecord, features: { image: image/encoded, label: image/class/label } }
+seed: 11
+shuffle: { window: 256 }
+operators:
+  - random_resized_crop: { column: image, size: [96, 96] }
+  - random_horizontal_flip: { column: image }
+  - batch: { size: 16 }
+";
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// The coordinator that leads is killed, and started again.
+    KillLeader,
+    /// Another one is.
+    KillFollower,
+    /// A worker is.
+    KillWorker,
+    /// The leader is suspended.
+    StopLeader,
+    /// A worker is.
+    StopWorker,
+    /// Nothing reaches the leader, and nothing that is asked of it is answered.
+    CutLeader,
+    /// The leader is asked and its answers are lost.
+    CutLeaderBack,
+    /// Nothing reaches a follower.
+    CutFollower,
+    /// Nothing reaches a worker.
+    CutWorker,
+    /// Everything to one coordinator and one worker takes longer.
+    Slow,
+}
+
+const FAULTS: [Fault; 12] = [
+    // As often as asked for.
+    Fault::KillLeader,
+    Fault::KillLeader,
+    Fault::KillLeader,
+    Fault::KillFollower,
+    Fault::KillWorker,
+    Fault::StopLeader,
+    Fault::StopWorker,
+    Fault::CutLeader,
+    Fault::CutLeaderBack,
+    Fault::CutFollower,
+    Fault::CutWorker,
+    Fault::Slow,
+];
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Faults by kind.
+    pub faults: BTreeMap<Fault, u32>,
+    /// What the run reported.
+    pub report: Value,
+    /// What the same run without faults reported.
+    pub faultless: Value,
+    /// Seconds that a consumer waited, on average, from each killed leader to the next fault.
+    pub stalls_s: Vec<f64>,
+}
+
+/// A role behind a link.
+struct Node {
+    role: Role,
+    link: Link,
+    arguments: Vec<String>,
+}
+
+impl Node {
+    fn start(link: Link, arguments: Vec<String>) -> Self {
+        let role = start(&arguments);
+        Self { role, link, arguments }
+    }
+
+    fn kill(&mut self) {
+        self.role.kill();
+    }
+
+    fn restart(&mut self) {
+        self.role = start(&self.arguments);
+    }
+}
+
+fn start(arguments: &[String]) -> Role {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    Role::start(&arguments, &[])
+}
+
+struct Fleet {
+    coordinators: Vec<Node>,
+    workers: Vec<Node>,
+    urls: String,
+}
+
+impl Fleet {
+    fn start(scratch: &Scratch) -> Self {
+        let addresses = free_ports(COORDINATORS);
+        let links: Vec<Link> = addresses.iter().map(|address| Link::to(address)).collect();
+        let urls: Vec<String> = links.iter().map(|link| format!("http://{}", link.address)).collect();
+        let urls = urls.join(",");
+        let coordinators = addresses.iter().zip(links).enumerate().map(|(place, (address, link))| {
+            let (url, folder) =
+                (format!("http://{}", link.address), scratch.file(&format!("coordinator-{place}")));
+            let arguments = [
+                "coordinator",
+                "--listen",
+                address,
+                "--advertise",
+                &url,
+                "--peers",
+                &urls,
+                "--data-dir",
+                &folder,
+            ];
+            Node::start(link, arguments.map(str::to_owned).to_vec())
+        });
+        let coordinators: Vec<Node> = coordinators.collect();
+        let workers = free_ports(WORKERS).into_iter().map(|address| {
+            let link = Link::to(&address);
+            let url = format!("http://{}", link.address);
+            let arguments = [
+                "worker",
+                "--listen",
+                &address,
+                "--advertise",
+                &url,
+                "--coordinator",
+                &urls,
+                "--cores",
+                "1",
+                "--memory",
+                "256MiB",
+                "--transport",
+                "tcp",
+            ];
+            Node::start(link, arguments.map(str::to_owned).to_vec())
+        });
+        Self { workers: workers.collect(), coordinators, urls }
+    }
+
+    /// Place of the coordinator that leads.
+    fn leader(&self) -> Option<usize> {
+        let members = call(&["members", "--json", "--coordinator", &self.urls]);
+        let members: Value = serde_json::from_str(&members.stdout).ok()?;
+        let leads = |member: &&Value| member["leads"] == true;
+        let url = members.as_array()?.iter().find(leads)?["url"].as_str()?.to_owned();
+        self.coordinators.iter().position(|node| url.ends_with(&node.link.address))
+    }
+
+    /// Begins a fault; what ends it.
+    fn begin(&mut self, fault: Fault, draw: u64) -> Box<dyn FnOnce(&mut Self)> {
+        let leader = self.leader().unwrap_or(draw as usize % COORDINATORS);
+        let follower = (leader + 1 + (draw >> 8) as usize % (COORDINATORS - 1)) % COORDINATORS;
+        let worker = (draw >> 16) as usize % WORKERS;
+        let cut = State { is_cut_there: true, is_cut_back: true, ..State::default() };
+        match fault {
+            Fault::KillLeader | Fault::KillFollower => {
+                let place = if fault == Fault::KillLeader { leader } else { follower };
+                self.coordinators[place].kill();
+                Box::new(move |fleet: &mut Self| fleet.coordinators[place].restart())
+            }
+            Fault::KillWorker => {
+                self.workers[worker].kill();
+                Box::new(move |fleet: &mut Self| fleet.workers[worker].restart())
+            }
+            Fault::StopLeader => stop(self.coordinators[leader].role.id()),
+            Fault::StopWorker => stop(self.workers[worker].role.id()),
+            Fault::CutLeader => self.set(leader, None, cut),
+            Fault::CutLeaderBack => self.set(leader, None, State { is_cut_there: false, ..cut }),
+            Fault::CutFollower => self.set(follower, None, cut),
+            Fault::CutWorker => {
+                self.workers[worker].link.set(cut);
+                Box::new(move |fleet: &mut Self| fleet.workers[worker].link.set(State::default()))
+            }
+            Fault::Slow => {
+                let delay = Duration::from_millis(20 + (draw >> 24) % 80);
+                self.set(leader, Some(worker), State { delay, ..State::default() })
+            }
+        }
+    }
+
+    fn set(&mut self, coordinator: usize, worker: Option<usize>, state: State) -> Box<dyn FnOnce(&mut Self)> {
+        let all = move |fleet: &mut Self, state| {
+            fleet.coordinators[coordinator].link.set(state);
+            if let Some(worker) = worker {
+                fleet.workers[worker].link.set(state);
+            }
+        };
+        all(self, state);
+        Box::new(move |fleet: &mut Self| all(fleet, State::default()))
+    }
+}
+
+fn stop(id: u32) -> Box<dyn FnOnce(&mut Fleet)> {
+    signal(id, Signal::STOP);
+    Box::new(move |_| signal(id, Signal::CONT))
+}
+
+/// Runs a job for about this long, with a fault every three seconds. `None` where there are no photographs.
+pub fn run(time: Duration, seed: u64) -> Option<Outcome> {
+    let photos = data::photographs("chaos")?;
+    let scratch = Scratch::new();
+    let photos = photos.to_str().expect("the path is text");
+    scratch.make_data("images", "data", &["--format", "tfrecord", "--from", photos, "--shards", "8"]);
+    let file = scratch.write("chaos.yaml", &PIPELINE.replace("DATA", &scratch.file("data")));
+    let batches = time.as_millis() as u64 / STEP_MS;
+    let consumers: u64 = CONSUMERS.parse().expect("it is a number");
+    let epochs = (batches * BATCH * consumers / 400).max(1).to_string();
+    let shape = ["--epochs", &epochs, "--consumers", CONSUMERS];
+    let faultless = scratch.run(&file, &shape);
+    let mut fleet = Fleet::start(&scratch);
+    let (http, step, urls) = (free_port(), STEP_MS.to_string(), fleet.urls.clone());
+    let mut arguments = vec!["run", &file, "--coordinator", &urls, "--audit", "--report", "json"];
+    arguments.extend(["--http", &http, "--step-ms", &step]);
+    arguments.extend(shape);
+    let run = Running::start_for(&arguments, time * 4 + Duration::from_secs(60));
+    let (mut faults, mut stalls_s, mut drawn) = (BTreeMap::new(), Vec::new(), 0);
+    while !run.has_ended() {
+        drawn += 1;
+        let draw = mix64(mix64(seed) ^ drawn);
+        let fault = FAULTS[draw as usize % FAULTS.len()];
+        let (begun, before) = (Instant::now(), stall(&http));
+        let lasts = Duration::from_millis(200 + (draw >> 32) % (LONGEST_MS - 200));
+        let end = fleet.begin(fault, draw >> 40);
+        *faults.entry(fault).or_default() += 1;
+        run.ends_within(lasts);
+        end(&mut fleet);
+        while begun.elapsed() < PERIOD && !run.ends_within(LOOK) {}
+        if let (Fault::KillLeader, Some(before), Some(after)) = (fault, before, stall(&http)) {
+            stalls_s.push((after - before) / consumers as f64);
+        }
+    }
+    Some(Outcome { faults, report: run.wait().report(), faultless, stalls_s })
+}
+
+/// Seconds that all consumers have waited; `None` once there is nobody to ask.
+fn stall(http: &str) -> Option<f64> {
+    std::net::TcpStream::connect(http).ok()?;
+    let page = get(http, "/metrics");
+    let name = "feedline_client_stall_seconds_total ";
+    page.lines().find_map(|line| line.strip_prefix(name)?.parse().ok())
+}
+
+impl Outcome {
+    /// What is wrong with it: one sentence each.
+    pub fn defects(&self) -> Vec<String> {
+        let mut defects = Vec::new();
+        for name in ["missing", "repeated"] {
+            if self.report["audit"][name] != 0 {
+                defects.push(format!("{} rows are {name}", self.report["audit"][name]));
+            }
+        }
+        for name in ["digest", "content_digest", "rows"] {
+            if self.report[name] != self.faultless[name] {
+                defects.push(format!(
+                    "{name} is {}, without faults it is {}",
+                    self.report[name], self.faultless[name]
+                ));
+            }
+        }
+        defects
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (fault, count) in &self.faults {
+            writeln!(out, "{:<16} {count}", format!("{fault:?}"))?;
+        }
+        writeln!(out, "{:<16} {}", "all", self.faults.values().sum::<u32>())?;
+        let audit = &self.report["audit"];
+        writeln!(
+            out,
+            "rows {} in {} s, missing {}, repeated {}, digest {} ({} without faults)",
+            self.report["rows"],
+            self.report["seconds"],
+            audit["missing"],
+            audit["repeated"],
+            self.report["digest"],
+            self.faultless["digest"]
+        )?;
+        let mut stalls = self.stalls_s.clone();
+        stalls.sort_by(f64::total_cmp);
+        if let (Some(median), Some(worst)) = (stalls.get(stalls.len() / 2), stalls.last()) {
+            writeln!(
+                out,
+                "stall of a consumer after a killed leader: median {median:.2} s, worst {worst:.2} s"
+            )?;
+        }
+        self.defects().iter().try_for_each(|defect| writeln!(out, "WRONG: {defect}"))
+    }
+}

@@ -1,0 +1,104 @@
+//! A TCP link that a test can cut, in one direction or both, and slow down. What is on it waits, as it does on a network
+//! that loses packets until they are sent again.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How a link is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct State {
+    /// Whether nothing gets to whoever listens.
+    pub is_cut_there: bool,
+    /// Whether nothing of theirs gets back.
+    pub is_cut_back: bool,
+    /// Added to everything in both directions.
+    pub delay: Duration,
+}
+
+/// A link to a listener.
+#[derive(Debug)]
+pub struct Link {
+    /// Where the link begins.
+    pub address: String,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Link {
+    /// A link that begins at a free port and ends at `target`, which need not listen yet.
+    pub fn to(target: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
+        let address = listener.local_addr().expect("it listens").to_string();
+        let shared = Arc::new(Shared::default());
+        let (target, ends) = (target.to_owned(), Arc::clone(&shared));
+        thread::spawn(move || {
+            for begun in listener.incoming().flatten() {
+                let (target, shared) = (target.clone(), Arc::clone(&ends));
+                // Ends with either end of the connection.
+                thread::spawn(move || join(begun, &target, &shared));
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// From now on it is like this.
+    pub fn set(&self, state: State) {
+        *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    /// Waits until something may pass; then how long it takes.
+    fn pass(&self, is_cut: fn(&State) -> bool) -> Duration {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.changed.wait_while(state, |state| is_cut(state));
+        state.unwrap_or_else(PoisonError::into_inner).delay
+    }
+}
+
+fn join(begun: TcpStream, target: &str, shared: &Arc<Shared>) {
+    shared.pass(|state| state.is_cut_there);
+    let Ok(end) = TcpStream::connect(target) else { return };
+    // What travels is small, and waited for.
+    let _ = (begun.set_nodelay(true), end.set_nodelay(true));
+    let (Ok(begun_back), Ok(end_back)) = (begun.try_clone(), end.try_clone()) else { return };
+    let back = Arc::clone(shared);
+    thread::spawn(move || carry(end_back, begun_back, &back, |state| state.is_cut_back));
+    carry(begun, end, shared, |state| state.is_cut_there);
+}
+
+/// Carries bytes until an end closes.
+fn carry(mut from: TcpStream, mut to: TcpStream, shared: &Shared, is_cut: fn(&State) -> bool) {
+    // Either end may be gone; the other is told.
+    let _ = carry_on(&mut from, &mut to, shared, is_cut);
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+fn carry_on(
+    from: &mut TcpStream,
+    to: &mut TcpStream,
+    shared: &Shared,
+    is_cut: fn(&State) -> bool,
+) -> io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let read = from.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(());
+        }
+        let delay = shared.pass(is_cut);
+        if !delay.is_zero() {
+            thread::sleep(delay);
+        }
+        to.write_all(&buffer[..read])?;
+    }
+}
