@@ -163,19 +163,18 @@ impl Consumer {
 /// Counts the time until it is dropped as waiting, also when the waiting future is dropped.
 struct Stall {
     shared: Arc<Shared>,
-    begun: Instant,
 }
 
 impl Stall {
     fn begin(shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::clone(shared), begun: Instant::now() }
+        shared.feed().begin_stall(Instant::now());
+        Self { shared: Arc::clone(shared) }
     }
 }
 
 impl Drop for Stall {
     fn drop(&mut self) {
-        let waited = self.begun.elapsed();
-        self.shared.feed().add_stall(waited.as_nanos() as u64);
+        let waited = self.shared.feed().end_stall(Instant::now());
         gauge!(STALL_SECONDS_TOTAL).increment(waited.as_secs_f64());
     }
 }

@@ -14,7 +14,7 @@ use feedline_core::consumer::Kind;
 use feedline_core::ids::{JobId, SessionId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef};
 use metrics::{counter, gauge};
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use self::attempts::SplitFetch;
 pub(crate) use self::attempts::{FetchOrder, Outcome};
@@ -70,6 +70,8 @@ pub(crate) struct Feed {
     /// Size of the largest piece so far; `None` before the first.
     largest_piece: Option<u64>,
     stats: ConsumerStats,
+    /// Since when the consumer waits for a batch, if it does.
+    waits_since: Option<Instant>,
     /// Why nothing more can come, whatever the coordinator says.
     fatal: Option<ClientError>,
     /// A row failed: one sentence, once everything before it has been delivered.
@@ -95,6 +97,7 @@ impl Feed {
             buffered_bytes: 0,
             largest_piece: None,
             stats: ConsumerStats::default(),
+            waits_since: None,
             fatal: None,
             failing: None,
             reports: report::Reports::new(now),
@@ -113,8 +116,22 @@ impl Feed {
         self.carried.clone()
     }
 
-    pub(crate) fn add_stall(&mut self, stall_ns: u64) {
-        self.stats.stall_ns += stall_ns;
+    /// The consumer waits from now on.
+    pub(crate) fn begin_stall(&mut self, now: Instant) {
+        self.waits_since = Some(now);
+    }
+
+    /// It waits no more. How long it has.
+    pub(crate) fn end_stall(&mut self, now: Instant) -> Duration {
+        let waited = self.waits_since.take().map_or(Duration::ZERO, |since| now - since);
+        self.stats.stall_ns += waited.as_nanos() as u64;
+        waited
+    }
+
+    /// What is told of it: a wait that goes on counts as far as it has come, so that who gets nothing is seen to wait.
+    fn told_stats(&self, now: Instant) -> ConsumerStats {
+        let waits = self.waits_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        ConsumerStats { stall_ns: self.stats.stall_ns + waits.as_nanos() as u64, ..self.stats }
     }
 
     pub(crate) fn add_step(&mut self, step_ns: u64) {

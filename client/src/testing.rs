@@ -56,6 +56,7 @@ pub(crate) fn spec(order: OrderMode) -> JobSpec {
         audit: true,
         reindex: false,
         index_only: false,
+        weight: 1.0,
     }
 }
 

@@ -36,10 +36,13 @@ pub(crate) struct Written {
     pub(crate) error: Option<LogError>,
 }
 
+/// The log, what of the writes is left, and how it went.
+type Done = (Box<dyn WriteLog>, Vec<Write>, Result<(), LogError>);
+
 /// A write that a thread is at.
 struct Busy {
     numbers: Vec<Option<u64>>,
-    task: JoinHandle<(Box<dyn WriteLog>, Vec<Write>, Result<(), LogError>)>,
+    task: JoinHandle<Done>,
 }
 
 /// Where the log goes.

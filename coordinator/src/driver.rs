@@ -94,7 +94,7 @@ pub(crate) struct Parts {
     pub(crate) has_state: Arc<AtomicBool>,
     /// Who leads: told to whoever looks whether the coordinator is ready.
     pub(crate) leader: watch::Sender<Option<MemberId>>,
-    pub(crate) deliveries: mpsc::UnboundedReceiver<Delivery>,
+    pub(crate) deliveries: mpsc::Receiver<Delivery>,
     pub(crate) commands: mpsc::Receiver<Command>,
     /// Messages of other coordinators.
     pub(crate) inbox: mpsc::Receiver<Vec<Message>>,
@@ -447,7 +447,7 @@ impl Driver {
 async fn next(
     disk: &mut Disk,
     inbox: &mut mpsc::Receiver<Vec<Message>>,
-    deliveries: &mut mpsc::UnboundedReceiver<Delivery>,
+    deliveries: &mut mpsc::Receiver<Delivery>,
     indexes: &mut JoinSet<Indexed>,
 ) -> Result<Event, CoordinatorError> {
     loop {

@@ -16,6 +16,8 @@ use tokio::task::JoinHandle;
 
 /// Messages for one coordinator that wait; more are dropped, as on a bad network.
 const QUEUED_MESSAGES: usize = 4096;
+/// Deliveries whose outcome the driver has not heard of yet; peers are given nothing more meanwhile.
+const QUEUED_DELIVERIES: usize = 64;
 /// Messages that travel together.
 const MESSAGES_TOGETHER: usize = 256;
 /// Pause before something is tried again that nobody may give up.
@@ -67,16 +69,13 @@ impl Drop for Link {
 pub(crate) struct Peers {
     own: MemberId,
     directory: Arc<dyn PeerDirectory>,
-    deliveries: mpsc::UnboundedSender<Delivery>,
+    deliveries: mpsc::Sender<Delivery>,
     links: Mutex<BTreeMap<MemberId, Link>>,
 }
 
 impl Peers {
-    pub(crate) fn new(
-        own: MemberId,
-        directory: Arc<dyn PeerDirectory>,
-    ) -> (Self, mpsc::UnboundedReceiver<Delivery>) {
-        let (deliveries, heard) = mpsc::unbounded_channel();
+    pub(crate) fn new(own: MemberId, directory: Arc<dyn PeerDirectory>) -> (Self, mpsc::Receiver<Delivery>) {
+        let (deliveries, heard) = mpsc::channel(QUEUED_DELIVERIES);
         (Self { own, directory, deliveries, links: Mutex::default() }, heard)
     }
 
@@ -105,10 +104,10 @@ impl Peers {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         for message in messages {
             let Some(id) = MemberId::new(message.to) else { continue };
-            let sent = links.get(&id).map(|link| link.queue.try_send(message));
-            if !matches!(sent, Some(Ok(()))) {
-                // Nobody listens any more only when the driver has ended.
-                let _ = self.deliveries.send(Delivery::Failed(id));
+            let is_sent = links.get(&id).is_some_and(|link| link.queue.try_send(message).is_ok());
+            if !is_sent {
+                // Where as many are waiting to be told, this one makes no difference.
+                let _ = self.deliveries.try_send(Delivery::Failed(id));
             }
         }
     }
@@ -164,17 +163,17 @@ async fn deliver(
     id: MemberId,
     peer: Arc<dyn PeerService>,
     mut messages: mpsc::Receiver<Message>,
-    deliveries: mpsc::UnboundedSender<Delivery>,
+    deliveries: mpsc::Sender<Delivery>,
 ) {
     let mut together = Vec::with_capacity(MESSAGES_TOGETHER);
     while messages.recv_many(&mut together, MESSAGES_TOGETHER).await > 0 {
         let has_snapshot = together.iter().any(feedline_replica::has_snapshot);
         let encoded: Vec<Bytes> = together.drain(..).filter_map(|it| feedline_replica::encode(&it)).collect();
         let arrived = peer.deliver(encoded).await.is_ok();
-        if has_snapshot && deliveries.send(Delivery::Snapshot(id, arrived)).is_err() {
+        if has_snapshot && deliveries.send(Delivery::Snapshot(id, arrived)).await.is_err() {
             return;
         }
-        if !arrived && deliveries.send(Delivery::Failed(id)).is_err() {
+        if !arrived && deliveries.send(Delivery::Failed(id)).await.is_err() {
             return;
         }
     }

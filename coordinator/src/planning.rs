@@ -26,17 +26,27 @@ const CHOOSING: Duration = Duration::from_millis(250);
 /// Longest that one plan may take.
 const PLANNING: Duration = Duration::from_secs(1);
 
-/// Plans each `interval` until `stop`, or until the driver has ended, with `auto_cache` also what jobs keep; `scaler` changes the number of workers. After each
-/// look, what was seen is published in `views`.
+/// How plans are made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How {
+    /// Time from one to the next.
+    pub(crate) interval: Duration,
+    /// Whether it is also decided what jobs keep.
+    pub(crate) auto_cache: bool,
+    pub(crate) settings: Settings,
+}
+
+/// Plans until `stop`, or until the driver has ended; `scaler` changes the number of workers. After each look, what was seen
+/// is published in `views`.
 pub(crate) async fn run(
     commands: mpsc::Sender<Command>,
     views: watch::Sender<Arc<ClusterView>>,
-    (interval, auto_cache): (Duration, bool),
+    how: How,
     mut scaler: Option<Scaled>,
     stop: CancellationToken,
 ) {
-    let mut planner = Planner::new(auto_cache);
-    let mut ticks = tokio::time::interval(interval);
+    let mut planner = Planner::new(how);
+    let mut ticks = tokio::time::interval(how.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -46,7 +56,7 @@ pub(crate) async fn run(
         let Some(observed) = observe(&commands).await else { return };
         let Some((now, samples)) = observed else {
             // Another plans; what it will have seen when this one leads is not known here.
-            planner = Planner::new(auto_cache);
+            planner = Planner::new(how);
             continue;
         };
         // Models and plans of many jobs take a while.
@@ -72,7 +82,7 @@ pub(crate) async fn run(
             }
             Err(error) => {
                 tracing::error!(%error, "planning failed and begins anew; please report this");
-                planner = Planner::new(auto_cache);
+                planner = Planner::new(how);
             }
         }
     }
@@ -88,6 +98,7 @@ async fn observe(commands: &mpsc::Sender<Command>) -> Option<Option<(Millis, Box
 /// What was seen and decided so far.
 #[derive(Debug, Default)]
 struct Planner {
+    settings: Settings,
     observer: Observer,
     plan: Option<Plan>,
     /// Decides what jobs keep; `None` where only pipelines do.
@@ -102,8 +113,9 @@ struct Planner {
 }
 
 impl Planner {
-    fn new(auto_cache: bool) -> Self {
-        Self { keeping: auto_cache.then(Keeping::default), ..Self::default() }
+    fn new(how: How) -> Self {
+        let keeping = how.auto_cache.then(Keeping::default);
+        Self { keeping, settings: how.settings, ..Self::default() }
     }
 
     /// What the last plan would need.
@@ -113,14 +125,14 @@ impl Planner {
 
     /// Plans for what was reported; gives what workers are to be told, where that has changed.
     fn plan(&mut self, now: Millis, samples: &Samples) -> Option<BTreeMap<WorkerId, WorkerShare>> {
+        let began = Instant::now();
         self.observer.push(now, samples);
         // What caches save is in what jobs take as they fill; which are filled is decided beside the plan.
-        let problem = self.observer.problem(Settings::default(), CachePolicy::Never);
+        let problem = self.observer.problem(self.settings, CachePolicy::Never);
         let started = Instant::now();
         let is_chosen = || started.elapsed() > CHOOSING;
         let keeping = self.keeping.as_mut();
-        let keeps =
-            keeping.map(|keeping| keeping.decide(now, &self.observer, Settings::default(), &is_chosen));
+        let keeps = keeping.map(|keeping| keeping.decide(now, &self.observer, self.settings, &is_chosen));
         let keeps = keeps.unwrap_or_default();
         self.say_kept(&keeps);
         if problem.jobs.is_empty() {
@@ -132,7 +144,7 @@ impl Planner {
         }
         let started = Instant::now();
         let plan = solve(&problem, self.plan.as_ref(), &|| started.elapsed() > PLANNING);
-        histogram!(PLAN_SECONDS).record(started.elapsed().as_secs_f64());
+        histogram!(PLAN_SECONDS).record(began.elapsed().as_secs_f64());
         match plan {
             Ok(plan) => self.on_plan(plan, &problem, &keeps),
             Err(sentence) => {

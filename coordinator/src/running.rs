@@ -25,7 +25,7 @@ use crate::founding;
 use crate::index_store::IndexStore;
 use crate::peer_service::{PeerSide, QUEUED_BATCHES};
 use crate::peers::{Delivery, GrpcPeers, PeerDirectory, Peers};
-use crate::planning;
+use crate::planning::{self, How};
 use crate::scaling::{Scaled, Scaler};
 use crate::service::Service;
 use crate::settings::CoordinatorSettings;
@@ -120,8 +120,8 @@ fn run(
     };
     let (leader, standing) = watch::channel(None);
     let stop = CancellationToken::new();
-    let (interval_ms, auto_cache, scale) =
-        (settings.plan_interval_ms, settings.cluster.auto_cache, settings.scale.clone());
+    let (interval_ms, scale) = (settings.plan_interval_ms, settings.scale);
+    let (auto_cache, plans) = (settings.cluster.auto_cache, settings.plan);
     let starting = Starting {
         settings,
         life,
@@ -139,9 +139,9 @@ fn run(
     };
     let task = tokio::spawn(starting.run(stop.clone()).instrument(tracing::info_span!("coordinator")));
     let planning = (interval_ms > 0).then(|| {
-        let interval = Duration::from_millis(interval_ms);
+        let how = How { interval: Duration::from_millis(interval_ms), auto_cache, settings: plans };
         let scaled = surroundings.scaler.map(|scaler| Scaled::new(scale, scaler));
-        let work = planning::run(sender.clone(), views, (interval, auto_cache), scaled, stop.clone());
+        let work = planning::run(sender.clone(), views, how, scaled, stop.clone());
         tokio::spawn(work.instrument(tracing::info_span!("planning")))
     });
     let peer_service: Arc<dyn PeerService> = Arc::new(peer_side);
@@ -160,7 +160,7 @@ struct Starting {
     directory: Arc<dyn PeerDirectory>,
     store: Arc<IndexStore>,
     peers: Arc<Peers>,
-    deliveries: mpsc::UnboundedReceiver<Delivery>,
+    deliveries: mpsc::Receiver<Delivery>,
     commands: mpsc::Receiver<Command>,
     inbox: mpsc::Receiver<Vec<Message>>,
 }

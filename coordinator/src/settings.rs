@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use feedline_core::cluster;
-use feedline_core::plan::ScaleSettings;
+use feedline_core::plan::{self, ScaleSettings};
 use serde::{Deserialize, Serialize};
 
 /// Settings of a coordinator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoordinatorSettings {
     /// Directory of the log of decisions. `None` keeps them in memory: jobs end with the process.
@@ -33,6 +33,9 @@ pub struct CoordinatorSettings {
     /// Bounds of the number of workers, where there is a scaler.
     #[serde(default)]
     pub scale: ScaleSettings,
+    /// How plans weigh things, and what resources cost.
+    #[serde(default)]
+    pub plan: plan::Settings,
 }
 
 fn default_plan_interval_ms() -> u64 {
@@ -55,6 +58,7 @@ impl CoordinatorSettings {
             peers: Vec::new(),
             url: String::new(),
             scale: ScaleSettings::default(),
+            plan: plan::Settings::default(),
         }
     }
 

@@ -42,9 +42,10 @@ struct Way {
 
 impl Way {
     fn peer(&self) -> Result<Arc<dyn PeerService>, Refusal> {
-        let cut = self.network.cut.lock().unwrap();
+        let cut = self.network.cut.lock().expect("nobody panics while holding it");
         let is_cut = cut.contains(&self.from) || cut.contains(&self.to);
-        let found = self.network.reachable.lock().unwrap().get(&self.to).cloned();
+        let found =
+            self.network.reachable.lock().expect("nobody panics while holding it").get(&self.to).cloned();
         found
             .filter(|_| !is_cut)
             .ok_or_else(|| Refusal::new(RefusalKind::Unavailable, format!("{} is not reached", self.to)))
@@ -93,7 +94,7 @@ fn url(number: u32) -> String {
 impl Bench {
     async fn of(count: u32) -> Self {
         let peers = (0..count).map(url).collect();
-        let (folder, network) = (TempDir::new().unwrap(), Arc::default());
+        let (folder, network) = (TempDir::new().expect("a temporary directory can be made"), Arc::default());
         let mut bench = Self { folder, network, peers, running: BTreeMap::new(), lives: 0 };
         for number in 0..count {
             bench.start(number).await;
@@ -110,14 +111,18 @@ impl Bench {
         let peers: Arc<dyn PeerDirectory> =
             Arc::new(End { network: Arc::clone(&self.network), own: url(number) });
         let surroundings = Surroundings { scaler: None, peers: Some(peers) };
-        let running = start_in(settings, self.lives, surroundings).await.unwrap();
-        self.network.reachable.lock().unwrap().insert(url(number), running.peer_service());
+        let running = start_in(settings, self.lives, surroundings).await.expect("it starts");
+        self.network
+            .reachable
+            .lock()
+            .expect("nobody panics while holding it")
+            .insert(url(number), running.peer_service());
         self.running.insert(number, running);
     }
 
     /// The process dies.
     fn kill(&mut self, number: u32) {
-        self.network.reachable.lock().unwrap().remove(&url(number));
+        self.network.reachable.lock().expect("nobody panics while holding it").remove(&url(number));
         self.running.remove(&number).expect("it runs");
     }
 
@@ -158,7 +163,8 @@ async fn until<T, F: Future<Output = Option<T>>>(look: impl Fn() -> F) -> T {
 }
 
 fn spec(name: &str) -> JobSpec {
-    let pipeline = Pipeline::builder("p").source(Source::text("data/*")).batch(4).build().unwrap();
+    let pipeline =
+        Pipeline::builder("p").source(Source::text("data/*")).batch(4).build().expect("it is sound");
     JobSpec {
         name: name.to_owned(),
         pipeline,
@@ -169,11 +175,12 @@ fn spec(name: &str) -> JobSpec {
         audit: false,
         reindex: false,
         index_only: false,
+        weight: 1.0,
     }
 }
 
 async fn names(service: &dyn CoordinatorService) -> Vec<(JobId, String)> {
-    let jobs = service.list_jobs().await.unwrap();
+    let jobs = service.list_jobs().await.expect("it leads");
     jobs.into_iter().map(|job| (job.job, job.name)).collect()
 }
 
@@ -215,12 +222,12 @@ async fn one_that_ends_in_order_has_another_lead_first() {
 async fn a_leader_that_is_cut_off_answers_nothing() {
     let bench = Bench::of(3).await;
     let first = bench.leader().await;
-    bench.network.cut.lock().unwrap().insert(url(first));
+    bench.network.cut.lock().expect("nobody panics while holding it").insert(url(first));
     let service = bench.service(first);
     until(|| async { service.list_jobs().await.is_err().then_some(()) }).await;
     let second = bench.leader_but(Some(first)).await;
     let job = bench.service(second).open_job(spec("run")).await.unwrap();
-    bench.network.cut.lock().unwrap().clear();
+    bench.network.cut.lock().expect("nobody panics while holding it").clear();
     until(|| async { (service.list_jobs().await.unwrap_err().leader == Some(url(second))).then_some(()) })
         .await;
     assert_eq!(names(bench.service(second).as_ref()).await, [(job, "run".to_owned())]);

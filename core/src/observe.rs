@@ -5,10 +5,10 @@
 //!
 //! [`Cluster::samples`]: crate::cluster::Cluster::samples
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use self::terms::{has_done_as_much, operators_cpu_ns, random_operators, worker_sample};
-use self::waits::{is_busy, longest_waits};
+use self::terms::{has_done_as_much, operators_cpu_ns, random_operators, store_of, worker_sample};
+use self::waits::{BUSY, cores_at_work, is_at_limit, longest_waits};
 use crate::cluster::messages::FormStats;
 use crate::cluster::samples::{self, JobFacts};
 use crate::ids::{JobId, Millis, WorkerId};
@@ -18,7 +18,7 @@ use crate::model::{
     Allocation, Bottleneck, ConsumerSample, JobModel, Window, WorkerSample, WorkerShare, bottleneck,
 };
 use crate::pipeline::{CacheTier, KeptForm};
-use crate::plan::{CachePolicy, JobProblem, Problem, Settings, StoreLimits, WorkerSlot, WorkerType};
+use crate::plan::{CachePolicy, JobProblem, Problem, Settings, WorkerSlot, WorkerType};
 
 mod needs;
 mod terms;
@@ -154,8 +154,22 @@ impl Observer {
         for (job, windows) in &mut self.jobs {
             windows.workers.retain(|worker, _| self.workers.contains_key(worker));
             windows.push_consumers(now, sessions.remove(job).unwrap_or_default());
-            windows.note_store();
         }
+        let busy = self.busy_workers();
+        self.jobs.values_mut().for_each(|windows| windows.note_store(&busy));
+    }
+
+    /// Workers whose threads all their jobs together have kept at work nearly all the time.
+    fn busy_workers(&self) -> BTreeSet<WorkerId> {
+        let mut at_work: BTreeMap<WorkerId, (f64, f64)> = BTreeMap::new();
+        for (worker, window) in self.jobs.values().flat_map(|windows| &windows.workers) {
+            if let Some(sample) = recent_of_worker(window) {
+                let (cores, of) = at_work.entry(*worker).or_default();
+                (*cores, *of) = (*cores + cores_at_work(&sample), sample.cores);
+            }
+        }
+        let is_busy = |(_, (cores, of)): &(WorkerId, (f64, f64))| *cores > BUSY * of;
+        at_work.into_iter().filter(is_busy).map(|(worker, _)| worker).collect()
     }
 
     /// What is known of a job; `None` for one that was not among what was pushed last.
@@ -240,12 +254,13 @@ impl Observer {
         bottleneck(&self.model(job)?, &self.allocation(job))
     }
 
-    /// The type of a worker: those with as many cores and as much memory are of one.
+    /// The type of a worker: those with as many cores of the same kind and as much memory are of one.
     pub fn type_of(worker: &samples::WorkerSample) -> WorkerType {
         let gib = worker.memory_bytes as f64 / f64::from(1 << 30);
+        let of = if worker.machine.is_empty() { "" } else { " of " };
         let on_disk = worker.caches.iter().find(|room| room.tier == CacheTier::Disk);
         WorkerType {
-            name: format!("{} cores, {gib:.1} GiB", worker.cores),
+            name: format!("{} cores{of}{}, {gib:.1} GiB", worker.cores, worker.machine),
             cores: f64::from(worker.cores),
             memory_bytes: worker.memory_bytes as f64,
             disk_bytes: on_disk.map_or(0.0, |room| room.room_bytes as f64),
@@ -269,18 +284,58 @@ impl Observer {
             workers.push(WorkerSlot { id: *id, worker_type: place });
         }
         let mut jobs = Vec::new();
-        let mut store = StoreLimits::default();
+        let mut stores: Vec<(String, StoreSeen)> = Vec::new();
         for (id, windows) in &self.jobs {
             let Some(model) = JobModel::build(&windows.observation()) else { continue };
-            let limits = StoreLimits::from_bandwidth(&model.bandwidth);
-            store.bytes_per_s = store.bytes_per_s.max(limits.bytes_per_s);
+            let name = store_of(&windows.facts.pipeline);
+            let store = stores.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+                stores.push((name, StoreSeen::default()));
+                stores.len() - 1
+            });
+            stores[store].1.add(&model, windows.waits_for_store);
             let keys = cut_keys(&windows.facts.pipeline, &model);
             let job = JobProblem::from_model(*id, &windows.facts.name, &model, &worker_types, &keys);
-            jobs.push(JobProblem { cache, ..job });
+            jobs.push(JobProblem { cache, store, weight: windows.facts.weight, ..job });
         }
         let staying = self.workers.values().filter(|worker| !worker.draining);
-        store.cache_bytes = staying.map(|worker| worker.store_bytes).min().unwrap_or(0) as f64;
-        Problem { jobs, worker_types, workers, store, settings }
+        let store_cache_bytes = staying.map(|worker| worker.store_bytes).min().unwrap_or(0) as f64;
+        let stores = stores.iter().map(|(_, seen)| seen.limit()).collect();
+        Problem { jobs, worker_types, workers, stores, store_cache_bytes, settings }
+    }
+}
+
+/// What the jobs of a store have seen of it.
+#[derive(Debug, Clone, Copy, Default)]
+struct StoreSeen {
+    /// What those that wait for it get of it together, in bytes per second; those that have seen its limit.
+    waiting: f64,
+    is_full: bool,
+    /// What the others take of it.
+    others: f64,
+    /// The largest limit that any of them has seen, waiting now or not.
+    largest: f64,
+}
+
+impl StoreSeen {
+    fn add(&mut self, model: &JobModel, waits: bool) {
+        let cap = model.bandwidth.cap();
+        self.largest = self.largest.max(cap.unwrap_or(0.0));
+        match cap.filter(|_| waits) {
+            Some(cap) => (self.waiting, self.is_full) = (self.waiting + cap, true),
+            None => self.others += model.rows_per_s * model.store_bytes,
+        }
+    }
+
+    /// What it gives to all together; 0 where no limit has been seen. While jobs wait for it that is what flows: each of
+    /// them sees its own part of the store only.
+    fn limit(&self) -> f64 {
+        if self.is_full {
+            self.waiting + self.others
+        } else if self.largest > 0.0 {
+            self.largest.max(self.others)
+        } else {
+            0.0
+        }
     }
 }
 
@@ -304,8 +359,8 @@ impl JobWindows {
     }
 
     /// Remembers what the store gave, where nothing but the store held the job up: otherwise less was asked of it than it
-    /// can give, and what it gave says nothing of its limit.
-    fn note_store(&mut self) {
+    /// can give, and what it gave says nothing of its limit. `busy` are the workers that have no time to spare.
+    fn note_store(&mut self, busy: &BTreeSet<WorkerId>) {
         let seen = self.consumers.values().filter_map(recent_of_consumer);
         let waiting = seen.map(|consumer| (consumer.stall_ns, consumer.elapsed_ns));
         let (stalled, elapsed) = waiting.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -316,7 +371,8 @@ impl JobWindows {
             return;
         }
         let recent: Vec<WorkerSample> = self.workers.values().filter_map(recent_of_worker).collect();
-        if recent.iter().any(is_busy) {
+        let busy = recent.iter().filter(|sample| busy.contains(&sample.worker)).count();
+        if 2 * busy > recent.len() || recent.iter().any(is_at_limit) {
             return;
         }
         self.waits_for = longest_waits(&recent);
@@ -367,10 +423,28 @@ fn recent_of_worker(window: &Window<WorkerSample>) -> Option<WorkerSample> {
     window.recent(RECENT_MS).map(|(_, sample)| sample).filter(|sample| sample.elapsed_ns > 0)
 }
 
+/// Of a consumer that has waited all the time it is not seen what it could take: as much as before. Its earlier steps count
+/// for so small a part of the time that its waiting is seen all the same.
+fn with_earlier_steps(recent: ConsumerSample, total: &ConsumerSample) -> ConsumerSample {
+    let steps_ns = total.step_ns.min(recent.elapsed_ns / 4);
+    let part = |count: u64| (count as f64 * steps_ns as f64 / total.step_ns.max(1) as f64) as u64;
+    ConsumerSample {
+        rows: recent.rows.max(part(total.rows)),
+        step_ns: steps_ns,
+        elapsed_ns: recent.elapsed_ns + steps_ns,
+        ..recent
+    }
+}
+
 /// What a consumer took; `None` for one that has left.
 fn recent_of_consumer(window: &Window<ConsumerSample>) -> Option<ConsumerSample> {
     let within = |span_ms| window.recent(span_ms).map(|(_, sample)| sample);
     let recent = within(RECENT_MS).filter(|sample| sample.elapsed_ns > 0)?;
+    if recent.step_ns == 0
+        && let Some(total) = window.total()
+    {
+        return Some(with_earlier_steps(recent, total));
+    }
     let rate = |sample: &ConsumerSample| sample.rows as f64 / sample.step_ns.max(1) as f64;
     let has_changed = |fresh: &ConsumerSample| {
         let change = rate(fresh) / rate(&recent).max(f64::MIN_POSITIVE) - 1.0;

@@ -38,7 +38,7 @@ mod testing;
 pub use keeping::{Keeping, first_keep};
 pub use problem::{
     CACHE_MEMORY_SHARE, CachePolicy, CutProblem, JobProblem, OperatorProblem, Prices, Problem, Settings,
-    StoreLimits, WorkerSlot, WorkerType,
+    WorkerSlot, WorkerType,
 };
 pub use scale::{Climber, ScaleDecision, ScaleInput, ScaleSettings, Scaling, rate_quotient};
 pub use shares::{ReadSteps, shares};

@@ -31,7 +31,7 @@ pub enum Phase {
     World,
     /// Inputs of the state machine: reports of workers and consumers, leases, answers.
     Inputs,
-    /// Reports become models and a problem.
+    /// Reports become models, a problem, and what users see.
     Observe,
     /// The problem becomes a plan, and the plan what workers are told.
     Solve,

@@ -34,6 +34,13 @@ pub(crate) fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
+/// The model of the CPU; nothing where the system does not tell.
+pub(crate) fn machine() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default()
+}
+
 /// Memory for batches where nobody says how much.
 pub(crate) fn default_memory_bytes() -> u64 {
     memory_bytes().map_or(DEFAULT_MEMORY_BYTES, |all| DEFAULT_MEMORY_BYTES.min(all / 4))

@@ -40,6 +40,7 @@ pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
         audit: false,
         reindex: args.rebuild,
         index_only: true,
+        weight: 1.0,
     };
     let done = index_and_fill(&cluster, spec, fill, &stop, started).await;
     cluster.shutdown().await;

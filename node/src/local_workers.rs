@@ -76,6 +76,7 @@ pub(crate) fn start(
 ) -> Result<LocalWorker, Failure> {
     let settings = WorkerSettings {
         address,
+        machine: environment::machine(),
         cores: share.cores,
         memory_bytes: share.memory_bytes,
         store_options: environment::store_options(),

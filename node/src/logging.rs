@@ -21,7 +21,9 @@ pub(crate) enum LogFormat {
 /// Starts logging; `level` holds where `FEEDLINE_LOG` says nothing.
 pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), Failure> {
     let wanted = environment::log_filter();
-    let filter = EnvFilter::try_new(wanted.as_deref().unwrap_or(level)).map_err(|error| {
+    // A store that is out of order for a moment is asked again, a line each time.
+    let usual = if level == "info" { "info,object_store=warn" } else { level };
+    let filter = EnvFilter::try_new(wanted.as_deref().unwrap_or(usual)).map_err(|error| {
         Failure::wrong_use(format!(
             "FEEDLINE_LOG is no filter: {error}; write a level such as debug, or feedline_worker=debug,info"
         ))

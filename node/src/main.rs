@@ -32,6 +32,7 @@ mod size;
 mod table;
 mod top;
 mod trace_file;
+mod yaml;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;

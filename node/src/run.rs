@@ -77,6 +77,7 @@ fn spec(args: &RunArgs, pipeline: Pipeline, saved: Option<&PositionFile>) -> Job
         audit: args.audit,
         reindex: false,
         index_only: false,
+        weight: args.weight,
     }
 }
 

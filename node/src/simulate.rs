@@ -79,7 +79,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
         (Some(file), _) => load(file)?,
         (None, workers) => Scenario::of_size(workers.unwrap_or(100), SIZE_SECONDS),
     };
-    let control = Control { follow_plan: !args.equal, ..scenario.control.clone() };
+    let control =
+        Control { follow_plan: scenario.control.follow_plan && !args.equal, ..scenario.control.clone() };
     let scenario = Scenario { control, ..scenario };
     let rules = args.rule.map_or_else(|| vec![scenario.scaling.rule], RuleArg::rules);
     let mut results = Results::new(&scenario);

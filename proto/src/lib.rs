@@ -5,6 +5,8 @@
 
 pub mod batch;
 mod convert;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod grpc;
 pub mod local;
 pub mod services;

@@ -47,6 +47,7 @@ async fn run(
     let settings = CoordinatorSettings::in_memory(directory.join("index"));
     let coordinator = feedline_coordinator::start(settings, 1).await.expect("the directory is writable");
     let settings = WorkerSettings {
+        machine: String::new(),
         address: "local:0".to_owned(),
         cores: 2,
         memory_bytes: 256 << 20,

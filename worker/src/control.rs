@@ -124,6 +124,7 @@ impl Control {
             address: self.settings.address.clone(),
             cores: self.settings.cores,
             memory_bytes: self.settings.memory_bytes,
+            machine: self.settings.machine.clone(),
             seen,
             computed: self.engine.computed(),
             memory_full: self.engine.is_memory_full(),

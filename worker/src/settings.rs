@@ -9,6 +9,8 @@ pub use crate::cache::StoreCacheSettings;
 pub struct WorkerSettings {
     /// Address at which consumers reach it, such as `http://10.0.0.7:7071`.
     pub address: String,
+    /// What its cores are, such as the model of the CPU.
+    pub machine: String,
     /// Threads that run operators.
     pub cores: u32,
     /// Bytes that batches, encoded rows and block caches may hold together.

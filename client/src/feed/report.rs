@@ -101,7 +101,7 @@ impl Feed {
 
     /// The report of the present state.
     pub(crate) fn report(&mut self, now: Instant) -> (ConsumerReport, Said) {
-        let wants = self.wants();
+        let (wants, stats) = (self.wants(), self.told_stats(now));
         let (positions, open) = (self.positions(), self.open());
         let reports = &mut self.reports;
         // A failure ends the job, so what was delivered before it must be held already.
@@ -118,7 +118,7 @@ impl Feed {
             wants,
             unreachable: said.unreachable.clone(),
             failed: failing.cloned(),
-            stats: self.stats,
+            stats,
         };
         reports.urgent = false;
         reports.flushing = false;

@@ -76,6 +76,9 @@ pub struct Member {
     snapshot_bytes: u64,
     now: Now,
     out: Effects,
+    /// What a simulator compares with other members.
+    #[cfg(feature = "plants")]
+    just_applied: Vec<(u64, Vec<cluster::records::Record>)>,
 }
 
 impl Member {
@@ -129,6 +132,8 @@ impl Member {
             snapshot_bytes,
             now: Now::default(),
             out: Effects::default(),
+            #[cfg(feature = "plants")]
+            just_applied: Vec::new(),
         };
         if member.is_alone() {
             // Nobody else could be elected.
@@ -159,12 +164,6 @@ impl Member {
     pub fn term(&self) -> u64 {
         self.node.raft.term
     }
-
-    /// Index of the last entry in its state.
-    pub fn applied_index(&self) -> u64 {
-        self.applied.index
-    }
-
     /// Bytes of its log: entries, and the snapshot before them.
     pub fn log_bytes(&self) -> u64 {
         self.log_bytes + self.snapshot_bytes
@@ -180,14 +179,10 @@ impl Member {
         self.leading.as_mut().and_then(|leading| leading.cluster.as_mut())
     }
 
-    /// Records of the entries after `index` that were applied, as far as they are there.
-    pub fn applied_after(&self, index: u64) -> Vec<(u64, Vec<cluster::records::Record>)> {
-        let records = |entry: &Entry| match Payload::from_bytes(&entry.data) {
-            Ok(Payload::Decided(records)) => (entry.index, records),
-            _ => (entry.index, Vec::new()),
-        };
-        let entries = self.node.store().after(index);
-        entries.iter().take_while(|entry| entry.index <= self.applied.index).map(records).collect()
+    /// Records of the entries that were applied since this was asked last.
+    #[cfg(feature = "plants")]
+    pub fn take_applied(&mut self) -> Vec<(u64, Vec<cluster::records::Record>)> {
+        std::mem::take(&mut self.just_applied)
     }
 
     /// Whether everything that was decided is applied.
@@ -388,6 +383,10 @@ impl Member {
             EntryType::EntryNormal if entry.data.is_empty() => {}
             EntryType::EntryNormal => {
                 let payload = self.applied.apply(&entry.data)?;
+                #[cfg(feature = "plants")]
+                if let Payload::Decided(records) = &payload {
+                    self.just_applied.push((entry.index, records.clone()));
+                }
                 if matches!(payload, Payload::Lead { .. }) {
                     self.applied.index = entry.index;
                     self.begin_serving(&entry);

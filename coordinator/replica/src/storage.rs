@@ -93,12 +93,6 @@ impl Storage {
         }
     }
 
-    /// The entries after `index`, as far as they are there.
-    pub(crate) fn after(&self, index: u64) -> &[Entry] {
-        let place = index.saturating_sub(self.before.0) as usize;
-        self.entries.get(place..).unwrap_or_default()
-    }
-
     fn last(&self) -> u64 {
         self.before.0 + self.entries.len() as u64
     }

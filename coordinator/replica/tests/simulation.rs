@@ -25,7 +25,9 @@ mod worker;
 #[path = "simulation/world.rs"]
 mod world;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::check::check_entries;
 use crate::scenario::Scenario;
@@ -93,22 +95,35 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-fn seeds(default: u64) -> std::ops::Range<u64> {
+fn seeds(default: u64) -> Range<u64> {
     match setting("FEEDLINE_SIM_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..setting("FEEDLINE_SIM_SEEDS").unwrap_or(default),
     }
 }
 
-/// Runs something for each seed; a panic inside counts as a failure.
-fn failures(seeds: impl Iterator<Item = u64>, run: impl Fn(u64) -> Result<(), String>) -> Vec<(u64, String)> {
-    let mut failures = Vec::new();
-    for seed in seeds {
-        let result = catch_unwind(AssertUnwindSafe(|| run(seed)));
-        if let Err(message) = result.unwrap_or_else(|_| Err("it panicked".to_owned())) {
-            failures.push((seed, message));
+/// Runs something for each seed, on all cores; a panic inside counts as a failure.
+fn failures(seeds: Range<u64>, run: impl Fn(u64) -> Result<(), String> + Sync) -> Vec<(u64, String)> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicU64::new(seeds.start);
+    let work = || {
+        let mut failures = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return failures;
+            }
+            let result = catch_unwind(AssertUnwindSafe(|| run(seed)));
+            if let Err(message) = result.unwrap_or_else(|_| Err("it panicked".to_owned())) {
+                failures.push((seed, message));
+            }
         }
-    }
+    };
+    let mut failures: Vec<(u64, String)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("panics are caught")).collect()
+    });
+    failures.sort_unstable();
     failures
 }
 
@@ -124,7 +139,7 @@ fn assert_none(failures: &[(u64, String)]) {
 
 #[test]
 fn every_row_comes_once_in_order_whatever_fails() {
-    assert_none(&failures(seeds(300), |seed| run_whole(seed, Plant::None).map(|_| ())));
+    assert_none(&failures(seeds(2_000), |seed| run_whole(seed, Plant::None).map(|_| ())));
 }
 
 #[test]
@@ -160,8 +175,10 @@ fn planted_bugs_are_found() {
         Plant::Forgetful,
     ];
     for plant in plants {
-        let run = |seed: &u64| failures(std::iter::once(*seed), |seed| run_whole(seed, plant).map(|_| ()));
-        let found = (0..1_000).find(|seed| !run(seed).is_empty());
-        assert!(found.is_some(), "1,000 seeds do not find {plant:?}");
+        let is_found = |seed: u64| {
+            let found = catch_unwind(AssertUnwindSafe(|| run_whole(seed, plant).is_err()));
+            found.unwrap_or(true)
+        };
+        assert!((0..1_000).any(is_found), "1,000 seeds do not find {plant:?}");
     }
 }

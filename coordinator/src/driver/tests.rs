@@ -132,6 +132,7 @@ fn spec(name: &str) -> JobSpec {
         audit: false,
         reindex: false,
         index_only: false,
+        weight: 1.0,
     }
 }
 
@@ -141,6 +142,7 @@ fn worker_report() -> WorkerReport {
         address: "http://w1".to_owned(),
         cores: 1,
         memory_bytes: 1,
+        machine: String::new(),
         seen: Revision::default(),
         computed: Vec::new(),
         memory_full: false,

@@ -13,7 +13,6 @@ fn plan(parts: &[(u64, u64, f64)]) -> Plan {
             cores,
             rows_per_s: 100.0,
             read_concurrency: 16,
-            prefetch_bytes: 1 << 20,
         });
     }
     let job = |(job, assignments): (u64, Vec<Assignment>)| JobPlan {
@@ -61,11 +60,12 @@ async fn planning_ends_with_the_driver_and_with_stop() {
     let (commands, receiver) = mpsc::channel(1);
     drop(receiver);
     let (views, _) = watch::channel(Arc::default());
-    run(commands, views, (second, true), None, CancellationToken::new()).await;
+    let how = How { interval: second, auto_cache: true, settings: Settings::default() };
+    run(commands, views, how, None, CancellationToken::new()).await;
     let (commands, mut receiver) = mpsc::channel(1);
     let stop = CancellationToken::new();
     let (views, mut seen) = watch::channel(Arc::default());
-    let task = tokio::spawn(run(commands, views, (second, true), None, stop.clone()));
+    let task = tokio::spawn(run(commands, views, how, None, stop.clone()));
     for _ in 0..3 {
         let Some(Command::Observe { reply }) = receiver.recv().await else { panic!("it asks for reports") };
         reply.send(Some((9, Box::default()))).unwrap();

@@ -33,6 +33,14 @@ pub struct JobSpec {
     pub reindex: bool,
     /// Whether the job ends once the dataset is indexed.
     pub index_only: bool,
+    /// Its claim where there are too few workers: jobs are fed in proportion to their weights. Above 0.
+    #[serde(default = "usual_weight")]
+    pub weight: f64,
+}
+
+/// What a job weighs where nobody says.
+fn usual_weight() -> f64 {
+    1.0
 }
 
 impl JobSpec {
@@ -48,6 +56,7 @@ impl JobSpec {
             audit: false,
             reindex: false,
             index_only: false,
+            weight: usual_weight(),
         }
     }
 }
@@ -68,6 +77,8 @@ pub struct WorkerReport {
     pub worker: WorkerId,
     /// Address at which consumers fetch, such as `http://10.0.0.7:7071`.
     pub address: String,
+    /// What its cores are, such as the model of the CPU: workers with the same are taken to be of one speed.
+    pub machine: String,
     /// CPU cores it may use.
     pub cores: u32,
     /// Its memory budget in bytes.

@@ -65,6 +65,9 @@ fn check_spec(spec: &JobSpec) -> Result<(), String> {
     if spec.epochs == 0 {
         return Err("a job of 0 epochs has no rows; set epochs to 1 or more".to_owned());
     }
+    if !(spec.weight > 0.0 && spec.weight.is_finite()) {
+        return Err(format!("a job of weight {} gets nothing; give it a weight above 0", spec.weight));
+    }
     if spec.consumers == 0 {
         return Err("a job needs at least 1 consumer; set consumers to 1 or more".to_owned());
     }

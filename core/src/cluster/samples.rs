@@ -47,6 +47,8 @@ pub struct JobFacts {
     pub dataset: DatasetSummary,
     /// Passes over the dataset that are still to come, the rest of the present one among them.
     pub passes_left: f64,
+    /// Its claim where workers are short.
+    pub weight: f64,
 }
 
 /// What one worker reported last.
@@ -56,6 +58,8 @@ pub struct WorkerSample {
     pub worker: WorkerId,
     /// Address at which consumers fetch.
     pub address: String,
+    /// What its cores are.
+    pub machine: String,
     /// Threads of its CPU pool.
     pub cores: u32,
     /// Its memory budget in bytes.
@@ -104,6 +108,7 @@ impl Cluster {
             address: worker.address.clone(),
             cores: worker.cores,
             memory_bytes: worker.memory_bytes,
+            machine: worker.machine.clone(),
             caches: worker.caches.clone(),
             memory_full: worker.memory_full,
             draining: worker.draining,
@@ -129,6 +134,7 @@ impl Cluster {
                 pipeline: job.spec.pipeline.clone(),
                 dataset: job.dataset.clone()?,
                 passes_left: job.passes_left(),
+                weight: job.spec.weight,
             })
         });
         Samples { workers: workers.collect(), consumers: sessions.collect(), jobs: facts.collect() }

@@ -148,6 +148,7 @@ fn spec(batch: u32, consumers: u32) -> JobSpec {
         audit: false,
         reindex: false,
         index_only: false,
+        weight: 1.0,
     }
 }
 
@@ -178,6 +179,7 @@ fn report(worker: u64) -> WorkerReport {
         address: format!("w{worker}"),
         cores: 1,
         memory_bytes: 1,
+        machine: String::new(),
         seen: Revision::default(),
         computed: Vec::new(),
         memory_full: false,

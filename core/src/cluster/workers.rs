@@ -38,7 +38,8 @@ pub(super) struct Worker {
     pub(super) known: bool,
     pub(super) memory_full: bool,
     pub(super) draining: bool,
-    /// Threads of its CPU pool and its memory budget, as it reports them.
+    /// What its cores are, the threads of its CPU pool and its memory budget, as it reports them.
+    pub(super) machine: String,
     pub(super) cores: u32,
     pub(super) memory_bytes: u64,
     /// The tiers of its caches, as it reports them.
@@ -69,6 +70,7 @@ impl Worker {
             draining: false,
             cores: 0,
             memory_bytes: 0,
+            machine: String::new(),
             caches: Vec::new(),
             elapsed_ns: 0,
             cpu: ProcessCpu::default(),
@@ -119,6 +121,7 @@ impl Cluster {
         worker.draining = report.draining;
         worker.cores = report.cores;
         worker.memory_bytes = report.memory_bytes;
+        worker.machine = report.machine;
         worker.caches = report.caches;
         worker.elapsed_ns = report.elapsed_ns;
         worker.cpu = report.cpu;

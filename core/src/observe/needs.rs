@@ -3,7 +3,10 @@
 use super::Observer;
 use crate::ids::Millis;
 use crate::model::{Allocation, BottleneckKind, WorkerShare, bottleneck};
-use crate::plan::{Plan, Problem, ScaleInput};
+use crate::plan::{JobPlan, Plan, Problem, ScaleInput};
+
+/// A job that is planned to have this part of what it could take is not short of workers.
+const FED: f64 = 0.99;
 
 /// What the jobs need, as the last plan has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -14,7 +17,7 @@ pub struct Needs {
     pub wanted: u32,
     /// The smallest fed fraction.
     pub fed_fraction: f64,
-    /// What bounds the least fed job on what the plan gives it.
+    /// What bounds the least fed job on what the plan gives it; of several that are short, one that more workers would help.
     pub bound: Option<BottleneckKind>,
 }
 
@@ -42,13 +45,24 @@ impl Observer {
         }
     }
 
+    /// What bounds the least fed job. Where more workers would not help that one, what bounds the least fed of those that they
+    /// would help.
     fn bound(&self, plan: &Plan, problem: &Problem) -> Option<BottleneckKind> {
-        let least = plan.jobs.iter().min_by(|a, b| a.fed_fraction.total_cmp(&b.fed_fraction))?;
-        if self.waits_for_store(least.job) {
+        let mut jobs: Vec<&JobPlan> = plan.jobs.iter().collect();
+        jobs.sort_by(|a, b| a.fed_fraction.total_cmp(&b.fed_fraction));
+        let least = self.bound_of(jobs.first()?, problem);
+        let is_helped =
+            |kind: &BottleneckKind| !matches!(kind, BottleneckKind::Store | BottleneckKind::Consumer);
+        let short = jobs.iter().filter(|job| job.fed_fraction < FED);
+        short.filter_map(|job| self.bound_of(job, problem)).find(is_helped).or(least)
+    }
+
+    fn bound_of(&self, job: &JobPlan, problem: &Problem) -> Option<BottleneckKind> {
+        if self.waits_for_store(job.job) {
             return Some(BottleneckKind::Store);
         }
-        let model = self.model(least.job)?;
-        let types = problem.worker_types.iter().zip(&least.cores_by_type);
+        let model = self.model(job.job)?;
+        let types = problem.worker_types.iter().zip(&job.cores_by_type);
         let workers = types.filter(|(_, cores)| **cores > 0.0).map(|(kind, cores)| WorkerShare {
             worker_type: kind.name.clone(),
             count: 1,

@@ -81,6 +81,15 @@ fn operator_sample(stats: &OperatorStats, random: &[String]) -> OperatorSample {
     }
 }
 
+/// Names the store that a pipeline reads: scheme and host or bucket of its first URL, which all of it shares.
+pub(super) fn store_of(pipeline: &Pipeline) -> String {
+    let url = pipeline.source.url.first().map_or("", String::as_str);
+    match url.split_once("://") {
+        Some(("file", _)) | None => "file".to_owned(),
+        Some((scheme, rest)) => format!("{scheme}://{}", rest.split('/').next().unwrap_or_default()),
+    }
+}
+
 pub(super) fn random_operators(pipeline: &Pipeline) -> Vec<String> {
     let operators = pipeline.operator_names().into_iter().zip(&pipeline.operators);
     operators.filter(|(_, operator)| operator.kind.is_random()).map(|(name, _)| name).collect()

@@ -26,7 +26,7 @@ fn facts() -> JobFacts {
         schema: Schema { fields: Vec::new() },
         defects: 0,
     };
-    JobFacts { job: JOB, name: "photographs".to_owned(), pipeline, dataset, passes_left: 3.0 }
+    JobFacts { job: JOB, name: "photographs".to_owned(), pipeline, dataset, passes_left: 3.0, weight: 1.0 }
 }
 
 /// What a worker of 2 cores has done after so many seconds: 1,000 rows/s at 0.5 ms of `burn` and 1 ms of the crop each.
@@ -67,6 +67,7 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
     let worker = samples::WorkerSample {
         worker: WorkerId(1),
         address: "http://10.0.0.7:7071".to_owned(),
+        machine: String::new(),
         cores: 2,
         memory_bytes: 1 << 30,
         caches: Vec::new(),
@@ -209,4 +210,59 @@ fn what_a_store_gives_to_more_reads_is_not_mixed_with_what_it_gave_before() {
     assert!((model.store_concurrency - 100.0).abs() < 0.1, "{}", model.store_concurrency);
     let Bandwidth::Roof { slope, cap } = model.bandwidth else { panic!("{:?}", model.bandwidth) };
     assert!((slope / 1e6 - 8.0 / 7.0).abs() < 0.01 && (cap / 1e6 - 8.0).abs() < 0.01, "{slope} {cap}");
+}
+
+/// Two jobs with half of a worker's time each: neither fills it alone, both together do.
+#[test]
+fn jobs_that_fill_a_worker_together_do_not_wait_for_the_store() {
+    let jobs = [JOB, JobId(8)];
+    let mut observer = Observer::default();
+    let mut beside = Observer::default();
+    for second in 1..=8 {
+        let mut seen = samples(second, &jobs);
+        for stats in &mut seen.workers[0].jobs {
+            for operator in &mut Arc::make_mut(stats).operators {
+                (operator.cpu_ns, operator.busy_ns) = (operator.cpu_ns * 6 / 10, operator.busy_ns * 6 / 10);
+            }
+        }
+        observer.push(second * 1_000, &seen);
+        seen.workers[0].jobs.truncate(1);
+        seen.jobs.truncate(1);
+        seen.consumers.truncate(1);
+        beside.push(second * 1_000, &seen);
+    }
+    assert!(!observer.waits_for_store(JOB) && !observer.waits_for_store(JobId(8)));
+    assert!(beside.waits_for_store(JOB), "alone it leaves half of the worker idle");
+}
+
+/// What stores give is added up over the jobs of each, and not mixed between them.
+#[test]
+fn each_store_has_a_limit_of_its_own() {
+    let model = |cap: f64, rows_per_s: f64| {
+        let mut model = observed(&[JOB]).model(JOB).unwrap();
+        (model.rows_per_s, model.store_bytes) = (rows_per_s, 1e5);
+        model.bandwidth = if cap > 0.0 { Bandwidth::Roof { slope: 1e6, cap } } else { model.bandwidth };
+        model
+    };
+    let limit = |jobs: &[(f64, f64, bool)]| {
+        let mut seen = StoreSeen::default();
+        jobs.iter().for_each(|(cap, rows, waits)| seen.add(&model(*cap, *rows), *waits));
+        seen.limit()
+    };
+    assert_eq!(limit(&[(0.0, 1_000.0, false)]), 0.0, "nobody has seen one");
+    assert_eq!(limit(&[(5e7, 500.0, true), (5e7, 500.0, true)]), 1e8, "each gets a half");
+    assert_eq!(limit(&[(8e7, 800.0, true), (1e8, 200.0, false)]), 1e8, "what one gets and the other takes");
+    assert_eq!(limit(&[(1e8, 100.0, false)]), 1e8, "seen before");
+    let mut elsewhere = samples(8, &[JOB, JobId(8)]);
+    elsewhere.jobs[1].pipeline.source.url = vec!["s3://bucket/data/".to_owned()];
+    let together = observed(&[JOB, JobId(8)]).problem(Settings::default(), CachePolicy::Never);
+    assert_eq!(together.stores, [0.0]);
+    let mut observer = Observer::default();
+    for second in 1..=8 {
+        let mut seen = samples(second, &[JOB, JobId(8)]);
+        seen.jobs.clone_from(&elsewhere.jobs);
+        observer.push(second * 1_000, &seen);
+    }
+    let problem = observer.problem(Settings::default(), CachePolicy::Never);
+    assert_eq!((problem.stores.len(), problem.jobs[0].store, problem.jobs[1].store), (2, 0, 1));
 }

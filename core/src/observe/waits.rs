@@ -5,19 +5,23 @@ use std::collections::BTreeMap;
 use crate::model::{OperatorSample, WorkerSample};
 
 /// What is in use for more than this part of the time may be what holds a job up.
-const BUSY: f64 = 0.75;
+pub(super) const BUSY: f64 = 0.75;
 
-/// Whether a worker's threads, or the executions that a limit allows an operator, were in use nearly all the time. Wall
-/// time counts, not CPU time: a thread that another process keeps from its core is no thread that waits for the store.
-pub(super) fn is_busy(worker: &WorkerSample) -> bool {
-    let elapsed = worker.elapsed_ns as f64;
+/// Threads of a worker's pool that a job had at work, on average. Wall time counts, not CPU time: a thread that another
+/// process keeps from its core is no thread that waits for the store.
+pub(super) fn cores_at_work(worker: &WorkerSample) -> f64 {
     let at_work = |operator: &OperatorSample| operator.busy_ns.saturating_sub(operator.latency_ns) as f64;
     // The source runs beside the pool.
     let pool: f64 = worker.operators.iter().skip(1).map(at_work).sum();
-    let at_limit = |operator: &OperatorSample| {
+    pool / worker.elapsed_ns.max(1) as f64
+}
+
+/// Whether the executions that a limit allows an operator were in use nearly all the time.
+pub(super) fn is_at_limit(worker: &WorkerSample) -> bool {
+    let elapsed = worker.elapsed_ns as f64;
+    worker.operators.iter().any(|operator| {
         operator.parallelism.is_some_and(|limit| operator.busy_ns as f64 > BUSY * f64::from(limit) * elapsed)
-    };
-    pool > BUSY * worker.cores * elapsed || worker.operators.iter().any(at_limit)
+    })
 }
 
 /// The operator that waits for longer than any other, where that is longer than all reads together.

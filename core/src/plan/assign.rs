@@ -98,8 +98,9 @@ pub(super) fn assign(
 /// Needs with headroom, as far as the type's resources, the store and the job's limits allow.
 fn spare(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>], headroom: f64) -> Vec<Vec<f64>> {
     let rate = |by_type: &Vec<f64>| by_type.iter().sum::<f64>();
-    let read: f64 = ways.iter().zip(rows).map(|(way, by_type)| way.store_bytes * rate(by_type)).sum();
-    let most = headroom.min(super::costs::per(costs.store_bytes_per_s, read)).max(1.0);
+    let read = |(way, by_type): (&&Way, &Vec<f64>)| (way.store, way.store_bytes * rate(by_type));
+    let fullest = costs.store_loads(ways.iter().zip(rows).map(read)).into_iter().fold(0.0, f64::max);
+    let most = headroom.min(super::costs::per(1.0, fullest)).max(1.0);
     let mut scale = vec![most; costs.types()];
     for (w, scale) in scale.iter_mut().enumerate() {
         for resource in 0..RESOURCES {

@@ -303,7 +303,7 @@ fn worth(costs: &Costs, job: usize, way: usize, short: f64) -> f64 {
             worth += short * costs.weights[job] * share / costs.types() as f64;
         }
     }
-    let store = (none.store_bytes - kept.store_bytes) * demand / costs.store_bytes_per_s;
+    let store = (none.store_bytes - kept.store_bytes) * demand / costs.store_of(none);
     let reach = costs.fed_alone(job, kept) - costs.fed_alone(job, none);
     worth + short * costs.weights[job] * (store + reach)
 }

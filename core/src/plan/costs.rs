@@ -32,6 +32,8 @@ pub(super) struct Way {
     pub(super) per_row: Vec<Amounts>,
     /// Rows per second that a worker can make at most, however much of it the job has, by worker type.
     pub(super) most_per_worker: Vec<f64>,
+    /// Place of the store in [`Costs::stores`].
+    pub(super) store: usize,
     /// Bytes of the store that a row takes.
     pub(super) store_bytes: f64,
 }
@@ -43,8 +45,8 @@ pub(super) struct Costs {
     pub(super) counts: Vec<f64>,
     /// What a worker of each type has; infinite where nothing is known to bind.
     pub(super) has: Vec<Amounts>,
-    /// Bytes per second of the store.
-    pub(super) store_bytes_per_s: f64,
+    /// Bytes per second of each store.
+    pub(super) stores: Vec<f64>,
     /// Room of each tier, in the order of [`CacheTier::ALL`] over the whole cluster.
     pub(super) room: [f64; 3],
     /// Price of a core-hour of each type.
@@ -82,11 +84,11 @@ impl Costs {
                     ]
                 })
                 .collect(),
-            store_bytes_per_s: known(problem.store.bytes_per_s),
+            stores: problem.stores.iter().copied().map(known).collect(),
             room: [
                 over_types(&|w| types[w].memory_bytes * settings.cache_memory_share),
                 over_types(&|w| types[w].disk_bytes),
-                problem.store.cache_bytes,
+                problem.store_cache_bytes,
             ],
             core_hour: types
                 .iter()
@@ -122,7 +124,23 @@ impl Costs {
         let on_type =
             |w: usize| if self.counts[w] > 0.0 { self.counts[w] * self.on_one(way, w) } else { 0.0 };
         let made: f64 = (0..self.types()).map(on_type).sum();
-        made.min(per(self.store_bytes_per_s, way.store_bytes))
+        made.min(per(self.store_of(way), way.store_bytes))
+    }
+
+    /// Bytes per second of the store that a job reads.
+    pub(super) fn store_of(&self, way: &Way) -> f64 {
+        self.stores.get(way.store).copied().unwrap_or(f64::INFINITY)
+    }
+
+    /// What these rates take of each store, over what it gives.
+    pub(super) fn store_loads(&self, taken: impl Iterator<Item = (usize, f64)>) -> Vec<f64> {
+        let mut loads = vec![0.0; self.stores.len()];
+        for (store, bytes_per_s) in taken {
+            if let Some(load) = loads.get_mut(store) {
+                *load += bytes_per_s;
+            }
+        }
+        loads.iter().zip(&self.stores).map(|(taken, gives)| taken / gives).collect()
     }
 
     /// Rows per second if the job had one worker of this type for itself.
@@ -146,7 +164,7 @@ fn ways(problem: &Problem, job: &JobProblem) -> Vec<Way> {
             let kept = (0..job.cuts.len()).flat_map(tiers);
             let has_tier = |kept: &Option<(usize, CacheTier)>| match kept {
                 Some((_, CacheTier::Disk)) => problem.worker_types.iter().any(|kind| kind.disk_bytes > 0.0),
-                Some((_, CacheTier::Store)) => problem.store.cache_bytes > 0.0,
+                Some((_, CacheTier::Store)) => problem.store_cache_bytes > 0.0,
                 _ => true,
             };
             [None].into_iter().chain(kept.filter(has_tier)).map(|kept| way(problem, job, kept)).collect()
@@ -190,6 +208,7 @@ fn way(problem: &Problem, job: &JobProblem, kept: Option<(usize, CacheTier)>) ->
         kept: cut.map(|(place, cut, tier)| Kept { cut: place, tier, key: cut.key, bytes: cut.bytes }),
         per_row: (0..types).map(per_row).collect(),
         most_per_worker: (0..types).map(most).collect(),
+        store: job.store,
         store_bytes,
     }
 }

@@ -100,17 +100,19 @@ impl Keeping {
         let types = problem.worker_types.clone();
         // Any worker may get any row, and each keeps its own copies but for those in the store.
         let copies = problem.workers.len().max(1) as f64;
-        problem.store.cache_bytes *= copies;
+        problem.store_cache_bytes *= copies;
         let mut asked = BTreeSet::new();
         for job in &mut problem.jobs {
             if let Some(kept) = self.decided.get(&job.id).and_then(|decision| decision.kept.as_ref()) {
-                *job = JobProblem { demand_rows_per_s: job.demand_rows_per_s, ..kept.job.clone() };
+                let (demand_rows_per_s, store, weight) = (job.demand_rows_per_s, job.store, job.weight);
+                *job = JobProblem { demand_rows_per_s, store, weight, ..kept.job.clone() };
             } else if open.contains(&job.id)
                 // One that has found all its rows, kept by others, says nothing of what they cost: it goes on so.
                 && let Some(unkept) = observer.unkept(job.id, &types).filter(|job| !job.cuts.is_empty())
             {
                 asked.insert(job.id);
-                *job = JobProblem { cache: CachePolicy::Free, ..unkept };
+                *job =
+                    JobProblem { cache: CachePolicy::Free, store: job.store, weight: job.weight, ..unkept };
                 let cpu_s = mean(&job.overhead_cpu_s)
                     + job.operators.iter().map(|operator| mean(&operator.cpu_s)).sum::<f64>();
                 job.cuts

@@ -85,14 +85,12 @@ pub(super) fn fed_fraction(rate: f64, demand: f64) -> f64 {
 /// The largest share of any capacity that these rates take; at most 1 where they are feasible.
 pub(super) fn load(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>]) -> f64 {
     let mut worst: f64 = 0.0;
-    let mut store = 0.0;
     let mut taken = vec![[0.0; RESOURCES]; costs.types()];
     for (way, by_type) in ways.iter().zip(rows) {
         for (w, rate) in by_type.iter().enumerate().filter(|(_, rate)| **rate > 0.0) {
             for (taken, takes) in taken[w].iter_mut().zip(&way.per_row[w]) {
                 *taken += rate * takes;
             }
-            store += rate * way.store_bytes;
             worst = worst.max(rate / (costs.counts[w] * way.most_per_worker[w]));
         }
     }
@@ -101,7 +99,9 @@ pub(super) fn load(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>]) -> f64 {
             worst = worst.max(amount / (costs.counts[w] * costs.has[w][resource]));
         }
     }
-    worst.max(store / costs.store_bytes_per_s)
+    let read =
+        |(way, by_type): (&&Way, &Vec<f64>)| (way.store, way.store_bytes * by_type.iter().sum::<f64>());
+    costs.store_loads(ways.iter().zip(rows).map(read)).into_iter().fold(worst, f64::max)
 }
 
 /// Parts of demands: `parts[j][w]`.
@@ -149,9 +149,9 @@ impl<'a> Served<'a> {
                 }
             }
         }
-        if costs.store_bytes_per_s.is_finite() {
-            let takes = |j: usize| self.ways[j].store_bytes * costs.demand[j] / costs.store_bytes_per_s;
-            rows.extend(at_most_one(unknowns, takes, |_| true));
+        for (store, gives) in costs.stores.iter().enumerate().filter(|(_, gives)| gives.is_finite()) {
+            let reads = |j: usize| if self.ways[j].store == store { self.ways[j].store_bytes } else { 0.0 };
+            rows.extend(at_most_one(unknowns, |j| reads(j) * costs.demand[j] / gives, |_| true));
         }
         for (j, parts) in unknowns.parts.iter().enumerate() {
             for (w, part) in parts.iter().enumerate() {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, WorkerId};
-use crate::model::{Bandwidth, JobModel};
+use crate::model::JobModel;
 use crate::pipeline::{CacheTier, KeptForm};
 
 /// Everything that a plan depends on.
@@ -16,8 +16,10 @@ pub struct Problem {
     pub worker_types: Vec<WorkerType>,
     /// Workers at hand.
     pub workers: Vec<WorkerSlot>,
-    /// The object store.
-    pub store: StoreLimits,
+    /// Bytes per second that each store gives to the whole cluster; 0 where no limit is known.
+    pub stores: Vec<f64>,
+    /// Room for caches in the object store in bytes; 0 keeps caches out of it.
+    pub store_cache_bytes: f64,
     /// How to weigh things.
     pub settings: Settings,
 }
@@ -56,16 +58,6 @@ pub struct WorkerSlot {
     pub worker_type: usize,
 }
 
-/// What the object store gives to the whole cluster.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct StoreLimits {
-    /// Bytes per second; 0 where no limit is known.
-    pub bytes_per_s: f64,
-    /// Room for caches in bytes; 0 keeps caches out of the store.
-    pub cache_bytes: f64,
-}
-
 /// A job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -84,6 +76,9 @@ pub struct JobProblem {
     pub overhead_cpu_s: Vec<f64>,
     /// Bytes per delivered row that go to consumers.
     pub delivered_bytes: f64,
+    /// Place of its store in [`Problem::stores`]; a store that is not there has no known limit. What is kept in the object
+    /// store counts as read from here as well.
+    pub store: usize,
     /// Bytes per delivered row that come from the store.
     pub store_bytes: f64,
     /// Time of requests per delivered row in seconds, where the store is not full.
@@ -106,6 +101,7 @@ impl Default for JobProblem {
             operators: Vec::new(),
             overhead_cpu_s: Vec::new(),
             delivered_bytes: 0.0,
+            store: 0,
             store_bytes: 0.0,
             store_wait_s: 0.0,
             held_bytes_per_core: 0.0,
@@ -196,8 +192,6 @@ pub struct Settings {
     pub enumerate_at_most: u64,
     /// Linear problems solved in one search of caches, where the cluster is small.
     pub search_solves: u32,
-    /// Seconds of a job's reads that are kept ahead.
-    pub prefetch_s: f64,
 }
 
 impl Default for Settings {
@@ -212,8 +206,33 @@ impl Default for Settings {
             target_utilisation: 0.9,
             enumerate_at_most: 64,
             search_solves: 200,
-            prefetch_s: 0.5,
         }
+    }
+}
+
+impl Settings {
+    /// One sentence on what makes no sense in them, if anything does.
+    ///
+    /// # Errors
+    /// That sentence.
+    pub fn check(&self) -> Result<(), String> {
+        let share = self.cache_memory_share;
+        if !(0.0..=1.0).contains(&share) {
+            return Err(format!("cache_memory_share: {share} is no share; give one from 0 to 1"));
+        }
+        let Prices { core_hour, memory_gb_hour, disk_gb_hour, store_gb_hour } = self.prices;
+        let named = [
+            ("prices.core_hour", core_hour),
+            ("prices.memory_gb_hour", memory_gb_hour),
+            ("prices.disk_gb_hour", disk_gb_hour),
+            ("prices.store_gb_hour", store_gb_hour),
+            ("gain_to_change", self.gain_to_change),
+            ("headroom", self.headroom),
+            ("target_utilisation", self.target_utilisation),
+        ];
+        let senseless = named.iter().find(|(_, number)| !(*number >= 0.0 && number.is_finite()));
+        senseless
+            .map_or(Ok(()), |(name, number)| Err(format!("{name}: {number} makes no sense; give 0 or more")))
     }
 }
 
@@ -346,13 +365,6 @@ impl JobProblem {
                 .collect(),
             ..Self::default()
         }
-    }
-}
-
-impl StoreLimits {
-    /// The limit that a job saw of the store.
-    pub fn from_bandwidth(bandwidth: &Bandwidth) -> Self {
-        Self { bytes_per_s: bandwidth.cap().unwrap_or(0.0), cache_bytes: 0.0 }
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn job(problem: &Problem, costs: &Costs, j: usize, way: &Way, rate: f
             number(costs.alone(way).min(demand))
         );
     }
-    let from_store = costs.store_bytes_per_s / way.store_bytes;
+    let from_store = costs.store_of(way) / way.store_bytes;
     if way.store_bytes > 0.0 && rate >= 0.999 * from_store {
         return format!("the store gives {} rows/s and no more", number(from_store));
     }

@@ -41,7 +41,7 @@ pub struct ScaleInput {
     pub wanted: u32,
     /// The smallest fed fraction.
     pub fed_fraction: f64,
-    /// What bounds the least fed job, where it is known.
+    /// What bounds the least fed job, where it is known; of several that are short, one that more workers would help.
     pub bound: Option<BottleneckKind>,
 }
 
@@ -165,7 +165,7 @@ pub fn rate_quotient(consumer_rates: &[f64], worker_rates: &[f64], present: u32)
 
 /// Cachew's rule (Graur et al., "Cachew: Machine Learning Input Data Processing as a Service", USENIX ATC 2022): one
 /// worker more as long as each shortens the time for a batch, then one less as long as that costs nothing, then rest
-/// until the time for a batch changes.
+/// until the time for a batch changes, either way: a consumer that takes more is also one whose batches come faster.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Climber {
     phase: Phase,
@@ -197,8 +197,7 @@ impl Climber {
                 return present + 1;
             }
             Phase::Rest if self.rests(change, threshold) => return present,
-            Phase::Rest if longer => Phase::Up,
-            Phase::Rest => Phase::Down,
+            Phase::Rest => Phase::Up,
             same => same,
         };
         if self.phase == Phase::Up { present + 1 } else { (present - 1).max(1) }

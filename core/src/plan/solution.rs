@@ -98,8 +98,6 @@ pub struct Assignment {
     pub rows_per_s: f64,
     /// Requests to the store in flight at most.
     pub read_concurrency: u32,
-    /// Bytes read ahead at most.
-    pub prefetch_bytes: u64,
 }
 
 /// Executions of an operator that may go on at once on each worker.

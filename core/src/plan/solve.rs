@@ -93,7 +93,7 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline
             }
         }
     };
-    let mut plan = write(problem, &costs, draft, bound);
+    let mut plan = write(problem, &costs, draft, bound, deadline);
     plan.fingerprint = fingerprint;
     plan.is_fallback = is_fallback;
     plan.reasons = reasons::all(problem, &plan, previous, is_kept);
@@ -154,7 +154,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Jobs give what their parts give, at most what is wanted; where that is too much for the store, all that read it
+    /// Jobs give what their parts give, at most what is wanted; where that is too much for a store, all that read it
     /// give less. [`assign()`] makes no such parts, but costs may have changed since a previous plan.
     fn new(costs: &Costs, ways: Vec<usize>, parts: Vec<Vec<Part>>, types: &[usize]) -> Self {
         let used = ways_of(costs, &ways);
@@ -162,11 +162,12 @@ impl Draft {
         for (rate, parts) in rates.iter_mut().zip(&parts) {
             *rate = rate.min(parts.iter().map(|part| part.rows_per_s).sum());
         }
-        let store: f64 = rates.iter().zip(&used).map(|(rate, way)| rate * way.store_bytes).sum();
-        let scale = per(costs.store_bytes_per_s, store).min(1.0);
+        let loads =
+            costs.store_loads(rates.iter().zip(&used).map(|(rate, way)| (way.store, rate * way.store_bytes)));
+        let scale = |way: &Way| loads.get(way.store).map_or(1.0, |load| per(1.0, *load).min(1.0));
         let mut rows = vec![vec![0.0; costs.types()]; parts.len()];
         for (j, parts) in parts.iter().enumerate() {
-            rates[j] *= if used[j].store_bytes > 0.0 { scale } else { 1.0 };
+            rates[j] *= if used[j].store_bytes > 0.0 { scale(used[j]) } else { 1.0 };
             let sum: f64 = parts.iter().map(|part| part.rows_per_s).sum();
             for part in parts {
                 rows[j][types[part.worker]] += rates[j] * part.rows_per_s / sum;
@@ -247,14 +248,13 @@ fn is_feasible(costs: &Costs, draft: &Draft, types: &[usize]) -> bool {
     all_fit && caches::fits(costs, &draft.ways)
 }
 
-fn write(problem: &Problem, costs: &Costs, draft: Draft, bound: Objective) -> Plan {
+fn write(problem: &Problem, costs: &Costs, draft: Draft, bound: Objective, deadline: &dyn Deadline) -> Plan {
     let ways = ways_of(costs, &draft.ways);
     let mut jobs = Vec::with_capacity(ways.len());
     for (j, (job, way)) in problem.jobs.iter().zip(&ways).enumerate() {
         let parts = &draft.parts[j];
         let slot = |part: &Part| -> &WorkerSlot { &problem.workers[part.worker] };
-        let assigned =
-            |part: &Part| tune::assignment(&problem.settings, costs, job, way.store_bytes, slot(part), part);
+        let assigned = |part: &Part| tune::assignment(job, way.store_bytes, slot(part), part);
         let mut cores_by_type = vec![0.0; costs.types()];
         for part in parts {
             cores_by_type[slot(part).worker_type] += part.cores;
@@ -281,7 +281,7 @@ fn write(problem: &Problem, costs: &Costs, draft: Draft, bound: Objective) -> Pl
     Plan {
         fingerprint: 0,
         caches: cache_plans(problem, costs, &draft.ways),
-        wanted: wanted(problem, costs, &ways),
+        wanted: wanted(problem, costs, &ways, deadline),
         gap: gap(&draft.objective, &bound),
         objective: draft.objective,
         bound,

@@ -76,10 +76,10 @@ pub(super) fn small(seed: u64, cuts: usize) -> Problem {
         kind.disk_read_bytes_per_s = dice.about(5e7, 2e9);
     }
     if dice.below(2) == 0 {
-        problem.store.bytes_per_s = dice.about(2e7, 1e9);
+        problem.stores = vec![dice.about(2e7, 1e9), dice.about(2e7, 1e9)];
     }
     if dice.below(3) == 0 {
-        problem.store.cache_bytes = dice.about(5e9, 1e11);
+        problem.store_cache_bytes = dice.about(5e9, 1e11);
     }
     problem
 }
@@ -88,6 +88,7 @@ fn random_job(dice: &mut Dice, id: u64, types: usize, cuts: usize) -> JobProblem
     let mut made = job(id, dice.about(200.0, 8000.0), &[]);
     made.operators.clear();
     made.overhead_cpu_s = vec![0.0; types];
+    made.store = id as usize % 2;
     made.store_bytes = dice.about(1e3, 2e5);
     made.delivered_bytes = dice.about(1e3, 6e5);
     made.weight = [1.0, 1.0, 2.0][dice.below(3) as usize];
@@ -135,6 +136,10 @@ pub(super) fn assert_feasible(problem: &Problem, plan: &super::Plan) {
         };
         bytes * job.rows_per_s
     };
-    let read: f64 = plan.jobs.iter().map(from_store).sum();
-    assert!(read <= costs.store_bytes_per_s * (1.0 + 1e-6), "the store gives {read} bytes per second");
+    let store_of = |job: &super::JobPlan| {
+        let given = problem.jobs.iter().find(|given| given.id == job.job);
+        given.expect("a plan has the problem's jobs").store
+    };
+    let loads = costs.store_loads(plan.jobs.iter().map(|job| (store_of(job), from_store(job))));
+    assert!(loads.iter().all(|load| *load <= 1.0 + 1e-6), "stores give {loads:?} of what they can");
 }

@@ -1,9 +1,8 @@
-//! Limits of operators, read concurrency and prefetch of each worker for each job, by Little's law: what goes on at once
-//! is the rate times the time that one takes.
+//! Limits of operators and read concurrency of each worker for each job, by Little's law: what goes on at once is the rate
+//! times the time that one takes.
 
 use super::assign::Part;
-use super::costs::Costs;
-use super::problem::{JobProblem, Settings, WorkerSlot};
+use super::problem::{JobProblem, WorkerSlot};
 use super::solution::{Assignment, OperatorLimit};
 
 #[cfg(test)]
@@ -13,31 +12,15 @@ mod tests;
 const MARGIN: f64 = 1.5;
 /// Requests that may be in flight on a worker for a job, whatever the plan reckons.
 const READS: std::ops::RangeInclusive<u32> = 2..=256;
-/// The least that is read ahead: about two blocks.
-const LEAST_PREFETCH_BYTES: f64 = 2e6;
-/// The share of a worker's memory that reading ahead may take, over all jobs.
-const PREFETCH_SHARE: f64 = 0.25;
 
 /// A worker's part in a job, with what goes with it.
-pub(super) fn assignment(
-    settings: &Settings,
-    costs: &Costs,
-    job: &JobProblem,
-    store_bytes: f64,
-    slot: &WorkerSlot,
-    part: &Part,
-) -> Assignment {
+pub(super) fn assignment(job: &JobProblem, store_bytes: f64, slot: &WorkerSlot, part: &Part) -> Assignment {
     let reads = MARGIN * part.rows_per_s * if store_bytes > 0.0 { job.store_wait_s } else { 0.0 };
-    let has = costs.has[slot.worker_type];
-    let share = if has[super::costs::CORES] > 0.0 { part.cores / has[super::costs::CORES] } else { 1.0 };
-    let most = (PREFETCH_SHARE * share * has[super::costs::MEMORY]).max(LEAST_PREFETCH_BYTES);
-    let ahead = part.rows_per_s * store_bytes * settings.prefetch_s;
     Assignment {
         worker: slot.id,
         cores: part.cores,
         rows_per_s: part.rows_per_s,
         read_concurrency: (reads.ceil() as u32 + 1).clamp(*READS.start(), *READS.end()),
-        prefetch_bytes: ahead.clamp(LEAST_PREFETCH_BYTES, most) as u64,
     }
 }
 

@@ -10,6 +10,7 @@ use super::costs::{CORES, Costs, RESOURCES, Way, per};
 use super::linear::run;
 use super::problem::Problem;
 use super::solution::WantedWorkers;
+use super::solve::Deadline;
 
 #[cfg(test)]
 mod tests;
@@ -19,12 +20,19 @@ const AT_HAND: f64 = 0.9;
 /// What all workers together cost, beside which feeding any job weighs more.
 const COST_WEIGHT: f64 = 1e-3;
 
-/// Workers wanted by type; those at hand where the solver fails.
-pub(super) fn wanted(problem: &Problem, costs: &Costs, ways: &[&Way]) -> Vec<WantedWorkers> {
+/// Workers wanted by type; those at hand where the solver fails or there is no time for it.
+pub(super) fn wanted(
+    problem: &Problem,
+    costs: &Costs,
+    ways: &[&Way],
+    deadline: &dyn Deadline,
+) -> Vec<WantedWorkers> {
     let present = problem.counts();
-    let counts = match ways.is_empty() {
-        true => vec![0.0; costs.types()],
-        false => count(problem, costs, ways).unwrap_or_else(|| costs.counts.clone()),
+    let counts = if ways.is_empty() {
+        vec![0.0; costs.types()]
+    } else {
+        let found = if deadline.is_over() { None } else { count(problem, costs, ways) };
+        found.unwrap_or_else(|| costs.counts.clone())
     };
     let of_type = |(w, count): (usize, f64)| WantedWorkers {
         worker_type: problem.worker_types[w].name.clone(),
@@ -90,11 +98,11 @@ fn constraints(
     for by_type in parts {
         rows.push(by_type.iter().copied().sum::<Expression>().leq(1.0));
     }
-    if costs.store_bytes_per_s.is_finite() {
+    for (store, gives) in costs.stores.iter().enumerate().filter(|(_, gives)| gives.is_finite()) {
         let mut sum = Expression::with_capacity(ways.len() * costs.types());
-        for (by_type, j) in parts.iter().zip(0..) {
+        for (j, by_type) in parts.iter().enumerate().filter(|(j, _)| ways[*j].store == store) {
             for part in by_type {
-                sum.add_mul(per(costs.demand[j] * ways[j].store_bytes, costs.store_bytes_per_s), *part);
+                sum.add_mul(per(costs.demand[j] * ways[j].store_bytes, *gives), *part);
             }
         }
         rows.push(sum.leq(1.0));

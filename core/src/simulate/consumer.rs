@@ -211,7 +211,17 @@ impl Consumer {
     }
 
     /// What it reports.
-    pub(super) fn report(&self, id: JobId, layout: &Layout, splits_ahead: u32) -> ConsumerReport {
+    pub(super) fn report(
+        &self,
+        now: Millis,
+        id: JobId,
+        layout: &Layout,
+        splits_ahead: u32,
+    ) -> ConsumerReport {
+        let mut stats = self.stats;
+        if let Doing::Waiting(since) = self.doing {
+            stats.stall_ns += (1_000_000 * now).saturating_sub(since);
+        }
         ConsumerReport {
             job: id,
             consumer: self.number,
@@ -222,7 +232,7 @@ impl Consumer {
             wants: splits_ahead,
             unreachable: Vec::new(),
             failed: None,
-            stats: self.stats,
+            stats,
         }
     }
 }

@@ -39,6 +39,7 @@ impl Job {
             epochs: given.epochs,
             virtual_consumers: given.consumers,
             consumers: given.consumers,
+            weight: given.weight,
             ..JobSpec::new(pipeline)
         };
         let layout = Layout::new(&spec.pipeline, &manifest.summary(), spec.epochs, spec.virtual_consumers);

@@ -41,8 +41,7 @@ pub struct WorkerType {
     pub name: String,
     /// CPU cores.
     pub cores: u32,
-    /// Speed of a core over the one that the jobs' CPU seconds are about. Observers know kinds by cores and memory, so
-    /// kinds of other speeds must differ in one of them.
+    /// Speed of a core over the one that the jobs' CPU seconds are about.
     #[serde(default = "one")]
     pub speed: f64,
     /// Memory budget in GiB.
@@ -85,6 +84,9 @@ pub struct Job {
     /// Consumers; each has one stream.
     #[serde(default = "one_job")]
     pub consumers: u32,
+    /// Its claim where workers are short.
+    #[serde(default = "one")]
+    pub weight: f64,
     /// What the consumers together could take, from each time on.
     pub demand: Vec<Demand>,
 }
@@ -215,6 +217,7 @@ impl Scenario {
                 store_bytes_per_row: 60_000,
                 delivered_bytes_per_row: 150_000,
                 consumers: 5,
+                weight: 1.0,
                 demand: vec![Demand { at_s: 0, rows_per_s: 10_000.0 * share }],
             }
         };

@@ -70,6 +70,38 @@ fn it_does_not_grow_for_a_short_store() {
     assert!((4_800..=5_100).contains(&rows), "the store gives 5,000 rows/s, not {rows}");
 }
 
+/// Two jobs in `scenario`, on one worker at the start.
+fn two_jobs() -> Scenario {
+    let mut scenario = Scenario { duration_s: 60, ..quick_steps() };
+    scenario.worker_types[0].at_start = 1;
+    scenario.jobs[0].demand = vec![Demand { at_s: 0, rows_per_s: 4_000.0 }];
+    let second = Job { name: "second".to_owned(), ..scenario.jobs[0].clone() };
+    scenario.jobs.push(second);
+    scenario
+}
+
+#[test]
+fn it_grows_for_two_jobs_that_share_a_worker() {
+    let report = simulated(&two_jobs(), Rule::Plan);
+    let last = report.seconds.last().unwrap();
+    // 32 cores of work.
+    assert!((4..=6).contains(&last.workers), "{last:?}: {:#?}", report.decisions);
+    assert!(last.smallest_fed > 0.95, "{last:?}: {:#?}", report.decisions);
+}
+
+#[test]
+fn it_grows_for_a_job_beside_one_that_the_store_holds_up() {
+    let mut scenario = Scenario { duration_s: 100, ..two_jobs() };
+    scenario.jobs[0].store_bytes_per_row = 0;
+    // 1,000 rows per second of the 4,000.
+    scenario.store_bytes_per_s = 1_000.0 * scenario.jobs[1].store_bytes_per_row as f64;
+    let report = simulated(&scenario, Rule::Plan);
+    let last = report.seconds.last().unwrap();
+    // 16 cores of work, and 4 for the other.
+    assert!((3..=5).contains(&last.workers), "{last:?}: {:#?}", report.decisions);
+    assert!(report.jobs[0].fed > 0.9 && report.jobs[1].fed < 0.3, "{:?}", report.jobs);
+}
+
 #[test]
 fn jobs_that_share_workers_are_all_fed() {
     let mut scenario = Scenario::of_size(50, 60);
@@ -132,4 +164,26 @@ fn unequal_jobs_on_unequal_workers_get_what_the_plan_gives_them() {
     let even = simulated(&scenario, Rule::None);
     let least = |report: &Report| report.jobs.iter().map(|job| job.fed).fold(1.0, f64::min);
     assert!(least(&even) < 0.8 * least(&planned), "{:?} and {:?}", even.jobs, planned.jobs);
+}
+
+/// Also when one of the jobs comes later than the others.
+#[test]
+fn jobs_get_what_the_plan_gives_them_whenever_they_start() {
+    let scenario =
+        Scenario::from_yaml(include_str!("../../../examples/scenarios/fair.yaml")).expect("it is sound");
+    for (place, at_s) in [(0, 5), (1, 1), (2, 1)] {
+        let mut later = Scenario { duration_s: 240, ..scenario.clone() };
+        let demand = later.jobs[place].demand[0];
+        let none = Demand { at_s: 0, rows_per_s: 0.0 };
+        later.jobs[place].demand = vec![none, Demand { at_s, ..demand }];
+        let report = simulated(&later, Rule::None);
+        for job in &report.jobs {
+            let wanted = job.planned_fed.expect("plans know it");
+            assert!(
+                (job.fed - wanted).abs() <= 0.1 * wanted,
+                "job {place} from {at_s} s on: {:?}",
+                report.jobs
+            );
+        }
+    }
 }

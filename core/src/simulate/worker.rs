@@ -48,6 +48,7 @@ pub(super) struct Worker {
     started_at: Millis,
     /// When it left.
     pub(super) gone_at: Option<Millis>,
+    machine: String,
     cores: u32,
     speed: f64,
     memory_bytes: f64,
@@ -90,6 +91,7 @@ impl Worker {
             asked_at: now,
             started_at: if let State::Starting(at) = state { at } else { now },
             gone_at: None,
+            machine: kind.name.clone(),
             cores: kind.cores,
             speed: kind.speed,
             memory_bytes: kind.memory_gib * f64::from(1 << 30),
@@ -137,14 +139,18 @@ impl Worker {
         self.has_news |= was_full && !self.memory_full;
         if self.memory_full {
             // What consumers wait for is computed in any case.
-            return self.compute_first(seconds * store_share, jobs);
+            return self.compute_first(seconds, store_share, jobs);
         }
-        let mut left = f64::from(self.cores) * self.speed * seconds * store_share;
+        let is_held_up = |job: u32| store_share < 1.0 && jobs[job as usize].given.store_bytes_per_row > 0;
+        let mut left = f64::from(self.cores) * self.speed * seconds;
         let mut active: Vec<(u32, f64)> = Vec::new();
-        for _ in 0..ROUNDS {
+        let mut held_up: Vec<u32> = Vec::new();
+        for round in 0..ROUNDS {
             active.clear();
             for lease in self.leases.iter().filter(|lease| !lease.is_computed()) {
-                if active.iter().all(|(job, _)| *job != lease.job) {
+                // What the store holds up leaves its time to others.
+                let is_over = round > 0 && is_held_up(lease.job);
+                if !is_over && active.iter().all(|(job, _)| *job != lease.job) {
                     active.push((lease.job, self.weight(lease.job)));
                 }
             }
@@ -154,19 +160,23 @@ impl Worker {
             }
             let dealt = left;
             for (job, weight) in &active {
-                left -= self.compute_job(*job, dealt * weight / all, jobs);
+                let share = if is_held_up(*job) { store_share } else { 1.0 };
+                left -= self.compute_job(*job, dealt * weight / all * share, jobs);
+                if share < 1.0 {
+                    held_up.push(*job);
+                }
             }
         }
-        if store_share < 1.0 {
-            for (job, _) in active {
-                self.done.entry(job).or_default().store_wait_s += REQUESTS_IN_FLIGHT * seconds;
-            }
+        for job in held_up {
+            self.done.entry(job).or_default().store_wait_s += REQUESTS_IN_FLIGHT * seconds;
         }
     }
 
     /// Computes nothing but the most urgent split.
-    fn compute_first(&mut self, seconds: f64, jobs: &[Job]) {
+    fn compute_first(&mut self, seconds: f64, store_share: f64, jobs: &[Job]) {
         let Some(place) = self.leases.iter().position(|lease| !lease.is_computed()) else { return };
+        let reads = jobs[self.leases[place].job as usize].given.store_bytes_per_row > 0;
+        let seconds = if reads { seconds * store_share } else { seconds };
         let later = self.leases.split_off(place + 1);
         let job = self.leases[place].job;
         self.compute_job(job, f64::from(self.cores) * self.speed * seconds, jobs);
@@ -262,6 +272,7 @@ impl Worker {
             address: format!("http://{}", self.id),
             cores: self.cores,
             memory_bytes: self.memory_bytes as u64,
+            machine: self.machine.clone(),
             seen: self.seen,
             computed,
             memory_full: self.memory_full,

@@ -19,6 +19,7 @@ use crate::manifest::Manifest;
 use crate::observe::Observer;
 use crate::plan::{self, CachePolicy, NoDeadline, Plan, Problem, ReadSteps, shares, solve};
 use crate::random::mix64;
+use crate::view::ClusterView;
 
 /// The first job of a state machine of this life has the id 1.
 const LIFE: u64 = 1 << 20;
@@ -206,7 +207,7 @@ impl Simulation {
             if consumer.reports(self.now) {
                 consumer.on_report(self.now, control);
                 let layout = &self.jobs[consumer.job as usize].layout;
-                let report = consumer.report(id_of(consumer.job), layout, control.splits_ahead);
+                let report = consumer.report(self.now, id_of(consumer.job), layout, control.splits_ahead);
                 self.inputs.push(Input::Consumer { request: CONSUMERS + place as u64, report });
             }
         }
@@ -249,7 +250,6 @@ impl Simulation {
         meter.end(Phase::Inputs);
         meter.begin(Phase::Observe);
         self.observer.push(self.now, &samples);
-        drop(samples);
         let problem = self.observer.problem(plan::Settings::default(), CachePolicy::Never);
         meter.end(Phase::Observe);
         if !problem.jobs.is_empty() {
@@ -270,6 +270,12 @@ impl Simulation {
                 self.share(shares, meter);
             }
         }
+        // Nobody looks at it here, but who runs a cluster does.
+        meter.begin(Phase::Observe);
+        let view =
+            ClusterView::build(self.now, &samples, &self.observer, self.plan.as_ref(), &BTreeMap::new());
+        drop((view, samples));
+        meter.end(Phase::Observe);
         meter.begin(Phase::World);
         self.scale(&problem);
         meter.end(Phase::World);
@@ -337,8 +343,12 @@ impl Simulation {
         let mut ready = Ready::default();
         for consumer in &self.consumers {
             let job = &self.jobs[consumer.job as usize];
-            let report =
-                consumer.report(id_of(consumer.job), &job.layout, self.scenario.control.splits_ahead);
+            let report = consumer.report(
+                self.now,
+                id_of(consumer.job),
+                &job.layout,
+                self.scenario.control.splits_ahead,
+            );
             self.cluster.take(self.now, Input::Consumer { request: OTHERS, report }, &mut ready);
         }
         let mut ready = Ready::default();

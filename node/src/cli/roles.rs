@@ -39,6 +39,10 @@ pub(crate) struct CoordinatorArgs {
     /// Whether rows are also kept in caches where no pipeline asks for it and the model finds it worth while.
     #[arg(long, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) auto_cache: SwitchArg,
+    /// YAML file of prices and of how plans weigh things, as `settings` in a cluster file of `feedline plan` [default: the
+    /// proportions of large clouds' prices].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) planner: Option<PathBuf>,
     /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
@@ -136,6 +140,10 @@ pub(crate) struct UpArgs {
     /// Time that workers have to serve what they hold after SIGTERM or SIGINT.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,
+    /// YAML file of prices and of how plans weigh things, as `settings` in a cluster file of `feedline plan` [default: the
+    /// proportions of large clouds' prices].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) planner: Option<PathBuf>,
     /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,

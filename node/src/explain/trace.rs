@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use feedline_client::{ClientSettings, Consumer, Job};
 use feedline_coordinator::RunningCoordinator;
 use feedline_core::cluster::messages::JobSpec;
-use feedline_core::cluster::samples::Samples;
+use feedline_core::cluster::samples::{Samples, WorkerSample};
 use feedline_core::ids::JobId;
 use feedline_core::model::{Allocation, CacheRoom, JobModel, JobObservation, WorkerShare};
 use feedline_core::observe::Observer;
@@ -39,6 +39,8 @@ pub(super) struct Limits {
     pub(super) time: Duration,
     /// Time that the consumer spends on a batch.
     pub(super) step: Duration,
+    /// Room for caches on each worker's disk.
+    pub(super) disk_bytes: u64,
 }
 
 /// What was seen.
@@ -95,7 +97,8 @@ pub(super) async fn trace(
     let problem = observer.problem(Settings::default(), CachePolicy::Free);
     let started = Instant::now();
     let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING).ok();
-    let (mut allocation, rooms) = resources(&samples, &problem.worker_types, &problem.settings);
+    let (mut allocation, rooms) =
+        resources(&samples, &problem.worker_types, &problem.settings, limits.disk_bytes);
     if waits_for_store {
         // As many as could be: nothing else held them up.
         allocation.read_concurrency = model.store_concurrency;
@@ -210,6 +213,7 @@ fn resources(
     samples: &Samples,
     types: &[plan::WorkerType],
     settings: &Settings,
+    disk_bytes: u64,
 ) -> (Allocation, Vec<CacheRoom>) {
     let share = |kind: &plan::WorkerType| WorkerShare {
         worker_type: kind.name.clone(),
@@ -223,17 +227,25 @@ fn resources(
         Allocation { workers: types.iter().map(share).collect(), memory_bytes, ..Allocation::default() };
     // Each worker keeps its own copies.
     let least_bytes = samples.workers.iter().map(|worker| worker.memory_bytes).min().unwrap_or(0) as f64;
-    let [memory_cpu, disk_cpu, _] = settings.cache_read_cpu_s_per_byte;
-    let room = |tier: CacheTier, bytes: f64, read_cpu_s_per_byte: f64| CacheRoom {
+    let room = |tier: CacheTier, bytes: f64, read_bytes_per_s: f64| CacheRoom {
         tier: tier.name().to_owned(),
         bytes,
-        read_bytes_per_s: f64::INFINITY,
-        read_cpu_s_per_byte,
-        is_in_store: false,
+        read_bytes_per_s,
+        read_cpu_s_per_byte: settings.cache_read_cpu_s_per_byte[tier as usize],
+        is_in_store: tier == CacheTier::Store,
     };
-    let rooms = vec![
-        room(CacheTier::Memory, settings.cache_memory_share * least_bytes, memory_cpu),
-        room(CacheTier::Disk, f64::INFINITY, disk_cpu),
+    let disks_bytes_per_s: f64 =
+        samples.workers.iter().map(|worker| Observer::type_of(worker).disk_read_bytes_per_s).sum();
+    let mut rooms = vec![
+        room(CacheTier::Memory, settings.cache_memory_share * least_bytes, f64::INFINITY),
+        room(CacheTier::Disk, disk_bytes as f64, disks_bytes_per_s),
     ];
+    let in_store = |worker: &WorkerSample| {
+        worker.caches.iter().find(|room| room.tier == CacheTier::Store).map(|room| room.room_bytes)
+    };
+    // All of them use one.
+    if let Some(bytes) = samples.workers.iter().filter_map(in_store).min() {
+        rooms.push(room(CacheTier::Store, bytes as f64, f64::INFINITY));
+    }
     (allocation, rooms)
 }

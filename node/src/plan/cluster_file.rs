@@ -4,15 +4,15 @@
 mod values;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use feedline_core::ids::WorkerId;
-use feedline_core::plan::{Problem, Settings, StoreLimits, WorkerSlot, WorkerType};
+use feedline_core::plan::{Problem, Settings, WorkerSlot, WorkerType};
 use serde::Deserialize;
 
 pub(super) use self::values::CacheChoice;
-use crate::failure::{Failure, reason};
+use crate::failure::Failure;
+use crate::yaml;
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -110,25 +110,12 @@ fn one() -> f64 {
 impl ClusterFile {
     /// Reads and checks a file.
     pub(super) fn load(path: &Path) -> Result<Self, Failure> {
-        let file = path.display().to_string();
-        let text = fs::read_to_string(path).map_err(|error| {
-            let reason = reason(&error);
-            Failure::wrong_use(format!("cannot read {file}: {reason}; give the path of a cluster file"))
-        })?;
-        Self::parse(&text, &file).map_err(Failure::wrong_use)
+        yaml::load(path, "a cluster file", Self::parse)
     }
 
     /// Reads and checks a file's text; one sentence on what is wrong with it.
     fn parse(text: &str, file: &str) -> Result<Self, String> {
-        let refused = |error: serde_yaml_ng::Error| {
-            let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-            let sentence = error.to_string();
-            let end = sentence.rfind(" at line ").unwrap_or(sentence.len());
-            format!("{file}{line}: {}", &sentence[..end])
-        };
-        // A key that is given twice is an error only here.
-        serde_yaml_ng::from_str::<serde_yaml_ng::Value>(text).map_err(refused)?;
-        let found: Self = serde_yaml_ng::from_str(text).map_err(refused)?;
+        let found: Self = yaml::read(text, file)?;
         found.check().map_err(|sentence| format!("{file}: {sentence}"))?;
         Ok(found)
     }
@@ -157,11 +144,7 @@ impl ClusterFile {
                 ));
             }
         }
-        let Settings { cache_memory_share: share, .. } = self.settings;
-        if !(0.0..=1.0).contains(&share) {
-            return Err(format!("settings.cache_memory_share: {share} is no share; give one from 0 to 1"));
-        }
-        Ok(())
+        self.settings.check().map_err(|sentence| format!("settings.{sentence}"))
     }
 
     /// The problem without its jobs.
@@ -175,7 +158,8 @@ impl ClusterFile {
                 .zip(1..)
                 .map(|(worker_type, id)| WorkerSlot { id: WorkerId(id), worker_type })
                 .collect(),
-            store: StoreLimits { bytes_per_s: self.store.bytes_per_s, cache_bytes: self.store.cache },
+            stores: vec![self.store.bytes_per_s],
+            store_cache_bytes: self.store.cache,
             settings: self.settings,
         }
     }

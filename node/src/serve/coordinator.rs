@@ -6,7 +6,7 @@ use super::{GrpcServer, announce, coordinator_routes, stop_http};
 use crate::cli::CoordinatorArgs;
 use crate::failure::Failure;
 use crate::http::Readiness;
-use crate::{entropy, http, listen, signals};
+use crate::{entropy, http, listen, signals, yaml};
 
 /// Runs a coordinator until a signal.
 pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
@@ -23,7 +23,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
             "--peers does not name this coordinator, {url}: name all coordinators there, and say with --advertise by which of the addresses the others reach this one"
         )));
     }
-    let settings = settings(&args, url);
+    let settings = settings(&args, url)?;
     let mut coordinator =
         feedline_coordinator::start(settings, entropy::coordinator_life()).await.map_err(Failure::failed)?;
     let mut server = GrpcServer::start(bound.listener, coordinator_routes(&coordinator));
@@ -47,17 +47,20 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
 fn readiness(coordinator: &RunningCoordinator) -> Readiness {
     let standing = coordinator.standing();
     Box::new(move || {
-        let known = standing.borrow().clone();
+        let known = *standing.borrow();
         known.map(|_| ()).ok_or_else(|| "the coordinators have not chosen one that leads".to_owned())
     })
 }
 
-fn settings(args: &CoordinatorArgs, url: String) -> CoordinatorSettings {
+fn settings(args: &CoordinatorArgs, url: String) -> Result<CoordinatorSettings, Failure> {
     let index_dir = args.index_dir.clone().unwrap_or_else(|| args.data_dir.join("index"));
     let mut settings = CoordinatorSettings::durable(&args.data_dir, index_dir);
     settings.cluster.worker_lease_ms = args.worker_lease.as_millis().max(1) as u64;
     settings.peers.clone_from(&args.peers);
     settings.url = url;
     settings.cluster.auto_cache = args.auto_cache.is_on();
-    settings
+    if let Some(file) = &args.planner {
+        settings.plan = yaml::planner_settings(file)?;
+    }
+    Ok(settings)
 }

@@ -17,7 +17,7 @@ use crate::listen::{self, Bound};
 use crate::local_scaler::{LocalScaler, WorkerCommand};
 use crate::local_workers::{self, LocalWorker, Share, shares};
 use crate::logging::LogFormat;
-use crate::{entrance, entropy, environment, http, output, signals};
+use crate::{entrance, entropy, environment, http, output, signals, yaml};
 
 /// Runs all roles until a signal.
 pub(crate) async fn run(args: UpArgs, log: LogFormat) -> Result<(), Failure> {
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: UpArgs, log: LogFormat) -> Result<(), Failure> {
     let told = scaler.clone().map(|scaler| scaler as Arc<dyn Scaler>);
     let surroundings = Surroundings { scaler: told, ..Surroundings::default() };
     let settings =
-        CoordinatorSettings { url: format!("http://{host}:{}", bound.address.port()), ..settings(&args) };
+        CoordinatorSettings { url: format!("http://{host}:{}", bound.address.port()), ..settings(&args)? };
     let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_life(), surroundings)
         .await
         .map_err(Failure::failed)?;
@@ -137,14 +137,17 @@ async fn shutdown(
     coordinator.shutdown().await.map_err(Failure::failed)
 }
 
-fn settings(args: &UpArgs) -> CoordinatorSettings {
+fn settings(args: &UpArgs) -> Result<CoordinatorSettings, Failure> {
     let mut settings = place(args);
     settings.cluster.auto_cache = args.local.auto_cache.is_on();
     if let Some((min_workers, max_workers)) = args.autoscale {
         let shrink_after_ms = args.shrink_after.as_millis() as u64;
         settings.scale = ScaleSettings { min_workers, max_workers, shrink_after_ms };
     }
-    settings
+    if let Some(file) = &args.planner {
+        settings.plan = yaml::planner_settings(file)?;
+    }
+    Ok(settings)
 }
 
 fn place(args: &UpArgs) -> CoordinatorSettings {

@@ -33,6 +33,7 @@ impl From<JobSpec> for wire::JobSpec {
             audit: spec.audit,
             reindex: spec.reindex,
             index_only: spec.index_only,
+            weight: spec.weight,
         }
     }
 }
@@ -51,6 +52,8 @@ impl TryFrom<wire::JobSpec> for JobSpec {
             audit: spec.audit,
             reindex: spec.reindex,
             index_only: spec.index_only,
+            // Absent where it is the usual one.
+            weight: if spec.weight == 0.0 { 1.0 } else { spec.weight },
         })
     }
 }

@@ -156,6 +156,7 @@ pub(crate) fn spec() -> JobSpec {
         audit: true,
         reindex: true,
         index_only: false,
+        weight: 2.5,
     }
 }
 
@@ -289,6 +290,7 @@ pub(crate) fn worker_report() -> WorkerReport {
         address: "http://10.0.0.7:7071".to_owned(),
         cores: 32,
         memory_bytes: 1 << 36,
+        machine: "some CPU".to_owned(),
         seen: Revision { life: 9, number: 10 },
         computed: vec![(JobId(1), split())],
         memory_full: true,

@@ -21,8 +21,11 @@ const COALESCE_GAP_BYTES: u64 = 64 << 10;
 const MAX_REQUEST_BYTES: u64 = 16 << 20;
 /// Requests of one read that are under way at once.
 const MAX_PARALLEL_REQUESTS: usize = 8;
-const ATTEMPTS: u32 = 4;
+/// With their pauses these last a quarter of a minute, which a store that is out of order for a moment needs.
+const ATTEMPTS: u32 = 10;
+/// Pause after an attempt: from this, doubling up to the next.
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 /// One attempt, the store's own retries included.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -150,7 +153,7 @@ impl Object {
             }
             tracing::debug!(url = %self.shard.url, %error, attempt, "reading again");
             tokio::time::sleep(backoff).await;
-            backoff *= 4;
+            backoff = (backoff * 2).min(LONGEST_BACKOFF);
             attempt += 1;
         }
     }
@@ -200,8 +203,16 @@ impl Object {
             ..GetOptions::default()
         };
         let result = self.store.get_opts(&self.key, options).await.map_err(store_error)?;
-        if result.meta.size != self.shard.size_bytes || !is_version(&result.meta, &self.shard.version) {
+        if !is_version(&result.meta, &self.shard.version) {
             return Err(SourceError::ShardChanged { url: self.shard.url.clone() });
+        }
+        let (size, indexed) = (result.meta.size, self.shard.size_bytes);
+        if size != indexed {
+            // The store is out of order, or the object was changed within the second in which it was listed.
+            let said = format!(
+                "the store says that it has {size} bytes and not {indexed}, in the same version: if it has changed, run `feedline index --rebuild`"
+            );
+            return Err(self.failed(said, true));
         }
         result.bytes().await.map_err(store_error)
     }

@@ -195,10 +195,9 @@ impl Coordinators {
 
     fn pass_on(&mut self, place: usize, now: Millis, outcome: &mut Outcome) -> Result<(), String> {
         loop {
-            let before = self.nodes[place].member.as_ref().map_or(0, Member::applied_index);
             let Some(member) = &mut self.nodes[place].member else { return Ok(()) };
             let effects = member.effects().map_err(|error| format!("coordinator {place}: {error}"))?;
-            self.compare(place, before, outcome)?;
+            self.compare(place, outcome)?;
             let early = self.take_effects(place, now, effects, outcome)?;
             let time = self.now(place, now);
             match (early, &mut self.nodes[place].member) {
@@ -256,9 +255,9 @@ impl Coordinators {
     }
 
     /// Compares what a coordinator has applied with what others have.
-    fn compare(&mut self, place: usize, before: u64, outcome: &mut Outcome) -> Result<(), String> {
-        let Some(member) = &self.nodes[place].member else { return Ok(()) };
-        for (index, records) in member.applied_after(before) {
+    fn compare(&mut self, place: usize, outcome: &mut Outcome) -> Result<(), String> {
+        let Some(member) = &mut self.nodes[place].member else { return Ok(()) };
+        for (index, records) in member.take_applied() {
             match self.kept.entries.get(&index) {
                 Some(known) if *known != records => {
                     return Err(format!(

@@ -225,6 +225,7 @@ fn build_job(dice: &mut Dice, manifest: Manifest, consumers: u32, virtual_consum
         audit: true,
         reindex: dice.chance(100),
         index_only: false,
+        weight: 1.0,
     };
     let table = BlockTable::new(&manifest);
     let mut sequence = Vec::new();

@@ -107,6 +107,7 @@ impl Worker {
             address: format!("sim://{}", self.id),
             cores: 1,
             memory_bytes: 1 << 30,
+            machine: String::new(),
             seen: self.seen,
             computed: self.computed().collect(),
             memory_full: self.is_full(),

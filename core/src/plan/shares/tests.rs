@@ -5,13 +5,7 @@ use crate::ids::JobId;
 use crate::plan::{JobProblem, OperatorLimit, OperatorProblem, WorkerSlot, WorkerType};
 
 fn part(worker: u64, cores: f64, read_concurrency: u32) -> Assignment {
-    Assignment {
-        worker: WorkerId(worker),
-        cores,
-        rows_per_s: 100.0,
-        read_concurrency,
-        prefetch_bytes: 1 << 20,
-    }
+    Assignment { worker: WorkerId(worker), cores, rows_per_s: 100.0, read_concurrency }
 }
 
 fn job(id: u64, assignments: Vec<Assignment>) -> JobPlan {

@@ -12,17 +12,15 @@ fn reads_and_limits_follow_rates_and_times() {
     job.operators.push(operator("pinned", &[0.1]));
     job.operators[2].limit = Some(3);
     let problem = cluster(&[(4.0, 1)], vec![job]);
-    let costs = Costs::new(&problem);
     let part = Part { worker: 0, cores: 1.1, rows_per_s: 1000.0 };
     let slot = &problem.workers[0];
-    let assigned = assignment(&problem.settings, &costs, &problem.jobs[0], 1e5, slot, &part);
-    // Ten in flight on the mean; half a second of reads ahead.
-    assert_eq!((assigned.read_concurrency, assigned.prefetch_bytes), (16, 50_000_000));
+    // Ten in flight on the mean.
+    assert_eq!(assignment(&problem.jobs[0], 1e5, slot, &part).read_concurrency, 16);
     let limits: Vec<(u32, bool)> = limits(&problem.jobs[0], &problem.workers, &[part])
         .iter()
         .map(|limit| (limit.limit, limit.is_pinned))
         .collect();
     assert_eq!(limits, [(2, false), (32, false), (3, true)]);
     // From a cache nothing is read.
-    assert_eq!(assignment(&problem.settings, &costs, &problem.jobs[0], 0.0, slot, &part).read_concurrency, 2);
+    assert_eq!(assignment(&problem.jobs[0], 0.0, slot, &part).read_concurrency, 2);
 }

@@ -2,11 +2,12 @@
 
 use super::super::testing::{cluster, job};
 use super::*;
+use crate::plan::NoDeadline;
 
 fn count(problem: &Problem) -> Vec<u32> {
     let costs = Costs::new(problem);
     let ways: Vec<&Way> = costs.ways.iter().map(|ways| &ways[0]).collect();
-    wanted(problem, &costs, &ways).into_iter().map(|wanted| wanted.wanted).collect()
+    wanted(problem, &costs, &ways, &NoDeadline).into_iter().map(|wanted| wanted.wanted).collect()
 }
 
 #[test]
@@ -24,7 +25,7 @@ fn as_many_as_feed_all_at_the_wanted_utilisation() {
 fn no_more_than_the_store_can_feed() {
     let mut problem = cluster(&[(4.0, 1)], vec![job(1, 10_000.0, &[1.0])]);
     problem.jobs[0].store_bytes = 1e5;
-    problem.store.bytes_per_s = 3e8;
+    problem.stores = vec![3e8];
     assert_eq!(count(&problem), [1]);
 }
 

@@ -66,6 +66,7 @@ impl Load {
                 address: format!("http://127.0.0.1:1/{number}"),
                 cores: 1,
                 memory_bytes: 1 << 30,
+                machine: String::new(),
                 seen,
                 computed: held.iter().map(|lease| (lease.job, lease.split)).collect(),
                 memory_full: false,
@@ -145,6 +146,7 @@ fn spec(name: &str) -> JobSpec {
         audit: false,
         reindex: false,
         index_only: false,
+        weight: 1.0,
     }
 }
 
