@@ -27,8 +27,9 @@ test: setup python ## Build and run all tests
 	@cargo test $(QUIET) --workspace --no-run
 	@cargo test $(QUIET) --workspace
 
-chaos: build ## Kill and suspend roles and cut their links while a job runs: MINUTES=10 SEED=3
-	@cargo run $(QUIET) -p feedline-tests --bin chaos -- $(or $(MINUTES),10) $(or $(SEED),1)
+chaos: setup ## Kill and suspend roles, cut links, fill disks while a job runs: MINUTES=10 SEED=3
+	@cargo build $(QUIET) --workspace --bin feedline --bin chaos
+	@target/debug/chaos $(or $(MINUTES),10) $(or $(SEED),1)
 
 check: setup ## Check formatting, lints and dependencies
 	@cargo fmt --all --check

@@ -9,10 +9,12 @@ use feedline_core::random::mix64;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::http::{free_port, free_ports, get};
+use crate::disk::SmallDisk;
+use crate::http::{free_port, free_ports, try_metric};
 use crate::link::{Link, State};
 use crate::process::{Role, signal};
 use crate::running::Running;
+use crate::store::{Store, Wrong};
 use crate::{Scratch, call, data};
 
 const COORDINATORS: usize = 3;
@@ -25,19 +27,23 @@ const LONGEST_MS: u64 = 2_000;
 /// How often it is looked how long consumers have waited.
 const LOOK: Duration = Duration::from_millis(50);
 /// Milliseconds that a consumer spends on a batch.
-const STEP_MS: u64 = 50;
+const STEP_MS: u64 = 400;
 const BATCH: u64 = 16;
+/// Room on a coordinator's disk.
+const DISK_KIB: u32 = 16 << 10;
+/// While something is wrong with the store, one answer in this many is wrong.
+const WRONG_ONE_IN: u64 = 2;
 
-const PIPELINE: &str = "
+const PIPELINE: &str = r#"
 name: chaos
-source: { url: DATA/*.tfrecord, format: tfrecord, features: { image: image/encoded, label: image/class/label } }
+source: { url: "DATA/*.tfrecord", format: tfrecord, features: { image: image/encoded, label: image/class/label } }
 seed: 11
 shuffle: { window: 256 }
 operators:
   - random_resized_crop: { column: image, size: [96, 96] }
   - random_horizontal_flip: { column: image }
   - batch: { size: 16 }
-";
+"#;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,10 +68,16 @@ pub enum Fault {
     CutWorker,
     /// Everything to one coordinator and one worker takes longer.
     Slow,
+    /// The leader's disk is full.
+    FullDisk,
+    /// Of the store's answers some are refusals, late, cut short, or say a wrong size.
+    Store(Wrong),
 }
 
-const FAULTS: [Fault; 12] = [
+const FAULTS: [Fault; 19] = [
     // As often as asked for.
+    Fault::KillLeader,
+    Fault::KillLeader,
     Fault::KillLeader,
     Fault::KillLeader,
     Fault::KillLeader,
@@ -78,6 +90,11 @@ const FAULTS: [Fault; 12] = [
     Fault::CutFollower,
     Fault::CutWorker,
     Fault::Slow,
+    Fault::FullDisk,
+    Fault::Store(Wrong::Refused),
+    Fault::Store(Wrong::Late),
+    Fault::Store(Wrong::Truncated),
+    Fault::Store(Wrong::Lied),
 ];
 
 /// What came of a run.
@@ -98,12 +115,14 @@ struct Node {
     role: Role,
     link: Link,
     arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Node {
-    fn start(link: Link, arguments: Vec<String>) -> Self {
-        let role = start(&arguments);
-        Self { role, link, arguments }
+    fn start(link: Link, arguments: Vec<String>, store: &Store) -> Self {
+        let environment: Vec<_> = store.environment().map(|(name, value)| (name, value.to_owned())).into();
+        let role = start(&arguments, &environment);
+        Self { role, link, arguments, environment }
     }
 
     fn kill(&mut self) {
@@ -111,30 +130,38 @@ impl Node {
     }
 
     fn restart(&mut self) {
-        self.role = start(&self.arguments);
+        self.role = start(&self.arguments, &self.environment);
     }
 }
 
-fn start(arguments: &[String]) -> Role {
+fn start(arguments: &[String], environment: &[(&str, String)]) -> Role {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    Role::start(&arguments, &[])
+    let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    Role::start(&arguments, &environment)
 }
 
 struct Fleet {
+    // Ended before the disks that they write to are gone.
     coordinators: Vec<Node>,
     workers: Vec<Node>,
     urls: String,
+    /// Of the coordinators; none without the right to mount.
+    disks: Vec<SmallDisk>,
+    store: Store,
 }
 
 impl Fleet {
+    /// Starts them all, with the data in the bucket `bucket` of the scratch directory's `store`.
     fn start(scratch: &Scratch) -> Self {
+        let folder = |place: usize| scratch.file(&format!("coordinator-{place}"));
+        let disks = (0..COORDINATORS).map_while(|place| SmallDisk::mount(folder(place).as_ref(), DISK_KIB));
+        let (disks, store) = (disks.collect(), Store::serve(&scratch.path().join("store")));
         let addresses = free_ports(COORDINATORS);
         let links: Vec<Link> = addresses.iter().map(|address| Link::to(address)).collect();
         let urls: Vec<String> = links.iter().map(|link| format!("http://{}", link.address)).collect();
         let urls = urls.join(",");
         let coordinators = addresses.iter().zip(links).enumerate().map(|(place, (address, link))| {
-            let (url, folder) =
-                (format!("http://{}", link.address), scratch.file(&format!("coordinator-{place}")));
+            let (url, folder) = (format!("http://{}", link.address), folder(place));
             let arguments = [
                 "coordinator",
                 "--listen",
@@ -145,8 +172,11 @@ impl Fleet {
                 &urls,
                 "--data-dir",
                 &folder,
+                // Else nothing is read after the first pass, and nothing can be wrong with it.
+                "--auto-cache",
+                "off",
             ];
-            Node::start(link, arguments.map(str::to_owned).to_vec())
+            Node::start(link, arguments.map(str::to_owned).to_vec(), &store)
         });
         let coordinators: Vec<Node> = coordinators.collect();
         let workers = free_ports(WORKERS).into_iter().map(|address| {
@@ -167,9 +197,9 @@ impl Fleet {
                 "--transport",
                 "tcp",
             ];
-            Node::start(link, arguments.map(str::to_owned).to_vec())
+            Node::start(link, arguments.map(str::to_owned).to_vec(), &store)
         });
-        Self { workers: workers.collect(), coordinators, urls }
+        Self { workers: workers.collect(), coordinators, urls, disks, store }
     }
 
     /// Place of the coordinator that leads.
@@ -210,6 +240,16 @@ impl Fleet {
                 let delay = Duration::from_millis(20 + (draw >> 24) % 80);
                 self.set(leader, Some(worker), State { delay, ..State::default() })
             }
+            Fault::FullDisk => {
+                self.disks.get(leader).into_iter().for_each(SmallDisk::fill);
+                Box::new(move |fleet: &mut Self| {
+                    fleet.disks.get(leader).into_iter().for_each(SmallDisk::free)
+                })
+            }
+            Fault::Store(wrong) => {
+                self.store.set(&[wrong], WRONG_ONE_IN);
+                Box::new(|fleet: &mut Self| fleet.store.set(&[], 1))
+            }
         }
     }
 
@@ -235,13 +275,20 @@ pub fn run(time: Duration, seed: u64) -> Option<Outcome> {
     let photos = data::photographs("chaos")?;
     let scratch = Scratch::new();
     let photos = photos.to_str().expect("the path is text");
-    scratch.make_data("images", "data", &["--format", "tfrecord", "--from", photos, "--shards", "8"]);
-    let file = scratch.write("chaos.yaml", &PIPELINE.replace("DATA", &scratch.file("data")));
+    let (data, bucket) = (scratch.file("store/bucket/data"), "s3://bucket/data");
+    std::fs::create_dir_all(scratch.path().join("store/bucket")).expect("the scratch directory is writable");
+    scratch.make_data(
+        "images",
+        "store/bucket/data",
+        &["--format", "tfrecord", "--from", photos, "--shards", "8"],
+    );
+    let local = scratch.write("local.yaml", &PIPELINE.replace("DATA", &data));
+    let file = scratch.write("chaos.yaml", &PIPELINE.replace("DATA", bucket));
     let batches = time.as_millis() as u64 / STEP_MS;
     let consumers: u64 = CONSUMERS.parse().expect("it is a number");
     let epochs = (batches * BATCH * consumers / 400).max(1).to_string();
     let shape = ["--epochs", &epochs, "--consumers", CONSUMERS];
-    let faultless = scratch.run(&file, &shape);
+    let faultless = scratch.run(&local, &shape);
     let mut fleet = Fleet::start(&scratch);
     let (http, step, urls) = (free_port(), STEP_MS.to_string(), fleet.urls.clone());
     let mut arguments = vec!["run", &file, "--coordinator", &urls, "--audit", "--report", "json"];
@@ -269,10 +316,7 @@ pub fn run(time: Duration, seed: u64) -> Option<Outcome> {
 
 /// Seconds that all consumers have waited; `None` once there is nobody to ask.
 fn stall(http: &str) -> Option<f64> {
-    std::net::TcpStream::connect(http).ok()?;
-    let page = get(http, "/metrics");
-    let name = "feedline_client_stall_seconds_total ";
-    page.lines().find_map(|line| line.strip_prefix(name)?.parse().ok())
+    try_metric(http, "feedline_client_stall_seconds_total")
 }
 
 impl Outcome {
@@ -299,9 +343,9 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (fault, count) in &self.faults {
-            writeln!(out, "{:<16} {count}", format!("{fault:?}"))?;
+            writeln!(out, "{:<18} {count}", format!("{fault:?}"))?;
         }
-        writeln!(out, "{:<16} {}", "all", self.faults.values().sum::<u32>())?;
+        writeln!(out, "{:<18} {}", "all", self.faults.values().sum::<u32>())?;
         let audit = &self.report["audit"];
         writeln!(
             out,

@@ -2,11 +2,13 @@
 
 pub mod chaos;
 pub mod data;
+pub mod disk;
 pub mod embedded;
 pub mod http;
 pub mod link;
 pub mod process;
 pub mod running;
+pub mod store;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -65,6 +65,14 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Lets so much time pass.
+    fn take(&self, delay: Duration) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_timeout_while(state, delay, |_| true));
+    }
+}
+
 fn join(begun: TcpStream, target: &str, shared: &Arc<Shared>) {
     shared.pass(|state| state.is_cut_there);
     let Ok(end) = TcpStream::connect(target) else { return };
@@ -95,10 +103,7 @@ fn carry_on(
         if read == 0 {
             return Ok(());
         }
-        let delay = shared.pass(is_cut);
-        if !delay.is_zero() {
-            thread::sleep(delay);
-        }
+        shared.take(shared.pass(is_cut));
         to.write_all(&buffer[..read])?;
     }
 }

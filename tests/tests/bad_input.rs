@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use std::time::Duration;
 
+use feedline_tests::disk::SmallDisk;
 use feedline_tests::process::{Processes, Role};
 use feedline_tests::running::Running;
 use feedline_tests::{Call, Scratch, assert_clean, data, wait_for, wait_for_rows};
@@ -341,24 +342,8 @@ fn a_full_disk_under_the_log_loses_nothing() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000"]);
     let mount = scratch.path().join("small");
-    fs::create_dir(&mount).expect("the scratch directory is writable");
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=96k", "tmpfs"])
-        .arg(&mount)
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !mounted {
-        eprintln!(
-            "skipped: a full disk needs the right to mount a tmpfs; coordinator's own tests inject the error"
-        );
-        return;
-    }
-    let result = std::panic::catch_unwind(|| full_disk(&scratch, &mount));
-    let unmounted = std::process::Command::new("umount").arg("-l").arg(&mount).status();
-    assert!(unmounted.is_ok_and(|status| status.success()));
-    if let Err(panic) = result {
-        std::panic::resume_unwind(panic);
-    }
+    let Some(disk) = SmallDisk::mount(&mount, 96) else { return };
+    full_disk(&scratch, &mount, &disk);
 }
 
 #[test]
@@ -373,7 +358,7 @@ fn a_batch_larger_than_the_memory_is_refused() {
     assert_says(&sentence(&call, 1), &["batches of 40", "16 MiB", "batch.size", "--memory"]);
 }
 
-fn full_disk(scratch: &Scratch, mount: &std::path::Path) {
+fn full_disk(scratch: &Scratch, mount: &std::path::Path, disk: &SmallDisk) {
     let job = |name: &str, first: &str| {
         let text = format!(
             "name: {name}\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators: [ {first}, batch: {{ size: 10 }} ]",
@@ -391,9 +376,7 @@ fn full_disk(scratch: &Scratch, mount: &std::path::Path) {
     let start = |file| Running::start(&["run", file, "--coordinator", &url, "--audit", "--report", "json"]);
     let first = start(&running);
     wait_for_rows(&url, 10);
-    let filler = mount.join("filler");
-    // Takes all the room there is; the write ends with the error that the log will see.
-    let _ = fs::write(&filler, vec![0u8; 1 << 20]);
+    disk.fill();
     let runs = [first, start(&waiting)];
     let said = wait_for("word of the full disk", || {
         let call = scratch.call(&["jobs", "--coordinator", &url]);
@@ -403,7 +386,7 @@ fn full_disk(scratch: &Scratch, mount: &std::path::Path) {
     let data = data.to_str().expect("temporary paths are text");
     assert_says(&said, &[data, "No space left on device", "free some space", "nothing acknowledged is lost"]);
     assert!(!runs.iter().any(Running::has_ended), "runs wait for the coordinator");
-    fs::remove_file(&filler).expect("written above");
+    disk.free();
     processes.restart_coordinator(0);
     for (run, whole) in runs.into_iter().zip(whole) {
         let report = run.wait().report();

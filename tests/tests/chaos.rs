@@ -65,6 +65,14 @@ impl Chaos {
         Self { scratch, deterministic, relaxed }
     }
 
+    /// What a run without faults reports.
+    fn whole(&self) -> Value {
+        let whole = self.scratch.run(&self.deterministic, &["--epochs", EPOCHS, "--virtual-consumers", "4"]);
+        assert_clean(&whole);
+        assert_eq!(whole["rows"], ROWS);
+        whole
+    }
+
     fn directory(&self, name: &str) -> std::path::PathBuf {
         self.scratch.path().join(name)
     }
@@ -127,11 +135,9 @@ fn goes_on_to_the_next_fault(run: &Running, http: &str) -> bool {
 }
 
 #[test]
-fn twenty_runs_with_faults_lose_and_repeat_nothing() {
+fn batches_are_the_same_whatever_is_killed() {
     let chaos = Chaos::new();
-    let whole = chaos.scratch.run(&chaos.deterministic, &["--epochs", EPOCHS, "--virtual-consumers", "4"]);
-    assert_clean(&whole);
-    assert_eq!(whole["rows"], ROWS);
+    let whole = chaos.whole();
     for seed in 0..8 {
         let workers = [1, 2, 4][seed as usize % 3];
         let consumers = ["1", "2", "4"][seed as usize / 3 % 3];
@@ -140,17 +146,23 @@ fn twenty_runs_with_faults_lose_and_repeat_nothing() {
         assert_eq!(report["digest"], whole["digest"], "seed {seed}");
         assert_eq!(report["content_digest"], whole["content_digest"], "seed {seed}");
     }
+}
+
+#[test]
+fn relaxed_jobs_lose_and_repeat_no_row_whatever_is_killed() {
+    let chaos = Chaos::new();
+    let whole = chaos.whole();
     for seed in 8..14 {
-        let report = run_with_faults(
-            &chaos,
-            seed,
-            &chaos.relaxed,
-            2,
-            &["--epochs", EPOCHS, "--consumers", "2"],
-            seed % 2 == 1,
-        );
+        let shape = ["--epochs", EPOCHS, "--consumers", "2"];
+        let report = run_with_faults(&chaos, seed, &chaos.relaxed, 2, &shape, seed % 2 == 1);
         assert_eq!(report["content_digest"], whole["content_digest"], "seed {seed}");
     }
+}
+
+#[test]
+fn runs_that_were_stopped_go_on_whatever_is_killed() {
+    let chaos = Chaos::new();
+    let whole = chaos.whole();
     for seed in 14..20 {
         stop_and_resume(&chaos, seed, &whole);
     }

@@ -1,0 +1,207 @@
+//! An S3 server on a loopback port, and what can be wrong with its answers.
+
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use feedline_core::random::mix64;
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderValue, LAST_MODIFIED, RANGE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, HttpError};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+/// How late a late answer is.
+const LATE: Duration = Duration::from_millis(500);
+/// Longest body that is cut short.
+const LONGEST_BODY: usize = 64 << 20;
+
+/// What can be wrong with an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wrong {
+    /// It is "service unavailable".
+    Refused,
+    /// It comes half a second late.
+    Late,
+    /// It breaks off in the middle.
+    Truncated,
+    /// It says that the object has another size than it has.
+    Lied,
+}
+
+impl Wrong {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Refused, Self::Late, Self::Truncated, Self::Lied];
+}
+
+/// The server; ends with its drop.
+pub struct Store {
+    /// Its endpoint.
+    pub url: String,
+    shared: Arc<Shared>,
+    _runtime: Runtime,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    root: PathBuf,
+    requests: AtomicU64,
+    /// Answers that were wrong in each way.
+    wrong: [AtomicU64; 4],
+    /// What may be wrong now, and one answer in how many is.
+    now: Mutex<(Vec<Wrong>, u64)>,
+}
+
+impl Store {
+    /// Serves what lies in `root`, a folder for each bucket.
+    pub fn serve(root: &Path) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime starts");
+        let files = s3s_fs::FileSystem::new(root).expect("the root exists");
+        let mut builder = S3ServiceBuilder::new(files);
+        builder.set_auth(SimpleAuth::from_single("key", "secret"));
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a loopback port is free");
+        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let shared = Arc::new(Shared { root: root.to_owned(), ..Shared::default() });
+        runtime.spawn(accept(listener, builder.build(), Arc::clone(&shared)));
+        Self { url, shared, _runtime: runtime }
+    }
+
+    /// From now on one answer in `one_in` is wrong, in one of these ways.
+    pub fn set(&self, wrong: &[Wrong], one_in: u64) {
+        *self.shared.now.lock().unwrap_or_else(PoisonError::into_inner) = (wrong.to_vec(), one_in);
+    }
+
+    /// Requests so far.
+    pub fn requests(&self) -> u64 {
+        self.shared.requests.load(Ordering::Relaxed)
+    }
+
+    /// Answers so far that were wrong in this way.
+    pub fn wrong(&self, wrong: Wrong) -> u64 {
+        self.shared.wrong[wrong as usize].load(Ordering::Relaxed)
+    }
+
+    /// Environment in which `s3://` is this server.
+    pub fn environment(&self) -> [(&'static str, &str); 5] {
+        [
+            ("AWS_ENDPOINT", &self.url),
+            ("AWS_ALLOW_HTTP", "true"),
+            ("AWS_ACCESS_KEY_ID", "key"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("AWS_REGION", "us-east-1"),
+        ]
+    }
+}
+
+impl Shared {
+    /// What will be wrong with the answer to this request. Only reads are cut short and lied about: a listing that is
+    /// wrong once is wrong for good.
+    fn draw(&self, request: &Request<Incoming>) -> Option<Wrong> {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let dice = mix64(number);
+        if now.0.is_empty() || !dice.is_multiple_of(now.1) {
+            return None;
+        }
+        let wrong = now.0[(dice >> 32) as usize % now.0.len()];
+        let is_read = request.method() == Method::GET && request.headers().contains_key(RANGE);
+        let wrong = if is_read || wrong == Wrong::Late { wrong } else { Wrong::Refused };
+        self.wrong[wrong as usize].fetch_add(1, Ordering::Relaxed);
+        Some(wrong)
+    }
+}
+
+async fn accept(listener: TcpListener, service: S3Service, shared: Arc<Shared>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let (service, shared) = (service.clone(), Arc::clone(&shared));
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let (service, shared) = (service.clone(), Arc::clone(&shared));
+            async move { answer(&service, &shared, request).await }
+        });
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+    }
+}
+
+async fn answer(
+    service: &S3Service,
+    shared: &Shared,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, HttpError> {
+    let wrong = shared.draw(&request);
+    match wrong {
+        Some(Wrong::Refused) => {
+            let mut refused = Response::new(Body::empty());
+            *refused.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            return Ok(refused);
+        }
+        Some(Wrong::Late) => tokio::time::sleep(LATE).await,
+        _ => {}
+    }
+    let answer = match part_of_file(&shared.root, &request) {
+        Some(part) => part,
+        None => service.call(request.map(Body::from)).await?,
+    };
+    match wrong {
+        Some(Wrong::Truncated) => truncated(answer).await,
+        Some(Wrong::Lied) => Ok(lied(answer)),
+        _ => Ok(answer),
+    }
+}
+
+/// A part of an object, which the service would put together from pieces of 4 KiB; `None` for other requests.
+fn part_of_file(root: &Path, request: &Request<Incoming>) -> Option<Response<Body>> {
+    let range = request.headers().get(RANGE).filter(|_| request.method() == Method::GET)?;
+    let (start, last) = range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
+    let file = File::open(root.join(request.uri().path().trim_start_matches('/'))).ok()?;
+    let metadata = file.metadata().ok()?;
+    let (start, size): (u64, u64) = (start.parse().ok()?, metadata.len());
+    let end = size.min(last.parse::<u64>().ok()? + 1);
+    let mut bytes = vec![0; end.checked_sub(start)? as usize];
+    file.read_exact_at(&mut bytes, start).ok()?;
+    let part = Response::builder()
+        .status(StatusCode::PARTIAL_CONTENT)
+        .header(CONTENT_RANGE, format!("bytes {start}-{}/{size}", end - 1))
+        .header(LAST_MODIFIED, httpdate::fmt_http_date(metadata.modified().ok()?));
+    part.body(Body::from(bytes)).ok()
+}
+
+/// The first half of it, after which the connection breaks.
+async fn truncated(mut answer: Response<Body>) -> Result<Response<Body>, HttpError> {
+    let bytes = answer.body_mut().store_all_limited(LONGEST_BODY).await.map_err(HttpError::new)?;
+    answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+    let half = bytes.slice(..bytes.len() / 2);
+    let parts: [Result<Frame<Bytes>, &str>; 2] = [Ok(Frame::data(half)), Err("it breaks off here")];
+    *answer.body_mut() = Body::http_body_unsync(StreamBody::new(futures::stream::iter(parts)));
+    Ok(answer)
+}
+
+/// It, of an object that is said to be larger.
+fn lied(mut answer: Response<Body>) -> Response<Body> {
+    let range = answer.headers().get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
+    let said = range.and_then(|range| {
+        let (range, size) = range.split_once('/')?;
+        HeaderValue::from_str(&format!("{range}/{}", size.parse::<u64>().ok()? + 7)).ok()
+    });
+    if let Some(said) = said {
+        answer.headers_mut().insert(CONTENT_RANGE, said);
+    }
+    answer
+}
