@@ -6,7 +6,9 @@ job's steps take 72 ms for 20 rows, then 18, then 72 again; then a job of 72 ms 
 takes three times as much comes and goes. Prints a Markdown table: how long after the step up all jobs are fed to 95 % from
 then on, as the coordinator sees it over the last seconds, when the workers are as few as before after the step down, and
 how often their number changes its direction in the minutes after (one after the second job). Leaves what was seen each half second in
-target/bench/demand.json. `make demand` builds in release mode and calls this.
+target/bench/demand.json. Exits with status 1 where jobs are fed later than 15 s after the step up, workers released later than
+60 s after the step down, their number turns in the minutes after, or an audit is not clean. `make demand` builds in release mode
+and calls this.
 
     CALM_S=60 benches/demand.py
 """
@@ -21,6 +23,7 @@ import tempfile
 import time
 
 import usage
+from limits import Limits
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
@@ -31,6 +34,8 @@ LOOK_S = 0.5
 BATCH = 20
 STEPS_MS = {"steady": "72", "surge": "24"}
 FED = 0.95
+# The longest that jobs may take to be fed, and workers to be released.
+FED_AFTER_S, RELEASED_AFTER_S = 15, 60
 PIPELINE = """
 name: {name}
 source: {{ url: "{data}/*", format: jsonl }}
@@ -102,7 +107,7 @@ def since(seen, begun, end, good):
     looks = [place for place, look in enumerate(seen) if begun <= look["at"] < end]
     last = next((place for place in reversed(looks) if not good(place)), None)
     if last is None:
-        return 0.0
+        return 0.0 if looks else None
     return seen[last + 1]["at"] - begun if last < looks[-1] else None
 
 
@@ -135,7 +140,13 @@ def of_two_jobs(service):
     return up, down, [service.close("steady"), surge]
 
 
-def measure(name, scenario):
+def timed(limits, title, seconds, allowed_s):
+    """A time as the table shows it, marked where it is longer than what is allowed."""
+    shown = "never" if seconds is None else f"{seconds:.1f} s"
+    return shown + limits.mark(seconds is not None and seconds <= allowed_s, f"{title} is {shown}, {allowed_s} s are allowed")
+
+
+def measure(limits, name, scenario):
     """One scenario's row of the table, and all that was seen."""
     with tempfile.TemporaryDirectory() as folder:
         service = Service(pathlib.Path(folder))
@@ -148,11 +159,15 @@ def measure(name, scenario):
     few, many, calm = count(up), count(down), [look["workers"] for look in seen if look["at"] >= down]
     fed_after = since(seen, up, down, lambda place: fed(seen[place]) >= FED)
     released_after = since(seen, down, end, lambda place: seen[place]["workers"] <= few)
-    clean = all(each["audit"]["missing"] == each["audit"]["repeated"] == 0 for each in reports)
-    show = lambda seconds: "never" if seconds is None else f"{seconds:.1f} s"
+    clean = all(each["audit"][name] == 0 for each in reports for name in ("missing", "repeated", "unexpected"))
+    fed_cell = timed(limits, f"{name}: `fed after`", fed_after, FED_AFTER_S)
+    released_cell = timed(limits, f"{name}: `released after`", released_after, RELEASED_AFTER_S)
+    turned = turns(calm)
+    turns_cell = str(turned) + limits.mark(turned == 0, f"{name}: `turns in the calm` is {turned}, 0 is asked for")
+    audit_cell = ("clean" if clean else "NOT CLEAN") + limits.mark(clean, f"{name}: the audit is not clean")
     stalls = " and ".join(f"{100 * each['stall_seconds'] / each['seconds']:.1f} %" for each in reports)
-    cells = (name, f"{few}, {many}, {calm[-1]}", show(fed_after), show(released_after), turns(calm), stalls, "clean" if clean else "NOT CLEAN")
-    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    cells = (name, f"{few}, {many}, {calm[-1]}", fed_cell, released_cell, turns_cell, stalls, audit_cell)
+    print("| " + " | ".join(cells) + " |", flush=True)
     return {"up": up, "down": down, "seen": seen, "reports": reports}
 
 
@@ -162,9 +177,12 @@ def main():
         sys.exit(f"{FEEDLINE} is missing: `make demand` builds it")
     print("| demand | workers before, with more, after | fed after | released after | turns in the calm | stall | audit |")
     print("|---|---|---|---|---|---|---|")
-    found = {"steps": measure("a job takes four times as much", of_one_job), "jobs": measure("a second job takes three times as much", of_two_jobs)}
+    limits = Limits()
+    steps = measure(limits, "a job takes four times as much", of_one_job)
+    jobs = measure(limits, "a second job takes three times as much", of_two_jobs)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "demand.json").write_text(json.dumps(found))
+    (RESULTS / "demand.json").write_text(json.dumps({"steps": steps, "jobs": jobs}))
+    limits.end()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ For each shape it measures, on two cores and in turns:
 - bound: what `feedline explain` says that the tuned job's CPU time allows;
 - tf.data with AUTOTUNE everywhere, on the same rows, in a window as long that begins no earlier.
 
+Exits with status 1 where tuned is less than 95 % of the best.
+
 A turn in which other programs took more than 8 % of the cores is taken again. Prints a Markdown
 table of medians, and what `feedline explain` says of the naive file on two cores or more. Rows, indexes and what the
 search found lie in target/tuning, TensorFlow in target/peers. benches/tuning/shapes.py says where a shape differs from
@@ -36,6 +38,7 @@ import places
 import quiet
 import rows
 import search
+from limits import Limits
 from places import Failed, output
 from running import CORES, NAIVE, TUNED, Feedline, Setting
 from shapes import SHAPES
@@ -44,6 +47,8 @@ from shapes import SHAPES
 PEER_START_SECONDS = 60
 # Its tuner has so long before its window at least.
 PEER_AFTER_SECONDS = 10
+# The least that tuned may give of the best.
+OF_BEST = 0.95
 HEADS = ["shape, rows/s", "naive", "tuned", "best", "tuned / best", "bound", "tuned / bound", "tf.data AUTOTUNE", "tuned / tf.data"]
 
 
@@ -118,12 +123,14 @@ class Measured:
     def best(self):
         return max(self.fastest, key=lambda setting: statistics.median(self.rates[setting]))
 
-    def row(self):
+    def row(self, limits):
         """The cells of the table; a ratio is the median of those of neighbouring turns."""
         best = self.best()
         cells = [f"{self.shape.title}, batch {self.shape.batch}", *map(self.spread, ("naive", "tuned", best))]
-        cells += [self.ratio(best), self.spread("bound"), self.ratio("bound")]
-        return [*cells, *((self.spread("peer"), self.ratio("peer")) if "peer" in self.rates else ("–", "–"))]
+        of_best = self.ratio(best)
+        mark = limits.mark(of_best >= OF_BEST, f"{self.shape.title}: tuned gives {of_best:.2f} of the best, {OF_BEST} is asked for")
+        cells += [f"{of_best:.2f}{mark}", self.spread("bound"), f"{self.ratio('bound'):.2f}"]
+        return [*cells, *((self.spread("peer"), f"{self.ratio('peer'):.2f}") if "peer" in self.rates else ("–", "–"))]
 
     def spread(self, name):
         rates = self.rates[name]
@@ -132,7 +139,7 @@ class Measured:
         return f"{median} ({low} to {high})"
 
     def ratio(self, name):
-        return f"{statistics.median(ours / other for ours, other in zip(self.rates['tuned'], self.rates[name])):.2f}"
+        return statistics.median(ours / other for ours, other in zip(self.rates["tuned"], self.rates[name]))
 
 
 def say(text):
@@ -140,7 +147,10 @@ def say(text):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description="Measures tuned pipelines against naive ones, the best settings and tf.data.")
+    parser = argparse.ArgumentParser(
+        description="Measures tuned pipelines against naive ones, the best settings and tf.data.",
+        epilog="The exit status is 1 where tuned is less than 95 % of the best.",
+    )
     parser.add_argument("--binary", type=pathlib.Path, default=places.FEEDLINE, help="the release binary")
     parser.add_argument("--shapes", default=",".join(SHAPES), metavar="NAME,...", help="of %(default)s")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each; 0 searches only [default: %(default)s]")
@@ -189,15 +199,17 @@ def main():
 
 
 def print_all(done):
+    limits = Limits()
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
     for measured in done:
-        print(f"| {' | '.join(measured.row())} |")
+        print(f"| {' | '.join(measured.row(limits))} |")
     print("\nBest settings:\n")
     for measured in done:
         print(f"- {measured.shape.title}: {measured.best().title()}")
     print("\nWith every operator held to 1 `feedline explain` says what binds:\n")
     for measured in done:
         print(f"- {measured.shape.title}: {'; '.join(measured.binds)}")
+    limits.end()
 
 
 if __name__ == "__main__":

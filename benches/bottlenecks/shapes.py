@@ -93,6 +93,15 @@ def bounds(shape, data):
     return found
 
 
+def known_bound(shape, data):
+    """Rows per second that the bottleneck allows, where neither the cores at hand nor what the engine has in flight change that; else None."""
+    kind, name = shape.true
+    is_limited = any(operator.name == name and operator.parameters.get("parallelism") for operator in shape.operators)
+    if kind == "consumer" or (kind in ("sequential", "latency") and is_limited):
+        return bounds(shape, data)[shape.true]
+    return None
+
+
 def made(seed, sets):
     """The pipeline of a seed: drawn again until one bound is the smallest by the margin."""
     families = [cpu, sequential, latency, consumer, throttled, cpu_behind, far, unlimited_wait]
