@@ -21,8 +21,9 @@ pub(crate) const POOL_THREADS: &str = "feedline-cpu";
 pub const BLOCKING_THREADS: &str = "feedline-block";
 /// Threads are looked at no more often than this: a look takes some microseconds for each.
 const LOOK: Duration = Duration::from_millis(50);
-/// Looks after which a thread's name is believed: it is given a moment after the thread began.
-const NAMED: u32 = 2;
+/// What a thread has done at least once its name is believed: it names itself before anything else, which may be long
+/// after it began on a busy machine.
+const NAMED_NS: u64 = 1_000_000;
 
 /// Measures the process. One for each process, whatever workers run in it.
 #[derive(Debug, Default)]
@@ -57,7 +58,6 @@ enum Kind {
 struct Thread {
     kind: Kind,
     cpu_ns: u64,
-    looks: u32,
 }
 
 /// Bytes that one operator reads by blocking calls, and the CPU time that these took.
@@ -140,11 +140,8 @@ impl State {
                 known => known,
             };
             let thread = match known {
-                Some(known) if known.looks >= NAMED => Thread { cpu_ns, ..known },
-                known => {
-                    let looks = known.map_or(0, |known| known.looks) + 1;
-                    Thread { kind: kind_of(&entry.path()), cpu_ns, looks }
-                }
+                Some(known) if known.cpu_ns >= NAMED_NS => Thread { cpu_ns, ..known },
+                _ => Thread { kind: kind_of(&entry.path()), cpu_ns },
             };
             self.threads.insert(id, thread);
         }
@@ -243,6 +240,20 @@ mod tests {
         assert_eq!(look(0, 1), (30, 18, 168));
         fs::remove_dir_all(folder.path().join("3")).expect("it is there");
         assert_eq!(look(5, 5), (30, 18, 168));
+    }
+
+    #[test]
+    fn a_thread_that_names_itself_late_is_known_by_its_name() {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let mut state = State::default();
+        let mut others = |name: &str, cpu_ns: u64| {
+            thread(folder.path(), 1, name, cpu_ns);
+            state.look(folder.path());
+            state.total(|kind| kind != Kind::Pool) + state.ended_ns
+        };
+        let unnamed: Vec<u64> = (0..5).map(|_| others("feedline", 1_000)).collect();
+        assert_eq!(unnamed, [1_000; 5]);
+        assert_eq!(others("feedline-cpu-0", 5_000_000_000), 0);
     }
 
     #[test]
