@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use feedline_core::cluster::messages::{ConsumerReport, JobSpec, Refusal, RefusalKind, WorkerReport};
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use feedline_core::cluster::samples::{Samples, WorkerShare};
 use feedline_core::cluster::{Input, Reply, RequestId};
 use feedline_core::ids::{JobId, Millis, WorkerId};
@@ -22,11 +22,14 @@ use crate::error::CoordinatorError;
 use crate::index_store::IndexStore;
 use crate::metrics::{Gauges, LEADS, TERM};
 use crate::peers::{Delivery, Peers};
+use crate::request::Request;
 
 /// Requests that wait for the driver; more wait in their connections.
 pub(crate) const QUEUED_REQUESTS: usize = 1024;
 /// Requests that are decided on together.
 const REQUESTS_TOGETHER: usize = 256;
+/// A write that lasts so long keeps the others from deciding.
+const HUNG: Duration = Duration::from_secs(1);
 /// Time that another coordinator has to take over from one that ends.
 const HAND_OVER: Duration = Duration::from_secs(1);
 
@@ -42,30 +45,6 @@ pub(crate) enum Command {
     Members { reply: oneshot::Sender<Result<Vec<MemberView>, Refusal>> },
     /// Someone changes who takes part.
     Change { change: Change, reply: oneshot::Sender<Result<Members, Refusal>> },
-}
-
-/// What can be asked: an [`Input`] without its number.
-#[derive(Debug)]
-pub(crate) enum Request {
-    OpenJob { spec: Box<JobSpec>, saved: Option<Arc<Manifest>> },
-    CancelJob(JobId),
-    Worker(WorkerReport),
-    Consumer(ConsumerReport),
-    JobDetails(JobId),
-    JobStatus(Option<JobId>),
-}
-
-impl Request {
-    fn into_input(self, request: RequestId) -> Input {
-        match self {
-            Self::OpenJob { spec, saved } => Input::OpenJob { request, spec, saved },
-            Self::CancelJob(job) => Input::CancelJob { request, job },
-            Self::Worker(report) => Input::Worker { request, report },
-            Self::Consumer(report) => Input::Consumer { request, report },
-            Self::JobDetails(job) => Input::JobDetails { request, job },
-            Self::JobStatus(job) => Input::JobStatus { request, job },
-        }
-    }
 }
 
 /// What happens besides requests and time.
@@ -278,6 +257,11 @@ impl Driver {
         if self.stuck.is_some() {
             self.parts.disk.start();
         }
+        // Another may be able to write; asked again with each tick until one is found.
+        let cannot_write = self.stuck.is_some() || self.parts.disk.busy_for() > HUNG;
+        if cannot_write && self.leads() && !self.parts.member.hands_over() {
+            self.parts.member.hand_over(self.now);
+        }
     }
 
     fn on_event(&mut self, event: Event) {
@@ -290,15 +274,19 @@ impl Driver {
                     messages.into_iter().for_each(|it| self.parts.member.receive(self.now, it));
                 }
             }
-            Event::Delivery(Delivery::Failed(id)) => self.parts.member.on_unreachable(id),
-            Event::Delivery(Delivery::Snapshot(id, arrived)) => {
-                self.parts.member.on_snapshot_sent(id, arrived);
-            }
+            Event::Delivery(delivery) => self.on_delivery(delivery),
             Event::Index(Indexed::Saved(job, saved)) => {
                 self.parts.member.ask(self.now, Input::IndexSaved { job, saved });
                 self.parts.member.decide(self.now);
             }
             Event::Index(Indexed::Loaded(job, saved)) => self.on_loaded(job, saved),
+        }
+    }
+
+    fn on_delivery(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Failed(id) => self.parts.member.on_unreachable(id),
+            Delivery::Snapshot(id, arrived) => self.parts.member.on_snapshot_sent(id, arrived),
         }
     }
 
@@ -353,7 +341,10 @@ impl Driver {
 
     /// Gives the number up to which everything is written already.
     fn carry_out(&mut self, effects: Effects) -> Option<u64> {
-        self.parts.peers.send(effects.messages);
+        for failed in self.parts.peers.send(effects.messages) {
+            self.on_delivery(failed);
+        }
+        let has_ended = matches!(effects.serving, Some(Serving::Ended));
         let written = self.parts.disk.push(effects.writes);
         if let Some(serving) = effects.serving {
             self.on_serving(serving);
@@ -372,6 +363,10 @@ impl Driver {
             if let Some(waiting) = self.changing.remove(&request) {
                 let _ = waiting.send(changed);
             }
+        }
+        if has_ended {
+            // The state machine that held their reports back is gone.
+            self.refuse_waiting(&self.parts.member.refusal());
         }
         written
     }
@@ -421,9 +416,10 @@ impl Driver {
             let (own, kept) = (Arc::clone(&manifest), key.clone());
             let saved = tokio::task::spawn_blocking(move || store.save(&kept, &own)).await;
             let saved = saved.unwrap_or_else(|error| Err(format!("saving the index failed: {error}")));
-            if saved.is_ok() {
-                peers.keep_index(others, &key, &manifest).await;
-            }
+            let saved = match saved {
+                Ok(()) => peers.keep_index(others, &key, &manifest).await,
+                failed => failed,
+            };
             Indexed::Saved(job, saved)
         });
     }

@@ -13,6 +13,7 @@ mod metrics;
 mod peer_service;
 mod peers;
 mod planning;
+mod request;
 mod running;
 mod scaling;
 mod service;

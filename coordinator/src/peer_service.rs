@@ -52,12 +52,18 @@ impl PeerService for PeerSide {
     }
 
     async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), Refusal> {
-        let key = key.to_owned();
+        let key = checked(key)?.to_owned();
         self.with_store(move |store| store.save(&key, &manifest)).await
     }
 
     async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
-        let (key, fingerprint) = (key.to_owned(), fingerprint.to_owned());
+        let (key, fingerprint) = (checked(key)?.to_owned(), fingerprint.to_owned());
         self.with_store(move |store| store.manifest(&key, &fingerprint)).await
     }
+}
+
+/// Keys become names of files.
+fn checked(key: &str) -> Result<&str, Refusal> {
+    let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_key.then_some(key).ok_or_else(|| Refusal::new(RefusalKind::Invalid, format!("`{key}` names no index")))
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use feedline_core::cluster::messages::Refusal;
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use feedline_core::manifest::Manifest;
 use feedline_proto::{Introduction, PeerService, grpc};
 use feedline_replica::{MemberId, Members, Message};
@@ -99,17 +99,21 @@ impl Peers {
         }
     }
 
-    /// Sends messages, each to its member.
-    pub(crate) fn send(&self, messages: Vec<Message>) {
+    /// Sends messages, each to its member; gives what became of those that are not on their way.
+    pub(crate) fn send(&self, messages: Vec<Message>) -> Vec<Delivery> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = Vec::new();
         for message in messages {
             let Some(id) = MemberId::new(message.to) else { continue };
-            let is_sent = links.get(&id).is_some_and(|link| link.queue.try_send(message).is_ok());
-            if !is_sent {
-                // Where as many are waiting to be told, this one makes no difference.
-                let _ = self.deliveries.try_send(Delivery::Failed(id));
+            let has_snapshot = feedline_replica::has_snapshot(&message);
+            if links.get(&id).is_none_or(|link| link.queue.try_send(message).is_err()) {
+                failed.push(Delivery::Failed(id));
+                if has_snapshot {
+                    failed.push(Delivery::Snapshot(id, false));
+                }
             }
         }
+        failed
     }
 
     /// All of them.
@@ -119,17 +123,29 @@ impl Peers {
     }
 
     /// Has so many others keep an index; tries until they do.
-    pub(crate) async fn keep_index(&self, needed: usize, key: &str, manifest: &Arc<Manifest>) {
+    ///
+    /// # Errors
+    /// When one of them never will: its sentence.
+    pub(crate) async fn keep_index(
+        &self,
+        needed: usize,
+        key: &str,
+        manifest: &Arc<Manifest>,
+    ) -> Result<(), String> {
         let mut asked: FuturesUnordered<_> =
             self.all().into_iter().map(|peer| keep_until_done(peer, key, manifest)).collect();
         let mut kept = 0;
         while kept < needed {
             match asked.next().await {
-                Some(()) => kept += 1,
+                Some(done) => {
+                    done?;
+                    kept += 1;
+                }
                 // There are fewer now.
-                None => return,
+                None => break,
             }
         }
+        Ok(())
     }
 
     /// Who answers at an address.
@@ -151,11 +167,19 @@ impl Peers {
     }
 }
 
-async fn keep_until_done(peer: Arc<dyn PeerService>, key: &str, manifest: &Arc<Manifest>) {
+async fn keep_until_done(
+    peer: Arc<dyn PeerService>,
+    key: &str,
+    manifest: &Arc<Manifest>,
+) -> Result<(), String> {
     while let Err(refusal) = peer.keep_index(key, Arc::clone(manifest)).await {
+        if refusal.kind == RefusalKind::Invalid {
+            return Err(refusal.message);
+        }
         tracing::debug!(%refusal, "another coordinator does not keep the index yet");
         tokio::time::sleep(RETRY).await;
     }
+    Ok(())
 }
 
 /// Delivers a member's messages, those that wait together in one request.

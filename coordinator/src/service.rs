@@ -17,10 +17,11 @@ use feedline_replica::{Change, MemberId, MemberView};
 use metrics::counter;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::driver::{Command, Request, shutting_down};
+use crate::driver::{Command, shutting_down};
 use crate::index_store::IndexStore;
 use crate::metrics::{REFUSALS_TOTAL, REQUESTS_TOTAL, refusal_label};
 use crate::peers::Peers;
+use crate::request::Request;
 
 /// The coordinator as others see it.
 pub(crate) struct Service {
@@ -208,6 +209,14 @@ impl MembersService for Service {
             )
         };
         let id = MemberId::new(introduced.id).ok_or_else(unreadable)?;
+        if introduced.has_state && members.iter().all(|member| member.id != id) {
+            return Err(Refusal::new(
+                RefusalKind::Invalid,
+                format!(
+                    "the coordinator at {url} is part of another cluster, or was; start it on an empty data directory, with this cluster's addresses as its --peers"
+                ),
+            ));
+        }
         if members.iter().any(|member| member.url == url && member.id != id) {
             return Err(Refusal::new(
                 RefusalKind::Invalid,

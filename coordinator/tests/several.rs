@@ -227,6 +227,7 @@ async fn a_leader_that_is_cut_off_answers_nothing() {
     until(|| async { service.list_jobs().await.is_err().then_some(()) }).await;
     let second = bench.leader_but(Some(first)).await;
     let job = bench.service(second).open_job(spec("run")).await.unwrap();
+    assert!(service.list_jobs().await.is_err(), "another has decided since");
     bench.network.cut.lock().expect("nobody panics while holding it").clear();
     until(|| async { (service.list_jobs().await.unwrap_err().leader == Some(url(second))).then_some(()) })
         .await;
@@ -291,5 +292,41 @@ async fn nothing_is_answered_before_there_is_a_majority() {
         }
     }
     let service = bench.service(leader);
-    until(|| async { service.open_job(spec("run")).await.err() }).await;
+    service.open_job(spec("run")).await.expect_err("nobody else can keep it");
+}
+
+#[tokio::test]
+async fn a_coordinator_of_another_cluster_is_not_taken_in() {
+    let mut bench = Bench::of(3).await;
+    let leader = bench.leader().await;
+    let peers = std::mem::take(&mut bench.peers);
+    bench.start(7).await;
+    bench.peers = peers;
+    let alone = bench.service(7);
+    let job = until(|| async { alone.open_job(spec("its own")).await.ok() }).await;
+    let members = bench.running[&leader].members_service();
+    let refusal = until(|| async { members.add_member(&url(7)).await.err().filter(is_invalid) }).await;
+    assert!(refusal.message.contains("part of another cluster"), "{refusal}");
+    assert_eq!(names(alone.as_ref()).await, [(job, "its own".to_owned())]);
+}
+
+#[tokio::test]
+async fn nobody_is_removed_without_whom_there_is_no_majority() {
+    let mut bench = Bench::of(3).await;
+    let leader = bench.leader().await;
+    let [gone, stays] = [(leader + 1) % 3, (leader + 2) % 3];
+    bench.kill(gone);
+    let members = bench.running[&leader].members_service();
+    until(|| async {
+        let known = members.members().await.ok()?;
+        known.iter().any(|member| member.url == url(gone) && !member.is_heard).then_some(())
+    })
+    .await;
+    let refusal = members.remove_member(&url(stays)).await.unwrap_err();
+    assert!(refusal.message.contains("too few of the others answer"), "{refusal}");
+    assert_eq!(members.remove_member(&url(gone)).await.unwrap().len(), 2);
+}
+
+fn is_invalid(refusal: &Refusal) -> bool {
+    refusal.kind == RefusalKind::Invalid
 }

@@ -41,6 +41,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for another coordinator to take messages.
 const PEER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for another coordinator to take an index, which may have hundreds of megabytes.
+const INDEX_TIMEOUT: Duration = Duration::from_secs(600);
 /// Pings go out this often, also on idle connections, so that a dead peer is noticed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// A peer that leaves a ping unanswered for this long is dead.
@@ -86,7 +88,7 @@ pub fn connect_coordinators(urls: &[String]) -> Result<Arc<dyn CoordinatorServic
 /// As [`connect_coordinator`].
 pub fn connect_peer(url: &str) -> Result<Arc<dyn PeerService>, Refusal> {
     let peer = Peer { role: "coordinator", url: url.into() };
-    let channel = channel::connect_lazily_within(&peer, PEER_TIMEOUT)?;
+    let channel = channel::connect_lazily_within(&peer, INDEX_TIMEOUT)?;
     Ok(Arc::new(peer_client::RemotePeer::new(peer, channel)))
 }
 

@@ -295,11 +295,13 @@ pub fn run(time: Duration, seed: u64) -> Option<Outcome> {
     arguments.extend(["--http", &http, "--step-ms", &step]);
     arguments.extend(shape);
     let run = Running::start_for(&arguments, time * 4 + Duration::from_secs(60));
+    let is_possible = |fault: &&Fault| **fault != Fault::FullDisk || !fleet.disks.is_empty();
+    let possible: Vec<Fault> = FAULTS.iter().filter(is_possible).copied().collect();
     let (mut faults, mut stalls_s, mut drawn) = (BTreeMap::new(), Vec::new(), 0);
     while !run.has_ended() {
         drawn += 1;
         let draw = mix64(mix64(seed) ^ drawn);
-        let fault = FAULTS[draw as usize % FAULTS.len()];
+        let fault = possible[draw as usize % possible.len()];
         let (begun, before) = (Instant::now(), stall(&http));
         let lasts = Duration::from_millis(200 + (draw >> 32) % (LONGEST_MS - 200));
         let end = fleet.begin(fault, draw >> 40);

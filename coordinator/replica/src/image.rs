@@ -64,7 +64,8 @@ impl Applied {
     pub(crate) fn apply(&mut self, data: &[u8]) -> Result<Payload, String> {
         let payload = Payload::from_bytes(data)?;
         match &payload {
-            Payload::Lead { life } => self.life = self.life.max(*life),
+            // Larger than that of every earlier leader, whatever the clocks of their hosts say.
+            Payload::Lead { life } => self.life = (self.life + 1).max(*life),
             Payload::Decided(records) => records.iter().for_each(|record| self.standby.apply(record)),
         }
         Ok(payload)

@@ -35,7 +35,7 @@ pub enum LogError {
     },
     /// Something that had been acknowledged is damaged.
     #[error(
-        "the coordinator's log {path} is damaged at byte {offset}: {what}; restore it from a copy, or move it away: one coordinator of several is then removed and added again with `feedline members`, a single one starts without the jobs that the log holds"
+        "the coordinator's log {path} is damaged at byte {offset}: {what}; move it away: one coordinator of several is then removed and added again with `feedline members`, which loses nothing; a single one starts without the jobs that the log holds, or from a copy, with what was decided since then forgotten"
     )]
     Damaged {
         /// The file.

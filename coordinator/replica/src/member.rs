@@ -2,6 +2,7 @@
 //! was written, and says what to send, write and answer. It owns no clock, task, socket or file, and draws nothing.
 
 mod changes;
+mod hearing;
 mod leading;
 mod lease;
 mod planted;
@@ -14,8 +15,8 @@ use feedline_core::cluster::{self, Input, Reply};
 use feedline_core::ids::Millis;
 use feedline_core::random::mix64;
 use protobuf::Message as _;
-use raft::eraftpb::{ConfChange, Entry, EntryType, Message, MessageType};
-use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus, StateRole};
+use raft::eraftpb::{ConfChange, Entry, EntryType, Message};
+use raft::{Config, RawNode, ReadOnlyOption, StateRole};
 use slog::{Discard, Logger, o};
 
 use self::leading::Leading;
@@ -208,7 +209,10 @@ impl Member {
         let least = u64::from(self.settings.election_ticks);
         let draw = mix64(self.seed ^ mix64(self.term() ^ (self.elections << 32))) % least;
         self.node.raft.set_randomized_election_timeout((least + draw) as usize);
-        self.node.tick();
+        // Raft cannot look at what lies before a snapshot that is being written, as one does who stands for election.
+        if !self.installs() {
+            self.node.tick();
+        }
         let raft = &self.node.raft;
         let campaigns = matches!(raft.state, StateRole::PreCandidate | StateRole::Candidate);
         if campaigns && raft.election_elapsed == 0 {
@@ -218,31 +222,6 @@ impl Member {
         self.ask_for_lease();
         self.promote_learners();
         self.tell_new_address();
-    }
-
-    /// A message of another member has come.
-    pub fn receive(&mut self, now: Now, message: Message) {
-        self.pass(now);
-        let votes = [MessageType::MsgRequestVote, MessageType::MsgRequestPreVote];
-        // Before its last life it may have promised a leader not to vote for a while.
-        let bound = self.ticks <= u64::from(self.settings.election_ticks);
-        if message.to != self.id.get() || bound && votes.contains(&message.get_msg_type()) {
-            return;
-        }
-        self.heard.insert(message.from, self.now.real);
-        // What raft does not take is sent again, or is too old.
-        let _ = self.node.step(message);
-    }
-
-    /// A member could not be reached.
-    pub fn on_unreachable(&mut self, id: MemberId) {
-        self.node.report_unreachable(id.get());
-    }
-
-    /// A message with a snapshot has arrived at a member, or has not.
-    pub fn on_snapshot_sent(&mut self, id: MemberId, arrived: bool) {
-        let status = if arrived { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
-        self.node.report_snapshot(id.get(), status);
     }
 
     /// Everything up to the write with this number is on disk.
@@ -268,7 +247,7 @@ impl Member {
 
     /// Raft wants a snapshot to be written before it counts as applied.
     fn tell_applied(&mut self) {
-        if self.unwritten.iter().all(|step| !step.installs) {
+        if !self.installs() {
             self.node.advance_apply_to(self.applied.index);
         }
     }
@@ -277,7 +256,8 @@ impl Member {
     pub fn ask(&mut self, now: Now, input: Input) {
         self.pass(now);
         match &mut self.leading {
-            Some(leading) if leading.hands_over => self.refuse(input),
+            // What nobody waits for is not told again.
+            Some(leading) if leading.hands_over && input.request().is_some() => self.refuse(input),
             Some(Leading { cluster: Some(cluster), ready, .. }) => {
                 cluster.take(self.now.cluster, input, ready)
             }

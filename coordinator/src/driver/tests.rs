@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 
 use feedline_core::cluster::messages::{
-    ConsumerStats, JobState, ProcessCpu, Revision, Task, TaskOutput, TaskResult, WorkerPlan,
+    ConsumerReport, ConsumerStats, JobSpec, JobState, ProcessCpu, Revision, Task, TaskOutput, TaskResult,
+    WorkerPlan, WorkerReport,
 };
 use feedline_core::cluster::records::Record;
 use feedline_core::ids::{SessionId, WorkerId};

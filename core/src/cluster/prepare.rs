@@ -123,12 +123,15 @@ impl Cluster {
             {
                 found.revision += 1;
             }
-            let owner =
-                self.preparations.iter().find(|(_, preparation)| preparation.tasks.contains_key(&result.id));
-            let Some(job) = owner.map(|(job, _)| *job) else { continue };
+            let owner = self.preparations.iter().find_map(|(job, preparation)| {
+                Some((*job, preparation.tasks.get(&result.id)?.shards.is_some()))
+            });
+            let Some((job, indexes)) = owner else { continue };
             match result.outcome {
-                Ok(TaskOutput::Listed(shards)) => self.on_listed(job, result.id, shards, ready),
-                Ok(TaskOutput::Indexed(indexes)) => self.on_indexed(job, result.id, indexes, ready),
+                Ok(TaskOutput::Listed(shards)) if !indexes => self.on_listed(job, result.id, shards, ready),
+                Ok(TaskOutput::Indexed(shards)) if indexes => self.on_indexed(job, result.id, shards, ready),
+                // An answer to another question is none.
+                Ok(_) => {}
                 Err(message) => self.end_job(job, JobState::Failed(message), ready),
             }
         }

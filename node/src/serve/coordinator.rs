@@ -37,8 +37,9 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
         result = server.wait() => return result,
     }
     tracing::info!("stopping");
-    server.shutdown().await?;
+    // First, while the others can still reach it, so that one of them leads before it is gone.
     coordinator.shutdown().await.map_err(Failure::failed)?;
+    server.shutdown().await?;
     stop_http(http).await;
     Ok(())
 }

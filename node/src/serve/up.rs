@@ -133,8 +133,8 @@ async fn shutdown(
         stopped
     });
     try_join_all(workers).await?;
-    server.shutdown().await?;
-    coordinator.shutdown().await.map_err(Failure::failed)
+    coordinator.shutdown().await.map_err(Failure::failed)?;
+    server.shutdown().await
 }
 
 fn settings(args: &UpArgs) -> Result<CoordinatorSettings, Failure> {

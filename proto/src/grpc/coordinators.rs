@@ -18,7 +18,10 @@ use crate::services::CoordinatorService;
 
 /// A report that was not answered after this long is sent to another coordinator, if there is one: the leader answers
 /// after half a second.
-const REPORT_PATIENCE: Duration = Duration::from_millis(1_250);
+const REPORT_PATIENCE: Duration = Duration::from_millis(900);
+
+/// The same for what a leader looks up, which may be asked for again.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Coordinators, and which of them is asked.
 struct Known {
@@ -172,11 +175,11 @@ impl CoordinatorService for Coordinators {
     }
 
     async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
-        self.ask(None, |it| async move { it.cancel_job(job).await }).await
+        self.ask(Some(LOOKUP_PATIENCE), |it| async move { it.cancel_job(job).await }).await
     }
 
     async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {
-        self.ask(None, |it| async move { it.job_details(job).await }).await
+        self.ask(Some(LOOKUP_PATIENCE), |it| async move { it.job_details(job).await }).await
     }
 
     async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {

@@ -14,7 +14,7 @@ use tonic::{Response, Status};
 use super::channel::Peer;
 use super::coordinator_client::read_manifest;
 use super::version::Speak;
-use super::{MANIFEST_CHUNK_BYTES, MAX_CONTROL_BYTES};
+use super::{MANIFEST_CHUNK_BYTES, MAX_CONTROL_BYTES, PEER_TIMEOUT};
 use crate::PROTOCOL_VERSION;
 use crate::convert::dataset::encode_manifest;
 use crate::services::{Introduction, MemberStatus, MembersService, PeerService};
@@ -45,13 +45,13 @@ impl RemotePeer {
 #[async_trait]
 impl PeerService for RemotePeer {
     async fn introduce(&self, from: Introduction) -> Result<Introduction, Refusal> {
-        let from = wire::Introduction { id: from.id, has_state: from.has_state };
+        let from = soon(wire::Introduction { id: from.id, has_state: from.has_state });
         let answer = self.answer(self.client.clone().introduce(from).await)?;
         Ok(Introduction { id: answer.id, has_state: answer.has_state })
     }
 
     async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), Refusal> {
-        self.answer(self.client.clone().deliver(wire::RaftMessages { messages }).await).map(|_| ())
+        self.answer(self.client.clone().deliver(soon(wire::RaftMessages { messages })).await).map(|_| ())
     }
 
     async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), Refusal> {
@@ -75,6 +75,13 @@ impl PeerService for RemotePeer {
         let chunks = self.answer(self.client.clone().get_index(index).await)?;
         read_manifest(&self.peer, chunks).await
     }
+}
+
+/// A request that is answered soon, or not at all.
+fn soon<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(PEER_TIMEOUT);
+    request
 }
 
 /// A coordinator as those see it who add and remove coordinators.

@@ -26,6 +26,8 @@ pub struct FileLog {
     len: u64,
     /// Whether something may lie behind `len`.
     dirty: bool,
+    /// Whether its name is not known to be on disk: nothing is acknowledged before it is.
+    renamed: bool,
     /// Held for as long as the log is open.
     _lock: File,
 }
@@ -41,7 +43,15 @@ impl FileLog {
         let path = folder.join(LOG_FILE);
         let (file, bytes) =
             read(&path).map_err(|error| LogError::Read { path: path.clone(), reason: reason(&error) })?;
-        let mut log = Self { id: new_id, path, file, len: bytes.len() as u64, dirty: false, _lock: lock };
+        let mut log = Self {
+            id: new_id,
+            path,
+            file,
+            len: bytes.len() as u64,
+            dirty: false,
+            renamed: false,
+            _lock: lock,
+        };
         // What a crash amid a compaction left; where it cannot be removed, the next compaction overwrites it.
         let _ = fs::remove_file(log.part());
         match frames::read_start(&bytes) {
@@ -98,13 +108,11 @@ impl FileLog {
 
     /// Appends all at once.
     fn append(&mut self, writes: &[Write]) -> Result<(), LogError> {
-        let mut bytes = Vec::new();
-        for write in writes {
-            if let Write::Append { hard_state, entries, .. } = write {
-                let frame = frames::appended(hard_state.as_ref(), entries);
-                bytes.extend(frame.map_err(|what| self.write_error(&io::Error::other(what)))?);
-            }
-        }
+        let appends = writes.iter().filter_map(|write| match write {
+            Write::Append { hard_state, entries, .. } => Some((hard_state.as_ref(), entries.as_slice())),
+            _ => None,
+        });
+        let bytes = frames::appended(appends).map_err(|what| self.write_error(&io::Error::other(what)))?;
         self.add(&bytes).map_err(|error| {
             if let Err(cut) = self.cut_off() {
                 // Still dirty: the next append begins with this.
@@ -115,6 +123,10 @@ impl FileLog {
     }
 
     fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.renamed {
+            sync_folder_of(&self.path)?;
+            self.renamed = false;
+        }
         if self.dirty {
             self.cut_off()?;
         }
@@ -171,7 +183,11 @@ impl FileLog {
         })?;
         // From here on the new file is the log, whatever fails behind: the old one has no name any more.
         (self.file, self.len, self.dirty) = (file, bytes.len() as u64, false);
-        sync_folder_of(&self.path)
+        // Until its folder is written, a loss of power may bring the old one back.
+        self.renamed = true;
+        sync_folder_of(&self.path)?;
+        self.renamed = false;
+        Ok(())
     }
 
     /// Makes this a new log.

@@ -11,7 +11,7 @@ use crate::members::MemberId;
 use crate::stored::{Stored, Write};
 
 const MAGIC: &[u8; 8] = b"FEEDLOG\n";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Bytes of the header.
 pub(super) const HEADER_BYTES: usize = 12;
@@ -25,6 +25,10 @@ const ID: u8 = 1;
 const HARD_STATE: u8 = 2;
 const SNAPSHOT: u8 = 3;
 const ENTRY: u8 = 4;
+/// How many bytes of the file were written before it became the log: none of them can be torn.
+const WHOLE: u8 = 5;
+/// What follows was written behind what precedes, in the same write.
+const NEXT: u8 = 6;
 
 pub(super) fn header() -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
@@ -97,38 +101,52 @@ impl Frame {
     }
 }
 
-/// The frame of what is appended together.
-pub(super) fn appended(hard_state: Option<&HardState>, entries: &[Entry]) -> Result<Vec<u8>, String> {
+/// The frame of what is appended together, one write after the other.
+pub(super) fn appended<'a>(
+    writes: impl IntoIterator<Item = (Option<&'a HardState>, &'a [Entry])>,
+) -> Result<Vec<u8>, String> {
     let mut frame = Frame::new();
-    if let Some(hard_state) = hard_state {
-        frame.message(HARD_STATE, hard_state)?;
-    }
-    for entry in entries {
-        frame.message(ENTRY, entry)?;
+    for (place, (hard_state, entries)) in writes.into_iter().enumerate() {
+        if place > 0 {
+            frame.part(NEXT, &[])?;
+        }
+        if let Some(hard_state) = hard_state {
+            frame.message(HARD_STATE, hard_state)?;
+        }
+        for entry in entries {
+            frame.message(ENTRY, entry)?;
+        }
     }
     frame.finish()
 }
 
 /// A log that holds no more than whose it is.
 pub(super) fn empty(id: MemberId) -> Result<Vec<u8>, String> {
-    let mut bytes = header().to_vec();
-    let mut frame = Frame::new();
-    frame.part(ID, &id.get().to_le_bytes())?;
-    bytes.extend(frame.finish()?);
-    Ok(bytes)
+    begin(id, &[])
 }
 
 /// A whole log.
 pub(super) fn whole(id: MemberId, stored: &Stored) -> Result<Vec<u8>, String> {
-    let mut bytes = empty(id)?;
     let mut frame = Frame::new();
     frame.message(SNAPSHOT, &stored.snapshot)?;
     frame.message(HARD_STATE, &stored.hard_state)?;
-    bytes.extend(frame.finish()?);
+    let mut rest = frame.finish()?;
     for entries in stored.entries.chunks(FRAME_ENTRIES) {
-        bytes.extend(appended(None, entries)?);
+        rest.extend(appended([(None, entries)])?);
     }
-    Ok(bytes)
+    begin(id, &rest)
+}
+
+/// Header and first frame, and what follows.
+fn begin(id: MemberId, rest: &[u8]) -> Result<Vec<u8>, String> {
+    let first = |whole: u64| {
+        let mut frame = Frame::new();
+        frame.part(ID, &id.get().to_le_bytes())?;
+        frame.part(WHOLE, &whole.to_le_bytes())?;
+        frame.finish()
+    };
+    let whole = HEADER_BYTES + first(0)?.len() + rest.len();
+    Ok([&header()[..], &first(whole as u64)?, rest].concat())
 }
 
 /// What a log holds.
@@ -139,6 +157,8 @@ pub(super) struct Contents {
     pub(super) stored: Stored,
     /// End of the last whole frame; what follows was cut short by a crash.
     pub(super) end: usize,
+    /// Bytes that were written before the file became the log.
+    whole: u64,
 }
 
 /// A damaged frame.
@@ -163,6 +183,10 @@ pub(super) fn read_all(bytes: &[u8]) -> Result<Contents, Damage> {
         offset += FRAME_HEADER_BYTES + body.len();
     }
     contents.end = offset.min(bytes.len());
+    if (contents.end as u64) < contents.whole {
+        let what = format!("the first {} bytes were written at once, and are not all there", contents.whole);
+        return Err(Damage { offset: contents.end, what });
+    }
     let damage = |what| Damage { offset: contents.end, what };
     contents.stored.check().map_err(damage)?;
     Ok(contents)
@@ -178,6 +202,11 @@ fn read_body(mut parts: &[u8], contents: &mut Contents) -> Result<(), String> {
             ID => {
                 let number = part.try_into().map(u64::from_le_bytes).map_err(|_| cut())?;
                 contents.id = MemberId::new(number);
+            }
+            WHOLE => contents.whole = part.try_into().map(u64::from_le_bytes).map_err(|_| cut())?,
+            NEXT => {
+                let entries = std::mem::take(&mut entries);
+                contents.stored.take(Write::Append { number: 0, hard_state: hard_state.take(), entries });
             }
             HARD_STATE => hard_state = Some(read::<HardState>(part)?),
             SNAPSHOT => contents.stored = Stored { snapshot: read::<Snapshot>(part)?, ..Stored::default() },

@@ -67,7 +67,11 @@ fn open_with(bytes: &[u8]) -> (TempDir, Result<(FileLog, Stored), LogError>) {
 #[test]
 fn a_log_cut_at_any_byte_opens_with_its_whole_writes_and_goes_on() {
     let (bytes, ends) = written(&writes());
-    // What founds a member replaces the file, so it is there or nothing is.
+    // What founds a member replaces the file: a part of it is damage, not a write that was cut short.
+    for cut in ends[0]..ends[1] {
+        let error = open_with(&bytes[..cut]).1.expect_err("a part of what was renamed whole").to_string();
+        assert!(error.contains("is damaged at byte") && error.contains("were written at once"), "{error}");
+    }
     for cut in ends[1]..=bytes.len() {
         let whole = ends.iter().filter(|&&end| end <= cut).count() - 1;
         let mut expected = after(&writes()[..whole]);
@@ -121,13 +125,26 @@ fn a_flipped_byte_is_refused_unless_it_may_be_a_torn_end() {
 }
 
 #[test]
+fn a_flipped_byte_of_a_compacted_log_is_never_a_torn_end() {
+    let compacted = Write::Compact(Box::new(after(&writes())));
+    let (bytes, ends) = written(&[compacted]);
+    assert_eq!(ends[1], bytes.len());
+    for place in frames::HEADER_BYTES..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[place] ^= 0x20;
+        let error = open_with(&flipped).1.expect_err("nothing of it may be left out").to_string();
+        assert!(error.contains("is damaged at byte"), "byte {place}: {error}");
+    }
+}
+
+#[test]
 fn damage_names_the_file_the_byte_and_what_to_do() {
     let (mut bytes, ends) = written(&writes());
     bytes[ends[1] + 12] ^= 1;
     let (folder, opened) = open_with(&bytes);
     let path = folder.path().join("records.log");
     let expected = format!(
-        "the coordinator's log {} is damaged at byte {}: its checksum is wrong, and intact records follow from byte {}; restore it from a copy, or move it away: one coordinator of several is then removed and added again with `feedline members`, a single one starts without the jobs that the log holds",
+        "the coordinator's log {} is damaged at byte {}: its checksum is wrong, and intact records follow from byte {}; move it away: one coordinator of several is then removed and added again with `feedline members`, which loses nothing; a single one starts without the jobs that the log holds, or from a copy, with what was decided since then forgotten",
         path.display(),
         ends[1],
         ends[2]
@@ -147,7 +164,7 @@ fn a_log_of_another_format_is_left_alone() {
     let mut bytes = written(&writes()).0;
     bytes[8] = 1;
     let error = open_with(&bytes).1.unwrap_err().to_string();
-    assert!(error.contains("its format is version 1, this release reads version 2"), "{error}");
+    assert!(error.contains("its format is version 1, this release reads version 3"), "{error}");
 }
 
 #[test]

@@ -32,7 +32,10 @@ impl Member {
         if self.role() != (Role::Leader { serving: true }) {
             return Err(self.refusal());
         }
-        if self.node.raft.has_pending_conf() || !self.node.store().conf_state().learners.is_empty() {
+        let learners = &self.node.store().conf_state().learners;
+        // One that never learns enough must not be in the way for ever.
+        let gives_up = matches!(change, Change::Remove { id } if learners.contains(&id.get()));
+        if self.node.raft.has_pending_conf() || !learners.is_empty() && !gives_up {
             let is_same =
                 self.leading.as_ref().is_some_and(|it| it.changes.iter().any(|(_, other)| other == change));
             let refusal = || {
@@ -44,6 +47,10 @@ impl Member {
             return if is_same { Ok(()) } else { Err(refusal()) };
         }
         let (kind, id, url) = match change {
+            // It votes, and has another address now.
+            Change::Add { id, url } if self.node.store().conf_state().voters.contains(&id.get()) => {
+                (ConfChangeType::AddNode, *id, url.as_str())
+            }
             Change::Add { id, url } => (ConfChangeType::AddLearnerNode, *id, url.as_str()),
             Change::Remove { id } if *id == self.id => {
                 return Err(Refusal::new(
@@ -51,9 +58,24 @@ impl Member {
                     "the leader cannot remove itself; stop it first, which makes another the leader",
                 ));
             }
+            Change::Remove { id } if !self.is_enough_without(*id) => {
+                return Err(Refusal::new(
+                    RefusalKind::Invalid,
+                    "too few of the others answer to go on without it; start them, or remove those that are gone for good first",
+                ));
+            }
             Change::Remove { id } => (ConfChangeType::RemoveNode, *id, ""),
         };
         self.propose_change(kind, id, url)
+    }
+
+    /// Whether a majority of those that would be left answers.
+    fn is_enough_without(&self, gone: MemberId) -> bool {
+        let voters = &self.node.store().conf_state().voters;
+        let left: Vec<MemberId> =
+            voters.iter().filter_map(|id| MemberId::new(*id)).filter(|id| *id != gone).collect();
+        let alive = left.iter().filter(|id| **id == self.id || self.is_heard(**id)).count();
+        alive > left.len() / 2
     }
 
     fn propose_change(&mut self, kind: ConfChangeType, id: MemberId, url: &str) -> Result<(), Refusal> {
@@ -146,6 +168,13 @@ impl Member {
         match change.get_change_type() {
             ConfChangeType::RemoveNode => {
                 self.applied.members.0.remove(&id);
+                self.heard.remove(&id.get());
+                self.refuse_adding(id);
+                if id == self.id {
+                    // Another had decided that while it led; raft would have it go on.
+                    let term = self.term();
+                    self.node.raft.become_follower(term, raft::INVALID_ID);
+                }
             }
             ConfChangeType::AddNode | ConfChangeType::AddLearnerNode => {
                 let url = String::from_utf8_lossy(&change.context).into_owned();
@@ -156,6 +185,17 @@ impl Member {
         }
         self.answer_changes();
         Ok(())
+    }
+
+    /// Who waits for one to be added that was removed before it voted.
+    fn refuse_adding(&mut self, removed: MemberId) {
+        let Some(leading) = &mut self.leading else { return };
+        let refusal =
+            || Refusal::new(RefusalKind::Invalid, "it was removed before it had learnt what there is");
+        let is_void = |change: &Change| matches!(change, Change::Add { id, .. } if *id == removed);
+        for (request, _) in leading.changes.extract_if(.., |(_, change)| is_void(change)) {
+            self.out.changes.push((request, Err(refusal())));
+        }
     }
 
     fn answer_changes(&mut self) {
@@ -173,7 +213,9 @@ impl Member {
     fn is_done(&self, change: &Change) -> bool {
         let voters = &self.node.store().conf_state().voters;
         match change {
-            Change::Add { id, .. } => voters.contains(&id.get()),
+            Change::Add { id, url } => {
+                voters.contains(&id.get()) && self.applied.members.url(*id) == Some(url)
+            }
             Change::Remove { id } => self.applied.members.url(*id).is_none(),
         }
     }
@@ -184,6 +226,11 @@ impl Member {
         if let Some(leading) = self.leading.as_mut().filter(|leading| leading.hands_over && is_over) {
             leading.hands_over = false;
         }
+    }
+
+    /// Whether another is to lead.
+    pub fn hands_over(&self) -> bool {
+        self.leading.as_ref().is_some_and(|leading| leading.hands_over)
     }
 
     /// Lets another lead: the one that knows most. `false` where there is none, or this one does not lead.

@@ -51,6 +51,10 @@ impl Leading {
     /// Answers rest on the entry at `index` and all before.
     pub(super) fn answer_when_kept(&mut self, index: u64, replies: Vec<(RequestId, Reply)>) {
         self.index = index;
+        // Once it is kept, it proves that nobody else decided before it.
+        for waiting in self.waiting.iter_mut().filter(|it| it.needs_lease) {
+            (waiting.index, waiting.needs_lease) = (index, false);
+        }
         self.waiting.push_back(Waiting { index, needs_lease: false, replies });
     }
 

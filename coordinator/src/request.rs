@@ -1,0 +1,32 @@
+//! What workers, consumers and users ask.
+
+use std::sync::Arc;
+
+use feedline_core::cluster::messages::{ConsumerReport, JobSpec, WorkerReport};
+use feedline_core::cluster::{Input, RequestId};
+use feedline_core::ids::JobId;
+use feedline_core::manifest::Manifest;
+
+/// What can be asked: an [`Input`] without its number.
+#[derive(Debug)]
+pub(crate) enum Request {
+    OpenJob { spec: Box<JobSpec>, saved: Option<Arc<Manifest>> },
+    CancelJob(JobId),
+    Worker(WorkerReport),
+    Consumer(ConsumerReport),
+    JobDetails(JobId),
+    JobStatus(Option<JobId>),
+}
+
+impl Request {
+    pub(crate) fn into_input(self, request: RequestId) -> Input {
+        match self {
+            Self::OpenJob { spec, saved } => Input::OpenJob { request, spec, saved },
+            Self::CancelJob(job) => Input::CancelJob { request, job },
+            Self::Worker(report) => Input::Worker { request, report },
+            Self::Consumer(report) => Input::Consumer { request, report },
+            Self::JobDetails(job) => Input::JobDetails { request, job },
+            Self::JobStatus(job) => Input::JobStatus { request, job },
+        }
+    }
+}
