@@ -3,7 +3,7 @@
 
 mod load;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,11 @@ use crate::failure::Failure;
 use crate::process_metrics::cpu_time;
 use crate::{cluster, entropy, output};
 
+/// Longest that coordinators may take to start again.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Pause before they are asked again.
+const RETRY: Duration = Duration::from_millis(20);
+
 /// What `feedline bench decisions` is asked for.
 #[derive(Args, Debug, Clone)]
 #[command(
@@ -33,8 +38,14 @@ pub(crate) struct DecisionsArgs {
     /// Workers that report.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     workers: u32,
-    /// Jobs, each with one consumer.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    /// Connections that the workers share.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: u32,
+    /// Time after which a report that changes nothing is answered, and the next one sent.
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = crate::size::parse_duration)]
+    heartbeat: Duration,
+    /// Jobs, each with one consumer; 0 leaves the workers' reports.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     jobs: u32,
     /// Seconds that are measured.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
@@ -62,6 +73,12 @@ struct Report {
     commit_ms: Spread,
     /// Seconds of CPU time of everything here, coordinators, workers and consumers, per second.
     cores: f64,
+    /// Splits leased since the start; all but the last few were delivered.
+    granted: u64,
+    /// Size of the largest of the logs then.
+    log_bytes: u64,
+    /// Seconds from the start of all coordinators, whose processes had gone at once, until one of them answers.
+    restart_s: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,25 +98,40 @@ pub(crate) async fn run(args: DecisionsArgs) -> Result<(), Failure> {
     let scratch = scratch
         .map_err(|error| Failure::failed(format!("no directory for the logs can be made: {error}")))?;
     let stop = CancellationToken::new();
-    let (urls, running) = start(&args, scratch.path(), &stop).await?;
+    let anywhere = vec!["127.0.0.1:0".to_owned(); args.coordinators as usize];
+    let (urls, running) = start(&anywhere, scratch.path(), args.heartbeat, &stop).await?;
     let mut tasks = JoinSet::new();
     let load = Arc::new(Load::default());
     for job in 0..args.jobs {
         let coordinator = cluster::connect(&urls).await?;
         tasks.spawn(Arc::clone(&load).consume(coordinator, job));
     }
-    // Many on one connection, as they would be few on each of many.
-    let shared = cluster::connect(&urls).await?;
-    for worker in 0..args.workers {
-        tasks.spawn(Arc::clone(&load).work(Arc::clone(&shared), worker));
+    let mut shared = Vec::new();
+    for _ in 0..args.connections {
+        shared.push(cluster::connect(&urls).await?);
+    }
+    for (worker, coordinator) in (0..args.workers).zip(shared.iter().cycle()) {
+        tasks.spawn(Arc::clone(&load).work(Arc::clone(coordinator), worker));
     }
     load.begun(args.jobs).await;
     load.begin();
     let (started, cpu) = (Instant::now(), cpu_time());
     let prober = cluster::connect(&urls).await?;
-    let latencies = load.probe(prober.as_ref(), Duration::from_secs(args.seconds)).await?;
+    let time = Duration::from_secs(args.seconds);
+    let latencies = match args.jobs {
+        0 => {
+            tokio::time::sleep(time).await;
+            Vec::new()
+        }
+        _ => load.probe(prober.as_ref(), time).await?,
+    };
     let seconds = started.elapsed().as_secs_f64();
     let (grants, reports) = load.counts();
+    let cores = (cpu_time() - cpu).as_secs_f64() / seconds;
+    tasks.shutdown().await;
+    stop.cancel();
+    drop(running);
+    let restart_s = restart(&urls, scratch.path(), args.heartbeat).await?;
     let report = Report {
         coordinators: args.coordinators,
         workers: args.workers,
@@ -108,25 +140,61 @@ pub(crate) async fn run(args: DecisionsArgs) -> Result<(), Failure> {
         grants_per_s: grants as f64 / seconds,
         reports_per_s: reports as f64 / seconds,
         commit_ms: spread(latencies),
-        cores: (cpu_time() - cpu).as_secs_f64() / seconds,
+        cores,
+        granted: load.granted(),
+        log_bytes: log_bytes(scratch.path())?,
+        restart_s,
     };
-    tasks.shutdown().await;
-    stop.cancel();
-    drop(running);
     Ok(output::print(&match args.report {
         ReportFormat::Text => report.text(),
         ReportFormat::Json => serde_json::to_string(&report).map_err(Failure::failed)? + "\n",
     })?)
 }
 
+/// Starts all coordinators again where they were, and waits for one of them to answer. Seconds that it took.
+async fn restart(urls: &[String], folder: &Path, heartbeat: Duration) -> Result<f64, Failure> {
+    let stop = CancellationToken::new();
+    let addresses: Vec<String> = urls.iter().map(|url| url.replace("http://", "")).collect();
+    let started = Instant::now();
+    let (urls, running) = loop {
+        match start(&addresses, folder, heartbeat, &stop).await {
+            Ok(started) => break started,
+            // Those before may not have let go of their ports and files yet.
+            Err(error) if started.elapsed() > PATIENCE => return Err(error),
+            Err(_) => tokio::time::sleep(RETRY).await,
+        }
+    };
+    let coordinator = cluster::connect(&urls).await?;
+    while let Err(refusal) = coordinator.list_jobs().await {
+        if started.elapsed() > PATIENCE {
+            return Err(Failure::failed(refusal));
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+    let took = started.elapsed().as_secs_f64();
+    stop.cancel();
+    drop(running);
+    Ok(took)
+}
+
+fn log_bytes(folder: &Path) -> Result<u64, Failure> {
+    let mut largest = 0;
+    for coordinator in std::fs::read_dir(folder).map_err(Failure::failed)? {
+        let log = coordinator.map_err(Failure::failed)?.path().join("log").join("records.log");
+        largest = largest.max(std::fs::metadata(log).map_err(Failure::failed)?.len());
+    }
+    Ok(largest)
+}
+
 async fn start(
-    args: &DecisionsArgs,
-    folder: &std::path::Path,
+    addresses: &[String],
+    folder: &Path,
+    heartbeat: Duration,
     stop: &CancellationToken,
 ) -> Result<(Vec<String>, Vec<RunningCoordinator>), Failure> {
     let mut listeners = Vec::new();
-    for _ in 0..args.coordinators {
-        listeners.push(TcpListener::bind("127.0.0.1:0").await.map_err(Failure::failed)?);
+    for address in addresses {
+        listeners.push(TcpListener::bind(address).await.map_err(Failure::failed)?);
     }
     let urls = listeners.iter().map(|it| it.local_addr().map(|address| format!("http://{address}")));
     let urls: Vec<String> = urls.collect::<Result<_, _>>().map_err(Failure::failed)?;
@@ -135,11 +203,12 @@ async fn start(
         let folder = folder.join(number.to_string());
         let mut settings = CoordinatorSettings::durable(folder.join("log"), folder.join("index"));
         settings.url.clone_from(url);
-        if args.coordinators > 1 {
+        if addresses.len() > 1 {
             settings.peers.clone_from(&urls);
         }
         settings.plan_interval_ms = 0;
         settings.cluster.auto_cache = false;
+        settings.cluster.hold_ms = heartbeat.as_millis().max(1) as u64;
         let coordinator = feedline_coordinator::start(settings, entropy::coordinator_life())
             .await
             .map_err(Failure::failed)?;
@@ -165,15 +234,20 @@ fn spread(mut times: Vec<Duration>) -> Spread {
 
 impl Report {
     fn text(&self) -> String {
-        let Self { coordinators, workers, jobs, seconds, grants_per_s, reports_per_s, commit_ms, cores } =
-            self;
+        let Self { coordinators, workers, jobs, seconds, grants_per_s, reports_per_s, .. } = self;
+        let Self { commit_ms, cores, granted, log_bytes, restart_s, .. } = self;
         let Spread { median, p99, worst, count } = commit_ms;
+        let commit = match count {
+            0 => "not measured without jobs".to_owned(),
+            _ => format!("median {median:.2} ms, 99 % {p99:.2} ms, worst {worst:.2} ms, of {count}"),
+        };
         format!(
             "{coordinators} coordinators, {workers} workers, {jobs} jobs, {seconds:.1} s\n\
              grants   {grants_per_s:.0}/s\n\
              reports  {reports_per_s:.0}/s\n\
-             commit   median {median:.2} ms, 99 % {p99:.2} ms, worst {worst:.2} ms, of {count}\n\
-             CPU      {cores:.2} cores, workers and consumers among them\n"
+             commit   {commit}\n\
+             CPU      {cores:.2} cores, workers and consumers among them\n\
+             restart  {restart_s:.2} s after {granted} splits, with a log of {log_bytes} bytes\n"
         )
     }
 }

@@ -33,6 +33,8 @@ const ROW_BYTES: u64 = 100;
 #[derive(Default)]
 pub(super) struct Load {
     grants: AtomicU64,
+    /// Since the start.
+    granted: AtomicU64,
     reports: AtomicU64,
     /// Jobs that deliver.
     begun: watch::Sender<u32>,
@@ -49,6 +51,11 @@ impl Load {
     pub(super) fn begin(&self) {
         self.grants.store(0, Ordering::Relaxed);
         self.reports.store(0, Ordering::Relaxed);
+    }
+
+    /// Splits leased since the start.
+    pub(super) fn granted(&self) -> u64 {
+        self.granted.load(Ordering::Relaxed)
     }
 
     /// Splits leased, and reports answered.
@@ -88,6 +95,7 @@ impl Load {
             held = plan.leases.into_iter().collect();
             let new = held.iter().filter(|lease| !known.contains(&(lease.job, lease.split))).count();
             self.grants.fetch_add(new as u64, Ordering::Relaxed);
+            self.granted.fetch_add(new as u64, Ordering::Relaxed);
         }
     }
 
