@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use feedline_core::pipeline::Format;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let features = [("image", "image/encoded"), ("label", "image/class/label"), ("text", "text")];

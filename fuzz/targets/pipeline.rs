@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use feedline_core::pipeline::Pipeline;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let Ok(pipeline) = Pipeline::from_yaml(text, "fuzz.yaml") else { return };
