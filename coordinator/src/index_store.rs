@@ -25,6 +25,8 @@ pub(crate) struct IndexStore {
     cache: Mutex<VecDeque<Cached>>,
     /// Fingerprints of what files hold, by key, as far as they were read or written.
     on_disk: Mutex<BTreeMap<String, String>>,
+    /// Held while an index is written.
+    saving: Mutex<()>,
 }
 
 #[derive(Debug, Clone)]
@@ -37,12 +39,14 @@ struct Cached {
 impl IndexStore {
     pub(crate) fn open(folder: PathBuf) -> Result<Self, DirectoryError> {
         prepare_directory(&folder, "the index directory")?;
-        Ok(Self { folder, cache: Mutex::default(), on_disk: Mutex::default() })
+        Ok(Self { folder, cache: Mutex::default(), on_disk: Mutex::default(), saving: Mutex::default() })
     }
 
     /// Saves an index, durably, unless it was. Blocks.
     pub(crate) fn save(&self, key: &str, manifest: &Arc<Manifest>) -> Result<(), String> {
         let fingerprint = manifest.fingerprint();
+        // Jobs that are opened at the same time have the same index, and one name for what is not whole yet.
+        let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         if self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).get(key) == Some(&fingerprint) {
             return Ok(());
         }

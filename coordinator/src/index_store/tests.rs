@@ -70,3 +70,21 @@ fn a_running_job_keeps_its_index_while_another_builds_a_new_one() {
     let message = later.manifest("k", &old).unwrap_err();
     assert!(message.contains("indexed again with other data"), "{message}");
 }
+
+/// As jobs do that are opened together, on one source that has changed in between for some of them.
+#[test]
+fn many_can_save_under_one_key_at_once() {
+    let (folder, store) = store();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let store = &store;
+            scope.spawn(move || {
+                for round in 0..50 {
+                    store.save("k", &manifest(1 + (thread + round) % 2)).unwrap();
+                }
+            });
+        }
+    });
+    let later = IndexStore::open(folder.path().to_owned()).unwrap();
+    assert!(later.load("k").unwrap().is_some_and(|found| [manifest(1), manifest(2)].contains(&found)));
+}
