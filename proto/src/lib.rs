@@ -5,8 +5,6 @@
 
 pub mod batch;
 mod convert;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 pub mod grpc;
 pub mod local;
 pub mod services;

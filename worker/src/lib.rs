@@ -13,12 +13,6 @@ mod settings;
 mod tasks;
 mod worker;
 
-/// Reads `bytes` as a file of rows in the disk cache and as a segment of rows in the object store's.
-#[cfg(feature = "fuzzing")]
-pub fn read_kept_rows(folder: &std::path::Path, bytes: &[u8]) {
-    cache::read_kept_rows(folder, bytes);
-}
-
 pub use feedline_operators::kernel;
 pub use process::{BLOCKING_THREADS, ProcessClock};
 pub use settings::{RowCacheSettings, StoreCacheSettings, WorkerSettings};

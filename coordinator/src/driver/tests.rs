@@ -123,18 +123,7 @@ impl Bench {
 
 fn spec(name: &str) -> JobSpec {
     let pipeline = Pipeline::builder("p").source(Source::text("data/*")).batch(4).build().unwrap();
-    JobSpec {
-        name: name.to_owned(),
-        pipeline,
-        epochs: 1,
-        virtual_consumers: 1,
-        consumers: 1,
-        start: None,
-        audit: false,
-        reindex: false,
-        index_only: false,
-        weight: 1.0,
-    }
+    JobSpec { name: name.to_owned(), ..JobSpec::new(pipeline) }
 }
 
 fn worker_report() -> WorkerReport {
