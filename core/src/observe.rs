@@ -254,15 +254,18 @@ impl Observer {
         bottleneck(&self.model(job)?, &self.allocation(job))
     }
 
-    /// The type of a worker: those with as many cores of the same kind and as much memory are of one.
+    /// The type of a worker: those with as many cores of the same kind as much memory and the same network are of one.
     pub fn type_of(worker: &samples::WorkerSample) -> WorkerType {
         let gib = worker.memory_bytes as f64 / f64::from(1 << 30);
+        let nic = worker.nic_bytes_per_s as f64;
+        let network = if nic > 0.0 { format!(", {:.2} GB/s", nic / 1e9) } else { String::new() };
         let of = if worker.machine.is_empty() { "" } else { " of " };
         let on_disk = worker.caches.iter().find(|room| room.tier == CacheTier::Disk);
         WorkerType {
-            name: format!("{} cores{of}{}, {gib:.1} GiB", worker.cores, worker.machine),
+            name: format!("{} cores{of}{}, {gib:.1} GiB{network}", worker.cores, worker.machine),
             cores: f64::from(worker.cores),
             memory_bytes: worker.memory_bytes as f64,
+            nic_bytes_per_s: nic,
             disk_bytes: on_disk.map_or(0.0, |room| room.room_bytes as f64),
             disk_read_bytes_per_s: DISK_READ_BYTES_PER_S,
             max_workers: MOST_WORKERS,

@@ -41,6 +41,20 @@ pub(crate) fn machine() -> String {
     model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default()
 }
 
+/// Bandwidth in bytes per second and direction of the fastest network card that is up; 0 where none tells.
+pub(crate) fn nic_bytes_per_s() -> u64 {
+    let cards = fs::read_dir("/sys/class/net").into_iter().flatten().filter_map(Result::ok);
+    // What is no device, such as a bridge, carries what a card carries.
+    let speeds =
+        cards.map(|card| card.path()).filter(|card| card.join("device").exists()).filter_map(|card| {
+            let is_up = fs::read_to_string(card.join("operstate")).ok()?.trim() == "up";
+            // Megabits; cards of virtual machines say -1.
+            let megabits: i64 = fs::read_to_string(card.join("speed")).ok()?.trim().parse().ok()?;
+            u64::try_from(megabits).ok().filter(|_| is_up)
+        });
+    speeds.max().unwrap_or(0) * 1_000_000 / 8
+}
+
 /// Memory for batches where nobody says how much.
 pub(crate) fn default_memory_bytes() -> u64 {
     memory_bytes().map_or(DEFAULT_MEMORY_BYTES, |all| DEFAULT_MEMORY_BYTES.min(all / 4))

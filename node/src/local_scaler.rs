@@ -113,6 +113,7 @@ impl LocalScaler {
         if let Some(host) = advertise {
             command.args(["--advertise-host", host]);
         }
+        command.arg("--nic").arg(share.nic_bytes_per_s.to_string());
         command.arg("--cores").arg(share.cores.to_string());
         command.arg("--memory").arg(share.memory_bytes.to_string());
         command.arg("--grace").arg(format!("{}ms", grace.as_millis()));

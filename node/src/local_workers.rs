@@ -25,6 +25,8 @@ const STOP: Duration = Duration::from_secs(10);
 pub(crate) struct Share {
     /// Threads that run operators.
     pub(crate) cores: u32,
+    /// Bandwidth of its network in bytes per second and direction; 0 where it is not known, or nothing crosses it.
+    pub(crate) nic_bytes_per_s: u64,
     /// Memory budget.
     pub(crate) memory_bytes: u64,
     /// Directory of indexes that are kept between runs.
@@ -43,6 +45,8 @@ pub(crate) fn shares(args: &LocalArgs) -> Vec<Share> {
     let memory_bytes = args.memory.unwrap_or_else(environment::default_memory_bytes);
     let share = |worker| Share {
         cores: (cores / args.workers + u32::from(worker < cores % args.workers)).max(1),
+        // They share it with each other, and with consumers of this machine need none of it.
+        nic_bytes_per_s: 0,
         memory_bytes: (memory_bytes / u64::from(args.workers)).max(1),
         // The coordinator of this process has the indexes.
         cache_dir: None,
@@ -77,6 +81,7 @@ pub(crate) fn start(
     let settings = WorkerSettings {
         address,
         machine: environment::machine(),
+        nic_bytes_per_s: share.nic_bytes_per_s,
         cores: share.cores,
         memory_bytes: share.memory_bytes,
         store_options: environment::store_options(),

@@ -33,6 +33,11 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// Reads bytes per second such as `1.25GB`; 0 where none is known.
+pub(crate) fn parse_bandwidth(text: &str) -> Result<u64, String> {
+    if text.trim() == "0" { Ok(0) } else { parse_bytes(text) }
+}
+
 /// Reads a duration such as `10s`, `500ms`, `2m` or a plain number of seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let refused = || format!("`{text}` is no duration; write a number with ms, s or m, such as 10s");

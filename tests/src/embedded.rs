@@ -48,6 +48,7 @@ async fn run(
     let coordinator = feedline_coordinator::start(settings, 1).await.expect("the directory is writable");
     let settings = WorkerSettings {
         machine: String::new(),
+        nic_bytes_per_s: 0,
         address: "local:0".to_owned(),
         cores: 2,
         memory_bytes: 256 << 20,

@@ -210,6 +210,7 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
     let told: Arc<dyn CoordinatorService> = if seed.is_some() { fickle.clone() } else { running.service() };
     let settings = WorkerSettings {
         machine: String::new(),
+        nic_bytes_per_s: 0,
         address: "local:0".to_owned(),
         cores: 2,
         memory_bytes: 64 << 20,

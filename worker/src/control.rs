@@ -125,6 +125,7 @@ impl Control {
             cores: self.settings.cores,
             memory_bytes: self.settings.memory_bytes,
             machine: self.settings.machine.clone(),
+            nic_bytes_per_s: self.settings.nic_bytes_per_s,
             seen,
             computed: self.engine.computed(),
             memory_full: self.engine.is_memory_full(),

@@ -11,6 +11,8 @@ pub struct WorkerSettings {
     pub address: String,
     /// What its cores are, such as the model of the CPU.
     pub machine: String,
+    /// Bandwidth of its network in bytes per second and direction; 0 where it is not known, or nothing crosses it.
+    pub nic_bytes_per_s: u64,
     /// Threads that run operators.
     pub cores: u32,
     /// Bytes that batches, encoded rows and block caches may hold together.

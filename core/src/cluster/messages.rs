@@ -79,6 +79,8 @@ pub struct WorkerReport {
     pub address: String,
     /// What its cores are, such as the model of the CPU: workers with the same are taken to be of one speed.
     pub machine: String,
+    /// Bandwidth of its network in bytes per second and direction; 0 where it is not known.
+    pub nic_bytes_per_s: u64,
     /// CPU cores it may use.
     pub cores: u32,
     /// Its memory budget in bytes.

@@ -60,6 +60,8 @@ pub struct WorkerSample {
     pub address: String,
     /// What its cores are.
     pub machine: String,
+    /// Bandwidth of its network in bytes per second and direction; 0 where it is not known.
+    pub nic_bytes_per_s: u64,
     /// Threads of its CPU pool.
     pub cores: u32,
     /// Its memory budget in bytes.
@@ -109,6 +111,7 @@ impl Cluster {
             cores: worker.cores,
             memory_bytes: worker.memory_bytes,
             machine: worker.machine.clone(),
+            nic_bytes_per_s: worker.nic_bytes_per_s,
             caches: worker.caches.clone(),
             memory_full: worker.memory_full,
             draining: worker.draining,

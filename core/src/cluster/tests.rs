@@ -180,6 +180,7 @@ fn report(worker: u64) -> WorkerReport {
         cores: 1,
         memory_bytes: 1,
         machine: String::new(),
+        nic_bytes_per_s: 0,
         seen: Revision::default(),
         computed: Vec::new(),
         memory_full: false,

@@ -38,8 +38,9 @@ pub(super) struct Worker {
     pub(super) known: bool,
     pub(super) memory_full: bool,
     pub(super) draining: bool,
-    /// What its cores are, the threads of its CPU pool and its memory budget, as it reports them.
+    /// What its cores are, its network, the threads of its CPU pool and its memory budget, as it reports them.
     pub(super) machine: String,
+    pub(super) nic_bytes_per_s: u64,
     pub(super) cores: u32,
     pub(super) memory_bytes: u64,
     /// The tiers of its caches, as it reports them.
@@ -71,6 +72,7 @@ impl Worker {
             cores: 0,
             memory_bytes: 0,
             machine: String::new(),
+            nic_bytes_per_s: 0,
             caches: Vec::new(),
             elapsed_ns: 0,
             cpu: ProcessCpu::default(),
@@ -122,6 +124,7 @@ impl Cluster {
         worker.cores = report.cores;
         worker.memory_bytes = report.memory_bytes;
         worker.machine = report.machine;
+        worker.nic_bytes_per_s = report.nic_bytes_per_s;
         worker.caches = report.caches;
         worker.elapsed_ns = report.elapsed_ns;
         worker.cpu = report.cpu;

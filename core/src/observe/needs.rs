@@ -67,7 +67,7 @@ impl Observer {
             worker_type: kind.name.clone(),
             count: 1,
             cores: *cores,
-            nic_bytes_per_s: 0.0,
+            nic_bytes_per_s: kind.nic_bytes_per_s,
         });
         let allocation = Allocation { workers: workers.collect(), ..Allocation::default() };
         bottleneck(&model, &allocation).map(|bound| bound.kind)

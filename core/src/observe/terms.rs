@@ -35,7 +35,7 @@ pub(super) fn worker_sample(
         cores: kind.cores,
         memory_bytes: worker.memory_bytes,
         disk_bytes: 0,
-        nic_bytes_per_s: 0.0,
+        nic_bytes_per_s: kind.nic_bytes_per_s,
         elapsed_ns: stats.elapsed_ns,
         process_cpu_ns: own_ns + (stats.cpu.transport_ns as f64 * share) as u64,
         held_bytes: stats.operators.iter().map(|operator| operator.queue_bytes).sum(),

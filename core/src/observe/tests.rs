@@ -68,6 +68,7 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
         worker: WorkerId(1),
         address: "http://10.0.0.7:7071".to_owned(),
         machine: String::new(),
+        nic_bytes_per_s: 0,
         cores: 2,
         memory_bytes: 1 << 30,
         caches: Vec::new(),
@@ -236,6 +237,26 @@ fn jobs_that_fill_a_worker_together_do_not_wait_for_the_store() {
 }
 
 /// What stores give is added up over the jobs of each, and not mixed between them.
+#[test]
+fn a_full_network_is_named() {
+    // 1,000 rows a second of 100 kB each come in.
+    let observer = |nic_bytes_per_s| {
+        let mut observer = Observer::default();
+        for second in 1..=8 {
+            let mut samples = samples(second, &[JOB]);
+            samples.workers[0].nic_bytes_per_s = nic_bytes_per_s;
+            observer.push(second * 1_000, &samples);
+        }
+        observer
+    };
+    let narrow = observer(101_000_000);
+    assert_eq!(narrow.bottleneck(JOB).unwrap().kind, BottleneckKind::Network);
+    assert!((narrow.bottleneck(JOB).unwrap().rows_per_s - 1_010.0).abs() < 1.0);
+    for wide in [observer(0), observer(1_250_000_000)] {
+        assert_eq!(wide.bottleneck(JOB).unwrap().kind, BottleneckKind::Cpu);
+    }
+}
+
 #[test]
 fn each_store_has_a_limit_of_its_own() {
     let model = |cap: f64, rows_per_s: f64| {

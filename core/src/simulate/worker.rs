@@ -273,6 +273,7 @@ impl Worker {
             cores: self.cores,
             memory_bytes: self.memory_bytes as u64,
             machine: self.machine.clone(),
+            nic_bytes_per_s: 0,
             seen: self.seen,
             computed,
             memory_full: self.memory_full,

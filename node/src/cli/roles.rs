@@ -69,6 +69,10 @@ pub(crate) struct WorkerArgs {
     /// Cores that run operators [default: those this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) cores: Option<u32>,
+    /// Bandwidth of its network per second and direction, such as 1.25GB, so that plans reckon with it; 0: it never binds
+    /// [default: that of the fastest network card that tells, and 0 for a worker that listens on loopback].
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bandwidth)]
+    pub(crate) nic: Option<u64>,
     /// Memory for batches and blocks, such as 4GiB [default: 1 GiB, or a quarter of the machine's where that is less].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
     pub(crate) memory: Option<u64>,

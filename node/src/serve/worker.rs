@@ -1,5 +1,6 @@
 //! `feedline worker`.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     };
     let share = Share {
         cores: args.cores.unwrap_or_else(environment::cores),
+        nic_bytes_per_s: args.nic.unwrap_or_else(|| detected_nic(bound.address.ip())),
         memory_bytes: args.memory.unwrap_or_else(environment::default_memory_bytes),
         row_cache: args.cache_dir.as_ref().map(|folder| RowCacheSettings {
             folder: folder.join("rows"),
@@ -66,6 +68,12 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let (stopped, ()) = tokio::join!(server.shutdown(), worker.stop());
     stop_http(http).await;
     stopped
+}
+
+/// The bandwidth of the fastest network card where others can reach this machine's `ip`; nothing crosses it where they
+/// cannot.
+fn detected_nic(ip: IpAddr) -> u64 {
+    if ip.is_loopback() { 0 } else { environment::nic_bytes_per_s() }
 }
 
 /// Waits until whoever started this worker closes its input, or is gone.

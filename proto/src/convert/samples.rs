@@ -291,6 +291,7 @@ pub(crate) fn worker_report() -> WorkerReport {
         cores: 32,
         memory_bytes: 1 << 36,
         machine: "some CPU".to_owned(),
+        nic_bytes_per_s: 1_250_000_000,
         seen: Revision { life: 9, number: 10 },
         computed: vec![(JobId(1), split())],
         memory_full: true,

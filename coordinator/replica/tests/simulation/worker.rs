@@ -108,6 +108,7 @@ impl Worker {
             cores: 1,
             memory_bytes: 1 << 30,
             machine: String::new(),
+            nic_bytes_per_s: 0,
             seen: self.seen,
             computed: self.computed().collect(),
             memory_full: self.is_full(),

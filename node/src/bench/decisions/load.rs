@@ -74,6 +74,7 @@ impl Load {
                 cores: 1,
                 memory_bytes: 1 << 30,
                 machine: String::new(),
+                nic_bytes_per_s: 0,
                 seen,
                 computed: held.iter().map(|lease| (lease.job, lease.split)).collect(),
                 memory_full: false,
