@@ -9,8 +9,9 @@ use serde_json::Value;
 /// The kinds follow each other by seed.
 const SEEDS: &str = "0..7";
 const KINDS: usize = 8;
-/// Named right when first asked for; another program may be in the way of one, which is asked for again.
-const AT_ONCE: usize = 7;
+/// Named right when first asked for. One in twenty may be named wrong, as two of 40 in `make bottlenecks`; that three of eight are, is
+/// a defect. All are right when asked for again.
+const AT_ONCE: usize = 6;
 /// Seeds whose bound does not depend on the cores at hand: a limit, a wait with a limit, a consumer, a wait without a limit.
 const STEADY: [u64; 4] = [1, 2, 3, 7];
 /// Their bound may be off by this part.
