@@ -17,6 +17,9 @@ pub struct Remedy {
     pub action: String,
     /// Rows per second that it should give.
     pub predicted_rows_per_s: f64,
+    /// Whether it helps from the second pass over the data on only.
+    #[serde(default)]
+    pub from_second_pass: bool,
 }
 
 /// Room for a cache in one tier.
@@ -38,14 +41,14 @@ pub struct CacheRoom {
 /// Requests in flight are not raised beyond this many times what they are.
 const MOST_MORE_READS: f64 = 32.0;
 
-/// Remedies that would help by more than one percent, the best first; of equal ones, in the order given here: operator
-/// limits, read concurrency, caches, cores, workers.
+/// Remedies that would help by more than one percent: those that help at once before caches, which help jobs of several passes
+/// and are kept where there is room without being asked for; in both the best first. Equal ones are in the order given here:
+/// operator limits, read concurrency, cores, workers.
 pub fn remedies(model: &JobModel, allocation: &Allocation, rooms: &[CacheRoom]) -> Vec<Remedy> {
     let Some(now) = bottleneck(model, allocation) else { return Vec::new() };
     let mut tried: Vec<(String, Allocation)> = Vec::new();
     tried.extend(wider_operators(model, allocation));
     tried.extend(more_reads(model, allocation));
-    tried.extend(caches(model, allocation, rooms));
     tried.push((more_cores_text(allocation), more_cores(allocation)));
     tried.push((more_workers_text(allocation), more_workers(allocation)));
     if now.kind == BottleneckKind::Memory {
@@ -54,14 +57,19 @@ pub fn remedies(model: &JobModel, allocation: &Allocation, rooms: &[CacheRoom]) 
         tried.push((action, Allocation { memory_bytes, ..allocation.clone() }));
     }
     let mut found = Vec::new();
+    tried.extend(caches(model, allocation, rooms));
     for (action, changed) in tried {
         let wide = JobModel { operators: unpinned(model, allocation, &changed), ..model.clone() };
         let Some(Bound { rows_per_s, .. }) = bottleneck(&wide, &changed) else { continue };
         if rows_per_s > 1.01 * now.rows_per_s {
-            found.push(Remedy { action, predicted_rows_per_s: rows_per_s });
+            let from_second_pass = changed.cache != allocation.cache;
+            found.push(Remedy { action, predicted_rows_per_s: rows_per_s, from_second_pass });
         }
     }
-    found.sort_by(|a, b| b.predicted_rows_per_s.total_cmp(&a.predicted_rows_per_s));
+    found.sort_by(|a, b| {
+        let better = b.predicted_rows_per_s.total_cmp(&a.predicted_rows_per_s);
+        a.from_second_pass.cmp(&b.from_second_pass).then(better)
+    });
     found
 }
 

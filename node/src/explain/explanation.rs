@@ -115,7 +115,7 @@ impl Explanation {
             text.push_str("\nwhat would help\n");
             let rows: Vec<Vec<String>> =
                 self.remedies.iter().map(|remedy| self.remedy_line(remedy)).collect();
-            text.push_str(&table::render(&rows, &[0]));
+            text.push_str(&table::render(&rows, &[0, 3]));
         }
         if let Some(plan) = self.plan.as_ref().filter(|plan| !plan.reasons.is_empty()) {
             text.push_str("\nplan\n");
@@ -135,6 +135,7 @@ impl Explanation {
             format!("  {}", remedy.action),
             format!("{} rows/s", show_rate(remedy.predicted_rows_per_s)),
             format!("+{gain:.0} %"),
+            if remedy.from_second_pass { "from the second pass on" } else { "" }.to_owned(),
         ]
     }
 

@@ -78,7 +78,7 @@ fn people_read_a_table_and_sentences() {
         what would help
           give it 4 cores                                 2000 rows/s  +100 %
           give it 2 workers                               2000 rows/s  +100 %
-          keep the output of `source` in memory (100 MB)  1333 rows/s   +33 %
+          keep the output of `source` in memory (100 MB)  1333 rows/s   +33 %  from the second pass on
     "#]].assert_eq(&explanation().to_text());
 }
 
