@@ -254,7 +254,8 @@ impl Observer {
         bottleneck(&self.model(job)?, &self.allocation(job))
     }
 
-    /// The type of a worker: those with as many cores of the same kind as much memory and the same network are of one.
+    /// The type of a worker: those with as many cores of the same kind, as much memory and the same network are of
+    /// one.
     pub fn type_of(worker: &samples::WorkerSample) -> WorkerType {
         let gib = worker.memory_bytes as f64 / f64::from(1 << 30);
         let nic = worker.nic_bytes_per_s as f64;
