@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test chaos check fmt clean setup build python speed scale size caching kernels trace-cost bottlenecks tuning demand bench release
+.PHONY: help demo test chaos fuzz check fmt clean setup build python speed scale size caching kernels trace-cost bottlenecks tuning demand bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,18 @@ test: setup python ## Build and run all tests
 chaos: setup ## Kill and suspend roles, cut links, fill disks while a job runs: MINUTES=10 SEED=3
 	@cargo build $(QUIET) --workspace --bin feedline --bin chaos
 	@target/debug/chaos $(or $(MINUTES),10) $(or $(SEED),1)
+
+# Without a sanitizer, so that stable Rust will do; what panics, hangs or takes more than 512 MiB is found.
+fuzz: setup ## Feed every reader with nonsense: SECONDS=60 TARGETS="tar image"
+	@command -v c++ >/dev/null || $(MAKE) setup NEEDED=g++
+	@cargo fuzz --version >/dev/null 2>&1 || { echo "installing cargo-fuzz"; cargo install --quiet --locked cargo-fuzz; }
+	@for target in $(or $(TARGETS),$$(cargo fuzz list)); do \
+		mkdir -p target/fuzz/corpus/$$target fuzz/corpus/$$target; \
+		cargo fuzz run --sanitizer none --target-dir target/fuzz $$target target/fuzz/corpus/$$target fuzz/corpus/$$target -- \
+			-max_total_time=$(or $(SECONDS),60) -rss_limit_mb=512 -timeout=10 -print_final_stats=1 >target/fuzz/$$target.log 2>&1 \
+			|| { tail -30 target/fuzz/$$target.log; exit 1; }; \
+		echo "$$target: $$(awk '/number_of_executed_units/ {print $$2 " inputs"} /peak_rss_mb/ {print $$2 " MiB"}' target/fuzz/$$target.log | paste -sd, -)"; \
+	done
 
 check: setup ## Check formatting, lints and dependencies
 	@cargo fmt --all --check

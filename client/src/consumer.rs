@@ -43,14 +43,14 @@ impl Consumer {
         settings: ClientSettings,
     ) -> Self {
         let pool = SlabPool::new(settings.idle_bytes());
-        let patience = Duration::from_millis(settings.patience_ms);
+        let waits = [settings.patience_ms, settings.admission_ms].map(Duration::from_millis);
         let span = tracing::info_span!("consumer", job = %identity.job, consumer = identity.consumer);
         let job = identity.job;
         let shared = Shared::new(Feed::new(identity, settings, Instant::now()));
         let context = FetchContext { job, workers, shared: Arc::clone(&shared), pool };
         let (sender, held) = watch::channel(0);
         let stop = CancellationToken::new();
-        let session = Session::new(coordinator, context, patience, sender);
+        let session = Session::new(coordinator, context, waits, sender);
         let task = tokio::spawn(session.run(stop.clone()).instrument(span));
         Self { shared, held, handed: None, stop: stop.drop_guard(), task }
     }

@@ -25,6 +25,14 @@ pub enum ClientError {
         /// What the last try said.
         message: String,
     },
+    /// There was no room for as long as the client waits. Trying again later is right.
+    #[error("{message}; it was asked for again for {seconds} s")]
+    Busy {
+        /// Seconds waited.
+        seconds: u64,
+        /// What the last try said.
+        message: String,
+    },
     /// A newer session took this consumer's place.
     #[error("{0}; give each process its own consumer index")]
     Superseded(String),
@@ -50,10 +58,11 @@ pub enum ClientError {
 impl From<Refusal> for ClientError {
     fn from(refusal: Refusal) -> Self {
         match refusal.kind {
-            RefusalKind::Invalid => Self::Refused(refusal.message),
+            RefusalKind::Invalid | RefusalKind::Denied => Self::Refused(refusal.message),
             RefusalKind::NotFound => Self::UnknownJob(refusal.message),
             RefusalKind::Superseded => Self::Superseded(refusal.message),
             RefusalKind::Unavailable => Self::CoordinatorLost { seconds: 0, message: refusal.message },
+            RefusalKind::Busy => Self::Busy { seconds: 0, message: refusal.message },
         }
     }
 }
@@ -61,6 +70,6 @@ impl From<Refusal> for ClientError {
 impl ClientError {
     /// Whether doing the same again, without any change, can succeed.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::CoordinatorLost { .. })
+        matches!(self, Self::CoordinatorLost { .. } | Self::Busy { .. })
     }
 }

@@ -60,6 +60,8 @@ pub(crate) struct Feed {
     /// The workers of planned splits, and the offset from which each is wanted.
     planned: BTreeMap<SplitRef, (u32, Vec<(WorkerId, String)>)>,
     exhausted: bool,
+    /// What the last plan gave to show to workers.
+    ticket: String,
     splits: BTreeMap<SplitRef, SplitFetch>,
     next_attempt: u64,
     /// Columns of the batches, from the first piece.
@@ -90,6 +92,7 @@ impl Feed {
             lanes: Vec::new(),
             planned: BTreeMap::new(),
             exhausted: false,
+            ticket: String::new(),
             splits: BTreeMap::new(),
             next_attempt: 1,
             schema: None,
@@ -163,6 +166,7 @@ impl Feed {
                 .collect();
         }
         self.exhausted = plan.exhausted;
+        self.ticket = plan.ticket;
         if self.layout.is_none()
             && let Some(layout) = plan.layout
         {

@@ -11,6 +11,7 @@ use futures::{StreamExt, stream};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::busy;
 use crate::feed::{FetchOrder, Outcome};
 use crate::pieces::{PieceReader, Read};
 use crate::session::Shared;
@@ -36,22 +37,23 @@ pub(crate) async fn run(order: FetchOrder, context: FetchContext) {
 }
 
 async fn fetch(order: FetchOrder, context: &FetchContext) -> Outcome {
-    let FetchOrder { split, attempt, from, address, credit_bytes, credit } = order;
+    let FetchOrder { split, attempt, from, address, credit_bytes, credit, ticket } = order;
     let worker: Arc<dyn WorkerService> = match context.workers.worker(&address) {
         Ok(worker) => worker,
         Err(refusal) => return Outcome::Refused(refusal.message),
     };
-    let open = FetchOpen { job: context.job, split, from, credit_bytes };
+    let open = FetchOpen { job: context.job, split, from, credit_bytes, ticket };
+    let asked = Instant::now();
     let mut frames = match worker.fetch(requests(open, credit)).await {
         Ok(frames) => frames,
-        Err(refusal) => return refused(refusal),
+        Err(refusal) => return refused(refusal, asked),
     };
     let mut reader = PieceReader::new(Arc::clone(&context.pool));
     while let Some(frame) = frames.next().await {
         let read = match frame.map(|frame| reader.take(frame)) {
             Ok(Ok(read)) => read,
             Ok(Err(message)) => return Outcome::Damaged(message),
-            Err(refusal) => return refused(refusal),
+            Err(refusal) => return refused(refusal, asked),
         };
         let now = Instant::now();
         match read {
@@ -84,10 +86,14 @@ pub(crate) fn requests(open: FetchOpen, credit: watch::Receiver<u64>) -> BoxStre
     stream::iter([FetchRequest::Open(open)]).chain(grants).boxed()
 }
 
-fn refused(refusal: Refusal) -> Outcome {
+fn refused(refusal: Refusal, asked: Instant) -> Outcome {
     match refusal.kind {
         RefusalKind::NotFound => Outcome::NotHere,
         RefusalKind::Invalid => Outcome::Refused(refusal.message),
-        RefusalKind::Superseded | RefusalKind::Unavailable => Outcome::Broken(refusal.message),
+        // The next plan brings another ticket.
+        RefusalKind::Denied | RefusalKind::Superseded | RefusalKind::Unavailable => {
+            Outcome::Broken(refusal.message)
+        }
+        RefusalKind::Busy => Outcome::Busy(busy::pause(&refusal, busy::draw(asked)), refusal.message),
     }
 }

@@ -3,14 +3,17 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use feedline_access::Credentials;
 use feedline_core::cluster::messages::{JobSpec, JobStatus, Refusal, RefusalKind};
 use feedline_core::ids::{JobId, SessionId};
 use feedline_core::pipeline::OrderMode;
 use feedline_core::position::Position;
 use feedline_proto::CoordinatorService;
 use feedline_proto::grpc::connect_coordinators;
+use feedline_proto::local::Transport;
 use tokio::time::{Duration, Instant};
 
+use crate::busy;
 use crate::consumer::Consumer;
 use crate::error::ClientError;
 use crate::settings::ClientSettings;
@@ -31,7 +34,8 @@ pub struct Job {
 
 impl Job {
     /// Opens a job, or joins the one that has the same name and spec. Waits for an unreachable coordinator as long as
-    /// the client's patience lasts.
+    /// the client's patience lasts, and for one that has no room as long as [`ClientSettings::admission_ms`]; what it waits
+    /// for is logged.
     ///
     /// # Errors
     /// When the spec or a setting is refused, or no coordinator answers.
@@ -48,14 +52,21 @@ impl Job {
     }
 
     /// As [`Self::open`], with the coordinator at `url`, such as `http://10.0.0.1:7070`, or one or more of several with
-    /// commas between them, and workers behind gRPC.
+    /// commas between them, and workers behind gRPC. `https://` addresses are reached by TLS; `credentials` has the
+    /// certificates for it and the token, where the cluster asks for one.
     ///
     /// # Errors
     /// As [`Self::open`]; also for an address that cannot be one.
-    pub async fn connect(url: &str, spec: JobSpec, settings: ClientSettings) -> Result<Self, ClientError> {
+    pub async fn connect(
+        url: &str,
+        credentials: &Credentials,
+        spec: JobSpec,
+        settings: ClientSettings,
+    ) -> Result<Self, ClientError> {
         let urls: Vec<String> = url.split(',').map(str::to_owned).collect();
-        let coordinator = connect_coordinators(&urls)?;
-        Self::open(coordinator, Arc::new(GrpcWorkers::default()), spec, settings).await
+        let coordinator = connect_coordinators(&urls, credentials)?;
+        let workers = GrpcWorkers::by(Transport::default(), credentials.clone());
+        Self::open(coordinator, Arc::new(workers), spec, settings).await
     }
 
     /// The job that another client has opened, once its dataset is indexed.
@@ -118,17 +129,36 @@ impl Job {
     }
 }
 
-/// Asks again while the coordinator cannot be reached. Every request may be repeated.
+/// Asks again while the coordinator cannot be reached, or has no room. Every request may be repeated.
 async fn patiently<T, F: Future<Output = Result<T, Refusal>>>(
     settings: &ClientSettings,
     mut ask: impl FnMut() -> F,
 ) -> Result<T, ClientError> {
     let patience = Duration::from_millis(settings.patience_ms);
-    let start = Instant::now();
+    let admission = Duration::from_millis(settings.admission_ms);
+    let (mut start, begun) = (Instant::now(), Instant::now());
     let mut backoff = BACKOFF_MIN;
+    let mut said = String::new();
     loop {
+        let asked = Instant::now();
         match ask().await {
             Ok(answer) => return Ok(answer),
+            Err(refusal) if refusal.kind == RefusalKind::Busy => {
+                let pause = busy::pause(&refusal, busy::draw(asked));
+                if begun.elapsed() + pause > admission {
+                    return Err(ClientError::Busy {
+                        seconds: begun.elapsed().as_secs(),
+                        message: refusal.message,
+                    });
+                }
+                if said != refusal.message {
+                    tracing::warn!("waiting for room: {refusal}");
+                    said = refusal.message;
+                }
+                tokio::time::sleep(pause).await;
+                // It was there.
+                (start, backoff) = (Instant::now(), BACKOFF_MIN);
+            }
             Err(refusal) if refusal.kind != RefusalKind::Unavailable => return Err(refusal.into()),
             Err(refusal) if start.elapsed() >= patience => {
                 return Err(ClientError::CoordinatorLost {

@@ -7,7 +7,7 @@
 //! stores [`Job::position`]; a spec that starts there goes on with the next batch, on any number of consumers.
 //!
 //! ```no_run
-//! use feedline_client::{ClientError, ClientSettings, Job};
+//! use feedline_client::{ClientError, ClientSettings, Credentials, Job};
 //! use feedline_core::cluster::messages::JobSpec;
 //! use feedline_core::ids::SessionId;
 //! use feedline_core::pipeline::Pipeline;
@@ -15,7 +15,7 @@
 //!
 //! async fn train(pipeline: Pipeline, rank: u32, saved: Option<Position>) -> Result<Option<Position>, ClientError> {
 //!     let spec = JobSpec { epochs: 3, consumers: 4, virtual_consumers: 4, start: saved, ..JobSpec::new(pipeline) };
-//!     let job = Job::connect("http://10.0.0.1:7070", spec, ClientSettings::default()).await?;
+//!     let job = Job::connect("http://10.0.0.1:7070", &Credentials::default(), spec, ClientSettings::default()).await?;
 //!     // The session's number must grow from one life of this rank to the next: a time in nanoseconds will do.
 //!     let mut consumer = job.consumer(rank, SessionId(1_700_000_000_000_000_000));
 //!     for _ in 0..1000 {
@@ -30,6 +30,7 @@
 
 pub mod audit;
 mod batch;
+mod busy;
 mod consumer;
 pub mod digest;
 mod error;
@@ -49,6 +50,7 @@ mod workers;
 pub use batch::{Batch, BatchInfo};
 pub use consumer::Consumer;
 pub use error::ClientError;
+pub use feedline_access::{Bearer, Credentials, Tls, TlsFiles};
 pub use job::Job;
 pub use metrics::{METRICS, MetricDescription, MetricKind, describe_metrics};
 pub use settings::ClientSettings;

@@ -37,7 +37,13 @@ impl Probe {
     /// One sentence, when the worker refuses, breaks off or sends what cannot be read.
     pub async fn fetch(&self, job: u64, stream: u32) -> Result<u64, String> {
         let split = SplitRef { epoch: 0, ordinal: 0, stream };
-        let open = FetchOpen { job: JobId(job), split, from: 0, credit_bytes: self.window_bytes };
+        let open = FetchOpen {
+            job: JobId(job),
+            split,
+            from: 0,
+            credit_bytes: self.window_bytes,
+            ticket: String::new(),
+        };
         let (granted, credit) = watch::channel(self.window_bytes);
         let frames = self.worker.fetch(requests(open, credit)).await;
         let mut frames = frames.map_err(|refusal| refusal.message)?;

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
+use crate::busy;
 use crate::error::ClientError;
 use crate::feed::{Feed, Said};
 use crate::fetch::{self, FetchContext};
@@ -64,6 +65,7 @@ impl Shared {
 /// An answer to a report.
 struct Answer {
     number: u64,
+    asked: Instant,
     said: Said,
     result: Result<ConsumerPlan, Refusal>,
 }
@@ -81,6 +83,9 @@ pub(crate) struct Session {
     backoff: Duration,
     /// Since when no coordinator answers.
     lost_since: Option<Instant>,
+    /// Since when there is no room, and how long that is waited for.
+    busy_since: Option<Instant>,
+    admission: Duration,
     /// A report that no newer one of this session can have displaced was told that it was displaced.
     superseded: bool,
     /// Version of the deliveries that the coordinator holds; closed when the session ends.
@@ -91,7 +96,7 @@ impl Session {
     pub(crate) fn new(
         coordinator: Arc<dyn CoordinatorService>,
         context: FetchContext,
-        patience: Duration,
+        [patience, admission]: [Duration; 2],
         held: watch::Sender<u64>,
     ) -> Self {
         Self {
@@ -104,6 +109,8 @@ impl Session {
             wait_until: Instant::now(),
             backoff: BACKOFF_MIN,
             lost_since: None,
+            busy_since: None,
+            admission,
             superseded: false,
             held,
         }
@@ -157,16 +164,17 @@ impl Session {
         let (number, coordinator) = (self.sent, Arc::clone(&self.coordinator));
         self.reports.push(Box::pin(async move {
             let result = coordinator.sync_consumer(report).await;
-            Answer { number, said, result }
+            Answer { number, asked: now, said, result }
         }));
     }
 
     fn on_answer(&mut self, answer: Answer) {
-        let Answer { number, said, result } = answer;
+        let Answer { number, asked, said, result } = answer;
         match result {
             Ok(plan) => self.on_plan(number, &said, plan),
             Err(refusal) if refusal.kind == RefusalKind::Superseded => self.on_superseded(number, refusal),
             Err(refusal) if refusal.kind == RefusalKind::Unavailable => self.on_unavailable(refusal),
+            Err(refusal) if refusal.kind == RefusalKind::Busy => self.on_busy(asked, &refusal),
             Err(refusal) => self.context.shared.feed().set_fatal(refusal.into()),
         }
     }
@@ -177,6 +185,7 @@ impl Session {
             tracing::info!("the coordinator answers again");
         }
         self.backoff = BACKOFF_MIN;
+        self.busy_since = None;
         self.superseded = false;
         let mut feed = self.context.shared.feed();
         let held = feed.on_report_answered(said);
@@ -199,6 +208,22 @@ impl Session {
             self.context.shared.feed().set_fatal(refusal.into());
         }
         self.superseded = true;
+    }
+
+    /// There is no room for this consumer, or for its report.
+    fn on_busy(&mut self, asked: Instant, refusal: &Refusal) {
+        let now = Instant::now();
+        let since = *self.busy_since.get_or_insert_with(|| {
+            tracing::warn!("waiting for room: {refusal}");
+            now
+        });
+        if now - since >= self.admission {
+            let seconds = (now - since).as_secs();
+            let busy = ClientError::Busy { seconds, message: refusal.message.clone() };
+            self.context.shared.feed().set_fatal(busy);
+            return;
+        }
+        self.wait_until = self.wait_until.max(now + busy::pause(refusal, busy::draw(asked)));
     }
 
     fn on_unavailable(&mut self, refusal: Refusal) {

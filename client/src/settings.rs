@@ -13,6 +13,9 @@ pub struct ClientSettings {
     pub buffer_bytes: u64,
     /// Milliseconds without a coordinator after which the client gives up; 60 000 by default.
     pub patience_ms: u64,
+    /// Milliseconds for which the client asks again where the coordinator has no room, such as for one more job of its tenant;
+    /// 60 000 by default.
+    pub admission_ms: u64,
     /// Milliseconds between reports of what was consumed; 200 by default.
     pub report_ms: u64,
     /// Milliseconds after which a silent worker's split is fetched from a second worker that holds it; 200 by default.
@@ -28,6 +31,7 @@ impl Default for ClientSettings {
             splits_ahead: 4,
             buffer_bytes: 256 << 20,
             patience_ms: 60_000,
+            admission_ms: 60_000,
             report_ms: 200,
             hedge_ms: 200,
             fetch_idle_ms: 10_000,

@@ -47,6 +47,7 @@ pub(crate) fn spec(order: OrderMode) -> JobSpec {
         .build()
         .expect("a good pipeline");
     JobSpec {
+        tenant: String::new(),
         name: "run".to_owned(),
         pipeline,
         epochs: 1,
@@ -175,6 +176,7 @@ impl FakeCoordinator {
             },
             splits: splits.into_iter().map(planned).collect(),
             exhausted: self.relaxed && told.next.is_none(),
+            ticket: String::new(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use feedline_access::Credentials;
 use feedline_core::cluster::messages::Refusal;
 use feedline_proto::WorkerService;
 use feedline_proto::grpc::connect_worker_by;
@@ -26,13 +27,14 @@ pub trait WorkerDirectory: Send + Sync {
 #[derive(Default)]
 pub struct GrpcWorkers {
     transport: Transport,
+    credentials: Credentials,
     connected: Mutex<HashMap<String, Arc<dyn WorkerService>>>,
 }
 
 impl GrpcWorkers {
     /// Workers whose batches come by this way; the default is the shortest that there is.
-    pub fn by(transport: Transport) -> Self {
-        Self { transport, ..Self::default() }
+    pub fn by(transport: Transport, credentials: Credentials) -> Self {
+        Self { transport, credentials, ..Self::default() }
     }
 }
 
@@ -42,7 +44,7 @@ impl WorkerDirectory for GrpcWorkers {
         if let Some(worker) = connected.get(address) {
             return Ok(Arc::clone(worker));
         }
-        let worker = connect_worker_by(address, self.transport, count_received)?;
+        let worker = connect_worker_by(address, &self.credentials, self.transport, count_received)?;
         if connected.len() >= KEPT_CONNECTIONS {
             // Fetches in progress hold their own handle.
             connected.clear();

@@ -1,5 +1,7 @@
 //! The one task that owns a coordinator's part in the cluster: takes what waits, decides, has it written and sent, answers.
 
+mod indexes;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use feedline_core::cluster::samples::{Samples, WorkerShare};
 use feedline_core::cluster::{Input, Reply, RequestId};
-use feedline_core::ids::{JobId, Millis, WorkerId};
-use feedline_core::manifest::Manifest;
+use feedline_core::ids::{Millis, WorkerId};
 use feedline_replica::{Change, Effects, Member, MemberId, MemberView, Members, Message, Now, Role, Serving};
 use metrics::gauge;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -16,16 +17,19 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use self::indexes::{Indexed, load};
 use crate::clock::Clock;
+use crate::desk::{Ask, DeskEnd};
 use crate::disk::{Disk, Written};
 use crate::error::CoordinatorError;
 use crate::index_store::IndexStore;
-use crate::metrics::{Gauges, LEADS, TERM};
+use crate::limits::Limits;
+use crate::metrics::{Gauges, LEADS, QUEUED_REQUESTS, TERM};
 use crate::peers::{Delivery, Peers};
 use crate::request::Request;
 
-/// Requests that wait for the driver; more wait in their connections.
-pub(crate) const QUEUED_REQUESTS: usize = 1024;
+/// What this process itself asks of the driver: planning, and changes of the members. Requests wait at the desk.
+pub(crate) const QUEUED_COMMANDS: usize = 64;
 /// Requests that are decided on together.
 const REQUESTS_TOGETHER: usize = 256;
 /// A write that lasts so long keeps the others from deciding.
@@ -33,10 +37,8 @@ const HUNG: Duration = Duration::from_secs(1);
 /// Time that another coordinator has to take over from one that ends.
 const HAND_OVER: Duration = Duration::from_secs(1);
 
-/// What the driver is told.
+/// What the driver is told besides requests.
 pub(crate) enum Command {
-    /// A request, and who waits for its answer.
-    Ask { request: Request, reply: oneshot::Sender<Reply> },
     /// Whoever plans wants to know what was reported, with the state machine's time; `None` where another leads.
     Observe { reply: oneshot::Sender<Option<(Millis, Box<Samples>)>> },
     /// Whoever plans has decided what jobs may use of workers.
@@ -55,14 +57,6 @@ enum Event {
     Index(Indexed),
 }
 
-/// Work on indexes that a thread or a request is at.
-enum Indexed {
-    /// An index is kept by a majority, or cannot be: one sentence.
-    Saved(JobId, Result<(), String>),
-    /// A saved index for a job that prepares its dataset.
-    Loaded(JobId, Option<Arc<Manifest>>),
-}
-
 /// What the driver works with.
 pub(crate) struct Parts {
     pub(crate) member: Member,
@@ -75,6 +69,12 @@ pub(crate) struct Parts {
     pub(crate) leader: watch::Sender<Option<MemberId>>,
     pub(crate) deliveries: mpsc::Receiver<Delivery>,
     pub(crate) commands: mpsc::Receiver<Command>,
+    /// Where requests wait.
+    pub(crate) desk: DeskEnd,
+    /// Most that may wait for the log before further jobs are refused.
+    pub(crate) limits: Limits,
+    /// Time to keep and answer what has arrived, at the end.
+    pub(crate) grace: Duration,
     /// Messages of other coordinators.
     pub(crate) inbox: mpsc::Receiver<Vec<Message>>,
     pub(crate) tick_ms: u64,
@@ -129,9 +129,10 @@ impl Driver {
         let mut commands = Vec::with_capacity(REQUESTS_TOGETHER);
         self.follow_up()?;
         loop {
-            let Parts { disk, inbox, deliveries, commands: asked, .. } = &mut self.parts;
+            let Parts { disk, inbox, deliveries, commands: asked, desk, .. } = &mut self.parts;
             tokio::select! {
                 () = stop.cancelled() => break,
+                () = desk.news() => self.turn(&mut commands)?,
                 taken = asked.recv_many(&mut commands, REQUESTS_TOGETHER) => {
                     if taken == 0 {
                         break;
@@ -154,16 +155,21 @@ impl Driver {
     /// Answers what has arrived, and has another lead where there is one.
     async fn end(mut self, ticks: &mut Interval) -> Result<(), CoordinatorError> {
         let mut commands = Vec::with_capacity(REQUESTS_TOGETHER);
+        self.parts.desk.close();
         self.parts.commands.close();
         while self.parts.commands.recv_many(&mut commands, REQUESTS_TOGETHER).await > 0 {
             self.turn(&mut commands)?;
         }
-        let deadline = Instant::now() + HAND_OVER;
+        while !self.parts.desk.is_empty() {
+            self.turn(&mut commands)?;
+        }
+        let begun = Instant::now();
+        let (kept, handed) = (begun + self.parts.grace, begun + self.parts.grace.min(HAND_OVER));
         let hands_over = self.parts.member.hand_over(self.now);
         self.follow_up()?;
         while self.stuck.is_none()
-            && Instant::now() < deadline
-            && (self.parts.disk.has_work() || hands_over && self.leads())
+            && (self.parts.disk.has_work() && Instant::now() < kept
+                || hands_over && self.leads() && Instant::now() < handed)
         {
             let Parts { disk, inbox, deliveries, .. } = &mut self.parts;
             tokio::select! {
@@ -180,12 +186,16 @@ impl Driver {
         }
     }
 
-    /// Takes everything in `commands` at one time, and decides what follows.
+    /// Takes everything in `commands` and the next requests at one time, and decides what follows.
     fn turn(&mut self, commands: &mut Vec<Command>) -> Result<(), CoordinatorError> {
         self.look_at_clocks();
         for command in commands.drain(..) {
             self.on_command(command);
         }
+        for Ask { request, reply } in self.parts.desk.take(REQUESTS_TOGETHER) {
+            self.ask(request, reply);
+        }
+        gauge!(QUEUED_REQUESTS).set(self.parts.desk.waiting() as f64);
         if self.stuck.is_none() {
             self.parts.member.decide(self.now);
             self.gauges.publish(self.now.cluster, self.parts.worker_lease_ms);
@@ -203,7 +213,6 @@ impl Driver {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Ask { request, reply } => self.ask(request, reply),
             Command::Observe { reply } => {
                 let samples = self.parts.member.cluster().map(|cluster| Box::new(cluster.samples()));
                 // Who no longer waits needs no answer.
@@ -226,6 +235,10 @@ impl Driver {
             drop(reply.send(Reply::Refused(refusal.clone())));
             return;
         }
+        if let Some(refusal) = self.lacks_room(&asked) {
+            drop(reply.send(Reply::Refused(refusal)));
+            return;
+        }
         let request = self.number();
         self.waiting.insert(request, reply);
         let input = asked.into_input(request);
@@ -234,6 +247,16 @@ impl Driver {
             return;
         }
         self.take(input);
+    }
+
+    /// Why a request is not taken now. Reports always are: what they change is bounded by what was opened.
+    fn lacks_room(&self, asked: &Request) -> Option<Refusal> {
+        if matches!(asked, Request::Worker(_) | Request::Consumer(_)) {
+            return None;
+        }
+        let (member, limits) = (&self.parts.member, &self.parts.limits);
+        let opens = matches!(asked, Request::OpenJob { .. });
+        limits.check(self.waiting.len(), opens.then(|| (member.pending_entries(), member.log_bytes())))
     }
 
     fn take(&mut self, input: Input) {
@@ -392,38 +415,6 @@ impl Driver {
         }
     }
 
-    fn on_loaded(&mut self, job: JobId, saved: Option<Arc<Manifest>>) {
-        if let (Some(cluster), Some(saved)) = (self.parts.member.cluster_mut(), saved) {
-            cluster.set_saved(job, saved);
-        }
-        self.loading = self.loading.saturating_sub(1);
-        if self.loading == 0 {
-            self.release_held();
-        }
-    }
-
-    fn release_held(&mut self) {
-        for input in std::mem::take(&mut self.held) {
-            self.take(input);
-        }
-    }
-
-    /// Has an index kept here and by so many others that a majority has it.
-    fn save(&mut self, job: JobId, key: String, manifest: Arc<Manifest>) {
-        let (store, peers) = (Arc::clone(&self.parts.store), Arc::clone(&self.parts.peers));
-        let others = self.parts.member.voters() / 2;
-        self.indexes.spawn(async move {
-            let (own, kept) = (Arc::clone(&manifest), key.clone());
-            let saved = tokio::task::spawn_blocking(move || store.save(&kept, &own)).await;
-            let saved = saved.unwrap_or_else(|error| Err(format!("saving the index failed: {error}")));
-            let saved = match saved {
-                Ok(()) => peers.keep_index(others, &key, &manifest).await,
-                failed => failed,
-            };
-            Indexed::Saved(job, saved)
-        });
-    }
-
     fn leads(&self) -> bool {
         matches!(self.parts.member.role(), Role::Leader { .. })
     }
@@ -459,14 +450,6 @@ async fn next(
             },
         }
     }
-}
-
-/// A saved index; one that cannot be read is made again.
-fn load(store: &IndexStore, key: &str) -> Option<Arc<Manifest>> {
-    store.load(key).unwrap_or_else(|message| {
-        tracing::warn!("{message}; the dataset is indexed again");
-        None
-    })
 }
 
 /// What a coordinator says that is about to end.

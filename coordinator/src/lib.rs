@@ -4,11 +4,14 @@
 //! One task owns the member. It knows no worker, client or batch, and decides nothing by itself.
 
 mod clock;
+mod desk;
 mod disk;
 mod driver;
 mod error;
 mod founding;
+mod gate;
 mod index_store;
+mod limits;
 mod metrics;
 mod peer_service;
 mod peers;
@@ -18,10 +21,15 @@ mod running;
 mod scaling;
 mod service;
 mod settings;
+mod tenant_gauges;
+mod tenant_view;
 
 pub use error::CoordinatorError;
+pub use gate::Gate;
+pub use limits::Limits;
 pub use metrics::{METRICS, MetricDescription, MetricKind, describe_metrics};
 pub use peers::{GrpcPeers, PeerDirectory};
 pub use running::{RunningCoordinator, Surroundings, start, start_in};
 pub use scaling::Scaler;
 pub use settings::CoordinatorSettings;
+pub use tenant_view::TenantView;

@@ -13,6 +13,7 @@ pub(crate) const LOG_APPEND_SECONDS: &str = "feedline_coordinator_log_append_sec
 pub(crate) const LOG_BYTES: &str = "feedline_coordinator_log_bytes";
 pub(crate) const RECORDS_TOTAL: &str = "feedline_coordinator_records_total";
 pub(crate) const LEASES_GRANTED_TOTAL: &str = "feedline_coordinator_leases_granted_total";
+pub(crate) const QUEUED_REQUESTS: &str = "feedline_coordinator_queued_requests";
 pub(crate) const REQUESTS_TOTAL: &str = "feedline_coordinator_requests_total";
 pub(crate) const REFUSALS_TOTAL: &str = "feedline_coordinator_refusals_total";
 pub(crate) const FED_FRACTION: &str = "feedline_coordinator_fed_fraction";
@@ -20,6 +21,8 @@ pub(crate) const WANTED_WORKERS: &str = "feedline_coordinator_wanted_workers";
 pub(crate) const SCALED_WORKERS: &str = "feedline_coordinator_scaled_workers";
 pub(crate) const LEADS: &str = "feedline_coordinator_leads";
 pub(crate) const TERM: &str = "feedline_coordinator_term";
+pub(crate) const TENANT_JOBS: &str = "feedline_coordinator_tenant_jobs";
+pub(crate) const TENANT_CORES: &str = "feedline_coordinator_tenant_cores";
 pub(crate) const PLAN_SECONDS: &str = "feedline_coordinator_plan_seconds";
 
 /// Kinds of metrics.
@@ -73,6 +76,7 @@ pub const METRICS: &[MetricDescription] = &[
         Unit::Count,
         "Splits leased to workers, second leases included",
     ),
+    metric(QUEUED_REQUESTS, MetricKind::Gauge, Unit::Count, "Requests that wait to be decided on"),
     metric(REQUESTS_TOTAL, MetricKind::Counter, Unit::Count, "Requests by `kind`"),
     metric(REFUSALS_TOTAL, MetricKind::Counter, Unit::Count, "Refused requests by `kind` of refusal"),
     metric(
@@ -100,6 +104,13 @@ pub const METRICS: &[MetricDescription] = &[
         Unit::Count,
         "Elections that the coordinators have held, as far as this one knows",
     ),
+    metric(TENANT_JOBS, MetricKind::Gauge, Unit::Count, "Jobs that run, by `tenant`"),
+    metric(
+        TENANT_CORES,
+        MetricKind::Gauge,
+        Unit::Count,
+        "Cores that the plan gives the jobs of each `tenant` together",
+    ),
     metric(PLAN_SECONDS, MetricKind::Histogram, Unit::Seconds, "Time to make a plan"),
 ];
 
@@ -118,8 +129,10 @@ pub(crate) fn refusal_label(kind: RefusalKind) -> &'static str {
     match kind {
         RefusalKind::Invalid => "invalid",
         RefusalKind::NotFound => "not_found",
+        RefusalKind::Denied => "denied",
         RefusalKind::Superseded => "superseded",
         RefusalKind::Unavailable => "unavailable",
+        RefusalKind::Busy => "busy",
     }
 }
 

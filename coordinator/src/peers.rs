@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use feedline_access::Credentials;
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use feedline_core::manifest::Manifest;
 use feedline_proto::{Introduction, PeerService, grpc};
@@ -33,12 +34,15 @@ pub trait PeerDirectory: Send + Sync {
 }
 
 /// Coordinators behind gRPC.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct GrpcPeers;
+#[derive(Debug, Clone, Default)]
+pub struct GrpcPeers {
+    /// What this one shows to them.
+    pub credentials: Credentials,
+}
 
 impl PeerDirectory for GrpcPeers {
     fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, Refusal> {
-        grpc::connect_peer(url)
+        grpc::connect_peer(url, &self.credentials)
     }
 }
 

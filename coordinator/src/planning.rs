@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::driver::Command;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
 use crate::scaling::Scaled;
+use crate::tenant_gauges::TenantGauges;
 
 /// Longest that the choice of caches may take each time.
 const CHOOSING: Duration = Duration::from_millis(250);
@@ -62,6 +63,7 @@ pub(crate) async fn run(
         // Models and plans of many jobs take a while.
         let planned = tokio::task::spawn_blocking(move || {
             let shares = planner.plan(now, &samples);
+            planner.tenants.publish(samples.jobs.iter(), planner.plan.as_ref());
             let (plan, keeps) = (planner.plan.as_ref(), &planner.keeps);
             let view = ClusterView::build(now, &samples, &planner.observer, plan, keeps);
             (planner, shares, view)
@@ -110,6 +112,7 @@ struct Planner {
     /// How far jobs have come with reading more.
     reads: ReadSteps,
     needs: Needs,
+    tenants: TenantGauges,
 }
 
 impl Planner {

@@ -18,8 +18,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use crate::desk::{Ask, Desk, DeskEnd};
 use crate::disk::Disk;
-use crate::driver::{Command, Driver, Parts, QUEUED_REQUESTS};
+use crate::driver::{Command, Driver, Parts, QUEUED_COMMANDS};
 use crate::error::CoordinatorError;
 use crate::founding;
 use crate::index_store::IndexStore;
@@ -103,15 +104,18 @@ fn run(
     opened: Opened,
     surroundings: Surroundings,
 ) -> RunningCoordinator {
-    let (sender, commands) = mpsc::channel(QUEUED_REQUESTS);
+    let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
+    let desk = Desk::new();
     let (inbox_sender, inbox) = mpsc::channel(QUEUED_BATCHES);
     let store = Arc::new(opened.store);
-    let directory = surroundings.peers.unwrap_or_else(|| Arc::new(GrpcPeers));
+    let directory = surroundings.peers.unwrap_or_else(|| Arc::new(GrpcPeers::default()));
     let (peers, deliveries) = Peers::new(opened.id, Arc::clone(&directory));
     let peers = Arc::new(peers);
     let has_state = Arc::new(AtomicBool::new(!opened.stored.is_empty()));
     let (views, seen) = watch::channel(Arc::default());
-    let service = Arc::new(Service::new(sender.clone(), Arc::clone(&store), Arc::clone(&peers), seen));
+    let service =
+        Service::new(Arc::clone(&desk), sender.clone(), Arc::clone(&store), Arc::clone(&peers), seen);
+    let service = Arc::new(service.that_lets_read(settings.reads.clone()));
     let peer_side = PeerSide {
         id: opened.id,
         has_state: Arc::clone(&has_state),
@@ -135,6 +139,7 @@ fn run(
         peers,
         deliveries,
         commands,
+        desk: DeskEnd::new(desk),
         inbox,
     };
     let task = tokio::spawn(starting.run(stop.clone()).instrument(tracing::info_span!("coordinator")));
@@ -162,6 +167,7 @@ struct Starting {
     peers: Arc<Peers>,
     deliveries: mpsc::Receiver<Delivery>,
     commands: mpsc::Receiver<Command>,
+    desk: DeskEnd,
     inbox: mpsc::Receiver<Vec<Message>>,
 }
 
@@ -192,6 +198,9 @@ impl Starting {
             leader: self.leader,
             deliveries: self.deliveries,
             commands: self.commands,
+            desk: self.desk,
+            limits: self.settings.limits.clone(),
+            grace: Duration::from_millis(self.settings.grace_ms),
             inbox: self.inbox,
             tick_ms: self.settings.tick_ms,
             worker_lease_ms: self.settings.cluster.worker_lease_ms,
@@ -218,6 +227,11 @@ impl Starting {
                 command = self.commands.recv() => match command {
                     Some(command) => refuse(command),
                     None => return Ok(None),
+                },
+                () = self.desk.news() => {
+                    for Ask { reply, .. } in self.desk.take(REFUSED_TOGETHER) {
+                        drop(reply.send(Reply::Refused(not_founded())));
+                    }
                 }
             }
         }
@@ -236,15 +250,21 @@ impl Starting {
     }
 }
 
-/// Answers a request that came before there was a cluster.
-fn refuse(command: Command) {
-    let refusal = Refusal::new(
+/// Requests that are refused at a time before there is a cluster.
+const REFUSED_TOGETHER: usize = 256;
+
+fn not_founded() -> Refusal {
+    Refusal::new(
         RefusalKind::Unavailable,
         "this coordinator waits for the others of --peers; start them, and try again",
-    );
+    )
+}
+
+/// Answers what came before there was a cluster.
+fn refuse(command: Command) {
+    let refusal = not_founded();
     match command {
         // Who no longer waits needs no answer.
-        Command::Ask { reply, .. } => drop(reply.send(Reply::Refused(refusal))),
         Command::Observe { reply } => drop(reply.send(None)),
         Command::Share { .. } => {}
         Command::Members { reply } => drop(reply.send(Err(refusal))),

@@ -1,4 +1,4 @@
-//! The service: hands requests to the driver and manifests out of the store.
+//! The service: puts requests on the driver's desk and hands manifests out of the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,14 @@ use feedline_core::cluster::messages::{
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::urls::ReadPolicy;
 use feedline_core::view::ClusterView;
 use feedline_proto::{CoordinatorService, MemberStatus, MembersService};
 use feedline_replica::{Change, MemberId, MemberView};
 use metrics::counter;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::desk::Desk;
 use crate::driver::{Command, shutting_down};
 use crate::index_store::IndexStore;
 use crate::metrics::{REFUSALS_TOTAL, REQUESTS_TOTAL, refusal_label};
@@ -25,26 +27,34 @@ use crate::request::Request;
 
 /// The coordinator as others see it.
 pub(crate) struct Service {
+    desk: Arc<Desk>,
     commands: mpsc::Sender<Command>,
     store: Arc<IndexStore>,
     peers: Arc<Peers>,
     /// What planning saw last.
     views: watch::Receiver<Arc<ClusterView>>,
+    /// What pipelines may read.
+    reads: ReadPolicy,
 }
 
 impl Service {
     pub(crate) fn new(
+        desk: Arc<Desk>,
         commands: mpsc::Sender<Command>,
         store: Arc<IndexStore>,
         peers: Arc<Peers>,
         views: watch::Receiver<Arc<ClusterView>>,
     ) -> Self {
-        Self { commands, store, peers, views }
+        Self { desk, commands, store, peers, views, reads: ReadPolicy::default() }
+    }
+
+    /// The same where pipelines may read what the policy allows.
+    pub(crate) fn that_lets_read(self, reads: ReadPolicy) -> Self {
+        Self { reads, ..self }
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
-        let (reply, answer) = oneshot::channel();
-        self.commands.send(Command::Ask { request, reply }).await.map_err(|_| shutting_down())?;
+        let answer = self.desk.put(request)?;
         match answer.await.map_err(|_| shutting_down())? {
             Reply::Refused(refusal) => Err(refusal),
             reply => Ok(reply),
@@ -59,6 +69,10 @@ impl Service {
     }
 
     async fn open(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+        let invalid = |message: String| Refusal::new(RefusalKind::Invalid, message);
+        // Before anything is looked up by what the pipeline says, and before it is kept.
+        spec.pipeline.check().map_err(|error| invalid(error.to_string()))?;
+        self.reads.check(&spec.pipeline).map_err(invalid)?;
         let saved = if spec.reindex {
             None
         } else {
@@ -123,10 +137,10 @@ impl CoordinatorService for Service {
     }
 
     async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {
-        let found = self.statuses(Some(job)).await.and_then(|statuses| {
-            let missing = || Refusal::new(RefusalKind::NotFound, format!("there is no job {job} here"));
-            statuses.into_iter().next().ok_or_else(missing)
-        });
+        let found = self
+            .statuses(Some(job))
+            .await
+            .and_then(|statuses| statuses.into_iter().next().ok_or_else(|| Refusal::unknown_job(job)));
         counted("job_status", found)
     }
 
@@ -254,3 +268,6 @@ fn mismatch(reply: &Reply) -> Refusal {
         format!("the coordinator gave an answer of the wrong kind: {reply:?}"),
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use feedline_core::cluster;
 use feedline_core::plan::{self, ScaleSettings};
+use feedline_core::urls::ReadPolicy;
 use serde::{Deserialize, Serialize};
+
+use crate::limits::Limits;
 
 /// Settings of a coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,10 +39,23 @@ pub struct CoordinatorSettings {
     /// How plans weigh things, and what resources cost.
     #[serde(default)]
     pub plan: plan::Settings,
+    /// What may wait before further requests are refused.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Milliseconds that it has at its end to keep and answer what has arrived; 10,000 by default.
+    #[serde(default = "default_grace_ms")]
+    pub grace_ms: u64,
+    /// What pipelines may read: looked at when a job is opened, before workers look again.
+    #[serde(default)]
+    pub reads: ReadPolicy,
 }
 
 fn default_plan_interval_ms() -> u64 {
     1_000
+}
+
+fn default_grace_ms() -> u64 {
+    10_000
 }
 
 fn default_tick_ms() -> u64 {
@@ -59,6 +75,9 @@ impl CoordinatorSettings {
             url: String::new(),
             scale: ScaleSettings::default(),
             plan: plan::Settings::default(),
+            limits: Limits::default(),
+            grace_ms: default_grace_ms(),
+            reads: ReadPolicy::default(),
         }
     }
 

@@ -5,10 +5,12 @@
 
 mod consumers;
 mod job;
+mod limits;
 pub mod messages;
 mod opening;
 mod parts;
 mod prepare;
+mod quotas;
 pub mod records;
 pub mod samples;
 mod schedule;
@@ -22,10 +24,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use self::job::Job;
+pub use self::limits::Limits;
 use self::messages::{
     ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, Refusal, WorkerPlan, WorkerReport,
 };
-use self::opening::unknown_job;
 use self::prepare::Preparation;
 use self::records::Record;
 use self::samples::WorkerShare;
@@ -34,9 +36,10 @@ use self::workers::Worker;
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::manifest::Manifest;
 use crate::random::mix64;
+use crate::tenants::Tenants;
 
-/// Times and depths of the state machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Times, depths, quotas and limits of the state machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Milliseconds without contact after which a worker's leases are given to others.
@@ -55,6 +58,10 @@ pub struct Settings {
     /// Whether rows are kept in caches where no pipeline asks for it.
     #[serde(default = "default_auto_cache")]
     pub auto_cache: bool,
+    /// What the jobs of each tenant may take together.
+    pub tenants: Tenants,
+    /// How much there may be at once.
+    pub limits: Limits,
 }
 
 fn default_auto_cache() -> bool {
@@ -71,6 +78,8 @@ impl Default for Settings {
             leases_ahead: 3,
             straggler_ms: 1_000,
             auto_cache: default_auto_cache(),
+            tenants: Tenants::default(),
+            limits: Limits::default(),
         }
     }
 }
@@ -207,6 +216,8 @@ pub struct Cluster {
     next_revision: u64,
     /// Workers of each job as the plan has it, with its cores there; jobs that are not listed go to any.
     placed: BTreeMap<JobId, BTreeMap<WorkerId, f64>>,
+    /// Cores that jobs may use of workers at most, where the plan does not place them and their tenants have quotas.
+    capped: BTreeMap<JobId, BTreeMap<WorkerId, f64>>,
     /// When a job's workers changed last.
     placed_at: BTreeMap<JobId, Millis>,
     /// Jobs for whose leases something has changed since they were looked at.
@@ -233,6 +244,7 @@ impl Cluster {
             next_task: mix64(life) >> 1,
             next_revision: 1,
             placed: BTreeMap::new(),
+            capped: BTreeMap::new(),
             placed_at: BTreeMap::new(),
             stale: BTreeSet::new(),
             scheduled_at: None,
@@ -340,6 +352,7 @@ impl Cluster {
     /// Ends a job: its leases are gone, its workers and consumers are told.
     fn end_job(&mut self, job: JobId, state: JobState, ready: &mut Ready) {
         self.preparations.remove(&job);
+        self.capped.remove(&job);
         for (id, worker) in &mut self.workers {
             if worker.worked_on(job)
                 && let Some(found) = self.jobs.get_mut(&job)

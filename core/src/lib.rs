@@ -20,4 +20,6 @@ pub mod position;
 pub mod random;
 pub mod schema;
 pub mod simulate;
+pub mod tenants;
+pub mod urls;
 pub mod view;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::pipeline::MAX_COLUMNS;
 use crate::schema::{ColumnType, ScalarType, Schema};
 
 /// One object of a store as it was listed.
@@ -206,6 +207,13 @@ impl Manifest {
 fn merge_schema(known: &mut Schema, other: &Schema, shard: &Shard, first: &Shard) -> Result<(), String> {
     for field in &other.fields {
         let Some(present) = known.get(&field.name) else {
+            if known.fields.len() == MAX_COLUMNS {
+                return Err(format!(
+                    "the shards have more than {MAX_COLUMNS} columns together, as {} shows; name the columns wanted under \
+                     `source.features`",
+                    shard.object.url
+                ));
+            }
             known.set(&field.name, field.column_type.clone());
             continue;
         };

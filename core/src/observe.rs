@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use self::tenants::TenantsSeen;
 use self::terms::{has_done_as_much, operators_cpu_ns, random_operators, store_of, worker_sample};
 use self::waits::{BUSY, cores_at_work, is_at_limit, longest_waits};
 use crate::cluster::messages::FormStats;
@@ -21,6 +22,7 @@ use crate::pipeline::{CacheTier, KeptForm};
 use crate::plan::{CachePolicy, JobProblem, Problem, Settings, WorkerSlot, WorkerType};
 
 mod needs;
+mod tenants;
 mod terms;
 mod waits;
 
@@ -289,8 +291,11 @@ impl Observer {
         }
         let mut jobs = Vec::new();
         let mut stores: Vec<(String, StoreSeen)> = Vec::new();
+        let mut tenants = TenantsSeen::default();
         for (id, windows) in &self.jobs {
-            let Some(model) = JobModel::build(&windows.observation()) else { continue };
+            let model = JobModel::build(&windows.observation());
+            let tenant = tenants.add(&windows.facts, model.is_some());
+            let Some(model) = model else { continue };
             let name = store_of(&windows.facts.pipeline);
             let store = stores.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
                 stores.push((name, StoreSeen::default()));
@@ -299,12 +304,13 @@ impl Observer {
             stores[store].1.add(&model, windows.waits_for_store);
             let keys = cut_keys(&windows.facts.pipeline, &model);
             let job = JobProblem::from_model(*id, &windows.facts.name, &model, &worker_types, &keys);
-            jobs.push(JobProblem { cache, store, weight: windows.facts.weight, ..job });
+            jobs.push(JobProblem { cache, store, tenant, weight: windows.facts.weight, ..job });
         }
         let staying = self.workers.values().filter(|worker| !worker.draining);
         let store_cache_bytes = staying.map(|worker| worker.store_bytes).min().unwrap_or(0) as f64;
         let stores = stores.iter().map(|(_, seen)| seen.limit()).collect();
-        Problem { jobs, worker_types, workers, stores, store_cache_bytes, settings }
+        let tenants = tenants.problems();
+        Problem { jobs, worker_types, workers, stores, store_cache_bytes, tenants, copies: 1.0, settings }
     }
 }
 

@@ -6,7 +6,9 @@ mod access;
 mod builder;
 mod check;
 mod infer;
+mod limits;
 mod operator_serde;
+mod reads;
 mod render;
 pub mod spec;
 #[cfg(test)]
@@ -16,8 +18,10 @@ mod yaml;
 
 pub use builder::PipelineBuilder;
 pub use infer::infer;
+pub use limits::{MAX_COLUMN_NAME_BYTES, MAX_COLUMNS, MAX_FILE_BYTES, MAX_NESTING};
 pub use operator_serde::OPERATOR_NAMES;
 pub use spec::*;
+pub(crate) use suggest::{did_you_mean, listed};
 
 /// Why a pipeline was refused: one sentence with the place and the fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

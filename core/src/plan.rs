@@ -12,6 +12,9 @@
 //! 6. `plan/keeping.rs` decides what running jobs keep, and keeps to it.
 //! 7. `plan/wanted.rs` asks how many workers of each type would feed everyone; [`scale`] decides when to act on it.
 //!
+//! Quotas of tenants are rows of the linear problem, and hold in each of these steps; `plan/caps.rs` makes upper limits of
+//! them.
+//!
 //! Where there is no time for this, or the solver fails, `plan/fallback.rs` shares proportionally, which always works.
 //!
 //! Jobs, types and workers are dense ordinals inside; ids and names are at the rim only. Time is no input: what ends the
@@ -19,6 +22,7 @@
 
 mod assign;
 mod caches;
+mod caps;
 mod costs;
 mod fallback;
 mod keeping;
@@ -38,7 +42,7 @@ mod testing;
 pub use keeping::{Keeping, first_keep};
 pub use problem::{
     CACHE_MEMORY_SHARE, CachePolicy, CutProblem, JobProblem, OperatorProblem, Prices, Problem, Settings,
-    WorkerSlot, WorkerType,
+    TenantProblem, WorkerSlot, WorkerType,
 };
 pub use scale::{Climber, ScaleDecision, ScaleInput, ScaleSettings, Scaling, rate_quotient};
 pub use shares::{ReadSteps, shares};

@@ -14,6 +14,8 @@ use crate::observe::Observer;
 use crate::pipeline::{CacheTier, KeptForm, Pipeline};
 use crate::plan::{Assignment, CutProblem, JobPlan, Plan, WantedWorkers};
 
+mod own;
+
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +43,9 @@ pub struct ClusterView {
 pub struct JobView {
     /// The job.
     pub job: JobId,
+    /// Whose it is.
+    #[serde(default)]
+    pub tenant: String,
     /// Its name.
     pub name: String,
     /// How it stands.
@@ -88,8 +93,19 @@ pub struct WorkerView {
     pub draining: bool,
     /// Whether its memory leaves no room for further splits.
     pub memory_full: bool,
-    /// Jobs that it works on.
-    pub jobs: Vec<JobId>,
+    /// What it does for each job that it works on.
+    pub parts: Vec<WorkerPart>,
+}
+
+/// What a worker does for a job.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WorkerPart {
+    /// The job.
+    pub job: JobId,
+    /// CPU seconds per second that it spends on it, transport among it.
+    pub used_cores: f64,
+    /// Bytes of its rows that it holds.
+    pub held_bytes: u64,
 }
 
 /// Something that is kept.
@@ -168,7 +184,7 @@ impl ClusterView {
                 state: status.state.clone(),
                 consumers: status.consumers,
                 rows: status.delivered.rows,
-                ..running.unwrap_or_else(|| JobView::new(status.job, &status.name))
+                ..running.unwrap_or_else(|| JobView::new(status.job, &status.tenant, &status.name))
             }
         };
         self.jobs = statuses.iter().map(job).collect();
@@ -178,9 +194,10 @@ impl ClusterView {
 
 impl JobView {
     /// A job of which nothing was seen yet.
-    fn new(job: JobId, name: &str) -> Self {
+    fn new(job: JobId, tenant: &str, name: &str) -> Self {
         Self {
             job,
+            tenant: tenant.to_owned(),
             name: name.to_owned(),
             state: JobState::Running,
             consumers: 0,
@@ -229,7 +246,7 @@ impl Seen<'_> {
                 }
                 bottleneck(model, &allocation)
             }),
-            ..JobView::new(self.facts.job, &self.facts.name)
+            ..JobView::new(self.facts.job, &self.facts.tenant, &self.facts.name)
         }
     }
 }
@@ -265,19 +282,24 @@ fn allocation(planned: Option<&JobPlan>, workers: &BTreeMap<WorkerId, &WorkerSam
 
 /// `recent` is what it did of late for each job.
 fn worker_view(worker: &WorkerSample, recent: &[(JobId, &model::WorkerSample)]) -> WorkerView {
-    let recent = || recent.iter().copied();
+    let part = |(job, one): &(JobId, &model::WorkerSample)| WorkerPart {
+        job: *job,
+        used_cores: one.process_cpu_ns as f64 / one.elapsed_ns.max(1) as f64,
+        held_bytes: one.held_bytes,
+    };
+    let parts: Vec<WorkerPart> = recent.iter().map(part).collect();
     WorkerView {
         worker: worker.worker,
         address: worker.address.clone(),
         worker_type: Observer::type_of(worker).name,
         cores: worker.cores,
-        used_cores: recent().map(|(_, one)| one.process_cpu_ns as f64 / one.elapsed_ns.max(1) as f64).sum(),
+        used_cores: parts.iter().map(|part| part.used_cores).sum(),
         memory_bytes: worker.memory_bytes,
-        held_bytes: recent().map(|(_, one)| one.held_bytes).sum(),
+        held_bytes: parts.iter().map(|part| part.held_bytes).sum(),
         peak_rss_bytes: worker.jobs.iter().map(|job| job.peak_rss_bytes).max().filter(|bytes| *bytes > 0),
         draining: worker.draining,
         memory_full: worker.memory_full,
-        jobs: recent().map(|(job, _)| job).collect(),
+        parts,
     }
 }
 

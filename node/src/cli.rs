@@ -1,7 +1,10 @@
 //! The command line: every command and flag, with its unit and default. What the flags mean is up to the commands.
 
+mod access;
 mod roles;
 mod run;
+mod stores;
+mod tenants;
 #[cfg(test)]
 mod tests;
 
@@ -10,10 +13,14 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use feedline_core::ids::JobId;
 
+pub(crate) use self::access::{AccessArgs, ClientsArg, GuardArgs, SecretArgs};
 pub(crate) use self::roles::{CoordinatorArgs, UpArgs, WorkerArgs};
 pub(crate) use self::run::{ReportFormat, RunArgs};
+pub(crate) use self::stores::StoreArgs;
+pub(crate) use self::tenants::{GraceArgs, LimitArgs, RoomArgs, TenantArgs};
 use crate::bench::BenchArgs;
 use crate::explain::ExplainArgs;
+use crate::keys::KeysArgs;
 use crate::logging::LogFormat;
 use crate::make_data::MakeDataArgs;
 use crate::plan::PlanArgs;
@@ -62,6 +69,8 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Lists, adds and removes coordinators of a cluster.
     Members(MembersArgs),
+    /// Makes certificates, a secret and tokens, so that only those who have them can use a cluster.
+    Keys(KeysArgs),
     /// Makes a data set to try and to measure with.
     MakeData(MakeDataArgs),
     /// Compares scaling rules, and shows what large clusters cost, in simulated time.
@@ -113,6 +122,9 @@ pub(crate) struct LocalArgs {
     /// Whether rows are also kept in caches where no pipeline asks for it and the model finds it worth while.
     #[arg(long, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) auto_cache: SwitchArg,
+    /// What pipelines may read, and with which keys.
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
     /// Whether operators are measured.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) trace: SwitchArg,
@@ -147,7 +159,7 @@ pub(crate) struct IndexArgs {
     pub(crate) file: PathBuf,
     /// Index on this cluster's workers instead of in this process, such as http://10.0.0.1:7070; of several
     /// coordinators one or more.
-    #[arg(long, value_name = "URL,URL", value_delimiter = ',', conflicts_with_all = ["workers", "cores", "memory", "index_dir", "cache_dir"])]
+    #[arg(long, value_name = "URL,URL", value_delimiter = ',', conflicts_with_all = ["workers", "cores", "memory", "index_dir", "cache_dir", "credentials", "allow_url", "allow_metadata_addresses"])]
     pub(crate) coordinator: Vec<String>,
     /// Index anew, ignoring the saved index: after shards were replaced, removed or added.
     #[arg(long)]
@@ -159,6 +171,9 @@ pub(crate) struct IndexArgs {
     /// Resources in this process.
     #[command(flatten)]
     pub(crate) local: LocalArgs,
+    /// What is shown to the coordinator.
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
 }
 
 /// What `feedline jobs` is asked for.
@@ -176,6 +191,9 @@ pub(crate) struct JobsArgs {
     /// Cancel the job with this id, as the table shows it.
     #[arg(long, value_name = "ID", value_parser = parse_job, conflicts_with = "json")]
     pub(crate) cancel: Option<JobId>,
+    /// What is shown to the coordinator.
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
 }
 
 /// What `feedline members` is asked for.
@@ -201,6 +219,9 @@ pub(crate) struct MembersArgs {
     /// Print one JSON array on one line instead of a table.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// What is shown to coordinators.
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     /// What to change; lists them where nothing is.
     #[command(subcommand)]
     pub(crate) change: Option<MembersChange>,

@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use feedline_access::Credentials;
 use feedline_client::{GrpcWorkers, WorkerDirectory};
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use feedline_proto::{CoordinatorService, WorkerService, grpc};
 use futures::future::join_all;
 
-use crate::cli::LocalArgs;
+use crate::cli::{AccessArgs, LocalArgs};
 use crate::entrance::TransportArg;
 use crate::failure::Failure;
 use crate::local_workers::{self, LocalWorker, shares};
-use crate::{entropy, environment};
+use crate::{entropy, environment, store_access};
 
 /// Time that several coordinators have to choose one that leads.
 const CHOOSING: Duration = Duration::from_secs(5);
@@ -28,6 +29,7 @@ pub(crate) struct Cluster {
     pub(crate) coordinator: Arc<dyn CoordinatorService>,
     embedded: Option<Embedded>,
     transport: TransportArg,
+    credentials: Credentials,
 }
 
 /// All roles in this process.
@@ -38,10 +40,16 @@ struct Embedded {
 
 impl Cluster {
     /// The cluster of these coordinators, or a new one in this process.
-    pub(crate) async fn open(urls: &[String], local: &LocalArgs) -> Result<Self, Failure> {
+    pub(crate) async fn open(
+        urls: &[String],
+        access: &AccessArgs,
+        local: &LocalArgs,
+    ) -> Result<Self, Failure> {
         match urls {
             [_, ..] => {
-                Ok(Self { coordinator: connect(urls).await?, embedded: None, transport: TransportArg::Auto })
+                let credentials = access.credentials()?;
+                let coordinator = connect(urls, &credentials).await?;
+                Ok(Self { coordinator, embedded: None, transport: TransportArg::Auto, credentials })
             }
             [] => Self::start(Self::settings(local), local).await,
         }
@@ -61,17 +69,25 @@ impl Cluster {
         settings
     }
 
-    async fn start(settings: CoordinatorSettings, local: &LocalArgs) -> Result<Self, Failure> {
+    async fn start(mut settings: CoordinatorSettings, local: &LocalArgs) -> Result<Self, Failure> {
+        let access = store_access::of_worker(&local.stores)?;
+        settings.reads = access.reads().clone();
         let running = feedline_coordinator::start(settings, entropy::coordinator_life())
             .await
             .map_err(Failure::failed)?;
         let mut workers = Vec::new();
         for (number, share) in shares(local).into_iter().enumerate() {
-            workers.push(local_workers::start(local_address(number), share, running.service())?);
+            workers.push(local_workers::start(
+                local_address(number),
+                share,
+                access.clone(),
+                running.service(),
+            )?);
         }
         let coordinator = running.service();
         let embedded = Some(Embedded { coordinator: running, workers });
-        Ok(Self { coordinator, embedded, transport: TransportArg::Auto })
+        let credentials = Credentials::default();
+        Ok(Self { coordinator, embedded, transport: TransportArg::Auto, credentials })
     }
 
     /// The coordinator, where it is in this process.
@@ -92,7 +108,7 @@ impl Cluster {
     /// How consumers find the workers.
     pub(crate) fn directory(&self) -> Arc<dyn WorkerDirectory> {
         let Some(Embedded { workers, .. }) = &self.embedded else {
-            return Arc::new(GrpcWorkers::by(self.transport.into()));
+            return Arc::new(GrpcWorkers::by(self.transport.into(), self.credentials.clone()));
         };
         Arc::new(LocalWorkers(workers.iter().map(|worker| worker.running.service()).collect()))
     }
@@ -114,12 +130,17 @@ impl Cluster {
 
 /// The cluster of these coordinators. One that cannot be reached is told at once, since the address may be wrong; several
 /// have time to choose a leader.
-pub(crate) async fn connect(urls: &[String]) -> Result<Arc<dyn CoordinatorService>, Failure> {
-    let coordinator = grpc::connect_coordinators(urls)?;
+pub(crate) async fn connect(
+    urls: &[String],
+    credentials: &Credentials,
+) -> Result<Arc<dyn CoordinatorService>, Failure> {
+    let coordinator = grpc::connect_coordinators(urls, credentials)?;
     let deadline = Instant::now() + CHOOSING;
     loop {
         match coordinator.list_jobs().await {
             Ok(_) => return Ok(coordinator),
+            // It is there, and whoever asks for more than a list waits for room.
+            Err(refusal) if refusal.kind == RefusalKind::Busy => return Ok(coordinator),
             Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
                 if urls.len() == 1 || Instant::now() >= deadline {
                     return Err(Failure::failed(format!(

@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug, Default)]
 pub(crate) struct Contact {
     answers: Mutex<(u64, Option<Instant>)>,
+    /// What it said last instead of an answer.
+    refusal: Mutex<String>,
 }
 
 impl Contact {
@@ -31,6 +33,16 @@ impl Contact {
     pub(crate) fn is_held(&self) -> bool {
         let last = self.answers.lock().unwrap_or_else(PoisonError::into_inner).1;
         last.is_some_and(|last| last.elapsed() < PATIENCE)
+    }
+
+    /// Why it has not answered: what was said last instead.
+    pub(crate) fn reason(&self) -> String {
+        let said = self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if said.is_empty() { "it is silent".to_owned() } else { said }
+    }
+
+    fn note(&self, refusal: &Refusal) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal.to_string();
     }
 
     fn count(&self) {
@@ -78,9 +90,12 @@ impl CoordinatorService for Watched {
     }
 
     async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {
-        let plan = self.coordinator.sync_worker(report).await?;
-        self.contact.count();
-        Ok(plan)
+        let plan = self.coordinator.sync_worker(report).await;
+        match &plan {
+            Ok(_) => self.contact.count(),
+            Err(refusal) => self.contact.note(refusal),
+        }
+        plan
     }
 
     async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {

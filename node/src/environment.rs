@@ -15,6 +15,11 @@ pub(crate) fn log_filter() -> Option<String> {
     env::var("FEEDLINE_LOG").ok().filter(|filter| !filter.trim().is_empty())
 }
 
+/// The token that a cluster asks for, if the user set one.
+pub(crate) fn token() -> Option<String> {
+    env::var("FEEDLINE_TOKEN").ok().filter(|token| !token.trim().is_empty())
+}
+
 /// Options of object stores, such as credentials: `AWS_*`, `GOOGLE_*` and `AZURE_*`.
 pub(crate) fn store_options() -> Vec<(String, String)> {
     let named = env::vars_os()

@@ -65,8 +65,8 @@ impl From<Error> for Failure {
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         match refusal.kind {
-            RefusalKind::Invalid | RefusalKind::NotFound => Self::wrong_use(refusal),
-            RefusalKind::Superseded | RefusalKind::Unavailable => Self::failed(refusal),
+            RefusalKind::Invalid | RefusalKind::Denied | RefusalKind::NotFound => Self::wrong_use(refusal),
+            RefusalKind::Superseded | RefusalKind::Unavailable | RefusalKind::Busy => Self::failed(refusal),
         }
     }
 }

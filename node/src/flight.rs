@@ -16,6 +16,7 @@ use arrow_flight::{
     HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaAsIpc, SchemaResult, Ticket,
 };
 use async_trait::async_trait;
+use feedline_access::Credentials;
 use feedline_client::{Batch, ClientError, ClientSettings, Consumer, GrpcWorkers, Job};
 use feedline_core::cluster::messages::{JobSpec, JobState, JobStatus, Refusal, RefusalKind};
 use feedline_core::ids::JobId;
@@ -24,6 +25,9 @@ use feedline_core::position::Position;
 use feedline_core::schema::Schema;
 use feedline_proto::CoordinatorService;
 use feedline_proto::batch::output_schema;
+use feedline_proto::door::Door;
+use feedline_proto::grpc::shown_token;
+use feedline_proto::local::Transport;
 use futures::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use tonic::{Request, Response, Status, Streaming};
@@ -39,13 +43,18 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Jobs of a coordinator as flights.
 pub(crate) struct JobFlights {
-    coordinator: Arc<dyn CoordinatorService>,
+    door: Arc<dyn Door<dyn CoordinatorService>>,
     workers: Arc<GrpcWorkers>,
 }
 
-/// The service that reads jobs of this coordinator.
-pub(crate) fn service(coordinator: Arc<dyn CoordinatorService>) -> FlightServiceServer<JobFlights> {
-    FlightServiceServer::new(JobFlights { coordinator, workers: Arc::default() })
+/// The service that reads jobs of the coordinator behind this door, with batches from workers that are shown these
+/// credentials.
+pub(crate) fn service(
+    door: Arc<dyn Door<dyn CoordinatorService>>,
+    credentials: Credentials,
+) -> FlightServiceServer<JobFlights> {
+    let workers = Arc::new(GrpcWorkers::by(Transport::default(), credentials));
+    FlightServiceServer::new(JobFlights { door, workers })
 }
 
 /// What a descriptor's command asks for, as JSON.
@@ -124,8 +133,17 @@ impl JobFlights {
         ClientSettings { buffer_bytes: BUFFER_BYTES, ..ClientSettings::default() }
     }
 
+    /// The coordinator as whoever sends this request may use it.
+    fn coordinator<T>(&self, request: &Request<T>) -> Result<Arc<dyn CoordinatorService>, Status> {
+        shown_token(request).and_then(|token| self.door.enter(token)).map_err(refusal)
+    }
+
     /// Opens the job of a descriptor and waits until its data is indexed.
-    async fn open(&self, descriptor: &FlightDescriptor) -> Result<(JobStatus, SchemaRef), Status> {
+    async fn open(
+        &self,
+        coordinator: Arc<dyn CoordinatorService>,
+        descriptor: &FlightDescriptor,
+    ) -> Result<(JobStatus, SchemaRef), Status> {
         if descriptor.cmd.is_empty() {
             return Err(Status::invalid_argument(
                 "the descriptor has no command; describe the flight by a command with the text of a pipeline file",
@@ -135,9 +153,7 @@ impl JobFlights {
             Command::read(&descriptor.cmd).and_then(Command::spec).map_err(Status::invalid_argument)?;
         let pipeline = spec.pipeline.clone();
         let workers = Arc::clone(&self.workers);
-        let job = Job::open(Arc::clone(&self.coordinator), workers, spec, Self::settings())
-            .await
-            .map_err(refused)?;
+        let job = Job::open(coordinator, workers, spec, Self::settings()).await.map_err(refused)?;
         loop {
             let status = job.status().await.map_err(refused)?;
             match (&status.state, &status.dataset) {
@@ -153,12 +169,16 @@ impl JobFlights {
     }
 
     /// Takes the place of a ticket.
-    async fn take(&self, ticket: &Ticket) -> Result<Reading, Status> {
+    async fn take(
+        &self,
+        coordinator: Arc<dyn CoordinatorService>,
+        ticket: &Ticket,
+    ) -> Result<Reading, Status> {
         let place: Place = serde_json::from_slice(&ticket.ticket).map_err(|_| {
             Status::invalid_argument("this is no ticket of a job; ask for a flight's tickets first")
         })?;
-        let details = self.coordinator.job_details(place.job).await.map_err(refusal)?;
-        let status = self.coordinator.job_status(place.job).await.map_err(refusal)?;
+        let details = coordinator.job_details(place.job).await.map_err(refusal)?;
+        let status = coordinator.job_status(place.job).await.map_err(refusal)?;
         if place.consumer >= status.consumers {
             let consumers = status.consumers;
             return Err(Status::invalid_argument(format!(
@@ -166,7 +186,7 @@ impl JobFlights {
             )));
         }
         let schema = batches_schema(&details.pipeline, &details.dataset.schema)?;
-        let (coordinator, workers) = (Arc::clone(&self.coordinator), Arc::clone(&self.workers));
+        let workers = Arc::clone(&self.workers);
         let job = Job::attach(coordinator, workers, place.job, Self::settings()).await.map_err(refused)?;
         let alone = status.consumers == 1 && details.pipeline.order == OrderMode::Deterministic;
         Ok(Reading {
@@ -241,6 +261,7 @@ fn refused(error: ClientError) -> Status {
         ClientError::UnknownJob(message) => Status::not_found(message),
         ClientError::Superseded(message) => Status::aborted(message),
         ClientError::CoordinatorLost { .. } => Status::unavailable(error.to_string()),
+        ClientError::Busy { .. } => Status::resource_exhausted(error.to_string()),
         other => Status::failed_precondition(other.to_string()),
     }
 }
@@ -249,8 +270,10 @@ fn refusal(refusal: Refusal) -> Status {
     match refusal.kind {
         RefusalKind::Invalid => Status::invalid_argument(refusal.message),
         RefusalKind::NotFound => Status::not_found(refusal.message),
+        RefusalKind::Denied => Status::permission_denied(refusal.message),
         RefusalKind::Superseded => Status::aborted(refusal.message),
         RefusalKind::Unavailable => Status::unavailable(refusal.message),
+        RefusalKind::Busy => Status::resource_exhausted(refusal.message),
     }
 }
 
@@ -275,8 +298,9 @@ impl FlightService for JobFlights {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
+        let coordinator = self.coordinator(&request)?;
         let descriptor = request.into_inner();
-        let (status, schema) = self.open(&descriptor).await?;
+        let (status, schema) = self.open(coordinator, &descriptor).await?;
         let endpoint = |consumer: u32| {
             let place = Place { job: status.job, consumer };
             let ticket = serde_json::to_vec(&place).map_err(|error| Status::internal(error.to_string()))?;
@@ -295,7 +319,8 @@ impl FlightService for JobFlights {
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
-        let (_, schema) = self.open(&request.into_inner()).await?;
+        let coordinator = self.coordinator(&request)?;
+        let (_, schema) = self.open(coordinator, &request.into_inner()).await?;
         let options = IpcWriteOptions::default();
         let schema = SchemaAsIpc::new(&schema, &options).try_into();
         schema
@@ -305,7 +330,8 @@ impl FlightService for JobFlights {
 
     /// Reads the batches of one consumer.
     async fn do_get(&self, request: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
-        Ok(Response::new(self.take(&request.into_inner()).await?.messages()))
+        let coordinator = self.coordinator(&request)?;
+        Ok(Response::new(self.take(coordinator, &request.into_inner()).await?.messages()))
     }
 
     async fn handshake(

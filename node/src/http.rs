@@ -1,5 +1,6 @@
 //! The HTTP side of every role: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever runs the process.
 
+use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,10 +10,16 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use feedline_access::{Protocol, ServerStream};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Guard;
 use crate::failure::Failure;
 use crate::listen;
 use crate::process_metrics;
@@ -54,9 +61,10 @@ struct Shared {
 
 /// Starts serving where the user gave an address. Comes before the roles, so that no measurement is lost; until
 /// [`HttpServer::set_ready`] the process is not ready.
-pub(crate) async fn start(address: Option<&str>) -> Result<Option<HttpServer>, Failure> {
+pub(crate) async fn start(address: Option<&str>, guard: &Guard) -> Result<Option<HttpServer>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let bound = listen::bind(address, "--http").await?;
+    guard.check(bound.address, true, "give --tls-cert, --tls-key and --tls-ca")?;
     let metrics = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
         .and_then(PrometheusBuilder::install_recorder)
@@ -67,8 +75,16 @@ pub(crate) async fn start(address: Option<&str>) -> Result<Option<HttpServer>, F
     let ready = Arc::new(Ready::default());
     let stop = CancellationToken::new();
     let shared = Shared { metrics: metrics.clone(), ready: Arc::clone(&ready) };
-    let server =
-        axum::serve(bound.listener, routes(shared)).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let stopping = stop.clone().cancelled_owned();
+    let routes = routes(shared);
+    let server: BoxFuture<'static, std::io::Result<()>> = match guard.tls() {
+        Some(tls) => {
+            let incoming = feedline_access::incoming(bound.listener, tls, Protocol::Http1);
+            let listener = TlsListener { address: bound.address, incoming };
+            axum::serve(listener, routes).with_graceful_shutdown(stopping).into_future().boxed()
+        }
+        None => axum::serve(bound.listener, routes).with_graceful_shutdown(stopping).into_future().boxed(),
+    };
     let stopped = stop.clone();
     let task = tokio::spawn(async move {
         let upkeep = async {
@@ -83,7 +99,7 @@ pub(crate) async fn start(address: Option<&str>) -> Result<Option<HttpServer>, F
             tokio::time::sleep(GRACE).await;
         };
         tokio::select! {
-            result = async { server.await } => {
+            result = server => {
                 if let Err(error) = result {
                     tracing::warn!(%error, "metrics are no longer served");
                 }
@@ -93,6 +109,32 @@ pub(crate) async fn start(address: Option<&str>) -> Result<Option<HttpServer>, F
         }
     });
     Ok(Some(HttpServer { address: bound.address, ready, stop, task }))
+}
+
+/// Connections over TLS.
+struct TlsListener {
+    address: SocketAddr,
+    incoming: BoxStream<'static, ServerStream<TcpStream>>,
+}
+
+impl axum::serve::Listener for TlsListener {
+    type Io = ServerStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        match self.incoming.next().await {
+            Some(stream) => {
+                let from = stream.get_ref().0.peer_addr();
+                (stream, from.unwrap_or(self.address))
+            }
+            // They come for as long as the listener is there.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        Ok(self.address)
+    }
 }
 
 impl HttpServer {

@@ -29,8 +29,9 @@ pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
     let pipeline = pipeline_file::load(&args.file)?;
     let fill = if args.recode { Some(fill::pipeline(&pipeline, &args)?) } else { None };
     let stop = signals::watch()?;
-    let cluster = Cluster::open(&args.coordinator, &args.local).await?;
+    let cluster = Cluster::open(&args.coordinator, &args.access, &args.local).await?;
     let spec = JobSpec {
+        tenant: String::new(),
         name: format!("index-{}-{}", pipeline.name, entropy::name_suffix()),
         pipeline,
         epochs: 1,
@@ -133,6 +134,7 @@ mod tests {
             Manifest { schema: Schema { fields: Vec::new() }, shards: vec![Shard { object, index }] };
         let status = JobStatus {
             job: JobId(1),
+            tenant: String::new(),
             name: "index".to_owned(),
             state: JobState::Completed,
             epochs: 1,

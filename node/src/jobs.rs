@@ -1,6 +1,7 @@
 //! `feedline jobs`: how a coordinator's jobs stand.
 
 use feedline_core::cluster::messages::{JobState, JobStatus};
+use feedline_core::tenants;
 
 use crate::cli::JobsArgs;
 use crate::failure::Failure;
@@ -8,7 +9,7 @@ use crate::{cluster, output, table};
 
 /// Lists jobs, or cancels one.
 pub(crate) async fn run(args: JobsArgs) -> Result<(), Failure> {
-    let coordinator = cluster::connect(&args.coordinator).await?;
+    let coordinator = cluster::connect(&args.coordinator, &args.access.credentials()?).await?;
     if let Some(job) = args.cancel {
         coordinator.cancel_job(job).await?;
         return Ok(output::print(&format!("job {job} is cancelled\n"))?);
@@ -25,10 +26,14 @@ fn render(jobs: &[JobStatus]) -> String {
     if jobs.is_empty() {
         return "no jobs\n".to_owned();
     }
-    let head = ["id", "name", "state", "epoch", "done", "consumers", "rows"].map(str::to_owned).to_vec();
+    let mut head = ["id", "name", "state", "epoch", "done", "consumers", "rows"].map(str::to_owned).to_vec();
+    let are_several = are_several(jobs.iter().map(|job| &job.tenant));
+    if are_several {
+        head.insert(1, "tenant".to_owned());
+    }
     let rows = jobs.iter().map(|job| {
         let (epoch, done) = progress(job);
-        vec![
+        let mut line = vec![
             job.job.to_string(),
             job.name.clone(),
             state(&job.state),
@@ -36,9 +41,20 @@ fn render(jobs: &[JobStatus]) -> String {
             done,
             job.consumers.to_string(),
             job.delivered.rows.to_string(),
-        ]
+        ];
+        if are_several {
+            line.insert(1, tenants::shown(&job.tenant).to_owned());
+        }
+        line
     });
-    table::render(&[head].into_iter().chain(rows).collect::<Vec<_>>(), &[1, 2])
+    let texts: &[usize] = if are_several { &[1, 2, 3] } else { &[1, 2] };
+    table::render(&[head].into_iter().chain(rows).collect::<Vec<_>>(), texts)
+}
+
+/// Whether jobs are of more than one tenant, so that tables tell whose each is.
+pub(crate) fn are_several<'a>(mut tenants: impl Iterator<Item = &'a String>) -> bool {
+    let first = tenants.next();
+    tenants.any(|tenant| Some(tenant) != first)
 }
 
 /// How a job stands, in a word or with what went wrong.
@@ -88,6 +104,7 @@ mod tests {
     fn job(id: u64, state: JobState) -> JobStatus {
         JobStatus {
             job: JobId(id),
+            tenant: String::new(),
             name: format!("job-{id}"),
             state,
             epochs: 2,
@@ -121,5 +138,18 @@ mod tests {
         "#]]
         .assert_eq(&render(&jobs));
         assert_eq!(render(&[]), "no jobs\n");
+    }
+
+    #[test]
+    fn jobs_of_several_tenants_are_told_apart() {
+        let of =
+            |id: u64, tenant: &str| JobStatus { tenant: tenant.to_owned(), ..job(id, JobState::Running) };
+        assert_eq!(render(&[of(1, "vision"), of(2, "vision")]).find("vision"), None, "there is but one");
+        expect![[r#"
+            id  tenant  name   state    epoch  done  consumers  rows
+             1  vision  job-1  running    -/2     -          1   100
+             2  -       job-2  running    -/2     -          1   200
+        "#]]
+        .assert_eq(&render(&[of(1, "vision"), of(2, "")]));
     }
 }

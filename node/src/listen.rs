@@ -35,14 +35,14 @@ pub(crate) async fn bind(address: &str, flag: &str) -> Result<Bound, Failure> {
 }
 
 /// The URL at which others reach a listener, unless the user names it: `0.0.0.0` is no address to connect to.
-pub(crate) fn url(bound: &Bound, flag: &str) -> Result<String, Failure> {
+pub(crate) fn url(bound: &Bound, scheme: &str, flag: &str) -> Result<String, Failure> {
     if bound.address.ip().is_unspecified() {
         return Err(Failure::wrong_use(format!(
             "consumers cannot connect to {}; say with {flag} how they reach this machine",
             bound.address
         )));
     }
-    Ok(format!("http://{}", bound.address))
+    Ok(format!("{scheme}://{}", bound.address))
 }
 
 #[cfg(test)]
@@ -76,8 +76,8 @@ mod tests {
     #[tokio::test]
     async fn every_address_is_none_to_connect_to() {
         let everywhere = bind("0.0.0.0:0", "--listen").await.unwrap();
-        assert_eq!(url(&everywhere, "--advertise").unwrap_err().status(), 2);
+        assert_eq!(url(&everywhere, "https", "--advertise").unwrap_err().status(), 2);
         let here = bind("127.0.0.1:0", "--listen").await.unwrap();
-        assert_eq!(url(&here, "--advertise").unwrap(), format!("http://{}", here.address));
+        assert_eq!(url(&here, "http", "--advertise").unwrap(), format!("http://{}", here.address));
     }
 }

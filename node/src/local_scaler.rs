@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use clap::ValueEnum;
+use feedline_access::Bearer;
 use feedline_coordinator::Scaler;
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::cli::{GuardArgs, StoreArgs};
 use crate::entrance::TransportArg;
 use crate::failure::reason;
 use crate::local_workers::Share;
@@ -47,6 +49,12 @@ pub(crate) struct WorkerCommand {
     pub(crate) log: LogFormat,
     /// Ways that it offers to consumers on this host.
     pub(crate) transport: TransportArg,
+    /// Whom it serves.
+    pub(crate) guard: GuardArgs,
+    /// What it shows to the coordinator, where that asks for it.
+    pub(crate) token: Option<Bearer>,
+    /// What pipelines may read, and with which keys.
+    pub(crate) stores: StoreArgs,
 }
 
 /// Starts and drains worker processes.
@@ -83,6 +91,12 @@ impl LocalScaler {
         Self { command, state: Arc::default(), ended: Arc::default() }
     }
 
+    /// Workers show this token.
+    pub(crate) fn with_token(mut self, token: &str) -> Self {
+        self.command.token = Some(Bearer::fixed(token));
+        self
+    }
+
     /// Lets all workers go and waits for their end.
     pub(crate) async fn shutdown(&self) {
         {
@@ -105,13 +119,28 @@ impl LocalScaler {
     }
 
     fn start(&self) -> Result<(), String> {
-        let WorkerCommand { program, coordinator, listen, share, grace, advertise, log, transport } =
+        let WorkerCommand { program, coordinator, listen, share, grace, advertise, log, transport, .. } =
             &self.command;
+        let WorkerCommand { guard, token, stores, .. } = &self.command;
         let mut command = Command::new(program);
         command.args(["worker", "--while-input", "--coordinator", coordinator, "--listen", listen]);
         command.args(["--log", &value_name(log), "--transport", &value_name(transport)]);
         if let Some(host) = advertise {
             command.args(["--advertise-host", host]);
+        }
+        let GuardArgs { access, tls_clients, insecure } = guard;
+        let files =
+            [("--tls-ca", &access.tls_ca), ("--tls-cert", &access.tls_cert), ("--tls-key", &access.tls_key)];
+        for (flag, file) in files.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?))) {
+            command.arg(flag).arg(file);
+        }
+        command.args(["--tls-clients", &value_name(tls_clients)]);
+        if *insecure {
+            command.arg("--insecure");
+        }
+        if let Some(token) = token {
+            // Flags can be read by every user of the host.
+            command.env("FEEDLINE_TOKEN", &*token.token());
         }
         command.arg("--nic").arg(share.nic_bytes_per_s.to_string());
         command.arg("--cores").arg(share.cores.to_string());
@@ -127,6 +156,15 @@ impl LocalScaler {
         if let Some(cache) = &share.store_cache {
             command.arg("--cache-store").arg(&cache.url);
             command.arg("--cache-store-limit").arg(cache.limit_bytes.to_string());
+        }
+        if let Some(file) = &stores.credentials {
+            command.arg("--credentials").arg(file);
+        }
+        for prefix in &stores.allow_url {
+            command.args(["--allow-url", prefix]);
+        }
+        if stores.allow_metadata_addresses {
+            command.arg("--allow-metadata-addresses");
         }
         if !share.trace {
             command.args(["--trace", "off"]);

@@ -5,7 +5,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use feedline_proto::CoordinatorService;
-use feedline_worker::{ProcessClock, RowCacheSettings, RunningWorker, StoreCacheSettings, WorkerSettings};
+use feedline_worker::{
+    Access, MOST_FETCHES, ProcessClock, RowCacheSettings, RunningWorker, StoreCacheSettings, WorkerSettings,
+};
 use tokio::time::Instant;
 
 use crate::cli::LocalArgs;
@@ -35,6 +37,8 @@ pub(crate) struct Share {
     pub(crate) row_cache: Option<RowCacheSettings>,
     /// Where rows are kept for all workers.
     pub(crate) store_cache: Option<StoreCacheSettings>,
+    /// Fetches that may be open at once.
+    pub(crate) most_fetches: u32,
     /// Whether operators are measured.
     pub(crate) trace: bool,
 }
@@ -59,6 +63,7 @@ pub(crate) fn shares(args: &LocalArgs) -> Vec<Share> {
             .cache_store
             .clone()
             .map(|url| StoreCacheSettings { url, limit_bytes: args.cache_store_limit }),
+        most_fetches: MOST_FETCHES,
         trace: args.trace.is_on(),
     };
     (0..args.workers).map(share).collect()
@@ -76,6 +81,7 @@ pub(crate) struct LocalWorker {
 pub(crate) fn start(
     address: String,
     share: Share,
+    access: Access,
     coordinator: Arc<dyn CoordinatorService>,
 ) -> Result<LocalWorker, Failure> {
     let settings = WorkerSettings {
@@ -84,10 +90,11 @@ pub(crate) fn start(
         nic_bytes_per_s: share.nic_bytes_per_s,
         cores: share.cores,
         memory_bytes: share.memory_bytes,
-        store_options: environment::store_options(),
+        access,
         cache_dir: share.cache_dir,
         row_cache: share.row_cache,
         store_cache: share.store_cache,
+        most_fetches: share.most_fetches,
         trace: share.trace,
     };
     let contact = Arc::new(Contact::default());
@@ -136,7 +143,7 @@ impl LocalWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::SwitchArg;
+    use crate::cli::{StoreArgs, SwitchArg};
 
     #[test]
     fn resources_are_split_evenly() {
@@ -150,6 +157,7 @@ mod tests {
             cache_store: None,
             cache_store_limit: 0,
             auto_cache: SwitchArg::On,
+            stores: StoreArgs::default(),
             trace: SwitchArg::On,
         };
         let cores: Vec<u32> = shares(&args).iter().map(|share| share.cores).collect();
@@ -165,6 +173,7 @@ mod tests {
             cache_store: None,
             cache_store_limit: 0,
             auto_cache: SwitchArg::On,
+            stores: StoreArgs::default(),
             trace: SwitchArg::On,
         };
         assert!(shares(&args).iter().all(|share| share.cores == 1 && share.memory_bytes > 0));

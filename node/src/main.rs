@@ -1,9 +1,11 @@
 //! The feedline binary: reads flags and environment, wires the roles, and says how it went.
 
+mod access;
 mod bench;
 mod cli;
 mod cluster;
 mod contact;
+mod credentials_file;
 mod entrance;
 mod entropy;
 mod environment;
@@ -13,6 +15,7 @@ mod flight;
 mod http;
 mod index;
 mod jobs;
+mod keys;
 mod listen;
 mod local_scaler;
 mod local_workers;
@@ -29,7 +32,9 @@ mod serve;
 mod signals;
 mod simulate;
 mod size;
+mod store_access;
 mod table;
+mod tenants_file;
 mod top;
 mod trace_file;
 mod yaml;
@@ -89,6 +94,9 @@ fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
             if tried { Failure::Failed(error) } else { Failure::WrongUse(error) }
         });
     }
+    if let Command::Keys(args) = cli.command {
+        return keys::run(args);
+    }
     if let Command::Simulate(args) = &cli.command {
         return simulate::run(args);
     }
@@ -126,6 +134,6 @@ async fn dispatch(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Jobs(args) => jobs::run(args).await,
         Command::Top(args) => top::run(args).await,
         Command::Bench(args) => bench::run(args).await,
-        Command::MakeData(_) | Command::Simulate(_) => Ok(()),
+        Command::Keys(_) | Command::MakeData(_) | Command::Simulate(_) => Ok(()),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use feedline_access::Credentials;
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use feedline_proto::{MemberStatus, grpc};
 use serde::Serialize;
@@ -18,9 +19,10 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// Lists the coordinators, after a change where one is asked for.
 pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
+    let credentials = args.access.credentials()?;
     let deadline = Instant::now() + CHOOSING;
     let members = loop {
-        match ask(&args.coordinator, args.change.as_ref()).await {
+        match ask(&args.coordinator, &credentials, args.change.as_ref()).await {
             Ok(members) => break members,
             Err(refusal) if refusal.kind == RefusalKind::Unavailable && Instant::now() < deadline => {
                 tokio::time::sleep(RETRY).await;
@@ -37,7 +39,11 @@ pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
 }
 
 /// Asks one after the other, and whom they point at.
-async fn ask(urls: &[String], change: Option<&MembersChange>) -> Result<Vec<MemberStatus>, Refusal> {
+async fn ask(
+    urls: &[String],
+    credentials: &Credentials,
+    change: Option<&MembersChange>,
+) -> Result<Vec<MemberStatus>, Refusal> {
     let mut left: VecDeque<String> = urls.iter().cloned().collect();
     let mut asked: Vec<String> = Vec::new();
     let mut said = Refusal::new(RefusalKind::Invalid, "no coordinator is named; name one with --coordinator");
@@ -45,7 +51,7 @@ async fn ask(urls: &[String], change: Option<&MembersChange>) -> Result<Vec<Memb
         if asked.contains(&url) {
             continue;
         }
-        let members = grpc::connect_members(&url)?;
+        let members = grpc::connect_members(&url, credentials)?;
         let answer = match change {
             None => members.members().await,
             Some(MembersChange::Add { url }) => members.add_member(url).await,

@@ -22,6 +22,7 @@ use self::position::{Digests, PositionFile};
 use self::report::{Defects, LISTED, PeakRss, Report, Skipped};
 use self::seat::{Instructions, Seat};
 pub(crate) use self::step_time::StepTime;
+use crate::access::Guard;
 use crate::cli::{ReportFormat, RunArgs};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -42,8 +43,8 @@ pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> 
         None => None,
     };
     let stop = signals::watch()?;
-    let http = http::start(args.http.as_deref()).await?;
-    let cluster = Cluster::open(&args.coordinator, &args.local).await?.by(args.transport);
+    let http = http::start(args.http.as_deref(), &Guard::new(&args.guard)?).await?;
+    let cluster = Cluster::open(&args.coordinator, &args.guard.access, &args.local).await?.by(args.transport);
     if let Some(http) = &http {
         http.set_ready(Box::new(|| Ok(())));
     }
@@ -68,6 +69,8 @@ fn spec(args: &RunArgs, pipeline: Pipeline, saved: Option<&PositionFile>) -> Job
     let name = args.job.clone().unwrap_or_else(|| format!("{}-{}", pipeline.name, entropy::name_suffix()));
     let saved_slots = saved.map(|saved| saved.position.virtual_consumers);
     JobSpec {
+        // Whoever lets a caller in says whose it is.
+        tenant: String::new(),
         name,
         pipeline,
         epochs: args.epochs,

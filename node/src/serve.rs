@@ -6,9 +6,12 @@ mod up;
 mod worker;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use feedline_coordinator::RunningCoordinator;
-use feedline_proto::grpc;
+use feedline_access::{Credentials, Secret, Tls};
+use feedline_coordinator::{Gate, RunningCoordinator};
+use feedline_proto::door::Doors;
+use feedline_proto::{CoordinatorService, grpc};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -25,10 +28,26 @@ use crate::local_workers::LocalWorker;
 use crate::output;
 
 /// What a coordinator serves: its own protocol, and its jobs by Arrow Flight.
-fn coordinator_routes(coordinator: &RunningCoordinator) -> Routes {
+struct Served {
+    routes: Routes,
+    /// What workers in this process report to.
+    for_workers: Arc<dyn CoordinatorService>,
+}
+
+/// Serves a coordinator to whoever has a token of the cluster with this secret; without one to everybody. Jobs are read
+/// from workers with `credentials`.
+fn served(coordinator: &RunningCoordinator, secret: Option<&Secret>, credentials: Credentials) -> Served {
+    let service = coordinator.service();
     let (peer, members) = (coordinator.peer_service(), coordinator.members_service());
-    grpc::member_routes(coordinator.service(), peer, members)
-        .add_service(flight::service(coordinator.service()))
+    let (doors, for_workers) = match secret {
+        Some(secret) => {
+            let gate = Gate::new(secret, service, peer, members);
+            (gate.doors(), gate.for_workers())
+        }
+        None => (Doors::open(Arc::clone(&service), peer, members), service),
+    };
+    let flights = flight::service(Arc::clone(&doors.coordinator), credentials);
+    Served { routes: grpc::member_routes(doors).add_service(flights), for_workers }
 }
 
 /// A gRPC server that runs.
@@ -40,22 +59,27 @@ struct GrpcServer {
 }
 
 impl GrpcServer {
-    fn start(listener: TcpListener, routes: Routes) -> Self {
+    fn start(listener: TcpListener, tls: Option<Arc<Tls>>, routes: Routes) -> Self {
         let stop = CancellationToken::new();
-        let task = tokio::spawn(grpc::serve(listener, routes, stop.clone().cancelled_owned()));
+        let task = tokio::spawn(serve(listener, tls, routes, stop.clone()));
         Self { stop, task, _folder: None }
     }
 
     /// Serves a worker by TCP, and by its entrance to consumers on this host.
-    fn start_worker(listener: TcpListener, worker: &LocalWorker, opened: Option<Opened>) -> Self {
+    fn start_worker(
+        listener: TcpListener,
+        tls: Option<Arc<Tls>>,
+        worker: &LocalWorker,
+        opened: Option<Opened>,
+    ) -> Self {
         let service = worker.running.service();
         let Some(Opened { entrance, folder, lent_bytes }) = opened else {
-            return Self::start(listener, grpc::worker_routes(service));
+            return Self::start(listener, tls, grpc::worker_routes(service));
         };
         worker.running.count_lent(lent_bytes);
         let routes = grpc::worker_routes_with(service, &entrance);
         let stop = CancellationToken::new();
-        let remote = grpc::serve(listener, routes.clone(), stop.clone().cancelled_owned());
+        let remote = serve(listener, tls, routes.clone(), stop.clone());
         let local = grpc::serve_entrance(entrance, routes, stop.clone().cancelled_owned());
         let task = tokio::spawn(async move { tokio::try_join!(remote, local).map(|_| ()) });
         Self { stop, task, _folder: Some(folder) }
@@ -76,6 +100,18 @@ impl GrpcServer {
     async fn shutdown(mut self) -> Result<(), Failure> {
         self.stop.cancel();
         self.wait().await
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    routes: Routes,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    match tls {
+        Some(tls) => grpc::serve_tls(listener, tls, routes, stop.cancelled_owned()).await,
+        None => grpc::serve(listener, routes, stop.cancelled_owned()).await,
     }
 }
 

@@ -38,9 +38,9 @@ pub(crate) fn parse_bandwidth(text: &str) -> Result<u64, String> {
     if text.trim() == "0" { Ok(0) } else { parse_bytes(text) }
 }
 
-/// Reads a duration such as `10s`, `500ms`, `2m` or a plain number of seconds.
+/// Reads a duration such as `10s`, `500ms`, `2m`, `30d` or a plain number of seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let refused = || format!("`{text}` is no duration; write a number with ms, s or m, such as 10s");
+    let refused = || format!("`{text}` is no duration; write a number with ms, s, m, h or d, such as 10s");
     let trimmed = text.trim();
     let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(digits);
@@ -49,6 +49,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         "ms" => number / 1e3,
         "" | "s" => number,
         "m" | "min" => number * 60.0,
+        "h" => number * 3_600.0,
+        "d" => number * 86_400.0,
         _ => return Err(refused()),
     };
     Duration::try_from_secs_f64(seconds).map_err(|_| refused())

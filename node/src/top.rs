@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::ReportFormat;
+use crate::cli::{AccessArgs, ReportFormat};
 use crate::failure::Failure;
 use crate::size::parse_duration;
 use crate::{cluster, output};
@@ -33,11 +33,14 @@ pub(crate) struct TopArgs {
     /// Time between pictures.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     interval: Duration,
+    /// What is shown to the coordinator.
+    #[command(flatten)]
+    access: AccessArgs,
 }
 
 /// Shows the cluster.
 pub(crate) async fn run(args: TopArgs) -> Result<(), Failure> {
-    let coordinator = cluster::connect(&args.coordinator).await?;
+    let coordinator = cluster::connect(&args.coordinator, &args.access.credentials()?).await?;
     let is_live = !args.once && args.format == ReportFormat::Text && std::io::stdout().is_terminal();
     if is_live {
         return live::run(coordinator, &args.coordinator.join(","), args.interval).await;

@@ -1,5 +1,7 @@
 //! Files in YAML, other than pipelines: read, or refused with the file, the line and what is wrong there.
 
+pub(crate) mod values;
+
 use std::fs;
 use std::path::Path;
 

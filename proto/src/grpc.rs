@@ -8,6 +8,7 @@ mod entrance_server;
 mod fetch_client;
 mod fetch_server;
 mod framing;
+mod known;
 mod link;
 mod peer_client;
 mod peer_server;
@@ -20,14 +21,19 @@ mod worker_client;
 use std::sync::Arc;
 use std::time::Duration;
 
+use feedline_access::Credentials;
 use feedline_core::cluster::messages::Refusal;
 use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
 
 use self::channel::Peer;
-pub use self::serve::{serve, serve_entrance};
+use self::known::Known;
+pub use self::serve::{serve, serve_entrance, serve_tls};
+use self::version::Speak;
+pub use self::version::shown_token;
 pub use self::worker_client::OnReceived;
 use crate::PROTOCOL_VERSION;
+use crate::door::{Door, Doors, Open};
 use crate::local::{Entrance, Transport};
 use crate::services::{CoordinatorService, MembersService, PeerService, WorkerService};
 use crate::wire::coordinator_server::CoordinatorServer;
@@ -68,9 +74,13 @@ const MANIFEST_CHUNK_BYTES: usize = 1 << 20;
 /// connection is lost. Must be called inside a tokio runtime.
 ///
 /// # Errors
-/// `Invalid` for an address that cannot be one. An unreachable coordinator shows at the first request.
-pub fn connect_coordinator(url: &str) -> Result<Arc<dyn CoordinatorService>, Refusal> {
-    connect_coordinator_with_version(url, PROTOCOL_VERSION)
+/// `Invalid` for an address that cannot be one, and where a token would be sent for everybody to read. An unreachable
+/// coordinator shows at the first request.
+pub fn connect_coordinator(
+    url: &str,
+    credentials: &Credentials,
+) -> Result<Arc<dyn CoordinatorService>, Refusal> {
+    connect_coordinator_with_version(url, credentials, PROTOCOL_VERSION)
 }
 
 /// The cluster of which these are coordinators: requests go to the one that leads, and to another once that one does not
@@ -78,28 +88,31 @@ pub fn connect_coordinator(url: &str) -> Result<Arc<dyn CoordinatorService>, Ref
 ///
 /// # Errors
 /// As [`connect_coordinator`].
-pub fn connect_coordinators(urls: &[String]) -> Result<Arc<dyn CoordinatorService>, Refusal> {
-    Ok(Arc::new(coordinators::Coordinators::new(urls)?))
+pub fn connect_coordinators(
+    urls: &[String],
+    credentials: &Credentials,
+) -> Result<Arc<dyn CoordinatorService>, Refusal> {
+    Ok(Arc::new(coordinators::Coordinators::new(urls, credentials)?))
 }
 
 /// The coordinator at `url`, as another one sees it. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// As [`connect_coordinator`].
-pub fn connect_peer(url: &str) -> Result<Arc<dyn PeerService>, Refusal> {
-    let peer = Peer { role: "coordinator", url: url.into() };
-    let channel = channel::connect_lazily_within(&peer, INDEX_TIMEOUT)?;
-    Ok(Arc::new(peer_client::RemotePeer::new(peer, channel)))
+pub fn connect_peer(url: &str, credentials: &Credentials) -> Result<Arc<dyn PeerService>, Refusal> {
+    let peer = Peer::new("coordinator", url, credentials);
+    let channel = channel::connect_lazily_within(&peer, credentials, INDEX_TIMEOUT)?;
+    Ok(Arc::new(peer_client::RemotePeer::new(peer, channel, Speak::new(PROTOCOL_VERSION, credentials))))
 }
 
 /// The coordinator at `url`, to add and remove coordinators. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// As [`connect_coordinator`].
-pub fn connect_members(url: &str) -> Result<Arc<dyn MembersService>, Refusal> {
-    let peer = Peer { role: "coordinator", url: url.into() };
-    let channel = channel::connect_lazily(&peer)?;
-    Ok(Arc::new(peer_client::RemoteMembers::new(peer, channel)))
+pub fn connect_members(url: &str, credentials: &Credentials) -> Result<Arc<dyn MembersService>, Refusal> {
+    let peer = Peer::new("coordinator", url, credentials);
+    let channel = channel::connect_lazily(&peer, credentials)?;
+    Ok(Arc::new(peer_client::RemoteMembers::new(peer, channel, Speak::new(PROTOCOL_VERSION, credentials))))
 }
 
 /// As [`connect_coordinator`], speaking this version of the protocol.
@@ -108,11 +121,12 @@ pub fn connect_members(url: &str) -> Result<Arc<dyn MembersService>, Refusal> {
 /// As [`connect_coordinator`].
 pub fn connect_coordinator_with_version(
     url: &str,
+    credentials: &Credentials,
     version: u32,
 ) -> Result<Arc<dyn CoordinatorService>, Refusal> {
-    let peer = Peer { role: "coordinator", url: url.into() };
-    let channel = channel::connect_lazily(&peer)?;
-    Ok(Arc::new(coordinator_client::RemoteCoordinator::new(peer, channel, version)))
+    let peer = Peer::new("coordinator", url, credentials);
+    let channel = channel::connect_lazily(&peer, credentials)?;
+    Ok(Arc::new(coordinator_client::RemoteCoordinator::new(peer, channel, Speak::new(version, credentials))))
 }
 
 /// The worker at `url`, such as `http://10.0.0.7:7071`, by the shortest way that there is. Connects at the first request
@@ -120,21 +134,23 @@ pub fn connect_coordinator_with_version(
 ///
 /// # Errors
 /// `Invalid` for an address that cannot be one. An unreachable worker shows at the first request.
-pub fn connect_worker(url: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
-    connect_worker_by(url, Transport::Auto, |_, _| {})
+pub fn connect_worker(url: &str, credentials: &Credentials) -> Result<Arc<dyn WorkerService>, Refusal> {
+    connect_worker_by(url, credentials, Transport::Auto, |_, _| {})
 }
 
-/// As [`connect_worker`], by this transport. `on_received` hears of bytes of batches as they come.
+/// As [`connect_worker`], by this transport. The token is not shown: workers ask for tickets. `on_received` hears of bytes of batches as they come.
 ///
 /// # Errors
 /// As [`connect_worker`].
 pub fn connect_worker_by(
     url: &str,
+    credentials: &Credentials,
     transport: Transport,
     on_received: OnReceived,
 ) -> Result<Arc<dyn WorkerService>, Refusal> {
-    let peer = Peer { role: "worker", url: url.into() };
-    let channel = channel::connect_lazily(&peer)?;
+    let peer = Peer::new("worker", url, credentials);
+    let shown = Credentials { token: None, ..credentials.clone() };
+    let channel = channel::connect_lazily(&peer, &shown)?;
     Ok(Arc::new(worker_client::RemoteWorker::new(peer, channel, PROTOCOL_VERSION, transport, on_received)))
 }
 
@@ -143,32 +159,32 @@ pub fn connect_worker_by(
 /// # Errors
 /// As [`connect_worker`].
 pub fn connect_worker_with_version(url: &str, version: u32) -> Result<Arc<dyn WorkerService>, Refusal> {
-    let peer = Peer { role: "worker", url: url.into() };
-    let channel = channel::connect_lazily(&peer)?;
+    let peer = Peer::new("worker", url, &Credentials::default());
+    let channel = channel::connect_lazily(&peer, &Credentials::default())?;
     Ok(Arc::new(worker_client::RemoteWorker::new(peer, channel, version, Transport::Auto, |_, _| {})))
 }
 
-/// A coordinator's gRPC routes, for [`serve`]. Further HTTP routes can be put beside them through
+/// A coordinator's gRPC routes, for [`serve`], open to everybody. Further HTTP routes can be put beside them through
 /// [`Routes::into_axum_router`].
 pub fn coordinator_routes(service: Arc<dyn CoordinatorService>) -> Routes {
-    let server = CoordinatorServer::new(coordinator_server::CoordinatorAdapter(service))
-        .max_decoding_message_size(MAX_CONTROL_BYTES)
-        .max_encoding_message_size(MAX_CONTROL_BYTES);
-    Routes::new(InterceptedService::new(server, version::Demand { role: "coordinator" }))
+    door_routes(Arc::new(Open(service)))
 }
 
-/// As [`coordinator_routes`], with what it answers other coordinators and about them.
-pub fn member_routes(
-    service: Arc<dyn CoordinatorService>,
-    peer: Arc<dyn PeerService>,
-    members: Arc<dyn MembersService>,
-) -> Routes {
-    let demand = version::Demand { role: "coordinator" };
-    let peer = PeerServer::new(peer_server::PeerAdapter(peer))
+fn door_routes(door: Arc<dyn Door<dyn CoordinatorService>>) -> Routes {
+    let server = CoordinatorServer::new(coordinator_server::CoordinatorAdapter(door))
         .max_decoding_message_size(MAX_CONTROL_BYTES)
         .max_encoding_message_size(MAX_CONTROL_BYTES);
-    let members = MembersServer::new(peer_server::MembersAdapter(members));
-    coordinator_routes(service)
+    Routes::new(Known(InterceptedService::new(server, version::Demand { role: "coordinator" })))
+}
+
+/// As [`coordinator_routes`], with what it answers other coordinators and about them, behind doors.
+pub fn member_routes(doors: Doors) -> Routes {
+    let demand = version::Demand { role: "coordinator" };
+    let peer = PeerServer::new(peer_server::PeerAdapter(doors.peer))
+        .max_decoding_message_size(MAX_CONTROL_BYTES)
+        .max_encoding_message_size(MAX_CONTROL_BYTES);
+    let members = MembersServer::new(peer_server::MembersAdapter(doors.members));
+    door_routes(doors.coordinator)
         .add_service(InterceptedService::new(peer, demand.clone()))
         .add_service(InterceptedService::new(members, demand))
 }
@@ -177,7 +193,7 @@ pub fn member_routes(
 /// [`Routes::into_axum_router`].
 pub fn worker_routes(service: Arc<dyn WorkerService>) -> Routes {
     let server = fetch_server::FetchServer { service, lender: None };
-    Routes::new(InterceptedService::new(server, version::Demand { role: "worker" }))
+    Routes::new(Known(InterceptedService::new(server, version::Demand { role: "worker" })))
 }
 
 /// As [`worker_routes`], telling clients on the same host of the entrance. The same routes serve TCP and the entrance.
@@ -186,7 +202,7 @@ pub fn worker_routes_with(service: Arc<dyn WorkerService>, entrance: &Entrance) 
     let fetches = fetch_server::FetchServer { service, lender };
     let places = EntranceServer::new(entrance_server::EntranceAdapter(entrance.place.clone()));
     let demand = version::Demand { role: "worker" };
-    Routes::new(InterceptedService::new(fetches, demand.clone()))
+    Routes::new(Known(InterceptedService::new(fetches, demand.clone())))
         .add_service(InterceptedService::new(places, demand))
 }
 

@@ -4,13 +4,18 @@
 //! Wire types do not leave this crate. It knows no coordinator, worker or client, only what they say to each other.
 
 pub mod batch;
+mod caller;
 mod convert;
+pub mod door;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod grpc;
 pub mod local;
 pub mod services;
 mod wire;
 
 pub use batch::{BatchEncoder, BatchLayout, decode_batch, encode_batch, output_schema};
+pub use caller::Caller;
 pub use convert::dataset::{decode_manifest, encode_manifest};
 pub use services::{
     CoordinatorService, FetchOpen, FetchRequest, Frame, Introduction, MemberStatus, MembersService,

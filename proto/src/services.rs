@@ -143,6 +143,8 @@ pub struct FetchOpen {
     pub from: u32,
     /// Bytes of chunks that may be sent before further credit comes.
     pub credit_bytes: u64,
+    /// What the coordinator gave the consumer; empty where workers do not ask.
+    pub ticket: String,
 }
 
 /// What a worker sends while a split is fetched: `Schema`, then for each piece `Piece` and its chunks, then `End`.

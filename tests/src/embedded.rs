@@ -11,7 +11,7 @@ use feedline_core::cluster::messages::{JobSpec, Refusal};
 use feedline_core::ids::{SessionId, WorkerId};
 use feedline_core::pipeline::Pipeline;
 use feedline_proto::WorkerService;
-use feedline_worker::{ProcessClock, WorkerSettings};
+use feedline_worker::{Access, ProcessClock, WorkerSettings};
 
 struct OneWorker(Arc<dyn WorkerService>);
 
@@ -52,10 +52,11 @@ async fn run(
         address: "local:0".to_owned(),
         cores: 2,
         memory_bytes: 256 << 20,
-        store_options: Vec::new(),
+        access: Access::default(),
         cache_dir: None,
         row_cache: None,
         store_cache: None,
+        most_fetches: feedline_worker::MOST_FETCHES,
         trace: true,
     };
     let clock = ProcessClock::new();

@@ -53,6 +53,11 @@ impl Role {
         format!("http://{}", self.address)
     }
 
+    /// Its address as a URL of a role that listens by TLS.
+    pub fn secure_url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
     /// `kill -9`.
     pub fn kill(&mut self) {
         // It may have ended by itself; what matters is that it is gone.

@@ -22,6 +22,10 @@ use s3s::{Body, HttpError};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
+/// The one key that it takes, and the secret that belongs to it.
+pub const KEY: &str = "KEYOFTHETESTS";
+/// See [`KEY`].
+pub const SECRET: &str = "secret/that+nobody/shows";
 /// How late a late answer is.
 const LATE: Duration = Duration::from_millis(500);
 /// Longest body that is cut short.
@@ -76,7 +80,7 @@ impl Store {
         let runtime = runtime.expect("a runtime starts");
         let files = s3s_fs::FileSystem::new(root).expect("the root exists");
         let mut builder = S3ServiceBuilder::new(files);
-        builder.set_auth(SimpleAuth::from_single("key", "secret"));
+        builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a loopback port is free");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
         let shared = Arc::new(Shared { root: root.to_owned(), ..Shared::default() });
@@ -104,8 +108,8 @@ impl Store {
         [
             ("AWS_ENDPOINT", &self.url),
             ("AWS_ALLOW_HTTP", "true"),
-            ("AWS_ACCESS_KEY_ID", "key"),
-            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("AWS_ACCESS_KEY_ID", KEY),
+            ("AWS_SECRET_ACCESS_KEY", SECRET),
             ("AWS_REGION", "us-east-1"),
         ]
     }

@@ -22,7 +22,7 @@ use feedline_core::random::mix64;
 use feedline_core::view::ClusterView;
 use feedline_proto::{CoordinatorService, WorkerService};
 use feedline_tests::Scratch;
-use feedline_worker::{ProcessClock, RowCacheSettings, StoreCacheSettings, WorkerSettings};
+use feedline_worker::{Access, ProcessClock, RowCacheSettings, StoreCacheSettings, WorkerSettings};
 
 /// A coordinator that changes its mind about what jobs may use, with every answer and at least this often.
 const CHANGE: Duration = Duration::from_millis(5);
@@ -55,6 +55,7 @@ impl Fickle {
         let limits = (0..).zip(names).filter(|(number, _)| dice(10 + number).is_multiple_of(2));
         Allotment {
             job: JobId(job),
+            most_cores: one_of(32, &[0, 0, 1, 6]) as f64 / 4.0,
             cores: one_of(0, &[0, 1, 2, 7]) as f64 / 4.0,
             operator_limits: limits
                 .map(|(number, name)| (name.to_owned(), one_of(number, &[0, 1, 2, 5]) as u32))
@@ -214,7 +215,7 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
         address: "local:0".to_owned(),
         cores: 2,
         memory_bytes: 64 << 20,
-        store_options: Vec::new(),
+        access: Access::default(),
         cache_dir: None,
         row_cache: has_places.then(|| RowCacheSettings {
             folder: directory.join("rows"),
@@ -225,6 +226,7 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
             url: directory.join("store").display().to_string(),
             limit_bytes: 8 << 20,
         }),
+        most_fetches: feedline_worker::MOST_FETCHES,
         trace: true,
     };
     let worker = feedline_worker::start(WorkerId(1), settings, ProcessClock::new(), told);

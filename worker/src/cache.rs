@@ -180,6 +180,13 @@ impl Caches {
 }
 
 /// What plans keep.
+/// Reads `bytes` as a file of rows on disk, in `folder`, and as a segment in the object store.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_kept_rows(folder: &std::path::Path, bytes: &[u8]) {
+    disk::read_any(folder, bytes);
+    store::read_any(bytes);
+}
+
 #[cfg(test)]
 fn planned(worths: impl IntoIterator<Item = (Prefix, f64)>) -> Worth {
     let value = |saved_s_per_byte| Value { saved_s_per_byte, is_named: false };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use feedline_core::cluster::messages::{Refusal, RefusalKind, Revision, WorkerPlan, WorkerReport};
+use feedline_core::cluster::messages::{Refusal, Revision, WorkerPlan, WorkerReport};
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::manifest::Manifest;
 use feedline_proto::services::CoordinatorService;
@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::engine::{Engine, JobContext};
 use crate::tasks::IndexTasks;
+use crate::tickets::Tickets;
 use crate::{WorkerSettings, metrics};
 
 /// A report is repeated after this long without an answer.
@@ -25,6 +26,13 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 // A new leader is there within a second, and shall not wait for its workers.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// A coordinator without room for the worker is asked again after as long as it says, and this at most.
+const LONGEST_BUSY_PAUSE: Duration = Duration::from_secs(10);
+
+/// The pause after this one.
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(LONGEST_PAUSE)
+}
 
 pub(crate) struct Control {
     pub(crate) worker: WorkerId,
@@ -33,6 +41,7 @@ pub(crate) struct Control {
     pub(crate) stores: Arc<Stores>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) index_tasks: Arc<IndexTasks>,
+    pub(crate) tickets: Arc<Tickets>,
     pub(crate) tracker: TaskTracker,
     pub(crate) draining: Arc<AtomicBool>,
     /// Jobs that tasks are loading.
@@ -54,7 +63,7 @@ impl Control {
                 answer = self.report(seen) => answer,
             };
             match answer {
-                Some(plan) => {
+                Ok(plan) => {
                     pause = FIRST_PAUSE;
                     last_contact = Instant::now();
                     // A plan of no life is an answer that says nothing: ask again.
@@ -64,26 +73,27 @@ impl Control {
                         self.take_over(plan);
                     }
                 }
-                None => {
+                Err(least) => {
                     metrics::count_coordinator_error();
                     if last_contact.elapsed() > lease * 4 {
                         self.engine.set_leases(&[]);
                         seen = Revision::default();
                     }
-                    self.pause(&mut pause).await;
+                    self.pause(pause.max(least)).await;
+                    pause = longer(pause);
                 }
             }
         }
     }
 
-    /// Waits before trying again, longer each time, unless stopped.
-    async fn pause(&self, pause: &mut Duration) {
-        let _ = self.stop.run_until_cancelled(sleep(*pause)).await;
-        *pause = (*pause * 2).min(LONGEST_PAUSE);
+    /// Waits before trying again, unless stopped.
+    async fn pause(&self, pause: Duration) {
+        let _ = self.stop.run_until_cancelled(sleep(pause)).await;
     }
 
-    /// Reports and waits for the answer, or for news of its own that the coordinator should hear at once.
-    async fn report(&self, seen: Revision) -> Option<WorkerPlan> {
+    /// Reports and waits for the answer, or for news of its own that the coordinator should hear at once. Without an answer,
+    /// the least time to wait before the next report.
+    async fn report(&self, seen: Revision) -> Result<WorkerPlan, Duration> {
         // From before the report on, so that what changes while it is built is not missed.
         let changed = self.engine.changed.notified();
         tokio::pin!(changed);
@@ -95,14 +105,14 @@ impl Control {
         loop {
             tokio::select! {
                 answer = &mut answer => return match answer {
-                    Ok(Ok(plan)) => Some(plan),
+                    Ok(Ok(plan)) => Ok(plan),
                     Ok(Err(refusal)) => {
                         tracing::debug!(%refusal, "the coordinator did not take the worker's report");
-                        None
+                        Err(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0)).min(LONGEST_BUSY_PAUSE))
                     }
-                    Err(_) => None,
+                    Err(_) => Err(Duration::ZERO),
                 },
-                () = self.index_tasks.finished.notified() => return Some(WorkerPlan::default()),
+                () = self.index_tasks.finished.notified() => return Ok(WorkerPlan::default()),
                 () = &mut changed => {
                     changed.set(self.engine.changed.notified());
                     changed.as_mut().enable();
@@ -110,7 +120,7 @@ impl Control {
                         || (full && !self.engine.is_memory_full())
                         || (!draining && self.draining.load(Ordering::Relaxed));
                     if news {
-                        return Some(WorkerPlan::default());
+                        return Ok(WorkerPlan::default());
                     }
                 }
             }
@@ -139,6 +149,7 @@ impl Control {
     }
 
     fn take_over(self: &Arc<Self>, plan: WorkerPlan) {
+        self.tickets.set(plan.ticket_key);
         // First, since the new leases begin with it.
         self.engine.set_allotments(plan.cores, &plan.allotments);
         self.engine.set_leases(&plan.leases);
@@ -179,13 +190,14 @@ impl Control {
                 Err((true, message)) => tracing::debug!(%message, "a job could not be loaded yet"),
                 Err((false, message)) => self.engine.fail_job(id, &message),
             }
-            self.pause(&mut pause).await;
+            self.pause(pause).await;
+            pause = longer(pause);
         }
     }
 
     /// As the plan has it keep rows by now. An error says whether trying again can help.
     async fn try_load(&self, id: JobId) -> Result<JobContext, (bool, String)> {
-        let refused = |refusal: Refusal| (refusal.kind == RefusalKind::Unavailable, refusal.message);
+        let refused = |refusal: Refusal| (refusal.kind.is_passing(), refusal.message);
         let (before, keep) = self.engine.wanted(id);
         let (details, manifest) = match &before {
             Some(job) => (job.details.clone(), Arc::clone(&job.manifest)),

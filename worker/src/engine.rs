@@ -239,7 +239,9 @@ impl Engine {
     pub(crate) fn set_allotments(self: &Arc<Self>, cores: u32, allotments: &[Allotment]) {
         let shared = allotments.iter().filter(|allotment| allotment.cores > 0.0);
         let shares = shared.map(|allotment| (allotment.job, allotment.cores)).collect();
-        self.tools.pool.set_shares(cores, shares);
+        let limited = allotments.iter().filter(|allotment| allotment.most_cores > 0.0);
+        let limits = limited.map(|allotment| (allotment.job, allotment.most_cores)).collect();
+        self.tools.pool.set_shares(cores, shares, limits);
         let wanted: BTreeMap<JobId, Allotment> =
             allotments.iter().map(|allotment| (allotment.job, allotment.clone())).collect();
         let mut state = self.lock();

@@ -6,14 +6,23 @@
 mod cache;
 mod control;
 mod engine;
+mod fetch_room;
 pub mod metrics;
 mod process;
 mod server;
 mod settings;
 mod tasks;
+mod tickets;
 mod worker;
 
+/// Reads `bytes` as a file of rows in the disk cache and as a segment of rows in the object store's.
+#[cfg(feature = "fuzzing")]
+pub fn read_kept_rows(folder: &std::path::Path, bytes: &[u8]) {
+    cache::read_kept_rows(folder, bytes);
+}
+
 pub use feedline_operators::kernel;
+pub use feedline_sources::{Access, Credential};
 pub use process::{BLOCKING_THREADS, ProcessClock};
-pub use settings::{RowCacheSettings, StoreCacheSettings, WorkerSettings};
+pub use settings::{MOST_FETCHES, RowCacheSettings, StoreCacheSettings, WorkerSettings};
 pub use worker::{RunningWorker, start};

@@ -23,6 +23,13 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
     ("counter", "feedline_worker_sent_rows_total", "rows", "Rows handed to consumers"),
     ("counter", "feedline_worker_skipped_rows_total", "rows", "Rows left out or replaced after an error"),
     ("counter", "feedline_worker_fetches_total", "fetches", "Fetches opened by consumers"),
+    ("gauge", "feedline_worker_open_fetches", "fetches", "Fetches that are open"),
+    (
+        "counter",
+        "feedline_worker_refused_fetches_total",
+        "fetches",
+        "Fetches refused since as many as may be were open",
+    ),
     (
         "counter",
         "feedline_worker_coordinator_errors_total",
@@ -64,6 +71,14 @@ pub(crate) fn count_sent(rows: u32, bytes: u64, skipped: usize) {
 
 pub(crate) fn count_fetch() {
     counter!("feedline_worker_fetches_total").increment(1);
+}
+
+pub(crate) fn set_open_fetches(fetches: u32) {
+    gauge!("feedline_worker_open_fetches").set(f64::from(fetches));
+}
+
+pub(crate) fn count_refused_fetch() {
+    counter!("feedline_worker_refused_fetches_total").increment(1);
 }
 
 pub(crate) fn count_coordinator_error() {

@@ -15,7 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::engine::{Engine, Found};
+use crate::fetch_room::{FetchRoom, Place};
 use crate::metrics;
+use crate::tickets::Tickets;
 
 /// Frames between the engine and the transport; each is a piece's header or its whole data, so the bound is on pieces.
 const FRAMES_AHEAD: usize = 2;
@@ -27,6 +29,8 @@ const SIGN_OF_WORK: Duration = Duration::from_secs(1);
 /// Serves the engine's pieces.
 pub(crate) struct BatchServer {
     pub(crate) engine: Arc<Engine>,
+    pub(crate) tickets: Arc<Tickets>,
+    pub(crate) room: Arc<FetchRoom>,
     pub(crate) tasks: TaskTracker,
     /// Ends the fetches of a worker that stops, whether their consumers read or not.
     pub(crate) stop: CancellationToken,
@@ -41,11 +45,13 @@ impl WorkerService for BatchServer {
         let Some(FetchRequest::Open(open)) = requests.next().await else {
             return Err(Refusal::new(RefusalKind::Invalid, "a fetch must begin by naming its split"));
         };
+        self.tickets.check(&open)?;
+        let place = self.room.enter()?;
         let number = open_fetch(&self.engine, &open).await?;
         metrics::count_fetch();
         let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
         let credit = open.credit_bytes;
-        let fetch = Fetch { engine: Arc::clone(&self.engine), open, number, frames, credit };
+        let fetch = Fetch { engine: Arc::clone(&self.engine), open, number, frames, credit, _place: place };
         let stop = self.stop.clone();
         self.tasks.spawn(async move { fetch.run(requests, stop).await });
         Ok(ReceiverStream::new(receiver).boxed())
@@ -76,6 +82,8 @@ struct Fetch {
     frames: mpsc::Sender<Result<Frame, Refusal>>,
     /// Bytes that the consumer has room for.
     credit: u64,
+    /// Its place among all fetches.
+    _place: Place,
 }
 
 impl Fetch {

@@ -2,7 +2,13 @@
 
 use std::path::PathBuf;
 
+use feedline_sources::Access;
+
 pub use crate::cache::StoreCacheSettings;
+
+/// Fetches that may be open at once, where nobody says otherwise: each has two pieces on their way at most, which count in the
+/// memory budget.
+pub const MOST_FETCHES: u32 = 4096;
 
 /// Settings of one worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,14 +23,16 @@ pub struct WorkerSettings {
     pub cores: u32,
     /// Bytes that batches, encoded rows and block caches may hold together.
     pub memory_bytes: u64,
-    /// Options of object stores, as name and value, such as `aws_region`.
-    pub store_options: Vec<(String, String)>,
+    /// How it reaches objects, and which of them pipelines may read.
+    pub access: Access,
     /// Where indexes are kept between runs, so that a restarted worker need not fetch them again.
     pub cache_dir: Option<PathBuf>,
     /// Where rows of pipelines with a `cache` on disk are kept.
     pub row_cache: Option<RowCacheSettings>,
     /// Where rows of pipelines with a `cache` in the store are kept.
     pub store_cache: Option<StoreCacheSettings>,
+    /// Fetches that may be open at once, a quarter of them of one client; [`MOST_FETCHES`] is usual.
+    pub most_fetches: u32,
     /// Whether what operators do is measured. Without it reports tell of no operators.
     pub trace: bool,
 }

@@ -13,9 +13,11 @@ use tokio_util::task::TaskTracker;
 use crate::WorkerSettings;
 use crate::control::Control;
 use crate::engine::{Engine, Tracing};
+use crate::fetch_room::FetchRoom;
 use crate::process::ProcessClock;
 use crate::server::BatchServer;
 use crate::tasks::IndexTasks;
+use crate::tickets::Tickets;
 
 /// A worker that runs.
 pub struct RunningWorker {
@@ -38,13 +40,15 @@ pub fn start(
     coordinator: Arc<dyn CoordinatorService>,
 ) -> std::io::Result<RunningWorker> {
     let tracing = Tracing { on: settings.trace, clock };
-    let stores = Stores::new(settings.store_options.clone());
+    let stores = Stores::with(settings.access.clone());
     let store_cache = settings.store_cache.clone().map(|place| (place, Arc::clone(&stores)));
     let caches = (settings.row_cache.clone(), store_cache);
     let engine = Engine::new(settings.cores, settings.memory_bytes, caches, tracing)?;
     let tracker = TaskTracker::new();
     let draining = Arc::new(AtomicBool::new(false));
     let stop = CancellationToken::new();
+    let tickets = Arc::new(Tickets::default());
+    let room = FetchRoom::new(settings.most_fetches);
     let control = Control {
         worker,
         settings,
@@ -52,6 +56,7 @@ pub fn start(
         index_tasks: IndexTasks::new(Arc::clone(&stores), tracker.clone()),
         stores,
         engine: Arc::clone(&engine),
+        tickets: Arc::clone(&tickets),
         tracker: tracker.clone(),
         draining: Arc::clone(&draining),
         loading: Mutex::default(),
@@ -60,8 +65,13 @@ pub fn start(
     tracker.spawn(Arc::new(control).run());
     let (returns, stopped) = (Arc::clone(&engine).follow_returns(), stop.clone());
     tracker.spawn(async move { stopped.run_until_cancelled(returns).await });
-    let service =
-        Arc::new(BatchServer { engine: Arc::clone(&engine), tasks: tracker.clone(), stop: stop.clone() });
+    let service = Arc::new(BatchServer {
+        engine: Arc::clone(&engine),
+        tickets,
+        room,
+        tasks: tracker.clone(),
+        stop: stop.clone(),
+    });
     Ok(RunningWorker { service, engine, tracker, draining, stop })
 }
 

@@ -41,6 +41,7 @@ pub(super) struct SplitFetch {
     retry_at: Instant,
     backoff: Duration,
     not_here_since: Option<Instant>,
+    busy_since: Option<Instant>,
     damaged: u32,
     idle: u32,
 }
@@ -98,6 +99,8 @@ pub(crate) struct FetchOrder {
     pub(crate) address: String,
     pub(crate) credit_bytes: u64,
     pub(crate) credit: watch::Receiver<u64>,
+    /// Shown to the worker.
+    pub(crate) ticket: String,
 }
 
 /// How a fetch ended.
@@ -109,6 +112,8 @@ pub(crate) enum Outcome {
     Failed(String),
     /// The worker does not hold the split, or not yet.
     NotHere,
+    /// The worker has no room for it: ask again after so long; why.
+    Busy(Duration, String),
     /// The worker could not be reached, or broke off: why.
     Broken(String),
     /// It sent what cannot be read: one clause.
@@ -179,6 +184,7 @@ impl Feed {
             retry_at: now,
             backoff: BACKOFF_MIN,
             not_here_since: None,
+            busy_since: None,
             damaged: 0,
             idle: 0,
         });
@@ -196,7 +202,7 @@ impl Feed {
             _task: None,
         });
         counter!(FETCHES_TOTAL).increment(1);
-        FetchOrder { split, attempt: id, from, address, credit_bytes, credit }
+        FetchOrder { split, attempt: id, from, address, credit_bytes, credit, ticket: self.ticket.clone() }
     }
 
     /// Ties a fetch to its task: the task ends with the fetch.
@@ -275,6 +281,7 @@ impl Feed {
         fetch.avoid.clear();
         fetch.backoff = BACKOFF_MIN;
         fetch.not_here_since = None;
+        fetch.busy_since = None;
         fetch.damaged = 0;
         let ReadPiece { from, to, kept, payload } = piece;
         let schema = payload.records.schema();
@@ -330,6 +337,16 @@ impl Feed {
                     return;
                 }
                 fetch.not_here_since = None;
+            }
+            Outcome::Busy(pause, message) => {
+                // It holds the split all the same: that others compute it again is the last resort.
+                let since = *fetch.busy_since.get_or_insert(now);
+                if now - since < Duration::from_millis(self.settings.fetch_idle_ms) {
+                    fetch.retry_at = now + pause;
+                    return;
+                }
+                fetch.busy_since = None;
+                tracing::info!(?split, worker = %ended.worker, message, "a worker had no room for a fetch");
             }
             Outcome::Damaged(message) => {
                 if fetch.is_damaged(split, ended.worker, &message) {

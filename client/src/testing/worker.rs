@@ -28,6 +28,8 @@ pub(crate) enum Act {
     /// Ends the stream without `End` after this many pieces.
     EndAfter(u32),
     NotHere,
+    /// Has no room for so many milliseconds.
+    Busy(u64),
     /// Opens the stream and sends nothing.
     Silent,
     /// Says every second that it goes on, for so many seconds or for ever, before it serves.
@@ -239,6 +241,11 @@ impl WorkerService for Served {
         if let Some(place) = acts.iter().position(|act| *act == not_here || *act == any_not_here) {
             acts.remove(place);
             return Err(Refusal::new(RefusalKind::NotFound, "the split is not here"));
+        }
+        if let Some((_, Act::Busy(retry_after_ms))) = acts.front() {
+            let refusal = Refusal::busy("this worker serves as many fetches as it may", *retry_after_ms);
+            acts.pop_front();
+            return Err(refusal);
         }
         drop(acts);
         let (sender, receiver) = mpsc::channel(1);

@@ -21,6 +21,14 @@ pub use members::{MemberId, Members};
 pub use raft::eraftpb::Message;
 pub use stored::{Stored, Write};
 
+/// Reads `bytes` as a log file, as an entry of it, and as a message of another member.
+#[cfg(feature = "fuzzing")]
+pub fn read_anything(bytes: &[u8]) {
+    log::read_anything(bytes);
+    // Whether they can be read does not matter; that it ends does.
+    let _ = (entry::Payload::from_bytes(bytes), decode(bytes));
+}
+
 /// The bytes of a message on its way to another member; `None` where it has no form, which does not happen.
 pub fn encode(message: &Message) -> Option<bytes::Bytes> {
     protobuf::Message::write_to_bytes(message).ok().map(Into::into)

@@ -165,9 +165,15 @@ impl Member {
     pub fn term(&self) -> u64 {
         self.node.raft.term
     }
+
     /// Bytes of its log: entries, and the snapshot before them.
     pub fn log_bytes(&self) -> u64 {
         self.log_bytes + self.snapshot_bytes
+    }
+
+    /// Entries that were decided here or have come, and are not kept by a majority and applied yet.
+    pub fn pending_entries(&self) -> u64 {
+        self.node.raft.raft_log.last_index().saturating_sub(self.applied.index)
     }
 
     /// The state machine, where it leads and serves.

@@ -7,18 +7,19 @@ use feedline_core::cluster::messages::{
     WorkerPlan, WorkerReport,
 };
 use feedline_core::cluster::records::Record;
-use feedline_core::ids::{SessionId, WorkerId};
+use feedline_core::ids::{JobId, SessionId, WorkerId};
 use feedline_core::layout::StreamPosition;
 use feedline_core::manifest::{Block, ShardIndex, ShardRef};
 use feedline_core::pipeline::{Pipeline, Source};
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
-use feedline_proto::{CoordinatorService, PeerService};
+use feedline_proto::{Caller, CoordinatorService, PeerService};
 use feedline_replica::log::LogError;
 use feedline_replica::{MemberId, Stored, Write, files};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::desk::Desk;
 use crate::disk::WriteLog;
 use crate::peers::PeerDirectory;
 use crate::service::Service;
@@ -31,6 +32,8 @@ const TICK_MS: u64 = 50;
 #[derive(Debug, Default)]
 struct Script {
     full: bool,
+    /// A write waits for a word of it, where there is one.
+    gate: Option<std::sync::mpsc::Receiver<()>>,
     writes: Vec<Vec<Write>>,
     tries: u32,
 }
@@ -40,6 +43,12 @@ struct ScriptedLog(Arc<Mutex<Script>>);
 impl WriteLog for ScriptedLog {
     fn write(&mut self, writes: &mut Vec<Write>) -> Result<(), LogError> {
         let mut script = self.0.lock().unwrap();
+        if let Some(gate) = script.gate.take() {
+            drop(script);
+            // Also when nobody will say it any more.
+            let _ = gate.recv();
+            script = self.0.lock().unwrap();
+        }
         script.tries += 1;
         if script.full {
             let error = std::io::Error::from_raw_os_error(28);
@@ -75,11 +84,16 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::within(Limits::default())
+    }
+
+    fn within(limits: Limits) -> Self {
         let folder = TempDir::new().unwrap();
         let store = Arc::new(IndexStore::open(folder.path().to_owned()).unwrap());
         let script = Arc::new(Mutex::new(Script::default()));
         let disk = Disk::new(Box::new(ScriptedLog(Arc::clone(&script))));
-        let (sender, commands) = mpsc::channel(QUEUED_REQUESTS);
+        let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
+        let desk = Desk::new();
         let (inbox_sender, inbox) = mpsc::channel(1);
         let id = MemberId::from_random(8);
         let founded = Stored::founded_by(&Members([(id, String::new())].into()));
@@ -97,13 +111,16 @@ impl Bench {
             leader: watch::channel(None).0,
             deliveries,
             commands,
+            desk: DeskEnd::new(Arc::clone(&desk)),
+            limits,
+            grace: Duration::from_secs(10),
             inbox,
             tick_ms: TICK_MS,
             worker_lease_ms,
         };
         let views = watch::channel(Arc::default()).1;
         Self {
-            service: Arc::new(Service::new(sender, store, peers, views)),
+            service: Arc::new(Service::new(desk, sender, store, peers, views)),
             script,
             driver: Some(Driver::new(parts)),
             stop: CancellationToken::new(),
@@ -123,7 +140,19 @@ impl Bench {
 
 fn spec(name: &str) -> JobSpec {
     let pipeline = Pipeline::builder("p").source(Source::text("data/*")).batch(4).build().unwrap();
-    JobSpec { name: name.to_owned(), ..JobSpec::new(pipeline) }
+    JobSpec {
+        tenant: String::new(),
+        name: name.to_owned(),
+        pipeline,
+        epochs: 1,
+        virtual_consumers: 1,
+        consumers: 1,
+        start: None,
+        audit: false,
+        reindex: false,
+        index_only: false,
+        weight: 1.0,
+    }
 }
 
 fn worker_report() -> WorkerReport {
@@ -273,7 +302,7 @@ async fn what_waits_together_is_committed_together() {
         })
         .collect();
     // Every request is in the queue before the driver looks at it.
-    while bench.driver.as_ref().is_some_and(|driver| driver.parts.commands.len() < 100) {
+    while bench.driver.as_ref().is_some_and(|driver| driver.parts.desk.waiting() < 100) {
         tokio::task::yield_now().await;
     }
     let task = bench.start();
@@ -341,6 +370,97 @@ async fn a_shutdown_answers_whoever_waits() {
     task.await.unwrap().unwrap();
     assert_eq!(held.await.unwrap().unwrap_err(), shutting_down());
     assert_eq!(service.list_jobs().await.unwrap_err(), shutting_down());
+}
+
+/// A second write waits until the first is done, which takes longer than another coordinator has to take over.
+#[tokio::test]
+async fn what_was_asked_before_the_end_is_kept_and_answered_within_the_grace_time() {
+    let mut bench = Bench::new();
+    let task = bench.start();
+    let service = Arc::clone(&bench.service);
+    service.list_jobs().await.unwrap();
+    let (word, gate) = std::sync::mpsc::sync_channel(1);
+    bench.script.lock().unwrap().gate = Some(gate);
+    let opening = tokio::spawn({
+        let service = Arc::clone(&service);
+        async move { service.open_job(spec("last")).await }
+    });
+    while bench.script.lock().unwrap().gate.is_some() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    bench.stop.cancel();
+    tokio::time::sleep(HAND_OVER + Duration::from_millis(100)).await;
+    assert!(!opening.is_finished() && !task.is_finished());
+    word.send(()).unwrap();
+    let opened = opening.await.unwrap().unwrap();
+    task.await.unwrap().unwrap();
+    let kept =
+        bench.records().iter().any(|record| matches!(record, Record::Opened { job, .. } if *job == opened));
+    assert!(kept, "what was answered is kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_floods_does_not_keep_others_from_being_answered() {
+    let mut bench = Bench::new();
+    let task = bench.start();
+    let service = Arc::clone(&bench.service);
+    let job = service.open_job(spec("run")).await.unwrap();
+    let flooder = Caller::next();
+    // Requests of the flood that were answered, and that were refused.
+    let counts: Arc<Mutex<(u64, u64)>> = Arc::default();
+    let flood: Vec<_> = (0..600)
+        .map(|_| {
+            let (service, counts) = (Arc::clone(&service), Arc::clone(&counts));
+            tokio::spawn(flooder.answers(async move {
+                loop {
+                    let answer = service.list_jobs().await;
+                    match answer {
+                        Ok(_) => counts.lock().unwrap().0 += 1,
+                        Err(refusal) if refusal.kind == RefusalKind::Busy => counts.lock().unwrap().1 += 1,
+                        Err(refusal) => panic!("{refusal}"),
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }))
+        })
+        .collect();
+    while counts.lock().unwrap().0 < 1_000 {
+        tokio::task::yield_now().await;
+    }
+    for number in 0..100 {
+        let before = counts.lock().unwrap().0;
+        match number % 3 {
+            0 => drop(Caller::next().answers(service.job_status(job)).await.unwrap()),
+            1 => drop(service.sync_worker(worker_report()).await.unwrap()),
+            _ => drop(service.sync_consumer(consumer_report(job, 0)).await.unwrap()),
+        }
+        let between = counts.lock().unwrap().0 - before;
+        assert!(between <= 3 * REQUESTS_TOGETHER as u64, "{between} others were answered first");
+    }
+    assert!(counts.lock().unwrap().1 > 1_000, "what is too much is refused at once");
+    flood.into_iter().for_each(|flood| flood.abort());
+    bench.stop.cancel();
+    task.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_behind_opens_no_jobs_and_takes_reports() {
+    let mut bench = Bench::within(Limits { log_bytes: 1, ..Limits::default() });
+    let task = bench.start();
+    let service = Arc::clone(&bench.service);
+    let refused = loop {
+        // The first entry is the leader's own.
+        match service.open_job(spec("run")).await {
+            Ok(_) => {}
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!((refused.kind, refused.retry_after_ms), (RefusalKind::Busy, Some(1_000)));
+    assert!(refused.message.starts_with("the coordinator's log has "), "{refused}");
+    service.sync_worker(worker_report()).await.unwrap();
+    service.list_jobs().await.unwrap();
+    bench.stop.cancel();
+    task.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use super::messages::{
 };
 use super::records::Record;
 use super::workers::Parked;
-use super::{Cluster, Ready, Reply, RequestId, unknown_job};
+use super::{Cluster, Ready, Reply, RequestId};
 use crate::ids::{JobId, Millis, SessionId, WorkerId};
 use crate::layout::{SplitRef, StreamPosition};
 
@@ -101,7 +101,7 @@ impl Cluster {
     }
 
     fn check_consumer(&self, report: &ConsumerReport) -> Result<(), Refusal> {
-        let job = self.jobs.get(&report.job).ok_or_else(|| unknown_job(report.job))?;
+        let job = self.jobs.get(&report.job).ok_or_else(|| Refusal::unknown_job(report.job))?;
         if report.consumer >= job.spec.consumers {
             return Err(Refusal::new(
                 RefusalKind::Invalid,
@@ -128,7 +128,7 @@ impl Cluster {
                     ),
                 ))
             }
-            _ => Ok(()),
+            _ => self.check_consumer_room(report),
         }
     }
 
@@ -357,6 +357,7 @@ impl Cluster {
             streams,
             splits,
             exhausted,
+            ticket: String::new(),
         }
     }
 

@@ -15,7 +15,10 @@ use crate::position::Position;
 /// What a job is: everything that its rows depend on, and who takes them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// Name of the run; consumers that open the same name with the same spec share the job.
+    /// Whose job it is; empty where tenants are not told apart. Names are those of a tenant: two may use the same one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tenant: String,
+    /// Name of the run; consumers of a tenant that open the same name with the same spec share the job.
     pub name: String,
     /// The pipeline.
     pub pipeline: Pipeline,
@@ -47,6 +50,7 @@ impl JobSpec {
     /// One epoch for one consumer from the beginning, under the pipeline's name.
     pub fn new(pipeline: Pipeline) -> Self {
         Self {
+            tenant: String::new(),
             name: pipeline.name.clone(),
             pipeline,
             epochs: 1,
@@ -120,6 +124,8 @@ pub struct WorkerPlan {
     pub cores: u32,
     /// What each job may use of the worker. A job that is not listed has no limits.
     pub allotments: Vec<Allotment>,
+    /// What the worker checks consumers' tickets with; empty where they need none. The state machine knows none.
+    pub ticket_key: Vec<u8>,
 }
 
 /// What one job may use of one worker. The worker obeys it at once, whatever runs; rows and their order do not depend
@@ -131,6 +137,8 @@ pub struct Allotment {
     /// Its share of the worker's CPU pool: jobs that have work are served in proportion to it, so it is a weight and
     /// no upper limit. 0: as if it had all threads.
     pub cores: f64,
+    /// Threads of the CPU pool that it may use at most on average over a tenth of a second, not always whole; 0: no limit.
+    pub most_cores: f64,
     /// Concurrent executions of operators, by name; 0 and operators that are not named: no limit. An operator that is
     /// pinned in the pipeline keeps its own number.
     pub operator_limits: Vec<(String, u32)>,
@@ -170,6 +178,7 @@ impl Allotment {
         Self {
             job,
             cores: 0.0,
+            most_cores: 0.0,
             operator_limits: Vec::new(),
             read_concurrency: 0,
             prefetch_bytes: 0,
@@ -258,6 +267,8 @@ pub struct ConsumerPlan {
     pub splits: Vec<PlannedSplit>,
     /// Relaxed mode: whether every split has been handed out, so that nothing follows those in `splits`.
     pub exhausted: bool,
+    /// What the consumer shows to workers; empty where they do not ask. The state machine knows none.
+    pub ticket: String,
 }
 
 /// A split and who serves it.
@@ -325,6 +336,9 @@ pub struct JobDetails {
 pub struct JobStatus {
     /// The job.
     pub job: JobId,
+    /// Whose it is.
+    #[serde(default)]
+    pub tenant: String,
     /// Its name.
     pub name: String,
     /// How it stands.
@@ -367,6 +381,8 @@ pub struct Refusal {
     pub message: String,
     /// Where to ask instead: the coordinator that leads.
     pub leader: Option<String>,
+    /// Milliseconds after which asking again may help, where that is known.
+    pub retry_after_ms: Option<u64>,
 }
 
 /// Kinds of refusals.
@@ -378,14 +394,36 @@ pub enum RefusalKind {
     NotFound,
     /// Another consumer has taken this place.
     Superseded,
+    /// Whoever asks may not do it, or has not shown who it is.
+    Denied,
     /// The coordinator cannot do it now; nothing was lost, try again.
     Unavailable,
+    /// There is no room for it now. Nothing is wrong with it, and whoever refuses is well: ask again later, and not before.
+    Busy,
+}
+
+impl RefusalKind {
+    /// Whether the same request may be taken at another time.
+    pub fn is_passing(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Busy)
+    }
 }
 
 impl Refusal {
     /// A refusal of this kind.
     pub fn new(kind: RefusalKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), leader: None }
+        Self { kind, message: message.into(), leader: None, retry_after_ms: None }
+    }
+
+    /// There is no room; asking again may help after so many milliseconds.
+    pub fn busy(message: impl Into<String>, retry_after_ms: u64) -> Self {
+        Self { retry_after_ms: Some(retry_after_ms), ..Self::new(RefusalKind::Busy, message) }
+    }
+
+    /// The refusal where there is no such job, or none that the asker may know of: nothing tells these apart.
+    pub fn unknown_job(job: JobId) -> Self {
+        let message = format!("there is no job {job} here; `feedline jobs` lists the jobs of a coordinator");
+        Self::new(RefusalKind::NotFound, message)
     }
 
     /// The refusal of a coordinator that follows.

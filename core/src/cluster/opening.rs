@@ -2,12 +2,19 @@
 
 use std::sync::Arc;
 
+use super::job::Job;
 use super::messages::{JobSpec, JobState, Refusal, RefusalKind};
 use super::prepare::Preparation;
 use super::records::Record;
 use super::{Cluster, Ready, Reply};
 use crate::ids::JobId;
 use crate::manifest::Manifest;
+use crate::tenants;
+
+/// Longest name of a job in bytes.
+const MAX_NAME_BYTES: usize = 256;
+/// Most virtual consumers: a coordinator keeps a position for each.
+const MAX_VIRTUAL_CONSUMERS: u32 = 65_536;
 
 impl Cluster {
     pub(super) fn on_open_job(
@@ -17,7 +24,8 @@ impl Cluster {
         ready: &mut Ready,
     ) -> Result<JobId, Refusal> {
         check_spec(&spec).map_err(|message| Refusal::new(RefusalKind::Invalid, message))?;
-        if let Some(job) = self.jobs.values().find(|job| job.spec.name == spec.name && !job.is_ended()) {
+        let is_same = |job: &&Job| (&job.spec.tenant, &job.spec.name) == (&spec.tenant, &spec.name);
+        if let Some(job) = self.jobs.values().filter(is_same).find(|job| !job.is_ended()) {
             if job.spec == spec {
                 return Ok(job.id);
             }
@@ -29,6 +37,7 @@ impl Cluster {
                 ),
             ));
         }
+        self.check_job_room(&spec)?;
         let job = JobId(self.next_job);
         let saved = saved.filter(|_| !spec.reindex);
         self.record(Record::Opened { job, spec: Box::new(spec) }, ready);
@@ -38,7 +47,7 @@ impl Cluster {
 
     pub(super) fn on_cancel_job(&mut self, job: JobId, ready: &mut Ready) -> Reply {
         match self.jobs.get(&job) {
-            None => Reply::Refused(unknown_job(job)),
+            None => Reply::Refused(Refusal::unknown_job(job)),
             Some(found) => {
                 if !found.is_ended() {
                     self.end_job(job, JobState::Cancelled, ready);
@@ -49,18 +58,31 @@ impl Cluster {
     }
 }
 
-pub(super) fn unknown_job(job: JobId) -> Refusal {
-    Refusal::new(
-        RefusalKind::NotFound,
-        format!("there is no job {job} here; `feedline jobs` lists the jobs of a coordinator"),
-    )
-}
-
 /// What can be refused before the dataset is known.
 fn check_spec(spec: &JobSpec) -> Result<(), String> {
+    tenants::check_name(&spec.tenant)?;
     spec.pipeline.check().map_err(|error| error.to_string())?;
     if spec.name.is_empty() {
         return Err("the job has no name; give it one".to_owned());
+    }
+    if spec.name.len() > MAX_NAME_BYTES {
+        return Err(format!(
+            "the job's name has {} bytes; give it one of at most {MAX_NAME_BYTES}",
+            spec.name.len()
+        ));
+    }
+    if spec.virtual_consumers > MAX_VIRTUAL_CONSUMERS {
+        return Err(format!(
+            "{} virtual consumers are more than the {MAX_VIRTUAL_CONSUMERS} of a job; open it with fewer",
+            spec.virtual_consumers
+        ));
+    }
+    if spec.epochs.checked_mul(spec.pipeline.repeat_count()).is_none() {
+        return Err(format!(
+            "{} epochs of {} passes are more than can be counted; set epochs or repeat to less",
+            spec.epochs,
+            spec.pipeline.repeat_count()
+        ));
     }
     if spec.epochs == 0 {
         return Err("a job of 0 epochs has no rows; set epochs to 1 or more".to_owned());

@@ -9,6 +9,7 @@ use super::messages::{Allotment, ConsumerStats, ProcessCpu, TierRoom, WorkerJobS
 use crate::ids::{JobId, SessionId, WorkerId};
 use crate::manifest::DatasetSummary;
 use crate::pipeline::Pipeline;
+use crate::tenants::Quota;
 
 /// A share of no more than this is no part in a worker: the job gets what others leave.
 pub const LEAST_CORES: f64 = 0.01;
@@ -39,6 +40,8 @@ pub struct Samples {
 pub struct JobFacts {
     /// The job.
     pub job: JobId,
+    /// Whose it is.
+    pub tenant: String,
     /// Its name.
     pub name: String,
     /// Its pipeline.
@@ -47,8 +50,10 @@ pub struct JobFacts {
     pub dataset: DatasetSummary,
     /// Passes over the dataset that are still to come, the rest of the present one among them.
     pub passes_left: f64,
-    /// Its claim where workers are short.
+    /// Its claim where workers are short, with its tenant's priority.
     pub weight: f64,
+    /// What the jobs of its tenant may take together.
+    pub quota: Quota,
 }
 
 /// What one worker reported last.
@@ -133,11 +138,13 @@ impl Cluster {
         let facts = self.jobs.values().filter(|job| !job.is_ended()).filter_map(|job| {
             Some(JobFacts {
                 job: job.id,
+                tenant: job.spec.tenant.clone(),
                 name: job.spec.name.clone(),
                 pipeline: job.spec.pipeline.clone(),
                 dataset: job.dataset.clone()?,
                 passes_left: job.passes_left(),
-                weight: job.spec.weight,
+                weight: job.spec.weight * self.settings.tenants.of(&job.spec.tenant).priority,
+                quota: *self.settings.tenants.of(&job.spec.tenant),
             })
         });
         Samples { workers: workers.collect(), consumers: sessions.collect(), jobs: facts.collect() }

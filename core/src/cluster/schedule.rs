@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::job::{Holder, Job};
-use super::parts::{Loads, Part, spread};
+use super::parts::{Loads, Part};
 use super::records::Record;
 use super::{Cluster, Ready};
 use crate::ids::{JobId, Millis, WorkerId};
@@ -42,6 +42,7 @@ impl Cluster {
             false => self.workers.keys().copied().filter(|id| self.takes_leases(*id)).collect(),
         };
         let running = self.jobs.values().filter(running).count();
+        let by_tenant = self.running_by_tenant();
         for id in chosen {
             // A job may start at its end, or the log may hold a job's last step but not its end.
             if self.finish_if_done(id, ready) || self.jobs[&id].is_idle(self.now, &self.settings) {
@@ -52,8 +53,10 @@ impl Cluster {
             if let Some(parts) = &placed {
                 self.recall(id, parts, ready);
             }
+            let is_placed = placed.is_some();
+            let parts = placed.unwrap_or_else(|| self.unplaced_parts(id, &live, running, &by_tenant));
+            self.cap(id, (!is_placed).then_some(parts.as_slice()));
             let job = &self.jobs[&id];
-            let parts = placed.unwrap_or_else(|| spread(&live, id, running));
             let missing = self.missing(job, &parts);
             let grants = self.choose_grants(job, &missing, &parts);
             let granted: usize = grants.values().map(Vec::len).sum();

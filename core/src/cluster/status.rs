@@ -5,7 +5,7 @@ use super::messages::{
     ConsumerStats, JobDetails, JobState, JobStatus, OperatorStats, Refusal, RefusalKind, StoreStats,
     source_key,
 };
-use super::{Cluster, Reply, unknown_job};
+use super::{Cluster, Reply};
 use crate::ids::JobId;
 use crate::plan::first_keep;
 
@@ -27,7 +27,7 @@ impl Cluster {
     }
 
     pub(super) fn details(&self, id: JobId) -> Reply {
-        let Some(job) = self.jobs.get(&id) else { return Reply::Refused(unknown_job(id)) };
+        let Some(job) = self.jobs.get(&id) else { return Reply::Refused(Refusal::unknown_job(id)) };
         let (Some(layout), Some(dataset)) = (&job.layout, &job.dataset) else {
             let message = format!("job {id} is still being prepared; ask again");
             return Reply::Refused(Refusal::new(RefusalKind::Unavailable, message));
@@ -42,7 +42,10 @@ impl Cluster {
             keep: self
                 .settings
                 .auto_cache
-                .then(|| first_keep(&job.spec.pipeline, dataset, job.passes_left()))
+                .then(|| {
+                    let quota = self.settings.tenants.of(&job.spec.tenant);
+                    first_keep(&job.spec.pipeline, dataset, job.passes_left(), quota)
+                })
                 .flatten(),
         }))
     }
@@ -52,7 +55,7 @@ impl Cluster {
             None => Reply::Status(self.jobs.values().map(|job| self.job_status(job)).collect()),
             Some(id) => match self.jobs.get(&id) {
                 Some(job) => Reply::Status(vec![self.job_status(job)]),
-                None => Reply::Refused(unknown_job(id)),
+                None => Reply::Refused(Refusal::unknown_job(id)),
             },
         }
     }
@@ -75,6 +78,7 @@ impl Cluster {
         }
         JobStatus {
             job: job.id,
+            tenant: job.spec.tenant.clone(),
             name: job.spec.name.clone(),
             state: self.job_state(job),
             epochs: job.spec.epochs,

@@ -2,9 +2,11 @@
 //! in `core/tests/simulation.rs`.
 
 mod granting;
+mod limits;
 mod opening;
 mod placing;
 mod preparing;
+mod quotas;
 mod relaxed;
 mod restoring;
 mod sampling;
@@ -139,6 +141,7 @@ impl Bench {
 fn spec(batch: u32, consumers: u32) -> JobSpec {
     let pipeline = Pipeline::builder("p").source(Source::text("data/*")).batch(batch).build().expect("good");
     JobSpec {
+        tenant: String::new(),
         name: "run".to_owned(),
         pipeline,
         epochs: 1,

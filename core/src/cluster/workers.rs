@@ -110,6 +110,10 @@ impl Worker {
 
 impl Cluster {
     pub(super) fn on_worker(&mut self, request: RequestId, report: WorkerReport, ready: &mut Ready) {
+        if let Err(refusal) = self.check_worker_room(report.worker) {
+            ready.replies.push((request, Reply::Refused(refusal)));
+            return;
+        }
         let now = self.now;
         let life = self.life;
         let first = self.next_revision;
@@ -196,9 +200,15 @@ impl Cluster {
         let mut allotments = worker.share.allotments.clone();
         let listed: BTreeSet<JobId> = allotments.iter().map(|allotment| allotment.job).collect();
         let held: BTreeSet<JobId> = worker.leases.iter().map(|(job, _)| *job).collect();
-        // A job that the plan does not know yet has no limits.
-        let left = held.difference(&listed).filter(|job| self.placed.contains_key(job));
-        allotments.extend(left.map(|job| Allotment { cores: LEAST_CORES, ..Allotment::unlimited(*job) }));
+        // A job that the plan does not know yet has no limits but its tenant's.
+        let left = |job: &&JobId| self.placed.contains_key(job) || self.unplanned_cap(**job, id) > 0.0;
+        allotments.extend(held.difference(&listed).filter(left).map(|job| {
+            let cores = if self.placed.contains_key(job) { LEAST_CORES } else { 0.0 };
+            Allotment { cores, ..Allotment::unlimited(*job) }
+        }));
+        for allotment in allotments.iter_mut().filter(|allotment| allotment.most_cores == 0.0) {
+            allotment.most_cores = self.unplanned_cap(allotment.job, id);
+        }
         WorkerPlan {
             revision: Revision { life: self.life, number: worker.revision },
             leases,
@@ -206,6 +216,7 @@ impl Cluster {
             lease_ms: self.settings.worker_lease_ms,
             cores: worker.share.cores,
             allotments,
+            ticket_key: Vec::new(),
         }
     }
 

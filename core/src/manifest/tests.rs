@@ -32,6 +32,15 @@ fn the_shard_that_differs_is_named() {
 }
 
 #[test]
+fn shards_that_have_no_column_in_common_do_not_add_up_without_end() {
+    let columns =
+        |from: usize| Schema::new((from..from + 3_000).map(|at| (format!("c{at}"), ColumnType::Utf8)));
+    let error = Manifest::build(vec![shard("a", Some(columns(0))), shard("b.csv", Some(columns(3_000)))]);
+    let error = error.expect_err("they are too many");
+    assert!(error.contains("more than 4096 columns") && error.contains("b.csv"), "{error}");
+}
+
+#[test]
 fn numbers_join_without_loss_of_range() {
     use ScalarType::{Bool, Float32, Float64, Int8, Int16, Int32, Int64, UInt8};
     assert_eq!(join_scalars(Int8, Int32), Some(Int32));

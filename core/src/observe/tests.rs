@@ -11,6 +11,7 @@ use crate::model::{Bandwidth, BottleneckKind};
 use crate::pipeline::{Pipeline, Source};
 use crate::plan::{NoDeadline, solve};
 use crate::schema::Schema;
+use crate::tenants::Quota;
 
 pub(crate) const JOB: JobId = JobId(7);
 
@@ -26,7 +27,16 @@ fn facts() -> JobFacts {
         schema: Schema { fields: Vec::new() },
         defects: 0,
     };
-    JobFacts { job: JOB, name: "photographs".to_owned(), pipeline, dataset, passes_left: 3.0, weight: 1.0 }
+    JobFacts {
+        job: JOB,
+        tenant: String::new(),
+        name: "photographs".to_owned(),
+        pipeline,
+        dataset,
+        passes_left: 3.0,
+        weight: 1.0,
+        quota: Quota::default(),
+    }
 }
 
 /// What a worker of 2 cores has done after so many seconds: 1,000 rows/s at 0.5 ms of `burn` and 1 ms of the crop each.

@@ -105,11 +105,12 @@ impl Pipeline {
         source.names().filter(|name| required.contains(*name)).map(str::to_owned).collect()
     }
 
-    /// 16 hex digits that stand for everything that affects the rows' content and order: all but the name, caches and
-    /// each operator's parallelism. xxh3-64 of the canonical JSON form.
+    /// 16 hex digits that stand for everything that affects the rows' content and order: all but the name, caches, the name
+    /// of credentials and each operator's parallelism. xxh3-64 of the canonical JSON form.
     pub fn fingerprint(&self) -> String {
         let mut canonical = self.clone();
         canonical.name.clear();
+        canonical.source.credentials = None;
         canonical.operators.retain(|operator| !matches!(operator.kind, OperatorKind::Cache(_)));
         for operator in &mut canonical.operators {
             operator.parallelism = None;

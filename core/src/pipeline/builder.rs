@@ -44,7 +44,7 @@ impl Pipeline {
 impl Source {
     /// A source of this format at one path, glob, prefix or URL.
     pub fn new(format: Format, url: impl Into<String>) -> Self {
-        Self { url: vec![url.into()], format, features: Default::default() }
+        Self { url: vec![url.into()], format, features: Default::default(), credentials: None }
     }
 
     /// TFRecord files of `tf.train.Example`.
@@ -98,6 +98,13 @@ impl Source {
     #[must_use]
     pub fn feature(mut self, column: impl Into<String>, data_name: impl Into<String>) -> Self {
         self.features.insert(column.into(), data_name.into());
+        self
+    }
+
+    /// Reads with the credentials of this name.
+    #[must_use]
+    pub fn credentials(mut self, name: impl Into<String>) -> Self {
+        self.credentials = Some(name.into());
         self
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::limits::check_limits;
 use super::{Operator, OperatorKind, Pipeline, PipelineError, Size, Source};
 use crate::schema::ScalarType;
 
@@ -36,7 +37,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    fn new(place: Place, sentence: impl Into<String>) -> Self {
+    pub(super) fn new(place: Place, sentence: impl Into<String>) -> Self {
         Self { place, sentence: sentence.into() }
     }
 
@@ -74,6 +75,7 @@ impl Pipeline {
 }
 
 fn check_all(pipeline: &Pipeline) -> Result<(), Refusal> {
+    check_limits(pipeline)?;
     check_name(&pipeline.name).map_err(|sentence| Refusal::new(Place::Name, sentence))?;
     check_source(&pipeline.source)?;
     for (index, operator) in pipeline.operators.iter().enumerate() {

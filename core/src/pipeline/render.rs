@@ -34,6 +34,9 @@ impl Pipeline {
                 .collect();
             summary.push_str(&format!(" ({})", features.join(", ")));
         }
+        if let Some(name) = &self.source.credentials {
+            summary.push_str(&format!(", credentials {name}"));
+        }
         summary
     }
 

@@ -46,6 +46,10 @@ pub struct Source {
     /// key (jsonl), or `bytes` and `path` (files). Empty: every column under its own name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub features: BTreeMap<String, String>,
+    /// Name of the credentials that the objects are read with, which whoever runs the workers gives them. `None`: those of
+    /// the workers' environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<String>,
 }
 
 /// Encodings of a dataset's objects.

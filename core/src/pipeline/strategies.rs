@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::limits::PAD_LENGTH_MAX;
 use super::*;
 use crate::schema::ScalarType;
 
@@ -45,11 +46,9 @@ fn sources() -> impl Strategy<Value = Source> {
         Format::Text,
     ]);
     let features = prop::collection::btree_map(text(), text(), 0..4);
-    (prop::collection::vec(text(), 1..4), formats, features).prop_map(|(url, format, features)| Source {
-        url,
-        format,
-        features,
-    })
+    let credentials = prop::option::of("[a-z0-9_.-]{1,9}");
+    (prop::collection::vec(text(), 1..4), formats, features, credentials)
+        .prop_map(|(url, format, features, credentials)| Source { url, format, features, credentials })
 }
 
 /// Text that YAML must take care to quote: numbers, booleans, signs, quotes, line ends, other scripts.
@@ -145,10 +144,7 @@ fn list_kinds() -> impl Strategy<Value = OperatorKind> {
         ),
         (text(), 1u32..=u32::MAX)
             .prop_map(|(column, length)| OperatorKind::Truncate(Truncate { column, length })),
-        (text(), 1u32..=u32::MAX, any::<i64>()).prop_map(|(column, length, value)| OperatorKind::Pad(Pad {
-            column,
-            length,
-            value
-        })),
+        (text(), 1u32..=PAD_LENGTH_MAX, any::<i64>())
+            .prop_map(|(column, length, value)| OperatorKind::Pad(Pad { column, length, value })),
     ]
 }

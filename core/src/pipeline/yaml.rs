@@ -7,6 +7,7 @@ use super::{Pipeline, PipelineError};
 
 mod lines;
 mod sentence;
+mod size;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ impl Pipeline {
     /// Reads a pipeline file and [checks](Pipeline::check) it. `file` is the name shown in errors, which are one
     /// sentence such as ``pipeline.yaml:7: unknown key `siez` in batch; did you mean `size`?``.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, PipelineError> {
+        size::check(text).map_err(|sentence| placed(file, None, &sentence))?;
         check_document(text, file)?;
         let pipeline: Self = serde_yaml_ng::from_str(text).map_err(|error| refused(&error, text, file))?;
         match pipeline.refusal() {

@@ -95,7 +95,7 @@ pub(super) fn assign(
     filling.parts(ways)
 }
 
-/// Needs with headroom, as far as the type's resources, the store and the job's limits allow.
+/// Needs with headroom, as far as the type's resources, the store, tenants' quotas and the job's limits allow.
 fn spare(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>], headroom: f64) -> Vec<Vec<f64>> {
     let rate = |by_type: &Vec<f64>| by_type.iter().sum::<f64>();
     let read = |(way, by_type): (&&Way, &Vec<f64>)| (way.store, way.store_bytes * rate(by_type));
@@ -112,11 +112,17 @@ fn spare(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>], headroom: f64) -> Vec<
             }
         }
     }
-    let of_job = |(way, by_type): (&&Way, &Vec<f64>)| -> Vec<f64> {
-        let need = |(w, rate): (usize, &f64)| (rate * scale[w]).min(costs.counts[w] * way.most_per_worker[w]);
+    let cores = ways.iter().zip(rows).map(|(way, by_type)| costs.cores_of(way, by_type));
+    let spare_of = |load: f64| super::costs::per(1.0, load).max(1.0);
+    let of_tenants: Vec<f64> = costs.tenant_loads(cores.enumerate()).into_iter().map(spare_of).collect();
+    let of_job = |(j, (way, by_type)): (usize, (&&Way, &Vec<f64>))| -> Vec<f64> {
+        let of_tenant = costs.tenants[j].map_or(f64::INFINITY, |tenant| of_tenants[tenant]);
+        let need = |(w, rate): (usize, &f64)| {
+            (rate * scale[w].min(of_tenant)).min(costs.counts[w] * way.most_per_worker[w])
+        };
         by_type.iter().enumerate().map(need).collect()
     };
-    ways.iter().zip(rows).map(of_job).collect()
+    ways.iter().zip(rows).enumerate().map(of_job).collect()
 }
 
 impl Filling<'_> {

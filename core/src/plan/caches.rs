@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::costs::{CORES, Costs, DISK_READ, MEMORY_READ, NIC, RESOURCES, Way};
+use super::costs::{CORES, Costs, DISK_READ, Kept, MEMORY_READ, NIC, RESOURCES, Way};
 use super::linear::{Fluid, share, share_ways};
 use super::problem::Settings;
 use super::solution::Objective;
@@ -72,14 +72,20 @@ pub(super) fn choose(
 /// What no choice exceeds: each job takes of each resource what its most sparing way takes, and room is counted for each by
 /// itself only.
 pub(super) fn bound(costs: &Costs) -> Option<Objective> {
-    let sparing: Vec<Way> = costs.ways.iter().map(|ways| most_sparing(costs, ways)).collect();
+    let sparing: Vec<Way> = (0..costs.jobs()).map(|j| most_sparing(costs, j)).collect();
     let ways: Vec<&Way> = sparing.iter().collect();
     share_ways(costs, &ways).map(|fluid| fluid.objective)
 }
 
-fn most_sparing(costs: &Costs, ways: &[Way]) -> Way {
+fn most_sparing(costs: &Costs, job: usize) -> Way {
+    let ways = &costs.ways[job];
     let mut best = ways[0].clone();
-    let fits = |way: &&Way| way.kept.is_none_or(|cut| cut.bytes <= costs.room[cut.tier as usize]);
+    let quota = costs.tenants[job].map_or(f64::INFINITY, |tenant| costs.tenant_room[tenant]);
+    let fits = |way: &&Way| {
+        way.kept.is_none_or(|cut| {
+            cut.bytes <= costs.room[cut.tier as usize] && costs.bytes_of(cut.tier, cut.bytes) <= quota
+        })
+    };
     for way in ways[1..].iter().filter(fits) {
         for w in 0..best.per_row.len() {
             for resource in 0..RESOURCES {
@@ -110,8 +116,42 @@ pub(super) fn kept(costs: &Costs, ways: &[usize]) -> BTreeMap<(CacheTier, u64), 
     kept
 }
 
-/// Whether what these ways keep has room. What the user had kept is there whether it fits or not.
+/// Bytes that these ways keep for each tenant. What jobs of several tenants read counts for each of them.
+fn kept_for(costs: &Costs, ways: &[usize]) -> Vec<f64> {
+    let kept = kept(costs, ways);
+    let read = |(j, way): (usize, &usize)| {
+        let cut = costs.ways[j][*way].kept?;
+        Some((costs.tenants[j]?, cut.tier, cut.key))
+    };
+    let read: BTreeSet<(usize, CacheTier, u64)> = ways.iter().enumerate().filter_map(read).collect();
+    let mut bytes = vec![0.0; costs.tenant_room.len()];
+    for (tenant, tier, key) in read {
+        bytes[tenant] += costs.bytes_of(tier, kept[&(tier, key)]);
+    }
+    bytes
+}
+
+/// A tenant for whom these ways keep more than its quota, of those that could keep less.
+fn over_quota(costs: &Costs, ways: &[usize]) -> Option<usize> {
+    if costs.tenant_room.iter().all(|room| room.is_infinite()) {
+        return None;
+    }
+    let kept = kept_for(costs, ways);
+    let is_over = |tenant: usize| kept[tenant] > costs.tenant_room[tenant] * (1.0 + 1e-9);
+    let chosen = ways
+        .iter()
+        .enumerate()
+        .filter(|(j, way)| costs.ways[*j].len() > 1 && costs.ways[*j][**way].kept.is_some());
+    chosen.filter_map(|(j, _)| costs.tenants[j]).find(|tenant| is_over(*tenant))
+}
+
+/// Whether what these ways keep has room, in the tiers and in the quotas of tenants. What the user had kept is there whether
+/// it fits or not.
 pub(super) fn fits(costs: &Costs, ways: &[usize]) -> bool {
+    has_room(costs, ways) && over_quota(costs, ways).is_none()
+}
+
+fn has_room(costs: &Costs, ways: &[usize]) -> bool {
     let mut used = [0.0; 3];
     let kept = kept(costs, ways);
     for ((tier, _), bytes) in &kept {
@@ -268,25 +308,33 @@ fn joined(costs: &Costs, mut ways: Vec<usize>, job: usize) -> Vec<usize> {
     ways
 }
 
-/// Drops what others keep, the least dense first, until it fits; the job itself stays.
+/// Drops what others keep, the least dense first, until it fits; the job itself stays. Where a tenant has too much, its own
+/// jobs make room.
 fn make_room(costs: &Costs, mut ways: Vec<usize>, job: usize) -> Vec<usize> {
-    while !fits(costs, &ways) {
+    loop {
+        let over = over_quota(costs, &ways);
+        if over.is_none() && has_room(costs, &ways) {
+            return ways;
+        }
         let stays = costs.ways[job][ways[job]].kept;
         let others = (0..ways.len()).filter(|j| costs.ways[*j].len() > 1);
         let kept = others.filter_map(|j| costs.ways[j][ways[j]].kept.map(|cut| (j, cut)));
-        let droppable =
-            kept.filter(|(_, cut)| stays.is_none_or(|stays| stays.tier == cut.tier && stays.key != cut.key));
+        let makes_room = |j: usize, cut: &Kept| match over {
+            Some(tenant) => j != job && costs.tenants[j] == Some(tenant),
+            None => stays.is_none_or(|stays| stays.tier == cut.tier && stays.key != cut.key),
+        };
+        let droppable = kept.filter(|(j, cut)| makes_room(*j, cut));
         let density = |j: usize, bytes: f64| worth(costs, j, ways[j], SHORT) / bytes.max(1.0);
         let least = droppable.min_by(|(a, x), (b, y)| density(*a, x.bytes).total_cmp(&density(*b, y.bytes)));
         let Some((_, dropped)) = least else { return ways };
         for (j, way) in ways.iter_mut().enumerate() {
             let cut = costs.ways[j][*way].kept;
-            if cut.is_some_and(|cut| (cut.tier, cut.key) == (dropped.tier, dropped.key)) {
+            let is_dropped = cut.is_some_and(|cut| (cut.tier, cut.key) == (dropped.tier, dropped.key));
+            if is_dropped && over.is_none_or(|tenant| j != job && costs.tenants[j] == Some(tenant)) {
                 *way = 0;
             }
         }
     }
-    ways
 }
 
 /// What a job's way saves over keeping nothing: shares of resources at the job's whole demand, by price, and where they
@@ -339,13 +387,17 @@ fn greedy(costs: &Costs, start: &[usize], short: f64) -> Vec<usize> {
     order.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut ways = start.to_vec();
     let mut free = costs.room;
+    let mut free_of: Vec<f64> =
+        costs.tenant_room.iter().zip(kept_for(costs, start)).map(|(room, kept)| room - kept).collect();
     for ((tier, _), bytes) in kept(costs, start) {
         free[tier as usize] -= bytes;
     }
     for (_, tier, readers) in order {
         let bytes = size(readers);
+        let for_tenant = costs.bytes_of(tier, bytes);
         let better = |(j, way): &&(usize, usize)| {
-            worth(costs, *j, *way, short) > worth(costs, *j, ways[*j], short) + 1e-12
+            let may = costs.tenants[*j].is_none_or(|tenant| for_tenant <= free_of[tenant]);
+            may && worth(costs, *j, *way, short) > worth(costs, *j, ways[*j], short) + 1e-12
         };
         let takers: Readers = readers.iter().filter(better).copied().collect();
         let gained: f64 = takers
@@ -354,6 +406,8 @@ fn greedy(costs: &Costs, start: &[usize], short: f64) -> Vec<usize> {
             .sum();
         if bytes <= free[tier as usize] && gained > bytes * costs.byte_hour[tier as usize] {
             free[tier as usize] -= bytes;
+            let tenants: BTreeSet<usize> = takers.iter().filter_map(|(j, _)| costs.tenants[*j]).collect();
+            tenants.into_iter().for_each(|tenant| free_of[tenant] -= for_tenant);
             for (j, way) in takers {
                 ways[j] = way;
             }

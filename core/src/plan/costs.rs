@@ -36,6 +36,8 @@ pub(super) struct Way {
     pub(super) store: usize,
     /// Bytes of the store that a row takes.
     pub(super) store_bytes: f64,
+    /// Cores that all jobs of its tenant may have together; infinite without a quota.
+    pub(super) quota: f64,
 }
 
 /// The problem in numbers.
@@ -49,6 +51,13 @@ pub(super) struct Costs {
     pub(super) stores: Vec<f64>,
     /// Room of each tier, in the order of [`CacheTier::ALL`] over the whole cluster.
     pub(super) room: [f64; 3],
+    /// Cores that the jobs of each tenant may have together, and bytes that may be kept for them; infinite without a quota.
+    pub(super) quotas: Vec<f64>,
+    pub(super) tenant_room: Vec<f64>,
+    /// Place of each job's tenant in these.
+    pub(super) tenants: Vec<Option<usize>>,
+    /// Copies that bytes in the store are reckoned with.
+    pub(super) copies: f64,
     /// Price of a core-hour of each type.
     pub(super) core_hour: Vec<f64>,
     /// Price of a byte-hour of each tier.
@@ -90,6 +99,14 @@ impl Costs {
                 over_types(&|w| types[w].disk_bytes),
                 problem.store_cache_bytes,
             ],
+            quotas: problem.tenants.iter().map(|tenant| tenant.cores.unwrap_or(f64::INFINITY)).collect(),
+            tenant_room: problem
+                .tenants
+                .iter()
+                .map(|tenant| tenant.cache_bytes.unwrap_or(f64::INFINITY))
+                .collect(),
+            tenants: problem.jobs.iter().map(|job| job.tenant).collect(),
+            copies: problem.copies.max(1.0),
             core_hour: types
                 .iter()
                 .map(|kind| if kind.core_hour > 0.0 { kind.core_hour } else { settings.prices.core_hour })
@@ -123,8 +140,47 @@ impl Costs {
     pub(super) fn alone(&self, way: &Way) -> f64 {
         let on_type =
             |w: usize| if self.counts[w] > 0.0 { self.counts[w] * self.on_one(way, w) } else { 0.0 };
-        let made: f64 = (0..self.types()).map(on_type).sum();
+        let made = match way.quota.is_finite() {
+            true => self.within_quota(way),
+            false => (0..self.types()).map(on_type).sum(),
+        };
         made.min(per(self.store_of(way), way.store_bytes))
+    }
+
+    /// Rows per second that a job makes of its tenant's cores: of those first on which a row takes the least of them.
+    fn within_quota(&self, way: &Way) -> f64 {
+        let mut types: Vec<usize> = (0..self.types()).filter(|w| self.counts[*w] > 0.0).collect();
+        types.sort_by(|a, b| way.per_row[*a][CORES].total_cmp(&way.per_row[*b][CORES]));
+        let (mut cores, mut rows) = (way.quota, 0.0);
+        for w in types {
+            let takes = way.per_row[w][CORES];
+            let rate = (self.counts[w] * self.on_one(way, w)).min(per(cores, takes));
+            rows += rate;
+            // Of what takes no cores none are gone, however much it is.
+            cores = if takes > 0.0 { (cores - rate * takes).max(0.0) } else { cores };
+        }
+        rows
+    }
+
+    /// What the cores of jobs take of each tenant's quota, as a share.
+    pub(super) fn tenant_loads(&self, cores: impl Iterator<Item = (usize, f64)>) -> Vec<f64> {
+        let mut loads = vec![0.0; self.quotas.len()];
+        for (job, cores) in cores {
+            if let Some(tenant) = self.tenants[job] {
+                loads[tenant] += cores;
+            }
+        }
+        loads.iter().zip(&self.quotas).map(|(taken, quota)| taken / quota).collect()
+    }
+
+    /// What is really there of so many bytes that are kept: in the store one copy serves all workers.
+    pub(super) fn bytes_of(&self, tier: CacheTier, bytes: f64) -> f64 {
+        if tier == CacheTier::Store { bytes / self.copies } else { bytes }
+    }
+
+    /// Cores that a job takes at so many rows per second on workers of each type.
+    pub(super) fn cores_of(&self, way: &Way, by_type: &[f64]) -> f64 {
+        by_type.iter().zip(&way.per_row).map(|(rate, takes)| rate * takes[CORES]).sum()
     }
 
     /// Bytes per second of the store that a job reads.
@@ -210,6 +266,7 @@ fn way(problem: &Problem, job: &JobProblem, kept: Option<(usize, CacheTier)>) ->
         most_per_worker: (0..types).map(most).collect(),
         store: job.store,
         store_bytes,
+        quota: job.tenant.and_then(|tenant| problem.tenants[tenant].cores).unwrap_or(f64::INFINITY),
     }
 }
 

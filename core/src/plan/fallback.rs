@@ -13,28 +13,50 @@ const HALVINGS: u32 = 30;
 /// The highest common level at which proportional shares fit.
 pub(super) fn fill(costs: &Costs, chosen: &[usize]) -> Fluid {
     let ways: Vec<&Way> = chosen.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect();
-    let at_level = |level: f64| -> Vec<Vec<f64>> {
+    let at_level = |level: f64, levels: &[f64]| -> Vec<Vec<f64>> {
         let of_job = |(j, way): (usize, &&Way)| {
+            let level = costs.tenants[j].map_or(level, |tenant| level.min(levels[tenant]));
             let fed = (level * costs.weights[j]).min(costs.fed_alone(j, way));
             spread(costs, way, fed * costs.demand[j])
         };
         ways.iter().enumerate().map(of_job).collect()
     };
     // Beyond the level at which the lightest job is fed nothing changes.
-    let lightest = costs.weights.iter().copied().fold(1.0, f64::min);
-    let (mut low, mut high) = (0.0, 1.0 / lightest);
-    if load(costs, &ways, &at_level(high)) <= 1.0 {
-        return measure(costs, &ways, at_level(high));
+    let most = 1.0 / costs.weights.iter().copied().fold(1.0, f64::min);
+    // The jobs of a tenant that fill its quota hold up no other.
+    let free = vec![most; costs.quotas.len()];
+    let tenant_load = |tenant: usize, level: f64| {
+        let rows = at_level(level, &free);
+        let cores = ways.iter().zip(&rows).map(|(way, by_type)| costs.cores_of(way, by_type));
+        costs.tenant_loads(cores.enumerate())[tenant]
+    };
+    let level_of = |tenant: usize| {
+        if costs.quotas[tenant].is_infinite() {
+            most
+        } else {
+            highest(most, |level| tenant_load(tenant, level))
+        }
+    };
+    let levels: Vec<f64> = (0..costs.quotas.len()).map(level_of).collect();
+    let level = highest(most, |level| load(costs, &ways, &at_level(level, &levels)));
+    measure(costs, &ways, at_level(level, &levels))
+}
+
+/// The highest level up to `most` at which the load is no more than 1.
+fn highest(most: f64, load: impl Fn(f64) -> f64) -> f64 {
+    if load(most) <= 1.0 {
+        return most;
     }
+    let (mut low, mut high) = (0.0, most);
     for _ in 0..HALVINGS {
         let middle = (low + high) / 2.0;
-        if load(costs, &ways, &at_level(middle)) <= 1.0 {
+        if load(middle) <= 1.0 {
             low = middle;
         } else {
             high = middle;
         }
     }
-    measure(costs, &ways, at_level(low))
+    low
 }
 
 /// A rate over types in proportion to what each could give.

@@ -16,6 +16,7 @@ use crate::ids::{JobId, Millis};
 use crate::manifest::DatasetSummary;
 use crate::observe::Observer;
 use crate::pipeline::{CacheTier, KeptForm, Pipeline};
+use crate::tenants::Quota;
 
 #[cfg(test)]
 mod tests;
@@ -66,7 +67,7 @@ impl Keeping {
         self.decided.retain(|job, _| observer.knows(*job));
         self.first.retain(|job, _| observer.knows(*job));
         for facts in observer.facts().filter(|facts| facts.pipeline.cached().is_none()) {
-            let keep = || first_keep(&facts.pipeline, &facts.dataset, facts.passes_left);
+            let keep = || first_keep(&facts.pipeline, &facts.dataset, facts.passes_left, &facts.quota);
             self.first.entry(facts.job).or_insert_with(keep);
         }
         let is_due = |job: &JobId| {
@@ -101,18 +102,20 @@ impl Keeping {
         // Any worker may get any row, and each keeps its own copies but for those in the store.
         let copies = problem.workers.len().max(1) as f64;
         problem.store_cache_bytes *= copies;
+        problem.copies = copies;
         let mut asked = BTreeSet::new();
         for job in &mut problem.jobs {
             if let Some(kept) = self.decided.get(&job.id).and_then(|decision| decision.kept.as_ref()) {
-                let (demand_rows_per_s, store, weight) = (job.demand_rows_per_s, job.store, job.weight);
-                *job = JobProblem { demand_rows_per_s, store, weight, ..kept.job.clone() };
+                let (demand_rows_per_s, store) = (job.demand_rows_per_s, job.store);
+                let (tenant, weight) = (job.tenant, job.weight);
+                *job = JobProblem { demand_rows_per_s, store, tenant, weight, ..kept.job.clone() };
             } else if open.contains(&job.id)
                 // One that has found all its rows, kept by others, says nothing of what they cost: it goes on so.
                 && let Some(unkept) = observer.unkept(job.id, &types).filter(|job| !job.cuts.is_empty())
             {
                 asked.insert(job.id);
-                *job =
-                    JobProblem { cache: CachePolicy::Free, store: job.store, weight: job.weight, ..unkept };
+                let (store, tenant, weight) = (job.store, job.tenant, job.weight);
+                *job = JobProblem { cache: CachePolicy::Free, store, tenant, weight, ..unkept };
                 let cpu_s = mean(&job.overhead_cpu_s)
                     + job.operators.iter().map(|operator| mean(&operator.cpu_s)).sum::<f64>();
                 job.cuts
@@ -136,15 +139,20 @@ impl Keeping {
     }
 }
 
-/// What is kept of a job of which nothing is known yet; `None` for one of small rows, for one that asks for no row again, and
-/// where it is the pipeline's to say.
-pub fn first_keep(pipeline: &Pipeline, dataset: &DatasetSummary, passes_left: f64) -> Option<Keep> {
+/// What is kept of a job of which nothing is known yet; `None` for one of small rows, for one that asks for no row again,
+/// where it is the pipeline's to say, and where a quota limits what is kept: it is not known yet how much that would be.
+pub fn first_keep(
+    pipeline: &Pipeline,
+    dataset: &DatasetSummary,
+    passes_left: f64,
+    quota: &Quota,
+) -> Option<Keep> {
     let mean_row_bytes = dataset.bytes / dataset.rows.max(1);
     let running = pipeline.operators.iter().filter(|operator| !operator.kind.is_engines());
     let after = running.take_while(|operator| !operator.kind.is_random()).count() as u32;
     let keep = Keep { after, tier: CacheTier::Memory, form: KeptForm::AsIs };
     let is_worth_it = mean_row_bytes >= LEAST_ROW_BYTES && passes_left > 1.0 && pipeline.cached().is_none();
-    is_worth_it.then_some(keep)
+    (is_worth_it && quota.cache_bytes.is_none()).then_some(keep)
 }
 
 fn mean(by_type: &[f64]) -> f64 {

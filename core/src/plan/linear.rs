@@ -13,7 +13,7 @@ use good_lp::{
     variable,
 };
 
-use super::costs::{Costs, RESOURCES, Way};
+use super::costs::{CORES, Costs, RESOURCES, Way};
 use super::solution::Objective;
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ pub(super) fn share_ways(costs: &Costs, ways: &[&Way]) -> Option<Fluid> {
     let parts = match all {
         Some(parts) => parts,
         None => {
-            let floors = served.level(&alone)?;
+            let floors = served.level(&served.reach(&alone)?)?;
             served.most(&floors)?
         }
     };
@@ -70,7 +70,7 @@ pub(super) fn measure(costs: &Costs, ways: &[&Way], rows: Vec<Vec<f64>>) -> Flui
         let part = fed_fraction(rate, costs.demand[j]);
         objective.smallest_fed = objective.smallest_fed.min(part / costs.weights[j]);
         objective.total_fed += part * costs.weights[j];
-        let price = |w: usize| by_type[w] * ways[j].per_row[w][super::costs::CORES] * costs.core_hour[w];
+        let price = |w: usize| by_type[w] * ways[j].per_row[w][CORES] * costs.core_hour[w];
         objective.cost_per_hour += (0..costs.types()).map(price).sum::<f64>();
         fed.push(part);
     }
@@ -99,6 +99,8 @@ pub(super) fn load(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>]) -> f64 {
             worst = worst.max(amount / (costs.counts[w] * costs.has[w][resource]));
         }
     }
+    let cores = ways.iter().zip(rows).map(|(way, by_type)| costs.cores_of(way, by_type));
+    worst = costs.tenant_loads(cores.enumerate()).into_iter().fold(worst, f64::max);
     let read =
         |(way, by_type): (&&Way, &Vec<f64>)| (way.store, way.store_bytes * by_type.iter().sum::<f64>());
     costs.store_loads(ways.iter().zip(rows).map(read)).into_iter().fold(worst, f64::max)
@@ -124,10 +126,16 @@ impl<'a> Served<'a> {
     }
 
     fn unknowns(&self) -> Unknowns {
+        self.unknowns_of(|_| true)
+    }
+
+    /// Those of some jobs only.
+    fn unknowns_of(&self, is_asked: impl Fn(usize) -> bool) -> Unknowns {
         let mut all = ProblemVariables::new();
         let parts = (0..self.ways.len()).map(|j| {
             let usable = |w: usize| {
-                self.costs.demand[j] > 0.0
+                is_asked(j)
+                    && self.costs.demand[j] > 0.0
                     && self.costs.counts[w] > 0.0
                     && self.costs.on_one(self.ways[j], w) > 0.0
             };
@@ -143,15 +151,24 @@ impl<'a> Served<'a> {
         for w in 0..costs.types() {
             for resource in 0..RESOURCES {
                 let there = costs.counts[w] * costs.has[w][resource];
-                let takes = |j: usize| self.ways[j].per_row[w][resource] * costs.demand[j] / there;
+                let takes = |j: usize, at: usize| {
+                    if at == w { self.ways[j].per_row[w][resource] * costs.demand[j] / there } else { 0.0 }
+                };
                 if there > 0.0 && there.is_finite() {
-                    rows.extend(at_most_one(unknowns, takes, |at| at == w));
+                    rows.extend(at_most_one(unknowns, takes));
                 }
             }
         }
+        for (tenant, quota) in costs.quotas.iter().enumerate().filter(|(_, quota)| quota.is_finite()) {
+            let takes = |j: usize, w: usize| {
+                let is_its = costs.tenants[j] == Some(tenant);
+                if is_its { self.ways[j].per_row[w][CORES] * costs.demand[j] / quota } else { 0.0 }
+            };
+            rows.extend(at_most_one(unknowns, takes));
+        }
         for (store, gives) in costs.stores.iter().enumerate().filter(|(_, gives)| gives.is_finite()) {
             let reads = |j: usize| if self.ways[j].store == store { self.ways[j].store_bytes } else { 0.0 };
-            rows.extend(at_most_one(unknowns, |j| reads(j) * costs.demand[j] / gives, |_| true));
+            rows.extend(at_most_one(unknowns, |j, _| reads(j) * costs.demand[j] / gives));
         }
         for (j, parts) in unknowns.parts.iter().enumerate() {
             for (w, part) in parts.iter().enumerate() {
@@ -176,12 +193,31 @@ impl<'a> Served<'a> {
         self.solve(unknowns, -objective, rows)
     }
 
+    /// Fed fractions that jobs reach if their tenant has the cluster for itself: jobs that fill a quota together reach less
+    /// than each would alone, and are to hold up nobody else.
+    fn reach(&self, alone: &[f64]) -> Option<Vec<f64>> {
+        let mut reach = alone.to_vec();
+        for tenant in (0..self.costs.quotas.len()).filter(|tenant| self.costs.quotas[*tenant].is_finite()) {
+            let is_its = |j: usize| self.costs.tenants[j] == Some(tenant) && alone[j] > 0.0;
+            if (0..alone.len()).filter(|j| is_its(*j)).count() < 2 {
+                continue;
+            }
+            let own: Vec<f64> = (0..alone.len()).map(|j| if is_its(j) { alone[j] } else { 0.0 }).collect();
+            let level = self.level(&own)?;
+            for j in (0..alone.len()).filter(|j| is_its(*j)) {
+                reach[j] = level[j].min(alone[j]);
+            }
+        }
+        Some(reach)
+    }
+
     /// The level of each job when the smallest weighted fed fraction is as large as can be.
     fn level(&self, alone: &[f64]) -> Option<Vec<f64>> {
         let weights = &self.costs.weights;
         let mut set_apart: Vec<Option<f64>> = alone.iter().map(|fed| (*fed <= 0.0).then_some(0.0)).collect();
         let mut level = 0.0;
-        for _ in 0..ROUNDS {
+        // Each tenant may be held at a level of its own.
+        for _ in 0..ROUNDS + self.costs.quotas.len().min(2 * ROUNDS) {
             if set_apart.iter().all(Option::is_some) {
                 break;
             }
@@ -203,7 +239,8 @@ impl<'a> Served<'a> {
     }
 
     fn raise(&self, set_apart: &[Option<f64>]) -> Option<f64> {
-        let mut unknowns = self.unknowns();
+        // Who gets nothing takes nothing.
+        let mut unknowns = self.unknowns_of(|j| set_apart[j].is_none_or(|fixed| fixed > 0.0));
         let level = unknowns.all.add(variable().min(0.0).max(1.0));
         let mut rows = self.capacities(&unknowns);
         for (j, apart) in set_apart.iter().enumerate() {
@@ -236,7 +273,7 @@ impl<'a> Served<'a> {
     /// Cost of the cores, scaled so that feeding any job is worth far more than its own cost.
     fn cost(&self, unknowns: &Unknowns) -> Expression {
         let price = |j: usize, w: usize| {
-            let cores = self.costs.demand[j] * self.ways[j].per_row[w][super::costs::CORES];
+            let cores = self.costs.demand[j] * self.ways[j].per_row[w][CORES];
             cores * self.costs.core_hour[w]
         };
         let dear = |j: usize| {
@@ -314,19 +351,15 @@ fn total(unknowns: &Unknowns, job: usize) -> Expression {
     sum
 }
 
-/// The row of a capacity; `None` where nobody takes of it.
-fn at_most_one(
-    unknowns: &Unknowns,
-    takes: impl Fn(usize) -> f64,
-    counts_on: impl Fn(usize) -> bool,
-) -> Option<Constraint> {
+/// The row of a capacity, of which job j on type w takes a share; `None` where nobody takes of it.
+fn at_most_one(unknowns: &Unknowns, takes: impl Fn(usize, usize) -> f64) -> Option<Constraint> {
     let mut sum = Expression::with_capacity(unknowns.parts.len());
     let mut is_used = false;
     for (j, parts) in unknowns.parts.iter().enumerate() {
-        let amount = takes(j);
-        for (_, part) in parts.iter().enumerate().filter(|(w, _)| amount > 0.0 && counts_on(*w)) {
-            if let Some(part) = part {
-                sum.add_mul(amount, *part);
+        for (w, part) in parts.iter().enumerate() {
+            let amount = takes(j, w);
+            if let Some(part) = part.filter(|_| amount > 0.0) {
+                sum.add_mul(amount, part);
                 is_used = true;
             }
         }

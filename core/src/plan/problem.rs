@@ -20,8 +20,25 @@ pub struct Problem {
     pub stores: Vec<f64>,
     /// Room for caches in the object store in bytes; 0 keeps caches out of it.
     pub store_cache_bytes: f64,
+    /// Tenants whose jobs may not take all that there is.
+    pub tenants: Vec<TenantProblem>,
+    /// Copies that the sizes of cuts, and the room in the object store, are about: one on each worker, where rows are not
+    /// divided among them. What is kept in the store is there once all the same. 0 and 1 are one copy.
+    pub copies: f64,
     /// How to weigh things.
     pub settings: Settings,
+}
+
+/// What the jobs of a tenant may take together; `None` is no limit.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TenantProblem {
+    /// Name.
+    pub name: String,
+    /// CPU cores, over all workers.
+    pub cores: Option<f64>,
+    /// Bytes of what is kept, over all tiers. What jobs of several tenants read counts for each of them.
+    pub cache_bytes: Option<f64>,
 }
 
 /// A kind of worker.
@@ -66,6 +83,8 @@ pub struct JobProblem {
     pub id: JobId,
     /// Its name.
     pub name: String,
+    /// Place of its tenant in [`Problem::tenants`]; `None` where nothing limits it.
+    pub tenant: Option<usize>,
     /// Its claim: jobs are fed in proportion to their weights while resources are short.
     pub weight: f64,
     /// Rows per second that its consumers could take; without, as many as the cluster could make for it alone.
@@ -96,6 +115,7 @@ impl Default for JobProblem {
         Self {
             id: JobId(0),
             name: String::new(),
+            tenant: None,
             weight: 1.0,
             demand_rows_per_s: None,
             operators: Vec::new(),
@@ -294,7 +314,15 @@ impl Problem {
         {
             return Err(format!("worker type `{}` has {} cores: give it some", kind.name, kind.cores));
         }
+        for tenant in &self.tenants {
+            if let Some(cores) = tenant.cores.filter(|cores| !(*cores > 0.0 && cores.is_finite())) {
+                return Err(format!("tenant `{}` may have {cores} cores: give it some", tenant.name));
+            }
+        }
         for job in &self.jobs {
+            if job.tenant.is_some_and(|tenant| tenant >= self.tenants.len()) {
+                return Err(format!("job `{}` has a tenant of which nothing is said", job.name));
+            }
             if let Some(number) = job.numbers().find(|number| !(*number >= 0.0 && number.is_finite())) {
                 return Err(format!("job `{}` has {number} among its costs and sizes", job.name));
             }

@@ -10,7 +10,14 @@ use crate::pipeline::CacheTier;
 const MOST_OF_A_KIND: usize = 10;
 
 /// What bounds a job in a plan.
-pub(super) fn job(problem: &Problem, costs: &Costs, j: usize, way: &Way, rate: f64) -> String {
+pub(super) fn job(
+    problem: &Problem,
+    costs: &Costs,
+    j: usize,
+    way: &Way,
+    rate: f64,
+    tenant_loads: &[f64],
+) -> String {
     let demand = costs.demand[j];
     let given = &problem.jobs[j];
     if rate >= 0.999 * demand {
@@ -19,16 +26,23 @@ pub(super) fn job(problem: &Problem, costs: &Costs, j: usize, way: &Way, rate: f
             None => format!("all that the cluster can make of it are {} rows/s", number(demand)),
         };
     }
+    let from_store = costs.store_of(way) / way.store_bytes;
+    if way.store_bytes > 0.0 && rate >= 0.999 * from_store {
+        return format!("the store gives {} rows/s and no more", number(from_store));
+    }
+    if let Some(tenant) = costs.tenants[j].filter(|tenant| tenant_loads[*tenant] >= 0.999) {
+        return format!(
+            "its tenant, {}, may have {} cores, and its jobs have them",
+            quoted(&problem.tenants[tenant].name),
+            number(costs.quotas[tenant])
+        );
+    }
     if rate < 0.999 * costs.alone(way) {
         return format!(
             "it gets {} of the {} rows/s that it could have alone, since others have a claim as well",
             number(rate),
             number(costs.alone(way).min(demand))
         );
-    }
-    let from_store = costs.store_of(way) / way.store_bytes;
-    if way.store_bytes > 0.0 && rate >= 0.999 * from_store {
-        return format!("the store gives {} rows/s and no more", number(from_store));
     }
     match narrowest(problem, costs, j, way) {
         Some((operator, limit)) => format!(
@@ -40,6 +54,10 @@ pub(super) fn job(problem: &Problem, costs: &Costs, j: usize, way: &Way, rate: f
             format!("all {} together give {} rows/s", workers(costs.counts.iter().sum::<f64>()), number(rate))
         }
     }
+}
+
+fn quoted(tenant: &str) -> String {
+    if tenant.is_empty() { "that of callers without one".to_owned() } else { format!("`{tenant}`") }
 }
 
 /// The operator whose limit binds on every worker type.

@@ -2,10 +2,12 @@
 //!
 //! A worker serves jobs that have work in proportion to the cores that the plan gives them, and leases follow: a job that
 //! has parts somewhere gets leases there. What one job leaves is the others', so that a plan that is wrong costs balance and
-//! no throughput. Numbers are rounded, so that a worker is told of decisions and not of noise.
+//! no throughput. Jobs of tenants with quotas have upper limits besides: `plan/caps.rs`. Numbers are rounded, so that a worker is
+//! told of decisions and not of noise.
 
 use std::collections::BTreeMap;
 
+use super::caps::caps;
 use super::problem::{Problem, WorkerSlot};
 use super::solution::{Assignment, JobPlan, Plan};
 use crate::cluster::messages::{Allotment, Keep};
@@ -39,8 +41,9 @@ pub fn shares(
         .iter()
         .map(|slot| (slot.id, problem.worker_types[slot.worker_type].memory_bytes))
         .collect();
-    // A job alone needs no share; it may still have to read more at a time than is usual.
+    // A job alone needs no share; it may still have to read more at a time than is usual, or have a limit.
     let is_shared = plan.jobs.len() > 1;
+    let caps = caps(plan, problem);
     let mut cores: BTreeMap<WorkerId, f64> = BTreeMap::new();
     for part in plan.jobs.iter().flat_map(|job| &job.assignments) {
         *cores.entry(part.worker).or_default() += rounded(part.cores);
@@ -55,7 +58,9 @@ pub fn shares(
                 keep: keeps.get(&job.job).copied().flatten(),
                 ..Allotment::unlimited(job.job)
             };
-            if is_shared {
+            let cap = caps.get(&(job.job, part.worker)).copied();
+            allotment.most_cores = cap.unwrap_or(0.0);
+            if is_shared || cap.is_some() {
                 allotment.cores = rounded(part.cores);
                 let share = allotment.cores / cores[&part.worker];
                 let memory = memory.get(&part.worker).copied().unwrap_or(0.0);
@@ -70,7 +75,8 @@ pub fn shares(
     // Rows of a job alone, or of one that is not planned yet, may come from any worker.
     for (id, keep) in keeps {
         let planned = plan.jobs.iter().find(|job| job.job == *id);
-        if is_shared && planned.is_some() {
+        let has_limit = caps.range((*id, WorkerId(0))..).next().is_some_and(|((job, _), _)| job == id);
+        if (is_shared || has_limit) && planned.is_some() {
             continue;
         }
         let has_part = |slot: &&WorkerSlot| {

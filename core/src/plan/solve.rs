@@ -179,6 +179,14 @@ impl Draft {
     }
 }
 
+impl Draft {
+    /// What jobs have of their tenants' quotas, as a share.
+    fn tenant_loads(&self, costs: &Costs) -> Vec<f64> {
+        let cores = self.parts.iter().map(|parts| parts.iter().map(|part| part.cores).sum::<f64>());
+        costs.tenant_loads(cores.enumerate())
+    }
+}
+
 /// The previous plan in the terms of this problem.
 struct Before {
     ways: Vec<usize>,
@@ -233,7 +241,7 @@ impl Before {
     }
 }
 
-/// Whether no worker is asked for more than it has, and what is kept has room.
+/// Whether no worker is asked for more than it has, no tenant has more than its quota, and what is kept has room.
 fn is_feasible(costs: &Costs, draft: &Draft, types: &[usize]) -> bool {
     let mut taken = vec![[0.0; RESOURCES]; types.len()];
     for (parts, way) in draft.parts.iter().zip(ways_of(costs, &draft.ways)) {
@@ -245,11 +253,13 @@ fn is_feasible(costs: &Costs, draft: &Draft, types: &[usize]) -> bool {
     }
     let fits = |(taken, has): (&f64, &f64)| *taken <= has * (1.0 + 1e-6);
     let all_fit = taken.iter().zip(types).all(|(taken, w)| taken.iter().zip(&costs.has[*w]).all(fits));
-    all_fit && caches::fits(costs, &draft.ways)
+    let are_within = draft.tenant_loads(costs).into_iter().all(|load| load <= 1.0 + 1e-6);
+    all_fit && are_within && caches::fits(costs, &draft.ways)
 }
 
 fn write(problem: &Problem, costs: &Costs, draft: Draft, bound: Objective, deadline: &dyn Deadline) -> Plan {
     let ways = ways_of(costs, &draft.ways);
+    let tenant_loads = draft.tenant_loads(costs);
     let mut jobs = Vec::with_capacity(ways.len());
     for (j, (job, way)) in problem.jobs.iter().zip(&ways).enumerate() {
         let parts = &draft.parts[j];
@@ -275,7 +285,7 @@ fn write(problem: &Problem, costs: &Costs, draft: Draft, bound: Objective, deadl
                 form: job.cuts[kept.cut].form,
                 key: kept.key,
             }),
-            why: reasons::job(problem, costs, j, way, draft.rates[j]),
+            why: reasons::job(problem, costs, j, way, draft.rates[j], &tenant_loads),
         });
     }
     Plan {

@@ -1,6 +1,8 @@
 //! Problems for the planner's tests: by hand, and small ones from a seed.
 
-use super::problem::{CutProblem, JobProblem, OperatorProblem, Problem, WorkerSlot, WorkerType};
+use super::problem::{
+    CutProblem, JobProblem, OperatorProblem, Problem, TenantProblem, WorkerSlot, WorkerType,
+};
 use crate::ids::{JobId, WorkerId};
 use crate::random::RowRandom;
 
@@ -84,6 +86,23 @@ pub(super) fn small(seed: u64, cuts: usize) -> Problem {
     problem
 }
 
+/// The same with one or two tenants, whose quotas bind or do not; some jobs have none.
+pub(super) fn with_tenants(seed: u64, cuts: usize) -> Problem {
+    let mut problem = small(seed, cuts);
+    let mut dice = Dice::new(seed ^ 0x7e4a);
+    for place in 0..1 + dice.below(2) {
+        let cores = (dice.below(4) > 0).then(|| dice.about(0.1, 12.0));
+        let cache_bytes = (dice.below(2) == 0).then(|| dice.about(2e8, 4e10));
+        problem.tenants.push(TenantProblem { name: format!("tenant{place}"), cores, cache_bytes });
+    }
+    let tenants = problem.tenants.len() as u32;
+    for job in &mut problem.jobs {
+        job.tenant =
+            Some(dice.below(tenants + 1)).filter(|place| *place < tenants).map(|place| place as usize);
+    }
+    problem
+}
+
 fn random_job(dice: &mut Dice, id: u64, types: usize, cuts: usize) -> JobProblem {
     let mut made = job(id, dice.about(200.0, 8000.0), &[]);
     made.operators.clear();
@@ -106,13 +125,27 @@ fn random_job(dice: &mut Dice, id: u64, types: usize, cuts: usize) -> JobProblem
     made
 }
 
-/// Asserts that no worker, tier or store is asked for more than it has.
+/// Asserts that no worker, tier or store is asked for more than it has, and no tenant has more than its quota.
 pub(super) fn assert_feasible(problem: &Problem, plan: &super::Plan) {
     for slot in &problem.workers {
         let parts = plan.jobs.iter().flat_map(|job| &job.assignments).filter(|part| part.worker == slot.id);
         let cores: f64 = parts.map(|part| part.cores).sum();
         let has = problem.worker_types[slot.worker_type].cores;
         assert!(cores <= has * (1.0 + 1e-6), "worker {} has {has} cores, not {cores}", slot.id);
+    }
+    for (place, tenant) in problem.tenants.iter().enumerate() {
+        let is_its = |job: &&super::JobPlan| {
+            problem.jobs.iter().any(|given| given.id == job.job && given.tenant == Some(place))
+        };
+        let own: Vec<&super::JobPlan> = plan.jobs.iter().filter(is_its).collect();
+        let cores: f64 = own.iter().flat_map(|job| &job.assignments).map(|part| part.cores).sum();
+        let most = tenant.cores.unwrap_or(f64::INFINITY);
+        assert!(cores <= most * (1.0 + 1e-6), "{} may have {most} cores, not {cores}", tenant.name);
+        let is_read =
+            |cache: &&super::CachePlan| cache.jobs.iter().any(|id| own.iter().any(|job| job.job == *id));
+        let kept: f64 = plan.caches.iter().filter(is_read).map(|cache| cache.bytes).sum();
+        let most = tenant.cache_bytes.unwrap_or(f64::INFINITY);
+        assert!(kept <= most * (1.0 + 1e-6), "{} may keep {most} bytes, not {kept}", tenant.name);
     }
     let costs = super::costs::Costs::new(problem);
     for tier in crate::pipeline::CacheTier::ALL {

@@ -95,6 +95,15 @@ fn constraints(
             }
         }
     }
+    for (tenant, quota) in costs.quotas.iter().enumerate().filter(|(_, quota)| quota.is_finite()) {
+        let mut sum = Expression::with_capacity(ways.len());
+        for (j, by_type) in parts.iter().enumerate().filter(|(j, _)| costs.tenants[*j] == Some(tenant)) {
+            for (w, part) in by_type.iter().enumerate() {
+                sum.add_mul(costs.demand[j] * ways[j].per_row[w][CORES] / quota, *part);
+            }
+        }
+        rows.push(sum.leq(1.0));
+    }
     for by_type in parts {
         rows.push(by_type.iter().copied().sum::<Expression>().leq(1.0));
     }

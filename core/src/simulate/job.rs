@@ -35,6 +35,7 @@ impl Job {
         let pipeline = builder.batch(given.batch_rows).build().map_err(|error| error.to_string())?;
         let manifest = manifest(given, number)?;
         let spec = JobSpec {
+            tenant: given.tenant.clone(),
             name: name.clone(),
             epochs: given.epochs,
             virtual_consumers: given.consumers,

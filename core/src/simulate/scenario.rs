@@ -1,8 +1,11 @@
 //! What is simulated: workers, jobs and their demand over time, and how workers come and go.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::rules::Rule;
+use crate::tenants::{Quota, Tenants};
 
 /// A run. Times are in seconds of simulated time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +28,9 @@ pub struct Scenario {
     /// Bytes per second that the store gives to all workers together; 0 is no limit.
     #[serde(default)]
     pub store_bytes_per_s: f64,
+    /// What the jobs of a tenant may take together; tenants that are not named have no limits.
+    #[serde(default)]
+    pub tenants: BTreeMap<String, Quota>,
     /// When workers come and go.
     #[serde(default)]
     pub scaling: Scaling,
@@ -58,6 +64,9 @@ pub struct WorkerType {
 pub struct Job {
     /// Name; where there are several, a number follows.
     pub name: String,
+    /// Whose they are.
+    #[serde(default)]
+    pub tenant: String,
     /// Jobs of this kind.
     #[serde(default = "one_job")]
     pub count: u32,
@@ -208,6 +217,7 @@ impl Scenario {
             let operators = [("decode", 0.005), ("crop", 0.002), ("normalize", 0.001)];
             Job {
                 name: format!("kind{kind}-"),
+                tenant: String::new(),
                 count,
                 operators: operators.map(|(name, cpu_s)| Operator { name: name.to_owned(), cpu_s }).to_vec(),
                 batch_rows: 128,
@@ -235,6 +245,7 @@ impl Scenario {
             }],
             jobs: (0..kinds).map(job).collect(),
             store_bytes_per_s: 0.0,
+            tenants: BTreeMap::new(),
             scaling: Scaling { rule: Rule::None, max_workers: workers, ..Scaling::default() },
             control: Control {
                 hold_ms: 500,
@@ -266,6 +277,7 @@ impl Scenario {
         for job in &self.jobs {
             job.check()?;
         }
+        self.quotas().check()?;
         let control = &self.control;
         if control.tick_ms == 0 || !1000u64.is_multiple_of(control.tick_ms) {
             return Err(format!("tick_ms is {}: choose one that divides 1000, such as 100", control.tick_ms));
@@ -283,6 +295,13 @@ impl Scenario {
             return Err("store_bytes_per_s must be 0 for no limit, or above".to_owned());
         }
         Ok(())
+    }
+}
+
+impl Scenario {
+    /// The quotas of all tenants.
+    pub(super) fn quotas(&self) -> Tenants {
+        Tenants { default: Quota::default(), tenants: self.tenants.clone() }
     }
 }
 

@@ -187,3 +187,27 @@ fn jobs_get_what_the_plan_gives_them_whenever_they_start() {
         }
     }
 }
+
+/// By the plan, and where nobody plans.
+#[test]
+fn a_tenant_gets_its_quota_and_the_others_the_rest() {
+    let mut scenario =
+        Scenario::from_yaml(include_str!("../../../examples/scenarios/tenants.yaml")).expect("it is sound");
+    for follow_plan in [true, false] {
+        scenario.control.follow_plan = follow_plan;
+        let report = simulated(&scenario, Rule::None);
+        let [first, second, other] = report.jobs.as_slice() else { panic!("three jobs") };
+        // 4 cores are 2,000 rows per second of the 6,000.
+        for job in [first, second] {
+            assert!((0.28..0.36).contains(&job.fed), "by plan: {follow_plan}, {:?}", report.jobs);
+        }
+        assert!(other.fed > 0.9, "by plan: {follow_plan}, {:?}", report.jobs);
+    }
+    let refused = Scenario {
+        tenants: [("vision".to_owned(), crate::tenants::Quota { jobs: Some(1), ..Default::default() })]
+            .into(),
+        ..scenario
+    };
+    let refused = run(&refused, Rule::None, &mut ()).map(|_| ()).unwrap_err();
+    assert!(refused.starts_with("tenant `vision` may have 1 jobs at once"), "{refused}");
+}

@@ -55,8 +55,8 @@ pub(super) struct Worker {
     seen: Revision,
     /// Most urgent first.
     leases: Vec<Held>,
-    /// Weights of jobs on its cores.
-    weights: Vec<(u32, f64)>,
+    /// Weights of jobs on its cores, and cores that they may use at most.
+    weights: Vec<(u32, f64, f64)>,
     done: BTreeMap<u32, Done>,
     results: Vec<TaskResult>,
     memory_full: bool,
@@ -145,11 +145,16 @@ impl Worker {
         let mut left = f64::from(self.cores) * self.speed * seconds;
         let mut active: Vec<(u32, f64)> = Vec::new();
         let mut held_up: Vec<u32> = Vec::new();
+        let mut spent: BTreeMap<u32, f64> = BTreeMap::new();
         for round in 0..ROUNDS {
             active.clear();
             for lease in self.leases.iter().filter(|lease| !lease.is_computed()) {
-                // What the store holds up leaves its time to others.
-                let is_over = round > 0 && is_held_up(lease.job);
+                // What the store holds up leaves its time to others, and so does who may use no more.
+                let is_over = round > 0
+                    && (is_held_up(lease.job)
+                        || spent
+                            .get(&lease.job)
+                            .is_some_and(|spent| *spent >= self.most(lease.job, seconds)));
                 if !is_over && active.iter().all(|(job, _)| *job != lease.job) {
                     active.push((lease.job, self.weight(lease.job)));
                 }
@@ -161,7 +166,11 @@ impl Worker {
             let dealt = left;
             for (job, weight) in &active {
                 let share = if is_held_up(*job) { store_share } else { 1.0 };
-                left -= self.compute_job(*job, dealt * weight / all * share, jobs);
+                let before = spent.get(job).copied().unwrap_or(0.0);
+                let may = (self.most(*job, seconds) - before).max(0.0);
+                let taken = self.compute_job(*job, (dealt * weight / all * share).min(may), jobs);
+                spent.insert(*job, before + taken);
+                left -= taken;
                 if share < 1.0 {
                     held_up.push(*job);
                 }
@@ -179,14 +188,22 @@ impl Worker {
         let seconds = if reads { seconds * store_share } else { seconds };
         let later = self.leases.split_off(place + 1);
         let job = self.leases[place].job;
-        self.compute_job(job, f64::from(self.cores) * self.speed * seconds, jobs);
+        let may = (f64::from(self.cores) * self.speed * seconds).min(self.most(job, seconds));
+        self.compute_job(job, may, jobs);
         self.leases.extend(later);
     }
 
     fn weight(&self, job: u32) -> f64 {
         let all = f64::from(self.cores);
-        let listed = self.weights.iter().find(|(listed, _)| *listed == job);
-        listed.map_or(all, |(_, cores)| if *cores > 0.0 { *cores } else { all })
+        let listed = self.weights.iter().find(|(listed, ..)| *listed == job);
+        listed.map_or(all, |(_, cores, _)| if *cores > 0.0 { *cores } else { all })
+    }
+
+    /// Core seconds of speed 1 that a job may use of so many seconds.
+    fn most(&self, job: u32, seconds: f64) -> f64 {
+        let listed = self.weights.iter().find(|(listed, ..)| *listed == job);
+        let limit = listed.map(|(.., most)| *most).filter(|most| *most > 0.0);
+        limit.map_or(f64::INFINITY, |most| most * self.speed * seconds)
     }
 
     /// Spends up to so many core seconds of speed 1 on a job; how many it did.
@@ -239,7 +256,8 @@ impl Worker {
         self.leases = leases;
         self.weights.clear();
         for allotment in &plan.allotments {
-            self.weights.extend(known.place(allotment.job).map(|job| (job, allotment.cores)));
+            let place = known.place(allotment.job);
+            self.weights.extend(place.map(|job| (job, allotment.cores, allotment.most_cores)));
         }
         let listed = plan.tasks.iter().filter_map(|task| list(task, known));
         self.results = listed.collect();

@@ -13,7 +13,7 @@ use super::scenario::Scenario;
 use super::worker::{Known, Worker};
 use super::{Meter, Phase};
 use crate::cluster::samples::WorkerShare;
-use crate::cluster::{Cluster, Input, Ready, Reply, RequestId, Settings};
+use crate::cluster::{Cluster, Input, Limits, Ready, Reply, RequestId, Settings};
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::manifest::Manifest;
 use crate::observe::Observer;
@@ -57,8 +57,13 @@ impl Simulation {
     pub fn new(scenario: &Scenario, rule: Rule) -> Result<Self, String> {
         scenario.check()?;
         let control = &scenario.control;
-        let settings =
-            Settings { hold_ms: control.hold_ms, leases_ahead: control.leases_ahead, ..Settings::default() };
+        let settings = Settings {
+            hold_ms: control.hold_ms,
+            leases_ahead: control.leases_ahead,
+            tenants: scenario.quotas(),
+            limits: Limits::NONE,
+            ..Settings::default()
+        };
         let mut simulation = Self {
             scenario: scenario.clone(),
             rule,

@@ -17,6 +17,7 @@ fn view() -> ClusterView {
 fn status(job: JobId, state: JobState) -> JobStatus {
     JobStatus {
         job,
+        tenant: "a".to_owned(),
         name: format!("job {job}"),
         state,
         epochs: 1,
@@ -61,7 +62,10 @@ fn a_worker_has_what_it_uses_and_works_on() {
     assert_eq!((worker.cores, worker.address.as_str()), (2, "http://10.0.0.7:7071"));
     // 1,600 us of the process for each of 1,000 rows a second.
     assert!((worker.used_cores - 1.6).abs() < 1e-6, "{}", worker.used_cores);
-    assert_eq!(worker.jobs, [JOB]);
+    assert_eq!(
+        worker.parts,
+        [WorkerPart { job: JOB, used_cores: worker.used_cores, held_bytes: worker.held_bytes }]
+    );
     assert_eq!(worker.peak_rss_bytes, None, "none was reported");
 }
 

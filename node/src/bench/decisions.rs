@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use feedline_access::Credentials;
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
+use feedline_proto::door::Doors;
 use feedline_proto::grpc;
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -103,12 +105,12 @@ pub(crate) async fn run(args: DecisionsArgs) -> Result<(), Failure> {
     let mut tasks = JoinSet::new();
     let load = Arc::new(Load::default());
     for job in 0..args.jobs {
-        let coordinator = cluster::connect(&urls).await?;
+        let coordinator = cluster::connect(&urls, &Credentials::default()).await?;
         tasks.spawn(Arc::clone(&load).consume(coordinator, job));
     }
     let mut shared = Vec::new();
     for _ in 0..args.connections {
-        shared.push(cluster::connect(&urls).await?);
+        shared.push(cluster::connect(&urls, &Credentials::default()).await?);
     }
     for (worker, coordinator) in (0..args.workers).zip(shared.iter().cycle()) {
         tasks.spawn(Arc::clone(&load).work(Arc::clone(coordinator), worker));
@@ -116,7 +118,7 @@ pub(crate) async fn run(args: DecisionsArgs) -> Result<(), Failure> {
     load.begun(args.jobs).await;
     load.begin();
     let (started, cpu) = (Instant::now(), cpu_time());
-    let prober = cluster::connect(&urls).await?;
+    let prober = cluster::connect(&urls, &Credentials::default()).await?;
     let time = Duration::from_secs(args.seconds);
     let latencies = match args.jobs {
         0 => {
@@ -164,7 +166,7 @@ async fn restart(urls: &[String], folder: &Path, heartbeat: Duration) -> Result<
             Err(_) => tokio::time::sleep(RETRY).await,
         }
     };
-    let coordinator = cluster::connect(&urls).await?;
+    let coordinator = cluster::connect(&urls, &Credentials::default()).await?;
     while let Err(refusal) = coordinator.list_jobs().await {
         if started.elapsed() > PATIENCE {
             return Err(Failure::failed(refusal));
@@ -212,11 +214,11 @@ async fn start(
         let coordinator = feedline_coordinator::start(settings, entropy::coordinator_life())
             .await
             .map_err(Failure::failed)?;
-        let routes = grpc::member_routes(
+        let routes = grpc::member_routes(Doors::open(
             coordinator.service(),
             coordinator.peer_service(),
             coordinator.members_service(),
-        );
+        ));
         tokio::spawn(grpc::serve(listener, routes, stop.clone().cancelled_owned()));
         running.push(coordinator);
     }

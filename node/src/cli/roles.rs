@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{LocalArgs, SwitchArg};
+use super::{
+    GraceArgs, GuardArgs, LimitArgs, LocalArgs, RoomArgs, SecretArgs, StoreArgs, SwitchArg, TenantArgs,
+};
 use crate::entrance::TransportArg;
 
 /// What `feedline coordinator` is asked for.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Prints `feedline coordinator listening on HOST:PORT` once it is ready. \
-    SIGTERM and SIGINT end it in order; one that leads has another lead first.\n\n\
-    Examples:\n  feedline coordinator --listen 0.0.0.0:7070 --data-dir /var/lib/feedline\n  \
+    SIGTERM and SIGINT end it in order, within --grace; one that leads has another lead first.\n\n\
+    Examples:\n  feedline coordinator --data-dir /var/lib/feedline\n  \
     feedline coordinator --listen 10.0.0.1:7070 --data-dir /var/lib/feedline \\\n    \
-    --peers http://10.0.0.1:7070,http://10.0.0.2:7070,http://10.0.0.3:7070")]
+    --peers https://10.0.0.1:7070,https://10.0.0.2:7070,https://10.0.0.3:7070 \\\n    \
+    --secret-file keys/secret --tls-ca keys/ca.pem --tls-cert keys/role.pem --tls-key keys/role-key.pem")]
 pub(crate) struct CoordinatorArgs {
     /// Address to listen on for workers and consumers; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
@@ -39,13 +42,31 @@ pub(crate) struct CoordinatorArgs {
     /// Whether rows are also kept in caches where no pipeline asks for it and the model finds it worth while.
     #[arg(long, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) auto_cache: SwitchArg,
+    /// What pipelines may read.
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
     /// YAML file of prices and of how plans weigh things, as `settings` in a cluster file of `feedline plan` [default: the
     /// proportions of large clouds' prices].
     #[arg(long, value_name = "FILE")]
     pub(crate) planner: Option<PathBuf>,
+    /// Quotas of tenants.
+    #[command(flatten)]
+    pub(crate) tenants: TenantArgs,
+    /// How much it takes on.
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    /// Its end.
+    #[command(flatten)]
+    pub(crate) end: GraceArgs,
     /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    /// The secret that coordinators share.
+    #[command(flatten)]
+    pub(crate) secret: SecretArgs,
+    /// Who is served.
+    #[command(flatten)]
+    pub(crate) guard: GuardArgs,
 }
 
 /// What `feedline worker` is asked for.
@@ -53,8 +74,10 @@ pub(crate) struct CoordinatorArgs {
 #[command(
     after_help = "Prints `feedline worker listening on HOST:PORT` once it is ready. SIGTERM and SIGINT make it \
     take no new splits, serve those that it holds for at most --grace, and end.\n\
-    Credentials of object stores come from the environment: AWS_*, GOOGLE_* and AZURE_*.\n\n\
-    Example:\n  feedline worker --coordinator http://10.0.0.1:7070 --listen 10.0.0.7:7071 --memory 8GiB"
+    Credentials of object stores come from the environment, AWS_*, GOOGLE_* and AZURE_*, or by name from \
+    --credentials.\n\n\
+    Example:\n  feedline worker --coordinator https://10.0.0.1:7070 --listen 10.0.0.7:7071 --memory 8GiB \\\n    \
+    --token-file keys/worker.token --tls-ca keys/ca.pem --tls-cert keys/role.pem --tls-key keys/role-key.pem"
 )]
 pub(crate) struct WorkerArgs {
     /// The coordinator; of several one or more.
@@ -90,6 +113,12 @@ pub(crate) struct WorkerArgs {
     /// Bytes that rows may take there, such as 1TiB. Nothing is deleted there.
     #[arg(long, value_name = "SIZE", default_value = "100GiB", value_parser = crate::size::parse_bytes)]
     pub(crate) cache_store_limit: u64,
+    /// How much it takes on.
+    #[command(flatten)]
+    pub(crate) room: RoomArgs,
+    /// What pipelines may read, and with which keys.
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
     /// Time to serve what it holds after SIGTERM or SIGINT.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,
@@ -111,6 +140,9 @@ pub(crate) struct WorkerArgs {
     /// Run until standard input ends, as after SIGTERM.
     #[arg(long, hide = true)]
     pub(crate) while_input: bool,
+    /// Who is served, and what is shown to coordinators.
+    #[command(flatten)]
+    pub(crate) guard: GuardArgs,
 }
 
 /// What `feedline up` is asked for.
@@ -148,12 +180,24 @@ pub(crate) struct UpArgs {
     /// proportions of large clouds' prices].
     #[arg(long, value_name = "FILE")]
     pub(crate) planner: Option<PathBuf>,
+    /// Quotas of tenants.
+    #[command(flatten)]
+    pub(crate) tenants: TenantArgs,
+    /// How much the coordinator takes on.
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
     /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
     /// Ways that are offered to consumers on this host.
     #[arg(long, hide = true, value_enum, value_name = "WAY", default_value_t)]
     pub(crate) transport: TransportArg,
+    /// The cluster's secret.
+    #[command(flatten)]
+    pub(crate) secret: SecretArgs,
+    /// Who is served.
+    #[command(flatten)]
+    pub(crate) guard: GuardArgs,
 }
 
 /// The most workers of one host.

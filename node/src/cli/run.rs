@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::LocalArgs;
+use super::{GuardArgs, LocalArgs};
 use crate::entrance::TransportArg;
 use crate::run::StepTime;
 
@@ -26,11 +26,14 @@ pub(crate) struct RunArgs {
     pub(crate) file: PathBuf,
     /// Run on this cluster's workers instead of in this process, such as http://10.0.0.1:7070; of several coordinators
     /// one or more.
-    #[arg(long, value_name = "URL,URL", value_delimiter = ',', conflicts_with_all = ["workers", "cores", "memory", "index_dir", "auto_cache", "trace"])]
+    #[arg(long, value_name = "URL,URL", value_delimiter = ',', conflicts_with_all = ["workers", "cores", "memory", "index_dir", "auto_cache", "credentials", "allow_url", "allow_metadata_addresses", "trace"])]
     pub(crate) coordinator: Vec<String>,
     /// Resources in this process.
     #[command(flatten)]
     pub(crate) local: LocalArgs,
+    /// What is shown to the coordinator, and to whom --http is served.
+    #[command(flatten)]
+    pub(crate) guard: GuardArgs,
     /// Name of the job [default: the pipeline's name and a random ending].
     #[arg(long, value_name = "NAME")]
     pub(crate) job: Option<String>,

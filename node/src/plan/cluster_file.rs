@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use feedline_core::ids::WorkerId;
-use feedline_core::plan::{Problem, Settings, WorkerSlot, WorkerType};
+use feedline_core::plan::{Problem, Settings, TenantProblem, WorkerSlot, WorkerType};
+use feedline_core::tenants::Quota;
 use serde::Deserialize;
 
 pub(super) use self::values::CacheChoice;
 use crate::failure::Failure;
+use crate::tenants_file::{QuotaEntry, TenantName};
 use crate::yaml;
 
 #[cfg(test)]
@@ -32,6 +34,9 @@ pub(super) struct ClusterFile {
     /// How to weigh things, prices among them.
     #[serde(default)]
     settings: Settings,
+    /// What the jobs of tenants may take together.
+    #[serde(default)]
+    pub(super) tenants: BTreeMap<TenantName, QuotaEntry>,
     /// What is known of jobs, by the name of their pipeline.
     #[serde(default)]
     pub(super) jobs: BTreeMap<String, JobOverride>,
@@ -46,19 +51,19 @@ pub(super) struct WorkerKind {
     /// CPU cores.
     cores: f64,
     /// Memory budget.
-    #[serde(deserialize_with = "values::bytes")]
+    #[serde(deserialize_with = "yaml::values::bytes")]
     memory: f64,
     /// Disk for caches.
-    #[serde(default, deserialize_with = "values::bytes")]
+    #[serde(default, deserialize_with = "yaml::values::bytes")]
     disk: f64,
     /// Network in bytes per second and direction; 0: not known to bind.
-    #[serde(default, deserialize_with = "values::bytes")]
+    #[serde(default, deserialize_with = "yaml::values::bytes")]
     nic_bytes_per_s: f64,
     /// What a memory cache gives in bytes per second; 0: not known to bind.
-    #[serde(default, deserialize_with = "values::bytes")]
+    #[serde(default, deserialize_with = "yaml::values::bytes")]
     memory_read_bytes_per_s: f64,
     /// What a disk cache gives in bytes per second; 0: not known to bind.
-    #[serde(default, deserialize_with = "values::bytes")]
+    #[serde(default, deserialize_with = "yaml::values::bytes")]
     disk_read_bytes_per_s: f64,
     /// How fast a core is, where one of the machine that traced has 1.
     #[serde(default = "one")]
@@ -78,10 +83,10 @@ pub(super) struct WorkerKind {
 #[serde(default, deny_unknown_fields)]
 struct Store {
     /// What it gives to all workers together in bytes per second; 0: no limit is known.
-    #[serde(deserialize_with = "values::bytes")]
+    #[serde(deserialize_with = "yaml::values::bytes")]
     bytes_per_s: f64,
     /// Room for caches.
-    #[serde(deserialize_with = "values::bytes")]
+    #[serde(deserialize_with = "yaml::values::bytes")]
     cache: f64,
 }
 
@@ -89,6 +94,8 @@ struct Store {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct JobOverride {
+    /// Whose it is: one of `tenants`.
+    pub(super) tenant: Option<String>,
     /// Its claim while resources are short.
     pub(super) weight: f64,
     /// Rows per second that its consumers could take; by default those of the trace.
@@ -99,7 +106,7 @@ pub(super) struct JobOverride {
 
 impl Default for JobOverride {
     fn default() -> Self {
-        Self { weight: 1.0, demand_rows_per_s: None, cache: CacheChoice::Free }
+        Self { tenant: None, weight: 1.0, demand_rows_per_s: None, cache: CacheChoice::Free }
     }
 }
 
@@ -131,6 +138,12 @@ impl ClusterFile {
             }
         }
         for (name, job) in &self.jobs {
+            let is_known = |tenant: &&String| self.tenants.keys().any(|known| known.0 == **tenant);
+            if let Some(tenant) = job.tenant.as_ref().filter(|tenant| !is_known(tenant)) {
+                return Err(format!(
+                    "jobs.{name}.tenant: `{tenant}` is none of tenants; name it there, or leave it out"
+                ));
+            }
             let at_least_0 = |number: &f64| number.is_finite() && *number >= 0.0;
             if !(job.weight > 0.0 && job.weight.is_finite()) {
                 return Err(format!(
@@ -160,9 +173,16 @@ impl ClusterFile {
                 .collect(),
             stores: vec![self.store.bytes_per_s],
             store_cache_bytes: self.store.cache,
+            tenants: self.tenants.iter().map(|(name, entry)| tenant(name, *entry)).collect(),
+            copies: 1.0,
             settings: self.settings,
         }
     }
+}
+
+fn tenant(name: &TenantName, entry: QuotaEntry) -> TenantProblem {
+    let Quota { cores, cache_bytes, .. } = entry.into();
+    TenantProblem { name: name.0.clone(), cores, cache_bytes }
 }
 
 impl WorkerKind {

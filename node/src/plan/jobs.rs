@@ -6,6 +6,7 @@ use feedline_core::ids::JobId;
 use feedline_core::plan::{CachePolicy, JobProblem, Problem};
 
 use super::cluster_file::{CacheChoice, ClusterFile, JobOverride, WorkerKind};
+use crate::tenants_file::QuotaEntry;
 use crate::trace_file::SavedTrace;
 
 /// The problem of all jobs on the file's workers; jobs are numbered from 1. One sentence on what does not fit together.
@@ -31,7 +32,13 @@ pub(super) fn problem(cluster: &ClusterFile, traces: &[SavedTrace], file: &str) 
             &problem.worker_types,
             &trace.cut_keys,
         );
-        let job = overridden(at_speed(job, &cluster.worker_types), known);
+        let tenant =
+            known.tenant.as_ref().and_then(|name| cluster.tenants.keys().position(|known| known.0 == *name));
+        let priority =
+            tenant.and_then(|place| cluster.tenants.values().nth(place)).map_or(1.0, QuotaEntry::priority);
+        let known = JobOverride { weight: known.weight * priority, ..known };
+        let job = JobProblem { tenant, ..at_speed(job, &cluster.worker_types) };
+        let job = overridden(job, known);
         problem.jobs.push(job.map_err(|sentence| format!("{file}: jobs.{}.{sentence}", trace.name))?);
     }
     Ok(problem)

@@ -1,32 +1,57 @@
 //! `feedline coordinator`.
 
-use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
+use std::sync::Arc;
 
-use super::{GrpcServer, announce, coordinator_routes, stop_http};
+use feedline_access::{Bearer, Scope};
+use feedline_coordinator::{CoordinatorSettings, GrpcPeers, PeerDirectory, RunningCoordinator, Surroundings};
+use tokio::time::{Duration, Instant, timeout_at};
+
+use super::{GrpcServer, announce, served, stop_http};
+use crate::access::{Guard, own_token, read_secret};
 use crate::cli::CoordinatorArgs;
 use crate::failure::Failure;
 use crate::http::Readiness;
-use crate::{entropy, http, listen, signals, yaml};
+use crate::{entropy, http, listen, signals, store_access, yaml};
+
+/// The least time that answers have to reach whoever asked, at the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// How a coordinator is made safe on a network.
+pub(super) const COORDINATOR_FIX: &str =
+    "give --tls-cert, --tls-key and --tls-ca, and --secret-file, which `feedline keys new` makes";
 
 /// Runs a coordinator until a signal.
 pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
+    let guard = Guard::new(&args.guard)?;
+    let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
     let bound = listen::bind(&args.listen, "--listen").await?;
-    let http = http::start(args.http.as_deref()).await?;
+    guard.check(bound.address, secret.is_some(), COORDINATOR_FIX)?;
+    let http = http::start(args.http.as_deref(), &guard).await?;
+    let scheme = guard.scheme();
     let url = match &args.advertise {
         Some(url) => url.clone(),
-        None if args.peers.is_empty() => format!("http://{}", bound.address),
-        None => listen::url(&bound, "--advertise http://HOST:PORT")?,
+        None if args.peers.is_empty() => format!("{scheme}://{}", bound.address),
+        None => listen::url(&bound, scheme, &format!("--advertise {scheme}://HOST:PORT"))?,
     };
     if !args.peers.is_empty() && !args.peers.contains(&url) {
         return Err(Failure::wrong_use(format!(
             "--peers does not name this coordinator, {url}: name all coordinators there, and say with --advertise by which of the addresses the others reach this one"
         )));
     }
-    let settings = settings(&args, url)?;
-    let mut coordinator =
-        feedline_coordinator::start(settings, entropy::coordinator_life()).await.map_err(Failure::failed)?;
-    let mut server = GrpcServer::start(bound.listener, coordinator_routes(&coordinator));
+    let (settings, grace) = (settings(&args, url)?, args.end.grace);
+    let mut credentials = guard.credentials.clone();
+    if let Some(secret) = &secret {
+        credentials.token = Some(Arc::new(Bearer::fixed(&own_token(secret, Scope::Coordinate))));
+        tracing::info!(secret = secret.fingerprint(), "tokens of the cluster with this secret are asked for");
+    }
+    let peers = Some(Arc::new(GrpcPeers { credentials: credentials.clone() }) as Arc<dyn PeerDirectory>);
+    let surroundings = Surroundings { peers, ..Surroundings::default() };
+    let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_life(), surroundings)
+        .await
+        .map_err(Failure::failed)?;
+    let served = served(&coordinator, secret.as_ref(), credentials);
+    let mut server = GrpcServer::start(bound.listener, guard.tls(), served.routes);
     if let Some(http) = &http {
         http.set_ready(readiness(&coordinator));
     }
@@ -37,9 +62,16 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
         result = server.wait() => return result,
     }
     tracing::info!("stopping");
+    let deadline = Instant::now() + grace;
     // First, while the others can still reach it, so that one of them leads before it is gone.
     coordinator.shutdown().await.map_err(Failure::failed)?;
-    server.shutdown().await?;
+    // What was answered may still be on its way.
+    match timeout_at(deadline.max(Instant::now() + LAST_ANSWERS), server.shutdown()).await {
+        Ok(ended) => ended?,
+        Err(_) => {
+            tracing::warn!("answers were still being read after the grace time; their connections are cut")
+        }
+    }
     stop_http(http).await;
     Ok(())
 }
@@ -60,8 +92,11 @@ fn settings(args: &CoordinatorArgs, url: String) -> Result<CoordinatorSettings, 
     settings.peers.clone_from(&args.peers);
     settings.url = url;
     settings.cluster.auto_cache = args.auto_cache.is_on();
+    settings.grace_ms = args.end.grace.as_millis() as u64;
+    settings.reads = store_access::of_coordinator(&args.stores)?;
     if let Some(file) = &args.planner {
         settings.plan = yaml::planner_settings(file)?;
     }
+    args.tenants.set(&args.limits, &mut settings)?;
     Ok(settings)
 }

@@ -4,12 +4,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use feedline_access::Scope;
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator, Scaler, Surroundings};
 use feedline_core::plan::ScaleSettings;
 use feedline_proto::CoordinatorService;
+use feedline_worker::Access;
 use futures::future::{join_all, select_all, try_join_all};
 
-use super::{GrpcServer, announce, coordinator_routes, stop_http};
+use super::coordinator::COORDINATOR_FIX;
+use super::{GrpcServer, announce, served, stop_http};
+use crate::access::{Guard, own_token, read_secret};
 use crate::cli::{LocalArgs, UpArgs};
 use crate::entrance::TransportArg;
 use crate::failure::{Failure, reason};
@@ -17,35 +21,49 @@ use crate::listen::{self, Bound};
 use crate::local_scaler::{LocalScaler, WorkerCommand};
 use crate::local_workers::{self, LocalWorker, Share, shares};
 use crate::logging::LogFormat;
-use crate::{entrance, entropy, environment, http, output, signals, yaml};
+use crate::{entrance, entropy, environment, http, output, signals, store_access, yaml};
 
 /// Runs all roles until a signal.
 pub(crate) async fn run(args: UpArgs, log: LogFormat) -> Result<(), Failure> {
     let stop = signals::watch()?;
+    let guard = Guard::new(&args.guard)?;
+    let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
     let bound = listen::bind(&args.listen, "--listen").await?;
+    guard.check(bound.address, secret.is_some(), COORDINATOR_FIX)?;
+    let scheme = guard.scheme();
     let host = match &args.advertise {
         Some(host) => host.clone(),
         None => {
-            listen::url(&bound, "--advertise HOST")?;
+            listen::url(&bound, scheme, "--advertise HOST")?;
             bracketed(bound.address)
         }
     };
-    let http = http::start(args.http.as_deref()).await?;
+    let access = store_access::of_worker(&args.local.stores)?;
+    let http = http::start(args.http.as_deref(), &guard).await?;
     let scaler =
         args.autoscale.map(|(_, most)| local_scaler(&args, most, (&bound, &host), log)).transpose()?;
+    let scaler = scaler.map(|scaler| match &secret {
+        Some(secret) => scaler.with_token(&own_token(secret, Scope::Work)),
+        None => scaler,
+    });
     let scaler = scaler.map(Arc::new);
     let told = scaler.clone().map(|scaler| scaler as Arc<dyn Scaler>);
     let surroundings = Surroundings { scaler: told, ..Surroundings::default() };
-    let settings =
-        CoordinatorSettings { url: format!("http://{host}:{}", bound.address.port()), ..settings(&args)? };
+    let settings = CoordinatorSettings {
+        url: format!("{scheme}://{host}:{}", bound.address.port()),
+        ..settings(&args, &access)?
+    };
     let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_life(), surroundings)
         .await
         .map_err(Failure::failed)?;
+    let served = served(&coordinator, secret.as_ref(), guard.credentials.clone());
     let mut nodes = Vec::new();
     for share in shares(&args.local).into_iter().filter(|_| scaler.is_none()) {
-        nodes.push(start_worker(&bound, &host, share, args.transport, coordinator.service()).await?);
+        let service = Arc::clone(&served.for_workers);
+        let with = (access.clone(), args.transport);
+        nodes.push(start_worker((&bound, &host), &guard, share, with, service).await?);
     }
-    let mut server = GrpcServer::start(bound.listener, coordinator_routes(&coordinator));
+    let mut server = GrpcServer::start(bound.listener, guard.tls(), served.routes);
     if let Some(http) = &http {
         http.set_ready(Box::new(|| Ok(())));
     }
@@ -88,15 +106,19 @@ fn local_scaler(
         .map_err(|error| Failure::failed(format!("this program cannot find itself: {}", reason(&error))))?;
     let local = LocalArgs { workers: most, ..args.local.clone() };
     let share = shares(&local).pop().expect("there is at least one");
+    let scheme = if args.guard.access.tls_cert.is_some() { "https" } else { "http" };
     Ok(LocalScaler::new(WorkerCommand {
         program,
-        coordinator: format!("http://{host}:{}", bound.address.port()),
+        coordinator: format!("{scheme}://{host}:{}", bound.address.port()),
         listen: SocketAddr::new(bound.address.ip(), 0).to_string(),
         advertise: args.advertise.clone(),
         share,
         grace: args.grace,
         log,
         transport: args.transport,
+        guard: args.guard.clone(),
+        token: None,
+        stores: args.local.stores.clone(),
     }))
 }
 
@@ -109,17 +131,17 @@ struct WorkerNode {
 
 /// Starts a worker on a free port of the coordinator's host.
 async fn start_worker(
-    coordinator: &Bound,
-    host: &str,
+    (coordinator, host): (&Bound, &str),
+    guard: &Guard,
     share: Share,
-    transport: TransportArg,
+    (access, transport): (Access, TransportArg),
     service: Arc<dyn CoordinatorService>,
 ) -> Result<WorkerNode, Failure> {
     let bound = listen::bind(&SocketAddr::new(coordinator.address.ip(), 0).to_string(), "--listen").await?;
-    let url = format!("http://{host}:{}", bound.address.port());
+    let url = format!("{}://{host}:{}", guard.scheme(), bound.address.port());
     let entrance = entrance::open(transport, share.memory_bytes)?;
-    let worker = local_workers::start(url, share, service)?;
-    let server = GrpcServer::start_worker(bound.listener, &worker, entrance);
+    let worker = local_workers::start(url, share, access, service)?;
+    let server = GrpcServer::start_worker(bound.listener, guard.tls(), &worker, entrance);
     Ok(WorkerNode { address: bound.address, worker, server })
 }
 
@@ -137,8 +159,9 @@ async fn shutdown(
     server.shutdown().await
 }
 
-fn settings(args: &UpArgs) -> Result<CoordinatorSettings, Failure> {
+fn settings(args: &UpArgs, access: &Access) -> Result<CoordinatorSettings, Failure> {
     let mut settings = place(args);
+    settings.reads = access.reads().clone();
     settings.cluster.auto_cache = args.local.auto_cache.is_on();
     if let Some((min_workers, max_workers)) = args.autoscale {
         let shrink_after_ms = args.shrink_after.as_millis() as u64;
@@ -147,6 +170,7 @@ fn settings(args: &UpArgs) -> Result<CoordinatorSettings, Failure> {
     if let Some(file) = &args.planner {
         settings.plan = yaml::planner_settings(file)?;
     }
+    args.tenants.set(&args.limits, &mut settings)?;
     Ok(settings)
 }
 

@@ -9,16 +9,20 @@ use feedline_proto::grpc;
 use feedline_worker::{RowCacheSettings, StoreCacheSettings};
 
 use super::{GrpcServer, announce, stop_http};
+use crate::access::Guard;
 use crate::cli::WorkerArgs;
 use crate::contact::Contact;
 use crate::failure::{Failure, reason};
 use crate::http::{self, Readiness};
 use crate::listen;
 use crate::local_workers::{self, Share};
-use crate::{entrance, environment, signals};
+use crate::{entrance, environment, signals, store_access};
 
 /// How often the worker looks whether its coordinator answers.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// How a worker is made safe on a network.
+const WORKER_FIX: &str = "give --tls-cert, --tls-key and --tls-ca, which `feedline keys new` makes";
 
 /// Runs a worker until a signal.
 pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
@@ -26,12 +30,17 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     if let Some(folder) = &args.cache_dir {
         check_cache_dir(folder)?;
     }
+    let guard = Guard::new(&args.guard)?;
+    let access = store_access::of_worker(&args.stores)?;
     let bound = listen::bind(&args.listen, "--listen").await?;
-    let http = http::start(args.http.as_deref()).await?;
+    // A cluster that asks workers for tokens gives tickets to consumers.
+    guard.check(bound.address, guard.credentials.token.is_some(), WORKER_FIX)?;
+    let http = http::start(args.http.as_deref(), &guard).await?;
+    let scheme = guard.scheme();
     let address = match (args.advertise, args.advertise_host) {
         (Some(url), _) => url,
-        (None, Some(host)) => format!("http://{host}:{}", bound.address.port()),
-        (None, None) => listen::url(&bound, "--advertise http://HOST:PORT")?,
+        (None, Some(host)) => format!("{scheme}://{host}:{}", bound.address.port()),
+        (None, None) => listen::url(&bound, scheme, &format!("--advertise {scheme}://HOST:PORT"))?,
     };
     let share = Share {
         cores: args.cores.unwrap_or_else(environment::cores),
@@ -46,13 +55,14 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
             .cache_store
             .map(|url| StoreCacheSettings { url, limit_bytes: args.cache_store_limit }),
         cache_dir: args.cache_dir,
+        most_fetches: args.room.max_fetches,
         trace: args.trace.is_on(),
     };
     let coordinators = args.coordinator.join(",");
-    let coordinator = grpc::connect_coordinators(&args.coordinator)?;
+    let coordinator = grpc::connect_coordinators(&args.coordinator, &guard.credentials)?;
     let entrance = entrance::open(args.transport, share.memory_bytes)?;
-    let worker = local_workers::start(address, share, coordinator)?;
-    let mut server = GrpcServer::start_worker(bound.listener, &worker, entrance);
+    let worker = local_workers::start(address, share, access, coordinator)?;
+    let mut server = GrpcServer::start_worker(bound.listener, guard.tls(), &worker, entrance);
     if let Some(http) = &http {
         http.set_ready(readiness(&worker.contact, &coordinators));
     }
@@ -102,8 +112,8 @@ fn check_cache_dir(folder: &Path) -> Result<(), Failure> {
 /// Ready means that the coordinator can send work.
 pub(super) fn readiness(contact: &Arc<Contact>, coordinator: &str) -> Readiness {
     let contact = Arc::clone(contact);
-    let reason = format!("the coordinator at {coordinator} does not answer");
-    Box::new(move || if contact.is_held() { Ok(()) } else { Err(reason.clone()) })
+    let lost = format!("the coordinator at {coordinator} does not answer");
+    Box::new(move || if contact.is_held() { Ok(()) } else { Err(format!("{lost}: {}", contact.reason())) })
 }
 
 /// Logs when the coordinator is lost and found. Never ends.
@@ -119,7 +129,12 @@ async fn watch(contact: &Contact, coordinator: &str) {
         if held {
             tracing::info!(coordinator, "the coordinator answers");
         } else {
-            tracing::warn!(coordinator, "the coordinator does not answer; trying again until it does");
+            let reason = contact.reason();
+            tracing::warn!(
+                coordinator,
+                reason,
+                "the coordinator does not answer; trying again until it does"
+            );
         }
     }
 }

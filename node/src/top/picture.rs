@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::fmt::Write;
 
 use feedline_core::model::Bottleneck;
+use feedline_core::tenants;
 use feedline_core::view::{ClusterView, JobView, WorkerView};
 
-use crate::jobs::state;
+use crate::jobs::{are_several, state};
 use crate::size::{show_bytes, show_count, show_rate};
 use crate::table;
 
@@ -88,9 +89,21 @@ fn jobs_table(view: &ClusterView) -> String {
         "rows",
         "bottleneck",
     ];
-    let head = head.map(str::to_owned).to_vec();
-    let lines = jobs.into_iter().chain(last).map(job_line);
-    let mut text = table::render(&[head].into_iter().chain(lines).collect::<Vec<_>>(), &[1, 2, 3, 11]);
+    let mut head = head.map(str::to_owned).to_vec();
+    let are_several = are_several(view.jobs.iter().map(|job| &job.tenant));
+    let mut texts = vec![1, 2, 3, 11];
+    if are_several {
+        head.insert(1, "tenant".to_owned());
+        texts = vec![1, 2, 3, 4, 12];
+    }
+    let lines = jobs.into_iter().chain(last).map(|job| {
+        let mut line = job_line(job);
+        if are_several {
+            line.insert(1, tenants::shown(&job.tenant).to_owned());
+        }
+        line
+    });
+    let mut text = table::render(&[head].into_iter().chain(lines).collect::<Vec<_>>(), &texts);
     if let Some(more) = ended.len().checked_sub(ENDED_SHOWN + 1) {
         let _ = writeln!(text, "and {} more that ended", show_count(more as u64 + 1, "job"));
     }
@@ -124,7 +137,7 @@ fn show_bottleneck(bound: &Bottleneck) -> String {
 fn worker_line(worker: &WorkerView) -> Vec<String> {
     let cores = f64::from(worker.cores);
     let share = if cores > 0.0 { worker.used_cores / cores } else { 0.0 };
-    let jobs: Vec<String> = worker.jobs.iter().map(ToString::to_string).collect();
+    let jobs: Vec<String> = worker.parts.iter().map(|part| part.job.to_string()).collect();
     let state = match (worker.draining, worker.memory_full) {
         (true, _) => "draining",
         (_, true) => "memory full",

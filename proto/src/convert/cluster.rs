@@ -24,6 +24,7 @@ mirror!(OperatorStats, wire::OperatorStats, {
 impl From<JobSpec> for wire::JobSpec {
     fn from(spec: JobSpec) -> Self {
         Self {
+            tenant: spec.tenant,
             name: spec.name,
             pipeline: Some(spec.pipeline.into()),
             epochs: spec.epochs,
@@ -43,6 +44,7 @@ impl TryFrom<wire::JobSpec> for JobSpec {
 
     fn try_from(spec: wire::JobSpec) -> Result<Self, WireError> {
         Ok(Self {
+            tenant: spec.tenant,
             name: spec.name,
             pipeline: read(spec.pipeline, "job.pipeline")?,
             epochs: spec.epochs,

@@ -24,6 +24,7 @@ impl From<FetchRequest> for wire::FetchRequest {
                 credit_bytes: open.credit_bytes,
                 memory: None,
                 lz4: false,
+                ticket: open.ticket,
             }),
             FetchRequest::Credit { bytes } => Request::CreditBytes(bytes),
         };
@@ -42,6 +43,7 @@ impl TryFrom<wire::FetchRequest> for FetchRequest {
                 split: required(open.split, "fetch.split")?.into(),
                 from: open.from,
                 credit_bytes: open.credit_bytes,
+                ticket: open.ticket,
             }),
             Request::CreditBytes(bytes) => Self::Credit { bytes },
         })

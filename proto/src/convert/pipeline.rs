@@ -53,7 +53,12 @@ impl TryFrom<wire::Pipeline> for Pipeline {
 
 impl From<Source> for wire::Source {
     fn from(source: Source) -> Self {
-        Self { urls: source.url, format: wire::Format::from(source.format).into(), features: source.features }
+        Self {
+            urls: source.url,
+            format: wire::Format::from(source.format).into(),
+            features: source.features,
+            credentials: source.credentials,
+        }
     }
 }
 
@@ -65,6 +70,7 @@ impl TryFrom<wire::Source> for Source {
             url: source.urls,
             format: read_enum::<wire::Format, _>(source.format, "source.format")?,
             features: source.features,
+            credentials: source.credentials,
         })
     }
 }

@@ -79,6 +79,7 @@ impl From<WorkerPlan> for wire::WorkerPlan {
             lease_ms: plan.lease_ms,
             cores: plan.cores,
             allotments: all(plan.allotments),
+            ticket_key: plan.ticket_key.into(),
         }
     }
 }
@@ -97,6 +98,7 @@ impl TryFrom<wire::WorkerPlan> for WorkerPlan {
             lease_ms: plan.lease_ms,
             cores: plan.cores,
             allotments: read_all(plan.allotments)?,
+            ticket_key: plan.ticket_key.into(),
         })
     }
 }
@@ -107,6 +109,7 @@ impl From<Allotment> for wire::Allotment {
         Self {
             job: allotment.job.0,
             cores: allotment.cores,
+            most_cores: allotment.most_cores,
             operator_limits: allotment.operator_limits.into_iter().map(limit).collect(),
             read_concurrency: allotment.read_concurrency,
             prefetch_bytes: allotment.prefetch_bytes,
@@ -123,13 +126,19 @@ impl TryFrom<wire::Allotment> for Allotment {
         Ok(Self {
             job: JobId(allotment.job),
             // A weight: what is none counts as not given.
-            cores: Some(allotment.cores).filter(|cores| cores.is_finite() && *cores > 0.0).unwrap_or(0.0),
+            cores: positive(allotment.cores),
+            most_cores: positive(allotment.most_cores),
             operator_limits: allotment.operator_limits.into_iter().map(limit).collect(),
             read_concurrency: allotment.read_concurrency,
             prefetch_bytes: allotment.prefetch_bytes,
             keep: read_optional(allotment.keep)?,
         })
     }
+}
+
+/// 0 for what is no number above it.
+fn positive(number: f64) -> f64 {
+    if number.is_finite() && number > 0.0 { number } else { 0.0 }
 }
 
 impl From<Keep> for wire::Keep {
@@ -319,6 +328,7 @@ impl From<ConsumerPlan> for wire::ConsumerPlan {
             streams: write_streams(plan.streams),
             splits: all(plan.splits),
             exhausted: plan.exhausted,
+            ticket: plan.ticket,
         }
     }
 }
@@ -334,6 +344,7 @@ impl TryFrom<wire::ConsumerPlan> for ConsumerPlan {
             streams: read_streams(plan.streams)?,
             splits: read_all(plan.splits)?,
             exhausted: plan.exhausted,
+            ticket: plan.ticket,
         })
     }
 }

@@ -11,7 +11,7 @@ use feedline_core::pipeline::{self, *};
 use feedline_core::plan::WantedWorkers;
 use feedline_core::position::{OpenRange, Position};
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
-use feedline_core::view::{CacheView, ClusterView, JobView, WorkerView};
+use feedline_core::view::{CacheView, ClusterView, JobView, WorkerPart, WorkerView};
 
 /// One operator of each kind, every optional field present.
 pub(crate) fn operators() -> Vec<OperatorKind> {
@@ -60,6 +60,7 @@ pub(crate) fn source() -> Source {
         url: vec!["s3://bucket/train/".to_owned(), "file:///data/*.tar".to_owned()],
         format: Format::WebDataset,
         features: BTreeMap::from([("image".to_owned(), "jpg".to_owned())]),
+        credentials: Some("imagenet".to_owned()),
     }
 }
 
@@ -87,6 +88,7 @@ pub(crate) fn bottleneck_kinds() -> [BottleneckKind; 7] {
 pub(crate) fn cluster_view() -> ClusterView {
     let running = JobView {
         job: JobId(5),
+        tenant: "vision".to_owned(),
         name: "run-1".to_owned(),
         state: JobState::Running,
         consumers: 4,
@@ -124,7 +126,9 @@ pub(crate) fn cluster_view() -> ClusterView {
         peak_rss_bytes: Some(3 << 30),
         draining: true,
         memory_full: true,
-        jobs: vec![JobId(5), JobId(6)],
+        parts: [5, 6]
+            .map(|job| WorkerPart { job: JobId(job), used_cores: 3.75, held_bytes: 1 << 29 })
+            .to_vec(),
     };
     let cache = |tier| CacheView {
         operator: "source".to_owned(),
@@ -137,7 +141,7 @@ pub(crate) fn cluster_view() -> ClusterView {
     ClusterView {
         now_ms: 123_456,
         jobs: vec![running, waiting],
-        workers: vec![worker.clone(), WorkerView { peak_rss_bytes: None, jobs: Vec::new(), ..worker }],
+        workers: vec![worker.clone(), WorkerView { peak_rss_bytes: None, parts: Vec::new(), ..worker }],
         wanted: vec![WantedWorkers { worker_type: "8 cores, 4.0 GiB".to_owned(), present: 2, wanted: 3 }],
         caches: CacheTier::ALL.map(cache).into(),
         reasons: vec!["the least fed job gets 62 %".to_owned()],
@@ -147,6 +151,7 @@ pub(crate) fn cluster_view() -> ClusterView {
 
 pub(crate) fn spec() -> JobSpec {
     JobSpec {
+        tenant: "vision".to_owned(),
         name: "run-1".to_owned(),
         pipeline: pipeline(),
         epochs: 90,
@@ -320,12 +325,14 @@ pub(crate) fn worker_plan() -> WorkerPlan {
             Allotment {
                 job: JobId(1),
                 cores: 0.75,
+                most_cores: 1.5,
                 operator_limits: vec![("decode_image".to_owned(), 3)],
                 read_concurrency: 40,
                 prefetch_bytes: 1 << 33,
                 keep: Some(Keep { after: 2, tier: CacheTier::Store, form: KeptForm::Pixels }),
             },
         ],
+        ticket_key: vec![1, 255, 0],
     }
 }
 
@@ -357,6 +364,7 @@ pub(crate) fn consumer_plan() -> ConsumerPlan {
         streams: vec![(1, at(0, 9))],
         splits: vec![PlannedSplit { split: split(), from: 3, workers }],
         exhausted: true,
+        ticket: "feedline-ticket-1.x.y".to_owned(),
     }
 }
 
@@ -385,6 +393,7 @@ pub(crate) fn job_details() -> JobDetails {
 pub(crate) fn job_status() -> JobStatus {
     JobStatus {
         job: JobId(1),
+        tenant: "vision".to_owned(),
         name: "run-1".to_owned(),
         state: JobState::Completed,
         epochs: 90,

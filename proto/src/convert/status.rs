@@ -83,6 +83,7 @@ impl From<JobStatus> for wire::JobStatus {
             .map(|(worker, cpu)| wire::WorkerCpu { worker: worker.0, cpu: Some(cpu.into()) });
         Self {
             job: status.job.0,
+            tenant: status.tenant,
             name: status.name,
             state: Some(status.state.into()),
             epochs: status.epochs,
@@ -111,6 +112,7 @@ impl TryFrom<wire::JobStatus> for JobStatus {
             status.worker_cpu.into_iter().map(|of| (WorkerId(of.worker), of.cpu.unwrap_or_default().into()));
         Ok(Self {
             job: JobId(status.job),
+            tenant: status.tenant,
             name: status.name,
             state: read(status.state, "job.state")?,
             epochs: status.epochs,

@@ -66,6 +66,7 @@ fn fetch_messages_come_back() {
         split: samples::split(),
         from: 9,
         credit_bytes: 1 << 30,
+        ticket: "t".to_owned(),
     };
     check::<FetchRequest, wire::FetchRequest>(FetchRequest::Open(open));
     check::<FetchRequest, wire::FetchRequest>(FetchRequest::Credit { bytes: 0 });

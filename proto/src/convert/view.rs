@@ -3,7 +3,7 @@
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::model::{Bottleneck, BottleneckKind};
 use feedline_core::plan::WantedWorkers;
-use feedline_core::view::{CacheView, ClusterView, JobView, WorkerView};
+use feedline_core::view::{CacheView, ClusterView, JobView, WorkerPart, WorkerView};
 
 use super::{WireError, all, mirror, mirror_enum, read, read_all, read_enum, read_optional};
 use crate::wire;
@@ -54,6 +54,7 @@ impl From<JobView> for wire::JobView {
     fn from(job: JobView) -> Self {
         Self {
             job: job.job.0,
+            tenant: job.tenant,
             name: job.name,
             state: Some(job.state.into()),
             consumers: job.consumers,
@@ -75,6 +76,7 @@ impl TryFrom<wire::JobView> for JobView {
     fn try_from(job: wire::JobView) -> Result<Self, WireError> {
         Ok(Self {
             job: JobId(job.job),
+            tenant: job.tenant,
             name: job.name,
             state: read(job.state, "job.state")?,
             consumers: job.consumers,
@@ -127,7 +129,7 @@ impl From<WorkerView> for wire::WorkerView {
             peak_rss_bytes: worker.peak_rss_bytes,
             draining: worker.draining,
             memory_full: worker.memory_full,
-            jobs: worker.jobs.into_iter().map(|job| job.0).collect(),
+            parts: all(worker.parts),
         }
     }
 }
@@ -145,8 +147,20 @@ impl From<wire::WorkerView> for WorkerView {
             peak_rss_bytes: worker.peak_rss_bytes,
             draining: worker.draining,
             memory_full: worker.memory_full,
-            jobs: worker.jobs.into_iter().map(JobId).collect(),
+            parts: all(worker.parts),
         }
+    }
+}
+
+impl From<WorkerPart> for wire::WorkerPart {
+    fn from(part: WorkerPart) -> Self {
+        Self { job: part.job.0, used_cores: part.used_cores, held_bytes: part.held_bytes }
+    }
+}
+
+impl From<wire::WorkerPart> for WorkerPart {
+    fn from(part: wire::WorkerPart) -> Self {
+        Self { job: JobId(part.job), used_cores: part.used_cores, held_bytes: part.held_bytes }
     }
 }
 

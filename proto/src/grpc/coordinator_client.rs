@@ -32,8 +32,8 @@ pub(super) struct RemoteCoordinator {
 }
 
 impl RemoteCoordinator {
-    pub(super) fn new(peer: Peer, channel: Channel, version: u32) -> Self {
-        let client = CoordinatorClient::with_interceptor(channel, Speak::new(version))
+    pub(super) fn new(peer: Peer, channel: Channel, speak: Speak) -> Self {
+        let client = CoordinatorClient::with_interceptor(channel, speak)
             .max_decoding_message_size(MAX_CONTROL_BYTES)
             .max_encoding_message_size(MAX_CONTROL_BYTES);
         Self { peer, client }

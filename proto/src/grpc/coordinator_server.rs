@@ -11,21 +11,36 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::MANIFEST_CHUNK_BYTES;
 use super::refusal::{to_status, unreadable};
+use super::version::shown_token;
 use crate::convert::WireError;
 use crate::convert::dataset::encode_manifest;
+use crate::door::Door;
 use crate::services::CoordinatorService;
 use crate::wire;
 use crate::wire::coordinator_server::Coordinator;
 
 /// Serves a coordinator's service.
-pub(super) struct CoordinatorAdapter(pub(super) Arc<dyn CoordinatorService>);
+pub(super) struct CoordinatorAdapter(pub(super) Arc<dyn Door<dyn CoordinatorService>>);
+
+impl CoordinatorAdapter {
+    /// The service as whoever sends this request may use it.
+    fn of<T>(&self, request: &Request<T>) -> Result<Arc<dyn CoordinatorService>, Status> {
+        enter(&*self.0, request)
+    }
+}
+
+/// The service behind a door as whoever sends this request may use it.
+pub(super) fn enter<S: ?Sized, T>(door: &dyn Door<S>, request: &Request<T>) -> Result<Arc<S>, Status> {
+    shown_token(request).and_then(|token| door.enter(token)).map_err(to_status)
+}
 
 #[async_trait]
 impl Coordinator for CoordinatorAdapter {
     type GetManifestStream = BoxStream<'static, Result<wire::ManifestChunk, Status>>;
 
     async fn open_job(&self, request: Request<wire::JobSpec>) -> Result<Response<wire::JobRef>, Status> {
-        let job = self.0.open_job(read(request)?).await.map_err(to_status)?;
+        let service = self.of(&request)?;
+        let job = service.open_job(read(request)?).await.map_err(to_status)?;
         Ok(Response::new(wire::JobRef { job: job.0 }))
     }
 
@@ -33,7 +48,7 @@ impl Coordinator for CoordinatorAdapter {
         &self,
         request: Request<wire::JobRef>,
     ) -> Result<Response<wire::CancelJobResponse>, Status> {
-        self.0.cancel_job(job(&request)).await.map_err(to_status)?;
+        self.of(&request)?.cancel_job(job(&request)).await.map_err(to_status)?;
         Ok(Response::new(wire::CancelJobResponse {}))
     }
 
@@ -41,33 +56,36 @@ impl Coordinator for CoordinatorAdapter {
         &self,
         request: Request<wire::JobRef>,
     ) -> Result<Response<wire::JobDetails>, Status> {
-        answer(self.0.job_details(job(&request)).await)
+        answer(self.of(&request)?.job_details(job(&request)).await)
     }
 
     async fn get_job_status(
         &self,
         request: Request<wire::JobRef>,
     ) -> Result<Response<wire::JobStatus>, Status> {
-        answer(self.0.job_status(job(&request)).await)
+        answer(self.of(&request)?.job_status(job(&request)).await)
     }
 
-    async fn list_jobs(&self, _: Request<wire::ListJobsRequest>) -> Result<Response<wire::JobList>, Status> {
-        let jobs = self.0.list_jobs().await.map_err(to_status)?;
+    async fn list_jobs(
+        &self,
+        request: Request<wire::ListJobsRequest>,
+    ) -> Result<Response<wire::JobList>, Status> {
+        let jobs = self.of(&request)?.list_jobs().await.map_err(to_status)?;
         Ok(Response::new(wire::JobList { jobs: jobs.into_iter().map(Into::into).collect() }))
     }
 
     async fn get_cluster(
         &self,
-        _: Request<wire::GetClusterRequest>,
+        request: Request<wire::GetClusterRequest>,
     ) -> Result<Response<wire::ClusterView>, Status> {
-        answer(self.0.cluster().await)
+        answer(self.of(&request)?.cluster().await)
     }
 
     async fn get_manifest(
         &self,
         request: Request<wire::JobRef>,
     ) -> Result<Response<Self::GetManifestStream>, Status> {
-        let manifest = self.0.manifest(job(&request)).await.map_err(to_status)?;
+        let manifest = self.of(&request)?.manifest(job(&request)).await.map_err(to_status)?;
         let bytes = tokio::task::spawn_blocking(move || encode_manifest(&manifest))
             .await
             .map_err(|error| Status::unavailable(format!("writing the manifest: {error}")))?;
@@ -78,14 +96,16 @@ impl Coordinator for CoordinatorAdapter {
         &self,
         request: Request<wire::WorkerReport>,
     ) -> Result<Response<wire::WorkerPlan>, Status> {
-        answer(self.0.sync_worker(read(request)?).await)
+        let service = self.of(&request)?;
+        answer(service.sync_worker(read(request)?).await)
     }
 
     async fn sync_consumer(
         &self,
         request: Request<wire::ConsumerReport>,
     ) -> Result<Response<wire::ConsumerPlan>, Status> {
-        answer(self.0.sync_consumer(read(request)?).await)
+        let service = self.of(&request)?;
+        answer(service.sync_consumer(read(request)?).await)
     }
 }
 

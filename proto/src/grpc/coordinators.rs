@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use feedline_access::Credentials;
 use feedline_core::cluster::messages::{
     ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
     WorkerReport,
@@ -36,13 +37,14 @@ struct Known {
 /// A cluster of coordinators.
 pub(super) struct Coordinators {
     known: Arc<Mutex<Known>>,
+    credentials: Credentials,
 }
 
 impl Coordinators {
-    pub(super) fn new(urls: &[String]) -> Result<Self, Refusal> {
+    pub(super) fn new(urls: &[String], credentials: &Credentials) -> Result<Self, Refusal> {
         let mut clients = BTreeMap::new();
         for url in urls {
-            clients.insert(url.clone(), super::connect_coordinator(url)?);
+            clients.insert(url.clone(), super::connect_coordinator(url, credentials)?);
         }
         if urls.is_empty() {
             return Err(Refusal::new(
@@ -51,7 +53,7 @@ impl Coordinators {
             ));
         }
         let known = Known { urls: urls.to_vec(), asked: 0, clients, has_learnt: false };
-        Ok(Self { known: Arc::new(Mutex::new(known)) })
+        Ok(Self { known: Arc::new(Mutex::new(known)), credentials: credentials.clone() })
     }
 
     /// Asks the one that leads; `patience` is how long it may take, where there are others.
@@ -99,7 +101,7 @@ impl Coordinators {
         let client = match known.clients.get(&url) {
             Some(client) => Arc::clone(client),
             None => {
-                let client = super::connect_coordinator(&url)?;
+                let client = super::connect_coordinator(&url, &self.credentials)?;
                 known.clients.insert(url.clone(), Arc::clone(&client));
                 client
             }
@@ -133,7 +135,7 @@ impl Coordinators {
         if std::mem::replace(&mut known.has_learnt, true) {
             return;
         }
-        let Ok(members) = super::connect_members(url) else { return };
+        let Ok(members) = super::connect_members(url, &self.credentials) else { return };
         let shared = Arc::clone(&self.known);
         tokio::spawn(async move {
             // One alone may not know by which address it is found.

@@ -22,6 +22,7 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 use super::framing::{put_chunk, put_message};
+use super::known::Over;
 use super::link::Link;
 use super::refusal::{to_status, unreadable};
 use super::{FETCH_PATH, MAX_CHUNK_BYTES, MAX_MESSAGE_BYTES};
@@ -62,7 +63,7 @@ impl FetchServer {
             return Err(Status::unimplemented(""));
         }
         let decoder = ProstCodec::<wire::FetchFrame, wire::FetchRequest>::default().decoder();
-        let link = request.extensions().get::<Option<Link>>().cloned().flatten();
+        let link = request.extensions().get::<Over>().and_then(|over| over.link.clone());
         let body = request.into_body();
         let mut inbound = Streaming::new_request(decoder, body, None, Some(MAX_MESSAGE_BYTES));
         let first = inbound.message().await?.unwrap_or_default();

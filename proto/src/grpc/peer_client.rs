@@ -15,7 +15,6 @@ use super::channel::Peer;
 use super::coordinator_client::read_manifest;
 use super::version::Speak;
 use super::{MANIFEST_CHUNK_BYTES, MAX_CONTROL_BYTES, PEER_TIMEOUT};
-use crate::PROTOCOL_VERSION;
 use crate::convert::dataset::encode_manifest;
 use crate::services::{Introduction, MemberStatus, MembersService, PeerService};
 use crate::wire;
@@ -30,8 +29,8 @@ pub(super) struct RemotePeer {
 }
 
 impl RemotePeer {
-    pub(super) fn new(peer: Peer, channel: Channel) -> Self {
-        let client = PeerClient::with_interceptor(channel, Speak::new(PROTOCOL_VERSION))
+    pub(super) fn new(peer: Peer, channel: Channel, speak: Speak) -> Self {
+        let client = PeerClient::with_interceptor(channel, speak)
             .max_decoding_message_size(MAX_CONTROL_BYTES)
             .max_encoding_message_size(MAX_CONTROL_BYTES);
         Self { peer, client }
@@ -91,8 +90,8 @@ pub(super) struct RemoteMembers {
 }
 
 impl RemoteMembers {
-    pub(super) fn new(peer: Peer, channel: Channel) -> Self {
-        let client = MembersClient::with_interceptor(channel, Speak::new(PROTOCOL_VERSION));
+    pub(super) fn new(peer: Peer, channel: Channel, speak: Speak) -> Self {
+        let client = MembersClient::with_interceptor(channel, speak);
         Self { peer, client }
     }
 

@@ -8,9 +8,10 @@ use futures::stream::{self, BoxStream};
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::MAX_CONTROL_BYTES;
-use super::coordinator_server::chunks;
+use super::coordinator_server::{chunks, enter};
 use super::refusal::to_status;
 use crate::convert::dataset::{decode_manifest, encode_manifest};
+use crate::door::Door;
 use crate::services::{Introduction, MemberStatus, MembersService, PeerService};
 use crate::wire;
 use crate::wire::index_chunk::Part;
@@ -18,7 +19,7 @@ use crate::wire::members_server::Members;
 use crate::wire::peer_server::Peer;
 
 /// Serves a coordinator's answers to the others.
-pub(super) struct PeerAdapter(pub(super) Arc<dyn PeerService>);
+pub(super) struct PeerAdapter(pub(super) Arc<dyn Door<dyn PeerService>>);
 
 #[async_trait]
 impl Peer for PeerAdapter {
@@ -28,8 +29,9 @@ impl Peer for PeerAdapter {
         &self,
         request: Request<wire::Introduction>,
     ) -> Result<Response<wire::Introduction>, Status> {
+        let service = enter(&*self.0, &request)?;
         let wire::Introduction { id, has_state } = request.into_inner();
-        let answer = self.0.introduce(Introduction { id, has_state }).await.map_err(to_status)?;
+        let answer = service.introduce(Introduction { id, has_state }).await.map_err(to_status)?;
         Ok(Response::new(wire::Introduction { id: answer.id, has_state: answer.has_state }))
     }
 
@@ -37,7 +39,7 @@ impl Peer for PeerAdapter {
         &self,
         request: Request<wire::RaftMessages>,
     ) -> Result<Response<wire::DeliverResponse>, Status> {
-        self.0.deliver(request.into_inner().messages).await.map_err(to_status)?;
+        enter(&*self.0, &request)?.deliver(request.into_inner().messages).await.map_err(to_status)?;
         Ok(Response::new(wire::DeliverResponse {}))
     }
 
@@ -45,8 +47,9 @@ impl Peer for PeerAdapter {
         &self,
         request: Request<wire::IndexRef>,
     ) -> Result<Response<wire::HasIndexResponse>, Status> {
+        let service = enter(&*self.0, &request)?;
         let wire::IndexRef { key, fingerprint } = request.into_inner();
-        let has = self.0.index(&key, &fingerprint).await.is_ok();
+        let has = service.index(&key, &fingerprint).await.is_ok();
         Ok(Response::new(wire::HasIndexResponse { has }))
     }
 
@@ -54,6 +57,7 @@ impl Peer for PeerAdapter {
         &self,
         request: Request<Streaming<wire::IndexChunk>>,
     ) -> Result<Response<wire::KeepIndexResponse>, Status> {
+        let service = enter(&*self.0, &request)?;
         let mut chunks = request.into_inner();
         let (mut key, mut bytes) = (String::new(), Vec::new());
         while let Some(chunk) = chunks.message().await? {
@@ -72,7 +76,7 @@ impl Peer for PeerAdapter {
             .await
             .map_err(|error| Status::unavailable(format!("reading the index: {error}")))?
             .map_err(Status::invalid_argument)?;
-        self.0.keep_index(&key, Arc::new(manifest)).await.map_err(to_status)?;
+        service.keep_index(&key, Arc::new(manifest)).await.map_err(to_status)?;
         Ok(Response::new(wire::KeepIndexResponse {}))
     }
 
@@ -80,8 +84,9 @@ impl Peer for PeerAdapter {
         &self,
         request: Request<wire::IndexRef>,
     ) -> Result<Response<Self::GetIndexStream>, Status> {
+        let service = enter(&*self.0, &request)?;
         let wire::IndexRef { key, fingerprint } = request.into_inner();
-        let manifest = self.0.index(&key, &fingerprint).await.map_err(to_status)?;
+        let manifest = service.index(&key, &fingerprint).await.map_err(to_status)?;
         let bytes = tokio::task::spawn_blocking(move || encode_manifest(&manifest))
             .await
             .map_err(|error| Status::unavailable(format!("writing the index: {error}")))?;
@@ -90,29 +95,29 @@ impl Peer for PeerAdapter {
 }
 
 /// Serves whoever adds and removes coordinators.
-pub(super) struct MembersAdapter(pub(super) Arc<dyn MembersService>);
+pub(super) struct MembersAdapter(pub(super) Arc<dyn Door<dyn MembersService>>);
 
 #[async_trait]
 impl Members for MembersAdapter {
     async fn list_members(
         &self,
-        _: Request<wire::ListMembersRequest>,
+        request: Request<wire::ListMembersRequest>,
     ) -> Result<Response<wire::MemberList>, Status> {
-        list(self.0.members().await)
+        list(enter(&*self.0, &request)?.members().await)
     }
 
     async fn add_member(
         &self,
         request: Request<wire::MemberRef>,
     ) -> Result<Response<wire::MemberList>, Status> {
-        list(self.0.add_member(&request.into_inner().url).await)
+        list(enter(&*self.0, &request)?.add_member(&request.into_inner().url).await)
     }
 
     async fn remove_member(
         &self,
         request: Request<wire::MemberRef>,
     ) -> Result<Response<wire::MemberList>, Status> {
-        list(self.0.remove_member(&request.into_inner().url).await)
+        list(enter(&*self.0, &request)?.remove_member(&request.into_inner().url).await)
     }
 }
 

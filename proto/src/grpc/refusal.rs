@@ -11,6 +11,8 @@ use crate::convert::WireError;
 
 /// Metadata key of the coordinator that leads.
 const LEADER: &str = "feedline-leader";
+/// Metadata key of the time after which asking again may help, in milliseconds: gRPC's own.
+const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
 /// A status travels in a header, which must stay small: longer messages are cut.
 const MAX_MESSAGE_BYTES: usize = 2 << 10;
 
@@ -20,7 +22,9 @@ pub(super) fn to_status(refusal: Refusal) -> Status {
         RefusalKind::Invalid => Code::InvalidArgument,
         RefusalKind::NotFound => Code::NotFound,
         RefusalKind::Superseded => Code::Aborted,
+        RefusalKind::Denied => Code::PermissionDenied,
         RefusalKind::Unavailable => Code::Unavailable,
+        RefusalKind::Busy => Code::ResourceExhausted,
     };
     let mut message = refusal.message;
     if message.len() > MAX_MESSAGE_BYTES {
@@ -30,6 +34,9 @@ pub(super) fn to_status(refusal: Refusal) -> Status {
     let mut status = Status::new(code, message);
     if let Some(Ok(leader)) = refusal.leader.as_deref().map(str::parse) {
         status.metadata_mut().insert(LEADER, leader);
+    }
+    if let Some(retry_after_ms) = refusal.retry_after_ms {
+        status.metadata_mut().insert(RETRY_AFTER, retry_after_ms.into());
     }
     status
 }
@@ -42,8 +49,11 @@ pub(super) fn unreadable(error: WireError) -> Status {
 impl Peer {
     /// The refusal that a status stands for.
     pub(super) fn refusal(&self, status: &Status) -> Refusal {
-        let Self { role, url } = self;
+        let Self { role, url, .. } = self;
+        let retry_after = status.metadata().get(RETRY_AFTER).and_then(|ms| ms.to_str().ok()?.parse().ok());
         let kind = match status.code() {
+            // Without a time it is the transport that says so, of a message that is too large.
+            Code::ResourceExhausted if retry_after.is_some() => RefusalKind::Busy,
             Code::InvalidArgument
             | Code::FailedPrecondition
             | Code::Unimplemented
@@ -51,30 +61,34 @@ impl Peer {
             | Code::ResourceExhausted => RefusalKind::Invalid,
             Code::NotFound => RefusalKind::NotFound,
             Code::Aborted => RefusalKind::Superseded,
+            Code::PermissionDenied | Code::Unauthenticated => RefusalKind::Denied,
             _ => RefusalKind::Unavailable,
         };
         let message = match (status.code(), status.source()) {
             (Code::DeadlineExceeded, _) => self.too_late(),
             // What tonic calls a request that its own timeout ended.
             (Code::Cancelled, Some(_)) if status.message() == "Timeout expired" => self.too_late(),
-            (_, Some(source)) => format!("cannot reach {role} at {url}: {}", root_cause(source)),
+            (_, Some(source)) => {
+                let cause = root_cause(source).to_string();
+                format!("cannot reach {role} at {url}: {cause}{}", self.hint(&cause))
+            }
             (Code::Unimplemented, None) => format!(
                 "what answers at {url} is no {role} of this release; check the address, or use the same release on both"
             ),
             (_, None) => status.message().to_owned(),
         };
         let leader = status.metadata().get(LEADER).and_then(|url| url.to_str().ok());
-        Refusal { kind, message, leader: leader.map(str::to_owned) }
+        Refusal { kind, message, leader: leader.map(str::to_owned), retry_after_ms: retry_after }
     }
 
     fn too_late(&self) -> String {
-        let Self { role, url } = self;
+        let Self { role, url, .. } = self;
         format!("the {role} at {url} did not answer within {} s", REQUEST_TIMEOUT.as_secs())
     }
 
     /// The refusal for an answer that could not be read.
     pub(super) fn unreadable(&self, error: &WireError) -> Refusal {
-        let Self { role, url } = self;
+        let Self { role, url, .. } = self;
         Refusal::new(RefusalKind::Invalid, format!("the {role} at {url} sent what cannot be read: {error}"))
     }
 }

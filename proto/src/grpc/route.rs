@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use feedline_access::Credentials;
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use tokio::sync::Mutex;
 use tonic::Code;
@@ -66,7 +67,10 @@ impl Router {
         if self.transport == Transport::Tcp {
             return Ok(remote);
         }
-        let mut client = EntranceClient::with_interceptor(self.remote.clone(), Speak::new(self.version));
+        let mut client = EntranceClient::with_interceptor(
+            self.remote.clone(),
+            Speak::new(self.version, &Credentials::default()),
+        );
         let answer = tokio::time::timeout(LOCATE_TIMEOUT, client.locate(wire::LocateRequest {})).await;
         let local = match answer {
             Ok(Ok(answer)) => self.enter(answer.into_inner()).await,
@@ -74,7 +78,7 @@ impl Router {
             Ok(Err(status)) => Err(format!("it has none: {}", status.message())),
             Err(_) => Err("it does not tell".to_owned()),
         };
-        let Peer { role, url } = &self.peer;
+        let Peer { role, url, .. } = &self.peer;
         match local {
             Ok(route) => {
                 let via = route.memory.as_ref().map_or(Via::Unix, |_| Via::Memory).name();

@@ -3,9 +3,11 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use feedline_access::{Protocol, Tls};
 use futures::{Stream, StreamExt};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,8 +18,10 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
 
+use crate::caller::Caller;
 use crate::local::Entrance;
 
+use super::known::Over;
 use super::link::Link;
 use super::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, MAX_STREAMS, WINDOW_BYTES};
 
@@ -41,6 +45,24 @@ pub async fn serve(
         stream.set_nodelay(true)?;
         // Between two ends of one host nothing is faster than memory.
         let is_local = stream.peer_addr()?.ip() == stream.local_addr()?.ip();
+        io::Result::Ok((stream, (!is_local).then(Link::default)))
+    });
+    serve_all(incoming, routes, shutdown).await
+}
+
+/// As [`serve`], over TLS. Connections that do not prove what they have to are closed without an answer.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_tls(
+    listener: TcpListener,
+    tls: Arc<Tls>,
+    routes: Routes,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let incoming = feedline_access::incoming(listener, tls, Protocol::Http2).map(|stream| {
+        let tcp = stream.get_ref().0;
+        let is_local = tcp.peer_addr()?.ip() == tcp.local_addr()?.ip();
         io::Result::Ok((stream, (!is_local).then(Link::default)))
     });
     serve_all(incoming, routes, shutdown).await
@@ -87,7 +109,8 @@ where
     let stopping = CancellationToken::new();
     let incoming = incoming.map(move |stream| {
         let (stream, link) = stream?;
-        io::Result::Ok(Connection { stream, link, cut: Box::pin(cut.clone().cancelled_owned()) })
+        let over = Over { caller: Caller::next(), link };
+        io::Result::Ok(Connection { stream, over, cut: Box::pin(cut.clone().cancelled_owned()) })
     });
     let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
@@ -113,13 +136,13 @@ where
 /// to another host is.
 struct Connection<S> {
     stream: S,
-    link: Option<Link>,
+    over: Over,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl<S> Connection<S> {
     fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match (&self.link, &written) {
+        match (&self.over.link, &written) {
             (Some(link), Poll::Ready(Ok(bytes))) => link.on_written(*bytes),
             (Some(link), Poll::Pending) => link.on_blocked(),
             _ => {}
@@ -128,12 +151,12 @@ impl<S> Connection<S> {
     }
 }
 
-/// What a fetch knows of its connection.
+/// What requests know of their connection.
 impl<S> Connected for Connection<S> {
-    type ConnectInfo = Option<Link>;
+    type ConnectInfo = Over;
 
-    fn connect_info(&self) -> Option<Link> {
-        self.link.clone()
+    fn connect_info(&self) -> Over {
+        self.over.clone()
     }
 }
 

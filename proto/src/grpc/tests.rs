@@ -45,7 +45,7 @@ async fn start(routes: Routes) -> Running {
 
 async fn coordinator() -> (Running, Arc<dyn CoordinatorService>) {
     let server = start(coordinator_routes(Arc::new(FakeCoordinator))).await;
-    let client = connect_coordinator(&server.url).unwrap();
+    let client = connect_coordinator(&server.url, &Credentials::default()).unwrap();
     (server, client)
 }
 
@@ -53,12 +53,12 @@ async fn coordinator() -> (Running, Arc<dyn CoordinatorService>) {
 async fn worker(batch: Bytes) -> (Running, Arc<dyn WorkerService>, mpsc::Receiver<Seen>) {
     let (seen, seen_by_test) = mpsc::channel(16);
     let server = start(worker_routes(Arc::new(FakeWorker { batch, seen }))).await;
-    let client = connect_worker(&server.url).unwrap();
+    let client = connect_worker(&server.url, &Credentials::default()).unwrap();
     (server, client, seen_by_test)
 }
 
 fn open(credit_bytes: u64) -> FetchOpen {
-    FetchOpen { job: JobId(1), split: samples::split(), from: 3, credit_bytes }
+    FetchOpen { job: JobId(1), split: samples::split(), from: 3, credit_bytes, ticket: "t".to_owned() }
 }
 
 /// Requests that the test sends one by one. Dropping the sender ends them.
@@ -104,6 +104,15 @@ async fn a_refusal_keeps_its_kind_and_sentence() {
         assert_eq!(client.cancel_job(JobId(job)).await, Err(expected.clone()));
         assert_eq!(client.manifest(JobId(job)).await.map(|_| ()), Err(expected));
     }
+    let busy = Refusal::busy("it runs as many jobs as it may", 1_500);
+    assert_eq!(client.cancel_job(JobId(fake::BUSY)).await, Err(busy), "with the time to wait");
+}
+
+#[test]
+fn a_message_that_is_too_large_is_no_lack_of_room() {
+    let peer = channel::Peer::new("coordinator", "http://c", &Credentials::default());
+    let refusal = peer.refusal(&tonic::Status::resource_exhausted("too large"));
+    assert_eq!((refusal.kind, refusal.retry_after_ms), (RefusalKind::Invalid, None));
 }
 
 #[tokio::test]
@@ -180,7 +189,7 @@ async fn another_protocol_version_is_refused() {
             "the client speaks protocol 1, this {role} speaks {PROTOCOL_VERSION}; use the same release on both"
         )
     };
-    let client = connect_coordinator_with_version(&server.url, 1).unwrap();
+    let client = connect_coordinator_with_version(&server.url, &Credentials::default(), 1).unwrap();
     let message = said("coordinator");
     let refusal = Refusal::new(RefusalKind::Invalid, message);
     assert_eq!(client.list_jobs().await, Err(refusal.clone()));
@@ -199,13 +208,19 @@ async fn an_unreachable_server_is_unavailable_within_two_seconds() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     for url in [format!("http://{free}"), "http://192.0.2.1:7070".to_owned()] {
         let asked = Instant::now();
-        let refusal = connect_coordinator(&url).unwrap().list_jobs().await.unwrap_err();
+        let refusal =
+            connect_coordinator(&url, &Credentials::default()).unwrap().list_jobs().await.unwrap_err();
         assert_eq!(refusal.kind, RefusalKind::Unavailable, "{refusal}");
         let start = format!("cannot reach coordinator at {url}: ");
         assert!(refusal.message.starts_with(&start) && refusal.message.len() > start.len(), "{refusal}");
         assert!(asked.elapsed() < Duration::from_secs(2));
         let (_credit, requests) = requests(open(1));
-        let refusal = connect_worker(&url).unwrap().fetch(requests).await.map(|_| ()).unwrap_err();
+        let refusal = connect_worker(&url, &Credentials::default())
+            .unwrap()
+            .fetch(requests)
+            .await
+            .map(|_| ())
+            .unwrap_err();
         assert_eq!(refusal.kind, RefusalKind::Unavailable);
         assert!(refusal.message.starts_with(&format!("cannot reach worker at {url}: ")), "{refusal}");
     }
@@ -259,11 +274,11 @@ async fn a_stopping_server_ends_though_a_stream_is_open() {
 #[tokio::test]
 async fn what_is_no_address_is_refused() {
     for (url, fix) in [
-        ("nonsense", "write it as http://HOST:PORT"),
-        ("https://host:1", "only http:// is spoken; write it as http://HOST:PORT"),
-        ("", "write it as http://HOST:PORT"),
+        ("nonsense", "write it as http://HOST:PORT or https://HOST:PORT"),
+        ("ftp://host:1", "write it as http://HOST:PORT or https://HOST:PORT"),
+        ("", "write it as http://HOST:PORT or https://HOST:PORT"),
     ] {
-        let refusal = connect_coordinator(url).map(|_| ()).unwrap_err();
+        let refusal = connect_coordinator(url, &Credentials::default()).map(|_| ()).unwrap_err();
         assert_eq!(refusal.kind, RefusalKind::Invalid);
         assert_eq!(refusal.message, format!("`{url}` is no coordinator's address; {fix}"));
     }
@@ -271,6 +286,6 @@ async fn what_is_no_address_is_refused() {
 
 #[test]
 fn without_a_runtime_it_is_refused() {
-    let refusal = connect_worker("http://127.0.0.1:1").map(|_| ()).unwrap_err();
+    let refusal = connect_worker("http://127.0.0.1:1", &Credentials::default()).map(|_| ()).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Invalid);
 }

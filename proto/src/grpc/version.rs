@@ -1,5 +1,9 @@
-//! The protocol version that every request carries and every server checks.
+//! What every request carries: the protocol version, which every server checks, and the client's token.
 
+use std::sync::Arc;
+
+use feedline_access::{Bearer, Credentials};
+use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
@@ -9,20 +13,35 @@ use crate::PROTOCOL_VERSION;
 /// Metadata key of the version.
 pub(super) const KEY: &str = "feedline-protocol";
 
-/// Adds the version to a client's requests.
+/// Metadata key of the token, as everywhere on the web.
+const AUTHORIZATION: &str = "authorization";
+/// What stands before the token.
+const BEARER: &str = "Bearer ";
+
+/// Adds the version and the token to a client's requests.
 #[derive(Debug, Clone)]
-pub(super) struct Speak(MetadataValue<Ascii>);
+pub(super) struct Speak {
+    version: MetadataValue<Ascii>,
+    token: Option<Arc<Bearer>>,
+}
 
 impl Speak {
-    /// Speaks this version.
-    pub(super) fn new(version: u32) -> Self {
-        Self(version.into())
+    /// Speaks this version and shows this token.
+    pub(super) fn new(version: u32, credentials: &Credentials) -> Self {
+        Self { version: version.into(), token: credentials.token.clone() }
     }
 }
 
 impl Interceptor for Speak {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert(KEY, self.0.clone());
+        request.metadata_mut().insert(KEY, self.version.clone());
+        if let Some(token) = &self.token {
+            let shown = format!("{BEARER}{}", token.token()).parse::<MetadataValue<Ascii>>();
+            let mut shown =
+                shown.map_err(|_| Status::unauthenticated("the token is no line of letters and digits"))?;
+            shown.set_sensitive(true);
+            request.metadata_mut().insert(AUTHORIZATION, shown);
+        }
         Ok(request)
     }
 }
@@ -48,4 +67,17 @@ impl Interceptor for Demand {
             ))),
         }
     }
+}
+
+/// The token that a request shows.
+///
+/// # Errors
+/// When what it shows is no token.
+pub fn shown_token<T>(request: &Request<T>) -> Result<Option<&str>, Refusal> {
+    let Some(shown) = request.metadata().get(AUTHORIZATION) else { return Ok(None) };
+    let token = shown.to_str().ok().and_then(|shown| shown.strip_prefix(BEARER));
+    let denied = || {
+        Refusal::new(RefusalKind::Denied, "the metadata `authorization` has no token; send `Bearer TOKEN`")
+    };
+    token.map(Some).ok_or_else(denied)
 }

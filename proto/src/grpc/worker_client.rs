@@ -109,7 +109,7 @@ impl Incoming {
 
     async fn borrow(&mut self, lent: wire::Lent) -> Result<Frame, Refusal> {
         let gone = |why: String| {
-            let Peer { role, url } = &self.peer;
+            let Peer { role, url, .. } = &self.peer;
             Refusal::new(RefusalKind::Unavailable, format!("the {role} at {url}: {why}"))
         };
         let Some(borrowed) = &mut self.borrowed else {

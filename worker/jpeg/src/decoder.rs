@@ -4,7 +4,10 @@ use crate::exif::read_markers;
 use crate::handle::Handle;
 use crate::index::EntropyIndex;
 use crate::partial::{Partial, Reduction};
-use crate::{DecodedRegion, Header, JpegError, MAX_PIXELS, Region};
+use crate::{Colorspace, DecodedRegion, Header, JpegError, MAX_DECODED_BYTES, MAX_PIXELS, Region};
+
+/// Buffers larger than this are given back after use, so that one huge image does not stay in every thread.
+const KEPT_BYTES: usize = 64 << 20;
 
 /// Decodes JPEGs, one at a time; a thread keeps one for all its images.
 #[derive(Debug)]
@@ -50,16 +53,21 @@ impl Decoder {
         if u64::from(header.width) * u64::from(header.height) > MAX_PIXELS {
             return Err(JpegError::TooLarge { width: header.width, height: header.height });
         }
+        let bytes = working_bytes(&header);
+        if bytes > MAX_DECODED_BYTES {
+            return Err(JpegError::TooHeavy { width: header.width, height: header.height, bytes });
+        }
         Ok(Opened { decoder: self, jpeg, header, index })
     }
 
     /// The JPEG with an index of its data, which regions of it are decoded faster by: the same bytes with one segment
     /// more, about 1 % of its size, which other decoders pass over. `None` where it has one already, or where the image
-    /// is of a kind that has none: progressive, arithmetically coded, CMYK, or damaged.
+    /// is of a kind that has none: progressive, arithmetically coded, CMYK, too large, or damaged.
     pub fn with_index(&mut self, jpeg: &[u8]) -> Option<Vec<u8>> {
         if !jpeg.starts_with(&[0xFF, 0xD8]) || read_markers(jpeg).index.is_some() {
             return None;
         }
+        self.header(jpeg).ok()?;
         self.partial.with_index(jpeg)
     }
 
@@ -144,7 +152,9 @@ impl Opened<'_> {
         if self.header.is_progressive
             || !partial.decode(self.jpeg, (cut, Reduction::None), self.index, pixels)
         {
-            handle.decompress_rgb(self.jpeg, &self.header, cut, inks, pixels)?;
+            let decompressed = handle.decompress_rgb(self.jpeg, &self.header, cut, inks, pixels);
+            give_back(inks);
+            decompressed?;
         }
         if is_upright {
             let (x_offset, y_offset) = (wanted.x - cut.x, wanted.y - cut.y);
@@ -154,6 +164,7 @@ impl Opened<'_> {
         grow(out, decoded.bytes());
         let place = Region { x: wanted.x - cut.x, y: wanted.y - cut.y, ..wanted };
         orientation.turn(stored, cut.width, place, out);
+        give_back(stored);
         Ok(decoded)
     }
 }
@@ -166,6 +177,29 @@ fn cut_around(wanted: Region, column_width: u32, image_width: u32) -> Region {
     let x = wanted.x.saturating_sub(1) / column_width * column_width;
     let end = (wanted.x + wanted.width + 2).min(image_width);
     Region { x, y: wanted.y, width: end - x, height: wanted.height }
+}
+
+/// Bytes that decoding a whole image takes: its pixels; again as many where it is turned; four for each of CMYK; and where it
+/// comes in several scans the coefficients of all components, two bytes each, before there is any pixel.
+fn working_bytes(header: &Header) -> u64 {
+    let has_inks = matches!(header.colorspace, Colorspace::Cmyk | Colorspace::Ycck);
+    let components = match header.colorspace {
+        Colorspace::Grey => 1,
+        _ if has_inks => 4,
+        _ => 3,
+    };
+    let coefficients = if header.is_progressive { 2 * components } else { 0 };
+    let turned = if header.orientation.is_upright() { 0 } else { 3 };
+    let inks = if has_inks { 4 } else { 0 };
+    let pixels = u64::from(header.stored_width) * u64::from(header.stored_height);
+    pixels * (3 + turned + inks + coefficients)
+}
+
+/// Lets go of a buffer that few images need.
+fn give_back(buffer: &mut Vec<u8>) {
+    if buffer.capacity() > KEPT_BYTES {
+        *buffer = Vec::new();
+    }
 }
 
 /// Makes `buffer` at least `length` long, without clearing what is there.

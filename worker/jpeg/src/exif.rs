@@ -10,7 +10,7 @@ pub(crate) struct Markers<'a> {
     pub(crate) orientation: Orientation,
     /// Whether a frame header (SOFn) comes before the data: without one there is no image.
     pub(crate) has_frame: bool,
-    /// Whether the frame is progressive.
+    /// Whether the frame is progressive, or its components come in several scans.
     pub(crate) is_progressive: bool,
     /// The index of its data, if it brings one.
     pub(crate) index: Option<EntropyIndex<'a>>,
@@ -21,11 +21,19 @@ pub(crate) fn read_markers(jpeg: &[u8]) -> Markers<'_> {
     let mut found = Markers::default();
     let (mut from_exif, mut from_xmp) = (None, None);
     let mut at = 2;
+    let mut components = 0;
     while let Some((marker, body, next)) = next_segment(jpeg, at) {
         match marker {
-            0xDA | 0xD9 => break,
+            // The components of the first scan stand first in it.
+            0xDA => {
+                found.is_progressive |= body.first().is_some_and(|count| *count < components);
+                break;
+            }
+            0xD9 => break,
             0xC0..=0xCF if !matches!(marker, 0xC4 | 0xC8 | 0xCC) => {
                 found.has_frame = true;
+                // Behind the precision, the height and the width.
+                components = body.get(5).copied().unwrap_or(0);
                 found.is_progressive = matches!(marker, 0xC2 | 0xC6 | 0xCA | 0xCE);
             }
             0xE1 => {

@@ -12,7 +12,10 @@ use crate::exif::Markers;
 use crate::{Colorspace, Header, JpegError, Orientation, Region};
 
 /// More scans than any encoder writes: a progressive image beyond this only wants to burn time.
-const MAX_SCANS: c_int = 500;
+const MAX_SCANS: u64 = 500;
+/// Pixels times scans that are decoded at most: each scan goes over all of an image, however few bytes it has. The largest
+/// image may have 24 scans, and encoders write about ten.
+const MAX_SCANNED_PIXELS: u64 = 1 << 32;
 
 /// Warnings after which the pixels are still the right ones; Pillow and TensorFlow ignore them too.
 const HARMLESS_WARNINGS: [&str; 4] = [
@@ -45,7 +48,8 @@ impl Handle {
             return Err(JpegError::Setup { message: last_message(std::ptr::null_mut()) });
         };
         let handle = Self(handle);
-        let settings = [(sys::TJPARAM_TJPARAM_SCANLIMIT, MAX_SCANS), (sys::TJPARAM_TJPARAM_SAVEMARKERS, 0)];
+        let settings =
+            [(sys::TJPARAM_TJPARAM_SCANLIMIT, MAX_SCANS as c_int), (sys::TJPARAM_TJPARAM_SAVEMARKERS, 0)];
         for (parameter, value) in settings {
             if !handle.set(parameter, value) {
                 return Err(JpegError::Setup { message: handle.message() });
@@ -163,6 +167,8 @@ impl Handle {
         (format, pixel_bytes): (sys::TJPF, usize),
         out: &mut [u8],
     ) -> Result<(), JpegError> {
+        let pixels = u64::from(header.stored_width) * u64::from(header.stored_height);
+        self.set(sys::TJPARAM_TJPARAM_SCANLIMIT, most_scans(pixels));
         let is_whole = cut.width == header.stored_width && cut.height == header.stored_height;
         self.crop(if is_whole { Region { x: 0, y: 0, width: 0, height: 0 } } else { cut })?;
         self.set(sys::TJPARAM_TJPARAM_STOPONWARNING, 1);
@@ -222,6 +228,11 @@ impl Handle {
     }
 }
 
+/// Scans that an image of so many pixels may have.
+fn most_scans(pixels: u64) -> c_int {
+    (MAX_SCANNED_PIXELS / pixels.max(1)).clamp(1, MAX_SCANS) as c_int
+}
+
 fn is_harmless(message: &str) -> bool {
     HARMLESS_WARNINGS.iter().any(|harmless| message.contains(harmless))
 }
@@ -232,4 +243,16 @@ fn last_message(handle: *mut std::ffi::c_void) -> String {
     // stays until the next call on this thread, and the text is copied before that.
     let text = unsafe { CStr::from_ptr(sys::tj3GetErrorStr(handle)) };
     text.to_string_lossy().replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_larger_an_image_the_fewer_scans_it_may_have() {
+        assert_eq!([most_scans(0), most_scans(1 << 20), most_scans(8_000_000)], [500, 500, 500]);
+        assert_eq!(most_scans(100_000_000), 42);
+        assert_eq!(most_scans(crate::MAX_PIXELS), 24, "twice what encoders write");
+    }
 }

@@ -22,6 +22,10 @@ pub use orient::Orientation;
 /// The most pixels an image may have: the size at which Pillow raises `DecompressionBombError`.
 pub const MAX_PIXELS: u64 = 178_956_970;
 
+/// The most memory that decoding one image may take, in bytes, its pixels among them: a progressive image, or one that is
+/// turned, takes more than its pixels.
+pub const MAX_DECODED_BYTES: u64 = 1 << 30;
+
 /// What a JPEG's header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -112,6 +116,19 @@ pub enum JpegError {
         width: u32,
         /// Height in the header.
         height: u32,
+    },
+    /// Decoding the image takes more than [`MAX_DECODED_BYTES`].
+    #[error(
+        "decoding the image of {width} x {height} pixels takes {bytes} bytes, more than the {MAX_DECODED_BYTES} a decoder \
+         may be asked for: leave it out or make it smaller"
+    )]
+    TooHeavy {
+        /// Width in the header.
+        width: u32,
+        /// Height in the header.
+        height: u32,
+        /// What it would take.
+        bytes: u64,
     },
     /// The region is empty or reaches beyond the image.
     #[error("the region {region:?} does not lie in an image of {width} x {height} pixels")]

@@ -228,3 +228,42 @@ fn what_cannot_be_halved_is_left_to_the_ordinary_way() {
         assert_eq!(opened.decode_half(region, &mut out), None, "{region:?}");
     }
 }
+
+/// A JPEG whose frame header says that it is so large.
+fn resized(name: &str, width: u16, height: u16) -> Vec<u8> {
+    let mut bytes = jpeg(name).to_vec();
+    let is_frame = |pair: &[u8]| pair[0] == 0xFF && matches!(pair[1], 0xC0 | 0xC2);
+    let frame = bytes.windows(2).position(is_frame).unwrap();
+    bytes[frame + 5..frame + 7].copy_from_slice(&height.to_be_bytes());
+    bytes[frame + 7..frame + 9].copy_from_slice(&width.to_be_bytes());
+    bytes
+}
+
+#[test]
+fn what_decoding_takes_is_told_by_the_header() {
+    let mut decoder = Decoder::new().unwrap();
+    let refused =
+        |decoder: &mut Decoder, name: &str| decoder.header(&resized(name, 13_000, 13_000)).unwrap_err();
+    assert!(decoder.header(&resized("420", 13_000, 13_000)).is_ok(), "its pixels fit");
+    let told = refused(&mut decoder, "progressive");
+    assert!(matches!(told, JpegError::TooHeavy { bytes: 1_521_000_000, .. }), "{told}");
+    let told = refused(&mut decoder, "cmyk");
+    assert!(matches!(told, JpegError::TooHeavy { .. }), "{told}");
+    let told = decoder.header(&resized("420", 65_000, 65_000)).unwrap_err();
+    assert!(matches!(told, JpegError::TooLarge { .. }), "{told}");
+    assert_eq!(decoder.with_index(&resized("420", 65_000, 65_000)), None);
+    // And goes on with the next image.
+    assert!(decode(&mut decoder, jpeg("progressive")).is_ok());
+}
+
+#[test]
+fn scans_without_end_are_given_up() {
+    let bytes = jpeg("progressive");
+    let last_scan = bytes.windows(2).rposition(|pair| pair == [0xFF, 0xDA]).unwrap();
+    let (whole, end) = bytes.split_at(bytes.len() - 2);
+    assert_eq!(end, [0xFF, 0xD9]);
+    let bomb = [whole, &whole[last_scan..].repeat(600), end].concat();
+    let mut decoder = Decoder::new().unwrap();
+    let told = decode(&mut decoder, &bomb).unwrap_err().to_string();
+    assert!(told.contains("more than 500 scans"), "{told}");
+}

@@ -2,8 +2,9 @@
 
 use std::io::Cursor;
 
-use feedline_jpeg::MAX_PIXELS;
-use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader};
+use feedline_jpeg::{MAX_DECODED_BYTES, MAX_PIXELS};
+use image::metadata::Orientation;
+use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
 use crate::Image;
 use crate::forms::{Pixels, are_pixels, pixels};
@@ -59,11 +60,28 @@ pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<Image, String> 
         ));
     }
     // Damaged metadata does not damage the pixels.
-    let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    let bytes = working_bytes(&decoder, encoding, orientation);
+    if bytes > MAX_DECODED_BYTES {
+        return Err(format!(
+            "decoding the image of {width} x {height} pixels takes {bytes} bytes, more than the {MAX_DECODED_BYTES} a decoder \
+             may be asked for: leave it out or make it smaller"
+        ));
+    }
     let mut decoded = DynamicImage::from_decoder(decoder).map_err(why)?;
     decoded.apply_orientation(orientation);
     let (width, height) = (decoded.width(), decoded.height());
     Ok(Image { width, height, data: to_rgb8(decoded).into() })
+}
+
+/// Bytes that decoding takes: its samples, which may have 16 bits and alpha; once more where the decoder has a buffer of its
+/// own, and where the image is turned; and the pixels that come of them, unless those are the samples.
+fn working_bytes(decoder: &impl ImageDecoder, encoding: Encoding, orientation: Orientation) -> u64 {
+    let (width, height) = decoder.dimensions();
+    let copies =
+        1 + u64::from(encoding == Encoding::WebP) + u64::from(orientation != Orientation::NoTransforms);
+    let converted = if decoder.color_type() == ColorType::Rgb8 { 0 } else { 3 };
+    decoder.total_bytes().saturating_mul(copies) + u64::from(width) * u64::from(height) * converted
 }
 
 /// Drops alpha and, of 16-bit samples, the lower byte, as Pillow and libpng's `png_set_strip_16` do.

@@ -6,7 +6,7 @@ use fast_image_resize::images::{TypedCroppedImage, TypedCroppedImageMut, TypedIm
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use feedline_core::pipeline::Size;
-use feedline_jpeg::{Decoder, Region};
+use feedline_jpeg::{Decoder, MAX_DECODED_BYTES, Region};
 
 use crate::Image;
 use crate::forms::{Pixels, pixels};
@@ -149,6 +149,15 @@ fn resample(
     out: &mut [u8],
 ) -> Result<(), String> {
     let cannot = |error: &dyn std::fmt::Display| format!("cannot be resized: {error}");
+    // Rows are resized before columns.
+    let between_bytes = u64::from(cut.target.width) * u64::from(place.height) * 3;
+    if between_bytes > MAX_DECODED_BYTES {
+        return Err(cannot(&format!(
+            "{height} rows of {} pixels each take {between_bytes} bytes on the way, more than {MAX_DECODED_BYTES}",
+            cut.target.width,
+            height = place.height
+        )));
+    }
     let image = TypedImageRef::<U8x3>::from_buffer(width, height, pixels).map_err(|error| cannot(&error))?;
     let region = TypedCroppedImage::new(image, place.x, place.y, place.width, place.height)
         .map_err(|error| cannot(&error))?;

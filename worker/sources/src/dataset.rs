@@ -15,12 +15,12 @@ use crate::list;
 use crate::location::Location;
 use crate::object::Object;
 use crate::select::Selection;
-use crate::stores::Stores;
+use crate::stores::{Reads, Stores};
 
 /// One source of a pipeline.
 pub struct Dataset {
     source: Source,
-    stores: Arc<Stores>,
+    reads: Reads,
     selection: Selection,
     parquet_footers: ShardCache<parquet::Footer>,
     arrow_footers: ShardCache<arrow_ipc::Footer>,
@@ -84,7 +84,10 @@ impl std::fmt::Debug for Dataset {
 }
 
 impl Dataset {
-    /// Checks the source's URLs; reads nothing yet.
+    /// Checks the source's URLs, and that pipelines may read there; reads nothing yet.
+    ///
+    /// # Errors
+    /// One sentence with the fix.
     pub fn new(source: Source, stores: Arc<Stores>) -> Result<Self, SourceError> {
         if source.url.is_empty() {
             return Err(SourceError::Url {
@@ -92,13 +95,16 @@ impl Dataset {
                 reason: "the source names no URL".to_owned(),
             });
         }
+        let reads = Reads::new(stores, source.credentials.clone());
         for url in &source.url {
             Location::parse(url)?;
+            reads.check(url)?;
         }
+        reads.check_credentials(&source.url)?;
         let selection = Selection::new(source.features.clone());
         Ok(Self {
             source,
-            stores,
+            reads,
             selection,
             parquet_footers: ShardCache::default(),
             arrow_footers: ShardCache::default(),
@@ -108,7 +114,7 @@ impl Dataset {
 
     /// The dataset's shards: each URL's sorted by URL, in the order in which the URLs were given, none twice.
     pub async fn list(&self) -> Result<Vec<ShardRef>, SourceError> {
-        list::list(&self.stores, &self.source.url).await
+        list::list(&self.reads, &self.source.url).await
     }
 
     /// Finds a shard's rows, blocks and columns.
@@ -149,7 +155,9 @@ impl Dataset {
 
     fn open(&self, shard: &ShardRef) -> Result<Arc<Object>, SourceError> {
         let location = Location::parse(&shard.url)?;
-        let store = self.stores.open(&location)?;
+        // The shard was listed elsewhere.
+        self.reads.check_object(&location)?;
+        let store = self.reads.open(&location)?;
         let object = Object::new(store, location.key()?, shard.clone());
         Ok(Arc::new(if location.is_local() { object.in_file(location.rest.into()) } else { object }))
     }

@@ -2,6 +2,8 @@
 
 use feedline_core::manifest::ShardRef;
 
+use crate::guard;
+
 /// Why a dataset could not be listed, indexed or read. No variant leaves side effects behind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
@@ -12,6 +14,12 @@ pub enum SourceError {
         url: String,
         /// What to change.
         reason: String,
+    },
+    /// Pipelines may not read from there, or not so.
+    #[error("{sentence}")]
+    Refused {
+        /// One sentence with the place and the fix.
+        sentence: String,
     },
     /// There is no such object.
     #[error("`{url}` does not exist: check the path, or end it with `/` to read everything below it")]
@@ -98,20 +106,28 @@ impl SourceError {
     pub(crate) fn from_store(url: &str, error: object_store::Error) -> Self {
         use object_store::Error as E;
         let url = url.to_owned();
+        if let Some(refused) = guard::refused(&error) {
+            return Self::Refused { sentence: format!("`{url}` is not read: {refused}") };
+        }
         match error {
             E::NotFound { .. } => Self::NotFound { url },
             E::Precondition { .. } => Self::ShardChanged { url },
+            // Listings have no kind of their own for it.
+            E::Generic { source, .. } if is_denied(source.as_ref()) => Self::denied(url, source.as_ref()),
             E::Generic { store, source } => {
                 // A local disk's failures (permissions, a directory) do not pass by waiting.
                 Self::Store { url, reason: causes(source.as_ref()), retryable: store != "LocalFileSystem" }
             }
-            E::PermissionDenied { source, .. } | E::Unauthenticated { source, .. } => Self::Store {
-                url,
-                reason: format!("access denied ({}): check the credentials", causes(source.as_ref())),
-                retryable: false,
-            },
+            E::PermissionDenied { source, .. } | E::Unauthenticated { source, .. } => {
+                Self::denied(url, source.as_ref())
+            }
             other => Self::Store { url, reason: causes(&other), retryable: false },
         }
+    }
+
+    fn denied(url: String, error: &(dyn std::error::Error + 'static)) -> Self {
+        let reason = format!("access denied ({}): check the credentials", causes(error));
+        Self::Store { url, reason, retryable: false }
     }
 
     pub(crate) fn corrupt(shard: &ShardRef, offset: u64, reason: impl Into<String>) -> Self {
@@ -121,6 +137,11 @@ impl SourceError {
     pub(crate) fn unsupported(shard: &ShardRef, reason: impl Into<String>) -> Self {
         Self::Unsupported { url: shard.url.clone(), reason: reason.into() }
     }
+}
+
+fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
+    let text = causes(error);
+    ["401 Unauthorized", "403 Forbidden"].iter().any(|status| text.contains(status))
 }
 
 /// An error and what caused it, on one line.
@@ -135,5 +156,35 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
         }
         next = cause.source();
     }
-    text.replace('\n', " ")
+    without_body(&text).replace('\n', " ")
+}
+
+/// A text in which the body of a store's answer is cut to what it says: the rest repeats the request, with its signature.
+fn without_body(text: &str) -> String {
+    let Some(start) = text.find("<?xml").or_else(|| text.find("<Error>")) else { return text.to_owned() };
+    let (before, body) = text.split_at(start);
+    let element = |name: &str| {
+        let (_, rest) = body.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once(&format!("</{name}>"))?.0.trim())
+    };
+    let said: Vec<&str> = ["Code", "Message"].into_iter().filter_map(element).collect();
+    format!("{before}{}", said.join(": "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_stores_answer_only_what_it_says_is_told() {
+        let answer = "status 403: <?xml version=\"1.0\"?>\n<Error><Code>SignatureDoesNotMatch</Code><Message>Check your key.\
+                      </Message><AWSAccessKeyId>HUSH</AWSAccessKeyId><SignatureProvided>HUSH</SignatureProvided></Error>";
+        let error = object_store::Error::PermissionDenied { path: "x".to_owned(), source: answer.into() };
+        let told = SourceError::from_store("s3://b/x", error).to_string();
+        assert_eq!(
+            told,
+            "cannot read `s3://b/x`: access denied (status 403: SignatureDoesNotMatch: Check your key.): check the credentials"
+        );
+        assert_eq!(without_body("nothing of <that> kind"), "nothing of <that> kind");
+    }
 }

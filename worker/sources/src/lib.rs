@@ -3,13 +3,18 @@
 //! This crate reads no environment, spawns nothing and keeps no state beyond small caches of shard footers. It does
 //! not know pipelines beyond their source, nor who reads which block.
 
+mod access;
 mod blocks;
 mod cache;
+mod clients;
 mod columns;
 mod dataset;
 mod error;
-mod expand;
 mod formats;
+mod guard;
+mod http_client;
+mod limits;
+mod links;
 mod list;
 mod local;
 mod location;
@@ -22,6 +27,7 @@ mod testing;
 mod views;
 mod window;
 
+pub use access::{Access, Credential};
 pub use columns::arrow_field;
 pub use dataset::{BlockRead, BlockRows, Dataset, RowFailure};
 pub use error::SourceError;

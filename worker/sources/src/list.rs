@@ -9,19 +9,20 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::error::SourceError;
-use crate::expand::expand_braces;
 use crate::location::Location;
 use crate::object::version_of;
-use crate::stores::Stores;
+use crate::stores::Reads;
 
 const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
 
 /// The shards of these URLs: sorted within each, none twice.
-pub(crate) async fn list(stores: &Stores, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
+pub(crate) async fn list(reads: &Reads, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
     let mut seen = HashSet::new();
     let mut shards = Vec::new();
     for url in urls {
-        let mut found = list_one(stores, url).await?;
+        let mut found = list_one(reads, url).await?;
+        // A listing, and links among local files, may lead elsewhere.
+        found.iter().try_for_each(|shard| reads.check_object(&Location::parse(&shard.url)?))?;
         found.sort_by(|a, b| a.url.cmp(&b.url));
         shards.extend(found.into_iter().filter(|shard| seen.insert(shard.url.clone())));
     }
@@ -38,22 +39,25 @@ pub(crate) async fn head(
     Ok(ShardRef { url: location.url(), size_bytes: meta.size, version: version_of(&meta) })
 }
 
-async fn list_one(stores: &Stores, url: &str) -> Result<Vec<ShardRef>, SourceError> {
+async fn list_one(reads: &Reads, url: &str) -> Result<Vec<ShardRef>, SourceError> {
     let location = Location::parse(url)?;
-    let store = stores.open(&location)?;
+    let store = reads.open(&location)?;
     let has_glob = location.rest.contains(GLOB_CHARACTERS);
     if location.rest.is_empty() || location.rest.ends_with('/') && !has_glob {
+        reads.check_object(&location)?;
         return list_prefix(store.as_ref(), &location, url).await;
     }
     if has_glob || location.rest.contains('{') {
         // A local file may really be called `x[1].tar`.
         if location.is_local()
+            && reads.check_object(&location).is_ok()
             && let Ok(shard) = head(store.as_ref(), &location, url).await
         {
             return Ok(vec![shard]);
         }
-        return list_patterns(stores, store.as_ref(), &location, url).await;
+        return list_patterns(reads, store.as_ref(), &location, url).await;
     }
+    reads.check_object(&location)?;
     match head(store.as_ref(), &location, url).await {
         Ok(shard) => Ok(vec![shard]),
         Err(SourceError::NotFound { .. })
@@ -86,20 +90,21 @@ async fn list_prefix(
 }
 
 async fn list_patterns(
-    stores: &Stores,
+    reads: &Reads,
     store: &dyn ObjectStore,
     location: &Location,
     given: &str,
 ) -> Result<Vec<ShardRef>, SourceError> {
     let mut shards = Vec::new();
     let patterns =
-        expand_braces(&location.rest).map_err(|reason| SourceError::Url { url: given.to_owned(), reason })?;
+        Reads::expand(&location.rest).map_err(|reason| SourceError::Url { url: given.to_owned(), reason })?;
     for rest in patterns {
         let one = Location { rest, ..location.clone() };
         if one.rest.contains(GLOB_CHARACTERS) {
-            shards.extend(list_glob(store, &one, given).await?);
+            shards.extend(list_glob(reads, store, &one, given).await?);
         } else {
-            let store = stores.open(&one)?;
+            reads.check_object(&one)?;
+            let store = reads.open(&one)?;
             shards.push(head(store.as_ref(), &one, &one.url()).await?);
         }
     }
@@ -107,6 +112,7 @@ async fn list_patterns(
 }
 
 async fn list_glob(
+    reads: &Reads,
     store: &dyn ObjectStore,
     location: &Location,
     given: &str,
@@ -124,6 +130,7 @@ async fn list_glob(
         rest: if location.is_local() { format!("/{fixed}") } else { fixed.to_owned() },
         ..location.clone()
     };
+    reads.check_object(&fixed_location)?;
     if location.is_local() && !std::path::Path::new(&fixed_location.rest).is_dir() {
         return Err(SourceError::Empty { url: given.to_owned() });
     }

@@ -1,5 +1,6 @@
 //! URLs as users write them, taken apart into store and key. No requests are made here.
 
+use feedline_core::urls::{refuse_secrets, without_query};
 use object_store::path::Path;
 use url::Url;
 
@@ -17,6 +18,7 @@ pub(crate) struct Location {
 impl Location {
     /// Reads a URL or a local path.
     pub(crate) fn parse(url: &str) -> Result<Self, SourceError> {
+        refuse_secrets(url).map_err(|sentence| SourceError::Refused { sentence })?;
         let bad = |reason: &str| SourceError::Url { url: url.to_owned(), reason: reason.to_owned() };
         if url.is_empty() {
             return Err(bad("it is empty"));
@@ -36,9 +38,13 @@ impl Location {
             return Err(bad("it names no host or bucket"));
         }
         if scheme.starts_with("http") && path.contains(['?', '#']) {
-            return Err(bad(
-                "an http URL must not carry a query: use a plain URL, or the store's own scheme (s3, gs, az)",
-            ));
+            // A query may be a key, in whatever way it is written.
+            return Err(SourceError::Url {
+                url: without_query(url).to_owned(),
+                reason: "an http URL must not carry a query: use a plain URL, or the store's own scheme (s3, gs, az) with \
+                         `credentials: NAME`"
+                    .to_owned(),
+            });
         }
         Ok(Self { root: format!("{scheme}://{authority}"), rest: path.to_owned() })
     }
@@ -160,7 +166,11 @@ mod tests {
 
     #[test]
     fn refuses_with_a_reason() {
-        assert!(Location::parse("https://host/a?sig=1").unwrap_err().to_string().contains("query"));
+        assert!(Location::parse("https://host/a?b=1").unwrap_err().to_string().contains("query"));
+        for url in ["https://host/a?auth=HUSH", "https://host/a?sig=HUSH", "https://me:HUSH@host/a"] {
+            let refused = Location::parse(url).unwrap_err().to_string();
+            assert!(!refused.contains("HUSH") && refused.contains("credentials"), "{refused}");
+        }
         assert!(Location::parse("file://data/x").unwrap_err().to_string().contains("absolute"));
         assert!(Location::parse("").is_err());
         assert!(Location::parse("s3:///x").unwrap_err().to_string().contains("bucket"));

@@ -1,11 +1,13 @@
 //! Which of the data's columns are read, and what they are called: `source.features`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use feedline_core::manifest::ShardRef;
+use feedline_core::pipeline::MAX_COLUMNS;
 use feedline_core::schema::{ColumnType, Schema};
 
 use crate::error::SourceError;
+use crate::limits::{check_column, check_count};
 
 /// A column found in a shard: its name there, and its type or why it cannot be read.
 pub(crate) type Found = (String, Result<ColumnType, String>);
@@ -42,23 +44,29 @@ impl Selection {
         };
         let mut schema = Schema::default();
         if self.features.is_empty() {
+            check_count(shard, found.len())?;
             for (name, column_type) in found {
                 schema.set(name, readable(name, column_type)?);
             }
-            return Ok(schema);
+        } else {
+            // Of columns with the same name the first is meant.
+            let known: HashMap<&str, &Result<ColumnType, String>> =
+                found.iter().rev().map(|(name, column_type)| (name.as_str(), column_type)).collect();
+            for (column, name) in &self.features {
+                let Some(&column_type) = known.get(name.as_str()) else {
+                    return Err(self.missing(shard, column, name, found));
+                };
+                schema.set(column, readable(name, column_type)?);
+            }
         }
-        for (column, name) in &self.features {
-            let Some((_, column_type)) = found.iter().find(|(known, _)| known == name) else {
-                return Err(self.missing(shard, column, name, found));
-            };
-            schema.set(column, readable(name, column_type)?);
-        }
+        schema.fields.iter().try_for_each(|field| check_column(shard, field))?;
         Ok(schema)
     }
 
     fn missing(&self, shard: &ShardRef, column: &str, name: &str, found: &[Found]) -> SourceError {
         let nearest = found
             .iter()
+            .take(MAX_COLUMNS)
             .map(|(known, _)| (strsim::jaro_winkler(name, known), known))
             .max_by(|a, b| a.0.total_cmp(&b.0))
             .filter(|(likeness, _)| *likeness > 0.7);

@@ -1,39 +1,42 @@
-//! Opens stores and keeps them: one per scheme and authority.
+//! Opens stores and keeps them: one per scheme and authority, and per credentials.
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
+use feedline_core::urls::expand_braces;
 use futures::TryStreamExt;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
-use object_store::http::HttpBuilder;
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig, coalesce_ranges};
+use object_store::{ObjectStore, ObjectStoreExt, coalesce_ranges};
 
+use crate::access::Access;
+use crate::clients;
 use crate::error::SourceError;
+use crate::links::Links;
 use crate::list;
 use crate::location::Location;
 use crate::object::Object;
 
 /// Ranges of one object with at most this many bytes between them are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
+/// Largest object that is read whole before any row is: a tokenizer of a hundred languages has a tenth of it.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Opens and keeps one client per store.
 pub struct Stores {
-    options: Vec<(String, String)>,
-    open: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+    access: Access,
+    open: Mutex<HashMap<StoreKey, Arc<dyn ObjectStore>>>,
+    links: Links,
 }
 
+/// Scheme and authority, and the name of the credentials.
+type StoreKey = (String, Option<String>);
+
 impl std::fmt::Debug for Stores {
-    /// Without the options: they hold secrets.
+    /// Without the clients, which would show their keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stores").finish_non_exhaustive()
+        f.debug_struct("Stores").field("access", &self.access).finish_non_exhaustive()
     }
 }
 
@@ -41,15 +44,32 @@ impl Stores {
     /// `options` are a store's settings by their usual names, such as `AWS_ENDPOINT`; what a store does not know it
     /// leaves alone.
     pub fn new(options: Vec<(String, String)>) -> Arc<Self> {
-        let options = options.into_iter().map(|(key, value)| (key.to_ascii_lowercase(), value)).collect();
-        Arc::new(Self { options, open: Mutex::default() })
+        Self::with(Access::new(options))
     }
 
-    /// The whole of a small object, such as a `tokenizer.json`; `url` may be a plain path.
-    pub async fn get(&self, url: &str) -> Result<Bytes, SourceError> {
+    /// Stores that are reached so.
+    pub fn with(access: Access) -> Arc<Self> {
+        Arc::new(Self { access, open: Mutex::default(), links: Links::default() })
+    }
+
+    /// The whole of a small object that a pipeline names, such as a `tokenizer.json`; `url` may be a plain path.
+    ///
+    /// # Errors
+    /// When pipelines may not read from there, it is too large, or the store fails.
+    pub async fn get(self: &Arc<Self>, url: &str) -> Result<Bytes, SourceError> {
+        let reads = Reads::new(Arc::clone(self), None);
+        reads.check(url)?;
         let location = Location::parse(url)?;
-        let store = self.open(&location)?;
+        reads.check_object(&location)?;
+        let store = reads.open(&location)?;
         let shard = list::head(store.as_ref(), &location, url).await?;
+        if shard.size_bytes > MAX_FILE_BYTES {
+            let reason = format!(
+                "it has {} bytes, and a file that an operator reads has at most {MAX_FILE_BYTES}",
+                shard.size_bytes
+            );
+            return Err(SourceError::unsupported(&shard, reason));
+        }
         let object = Object::new(store, location.key()?, shard);
         let bytes = object.read(0..object.size_bytes()).await?;
         Ok(bytes)
@@ -61,7 +81,7 @@ impl Stores {
     /// When the store refuses or fails; the object may be there all the same.
     pub async fn put(&self, url: &str, bytes: Bytes) -> Result<(), SourceError> {
         let location = Location::parse(url)?;
-        let (store, key) = (self.open(&location)?, location.key()?);
+        let (store, key) = (self.open(&location, None)?, location.key()?);
         store.put(&key, bytes.into()).await.map_err(|error| SourceError::from_store(url, error))?;
         Ok(())
     }
@@ -85,7 +105,7 @@ impl Stores {
         if location.is_local() && path.exists() && !path.is_dir() {
             return Err(bad("it is no folder"));
         }
-        let (store, folder) = (self.open(&location)?, location.key()?);
+        let (store, folder) = (self.open(&location, None)?, location.key()?);
         let mut objects = store.list((!folder.is_root()).then_some(&folder));
         let failed = |error| SourceError::from_store(url, error);
         while let Some(object) = objects.try_next().await.map_err(failed)? {
@@ -101,7 +121,7 @@ impl Stores {
     /// When the store fails, or the object is shorter.
     pub async fn get_ranges(&self, url: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, SourceError> {
         let location = Location::parse(url)?;
-        let (store, key) = (self.open(&location)?, location.key()?);
+        let (store, key) = (self.open(&location, None)?, location.key()?);
         let read = if location.is_local() {
             // Opens the file once.
             store.get_ranges(&key, ranges).await
@@ -112,74 +132,102 @@ impl Stores {
         read.map_err(|error| SourceError::from_store(url, error))
     }
 
-    pub(crate) fn open(&self, location: &Location) -> Result<Arc<dyn ObjectStore>, SourceError> {
+    fn open(
+        &self,
+        location: &Location,
+        credentials: Option<&str>,
+    ) -> Result<Arc<dyn ObjectStore>, SourceError> {
+        let key = (location.root.clone(), credentials.map(str::to_owned));
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(store) = open.get(&location.root) {
+        if let Some(store) = open.get(&key) {
             return Ok(store.clone());
         }
         let store = self
-            .build(&location.root)
+            .build(&location.root, credentials)
             .map_err(|reason| SourceError::Url { url: format!("{}/", location.root), reason })?;
-        open.insert(location.root.clone(), store.clone());
+        open.insert(key, store.clone());
         Ok(store)
+    }
+
+    fn build(&self, root: &str, credentials: Option<&str>) -> Result<Arc<dyn ObjectStore>, String> {
+        let Some(options) = self.access.options(credentials) else {
+            let name = credentials.unwrap_or_default();
+            return Err(match self.access.reads().check_credentials(name, &[]) {
+                Err(sentence) => sentence,
+                Ok(()) => format!("there are no credentials `{name}` here"),
+            });
+        };
+        clients::build(root, options, self.access.reads())
     }
 
     #[cfg(test)]
     pub(crate) fn insert(&self, root: &str, store: Arc<dyn ObjectStore>) {
-        self.open.lock().unwrap().insert(root.to_owned(), store);
+        self.open.lock().unwrap().insert((root.to_owned(), None), store);
+    }
+}
+
+/// Stores as one pipeline may use them: with its credentials, and where pipelines may read.
+#[derive(Debug, Clone)]
+pub(crate) struct Reads {
+    stores: Arc<Stores>,
+    credentials: Option<String>,
+}
+
+impl Reads {
+    pub(crate) fn new(stores: Arc<Stores>, credentials: Option<String>) -> Self {
+        Self { stores, credentials }
     }
 
-    fn build(&self, root: &str) -> Result<Arc<dyn ObjectStore>, String> {
-        let scheme = root.split("://").next().unwrap_or_default();
-        let text = |error: object_store::Error| error.to_string();
-        Ok(match scheme {
-            "file" => Arc::new(LocalFileSystem::new()),
-            "s3" | "s3a" => {
-                let builder =
-                    AmazonS3Builder::new().with_client_options(client_options()).with_retry(retries());
-                let builder = self.apply(builder, AmazonS3Builder::with_config, AmazonS3ConfigKey::from_str);
-                Arc::new(builder.with_url(root).build().map_err(text)?)
-            }
-            "gs" => {
-                let builder = GoogleCloudStorageBuilder::new()
-                    .with_client_options(client_options())
-                    .with_retry(retries());
-                let builder =
-                    self.apply(builder, GoogleCloudStorageBuilder::with_config, GoogleConfigKey::from_str);
-                Arc::new(builder.with_url(root).build().map_err(text)?)
-            }
-            "az" | "adl" | "azure" | "abfs" | "abfss" => {
-                let builder =
-                    MicrosoftAzureBuilder::new().with_client_options(client_options()).with_retry(retries());
-                let builder =
-                    self.apply(builder, MicrosoftAzureBuilder::with_config, AzureConfigKey::from_str);
-                Arc::new(builder.with_url(root).build().map_err(text)?)
-            }
-            "http" | "https" => {
-                let options = client_options().with_allow_http(scheme == "http");
-                let builder = HttpBuilder::new().with_client_options(options).with_retry(retries());
-                Arc::new(builder.with_url(root).build().map_err(text)?)
-            }
-            other => {
-                return Err(format!(
-                    "the scheme `{other}` is not known: use file, s3, gs, az, http or https"
-                ));
-            }
-        })
+    /// Checks a URL as it stands in the pipeline, with globs and braces.
+    pub(crate) fn check(&self, url: &str) -> Result<(), SourceError> {
+        self.stores.access.reads().check_url(url).map_err(refused)
     }
 
-    /// Hands a builder every option that it knows.
-    fn apply<B, K>(
-        &self,
-        builder: B,
-        with_config: fn(B, K, String) -> B,
-        parse: fn(&str) -> Result<K, object_store::Error>,
-    ) -> B {
-        self.options.iter().fold(builder, |builder, (key, value)| match parse(key) {
-            Ok(key) => with_config(builder, key, value.clone()),
-            Err(_) => builder,
-        })
+    /// Checks that the credentials are known, and are for these URLs.
+    pub(crate) fn check_credentials(&self, urls: &[String]) -> Result<(), SourceError> {
+        let Some(name) = &self.credentials else { return Ok(()) };
+        self.stores.access.reads().check_credentials(name, urls).map_err(refused)
     }
+
+    /// Checks where an object, or a folder that is listed, really lies: by its own URL, and behind links. What was checked is
+    /// remembered.
+    pub(crate) fn check_object(&self, location: &Location) -> Result<(), SourceError> {
+        let policy = self.stores.access.reads();
+        if policy.urls.is_open() && self.credentials.is_none() && !location.is_http() {
+            return Ok(());
+        }
+        let url = location.url();
+        self.stores
+            .links
+            .check_once(&url, self.credentials.as_deref(), || {
+                policy.check_object(&url)?;
+                if let Some(name) = &self.credentials {
+                    policy.check_credentials_of_object(name, &url)?;
+                }
+                if location.is_local() {
+                    self.stores.links.check(&location.rest, &policy.urls)
+                } else {
+                    Ok(())
+                }
+            })
+            .map_err(refused)
+    }
+
+    /// The store of a location.
+    pub(crate) fn open(&self, location: &Location) -> Result<Arc<dyn ObjectStore>, SourceError> {
+        self.stores.open(location, self.credentials.as_deref())
+    }
+
+    /// What a URL's braces stand for.
+    pub(crate) fn expand(text: &str) -> Result<Vec<String>, String> {
+        /// More URLs than this in one pattern are a typing mistake.
+        const MAX_EXPANSIONS: usize = 1_000_000;
+        expand_braces(text, MAX_EXPANSIONS)
+    }
+}
+
+fn refused(sentence: String) -> SourceError {
+    SourceError::Refused { sentence }
 }
 
 /// A range of an object; an error where the object ends before it does.
@@ -197,68 +245,5 @@ async fn get_whole(
     Err(object_store::Error::Generic { store: "ranges", source })
 }
 
-fn client_options() -> ClientOptions {
-    ClientOptions::new().with_timeout(Duration::from_secs(30)).with_connect_timeout(Duration::from_secs(5))
-}
-
-fn retries() -> RetryConfig {
-    RetryConfig {
-        backoff: BackoffConfig {
-            init_backoff: Duration::from_millis(50),
-            max_backoff: Duration::from_secs(10),
-            base: 2.0,
-        },
-        max_retries: 10,
-        retry_timeout: Duration::from_secs(60),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use object_store::memory::InMemory;
-
-    use super::*;
-
-    async fn listed(stores: &Stores, folder: &str) -> Vec<(String, u64)> {
-        let mut all = Vec::new();
-        let found = |name: &str, size| all.push((name.to_owned(), size));
-        stores.list_folder(folder, found).await.expect("it can be listed");
-        all.sort();
-        all
-    }
-
-    #[tokio::test]
-    async fn objects_are_written_listed_and_read_in_parts() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let local = folder.path().to_str().expect("UTF-8").to_owned();
-        let stores = Stores::new(Vec::new());
-        stores.insert("mem://host", Arc::new(InMemory::new()));
-        for base in [local.clone(), format!("file://{local}/b c"), "mem://host".into(), "mem://host/x".into()]
-        {
-            assert!(listed(&stores, &format!("{base}/new/")).await.is_empty());
-            let object = Bytes::from((0..=255).collect::<Vec<u8>>());
-            stores.put(&format!("{base}/new/sub/one"), object.clone()).await.expect("it can be written");
-            stores.put(&format!("{base}/newer"), object.clone()).await.expect("it can be written");
-            assert_eq!(listed(&stores, &format!("{base}/new/")).await, [("sub/one".to_owned(), 256)]);
-            let url = format!("{base}/new/sub/one");
-            let parts = stores.get_ranges(&url, &[200..256, 3..5]).await.expect("it can be read");
-            assert_eq!(parts, [object.slice(200..256), object.slice(3..5)]);
-            stores.get_ranges(&url, &[0..5, 250..257]).await.expect_err("it is shorter");
-            let gone = stores.get_ranges(&format!("{base}/gone"), std::slice::from_ref(&(0..1))).await;
-            assert!(matches!(gone, Err(SourceError::NotFound { .. })), "{gone:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn what_cannot_be_listed_is_told() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("file");
-        std::fs::write(&file, b"").expect("a file");
-        let stores = Stores::new(Vec::new());
-        let file = file.to_str().expect("UTF-8");
-        for (url, reason) in [("http://host/x/", "cannot be listed"), (file, "no folder")] {
-            let error = stores.list_folder(url, |_, _| {}).await.expect_err("it is no folder").to_string();
-            assert!(error.contains(reason), "{error}");
-        }
-    }
-}
+mod tests;

@@ -176,5 +176,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no code panics while it holds a part of the disk cache")
 }
 
+/// Reads every row of any bytes.
+#[cfg(feature = "fuzzing")]
+pub(super) fn read_any(folder: &std::path::Path, bytes: &[u8]) {
+    std::fs::write(folder.join("1"), bytes).expect("the fuzzer's folder is writable");
+    if let Ok(kept) = Kept::load(folder) {
+        kept.read_all();
+    }
+}
+
 #[cfg(test)]
 mod tests;

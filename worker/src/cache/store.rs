@@ -351,5 +351,18 @@ fn reason(error: SourceError) -> String {
     }
 }
 
+/// Reads every row of any bytes, as an object's.
+#[cfg(feature = "fuzzing")]
+pub(super) fn read_any(bytes: &[u8]) {
+    let object = Bytes::copy_from_slice(bytes);
+    let part = |range: Range<u64>| object.get(range.start as usize..range.end as usize);
+    let Some(footer) = Footer::parse(bytes, bytes.len() as u64) else { return };
+    let index = part(footer.index.clone()).and_then(|index| footer.entries(1, index));
+    for entry in index.into_iter().flatten() {
+        let range = entry.record();
+        drop(row_of(&object.slice(range.start as usize..range.end as usize), entry.row));
+    }
+}
+
 #[cfg(test)]
 mod tests;

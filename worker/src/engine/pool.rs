@@ -8,13 +8,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use feedline_core::ids::JobId;
 use tokio::sync::oneshot;
 
-use self::queue::Queue;
+use self::queue::{Next, Queue};
 use crate::process::POOL_THREADS;
+
+/// Seconds below which no thread waits for a job's limit: waking takes as long.
+const SHORTEST_WAIT: f64 = 5e-5;
 
 /// What runs first: the smaller. Groups count up as they are started, the most urgent first, with room between them for
 /// those that overtake.
@@ -31,6 +34,7 @@ pub(crate) struct Pool {
 }
 
 struct Shared {
+    started: Instant,
     state: Mutex<State>,
     ready: Condvar,
     idle: Arc<Idle>,
@@ -65,8 +69,12 @@ impl Pool {
     pub(crate) fn new(threads: u32) -> std::io::Result<Self> {
         let threads = threads.max(1);
         let state = State { queue: Queue::new(threads), busy: 0, in_use: threads, closed: false };
-        let shared =
-            Arc::new(Shared { state: Mutex::new(state), ready: Condvar::new(), idle: Arc::default() });
+        let shared = Arc::new(Shared {
+            started: Instant::now(),
+            state: Mutex::new(state),
+            ready: Condvar::new(),
+            idle: Arc::default(),
+        });
         let threads = (0..threads)
             .map(|number| {
                 let shared = Arc::clone(&shared);
@@ -79,13 +87,19 @@ impl Pool {
     }
 
     /// Uses `threads` of its threads from now on, 0 meaning all; each finishes what it does. Jobs with work are served in
-    /// proportion to their `shares`; those without one together count as all threads.
-    pub(crate) fn set_shares(&self, threads: u32, shares: BTreeMap<JobId, f64>) {
+    /// proportion to their `shares`; those without one together count as all threads. None gets more threads on average than
+    /// its limit in `limits`, however many are idle.
+    pub(crate) fn set_shares(
+        &self,
+        threads: u32,
+        shares: BTreeMap<JobId, f64>,
+        limits: BTreeMap<JobId, f64>,
+    ) {
         let all = self.threads.len() as u32;
         let mut state = self.shared.lock();
         state.in_use = if threads == 0 { all } else { threads.min(all) };
         self.shared.idle.unused.store(all - state.in_use, Ordering::Relaxed);
-        state.queue.set_shares(shares);
+        state.queue.set_shares(shares, limits);
         drop(state);
         self.shared.ready.notify_all();
     }
@@ -136,18 +150,37 @@ impl Shared {
         self.ready.notify_one();
     }
 
+    /// Waits for work to come, or for as long as none may begin.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, longest: Option<Duration>) -> MutexGuard<'a, State> {
+        let sound = "no code panics while it holds the queue";
+        self.idle.waiting.fetch_add(1, Ordering::Relaxed);
+        let state = match longest {
+            Some(longest) => self.ready.wait_timeout(state, longest).expect(sound).0,
+            None => self.ready.wait(state).expect(sound),
+        };
+        self.idle.waiting.fetch_sub(1, Ordering::Relaxed);
+        state
+    }
+
     fn run_until_closed(&self) {
         let mut state = self.lock();
         loop {
             if state.closed {
                 return;
             }
-            let next = if state.busy < state.in_use { state.queue.pop() } else { None };
-            let Some((served, work)) = next else {
-                self.idle.waiting.fetch_add(1, Ordering::Relaxed);
-                state = self.ready.wait(state).expect("no code panics while it holds the queue");
-                self.idle.waiting.fetch_sub(1, Ordering::Relaxed);
-                continue;
+            let now = self.started.elapsed().as_secs_f64();
+            let next = if state.busy < state.in_use { state.queue.pop(now) } else { Next::Nothing };
+            let (served, work) = match next {
+                Next::Work(served, work) => (served, work),
+                Next::At(at) => {
+                    state =
+                        self.wait(state, Some(Duration::from_secs_f64((at - now).clamp(SHORTEST_WAIT, 1.0))));
+                    continue;
+                }
+                Next::Nothing => {
+                    state = self.wait(state, None);
+                    continue;
+                }
             };
             state.busy += 1;
             drop(state);
@@ -204,11 +237,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_job_with_a_limit_ends_all_its_work_and_leaves_threads_idle() {
+        let pool = Pool::new(2).expect("threads start");
+        pool.set_shares(0, BTreeMap::new(), [(JobId(1), 0.5)].into());
+        let begun = Instant::now();
+        let work = (0..20).map(|_| pool.run(JobId(1), 0, || burn(Duration::from_millis(5))));
+        let burnt: Duration =
+            futures::future::try_join_all(work).await.expect("nothing panics").into_iter().sum();
+        let most = begun.elapsed().mul_f64(0.5) + Duration::from_millis(120);
+        assert!(burnt <= most, "{burnt:?} in {:?}", begun.elapsed());
+    }
+
+    /// Computes for a while; for how long it really was.
+    fn burn(time: Duration) -> Duration {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            std::hint::spin_loop();
+        }
+        begun.elapsed()
+    }
+
+    #[tokio::test]
     async fn fewer_threads_are_used_at_once_and_more_again() {
         let pool = Pool::new(3).expect("threads start");
         let running = Arc::new(AtomicU32::new(0));
         for threads in [1, 2, 0, 1] {
-            pool.set_shares(threads, BTreeMap::new());
+            pool.set_shares(threads, BTreeMap::new(), BTreeMap::new());
             let together = Arc::new(Mutex::new(0));
             let work = (0..24).map(|_| {
                 let (running, together) = (Arc::clone(&running), Arc::clone(&together));

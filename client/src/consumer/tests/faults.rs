@@ -236,3 +236,76 @@ async fn opening_waits_for_a_coordinator_and_passes_refusals_on() {
     let mut consumer = job.consumer(0, SessionId(1));
     assert_eq!(drain_all(&mut consumer).await.len(), 2);
 }
+
+fn busy() -> Refusal {
+    Refusal::busy("tenant `a` runs 2 jobs, as many as it may; wait until one has ended", 2_000)
+}
+
+#[tokio::test(start_paused = true)]
+async fn opening_waits_for_room_until_a_deadline() {
+    let layout = layout(8, 4, 1, 2);
+    let coordinator = FakeCoordinator::new(layout.clone(), false, &[1]);
+    let workers = FakeWorkers::new([(1, Arc::new(FakeWorker::new(&layout, 4)))]);
+    let open = |admission_ms: u64| {
+        let settings = ClientSettings { admission_ms, ..ClientSettings::default() };
+        let spec = spec(OrderMode::Deterministic);
+        Job::open(Arc::clone(&coordinator) as _, Arc::clone(&workers) as _, spec, settings)
+    };
+    coordinator.tell(|told| told.refusing = Some(busy()));
+    let start = Instant::now();
+    let refused = open(30_000).await.err().unwrap();
+    assert!((24..=30).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert!(refused.is_retryable());
+    let said = refused.to_string();
+    let expected =
+        "tenant `a` runs 2 jobs, as many as it may; wait until one has ended; it was asked for again for ";
+    assert!(said.starts_with(expected), "{said}");
+    let freed = async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        coordinator.tell(|told| told.refusing = None);
+    };
+    let (opened, ()) = futures::join!(open(60_000), freed);
+    assert!(opened.is_ok());
+    coordinator.tell(|told| told.refusing = Some(busy()));
+    let start = Instant::now();
+    assert!(matches!(open(0).await.err(), Some(ClientError::Busy { seconds: 0, .. })));
+    assert_eq!(start.elapsed(), Duration::ZERO, "who does not want to wait does not");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_without_a_place_waits_for_one_and_then_gives_up() {
+    let layout = layout(64, 4, 1, 4);
+    let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
+    coordinator.tell(|told| told.refusing = Some(busy()));
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    coordinator.tell(|told| told.refusing = None);
+    assert_eq!(drain_all(&mut consumer).await.len(), 16);
+    let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
+    coordinator.tell(|told| told.refusing = Some(busy()));
+    let start = Instant::now();
+    let (_, end) = drain(&mut consumer).await;
+    assert!(matches!(end, Err(ClientError::Busy { seconds: 60..=63, .. })), "{end:?}");
+    assert!((60..64).contains(&start.elapsed().as_secs()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_room_is_asked_again_and_not_told_of() {
+    let layout = layout(16, 4, 1, 4);
+    let worker = FakeWorker::new(&layout, 4).next_fetch(Act::Busy(1_000)).next_fetch(Act::Busy(1_000));
+    let (coordinator, worker, mut consumer) = single(&layout, worker);
+    let start = Instant::now();
+    assert_eq!(drain_all(&mut consumer).await.len(), 4);
+    assert_eq!(worker.fetched().len(), 3);
+    let took = start.elapsed().as_millis();
+    assert!((2_000..3_200).contains(&took), "{took} ms");
+    assert_eq!(unreachable(&coordinator), [], "it still holds the split");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_split_of_a_worker_that_never_has_room_goes_to_others() {
+    let layout = layout(16, 4, 1, 4);
+    let worker = (0..7).fold(FakeWorker::new(&layout, 4), |worker, _| worker.next_fetch(Act::Busy(2_000)));
+    let (coordinator, _, mut consumer) = single(&layout, worker);
+    assert_eq!(drain_all(&mut consumer).await.len(), 4);
+    assert_eq!(unreachable(&coordinator), [(0, WorkerId(1))], "after as long as a silent one is waited for");
+}

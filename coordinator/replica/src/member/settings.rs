@@ -4,7 +4,7 @@ use feedline_core::cluster;
 use feedline_core::ids::Millis;
 
 /// Times of a member.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Of the state machine.
     pub cluster: cluster::Settings,

@@ -216,6 +216,7 @@ fn build_job(dice: &mut Dice, manifest: Manifest, consumers: u32, virtual_consum
         layout = Layout::new(&build(remainder), &summary, epochs, virtual_consumers);
     }
     let spec = JobSpec {
+        tenant: String::new(),
         name: "run".to_owned(),
         pipeline: build(remainder),
         epochs,

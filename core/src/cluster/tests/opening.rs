@@ -3,6 +3,8 @@
 use expect_test::expect;
 
 use super::*;
+use crate::pipeline::{OperatorKind, Repeat};
+use crate::tenants::{Quota, Tenants};
 
 #[test]
 fn the_same_spec_joins_and_another_is_refused() {
@@ -14,6 +16,57 @@ fn the_same_spec_joins_and_another_is_refused() {
     assert_eq!(refusal.kind, RefusalKind::Invalid);
     expect!["job `run` is running with other settings; join it with the same pipeline, epochs and consumers, or choose another name"]
         .assert_eq(&refusal.message);
+}
+
+#[test]
+fn names_are_those_of_a_tenant() {
+    let mut bench = Bench::new();
+    let of = |tenant: &str, batch| JobSpec { tenant: tenant.to_owned(), ..spec(batch, 1) };
+    let [a, b] = [bench.open(&of("a", 4)), bench.open(&of("b", 5))].map(|opened| opened.expect("a good job"));
+    assert_ne!(a, b);
+    assert_eq!((bench.open(&of("a", 4)), bench.open(&of("b", 5))), (Ok(a), Ok(b)));
+    assert!(bench.open(&of("a", 5)).is_err(), "other settings than those of its own tenant");
+    assert_eq!(bench.status(b).tenant, "b");
+    let refused = bench.open(&of("a b", 4)).expect_err("no name");
+    expect!["`a b` is no tenant's name; use letters, digits, `.`, `_` and `-`, at most 64 of them"]
+        .assert_eq(&refused.message);
+}
+
+#[test]
+fn a_tenant_has_as_many_jobs_at_once_as_its_quota() {
+    let few = Quota { jobs: Some(2), ..Quota::default() };
+    let tenants = Tenants { tenants: [("a".to_owned(), few)].into(), ..Tenants::default() };
+    let mut bench = Bench::new();
+    bench.cluster = Cluster::new(Settings { tenants, ..Settings::default() }, LIFE);
+    let of =
+        |tenant: &str, name: &str| JobSpec { tenant: tenant.to_owned(), name: name.to_owned(), ..spec(4, 1) };
+    let first = bench.open(&of("a", "1")).expect("room");
+    bench.open(&of("a", "2")).expect("room");
+    let decided = bench.records.len();
+    let refusal = bench.open(&of("a", "3")).expect_err("no room");
+    assert_eq!((refusal.kind, refusal.retry_after_ms), (RefusalKind::Busy, Some(5_000)));
+    expect!["tenant `a` may have 2 jobs at once, and as many run; wait until one has ended, end one with `feedline jobs --cancel ID`, or have the quota raised"]
+        .assert_eq(&refusal.message);
+    assert_eq!(bench.records.len(), decided, "nothing was changed");
+    assert_eq!(bench.open(&of("a", "1")), Ok(first), "joining needs no room");
+    bench.open(&of("b", "3")).expect("others have their own");
+    bench.ask(|request| Input::CancelJob { request, job: first });
+    bench.open(&of("a", "3")).expect("one has ended");
+}
+
+#[test]
+fn a_job_of_an_earlier_log_has_no_tenant() {
+    let mut bench = Bench::new();
+    bench.open(&spec(4, 1)).expect("a good job");
+    let without = bench.text_since(0);
+    assert!(!without.contains("tenant"), "{without}");
+    bench.open(&JobSpec { tenant: "a".to_owned(), ..spec(4, 1) }).expect("a good job");
+    let record = |line: &str| serde_json::from_str::<Record>(line).expect("a record");
+    let restored =
+        Cluster::restore(Settings::default(), LIFE + 1, 0, bench.text_since(0).lines().map(record));
+    assert_eq!(restored.snapshot(), bench.cluster.snapshot());
+    let tenants = restored.jobs.values().map(|job| job.spec.tenant.as_str());
+    assert_eq!(tenants.collect::<Vec<_>>(), ["", "a"]);
 }
 
 #[test]
@@ -41,6 +94,13 @@ fn bad_specs_are_refused_with_the_fix() {
         refuse(|spec| spec.epochs = 0),
         refuse(|spec| spec.consumers = 0),
         refuse(|spec| spec.virtual_consumers = 1),
+        refuse(|spec| spec.name = "n".repeat(257)),
+        refuse(|spec| spec.virtual_consumers = 65_537),
+        refuse(|spec| {
+            spec.epochs = u32::MAX;
+            let repeat = OperatorKind::Repeat(Repeat { count: 2 });
+            spec.pipeline.operators.insert(0, repeat.into());
+        }),
         refuse(|spec| spec.pipeline.operators.clear()),
     ];
     expect![[r#"
@@ -48,9 +108,12 @@ fn bad_specs_are_refused_with_the_fix() {
         a job of 0 epochs has no rows; set epochs to 1 or more
         a job needs at least 1 consumer; set consumers to 1 or more
         2 consumers cannot share 1 virtual consumers: each needs at least one; open the job with virtual_consumers 2 or more
+        the job's name has 257 bytes; give it one of at most 256
+        65537 virtual consumers are more than the 65536 of a job; open it with fewer
+        4294967295 epochs of 2 passes are more than can be counted; set epochs or repeat to less
     "#]]
-    .assert_eq(&text[..4].concat());
-    assert!(text[4].contains("batch"), "{}", text[4]);
+    .assert_eq(&text[..7].concat());
+    assert!(text[7].contains("batch"), "{}", text[7]);
 }
 
 #[test]

@@ -30,13 +30,28 @@ pub(super) fn keep(
             let taken: f64 = ways.iter().enumerate().map(takes).sum();
             taken <= FULL * costs.counts[w] * costs.has[w][resource]
         });
-        if fits {
+        if fits && is_within_quotas(costs, ways, needs, w, kept) {
             let kept: Vec<f64> = (0..ways.len()).map(kept).collect();
             for (need, kept) in needs.iter_mut().zip(kept) {
                 need[w] = kept;
             }
         }
     }
+}
+
+/// Whether no tenant has more than its quota where jobs keep so many rows per second of a type.
+fn is_within_quotas(
+    costs: &Costs,
+    ways: &[&Way],
+    needs: &[Vec<f64>],
+    w: usize,
+    kept: impl Fn(usize) -> f64,
+) -> bool {
+    let cores = |(j, way): (usize, &&Way)| {
+        let before = costs.cores_of(way, &needs[j]);
+        (j, before + (kept(j) - needs[j][w]) * way.per_row[w][CORES])
+    };
+    costs.tenant_loads(ways.iter().enumerate().map(cores)).into_iter().all(|load| load <= 1.0 + 1e-9)
 }
 
 /// Rows per second that jobs had on each type, from their cores on workers.

@@ -1,12 +1,14 @@
 //! Sharing without a solver.
 
-use super::super::testing::{cluster, job, small};
+use super::super::testing::{cluster, job, small, with_tenants};
 use super::*;
+use crate::plan::{Problem, TenantProblem};
 
 #[test]
 fn it_is_feasible_on_any_problem() {
-    for seed in 0..200 {
-        let costs = Costs::new(&small(seed, 1));
+    for seed in 0..400 {
+        let problem = if seed < 200 { small(seed, 1) } else { with_tenants(seed, 1) };
+        let costs = Costs::new(&problem);
         for way in 0..2 {
             let chosen: Vec<usize> = costs.ways.iter().map(|ways| way.min(ways.len() - 1)).collect();
             let ways: Vec<&Way> = chosen.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect();
@@ -15,6 +17,16 @@ fn it_is_feasible_on_any_problem() {
             assert!(fluid.objective.smallest_fed > 0.0, "seed {seed}");
         }
     }
+}
+
+#[test]
+fn a_tenant_at_its_quota_holds_up_no_other() {
+    let mut jobs = vec![job(1, 1000.0, &[1.0]), job(2, 1000.0, &[1.0]), job(3, 1000.0, &[1.0])];
+    (jobs[0].tenant, jobs[1].tenant) = (Some(0), Some(0));
+    let tenants = vec![TenantProblem { cores: Some(0.5), ..TenantProblem::default() }];
+    let costs = Costs::new(&Problem { tenants, ..cluster(&[(4.0, 1)], jobs) });
+    let fed = fill(&costs, &[0, 0, 0]).fed;
+    assert!((fed[0] - 0.25).abs() < 1e-6 && (fed[1] - 0.25).abs() < 1e-6 && fed[2] == 1.0, "{fed:?}");
 }
 
 #[test]

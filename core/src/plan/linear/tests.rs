@@ -1,7 +1,8 @@
 //! The linear problem against brute force.
 
-use super::super::testing::{cluster, job, small};
+use super::super::testing::{cluster, job, small, with_tenants};
 use super::*;
+use crate::plan::{Problem, TenantProblem};
 
 /// The largest smallest weighted fed fraction on a grid: job a takes a share of each type's cores, b the rest.
 fn brute(costs: &Costs) -> f64 {
@@ -38,10 +39,102 @@ fn two_jobs_on_two_types_reach_what_a_grid_finds() {
     }
 }
 
+/// The largest smallest weighted fed fraction on a grid: each job takes a share of each type's cores, and jobs of a tenant no
+/// more together than its quota.
+fn brute_with_quota(costs: &Costs, steps: u32) -> f64 {
+    let share = |step: u32| f64::from(step) / f64::from(steps);
+    let mut best: f64 = 0.0;
+    for first in 0..=steps {
+        for second in 0..=steps {
+            // Job a has x of type 0 and y of type 1, job b the rest, as far as quotas go: what is over is given back at best
+            // from the type on which a row takes more.
+            let fed = |j: usize, x: f64, y: f64| {
+                let way = &costs.ways[j][0];
+                let mut parts = [x, y].map(|part| part.max(0.0));
+                let cores = |w: usize, part: f64| part * costs.counts[w] * costs.has[w][0];
+                let mut over = cores(0, parts[0]) + cores(1, parts[1]) - way.quota;
+                let dear = usize::from(way.per_row[1][0] > way.per_row[0][0]);
+                for w in [dear, 1 - dear] {
+                    let less = (over / (costs.counts[w] * costs.has[w][0])).clamp(0.0, parts[w]);
+                    over -= cores(w, less);
+                    parts[w] -= less;
+                }
+                let made = |w: usize| cores(w, parts[w]) / way.per_row[w][0];
+                ((made(0) + made(1)) / costs.demand[j]).min(1.0) / costs.weights[j]
+            };
+            let (x, y) = (share(first), share(second));
+            best = best.max(fed(0, x, y).min(fed(1, 1.0 - x, 1.0 - y)));
+        }
+    }
+    best.min(1.0)
+}
+
+fn quota(name: &str, cores: f64) -> TenantProblem {
+    TenantProblem { name: name.to_owned(), cores: Some(cores), cache_bytes: None }
+}
+
+#[test]
+fn quotas_of_two_tenants_reach_what_a_grid_finds() {
+    let mut bound = 0;
+    for seed in 0..40 {
+        let mut dice = super::super::testing::Dice::new(seed);
+        let mut made = |id| job(id, dice.about(500.0, 5000.0), &[dice.about(0.3, 5.0), dice.about(0.3, 5.0)]);
+        let mut jobs = vec![made(1), made(2)];
+        (jobs[0].tenant, jobs[1].tenant) = (Some(0), Some(1));
+        let mut problem = cluster(&[(2.0, 2), (4.0, 1)], jobs);
+        let free = share(&Costs::new(&problem_without_tenants(&problem)), &[0, 0]).unwrap();
+        problem.tenants = vec![quota("a", dice.about(0.3, 6.0)), quota("b", dice.about(0.3, 6.0))];
+        problem.jobs[1].weight = [1.0, 3.0][seed as usize % 2];
+        let costs = Costs::new(&problem);
+        let fluid = share(&costs, &[0, 0]).unwrap();
+        let found = fluid.objective.smallest_fed;
+        bound += u32::from(found < 0.95 * free.objective.smallest_fed);
+        let grid = brute_with_quota(&costs, 200);
+        assert!(
+            found >= grid - 1e-3 && found <= grid * 1.03 + 0.02,
+            "seed {seed}: {found}, on a grid {grid}"
+        );
+    }
+    assert!(bound > 10, "quotas make a difference in only {bound} problems");
+}
+
+fn problem_without_tenants(problem: &Problem) -> Problem {
+    let mut free = problem.clone();
+    free.jobs.iter_mut().for_each(|job| job.tenant = None);
+    Problem { tenants: Vec::new(), ..free }
+}
+
+#[test]
+fn jobs_that_fill_a_quota_together_hold_up_nobody_else() {
+    // Tenant a: two jobs on one core. Its neighbours want more than there is, and are to be fed alike.
+    let mut jobs: Vec<_> = (1..=4).map(|id| job(id, 4000.0, &[1.0])).collect();
+    (jobs[0].tenant, jobs[1].tenant) = (Some(0), Some(0));
+    let problem = Problem { tenants: vec![quota("a", 1.0)], ..cluster(&[(5.0, 1)], jobs) };
+    let fluid = share(&Costs::new(&problem), &[0, 0, 0, 0]).unwrap();
+    let expected = [0.125, 0.125, 0.5, 0.5];
+    for (fed, expected) in fluid.fed.iter().zip(expected) {
+        assert!((fed - expected).abs() < 1e-3, "{:?}", fluid.fed);
+    }
+}
+
+#[test]
+fn a_quota_goes_first_to_the_type_on_which_rows_take_less() {
+    let mut alone = job(1, 1e6, &[2.0, 1.0]);
+    alone.tenant = Some(0);
+    let problem = Problem { tenants: vec![quota("a", 3.0)], ..cluster(&[(4.0, 1), (2.0, 1)], vec![alone]) };
+    let costs = Costs::new(&problem);
+    // Two cores at 1,000 rows/s, then one at 500.
+    assert!((costs.alone(&costs.ways[0][0]) - 2500.0).abs() < 1e-6);
+    let fluid = share(&costs, &[0]).unwrap();
+    let rows: f64 = fluid.rows[0].iter().sum();
+    assert!((rows - 2500.0).abs() < 1.0, "{:?}", fluid.rows);
+}
+
 #[test]
 fn rates_never_exceed_a_capacity() {
-    for seed in 0..200 {
-        let costs = Costs::new(&small(seed, 1));
+    for seed in 0..400 {
+        let problem = if seed < 200 { small(seed, 1) } else { with_tenants(seed, 1) };
+        let costs = Costs::new(&problem);
         let chosen = vec![0; costs.jobs()];
         let ways: Vec<&Way> = costs.ways.iter().map(|ways| &ways[0]).collect();
         let fluid = share(&costs, &chosen).unwrap();

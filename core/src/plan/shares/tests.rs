@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ids::JobId;
-use crate::plan::{JobProblem, OperatorLimit, OperatorProblem, WorkerSlot, WorkerType};
+use crate::plan::{JobProblem, OperatorLimit, OperatorProblem, TenantProblem, WorkerSlot, WorkerType};
 
 fn part(worker: u64, cores: f64, read_concurrency: u32) -> Assignment {
     Assignment { worker: WorkerId(worker), cores, rows_per_s: 100.0, read_concurrency }
@@ -53,6 +53,20 @@ fn a_job_alone_is_told_of_reads_and_of_nothing_else() {
     let told = alone(40);
     let allotment = Allotment { read_concurrency: 64, ..Allotment::unlimited(JobId(1)) };
     assert_eq!(told[&WorkerId(7)].allotments, [allotment]);
+}
+
+#[test]
+fn a_job_alone_is_told_its_limit_where_its_tenant_has_a_quota() {
+    let jobs = vec![job(1, vec![part(7, 1.0, 4), part(8, 1.0, 4)])];
+    let tenants = vec![TenantProblem { cores: Some(3.0), ..TenantProblem::default() }];
+    let given = JobProblem { id: JobId(1), tenant: Some(0), ..JobProblem::default() };
+    let problem = Problem { jobs: vec![given], tenants, ..problem(&[7, 8]) };
+    let shares = shares(&Plan { jobs, ..Plan::default() }, &problem, &[(JobId(1), None)].into());
+    let told = |worker: u64| {
+        let [one] = shares[&WorkerId(worker)].allotments.as_slice() else { panic!("one job") };
+        (one.cores, one.most_cores)
+    };
+    assert_eq!((told(7), told(8)), ((1.0, 1.5), (1.0, 1.5)));
 }
 
 #[test]

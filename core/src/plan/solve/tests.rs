@@ -3,11 +3,11 @@
 use expect_test::expect;
 use proptest::prelude::*;
 
-use super::super::testing::{assert_feasible, cluster, job, operator, small};
+use super::super::testing::{assert_feasible, cluster, job, operator, small, with_tenants};
 use super::*;
 use crate::ids::WorkerId;
 use crate::pipeline::{CacheTier, KeptForm};
-use crate::plan::{CachePolicy, CutProblem};
+use crate::plan::{CachePolicy, CutProblem, TenantProblem};
 
 fn plan(problem: &Problem) -> Plan {
     solve(problem, None, &NoDeadline).unwrap()
@@ -117,6 +117,26 @@ fn a_limited_operator_does_not_hold_the_other_jobs_back() {
 }
 
 #[test]
+fn a_tenant_gets_no_more_than_its_quota_and_says_so() {
+    let mut jobs = vec![job(1, 2000.0, &[1.0]), job(2, 2000.0, &[1.0]), job(3, 1000.0, &[1.0])];
+    (jobs[0].tenant, jobs[1].tenant) = (Some(0), Some(0));
+    let tenants =
+        vec![TenantProblem { name: "vision".to_owned(), cores: Some(1.0), ..TenantProblem::default() }];
+    let problem = Problem { tenants, ..cluster(&[(4.0, 1)], jobs) };
+    let plan = plan(&problem);
+    assert_feasible(&problem, &plan);
+    expect![[r#"
+        job1: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, its tenant, `vision`, may have 1 cores, and its jobs have them
+        job2: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, its tenant, `vision`, may have 1 cores, and its jobs have them
+        job3: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers take 1000 rows/s and no more
+        type0: 1 present, 1 wanted
+        the least fed job gets 25 % of what it could take by its weight; no plan can give more than 25 %
+        job `job1`: its tenant, `vision`, may have 1 cores, and its jobs have them
+        job `job2`: its tenant, `vision`, may have 1 cores, and its jobs have them
+    "#]].assert_eq(&text(&plan));
+}
+
+#[test]
 fn a_small_change_keeps_the_plan_and_a_large_one_changes_it() {
     let mut problem = unequal();
     let first = plan(&problem);
@@ -179,6 +199,11 @@ fn a_problem_that_contradicts_itself_is_refused_with_a_sentence() {
     expect!["worker 2 has type 9, of 2"].assert_eq(&refused(|problem| problem.workers[1].worker_type = 9));
     expect!["worker type `type0` has 0 cores: give it some"]
         .assert_eq(&refused(|problem| problem.worker_types[0].cores = 0.0));
+    expect!["job `job3` has a tenant of which nothing is said"]
+        .assert_eq(&refused(|problem| problem.jobs[2].tenant = Some(0)));
+    expect!["tenant `` may have 0 cores: give it some"].assert_eq(&refused(|problem| {
+        problem.tenants.push(TenantProblem { cores: Some(0.0), ..TenantProblem::default() });
+    }));
     expect!["job `job1` has weight 0: give it one above 0"]
         .assert_eq(&refused(|problem| problem.jobs[0].weight = 0.0));
 }
@@ -210,6 +235,35 @@ proptest! {
         let again = solve(&problem, Some(&unknown), &NoDeadline).unwrap();
         prop_assert_eq!(&again.jobs, &first.jobs);
         prop_assert_eq!(&again.wanted, &first.wanted);
+    }
+
+    #[test]
+    fn quotas_hold_in_every_plan(seed in 0u64..1_000_000) {
+        let problem = with_tenants(seed, 1);
+        let first = plan(&problem);
+        assert_feasible(&problem, &first);
+        let unknown = Plan { fingerprint: 0, ..first.clone() };
+        let again = solve(&problem, Some(&unknown), &NoDeadline).unwrap();
+        prop_assert_eq!(&again.jobs, &first.jobs);
+        assert_feasible(&problem, &solve(&problem, None, &AfterChecks::new(0)).unwrap());
+        // Demand falls and rises, and a worker is lost: what jobs had they keep, but for quotas.
+        let mut changed = problem.clone();
+        for (place, job) in changed.jobs.iter_mut().enumerate() {
+            let factor = [0.93, 1.2, 0.5][place % 3];
+            job.demand_rows_per_s = job.demand_rows_per_s.map(|demand| demand * factor);
+        }
+        assert_feasible(&changed, &solve(&changed, Some(&first), &NoDeadline).unwrap());
+        if changed.workers.len() > 1 {
+            changed.workers.remove(0);
+            assert_feasible(&changed, &solve(&changed, Some(&first), &NoDeadline).unwrap());
+        }
+        // A quota that is halved is obeyed at once.
+        let mut halved = problem.clone();
+        for tenant in &mut halved.tenants {
+            tenant.cores = tenant.cores.map(|cores| cores / 2.0);
+            tenant.cache_bytes = tenant.cache_bytes.map(|bytes| bytes / 2.0);
+        }
+        assert_feasible(&halved, &solve(&halved, Some(&first), &NoDeadline).unwrap());
     }
 
     #[test]

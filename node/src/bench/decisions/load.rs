@@ -146,6 +146,7 @@ impl Load {
 fn spec(name: &str) -> JobSpec {
     let pipeline = Pipeline::builder("load").source(Source::text("load/*")).batch(64).build();
     JobSpec {
+        tenant: String::new(),
         name: name.to_owned(),
         pipeline: pipeline.expect("nothing is wrong with it"),
         epochs: 1_000,

@@ -8,6 +8,7 @@ use feedline_core::cluster::messages::JobSpec;
 use feedline_core::pipeline::Pipeline;
 
 use super::SIZE;
+use crate::cli::AccessArgs;
 use crate::cli::LocalArgs;
 use crate::cluster::Cluster;
 use crate::entropy;
@@ -36,9 +37,10 @@ pub(super) async fn turn(
         cache_store: None,
         cache_store_limit: 0,
         auto_cache: crate::cli::SwitchArg::Off,
+        stores: Default::default(),
         trace: Default::default(),
     };
-    let cluster = Cluster::open(&[], &local).await?;
+    let cluster = Cluster::open(&[], &AccessArgs::default(), &local).await?;
     let rate = deliver(&cluster, folder, images, passes).await;
     cluster.shutdown().await;
     rate

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{FixedSizeListArray, RecordBatch, UInt8Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
+use feedline_access::Credentials;
 use feedline_client::probe::Probe;
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use feedline_proto::local::{Entrance, Transport};
@@ -46,7 +47,7 @@ pub(super) struct Receiver {
 pub(super) fn all(splits: u32) -> Result<Vec<Receiver>, Failure> {
     let receiver = |name, transport| -> Result<Receiver, Failure> {
         let peer = Peer::start(Kind::Worker)?;
-        let worker = grpc::connect_worker_by(&peer.address, transport, |_, _| {})?;
+        let worker = grpc::connect_worker_by(&peer.address, &Credentials::default(), transport, |_, _| {})?;
         Ok(Receiver { name, probe: Probe::new(worker, BUFFER_BYTES, splits), splits, peer })
     };
     Ok(vec![

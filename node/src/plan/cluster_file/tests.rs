@@ -43,6 +43,21 @@ fn jobs_say_what_traces_do_not() {
     assert!(matches!(&jobs["c"].cache, CacheChoice::Kept(kept) if kept.after == "burn"));
 }
 
+#[test]
+fn tenants_limit_what_jobs_take_together() {
+    let tenants = "tenants: { vision: { cores: 20, cache_bytes: 1TB, priority: 2 }, text: {} }\njobs: { a: { tenant: vision } }";
+    let file = parsed(tenants);
+    let problem = file.problem();
+    problem.check().unwrap();
+    let [text, vision] = problem.tenants.as_slice() else { panic!("two tenants") };
+    assert_eq!((text.name.as_str(), text.cores, text.cache_bytes), ("text", None, None));
+    assert_eq!((vision.name.as_str(), vision.cores, vision.cache_bytes), ("vision", Some(20.0), Some(1e12)));
+    assert_eq!(file.jobs["a"].tenant.as_deref(), Some("vision"));
+    let unknown =
+        ClusterFile::parse(&format!("{FILE}jobs: {{ a: {{ tenant: sound }} }}"), "c.yaml").unwrap_err();
+    assert_eq!(unknown, "c.yaml: jobs.a.tenant: `sound` is none of tenants; name it there, or leave it out");
+}
+
 fn check(from: &str, to: &str, expected: &Expect) {
     assert!(FILE.contains(from), "{from}");
     expected.assert_eq(&ClusterFile::parse(&FILE.replace(from, to), "c.yaml").unwrap_err());

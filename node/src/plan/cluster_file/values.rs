@@ -1,11 +1,9 @@
-//! Values that people write in more than one way: sizes, and what may be kept.
+//! What may be kept of a job, which people write in more than one way.
 
 use std::fmt;
 
 use feedline_core::pipeline::CacheTier;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor, value::MapAccessDeserializer};
-
-use crate::size::parse_bytes;
 
 /// What of a job may be kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,34 +25,6 @@ pub(in crate::plan) struct KeptOutput {
     pub(in crate::plan) after: String,
     /// Where.
     pub(in crate::plan) tier: CacheTier,
-}
-
-/// Reads bytes, or bytes per second: a number, or text such as `64GiB`.
-pub(super) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    deserializer.deserialize_any(BytesVisitor)
-}
-
-struct BytesVisitor;
-
-impl Visitor<'_> for BytesVisitor {
-    type Value = f64;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a size such as 64GiB")
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<f64, E> {
-        Ok(number as f64)
-    }
-
-    fn visit_f64<E: de::Error>(self, number: f64) -> Result<f64, E> {
-        let is_size = number.is_finite() && number >= 0.0;
-        is_size.then_some(number).ok_or_else(|| E::invalid_value(de::Unexpected::Float(number), &self))
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<f64, E> {
-        parse_bytes(text).map(|bytes| bytes as f64).map_err(E::custom)
-    }
 }
 
 impl<'de> Deserialize<'de> for CacheChoice {

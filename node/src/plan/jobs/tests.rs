@@ -28,6 +28,16 @@ fn what_the_file_says_of_a_job_goes_before_its_trace() {
 }
 
 #[test]
+fn a_job_has_its_tenants_quota_and_priority() {
+    let file = "tenants: { text: {}, vision: { cores: 2, priority: 3 } }\njobs: { a: { tenant: vision, weight: 2 } }";
+    let problem = problem(&parsed(file), &[trace("a", 1.0), trace("b", 1.0)], "c.yaml").unwrap();
+    problem.check().unwrap();
+    let [a, b] = problem.jobs.as_slice() else { panic!("two jobs") };
+    assert_eq!((a.tenant, a.weight), (Some(1), 6.0));
+    assert_eq!((b.tenant, b.weight), (None, 1.0));
+}
+
+#[test]
 fn what_does_not_fit_together_is_told() {
     let refusal = |end: &str, traces: &[SavedTrace]| problem(&parsed(end), traces, "c.yaml").unwrap_err();
     assert_eq!(

@@ -6,13 +6,14 @@ use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::model::BottleneckKind;
 use feedline_core::pipeline::{CacheTier, KeptForm};
 use feedline_core::plan::WantedWorkers;
-use feedline_core::view::CacheView;
+use feedline_core::view::{CacheView, WorkerPart};
 
 use super::*;
 
 fn job(id: u64, state: JobState) -> JobView {
     JobView {
         job: JobId(id),
+        tenant: String::new(),
         name: format!("job-{id}"),
         state,
         consumers: 1,
@@ -39,7 +40,7 @@ fn worker(id: u64, used_cores: f64) -> WorkerView {
         peak_rss_bytes: Some(3 << 30),
         draining: false,
         memory_full: false,
-        jobs: vec![JobId(26)],
+        parts: vec![WorkerPart { job: JobId(26), used_cores, held_bytes: 1 << 30 }],
     }
 }
 
@@ -60,7 +61,7 @@ fn view() -> ClusterView {
         }),
         ..job(26, JobState::Running)
     };
-    let idle = WorkerView { draining: true, jobs: Vec::new(), peak_rss_bytes: None, ..worker(9, 0.0) };
+    let idle = WorkerView { draining: true, parts: Vec::new(), peak_rss_bytes: None, ..worker(9, 0.0) };
     let ended = (1..=7).map(|id| job(id, JobState::Completed));
     let listing = job(8, JobState::Preparing { indexed: 0, shards: 0, workers: 2 });
     ClusterView {
@@ -108,6 +109,20 @@ fn a_busy_cluster() {
           one more worker was asked for
           the least fed job gets 62 % of what it could take
     "#]].assert_eq(&render(&view()));
+}
+
+#[test]
+fn jobs_of_several_tenants_are_told_apart() {
+    let of = |id: u64, tenant: &str| JobView { tenant: tenant.to_owned(), ..job(id, JobState::Running) };
+    let view = ClusterView { jobs: vec![of(1, "vision"), of(2, "")], ..ClusterView::default() };
+    expect![[r#"
+        2 jobs, 0 workers
+
+        job  tenant  name   state    fed  rows/s  demand  stalled  cores  workers  consumers  rows  bottleneck
+          1  vision  job-1  running  -         -       -        -      -        0          1   100  -
+          2  -       job-2  running  -         -       -        -      -        0          1   200  -
+    "#]]
+    .assert_eq(&render(&view));
 }
 
 #[test]

@@ -21,6 +21,8 @@ use crate::services::{CoordinatorService, FetchRequest, Frame, PieceHeader, Work
 pub(super) const FIRST_REFUSED: u64 = 100;
 /// This job is refused with a long sentence.
 pub(super) const LONG: u64 = 104;
+/// For this one there is no room.
+pub(super) const BUSY: u64 = 105;
 /// This job has a large manifest.
 pub(super) const LARGE: u64 = 2;
 
@@ -34,6 +36,7 @@ fn check(job: JobId) -> Result<(), Refusal> {
         101 => Err(refusal(RefusalKind::NotFound)),
         102 => Err(refusal(RefusalKind::Superseded)),
         103 => Err(refusal(RefusalKind::Unavailable)),
+        BUSY => Err(Refusal::busy("it runs as many jobs as it may", 1_500)),
         LONG => Err(Refusal::new(RefusalKind::Invalid, "é".repeat(5000))),
         _ => Ok(()),
     }

@@ -63,7 +63,7 @@ async fn carry(
 async fn through_slow_link(batch: &Bytes) -> u64 {
     let worker = near(batch, None, |_| {}).await;
     let link = slow_link(&worker.url).await;
-    let client = connect_worker_by(&link.url, Transport::Tcp, |_, _| {}).unwrap();
+    let client = connect_worker_by(&link.url, &Credentials::default(), Transport::Tcp, |_, _| {}).unwrap();
     let (credit, requests) = requests(open(1));
     for bytes in 0..3 {
         credit.send(FetchRequest::Credit { bytes }).await.unwrap();

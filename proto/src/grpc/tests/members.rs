@@ -34,7 +34,7 @@ impl FakeMember {
     }
 
     fn routes(self: &Arc<Self>) -> Routes {
-        member_routes(Arc::clone(self) as _, Arc::clone(self) as _, Arc::clone(self) as _)
+        member_routes(Doors::open(Arc::clone(self) as _, Arc::clone(self) as _, Arc::clone(self) as _))
     }
 }
 
@@ -139,7 +139,7 @@ fn member(url: &str) -> MemberStatus {
 async fn what_coordinators_say_to_each_other_comes_through() {
     let fake = Arc::new(FakeMember::default());
     let server = start(fake.routes()).await;
-    let peer = connect_peer(&server.url).unwrap();
+    let peer = connect_peer(&server.url, &Credentials::default()).unwrap();
     let from = Introduction { id: 7, has_state: false };
     assert_eq!(peer.introduce(from).await, Ok(Introduction { id: 8, has_state: true }));
     let messages = vec![Bytes::from_static(b"one"), Bytes::new(), Bytes::from(vec![3; 3 << 20])];
@@ -158,7 +158,7 @@ async fn what_coordinators_say_to_each_other_comes_through() {
 async fn members_are_listed_added_and_removed() {
     let fake = Arc::new(FakeMember::default());
     let server = start(fake.routes()).await;
-    let members = connect_members(&server.url).unwrap();
+    let members = connect_members(&server.url, &Credentials::default()).unwrap();
     assert_eq!(members.add_member("http://a").await, Ok(vec![member("http://a")]));
     assert_eq!(members.members().await, Ok(vec![member("http://a")]));
     assert_eq!(members.remove_member("http://a").await, Ok(Vec::new()));
@@ -179,7 +179,7 @@ async fn a_client_follows_to_the_leader_and_learns_the_others() {
         *fake.members.lock().unwrap() = urls.iter().map(|url| member(url)).collect();
     }
     *fakes[0].leader.lock().unwrap() = Some(urls[1].clone());
-    let client = coordinators::Coordinators::new(&urls[..1]).unwrap();
+    let client = coordinators::Coordinators::new(&urls[..1], &Credentials::default()).unwrap();
     assert_eq!(client.open_job(samples::spec()).await, Ok(JobId(5)), "the first points at the second");
     let learnt = async {
         while client.urls().len() < 3 {
@@ -204,7 +204,9 @@ async fn two_that_point_at_each_other_do_not_hold_a_client() {
     for (fake, other) in fakes.iter().zip(servers.iter().rev()) {
         *fake.leader.lock().unwrap() = Some(other.url.clone());
     }
-    let client = connect_coordinators(&[servers[0].url.clone(), servers[1].url.clone()]).unwrap();
+    let client =
+        connect_coordinators(&[servers[0].url.clone(), servers[1].url.clone()], &Credentials::default())
+            .unwrap();
     let refusal = within(client.cancel_job(JobId(1))).await.unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Unavailable);
 }

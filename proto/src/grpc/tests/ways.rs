@@ -44,7 +44,7 @@ fn note(via: Via, bytes: u64) {
 pub(super) async fn fetch(url: &str, transport: Transport, batch: &Bytes) -> Result<Vec<Via>, Refusal> {
     let _turn = ONE_AT_A_TIME.lock().await;
     RECEIVED.lock().unwrap().clear();
-    let client = connect_worker_by(url, transport, note)?;
+    let client = connect_worker_by(url, &Credentials::default(), transport, note)?;
     let (credit, requests) = requests(open(1));
     for bytes in 0..3 {
         credit.send(FetchRequest::Credit { bytes }).await.unwrap();

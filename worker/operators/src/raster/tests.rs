@@ -51,10 +51,11 @@ fn damaged_files_are_errors_not_panics() {
     }
 }
 
-#[test]
-fn a_bomb_is_refused_by_its_header() {
-    let mut png = testdata("rgb.png");
-    png[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
+/// A PNG whose header says that it is so large.
+fn png_of(name: &str, width: u32, height: u32) -> Vec<u8> {
+    let mut png = testdata(name);
+    png[16..20].copy_from_slice(&width.to_be_bytes());
+    png[20..24].copy_from_slice(&height.to_be_bytes());
     // The header's checksum (PNG, section 5.5) over the changed sizes.
     let mut crc = u32::MAX;
     for &byte in &png[12..29] {
@@ -64,6 +65,23 @@ fn a_bomb_is_refused_by_its_header() {
         }
     }
     png[29..33].copy_from_slice(&(!crc).to_be_bytes());
-    let refused = decode(&png, Encoding::Png).unwrap_err();
+    png
+}
+
+#[test]
+fn a_bomb_is_refused_by_its_header() {
+    let refused = decode(&png_of("rgb.png", 65_536, 65_536), Encoding::Png).unwrap_err();
     assert!(refused.starts_with("the image has 65536 x 65536 pixels"), "{refused}");
+}
+
+#[test]
+fn samples_of_many_bytes_count_as_such() {
+    // 170 million pixels: three bytes of each fit, six and three more do not.
+    let refused = decode(&png_of("rgb16.png", 13_000, 13_000), Encoding::Png).unwrap_err();
+    assert!(
+        refused.starts_with("decoding the image of 13000 x 13000 pixels takes 1521000000 bytes"),
+        "{refused}"
+    );
+    let refused = decode(&png_of("rgba.png", 13_000, 13_000), Encoding::Png).unwrap_err();
+    assert!(refused.contains("takes 1183000000 bytes"), "{refused}");
 }

@@ -17,6 +17,7 @@ use crate::cache::ShardCache;
 use crate::columns::{arrow_type, batch_of, column_type, null_column};
 use crate::dataset::{BlockRead, Decoded};
 use crate::error::SourceError;
+use crate::limits::{MAX_HEADER_BYTES, MAX_HEADER_COLUMNS};
 use crate::object::Object;
 use crate::rows;
 use crate::select::{Found, Selection};
@@ -66,8 +67,14 @@ async fn read_header(object: &Object) -> Result<Header, SourceError> {
         let end = match end {
             Some(end) => end,
             None if is_whole => bytes.len(),
+            None if read_bytes >= MAX_HEADER_BYTES => {
+                let reason = format!(
+                    "its header line has no end within {MAX_HEADER_BYTES} bytes: check the format, and its quotes"
+                );
+                return Err(SourceError::corrupt(object.shard(), start, reason));
+            }
             None => {
-                read_bytes *= 8;
+                read_bytes = (read_bytes * 8).min(MAX_HEADER_BYTES);
                 continue;
             }
         };
@@ -82,6 +89,12 @@ async fn read_header(object: &Object) -> Result<Header, SourceError> {
 }
 
 fn field_names(line: &[u8]) -> Result<Vec<String>, String> {
+    let commas = memchr::memchr_iter(b',', line).count();
+    if commas >= MAX_HEADER_COLUMNS {
+        return Err(format!(
+            "the header line has {commas} commas, and a file at most {MAX_HEADER_COLUMNS} columns"
+        ));
+    }
     let (schema, _) = Format::default()
         .with_header(true)
         .infer_schema(line, Some(0))

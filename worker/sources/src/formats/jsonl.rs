@@ -14,6 +14,7 @@ use super::lines::{self, Rule};
 use crate::columns::{arrow_field, batch_of, column_type};
 use crate::dataset::{BlockRead, Decoded};
 use crate::error::SourceError;
+use crate::limits::MAX_JSON_DEPTH;
 use crate::object::Object;
 use crate::rows;
 use crate::select::{Found, Selection};
@@ -104,6 +105,9 @@ fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
         .build_decoder()
         .map_err(text)?;
     for (index, line) in lines.iter().enumerate() {
+        if nests_too_deep(line) {
+            return Err(format!("the line nests deeper than {MAX_JSON_DEPTH}"));
+        }
         // The line end closes a value that could go on otherwise, such as a number.
         for piece in [line, b"\n".as_slice()] {
             if decoder.decode(piece).map_err(text)? != piece.len() {
@@ -121,6 +125,29 @@ fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
         Some(batch) if batch.num_rows() == lines.len() => Ok(batch),
         _ => Err("the line is no JSON object".to_owned()),
     }
+}
+
+fn nests_too_deep(line: &[u8]) -> bool {
+    // Most lines have fewer brackets altogether.
+    if memchr::memchr2_iter(b'[', b'{', line).nth(MAX_JSON_DEPTH).is_none() {
+        return false;
+    }
+    let (mut open, mut in_text, mut is_escaped) = (0_usize, false, false);
+    for &byte in line {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_text,
+            b'"' => in_text = !in_text,
+            _ if in_text => {}
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > MAX_JSON_DEPTH {
+            return true;
+        }
+    }
+    false
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use memchr::memchr_iter;
 
 use crate::blocks::BlockBuilder;
 use crate::error::SourceError;
+use crate::limits::MAX_SAMPLED_ROW_BYTES;
 use crate::object::Object;
 use crate::rows::BadSplit;
 use crate::window::Window;
@@ -189,6 +190,13 @@ pub(crate) fn compression(start: &[u8]) -> Option<&'static str> {
 /// The encoded bytes of about the first `rows` rows.
 pub(crate) async fn sample(object: &Object, blocks: &[Block], rows: u64) -> Result<Bytes, SourceError> {
     let Some(first) = blocks.first() else { return Ok(Bytes::new()) };
+    if first.bytes > MAX_SAMPLED_ROW_BYTES {
+        let reason = format!(
+            "its first row has {} bytes, more than the {MAX_SAMPLED_ROW_BYTES} that are looked into to find the columns: split it",
+            first.bytes
+        );
+        return Err(SourceError::corrupt(object.shard(), first.offset, reason));
+    }
     let mut end = first.offset;
     let mut sampled = 0;
     for block in blocks {

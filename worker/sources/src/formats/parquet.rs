@@ -2,6 +2,7 @@
 
 mod fields;
 mod reader;
+mod thrift;
 
 use std::sync::Arc;
 
@@ -11,13 +12,14 @@ use futures::TryStreamExt;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
 use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, RowGroupMetaData};
 
 use crate::blocks::MAX_BLOCK_ROWS;
 use crate::cache::ShardCache;
 use crate::columns::{arrow_type, batch_of};
 use crate::dataset::{BlockRead, Decoded};
 use crate::error::SourceError;
+use crate::limits::MAX_BLOCKS;
 use crate::object::Object;
 use crate::select::{Found, Selection};
 
@@ -28,6 +30,16 @@ use reader::ObjectReader;
 const LARGE_GROUP_BYTES: u64 = 16 << 20;
 /// Aim for the parts of a large row group whose pages can be found one by one.
 const PART_BYTES: u64 = 4 << 20;
+
+/// Values of a block take no more than this, each counted as it lies in memory even where it is stored as next to nothing.
+const MAX_VALUES_BYTES: u64 = 256 << 20;
+/// A value's place in memory at most, where it is of one size: a view.
+const VALUE_BYTES: u64 = 16;
+/// Rows, and bytes once decompressed, that a row group may claim.
+const MAX_GROUP_ROWS: u64 = 1 << 31;
+const MAX_GROUP_BYTES: u64 = 1 << 40;
+/// Beyond what a footer says of its pages these may take so much: writers count differently.
+const ROOM_BYTES: u64 = 64 << 20;
 
 /// A shard's metadata.
 pub(crate) struct Footer {
@@ -44,8 +56,14 @@ pub(crate) async fn index(
     let schema = selection.schema(&shard, &fields::found(footer.metadata.schema().fields()))?;
     let names = selection.data_names(&schema);
     let mut blocks = Vec::new();
+    let corrupt = |reason: String| SourceError::corrupt(&shard, shard.size_bytes, reason);
     for group in 0..footer.metadata.metadata().num_row_groups() {
-        blocks.extend(group_blocks(footer.metadata.metadata(), group, &names));
+        blocks.extend(group_blocks(footer.metadata.metadata(), group, &names).map_err(corrupt)?);
+        if blocks.len() > MAX_BLOCKS {
+            return Err(corrupt(format!(
+                "its row groups make more than {MAX_BLOCKS} blocks: split the file"
+            )));
+        }
     }
     let schema = (!blocks.is_empty()).then_some(schema);
     Ok(ShardIndex { blocks, schema, defects: Vec::new() })
@@ -57,7 +75,7 @@ async fn read_footer(object: Arc<Object>) -> Result<Footer, SourceError> {
         let reason = format!("{} bytes are no Parquet file: write it again or remove it", shard.size_bytes);
         return Err(SourceError::corrupt(&shard, 0, reason));
     }
-    let reader = ObjectReader::new(object);
+    let reader = ObjectReader::new(object).with_footer().await?;
     let options = ArrowReaderOptions::new().with_offset_index_policy(PageIndexPolicy::Optional);
     let mut loading = reader.clone();
     let metadata = ArrowReaderMetadata::load_async(&mut loading, options.clone()).await;
@@ -70,11 +88,13 @@ async fn read_footer(object: Arc<Object>) -> Result<Footer, SourceError> {
 }
 
 /// The blocks of a row group. Their bytes are what the wanted columns take once decompressed.
-fn group_blocks(metadata: &ParquetMetaData, group: usize, names: &[&str]) -> Vec<Block> {
+fn group_blocks(metadata: &ParquetMetaData, group: usize, names: &[&str]) -> Result<Vec<Block>, String> {
     let row_group = metadata.row_group(group);
     let rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
-    let wanted = row_group.columns().iter().filter(|column| is_wanted(column.column_path().parts(), names));
-    let bytes: u64 = wanted.map(|column| u64::try_from(column.uncompressed_size()).unwrap_or(0)).sum();
+    let (bytes, columns) = group_bytes(row_group, names);
+    if rows > MAX_GROUP_ROWS || bytes > MAX_GROUP_BYTES {
+        return Err(format!("row group {group} claims {rows} rows and {bytes} bytes: the file is damaged"));
+    }
     let has_pages =
         metadata.offset_index().and_then(|index| index.get(group)).is_some_and(|group| !group.is_empty());
     let rows_per_block = if bytes <= LARGE_GROUP_BYTES {
@@ -85,20 +105,29 @@ fn group_blocks(metadata: &ParquetMetaData, group: usize, names: &[&str]) -> Vec
         // Without a page index each part reads its columns whole, so fewer parts are better.
         (rows * LARGE_GROUP_BYTES / bytes).max(1)
     };
-    let rows_per_block = rows_per_block.min(u64::from(u32::MAX));
-    (0..rows.div_ceil(rows_per_block))
-        .map(|part| {
-            let first = part * rows_per_block;
-            let rows_here = rows_per_block.min(rows - first);
-            Block {
-                rows: rows_here as u32,
-                offset: first,
-                bytes: (u128::from(bytes) * u128::from(rows_here) / u128::from(rows)) as u64,
-                group: group as u32,
-                row_bytes: Vec::new(),
-            }
-        })
-        .collect()
+    let most = MAX_VALUES_BYTES / (VALUE_BYTES * columns.max(1));
+    let rows_per_block = rows_per_block.min(most.max(1));
+    let part = |part| {
+        let first = part * rows_per_block;
+        let rows_here = rows_per_block.min(rows - first);
+        Block {
+            rows: rows_here as u32,
+            offset: first,
+            bytes: (u128::from(bytes) * u128::from(rows_here) / u128::from(rows)) as u64,
+            group: group as u32,
+            row_bytes: Vec::new(),
+        }
+    };
+    Ok((0..rows.div_ceil(rows_per_block)).map(part).collect())
+}
+
+/// Bytes that the wanted columns of a row group take once decompressed, by the footer, and how many columns those are.
+fn group_bytes(row_group: &RowGroupMetaData, names: &[&str]) -> (u64, u64) {
+    let wanted = row_group.columns().iter().filter(|column| is_wanted(column.column_path().parts(), names));
+    wanted.fold((0, 0), |(bytes, columns), column| {
+        let more = u64::try_from(column.uncompressed_size()).unwrap_or(0);
+        (u64::saturating_add(bytes, more), columns + 1)
+    })
 }
 
 /// Whether a leaf lies in one of the named columns, where `a.b` names field `b` of struct `a`.
@@ -168,7 +197,8 @@ async fn read_group(
         RowSelector::select(rows),
         RowSelector::skip(group_rows - first - rows),
     ];
-    let reader = ObjectReader::new(object);
+    let bytes = groups.get(block.group as usize).map_or(0, |group| group_bytes(group, names).0);
+    let reader = ObjectReader::new(object).with_room(bytes.saturating_mul(2).saturating_add(ROOM_BYTES));
     let mut builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader.clone(), metadata.clone())
         .with_row_groups(vec![block.group as usize])
         .with_projection(mask)

@@ -11,6 +11,7 @@ use feedline_core::manifest::{Defect, ShardIndex};
 use crate::blocks::BlockBuilder;
 use crate::dataset::{BlockRead, Decoded};
 use crate::error::SourceError;
+use crate::limits::MAX_SAMPLED_ROW_BYTES;
 use crate::object::Object;
 use crate::rows::{self, BadSplit};
 use crate::select::Selection;
@@ -45,7 +46,7 @@ pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<Shar
             defects.push(Defect { offset, reason });
             break;
         }
-        if rows < EXAMINED_ROWS {
+        if rows < EXAMINED_ROWS && framed <= MAX_SAMPLED_ROW_BYTES {
             let record = &window.at(offset, framed).await?[..framed as usize];
             if let Ok(data) = data_of(record) {
                 scan.add(data).map_err(|reason| SourceError::corrupt(shard, offset, reason))?;

@@ -6,11 +6,13 @@ mod tar;
 use std::ops::Range;
 
 use feedline_core::manifest::{Defect, ShardIndex};
+use feedline_core::pipeline::MAX_COLUMNS;
 use feedline_core::schema::{ColumnType, ScalarType};
 
 use crate::blocks::BlockBuilder;
 use crate::dataset::{BlockRead, Decoded};
 use crate::error::SourceError;
+use crate::limits::MAX_MEMBERS;
 use crate::object::Object;
 use crate::rows::{self, BadSplit};
 use crate::select::{Found, Selection};
@@ -92,6 +94,8 @@ struct Samples {
     builder: Option<BlockBuilder>,
     rows: u64,
     key: Option<String>,
+    /// Members of the present sample.
+    members: usize,
     /// End of the present sample.
     end: u64,
     extensions: Vec<String>,
@@ -107,11 +111,21 @@ impl Samples {
             self.end = start;
             self.close()?;
             self.key = Some(key.to_owned());
+            self.members = 0;
+        }
+        self.members += 1;
+        if self.members > MAX_MEMBERS {
+            return Err(too_many_members(key));
         }
         self.builder.get_or_insert_with(|| BlockBuilder::new(start));
         self.end = end;
         let extension = extension.to_lowercase();
         if self.rows < EXAMINED_ROWS && !self.extensions.contains(&extension) {
+            if self.extensions.len() == MAX_COLUMNS {
+                return Err(format!(
+                    "its first samples have more than {MAX_COLUMNS} extensions: check how members are named"
+                ));
+            }
             self.extensions.push(extension);
         }
         Ok(())
@@ -147,6 +161,10 @@ impl Samples {
         found.push((KEY.to_owned(), Ok(ColumnType::Utf8)));
         found
     }
+}
+
+fn too_many_members(key: &str) -> String {
+    format!("the sample `{key}` has more than {MAX_MEMBERS} members: check how members are named")
 }
 
 fn extension_type(extension: &str) -> ColumnType {

@@ -82,6 +82,13 @@ impl Kept {
         Some(Bytes::from(record).slice(HEAD_BYTES as usize..))
     }
 
+    /// Reads every row.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn read_all(&self) {
+        let rows: Vec<u64> = lock(&self.state).rows.keys().copied().collect();
+        rows.into_iter().for_each(|row| drop(self.read(row)));
+    }
+
     /// Leaves the rows that it does not have.
     pub(super) fn retain_missing(&self, rows: &mut Vec<Row>) {
         let state = lock(&self.state);

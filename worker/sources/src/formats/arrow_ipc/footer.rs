@@ -12,6 +12,7 @@ use arrow::ipc::{Block as IpcBlock, MetadataVersion, root_as_footer, root_as_mes
 use bytes::Bytes;
 
 use crate::error::SourceError;
+use crate::limits::{MAX_BLOCKS, MAX_DICTIONARY_BYTES, MAX_FOOTER_BYTES, MAX_HEADS_BYTES};
 use crate::object::Object;
 
 const MAGIC: &[u8] = b"ARROW1";
@@ -76,6 +77,11 @@ impl Footer {
         if length > size - TAIL_BYTES {
             return Err(corrupt("the footer's length is wrong: the file is damaged".to_owned()));
         }
+        if length > MAX_FOOTER_BYTES {
+            return Err(corrupt(format!(
+                "its footer has {length} bytes, more than {MAX_FOOTER_BYTES}: write larger record batches"
+            )));
+        }
         let start = size - TAIL_BYTES - length;
         let bytes = if start >= tail_start {
             tail.slice((start - tail_start) as usize..tail.len() - TAIL_BYTES as usize)
@@ -83,6 +89,19 @@ impl Footer {
             object.read(start..size - TAIL_BYTES).await?
         };
         let (mut footer, dictionaries) = without_panic(|| Self::parse(&bytes, size)).map_err(corrupt)?;
+        let bytes = |place: &Place| place.range().end - place.range().start;
+        if dictionaries.iter().map(bytes).fold(0, u64::saturating_add) > MAX_DICTIONARY_BYTES {
+            return Err(corrupt(format!(
+                "its dictionaries have more than {MAX_DICTIONARY_BYTES} bytes: write the columns without dictionaries"
+            )));
+        }
+        let heads = footer.batches.iter().map(|place| place.metadata_bytes).fold(0, u64::saturating_add);
+        if heads > MAX_HEADS_BYTES || footer.batches.len() > MAX_BLOCKS {
+            return Err(corrupt(format!(
+                "its {} record batches are more than can be looked through: write larger ones",
+                footer.batches.len()
+            )));
+        }
         for place in dictionaries {
             footer.dictionaries.push((place, Buffer::from(object.read(place.range()).await?)));
         }

@@ -77,6 +77,8 @@ pub(crate) fn fit(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Stri
         return Ok(column.clone());
     }
     let column = match column.data_type() {
+        // As views into the dictionary: written out, a few long values would fill any memory.
+        DataType::Dictionary(..) if matches!(wanted, DataType::Utf8View | DataType::BinaryView) => column,
         DataType::Dictionary(_, values) => &cast(column, values).map_err(|error| error.to_string())?,
         _ => column,
     };

@@ -147,3 +147,46 @@ async fn a_changed_shard_is_noticed_through_the_parquet_reader() {
     let error = fixture.read(&listed, 0, None).await.unwrap_err();
     assert!(matches!(error, SourceError::ShardChanged { .. }), "{error}");
 }
+
+/// A file of one column of zeros, and it as an object.
+async fn zeros() -> (Vec<u8>, Arc<crate::object::Object>) {
+    use object_store::ObjectStoreExt;
+    let batch =
+        RecordBatch::try_from_iter(vec![("x", Arc::new(Int64Array::from(vec![0; 100_000])) as ArrayRef)])
+            .unwrap();
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_compression(parquet::basic::Compression::SNAPPY)
+        .build();
+    let bytes = write(&batch, properties);
+    let (store, path) = (object_store::memory::InMemory::new(), object_store::path::Path::from("x"));
+    store.put(&path, bytes.clone().into()).await.unwrap();
+    let meta = store.head(&path).await.unwrap();
+    let version = crate::object::version_of(&meta);
+    let shard =
+        feedline_core::manifest::ShardRef { url: "mem://x".to_owned(), size_bytes: meta.size, version };
+    (bytes, Arc::new(crate::object::Object::new(Arc::new(store), path, shard)))
+}
+
+#[tokio::test]
+async fn pages_that_claim_far_more_than_the_footer_are_not_decompressed() {
+    use parquet::arrow::async_reader::AsyncFileReader;
+    let (bytes, object) = zeros().await;
+    let pages = 4..bytes.len() as u64 / 2;
+    let mut roomy = super::ObjectReader::new(Arc::clone(&object)).with_room(100_000 * 8 + 1_000);
+    assert!(roomy.get_bytes(pages.clone()).await.is_ok());
+    let mut tight = super::ObjectReader::new(object).with_room(10_000);
+    let refused = tight.get_byte_ranges(vec![pages]).await.unwrap_err();
+    let refused = tight.error(&refused, 0).to_string();
+    assert!(refused.contains("made to fill memory"), "{refused}");
+}
+
+#[tokio::test]
+async fn rows_that_are_stored_as_nothing_still_make_blocks_of_bounded_size() {
+    let nulls = Arc::new(Int64Array::from(vec![None; 3_000_000])) as ArrayRef;
+    let columns: Vec<(String, ArrayRef)> = (0..8).map(|at| (format!("c{at}"), Arc::clone(&nulls))).collect();
+    let columns = columns.iter().map(|(name, column)| (name.as_str(), Arc::clone(column))).collect();
+    let index = shard(columns).index().await.unwrap().index;
+    assert_eq!(index.rows(), 3_000_000);
+    assert!(index.blocks.iter().all(|block| u64::from(block.rows) * 8 * 16 <= 256 << 20));
+}

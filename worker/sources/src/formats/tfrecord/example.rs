@@ -3,8 +3,10 @@
 //! `Example { 1: Features { 1: map<1: name, 2: Feature> } }`, where a `Feature` holds one of `1: BytesList`,
 //! `2: FloatList`, `3: Int64List`, each `{ 1: repeated value }`, numbers packed or not.
 
+use feedline_core::pipeline::MAX_COLUMNS;
 use feedline_core::schema::{ColumnType, ScalarType};
 
+use crate::limits::MAX_FEATURES;
 use crate::select::Found;
 
 pub(crate) type Malformed = &'static str;
@@ -35,11 +37,16 @@ pub(crate) fn read_features<'a>(
     mut on_feature: impl FnMut(&'a [u8], Values<'a>),
 ) -> Result<(), Malformed> {
     let mut example = Wire(example);
+    let mut count = 0;
     while let Some((number, value)) = example.next_field()? {
         let (1, Value::Bytes(features)) = (number, value) else { continue };
         let mut features = Wire(features);
         while let Some((number, value)) = features.next_field()? {
             let (1, Value::Bytes(entry)) = (number, value) else { continue };
+            count += 1;
+            if count > MAX_FEATURES {
+                return Err("it has more than 65536 features");
+            }
             let (name, values) = read_entry(entry)?;
             on_feature(name, values);
         }
@@ -222,7 +229,13 @@ impl SchemaScan {
     }
 
     fn see(&mut self, name: &str, kind: &'static str, count: usize) -> Result<(), String> {
-        let at = self.features.iter().position(|seen| seen.name == name).unwrap_or_else(|| {
+        let known = self.features.iter().position(|seen| seen.name == name);
+        if known.is_none() && self.features.len() == MAX_COLUMNS {
+            return Err(format!(
+                "the first records have more than {MAX_COLUMNS} features: write fewer, or lists"
+            ));
+        }
+        let at = known.unwrap_or_else(|| {
             self.features.push(Seen { name: name.to_owned(), kind, single: 0 });
             self.features.len() - 1
         });

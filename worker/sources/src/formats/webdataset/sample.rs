@@ -7,10 +7,11 @@ use arrow::array::{ArrayRef, Int64Builder, StringViewBuilder};
 use bytes::Bytes;
 use feedline_core::schema::{ColumnType, ScalarType};
 
-use super::{KEY, key_and_extension, tar};
+use super::{KEY, key_and_extension, tar, too_many_members};
 use crate::columns::batch_of;
 use crate::dataset::{BlockRead, Decoded, RowFailure};
 use crate::error::SourceError;
+use crate::limits::MAX_MEMBERS;
 use crate::object::BufferSpan;
 use crate::rows::RowSet;
 use crate::select::Selection;
@@ -100,10 +101,14 @@ struct Sample {
 impl Sample {
     fn parse(bytes: &[u8]) -> Result<Self, String> {
         let mut sample = Self { key: String::new(), members: Vec::new() };
-        let mut twice = None;
+        let (mut twice, mut is_full) = (None, false);
         tar::each_member(bytes, |member| {
             let Some((key, extension)) = key_and_extension(&member.name) else { return };
             sample.key = key.to_owned();
+            if sample.members.len() == MAX_MEMBERS {
+                is_full = true;
+                return;
+            }
             let extension = extension.to_lowercase();
             if sample.body(&extension).is_some() {
                 twice = Some(member.name.clone());
@@ -111,6 +116,9 @@ impl Sample {
             sample.members.push((extension, member.body));
         })
         .map_err(|bad| bad.reason)?;
+        if is_full {
+            return Err(too_many_members(&sample.key));
+        }
         match twice {
             Some(name) => Err(format!("the member `{name}` is there twice")),
             None => Ok(sample),

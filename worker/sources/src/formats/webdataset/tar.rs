@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::limits::MAX_MEMBER_NAME_BYTES;
 use crate::rows::BadSplit;
 
 pub(crate) const HEADER_BYTES: usize = 512;
@@ -81,7 +82,7 @@ impl TarReader {
     /// Takes the body of the extension header just read.
     pub(crate) fn on_extension(&mut self, body: &[u8]) -> Result<(), String> {
         match self.kind {
-            b'L' => self.name = Some(text(body)),
+            b'L' => self.name = Some(short(text(body))?),
             b'x' => self.on_pax(body)?,
             _ => {}
         }
@@ -102,7 +103,7 @@ impl TarReader {
             let equals = record.iter().position(|&byte| byte == b'=').ok_or_else(bad)?;
             let value = &record[equals + 1..];
             match &record[..equals] {
-                b"path" => self.name = Some(String::from_utf8_lossy(value).into_owned()),
+                b"path" => self.name = Some(short(String::from_utf8_lossy(value).into_owned())?),
                 b"size" => {
                     let digits = std::str::from_utf8(value).map_err(|_| bad())?;
                     self.bytes = Some(digits.parse().map_err(|_| bad())?);
@@ -184,6 +185,17 @@ fn header_name(header: &[u8; HEADER_BYTES]) -> String {
     let is_gnu = &header[257..265] == b"ustar  \0";
     let prefix = if is_ustar && !is_gnu { text(&header[345..500]) } else { String::new() };
     if prefix.is_empty() { name } else { format!("{prefix}/{name}") }
+}
+
+/// A member's name, unless it is longer than names are.
+fn short(name: String) -> Result<String, String> {
+    if name.len() <= MAX_MEMBER_NAME_BYTES {
+        return Ok(name);
+    }
+    Err(format!(
+        "a member's name has {} bytes, more than {MAX_MEMBER_NAME_BYTES}: the archive is damaged",
+        name.len()
+    ))
 }
 
 /// Text up to the first zero byte.

@@ -1,0 +1,193 @@
+//! Who is next: what waits of each asker in a line of its own, lines in turn, and what must not wait before what can.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// How soon something is to be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// Reports: who is silent for too long is taken for lost.
+    Report,
+    /// The rest.
+    Other,
+}
+
+/// Of what is taken together, this part is for what is not urgent, if any of it waits: reports alone never keep it out.
+const OTHERS_PART: usize = 8;
+
+/// How much may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// Of all askers together.
+    pub(super) all: usize,
+    /// Of one.
+    pub(super) of_one: usize,
+}
+
+/// What waits, by urgency and asker.
+#[derive(Debug)]
+pub(super) struct Lanes<K, T> {
+    reports: Class<K, T>,
+    others: Class<K, T>,
+}
+
+#[derive(Debug)]
+struct Class<K, T> {
+    bounds: Bounds,
+    lines: BTreeMap<K, VecDeque<T>>,
+    /// Askers with a line, the next one in front.
+    turns: VecDeque<K>,
+    len: usize,
+}
+
+/// What became of something that came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Put<T> {
+    /// It waits.
+    Waits,
+    /// It waits in the place of this, the last of whoever had the most.
+    Instead(T),
+    /// There is no room for it.
+    Full(T),
+}
+
+impl<K: Ord + Copy, T> Lanes<K, T> {
+    pub(super) fn new(reports: Bounds, others: Bounds) -> Self {
+        Self { reports: Class::new(reports), others: Class::new(others) }
+    }
+
+    pub(super) fn put(&mut self, urgency: Urgency, asker: K, it: T) -> Put<T> {
+        match urgency {
+            Urgency::Report => self.reports.put(asker, it),
+            Urgency::Other => self.others.put(asker, it),
+        }
+    }
+
+    /// Up to so much, in the order in which it is to be answered.
+    pub(super) fn take(&mut self, most: usize) -> Vec<T> {
+        let kept_free = self.others.len.min(most / OTHERS_PART);
+        let mut taken = Vec::with_capacity(most.min(self.len()));
+        self.reports.take(most - kept_free, &mut taken);
+        let rest = most - taken.len();
+        self.others.take(rest, &mut taken);
+        taken
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.reports.len + self.others.len
+    }
+}
+
+impl<K: Ord + Copy, T> Class<K, T> {
+    fn new(bounds: Bounds) -> Self {
+        Self { bounds, lines: BTreeMap::new(), turns: VecDeque::new(), len: 0 }
+    }
+
+    fn put(&mut self, asker: K, it: T) -> Put<T> {
+        let own = self.lines.get(&asker).map_or(0, VecDeque::len);
+        if own >= self.bounds.of_one {
+            return Put::Full(it);
+        }
+        let mut instead = None;
+        if self.len >= self.bounds.all {
+            // Whoever has the most makes room for one who has less.
+            let most = self.lines.iter_mut().max_by_key(|(_, line)| line.len());
+            match most.filter(|(_, line)| line.len() > own + 1) {
+                Some((_, line)) => instead = line.pop_back(),
+                None => return Put::Full(it),
+            }
+            self.len -= 1;
+        }
+        let line = self.lines.entry(asker).or_default();
+        if line.is_empty() {
+            self.turns.push_back(asker);
+        }
+        line.push_back(it);
+        self.len += 1;
+        instead.map_or(Put::Waits, Put::Instead)
+    }
+
+    /// One of each asker in turn.
+    fn take(&mut self, most: usize, taken: &mut Vec<T>) {
+        for _ in 0..most {
+            let Some(asker) = self.turns.pop_front() else { return };
+            let Some(line) = self.lines.get_mut(&asker) else { continue };
+            taken.extend(line.pop_front());
+            self.len -= 1;
+            if line.is_empty() {
+                self.lines.remove(&asker);
+            } else {
+                self.turns.push_back(asker);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lanes(all: usize, of_one: usize) -> Lanes<u32, (u32, u32)> {
+        Lanes::new(Bounds { all, of_one }, Bounds { all, of_one })
+    }
+
+    #[test]
+    fn one_who_floods_is_one_among_others() {
+        let mut lanes = lanes(10_000, 5_000);
+        for number in 0..5_000 {
+            assert_eq!(lanes.put(Urgency::Other, 1, (1, number)), Put::Waits);
+        }
+        for asker in 2..=11 {
+            for number in 0..3 {
+                assert_eq!(lanes.put(Urgency::Other, asker, (asker, number)), Put::Waits);
+            }
+        }
+        let taken = lanes.take(40);
+        for asker in 2..=11 {
+            let places: Vec<usize> = (0..taken.len()).filter(|place| taken[*place].0 == asker).collect();
+            assert_eq!(places.len(), 3, "all of {asker}");
+            for (number, place) in places.iter().enumerate() {
+                assert!(*place < 11 * (number + 1), "one of each in turn: {taken:?}");
+                assert_eq!(taken[*place].1, number as u32, "each in its own order");
+            }
+        }
+    }
+
+    #[test]
+    fn reports_go_first_and_leave_something_for_the_rest() {
+        let mut lanes = lanes(10_000, 5_000);
+        for number in 0..300 {
+            lanes.put(Urgency::Other, 1, (1, number));
+            lanes.put(Urgency::Report, number, (2, number));
+        }
+        let taken = lanes.take(256);
+        let others = taken.iter().filter(|(kind, _)| *kind == 1).count();
+        assert_eq!((taken.len(), others), (256, 256 / OTHERS_PART));
+        assert!(taken[..256 - others].iter().all(|(kind, _)| *kind == 2), "reports are in front");
+        let taken = lanes.take(256);
+        assert_eq!(taken.iter().filter(|(kind, _)| *kind == 2).count(), 300 - (256 - others));
+        assert_eq!(lanes.len(), 600 - 512);
+        assert_eq!(lanes.take(256).len(), 600 - 512);
+        assert_eq!((lanes.len(), lanes.take(256).len()), (0, 0));
+    }
+
+    #[test]
+    fn a_line_has_a_bound_and_so_have_all_together() {
+        let mut lanes = lanes(10, 8);
+        for number in 0..8 {
+            assert_eq!(lanes.put(Urgency::Other, 1, (1, number)), Put::Waits);
+        }
+        assert_eq!(lanes.put(Urgency::Other, 1, (1, 8)), Put::Full((1, 8)), "of one");
+        assert_eq!(lanes.put(Urgency::Other, 2, (2, 0)), Put::Waits);
+        assert_eq!(lanes.put(Urgency::Other, 3, (3, 0)), Put::Waits);
+        // Full: whoever has the most makes room, until all have about as much.
+        assert_eq!(lanes.put(Urgency::Other, 4, (4, 0)), Put::Instead((1, 7)));
+        for number in 1..4 {
+            assert!(matches!(lanes.put(Urgency::Other, 4, (4, number)), Put::Instead((1, _))));
+        }
+        assert_eq!(lanes.put(Urgency::Other, 4, (4, 4)), Put::Full((4, 4)));
+        assert_eq!(lanes.len(), 10);
+        assert_eq!(lanes.put(Urgency::Report, 9, (9, 0)), Put::Waits, "reports have room of their own");
+        let taken = lanes.take(20);
+        assert_eq!((taken.len(), taken[0], lanes.len()), (11, (9, 0), 0));
+    }
+}

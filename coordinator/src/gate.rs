@@ -1,0 +1,262 @@
+//! The gate of a coordinator whose cluster has a secret: whoever comes shows a token, and may do what it allows.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use feedline_access::ticket::TicketOffice;
+use feedline_access::token::Tokens;
+use feedline_access::{Claims, Scope, Secret, now_s};
+use feedline_core::cluster::messages::{
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
+    WorkerReport,
+};
+use feedline_core::ids::JobId;
+use feedline_core::manifest::Manifest;
+use feedline_core::view::ClusterView;
+use feedline_proto::door::{Door, Doors};
+use feedline_proto::{CoordinatorService, MemberStatus, MembersService, PeerService};
+
+use crate::TenantView;
+
+/// Tokens that are known to be good; more are checked anew.
+const KNOWN_TOKENS: usize = 1024;
+/// Tenants whose jobs are remembered; of more they are looked up again.
+const KNOWN_TENANTS: usize = 1024;
+/// Those who have to do with the rows of a job.
+const OF_JOBS: [Scope; 4] = [Scope::Submit, Scope::Consume, Scope::Work, Scope::Observe];
+
+/// Lets in whoever has a token.
+pub struct Gate {
+    tokens: Tokens,
+    office: Arc<TicketOffice>,
+    /// What good tokens say; when they expire is looked at each time.
+    known: Mutex<HashMap<String, Claims>>,
+    service: Arc<dyn CoordinatorService>,
+    /// The service as tenants see it.
+    tenants: Mutex<HashMap<String, Arc<TenantView>>>,
+    peer: Arc<dyn PeerService>,
+    members: Arc<dyn MembersService>,
+}
+
+impl Gate {
+    /// The gate of a cluster with this secret, before these services of a coordinator.
+    pub fn new(
+        secret: &Secret,
+        service: Arc<dyn CoordinatorService>,
+        peer: Arc<dyn PeerService>,
+        members: Arc<dyn MembersService>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            tokens: Tokens::new(secret),
+            office: Arc::new(TicketOffice::new(secret)),
+            known: Mutex::default(),
+            service,
+            tenants: Mutex::default(),
+            peer,
+            members,
+        })
+    }
+
+    /// The doors behind which the services are.
+    pub fn doors(self: &Arc<Self>) -> Doors {
+        Doors { coordinator: self.clone(), peer: self.clone(), members: self.clone() }
+    }
+
+    /// The service as workers of this process use it.
+    pub fn for_workers(&self) -> Arc<dyn CoordinatorService> {
+        let holder = "a worker of the coordinator's process".to_owned();
+        self.view(Claims { holder, scopes: [Scope::Work].into(), tenant: None, expires_s: None })
+    }
+
+    fn view(&self, claims: Claims) -> Arc<dyn CoordinatorService> {
+        let inner = match &claims.tenant {
+            Some(tenant) => self.tenant(tenant),
+            None => Arc::clone(&self.service),
+        };
+        Arc::new(View { inner, claims, office: Arc::clone(&self.office) })
+    }
+
+    fn tenant(&self, tenant: &str) -> Arc<dyn CoordinatorService> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = tenants.get(tenant) {
+            return view.clone();
+        }
+        if tenants.len() >= KNOWN_TENANTS {
+            tenants.clear();
+        }
+        let view = Arc::new(TenantView::new(Arc::clone(&self.service), tenant));
+        tenants.insert(tenant.to_owned(), view.clone());
+        view
+    }
+
+    fn claims(&self, token: Option<&str>) -> Result<Claims, Refusal> {
+        let Some(token) = token else {
+            return Err(denied(
+                "this cluster asks for a token: give one with --token-file, or in FEEDLINE_TOKEN",
+            ));
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_good = |claims: &&Claims| claims.expires_s.is_none_or(|end| now_s() < end);
+        if let Some(claims) = known.get(token).filter(is_good) {
+            return Ok(claims.clone());
+        }
+        known.remove(token);
+        drop(known);
+        let claims = self.tokens.check(token, now_s()).map_err(denied)?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN_TOKENS {
+            known.clear();
+        }
+        known.insert(token.to_owned(), claims.clone());
+        Ok(claims)
+    }
+}
+
+impl Door<dyn CoordinatorService> for Gate {
+    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, Refusal> {
+        Ok(self.view(self.claims(token)?))
+    }
+}
+
+impl Door<dyn PeerService> for Gate {
+    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn PeerService>, Refusal> {
+        demand(&self.claims(token)?, &[Scope::Coordinate], "be a coordinator")?;
+        Ok(Arc::clone(&self.peer))
+    }
+}
+
+impl Door<dyn MembersService> for Gate {
+    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn MembersService>, Refusal> {
+        let claims = self.claims(token)?;
+        Ok(Arc::new(MembersView { inner: Arc::clone(&self.members), claims }))
+    }
+}
+
+fn denied(message: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalKind::Denied, message)
+}
+
+fn demand(claims: &Claims, scopes: &[Scope], what: &str) -> Result<(), Refusal> {
+    if claims.allows(scopes) {
+        return Ok(());
+    }
+    let names: Vec<&str> = scopes.iter().map(|scope| scope.name()).collect();
+    Err(denied(format!(
+        "the token of `{}` does not allow to {what}, which takes the scope {}",
+        claims.holder,
+        names.join(" or ")
+    )))
+}
+
+/// A coordinator's service as the holder of a token may use it.
+struct View {
+    inner: Arc<dyn CoordinatorService>,
+    claims: Claims,
+    office: Arc<TicketOffice>,
+}
+
+impl View {
+    fn demand(&self, scopes: &[Scope], what: &str) -> Result<(), Refusal> {
+        demand(&self.claims, scopes, what)
+    }
+
+    /// Refuses a job that is not open to whoever may only consume.
+    async fn demand_open(&self, spec: &JobSpec) -> Result<(), Refusal> {
+        self.demand(&[Scope::Consume], "open or join jobs")?;
+        let is_open = |job: &JobStatus| job.name == spec.name && !job.state.is_ended();
+        if self.inner.list_jobs().await?.iter().any(is_open) {
+            return Ok(());
+        }
+        Err(denied(format!(
+            "the token of `{}` allows to join jobs and not to open them, and no job `{}` is open",
+            self.claims.holder, spec.name
+        )))
+    }
+}
+
+#[async_trait]
+impl CoordinatorService for View {
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+        if !self.claims.allows(&[Scope::Submit]) {
+            self.demand_open(&spec).await?;
+        }
+        self.inner.open_job(spec).await
+    }
+
+    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
+        self.demand(&[Scope::Submit], "cancel jobs")?;
+        self.inner.cancel_job(job).await
+    }
+
+    async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {
+        self.demand(&OF_JOBS, "see jobs")?;
+        self.inner.job_details(job).await
+    }
+
+    async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {
+        self.demand(&OF_JOBS, "see jobs")?;
+        self.inner.job_status(job).await
+    }
+
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+        self.demand(&OF_JOBS, "see jobs")?;
+        self.inner.list_jobs().await
+    }
+
+    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+        self.demand(&[Scope::Observe, Scope::Submit], "see the cluster")?;
+        self.inner.cluster().await
+    }
+
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+        self.demand(&OF_JOBS, "see jobs")?;
+        self.inner.manifest(job).await
+    }
+
+    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+        self.demand(&[Scope::Work], "be a worker")?;
+        let plan = self.inner.sync_worker(report).await?;
+        Ok(WorkerPlan { ticket_key: self.office.public_key().as_bytes().to_vec(), ..plan })
+    }
+
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+        self.demand(&[Scope::Consume], "take rows")?;
+        let (job, session) = (report.job, report.session);
+        let plan = self.inner.sync_consumer(report).await?;
+        Ok(ConsumerPlan { ticket: self.office.make(job, session, now_s()), ..plan })
+    }
+}
+
+/// What is said of coordinators as the holder of a token may use it.
+struct MembersView {
+    inner: Arc<dyn MembersService>,
+    claims: Claims,
+}
+
+impl MembersView {
+    fn demand(&self) -> Result<(), Refusal> {
+        demand(&self.claims, &[Scope::Admin], "add and remove coordinators")
+    }
+}
+
+#[async_trait]
+impl MembersService for MembersView {
+    /// Everybody may know where coordinators are: clients look for the one that leads.
+    async fn members(&self) -> Result<Vec<MemberStatus>, Refusal> {
+        self.inner.members().await
+    }
+
+    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+        self.demand()?;
+        self.inner.add_member(url).await
+    }
+
+    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+        self.demand()?;
+        self.inner.remove_member(url).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! Who may do what: each scope at each request.
+
+use std::sync::Mutex;
+
+use feedline_access::ticket::TicketKey;
+use feedline_core::cluster::messages::{ConsumerStats, ProcessCpu, Revision};
+use feedline_core::ids::{SessionId, WorkerId};
+use feedline_core::pipeline::Pipeline;
+use feedline_proto::Introduction;
+
+use super::*;
+
+/// Names of the requests that arrived.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<&'static str>>);
+
+impl Recorder {
+    /// Nothing here has an answer: the gate lets a request through, or does not.
+    fn note<T>(&self, request: &'static str) -> Result<T, Refusal> {
+        self.0.lock().unwrap().push(request);
+        Err(Refusal::new(RefusalKind::NotFound, "arrived"))
+    }
+}
+
+#[async_trait]
+impl CoordinatorService for Recorder {
+    async fn open_job(&self, _: JobSpec) -> Result<JobId, Refusal> {
+        self.note("open_job")
+    }
+
+    async fn cancel_job(&self, _: JobId) -> Result<(), Refusal> {
+        self.note("cancel_job")
+    }
+
+    async fn job_details(&self, _: JobId) -> Result<JobDetails, Refusal> {
+        self.note("job_details")
+    }
+
+    async fn job_status(&self, _: JobId) -> Result<JobStatus, Refusal> {
+        self.note("job_status")
+    }
+
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+        self.0.lock().unwrap().push("list_jobs");
+        Ok(Vec::new())
+    }
+
+    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+        self.note("cluster")
+    }
+
+    async fn manifest(&self, _: JobId) -> Result<Arc<Manifest>, Refusal> {
+        self.note("manifest")
+    }
+
+    async fn sync_worker(&self, _: WorkerReport) -> Result<WorkerPlan, Refusal> {
+        self.0.lock().unwrap().push("sync_worker");
+        Ok(WorkerPlan::default())
+    }
+
+    async fn sync_consumer(&self, _: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+        self.note("sync_consumer")
+    }
+}
+
+#[async_trait]
+impl PeerService for Recorder {
+    async fn introduce(&self, from: Introduction) -> Result<Introduction, Refusal> {
+        Ok(from)
+    }
+
+    async fn deliver(&self, _: Vec<bytes::Bytes>) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    async fn keep_index(&self, _: &str, _: Arc<Manifest>) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    async fn index(&self, _: &str, _: &str) -> Result<Arc<Manifest>, Refusal> {
+        self.note("index")
+    }
+}
+
+#[async_trait]
+impl MembersService for Recorder {
+    async fn members(&self) -> Result<Vec<MemberStatus>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    async fn add_member(&self, _: &str) -> Result<Vec<MemberStatus>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    async fn remove_member(&self, _: &str) -> Result<Vec<MemberStatus>, Refusal> {
+        Ok(Vec::new())
+    }
+}
+
+struct Bench {
+    gate: Arc<Gate>,
+    secret: Secret,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let secret = Secret::new().unwrap();
+        let recorder = Arc::new(Recorder::default());
+        let gate = Gate::new(&secret, recorder.clone(), recorder.clone(), recorder);
+        Self { gate, secret }
+    }
+
+    fn token(&self, scopes: &[Scope]) -> String {
+        self.token_of(None, scopes)
+    }
+
+    fn token_of(&self, tenant: Option<&str>, scopes: &[Scope]) -> String {
+        Tokens::new(&self.secret).make(&Claims {
+            holder: "ci".to_owned(),
+            scopes: scopes.iter().copied().collect(),
+            tenant: tenant.map(str::to_owned),
+            expires_s: None,
+        })
+    }
+
+    fn coordinator(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, Refusal> {
+        self.gate.doors().coordinator.enter(token)
+    }
+}
+
+fn pipeline() -> Pipeline {
+    let text = "name: a\nsource: { url: \"/data/*\", format: jsonl }\noperators: [ batch: { size: 4 } ]";
+    Pipeline::from_yaml(text, "a.yaml").unwrap()
+}
+
+fn worker_report() -> WorkerReport {
+    WorkerReport {
+        worker: WorkerId(1),
+        address: "http://10.0.0.7:7071".to_owned(),
+        machine: String::new(),
+        nic_bytes_per_s: 0,
+        cores: 1,
+        memory_bytes: 1,
+        seen: Revision::default(),
+        computed: Vec::new(),
+        memory_full: false,
+        draining: false,
+        tasks: Vec::new(),
+        elapsed_ns: 0,
+        cpu: ProcessCpu::default(),
+        stats: Vec::new(),
+        caches: Vec::new(),
+    }
+}
+
+fn consumer_report() -> ConsumerReport {
+    ConsumerReport {
+        job: JobId(1),
+        consumer: 0,
+        session: SessionId(1),
+        seen: Revision::default(),
+        positions: Vec::new(),
+        open: Vec::new(),
+        wants: 1,
+        unreachable: Vec::new(),
+        failed: None,
+        stats: ConsumerStats::default(),
+    }
+}
+
+/// Whether each request gets through, by name.
+async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, bool)> {
+    let job = JobId(1);
+    let denied =
+        |refusal: Option<Refusal>| refusal.is_some_and(|refusal| refusal.kind == RefusalKind::Denied);
+    vec![
+        ("open_job", !denied(service.open_job(JobSpec::new(pipeline())).await.err())),
+        ("cancel_job", !denied(service.cancel_job(job).await.err())),
+        ("job_details", !denied(service.job_details(job).await.err())),
+        ("job_status", !denied(service.job_status(job).await.err())),
+        ("list_jobs", !denied(service.list_jobs().await.err())),
+        ("cluster", !denied(service.cluster().await.err())),
+        ("manifest", !denied(service.manifest(job).await.err())),
+        ("sync_worker", !denied(service.sync_worker(worker_report()).await.err())),
+        ("sync_consumer", !denied(service.sync_consumer(consumer_report()).await.err())),
+    ]
+}
+
+#[tokio::test]
+async fn a_token_lets_through_what_its_scope_says_and_nothing_else() {
+    let seen = ["job_details", "job_status", "list_jobs", "manifest"];
+    let expected: [(Scope, &[&str]); 6] = [
+        (Scope::Submit, &["open_job", "cancel_job", "cluster"]),
+        // It may join what is open, and nothing is.
+        (Scope::Consume, &["sync_consumer"]),
+        (Scope::Work, &["sync_worker"]),
+        (Scope::Observe, &["cluster"]),
+        (Scope::Admin, &[]),
+        (Scope::Coordinate, &[]),
+    ];
+    let bench = Bench::new();
+    for (scope, own) in expected {
+        let sees = OF_JOBS.contains(&scope);
+        let service = bench.coordinator(Some(&bench.token(&[scope]))).unwrap();
+        for (request, passed) in let_through(service.as_ref()).await {
+            let wanted = own.contains(&request) || (sees && seen.contains(&request));
+            assert_eq!(passed, wanted, "{scope} at {request}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_good_token_nothing_opens() {
+    let bench = Bench::new();
+    let other = Bench::new().token(&Scope::GIVEN);
+    let expired = Tokens::new(&bench.secret).make(&Claims {
+        holder: "ci".to_owned(),
+        scopes: Scope::GIVEN.into(),
+        tenant: None,
+        expires_s: Some(1),
+    });
+    let doors = bench.gate.doors();
+    for token in [None, Some(""), Some("hunter2"), Some(&*other), Some(&*expired)] {
+        for refusal in [
+            doors.coordinator.enter(token).map(|_| ()).unwrap_err(),
+            doors.peer.enter(token).map(|_| ()).unwrap_err(),
+            doors.members.enter(token).map(|_| ()).unwrap_err(),
+        ] {
+            assert_eq!(refusal.kind, RefusalKind::Denied);
+            assert!(!refusal.message.contains("hunter2"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn coordinators_and_administrators_have_doors_of_their_own() {
+    let bench = Bench::new();
+    let doors = bench.gate.doors();
+    for scope in Scope::GIVEN {
+        assert!(doors.peer.enter(Some(&bench.token(&[scope]))).is_err(), "{scope}");
+        let members = doors.members.enter(Some(&bench.token(&[scope]))).unwrap();
+        assert!(members.members().await.is_ok(), "clients look for the one that leads");
+        assert_eq!(members.add_member("http://a:1").await.is_ok(), scope == Scope::Admin, "{scope}");
+        assert_eq!(members.remove_member("http://a:1").await.is_ok(), scope == Scope::Admin, "{scope}");
+    }
+    assert!(doors.peer.enter(Some(&bench.token(&[Scope::Coordinate]))).is_ok());
+}
+
+#[tokio::test]
+async fn workers_hear_with_what_tickets_are_checked() {
+    let bench = Bench::new();
+    let service = bench.coordinator(Some(&bench.token(&[Scope::Work]))).unwrap();
+    let key = TicketKey::from_bytes(service.sync_worker(worker_report()).await.unwrap().ticket_key);
+    let ticket = TicketOffice::new(&bench.secret).make(JobId(1), SessionId(1), now_s());
+    assert_eq!(key.check(Some(&ticket), JobId(1), now_s()), Ok(()));
+    let plan = bench.gate.for_workers().sync_worker(worker_report()).await.unwrap();
+    assert_eq!(plan.ticket_key, key.as_bytes(), "those in the same process too");
+}
+
+#[tokio::test]
+async fn a_token_of_a_tenant_opens_the_way_to_its_jobs_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = crate::CoordinatorSettings::in_memory(folder.path());
+    let coordinator = crate::start(settings, 1).await.unwrap();
+    let secret = Secret::new().unwrap();
+    let (peer, members) = (coordinator.peer_service(), coordinator.members_service());
+    let gate = Gate::new(&secret, coordinator.service(), peer, members);
+    let bench = Bench { gate, secret };
+    let of = |tenant| bench.coordinator(Some(&bench.token_of(tenant, &Scope::GIVEN))).unwrap();
+    let (a, b, all) = (of(Some("a")), of(Some("b")), of(None));
+    let spec = JobSpec::new(pipeline());
+    let [of_a, of_b] = [a.open_job(spec.clone()).await.unwrap(), b.open_job(spec.clone()).await.unwrap()];
+    assert_ne!(of_a, of_b);
+    let listed = async |service: &Arc<dyn CoordinatorService>| {
+        service.list_jobs().await.unwrap().into_iter().map(|job| job.job).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (listed(&a).await, listed(&b).await, listed(&all).await),
+        (vec![of_a], vec![of_b], vec![of_a, of_b])
+    );
+    let foreign = ConsumerReport { job: of_a, ..consumer_report() };
+    let refusals = [
+        b.cancel_job(of_a).await.unwrap_err(),
+        b.job_details(of_a).await.unwrap_err(),
+        b.job_status(of_a).await.unwrap_err(),
+        b.manifest(of_a).await.unwrap_err(),
+        b.sync_consumer(foreign.clone()).await.unwrap_err(),
+    ];
+    assert!(refusals.iter().all(|refusal| refusal.kind == RefusalKind::NotFound), "{refusals:?}");
+    assert!(b.sync_worker(worker_report()).await.is_err());
+    // Who may only consume joins what its tenant has open, and nothing of others.
+    let consumer =
+        |tenant| bench.coordinator(Some(&bench.token_of(Some(tenant), &[Scope::Consume]))).unwrap();
+    assert_eq!(consumer("a").open_job(spec.clone()).await, Ok(of_a));
+    assert_eq!(consumer("c").open_job(spec).await.unwrap_err().kind, RefusalKind::Denied);
+    // The ticket is for the job that was asked for.
+    let plan = a.sync_consumer(foreign).await.unwrap();
+    let key = TicketOffice::new(&bench.secret).public_key();
+    assert_eq!(key.check(Some(&plan.ticket), of_a, now_s()), Ok(()));
+    assert!(key.check(Some(&plan.ticket), of_b, now_s()).is_err());
+    coordinator.shutdown().await.unwrap();
+}

@@ -1,0 +1,52 @@
+//! What is refused before a job is opened, so that nothing of it is kept.
+
+use std::collections::BTreeMap;
+
+use feedline_core::cluster::messages::{JobSpec, RefusalKind};
+use feedline_core::pipeline::{Pipeline, Source};
+use feedline_core::urls::{ReadPolicy, UrlPolicy};
+
+use crate::settings::CoordinatorSettings;
+
+/// The refusal of a job with this source where pipelines may read what the policy allows.
+async fn refused(reads: ReadPolicy, source: Source) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = CoordinatorSettings { reads, ..CoordinatorSettings::in_memory(folder.path()) };
+    let coordinator = crate::start(settings, 1).await.unwrap();
+    let mut pipeline = Pipeline::builder("p").source(Source::text("/x")).batch(1).build().unwrap();
+    pipeline.source = source;
+    let refusal = coordinator.service().open_job(JobSpec::new(pipeline)).await.unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert!(coordinator.service().list_jobs().await.unwrap().is_empty());
+    coordinator.shutdown().await.unwrap();
+    refusal.message
+}
+
+#[tokio::test]
+async fn a_job_that_reads_elsewhere_is_not_opened() {
+    let reads = ReadPolicy { urls: UrlPolicy::new(["s3://bucket/a"]).unwrap(), ..ReadPolicy::default() };
+    let said = refused(reads, Source::text("s3://bucket/ab/x")).await;
+    assert!(
+        said.starts_with("source.url: `s3://bucket/ab/x` lies outside of what may be read here"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn metadata_services_and_secrets_are_not_read_from() {
+    let said = refused(ReadPolicy::default(), Source::files("http://169.254.169.254/latest/")).await;
+    assert!(said.contains("--allow-metadata-addresses"), "{said}");
+    let said = refused(ReadPolicy::default(), Source::files("https://me:HUSH@host/x")).await;
+    assert!(said.starts_with("source.url: ") && !said.contains("HUSH"), "{said}");
+}
+
+#[tokio::test]
+async fn credentials_that_are_not_known_are_named() {
+    let known = BTreeMap::from([("imagenet".to_owned(), UrlPolicy::default())]);
+    let reads = ReadPolicy { credentials: Some(known), ..ReadPolicy::default() };
+    let said = refused(reads, Source::text("s3://bucket/x").credentials("imagent")).await;
+    assert_eq!(
+        said,
+        "source.credentials: there are no credentials `imagent` here; did you mean `imagenet`? (known: imagenet)"
+    );
+}

@@ -1,0 +1,39 @@
+//! What each tenant has, as metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use feedline_core::cluster::samples::JobFacts;
+use feedline_core::ids::JobId;
+use feedline_core::plan::Plan;
+use metrics::gauge;
+
+use crate::metrics::{TENANT_CORES, TENANT_JOBS};
+
+/// Tenants that were told of: one whose last job has ended has none.
+#[derive(Debug, Default)]
+pub(crate) struct TenantGauges(BTreeSet<String>);
+
+impl TenantGauges {
+    /// Tells of the jobs that run and of the cores that the plan gives them.
+    pub(crate) fn publish<'a>(&mut self, jobs: impl Iterator<Item = &'a JobFacts>, plan: Option<&Plan>) {
+        let planned: BTreeMap<JobId, f64> = plan
+            .iter()
+            .flat_map(|plan| &plan.jobs)
+            .map(|job| (job.job, job.assignments.iter().map(|part| part.cores).sum()))
+            .collect();
+        let mut now: BTreeMap<&str, (u32, f64)> = BTreeMap::new();
+        for job in jobs {
+            let (count, cores) = now.entry(&job.tenant).or_default();
+            (*count, *cores) = (*count + 1, *cores + planned.get(&job.job).copied().unwrap_or(0.0));
+        }
+        for gone in self.0.iter().filter(|tenant| !now.contains_key(tenant.as_str())) {
+            gauge!(TENANT_JOBS, "tenant" => gone.clone()).set(0.0);
+            gauge!(TENANT_CORES, "tenant" => gone.clone()).set(0.0);
+        }
+        for (tenant, (count, cores)) in &now {
+            gauge!(TENANT_JOBS, "tenant" => (*tenant).to_owned()).set(f64::from(*count));
+            gauge!(TENANT_CORES, "tenant" => (*tenant).to_owned()).set(*cores);
+        }
+        self.0 = now.into_keys().map(str::to_owned).collect();
+    }
+}

@@ -1,0 +1,225 @@
+//! Every request, for a job of one's own, of another tenant, and one that never was.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use feedline_core::cluster::messages::{ConsumerStats, JobState, ProcessCpu, Revision};
+use feedline_core::ids::{SessionId, WorkerId};
+use feedline_core::pipeline::{Pipeline, Source};
+use tempfile::TempDir;
+
+use super::*;
+use crate::{CoordinatorSettings, RunningCoordinator, start};
+
+/// A coordinator with a job of the tenants `a` and `b` each, of the same name.
+struct Bench {
+    coordinator: RunningCoordinator,
+    a: TenantView,
+    b: TenantView,
+    jobs: [JobId; 2],
+    _folder: TempDir,
+}
+
+fn spec() -> JobSpec {
+    let pipeline = Pipeline::builder("p").source(Source::text("data/*")).batch(4).build().unwrap();
+    JobSpec { name: "train".to_owned(), tenant: "somebody".to_owned(), ..JobSpec::new(pipeline) }
+}
+
+pub(crate) fn consuming(job: JobId) -> ConsumerReport {
+    ConsumerReport {
+        job,
+        consumer: 0,
+        session: SessionId(1),
+        seen: Revision::default(),
+        positions: Vec::new(),
+        open: Vec::new(),
+        wants: 2,
+        unreachable: Vec::new(),
+        failed: None,
+        stats: ConsumerStats::default(),
+    }
+}
+
+pub(crate) fn working() -> WorkerReport {
+    WorkerReport {
+        worker: WorkerId(1),
+        address: "http://w1".to_owned(),
+        machine: String::new(),
+        nic_bytes_per_s: 0,
+        cores: 1,
+        memory_bytes: 1,
+        seen: Revision::default(),
+        computed: Vec::new(),
+        memory_full: false,
+        draining: false,
+        tasks: Vec::new(),
+        elapsed_ns: 0,
+        cpu: ProcessCpu::default(),
+        stats: Vec::new(),
+        caches: Vec::new(),
+    }
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let coordinator = start(CoordinatorSettings::in_memory(folder.path()), 1).await.unwrap();
+        let view = |tenant: &str| TenantView::new(coordinator.service(), tenant);
+        let (a, b) = (view("a"), view("b"));
+        let jobs = [a.open_job(spec()).await.unwrap(), b.open_job(spec()).await.unwrap()];
+        Self { a, b, jobs, _folder: folder, coordinator }
+    }
+
+    /// What `a` is told that asks for this job in each way.
+    async fn refusals(&self, job: JobId) -> Vec<Refusal> {
+        let a = &self.a;
+        vec![
+            a.cancel_job(job).await.unwrap_err(),
+            a.job_details(job).await.unwrap_err(),
+            a.job_status(job).await.unwrap_err(),
+            a.manifest(job).await.unwrap_err(),
+            a.sync_consumer(consuming(job)).await.unwrap_err(),
+        ]
+    }
+}
+
+/// The refusal with its job's id left out.
+fn form(refusal: &Refusal, job: JobId) -> Refusal {
+    Refusal { message: refusal.message.replace(&format!("job {job} "), "job ID "), ..refusal.clone() }
+}
+
+#[tokio::test]
+async fn tenants_have_jobs_of_the_same_name_and_join_their_own() {
+    let bench = Bench::new().await;
+    let [of_a, of_b] = bench.jobs;
+    assert_ne!(of_a, of_b);
+    assert_eq!(bench.a.open_job(spec()).await, Ok(of_a), "whatever tenant the spec names");
+    assert_eq!(bench.b.open_job(spec()).await, Ok(of_b));
+    let all = bench.coordinator.service().list_jobs().await.unwrap();
+    let tenants: Vec<&str> = all.iter().map(|job| job.tenant.as_str()).collect();
+    assert_eq!(tenants, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_job_of_another_is_answered_for_as_one_that_never_was() {
+    let bench = Bench::new().await;
+    let (foreign, never) = (bench.jobs[1], JobId(1 << 40));
+    let of_foreign = bench.refusals(foreign).await;
+    let of_never = bench.refusals(never).await;
+    for (foreign_refusal, never_refusal) in of_foreign.iter().zip(&of_never) {
+        assert_eq!(foreign_refusal.kind, RefusalKind::NotFound);
+        assert_eq!(form(foreign_refusal, foreign), form(never_refusal, never));
+    }
+    // The coordinator itself says no other words.
+    let service = bench.coordinator.service();
+    let said = service.job_status(never).await.unwrap_err();
+    assert!(of_never.iter().all(|refusal| *refusal == said), "{of_never:?}");
+    // Nor does it once the owner has been let in, or the job has ended.
+    bench.b.job_status(foreign).await.unwrap();
+    bench.b.cancel_job(foreign).await.unwrap();
+    assert_eq!(bench.refusals(foreign).await, of_foreign);
+    assert_eq!(bench.b.job_status(foreign).await.unwrap().state, JobState::Cancelled, "by its owner only");
+}
+
+#[tokio::test]
+async fn a_job_of_ones_own_is_answered_for() {
+    let bench = Bench::new().await;
+    let (a, own) = (&bench.a, bench.jobs[0]);
+    // Nothing is prepared yet: that is said, and not that there is no such job.
+    assert_eq!(a.job_details(own).await.unwrap_err().kind, RefusalKind::Unavailable);
+    assert_eq!(a.manifest(own).await.unwrap_err().kind, RefusalKind::Unavailable);
+    let plan = a.sync_consumer(consuming(own)).await.unwrap();
+    assert!(matches!(plan.state, JobState::Preparing { .. }), "{plan:?}");
+    assert_eq!(a.job_status(own).await.unwrap().tenant, "a");
+    a.cancel_job(own).await.unwrap();
+    let listed = a.list_jobs().await.unwrap();
+    assert_eq!(
+        listed.iter().map(|job| (job.job, &job.state)).collect::<Vec<_>>(),
+        [(own, &JobState::Cancelled)]
+    );
+}
+
+#[tokio::test]
+async fn the_cluster_has_no_jobs_but_ones_own() {
+    let bench = Bench::new().await;
+    bench.coordinator.service().sync_worker(working()).await.unwrap();
+    let view = bench.b.cluster().await.unwrap();
+    assert_eq!(view.jobs.iter().map(|job| job.job).collect::<Vec<_>>(), [bench.jobs[1]]);
+    assert_eq!((view.workers.len(), view.reasons.len()), (0, 0), "none works for it");
+    let nobody = TenantView::new(bench.coordinator.service(), "c");
+    assert_eq!(nobody.cluster().await.unwrap().jobs, []);
+    assert_eq!(nobody.list_jobs().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_tenant_is_no_worker() {
+    let bench = Bench::new().await;
+    let refusal = bench.a.sync_worker(working()).await.unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert_eq!(
+        refusal.message,
+        "a tenant opens and consumes jobs and cannot report as a worker; start workers with access of their own"
+    );
+}
+
+/// Counts how often it is looked whose a job is.
+struct Counted {
+    inner: Arc<dyn CoordinatorService>,
+    looks: AtomicU32,
+}
+
+#[async_trait]
+impl CoordinatorService for Counted {
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+        self.inner.open_job(spec).await
+    }
+
+    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
+        self.inner.cancel_job(job).await
+    }
+
+    async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {
+        self.inner.job_details(job).await
+    }
+
+    async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.inner.job_status(job).await
+    }
+
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+        self.inner.list_jobs().await
+    }
+
+    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+        self.inner.cluster().await
+    }
+
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+        self.inner.manifest(job).await
+    }
+
+    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+        self.inner.sync_worker(report).await
+    }
+
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+        self.inner.sync_consumer(report).await
+    }
+}
+
+#[tokio::test]
+async fn whose_a_job_is_is_looked_up_once() {
+    let bench = Bench::new().await;
+    let inner = bench.coordinator.service();
+    let counted = Arc::new(Counted { inner, looks: AtomicU32::new(0) });
+    let view = TenantView::new(Arc::clone(&counted) as Arc<dyn CoordinatorService>, "a");
+    let [own, foreign] = bench.jobs;
+    for _ in 0..3 {
+        view.sync_consumer(consuming(own)).await.unwrap();
+    }
+    assert_eq!(counted.looks.load(Ordering::Relaxed), 1);
+    for _ in 0..3 {
+        view.sync_consumer(consuming(foreign)).await.unwrap_err();
+    }
+    assert_eq!(counted.looks.load(Ordering::Relaxed), 4, "as for a job that never was");
+}

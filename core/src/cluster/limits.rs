@@ -1,0 +1,101 @@
+//! How much there may be: who comes beyond it is refused with a time to come back, so that those who are there go on as before.
+
+use serde::{Deserialize, Serialize};
+
+use super::Cluster;
+use super::messages::{ConsumerReport, JobSpec, Refusal};
+use crate::ids::WorkerId;
+
+/// Jobs take a while: who waits for one to end asks again after so long.
+const JOB_RETRY_MS: u64 = 5_000;
+/// The same for places of consumers and workers.
+const PLACE_RETRY_MS: u64 = 2_000;
+
+/// How much there may be at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Jobs that are prepared or run.
+    pub jobs: u32,
+    /// Consumers of these that report.
+    pub consumers: u32,
+    /// Workers that report.
+    pub workers: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { jobs: 5_000, consumers: 50_000, workers: 10_000 }
+    }
+}
+
+impl Limits {
+    /// As many as come.
+    pub const NONE: Self = Self { jobs: u32::MAX, consumers: u32::MAX, workers: u32::MAX };
+}
+
+impl Cluster {
+    /// Whether there is room for one more job: of all, and of its tenant.
+    pub(super) fn check_job_room(&self, spec: &JobSpec) -> Result<(), Refusal> {
+        let present = || self.jobs.values().filter(|job| !job.is_ended());
+        let most = self.settings.limits.jobs;
+        if present().count() >= most as usize {
+            return Err(Refusal::busy(
+                format!(
+                    "the cluster may have {most} jobs at once, and as many run; wait until one has ended, or have the coordinator's --max-jobs raised"
+                ),
+                JOB_RETRY_MS,
+            ));
+        }
+        let Some(most) = self.settings.tenants.of(&spec.tenant).jobs else { return Ok(()) };
+        if present().filter(|job| job.spec.tenant == spec.tenant).count() < most as usize {
+            return Ok(());
+        }
+        let whose = match spec.tenant.as_str() {
+            "" => "callers without a tenant".to_owned(),
+            tenant => format!("tenant `{tenant}`"),
+        };
+        Err(Refusal::busy(
+            format!(
+                "{whose} may have {most} jobs at once, and as many run; wait until one has ended, end one with `feedline jobs --cancel ID`, or have the quota raised"
+            ),
+            JOB_RETRY_MS,
+        ))
+    }
+
+    /// Whether there is a place for a consumer that has none.
+    pub(super) fn check_consumer_room(&self, report: &ConsumerReport) -> Result<(), Refusal> {
+        let (now, lease) = (self.now, self.settings.consumer_lease_ms);
+        let is_there = |seen: &u64| now.saturating_sub(*seen) <= lease;
+        let own = self.jobs.get(&report.job).and_then(|job| job.consumers.get(&report.consumer));
+        if own.is_some_and(|seat| is_there(&seat.last_seen)) {
+            return Ok(());
+        }
+        let running = self.jobs.values().filter(|job| !job.is_ended());
+        let seats = running.flat_map(|job| job.consumers.values()).filter(|seat| is_there(&seat.last_seen));
+        let most = self.settings.limits.consumers;
+        if seats.count() < most as usize {
+            return Ok(());
+        }
+        Err(Refusal::busy(
+            format!(
+                "the cluster may have {most} consumers at once, and as many are there; wait until some have left, or have the coordinator's --max-consumers raised"
+            ),
+            PLACE_RETRY_MS,
+        ))
+    }
+
+    /// Whether there is a place for a worker that has none.
+    pub(super) fn check_worker_room(&self, worker: WorkerId) -> Result<(), Refusal> {
+        let most = self.settings.limits.workers;
+        if self.workers.contains_key(&worker) || self.workers.len() < most as usize {
+            return Ok(());
+        }
+        Err(Refusal::busy(
+            format!(
+                "the cluster may have {most} workers at once, and as many are there; stop some, or raise the coordinator's --max-workers"
+            ),
+            PLACE_RETRY_MS,
+        ))
+    }
+}

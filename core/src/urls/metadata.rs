@@ -1,0 +1,159 @@
+//! Where clouds answer questions that only the machine itself shall ask: for its role's keys, its user data, its tokens.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Names of metadata services. Others resolve to addresses that are known.
+const NAMES: [&str; 5] =
+    ["metadata.google.internal", "metadata.goog", "metadata", "instance-data", "instance-data.ec2.internal"];
+/// Alibaba's, Azure's wire server, and Oracle's former one.
+const ADDRESSES: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
+/// Amazon's, `fd00:ec2::254`, and Google's, `fd20:ce::254`.
+const ADDRESSES_V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
+
+/// Whether an address is link-local, where most metadata services are, or one of the others that are known; also as it is
+/// written within IPv6.
+pub fn is_metadata_address(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_metadata_v4(address),
+        IpAddr::V6(address) => is_metadata_v6(address),
+    }
+}
+
+fn is_metadata_v4(address: Ipv4Addr) -> bool {
+    address.is_link_local() || ADDRESSES.contains(&address)
+}
+
+fn is_metadata_v6(address: Ipv6Addr) -> bool {
+    let parts = address.segments();
+    let is_link_local = parts[0] & 0xffc0 == 0xfe80;
+    is_link_local || ADDRESSES_V6.contains(&address) || within_v6(parts).is_some_and(is_metadata_v4)
+}
+
+/// The IPv4 address that an IPv6 address stands for: mapped (RFC 4291), compatible, NAT64 (RFC 6052), or 6to4 (RFC 3056).
+fn within_v6(parts: [u16; 8]) -> Option<Ipv4Addr> {
+    let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match parts {
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => Some(of(high, low)),
+        [0x64, 0xff9b, _, _, _, _, high, low] | [0x2002, high, low, ..] => Some(of(high, low)),
+        _ => None,
+    }
+}
+
+/// The host of an http URL where it is known to be a metadata service's by its text: an address, in any of the forms in
+/// which addresses are written, or a name.
+pub fn metadata_host(url: &str) -> Option<&str> {
+    let (scheme, rest) = url.split_once("://")?;
+    if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
+        return None;
+    }
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let authority = authority.rsplit('@').next().unwrap_or_default();
+    let host = match authority.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
+        Some((inner, _)) => inner,
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    is_metadata_name(host).then_some(host)
+}
+
+fn is_metadata_name(host: &str) -> bool {
+    // A zone says by which card a link-local address is reached.
+    let host = host.split('%').next().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
+    if let Ok(address) = host.parse::<Ipv6Addr>() {
+        return is_metadata_v6(address);
+    }
+    loose_v4(&host).map_or_else(|| NAMES.contains(&host.as_str()), is_metadata_v4)
+}
+
+/// An IPv4 address as C's `inet_aton` reads it: one to four numbers, decimal, octal (`0` in front) or hexadecimal (`0x`),
+/// of which the last fills what is left.
+fn loose_v4(host: &str) -> Option<Ipv4Addr> {
+    let parts: Vec<u64> = host.split('.').map(loose_number).collect::<Option<_>>()?;
+    let (last, first) = parts.split_last()?;
+    if first.len() > 3 || first.iter().any(|part| *part > 255) || *last >= 1 << (8 * (4 - first.len())) {
+        return None;
+    }
+    let high = first.iter().enumerate().map(|(place, part)| part << (24 - 8 * place)).sum::<u64>();
+    u32::try_from(high + last).ok().map(Ipv4Addr::from)
+}
+
+fn loose_number(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x") {
+        Some(digits) => (digits, 16),
+        None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
+        None => (text, 10),
+    };
+    if digits.is_empty() {
+        return (radix == 16).then_some(0);
+    }
+    // `from_str_radix` takes a sign.
+    let is_number = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_number.then(|| u64::from_str_radix(digits, radix).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_the_address_is_known() {
+        for host in [
+            "169.254.169.254",
+            "169.254.169.254.",
+            "169.254.170.2",
+            "2852039166",
+            "0xa9fea9fe",
+            "0XA9.0xfe.0xa9.0xfe",
+            "025177524776",
+            "0251.0376.0251.0376",
+            "169.254.43518",
+            "169.16689662",
+            "[::ffff:169.254.169.254]",
+            "[::ffff:a9fe:a9fe]",
+            "[::169.254.169.254]",
+            "[64:ff9b::a9fe:a9fe]",
+            "[2002:a9fe:a9fe::1]",
+            "[fe80::1]",
+            "[FE80::1%25eth0]",
+            "[febf::1]",
+            "[fd00:ec2::254]",
+            "[fd20:ce::254]",
+            "100.100.100.200",
+            "168.63.129.16",
+            "metadata.google.internal",
+            "Metadata.Google.Internal.",
+            "metadata",
+        ] {
+            for url in
+                [format!("http://{host}/latest/"), format!("HTTPS://{host}:80?x"), format!("http://u@{host}")]
+            {
+                assert!(metadata_host(&url).is_some(), "{url}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_hosts_are_not() {
+        for url in [
+            "http://169.253.169.254/",
+            "http://127.0.0.1:9000/x",
+            "http://10.0.0.1/169.254.169.254",
+            "http://metadata.example.org/",
+            "http://169.254.169.254.example.org/",
+            "http://2852039166.example.org/",
+            "https://[fec0::1]/",
+            "https://[::1]/",
+            "https://[2001:db8::a9fe:a9fe]/",
+            "s3://169.254.169.254/x",
+            "/169.254.169.254",
+            "http:///x",
+            "http://1.2.3.4.5/",
+            "http://256.1.1.1/",
+            "http://0x/",
+            "http://+1.2.3.4/",
+        ] {
+            assert_eq!(metadata_host(url), None, "{url}");
+        }
+    }
+}

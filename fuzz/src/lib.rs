@@ -1,0 +1,61 @@
+//! What the fuzzers share: a dataset of one shard that has the fuzzer's bytes.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use feedline_core::pipeline::{Format, Source};
+use feedline_sources::{BlockRead, Dataset, Stores};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// The fuzzer's thread: a runtime, and a folder in memory where there is one.
+struct Bench {
+    runtime: Runtime,
+    folder: TempDir,
+}
+
+thread_local! {
+    static BENCH: OnceCell<Bench> = const { OnceCell::new() };
+}
+
+fn bench() -> Bench {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let memory = PathBuf::from("/dev/shm");
+    let root = if memory.is_dir() { memory } else { std::env::temp_dir() };
+    let folder = TempDir::new_in(root).expect("there is room for a folder");
+    Bench { runtime: runtime.expect("a runtime starts"), folder }
+}
+
+/// Calls with a folder that is there for the fuzzer's life.
+pub fn with_folder(call: impl FnOnce(&std::path::Path)) {
+    BENCH.with(|cell| call(cell.get_or_init(bench).folder.path()));
+}
+
+/// Lists a shard with these bytes, indexes it and reads all its rows, as a worker does.
+pub fn read_shard(bytes: &[u8], format: Format, features: &[(&str, &str)]) {
+    BENCH.with(|cell| {
+        let bench = cell.get_or_init(bench);
+        let path = bench.folder.path().join("shard");
+        std::fs::write(&path, bytes).expect("there is room for a file");
+        let url = vec![path.to_str().expect("temporary paths are text").to_owned()];
+        let features: BTreeMap<String, String> =
+            features.iter().map(|(column, name)| ((*column).to_owned(), (*name).to_owned())).collect();
+        let source = Source { url, format, features };
+        bench.runtime.block_on(read(source));
+    });
+}
+
+async fn read(source: Source) {
+    let dataset = Dataset::new(source, Stores::new(Vec::new())).expect("the url is sound");
+    let Ok(shards) = dataset.list().await else { return };
+    for shard in shards {
+        let Ok(index) = dataset.index_shard(&shard).await else { continue };
+        let Some(schema) = &index.schema else { continue };
+        for block in &index.blocks {
+            let read = BlockRead { shard: &shard, block, schema, rows: None };
+            // Whether it can be read does not matter; that the call ends does.
+            drop(dataset.read_block(&read).await);
+        }
+    }
+}

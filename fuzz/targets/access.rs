@@ -1,0 +1,24 @@
+//! Tokens, tickets and secrets as anybody may send them.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use feedline_access::ticket::{TicketKey, TicketOffice};
+use feedline_access::token::Tokens;
+use feedline_access::{Authority, Secret};
+use feedline_core::ids::JobId;
+use libfuzzer_sys::fuzz_target;
+
+static KEYS: LazyLock<(Tokens, TicketKey)> = LazyLock::new(|| {
+    let secret = Secret::new().expect("the system gives random numbers");
+    (Tokens::new(&secret), TicketOffice::new(&secret).public_key())
+});
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    assert!(KEYS.0.check(text, 0).is_err(), "nobody signed it");
+    assert!(KEYS.1.check(Some(text), JobId(1), 0).is_err(), "nobody signed it");
+    // Whether they can be read does not matter; that reading ends does.
+    let _ = Secret::parse(text);
+    let _ = Authority::of_key(text);
+});

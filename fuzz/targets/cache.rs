@@ -1,0 +1,9 @@
+//! Reads any bytes as rows that a cache kept, on disk and in the object store.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| feedline_fuzz::with_folder(|folder| feedline_worker::read_kept_rows(
+    folder, bytes
+)));

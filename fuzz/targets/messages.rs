@@ -1,0 +1,7 @@
+//! Reads any bytes as each message of the network.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| feedline_proto::fuzzing::read_messages(bytes));

@@ -1,0 +1,12 @@
+//! Reads any text as a pipeline file.
+
+#![no_main]
+
+use feedline_core::pipeline::Pipeline;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let Ok(pipeline) = Pipeline::from_yaml(text, "fuzz.yaml") else { return };
+    let again = Pipeline::from_yaml(&pipeline.to_yaml(), "again.yaml").expect("what is written can be read");
+    assert_eq!(pipeline.fingerprint(), again.fingerprint(), "{text}");
+});

@@ -1,0 +1,83 @@
+//! Files of tenants, right and wrong.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+const FILE: &str = "\
+default: { jobs: 2, cores: 8 }
+tenants:
+  vision:
+    jobs: 10
+    cores: 64.5
+    cache_bytes: 2TiB
+    priority: 2
+  text: {}
+";
+
+#[test]
+fn a_file_names_tenants_and_what_the_others_have() {
+    let tenants = parse(FILE, "t.yaml").unwrap();
+    tenants.check().unwrap();
+    let vision = Quota {
+        jobs: Some(10),
+        cores: Some(64.5),
+        cache_bytes: Some(2.0 * (1u64 << 40) as f64),
+        priority: 2.0,
+    };
+    assert_eq!(tenants.of("vision"), &vision);
+    assert_eq!(tenants.of("text"), &Quota::default(), "named, so the default is not its");
+    assert_eq!((tenants.of("other").jobs, tenants.of("").cores), (Some(2), Some(8.0)));
+}
+
+fn check(from: &str, to: &str, expected: &Expect) {
+    assert!(FILE.contains(from), "{from}");
+    expected.assert_eq(&parse(&FILE.replace(from, to), "t.yaml").unwrap_err());
+}
+
+#[test]
+fn mistakes_are_told_with_file_line_and_field() {
+    check(
+        "    jobs: 10",
+        "    jops: 10",
+        &expect![
+            "t.yaml:4: tenants.vision: unknown field `jops`, expected one of `jobs`, `cores`, `cache_bytes`, `priority`"
+        ],
+    );
+    check(
+        "64.5",
+        "0",
+        &expect!["t.yaml:5: tenants.vision.cores: invalid value: integer `0`, expected a number above 0"],
+    );
+    check(
+        "2TiB",
+        "2 apples",
+        &expect![
+            "t.yaml:6: tenants.vision.cache_bytes: `2 apples` is no size; write a number with KB, MB, GB, KiB, MiB or GiB, such as 4GiB"
+        ],
+    );
+    check(
+        "priority: 2",
+        "priority: high",
+        &expect![[
+            r#"t.yaml:7: tenants.vision.priority: invalid type: string "high", expected a number above 0"#
+        ]],
+    );
+    check(
+        "  text",
+        "  two words",
+        &expect![
+            "t.yaml:8: tenants: `two words` is no tenant's name; use letters, digits, `.`, `_` and `-`, at most 64 of them"
+        ],
+    );
+    check(
+        "  text: {}",
+        "  vision: {}",
+        &expect![[r#"t.yaml:3: tenants: duplicate entry with key "vision""#]],
+    );
+    check(
+        "default",
+        "defaults",
+        &expect!["t.yaml:1: unknown field `defaults`, expected `default` or `tenants`"],
+    );
+}

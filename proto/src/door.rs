@@ -1,0 +1,51 @@
+//! Doors: what of a service whoever shows a token may use.
+
+use std::sync::Arc;
+
+use feedline_core::cluster::messages::Refusal;
+
+use crate::services::{CoordinatorService, MembersService, PeerService};
+
+/// The way to a service.
+pub trait Door<S: ?Sized>: Send + Sync {
+    /// The service as the holder of this token may use it.
+    ///
+    /// # Errors
+    /// `Denied`, when the holder may use nothing of it.
+    fn enter(&self, token: Option<&str>) -> Result<Arc<S>, Refusal>;
+}
+
+/// A door that is open to everybody.
+pub struct Open<S: ?Sized>(pub Arc<S>);
+
+impl<S: ?Sized + Send + Sync> Door<S> for Open<S> {
+    fn enter(&self, _: Option<&str>) -> Result<Arc<S>, Refusal> {
+        Ok(Arc::clone(&self.0))
+    }
+}
+
+/// The doors of a coordinator.
+#[derive(Clone)]
+pub struct Doors {
+    /// For clients and workers.
+    pub coordinator: Arc<dyn Door<dyn CoordinatorService>>,
+    /// For other coordinators.
+    pub peer: Arc<dyn Door<dyn PeerService>>,
+    /// For whoever adds and removes coordinators.
+    pub members: Arc<dyn Door<dyn MembersService>>,
+}
+
+impl Doors {
+    /// Doors that are open to everybody.
+    pub fn open(
+        coordinator: Arc<dyn CoordinatorService>,
+        peer: Arc<dyn PeerService>,
+        members: Arc<dyn MembersService>,
+    ) -> Self {
+        Self {
+            coordinator: Arc::new(Open(coordinator)),
+            peer: Arc::new(Open(peer)),
+            members: Arc::new(Open(members)),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Requests that know over which connection they came.
+
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::server::NamedService;
+
+use super::link::Link;
+use crate::caller::Caller;
+
+/// What a request knows of its connection.
+#[derive(Debug, Clone)]
+pub(super) struct Over {
+    /// Who is at the other end.
+    pub(super) caller: Caller,
+    /// How fast it is, where it leads to another host.
+    pub(super) link: Option<Link>,
+}
+
+/// Answers requests in the name of their caller.
+#[derive(Debug, Clone)]
+pub(super) struct Known<S>(pub(super) S);
+
+impl<S: NamedService> NamedService for Known<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for Known<S>
+where
+    S: Service<http::Request<Body>>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let caller = request.extensions().get::<Over>().map(|over| over.caller);
+        let answering = self.0.call(request);
+        match caller {
+            Some(caller) => Box::pin(caller.answers(answering)),
+            None => Box::pin(answering),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Keys by name, and what pipelines may read: with the binary, in one process and in several.
+
+use std::path::Path;
+use std::process::Command;
+
+use feedline_tests::process::Role;
+use feedline_tests::store::{KEY, SECRET, Store};
+use feedline_tests::{Call, Scratch, assert_clean, feedline};
+
+/// Calls the binary as one that logs all it can, and has no keys in its environment; nothing of a secret is shown.
+fn call(scratch: &Scratch, arguments: &[&str]) -> Call {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "120"]).arg(feedline()).args(arguments).current_dir(scratch.path());
+    command.env("XDG_CACHE_HOME", scratch.path().join("cache")).env("FEEDLINE_LOG", "trace");
+    for name in ["AWS_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"] {
+        command.env_remove(name);
+    }
+    let call = Call::from(command.output().expect("the binary starts"));
+    for text in [&call.stdout, &call.stderr] {
+        assert!(!text.contains(SECRET), "a secret was shown");
+    }
+    call
+}
+
+/// The sentence that a failed call ends with.
+fn sentence(call: &Call, status: i32) -> &str {
+    assert_eq!(call.status, status, "{}", call.stderr);
+    let last = call.stderr.lines().rfind(|line| line.starts_with("feedline: "));
+    last.unwrap_or_else(|| panic!("no sentence: {}", call.stderr))
+}
+
+/// A bucket with a table behind a server with keys, and a file of them.
+struct Bucket {
+    scratch: Scratch,
+    _server: Store,
+    credentials: String,
+}
+
+impl Bucket {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        std::fs::create_dir_all(scratch.path().join("store/bucket"))
+            .expect("the scratch directory is writable");
+        for folder in ["table", "other"] {
+            scratch.make_data(
+                "table",
+                &format!("store/bucket/{folder}"),
+                &["--format", "jsonl", "--rows", "40"],
+            );
+        }
+        let server = Store::serve(&scratch.path().join("store"));
+        let entry = |name: &str, secret: &str| {
+            format!(
+                "{name}:\n  urls: [s3://bucket/table]\n  aws_endpoint: {}\n  aws_allow_http: true\n  aws_region: us-east-1\n  \
+                 aws_access_key_id: {KEY}\n  aws_secret_access_key: \"{secret}\"\n",
+                server.url
+            )
+        };
+        let text = entry("mine", SECRET) + &entry("stale", &format!("{SECRET}-no-more"));
+        let credentials = scratch.write("credentials.yaml", &text);
+        Self { scratch, _server: server, credentials }
+    }
+
+    fn pipeline(&self, folder: &str, name: &str) -> String {
+        let text = format!(
+            "name: a\nsource: {{ url: \"s3://bucket/{folder}/*\", format: jsonl, credentials: {name} }}\noperators: [ batch: {{ size: 4 }} ]"
+        );
+        self.scratch.write(&format!("{folder}-{name}.yaml"), &text)
+    }
+}
+
+/// No file below the folder holds the secret.
+fn assert_untold(folder: &Path) {
+    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("readable").path();
+        if path.is_dir() {
+            assert_untold(&path);
+        } else {
+            let bytes = std::fs::read(&path).expect("readable");
+            let found = bytes.windows(SECRET.len()).any(|part| part == SECRET.as_bytes());
+            assert!(!found, "{} holds the secret", path.display());
+        }
+    }
+}
+
+#[test]
+fn keys_by_name_open_a_store_and_are_shown_nowhere() {
+    let bucket = Bucket::new();
+    let with = ["--credentials", &bucket.credentials];
+    let run = |folder: &str, name: &str, flags: &[&str]| {
+        let file = bucket.pipeline(folder, name);
+        call(&bucket.scratch, &[["run", &file, "--audit", "--report", "json"].as_slice(), flags].concat())
+    };
+    let report = run("table", "mine", &with).report();
+    assert_clean(&report);
+    assert_eq!(report["rows"], 40);
+    let file = bucket.pipeline("table", "mine");
+    let explained =
+        call(&bucket.scratch, &["explain", &file, "--seconds", "1", "--save-trace", with[0], with[1]]);
+    assert_eq!(explained.status, 0, "{}", explained.stderr);
+    let refused = run("table", "mine", &[]);
+    assert!(sentence(&refused, 2).contains("there are no credentials `mine` here"), "{}", refused.stderr);
+    let refused = run("table", "mnie", &with);
+    assert!(
+        sentence(&refused, 2).contains("did you mean `mine`? (known: mine, stale)"),
+        "{}",
+        refused.stderr
+    );
+    let refused = run("other", "mine", &with);
+    assert!(sentence(&refused, 2).contains("are not for `s3://bucket/other/*`"), "{}", refused.stderr);
+    let refused = run("table", "stale", &with);
+    assert!(sentence(&refused, 1).contains("check the credentials"), "{}", refused.stderr);
+    std::fs::remove_file(&bucket.credentials).expect("written above");
+    assert_untold(bucket.scratch.path());
+}
+
+#[test]
+fn a_cluster_keeps_names_and_its_prefixes() {
+    let bucket = Bucket::new();
+    let data = bucket.scratch.file("coordinator");
+    let prefix = ["--allow-url", "s3://bucket/table"];
+    let known = ["--credentials", &bucket.credentials];
+    let listen = ["--listen", "127.0.0.1:0"];
+    let start = |role: &[&str], flags: &[&str]| Role::start(&[role, &listen, flags].concat(), &[]);
+    let coordinator = start(&["coordinator", "--data-dir", &data], &[prefix, known].concat());
+    let url = coordinator.url();
+    let _worker = start(&["worker", "--coordinator", &url, "--cores", "1"], &[prefix, known].concat());
+    let run = |folder: &str, name: &str| {
+        let file = bucket.pipeline(folder, name);
+        call(&bucket.scratch, &["run", &file, "--coordinator", &url, "--audit", "--report", "json"])
+    };
+    assert_clean(&run("table", "mine").report());
+    let refused = run("other", "mine");
+    assert!(
+        sentence(&refused, 2)
+            .contains("source.url: `s3://bucket/other/*` lies outside of what may be read here"),
+        "{}",
+        refused.stderr
+    );
+    assert!(sentence(&run("table", "none"), 2).contains("known: mine, stale"));
+    drop(coordinator);
+    assert_untold(Path::new(&data));
+}
+
+#[test]
+fn a_worker_refuses_what_a_coordinator_let_pass() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "in", &["--format", "jsonl", "--rows", "10"]);
+    scratch.make_data("table", "out", &["--format", "jsonl", "--rows", "10"]);
+    let shard = std::fs::read_dir(scratch.path().join("out")).expect("made above").next();
+    let shard = shard.expect("there is one").expect("readable").path();
+    std::os::unix::fs::symlink(&shard, scratch.path().join("in/zlink.jsonl")).expect("writable");
+    let coordinator = Role::start(
+        &["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &scratch.file("coordinator")],
+        &[],
+    );
+    let (url, allowed) = (coordinator.url(), scratch.file("in"));
+    let _worker = Role::start(
+        &[
+            "worker",
+            "--listen",
+            "127.0.0.1:0",
+            "--coordinator",
+            &url,
+            "--cores",
+            "1",
+            "--allow-url",
+            &allowed,
+        ],
+        &[],
+    );
+    for (folder, says) in
+        [("out/*", "lies outside of what may be read here"), ("in/*", "through a symbolic link")]
+    {
+        let text = format!(
+            "name: a\nsource: {{ url: \"{}\", format: jsonl }}\noperators: [ batch: {{ size: 4 }} ]",
+            scratch.file(folder)
+        );
+        let file = scratch.write("a.yaml", &text);
+        let refused = call(&scratch, &["run", &file, "--coordinator", &url]);
+        assert!(sentence(&refused, 1).contains(says), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn metadata_services_and_keys_in_urls_are_refused_before_anything_is_read() {
+    let scratch = Scratch::new();
+    let run = |url: &str| {
+        let text = format!(
+            "name: a\nsource: {{ url: \"{url}\", format: text }}\noperators: [ batch: {{ size: 4 }} ]"
+        );
+        let file = scratch.write("a.yaml", &text);
+        call(&scratch, &["run", &file])
+    };
+    let refused = run("http://0xa9fea9fe/latest/user-data");
+    assert!(sentence(&refused, 2).contains("--allow-metadata-addresses"), "{}", refused.stderr);
+    for url in [format!("https://me:{SECRET}@host/x"), format!("https://host/x?X-Amz-Signature={SECRET}")] {
+        let refused = run(&url);
+        let said = sentence(&refused, 2);
+        assert!(said.contains("a.yaml:2: source.url: ") && said.contains("credentials: NAME"), "{said}");
+    }
+    let refused = call(&scratch, &["run", "a.yaml", "--allow-url", "data"]);
+    assert_eq!(refused.status, 2);
+    assert!(refused.stderr.contains("relative path"), "{}", refused.stderr);
+}

@@ -1,0 +1,233 @@
+//! How a worker reaches objects: the options of stores from its environment, those that credentials give by name, and what
+//! pipelines may read. Secrets stay in here: nothing of them is shown.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use feedline_core::urls::{ReadPolicy, UrlPolicy};
+use object_store::ClientConfigKey;
+use object_store::aws::AmazonS3ConfigKey;
+use object_store::azure::AzureConfigKey;
+use object_store::gcp::GoogleConfigKey;
+
+/// Names that are offered where one is not known; stores know more.
+const USUAL: [&str; 22] = [
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+    "aws_region",
+    "aws_endpoint",
+    "aws_allow_http",
+    "aws_virtual_hosted_style_request",
+    "aws_skip_signature",
+    "aws_role_arn",
+    "aws_web_identity_token_file",
+    "google_service_account",
+    "google_service_account_key",
+    "google_application_credentials",
+    "google_skip_signature",
+    "azure_storage_account_name",
+    "azure_storage_account_key",
+    "azure_storage_sas_key",
+    "azure_client_id",
+    "azure_client_secret",
+    "azure_tenant_id",
+    "azure_endpoint",
+    "azure_skip_signature",
+];
+
+/// Shorter values, such as `true`, hide nothing, and would be blotted out of words.
+const SHORTEST_SECRET_BYTES: usize = 5;
+
+/// Options of stores, as name and value. Values are never shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Options(Vec<(String, String)>);
+
+impl Options {
+    fn new(options: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self(options.into_iter().map(|(key, value)| (key.to_ascii_lowercase(), value)).collect())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// A text in which values of these options are blotted out: what a store says of a value that it cannot read.
+    pub(crate) fn without_values(&self, text: &str) -> String {
+        let values = self.iter().map(|(_, value)| value).filter(|value| value.len() >= SHORTEST_SECRET_BYTES);
+        values.fold(text.to_owned(), |text, value| text.replace(value, "..."))
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(|(key, _)| key)).finish()
+    }
+}
+
+/// Options of stores that a pipeline uses by a name, instead of those of the environment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Credential {
+    options: Options,
+    urls: UrlPolicy,
+}
+
+impl Credential {
+    /// Credentials for these URLs; for any where the policy is open.
+    ///
+    /// # Errors
+    /// One sentence that names an option which no store has. Values are not repeated.
+    pub fn new(options: impl IntoIterator<Item = (String, String)>, urls: UrlPolicy) -> Result<Self, String> {
+        let options = Options::new(options);
+        for (key, _) in options.iter() {
+            check_key(key)?;
+        }
+        Ok(Self { options, urls })
+    }
+
+    /// The URLs that they are for.
+    pub fn urls(&self) -> &UrlPolicy {
+        &self.urls
+    }
+}
+
+/// How a worker reaches objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    options: Options,
+    credentials: BTreeMap<String, Credential>,
+    reads: ReadPolicy,
+}
+
+impl Default for Access {
+    /// Nothing from the environment, no credentials, and whatever is not a metadata service.
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+impl Access {
+    /// With the options of the environment, such as `AWS_ENDPOINT`; what a store does not know it leaves alone.
+    pub fn new(options: Vec<(String, String)>) -> Self {
+        let reads = ReadPolicy { credentials: Some(BTreeMap::new()), ..ReadPolicy::default() };
+        Self { options: Options::new(options), credentials: BTreeMap::new(), reads }
+    }
+
+    /// The same with credentials that pipelines may name.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: BTreeMap<String, Credential>) -> Self {
+        let scopes = credentials.iter().map(|(name, credential)| (name.clone(), credential.urls.clone()));
+        self.reads.credentials = Some(scopes.collect());
+        self.credentials = credentials;
+        self
+    }
+
+    /// The same where pipelines may read what lies within these prefixes.
+    #[must_use]
+    pub fn within(mut self, urls: UrlPolicy) -> Self {
+        self.reads.urls = urls;
+        self
+    }
+
+    /// The same with, or without, addresses of metadata services.
+    #[must_use]
+    pub fn metadata_addresses(mut self, allowed: bool) -> Self {
+        self.reads.metadata_addresses = allowed;
+        self
+    }
+
+    /// What pipelines may read.
+    pub fn reads(&self) -> &ReadPolicy {
+        &self.reads
+    }
+
+    /// The options that a store is opened with. Credentials of a name stand alone: none of the environment is mixed in.
+    pub(crate) fn options(&self, credentials: Option<&str>) -> Option<&Options> {
+        match credentials {
+            None => Some(&self.options),
+            Some(name) => self.credentials.get(name).map(|credential| &credential.options),
+        }
+    }
+}
+
+/// Refuses the name of an option that no store has.
+fn check_key(key: &str) -> Result<(), String> {
+    let is_known = AmazonS3ConfigKey::from_str(key).is_ok()
+        || GoogleConfigKey::from_str(key).is_ok()
+        || AzureConfigKey::from_str(key).is_ok()
+        || ClientConfigKey::from_str(key).is_ok();
+    if is_known {
+        return Ok(());
+    }
+    let likeness = |known: &&str| strsim::jaro_winkler(key, known);
+    let nearest = USUAL.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let hint = nearest.filter(|nearest| likeness(nearest) > 0.7);
+    let hint = hint.map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default();
+    // What stands where a name should be may be a key.
+    let is_name = key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    let shown = if is_name && key.len() <= 64 { format!("`{key}`") } else { "an entry".to_owned() };
+    Err(format!("{shown} is no option of a store{hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(key: &str, value: &str) -> (String, String) {
+        (key.to_owned(), value.to_owned())
+    }
+
+    fn access() -> Access {
+        let urls = UrlPolicy::new(["s3://bucket"]).unwrap();
+        let options = [pair("AWS_ACCESS_KEY_ID", "HUSHID"), pair("aws_secret_access_key", "HUSHKEY")];
+        let credentials = BTreeMap::from([("one".to_owned(), Credential::new(options, urls).unwrap())]);
+        Access::new(vec![pair("AWS_SECRET_ACCESS_KEY", "HUSHENV")]).with_credentials(credentials)
+    }
+
+    #[test]
+    fn nothing_secret_is_shown() {
+        let stores = crate::Stores::with(access());
+        for text in [format!("{:?}", access()), format!("{:#?}", access()), format!("{stores:?}")] {
+            assert!(!text.contains("HUSH"), "{text}");
+        }
+        let text = format!("{:?}", access());
+        assert!(text.contains("one") && text.contains("aws_secret_access_key"), "{text}");
+    }
+
+    #[test]
+    fn a_name_stands_for_its_options_alone() {
+        let access = access();
+        let keys = |name| -> Option<Vec<&str>> {
+            access.options(name).map(|options| options.iter().map(|(key, _)| key).collect())
+        };
+        assert_eq!(keys(Some("one")).unwrap(), ["aws_access_key_id", "aws_secret_access_key"]);
+        assert_eq!(keys(None).unwrap(), ["aws_secret_access_key"]);
+        assert_eq!(keys(Some("other")), None);
+        assert!(access.reads().check_credentials("one", &["s3://bucket/x".to_owned()]).is_ok());
+        assert!(access.reads().check_credentials("one", &["s3://other/x".to_owned()]).is_err());
+        assert!(access.reads().check_credentials("two", &[]).unwrap_err().contains("known: one"));
+    }
+
+    #[test]
+    fn an_option_that_no_store_has_is_named_and_its_value_is_not() {
+        let refused = |key: &str| Credential::new([pair(key, "HUSH")], UrlPolicy::default()).unwrap_err();
+        assert_eq!(
+            refused("aws_acess_key_id"),
+            "`aws_acess_key_id` is no option of a store; did you mean `aws_access_key_id`?"
+        );
+        assert!(refused("wJalrXUtnFEMI/K7MDENG").starts_with("an entry is no option"));
+        for key in ["aws_region", "google_service_account", "azure_storage_account_key", "timeout"] {
+            assert!(Credential::new([pair(key, "1")], UrlPolicy::default()).is_ok(), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_a_store_says_of_a_value_does_not_show_it() {
+        let options = Options::new([pair("aws_allow_http", "HUSH!"), pair("aws_region", "east")]);
+        assert_eq!(
+            options.without_values("failed to parse \"HUSH!\" at least"),
+            "failed to parse \"...\" at least"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Clients of stores, made of options: one for each scheme.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use feedline_core::urls::ReadPolicy;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::http::HttpBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+
+use crate::access::Options;
+use crate::guard::Guard;
+use crate::http_client::GuardedConnector;
+
+/// The client of the store at `root`, scheme and authority of a URL.
+///
+/// # Errors
+/// One clause in which no value of an option stands.
+pub(crate) fn build(
+    root: &str,
+    options: &Options,
+    reads: &ReadPolicy,
+) -> Result<Arc<dyn ObjectStore>, String> {
+    let scheme = root.split("://").next().unwrap_or_default();
+    let built: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
+        "file" => Ok(Arc::new(LocalFileSystem::new())),
+        "s3" | "s3a" => s3(root, options, reads),
+        "gs" => google(root, options, reads),
+        "az" | "adl" | "azure" | "abfs" | "abfss" => azure(root, options, reads),
+        "http" | "https" => {
+            let client_options = client_options().with_allow_http(scheme == "http");
+            let builder = HttpBuilder::new().with_client_options(client_options).with_retry(retries());
+            let guarded = builder.with_http_connector(GuardedConnector(Guard::of_urls(reads)));
+            guarded.with_url(root).build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
+        }
+        other => {
+            return Err(format!("the scheme `{other}` is not known: use file, s3, gs, az, http or https"));
+        }
+    };
+    built.map_err(|error| options.without_values(&error.to_string()))
+}
+
+// Each store is made twice: the first fetches credentials, as the operator's options say, perhaps from the machine's own
+// metadata service; the second reads data with them, and is kept from there.
+
+fn s3(root: &str, options: &Options, reads: &ReadPolicy) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let builder = AmazonS3Builder::new().with_client_options(client_options()).with_retry(retries());
+    let builder = apply(options, builder, AmazonS3Builder::with_config, AmazonS3ConfigKey::from_str);
+    let builder = builder.with_url(root);
+    let credentials = Arc::clone(builder.clone().build()?.credentials());
+    let connector = GuardedConnector(Guard::of_stores(reads));
+    let guarded = builder.with_credentials(credentials).with_http_connector(connector);
+    Ok(Arc::new(guarded.build()?))
+}
+
+fn google(root: &str, options: &Options, reads: &ReadPolicy) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let builder =
+        GoogleCloudStorageBuilder::new().with_client_options(client_options()).with_retry(retries());
+    let builder = apply(options, builder, GoogleCloudStorageBuilder::with_config, GoogleConfigKey::from_str);
+    let builder = builder.with_url(root);
+    let credentials = Arc::clone(builder.clone().build()?.credentials());
+    let connector = GuardedConnector(Guard::of_stores(reads));
+    let guarded = builder.with_credentials(credentials).with_http_connector(connector);
+    Ok(Arc::new(guarded.build()?))
+}
+
+fn azure(root: &str, options: &Options, reads: &ReadPolicy) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let builder = MicrosoftAzureBuilder::new().with_client_options(client_options()).with_retry(retries());
+    let builder = apply(options, builder, MicrosoftAzureBuilder::with_config, AzureConfigKey::from_str);
+    let builder = builder.with_url(root);
+    let credentials = Arc::clone(builder.clone().build()?.credentials());
+    let connector = GuardedConnector(Guard::of_stores(reads));
+    let guarded = builder.with_credentials(credentials).with_http_connector(connector);
+    Ok(Arc::new(guarded.build()?))
+}
+
+/// Hands a builder every option that it knows.
+fn apply<B, K>(
+    options: &Options,
+    builder: B,
+    with_config: fn(B, K, String) -> B,
+    parse: fn(&str) -> Result<K, object_store::Error>,
+) -> B {
+    options.iter().fold(builder, |builder, (key, value)| match parse(key) {
+        Ok(key) => with_config(builder, key, value.to_owned()),
+        Err(_) => builder,
+    })
+}
+
+fn client_options() -> ClientOptions {
+    ClientOptions::new().with_timeout(Duration::from_secs(30)).with_connect_timeout(Duration::from_secs(5))
+}
+
+fn retries() -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(50),
+            max_backoff: Duration::from_secs(10),
+            base: 2.0,
+        },
+        max_retries: 10,
+        retry_timeout: Duration::from_secs(60),
+    }
+}

@@ -1,0 +1,296 @@
+//! As much of Thrift's compact protocol as shows how large a Parquet file's footer and pages claim to be, before the Parquet
+//! crate makes room for what they claim.
+
+/// Types on the wire.
+const BINARY: u8 = 8;
+const LIST: u8 = 9;
+const STRUCT: u8 = 12;
+const I32: u8 = 5;
+/// Deepest that structs and lists nest in any sound file.
+const MAX_DEPTH: usize = 32;
+/// Deepest that groups of a schema nest: they are read recursively.
+const MAX_SCHEMA_DEPTH: usize = 64;
+/// Columns and groups of a schema.
+const MAX_SCHEMA_ELEMENTS: usize = 131_072;
+/// A row group's number has 16 bits.
+const MAX_ROW_GROUPS: usize = i16::MAX as usize;
+
+/// Checks a footer, a `FileMetaData`: its counts, and how deep its schema nests.
+pub(super) fn check_footer(footer: &[u8]) -> Result<(), String> {
+    let mut input = Compact(footer);
+    let mut id = 0;
+    while let Some((next, kind)) = input.field(id)? {
+        id = next;
+        match (id, kind) {
+            (2, LIST) => input.check_schema()?,
+            (4, LIST) => {
+                let (kind, count) = input.list()?;
+                if count > MAX_ROW_GROUPS {
+                    return Err(format!(
+                        "it has {count} row groups, more than {MAX_ROW_GROUPS}: write larger ones"
+                    ));
+                }
+                (0..count).try_for_each(|_| input.skip(kind, MAX_DEPTH))?;
+            }
+            _ => input.skip(kind, MAX_DEPTH)?,
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that pages which lie back to back claim to take once they are decompressed. What is no page ends them: the Parquet
+/// crate says what is wrong.
+pub(super) fn decompressed_bytes(pages: &[u8]) -> u64 {
+    let mut input = Compact(pages);
+    let mut all = 0_u64;
+    while !input.0.is_empty() {
+        let Ok((decompressed, stored)) = input.page() else { break };
+        all = all.saturating_add(decompressed);
+        if input.take(stored).is_err() {
+            break;
+        }
+    }
+    all
+}
+
+/// What is left of a message.
+struct Compact<'a>(&'a [u8]);
+
+impl<'a> Compact<'a> {
+    fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(bad)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn byte(&mut self) -> Result<u8, String> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn varint(&mut self) -> Result<u64, String> {
+        let mut value = 0_u64;
+        for at in 0..10 {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f).checked_shl(7 * at).unwrap_or(0);
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(bad())
+    }
+
+    fn signed(&mut self) -> Result<i64, String> {
+        let value = self.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    /// The next field's id and type; `None` at the struct's end.
+    fn field(&mut self, last: i64) -> Result<Option<(i64, u8)>, String> {
+        let head = self.byte()?;
+        if head == 0 {
+            return Ok(None);
+        }
+        let id = match head >> 4 {
+            0 => self.signed()?,
+            step => last.saturating_add(i64::from(step)),
+        };
+        Ok(Some((id, head & 0x0f)))
+    }
+
+    /// Type and number of a list's items, each of which has a byte at least.
+    fn list(&mut self) -> Result<(u8, usize), String> {
+        let head = self.byte()?;
+        let count = match head >> 4 {
+            15 => self.varint()?,
+            few => u64::from(few),
+        };
+        match usize::try_from(count) {
+            Ok(count) if count <= self.0.len() => Ok((head & 0x0f, count)),
+            _ => Err(bad()),
+        }
+    }
+
+    fn skip(&mut self, kind: u8, depth: usize) -> Result<(), String> {
+        let Some(inner) = depth.checked_sub(1) else { return Err(bad()) };
+        match kind {
+            // A truth value is in its field's type.
+            1 | 2 => Ok(()),
+            3 => self.take(1).map(|_| ()),
+            4..=6 => self.varint().map(|_| ()),
+            7 => self.take(8).map(|_| ()),
+            BINARY => {
+                let length = self.varint()?;
+                self.take(length).map(|_| ())
+            }
+            LIST | 10 => {
+                let (kind, count) = self.list()?;
+                (0..count).try_for_each(|_| self.skip_item(kind, inner))
+            }
+            11 => {
+                let count = self.varint()?;
+                if count == 0 {
+                    return Ok(());
+                }
+                let kinds = self.byte()?;
+                for _ in 0..count {
+                    self.skip_item(kinds >> 4, inner)?;
+                    self.skip_item(kinds & 0x0f, inner)?;
+                }
+                Ok(())
+            }
+            STRUCT => {
+                let mut id = 0;
+                while let Some((next, kind)) = self.field(id)? {
+                    id = next;
+                    self.skip(kind, inner)?;
+                }
+                Ok(())
+            }
+            13 => self.take(16).map(|_| ()),
+            _ => Err(bad()),
+        }
+    }
+
+    /// An item of a list: there a truth value has a byte.
+    fn skip_item(&mut self, kind: u8, depth: usize) -> Result<(), String> {
+        if matches!(kind, 1 | 2) { self.take(1).map(|_| ()) } else { self.skip(kind, depth) }
+    }
+
+    /// A schema: its elements in depth-first order, each with the number of its children.
+    fn check_schema(&mut self) -> Result<(), String> {
+        let (kind, count) = self.list()?;
+        if kind != STRUCT {
+            return Err(bad());
+        }
+        if count > MAX_SCHEMA_ELEMENTS {
+            return Err(format!(
+                "its schema has {count} columns and groups, more than {MAX_SCHEMA_ELEMENTS}"
+            ));
+        }
+        // Children that are still to come, of each group that is open.
+        let mut open: Vec<i64> = Vec::new();
+        for _ in 0..count {
+            let children = self.children()?;
+            while open.last() == Some(&0) {
+                open.pop();
+            }
+            if let Some(left) = open.last_mut() {
+                *left -= 1;
+            }
+            if children > 0 {
+                open.push(children);
+            }
+            if open.len() > MAX_SCHEMA_DEPTH {
+                return Err(format!(
+                    "its groups nest deeper than {MAX_SCHEMA_DEPTH}: write a flatter schema"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of children of a `SchemaElement`.
+    fn children(&mut self) -> Result<i64, String> {
+        let (mut id, mut children) = (0, 0);
+        while let Some((next, kind)) = self.field(id)? {
+            id = next;
+            match (id, kind) {
+                (5, I32) => children = self.signed()?,
+                _ => self.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        Ok(children)
+    }
+
+    /// A `PageHeader`'s sizes: decompressed and as it is stored.
+    fn page(&mut self) -> Result<(u64, u64), String> {
+        let (mut id, mut decompressed, mut stored) = (0, 0, 0);
+        while let Some((next, kind)) = self.field(id)? {
+            id = next;
+            match (id, kind) {
+                (2, I32) => decompressed = self.signed()?,
+                (3, I32) => stored = self.signed()?,
+                _ => self.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        let size = |size: i64| u64::try_from(size).map_err(|_| bad());
+        Ok((size(decompressed)?, size(stored)?))
+    }
+}
+
+fn bad() -> String {
+    "the footer cannot be read: the file is damaged".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A group with one child, as a `SchemaElement`: field 4 (name), field 5 (children).
+    const GROUP: [u8; 6] = [0x48, 1, b'g', 0x15, 2, 0];
+
+    fn footer_with_schema(elements: &[u8], count: usize) -> Vec<u8> {
+        let mut footer = vec![0x15, 2, 0x19, 0xfc];
+        varint(&mut footer, count as u64);
+        footer.extend_from_slice(elements);
+        footer.push(0);
+        footer
+    }
+
+    fn varint(out: &mut Vec<u8>, mut value: u64) {
+        while value >= 0x80 {
+            out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+    }
+
+    #[test]
+    fn a_schema_that_nests_without_end_is_refused() {
+        let deep = GROUP.repeat(1_000);
+        let told = check_footer(&footer_with_schema(&deep, 1_000)).unwrap_err();
+        assert!(told.contains("nest deeper than 64"), "{told}");
+        assert_eq!(check_footer(&footer_with_schema(&GROUP.repeat(60), 60)), Ok(()));
+        // Siblings are not deep.
+        let leaf = [0x48, 1, b'l', 0];
+        let flat = [[0x48, 1, b'r', 0x15].as_slice(), &[0x80, 0x10, 0], &leaf.repeat(1_024)].concat();
+        assert_eq!(check_footer(&footer_with_schema(&flat, 1_025)), Ok(()));
+    }
+
+    #[test]
+    fn counts_that_the_bytes_cannot_hold_are_refused() {
+        // Field 4, a list of structs that says it has two thousand millions.
+        let mut footer = vec![0x49, 0xfc];
+        varint(&mut footer, 2_000_000_000);
+        assert!(check_footer(&footer).is_err());
+        let mut footer = vec![0x49, 0xfc];
+        varint(&mut footer, 40_000);
+        footer.extend([0; 40_000]);
+        assert!(check_footer(&footer).unwrap_err().contains("40000 row groups"));
+        assert!(check_footer(&footer_with_schema(&[], 1_000_000)).is_err());
+    }
+
+    #[test]
+    fn nonsense_ends() {
+        for length in 0..64 {
+            for byte in [0x00, 0x0c, 0x1c, 0x19, 0x1b, 0xff, 0x9c] {
+                let _ = check_footer(&vec![byte; length]);
+                let _ = decompressed_bytes(&vec![byte; length]);
+            }
+        }
+        assert!(check_footer(&[0x1c; 10_000]).is_err(), "structs in structs");
+    }
+
+    #[test]
+    fn pages_are_added_up_by_their_headers() {
+        // Type, decompressed and stored size; then the page.
+        let mut page = vec![0x15, 0, 0x15];
+        varint(&mut page, 2 * 1_000_000_000);
+        page.extend([0x15, 6, 0, 1, 2, 3]);
+        assert_eq!(decompressed_bytes(&page), 1_000_000_000);
+        assert_eq!(decompressed_bytes(&page.repeat(5)), 5_000_000_000);
+        assert_eq!(decompressed_bytes(&page[..page.len() - 1]), 1_000_000_000, "cut short, but told");
+        assert_eq!(decompressed_bytes(b""), 0);
+    }
+}

@@ -1,0 +1,206 @@
+//! Requests that lead to metadata services: by address, by name, by redirect; and redirects out of what may be read.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
+use object_store::{ClientOptions, ObjectStoreExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::http_client::GuardedConnector;
+use crate::{Access, SourceError, Stores};
+
+/// Names that resolve to what a test says.
+#[derive(Debug, Default)]
+struct Names(HashMap<&'static str, Vec<SocketAddr>>);
+
+#[async_trait]
+impl Lookup for Names {
+    async fn addresses(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
+        self.0.get(host).cloned().ok_or_else(|| io::Error::other("no such name"))
+    }
+}
+
+/// A web server that answers every request alike, and counts them.
+async fn serve(answer: String) -> (SocketAddr, Arc<AtomicU32>) {
+    serve_by(move |_| answer.clone()).await
+}
+
+/// A web server that answers by the request's head.
+async fn serve_by(answer: impl Fn(&str) -> String + Send + 'static) -> (SocketAddr, Arc<AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let requests = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&requests);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = [0; 4096];
+            if let Ok(length) = stream.read(&mut head).await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let text = answer(&String::from_utf8_lossy(&head[..length]));
+                let _ = stream.write_all(text.as_bytes()).await;
+            }
+        }
+    });
+    (address, requests)
+}
+
+fn redirect_to(url: &str) -> String {
+    format!("HTTP/1.1 302 Found\r\nlocation: {url}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+}
+
+fn page() -> String {
+    "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nlast-modified: Mon, 01 Jan 2024 00:00:00 GMT\r\nconnection: close\r\n\r\nhi"
+        .to_owned()
+}
+
+fn client(guard: Guard) -> HttpClient {
+    let options = ClientOptions::new().with_allow_http(true).with_connect_timeout(Duration::from_secs(2));
+    GuardedConnector(guard).connect(&options).unwrap()
+}
+
+/// Why a request is refused, or the answer's status.
+async fn get(guard: Guard, url: &str) -> Result<u16, String> {
+    let mut request = HttpRequest::new(HttpRequestBody::empty());
+    *request.uri_mut() = url.parse().unwrap();
+    let answer = client(guard).execute(request).await;
+    answer.map(|answer| answer.status().as_u16()).map_err(|error| match refused(&error) {
+        Some(refused) => refused.to_string(),
+        None => format!("not refused: {error}"),
+    })
+}
+
+fn guard() -> Guard {
+    Guard::of_stores(&ReadPolicy::default())
+}
+
+#[tokio::test]
+async fn addresses_are_refused_in_every_form() {
+    for url in [
+        "http://169.254.169.254/latest/meta-data/",
+        "http://2852039166/",
+        "http://0xa9.0xfe.0xa9.0xfe:8080/x",
+        "http://0251.0376.0251.0376/",
+        "http://[::ffff:169.254.169.254]/",
+        "http://[fd00:ec2::254]/",
+        "http://[fe80::1]/",
+        "http://100.100.100.200/",
+        "http://metadata.google.internal/computeMetadata/v1/",
+    ] {
+        let told = get(guard(), url).await.unwrap_err();
+        assert!(told.contains("--allow-metadata-addresses"), "{url}: {told}");
+    }
+    assert!(guard().check("http://１６９.254.169.254/").is_err(), "digits of another alphabet");
+}
+
+#[tokio::test]
+async fn names_are_refused_by_what_they_resolve_to_and_at_once() {
+    let (address, requests) = serve(page()).await;
+    let link_local: SocketAddr = "169.254.169.254:0".parse().unwrap();
+    let names = Names(HashMap::from([
+        ("good.example.org", vec![SocketAddr::new(address.ip(), 0)]),
+        ("evil.example.org", vec![link_local]),
+        ("both.example.org", vec![SocketAddr::new(address.ip(), 0), link_local]),
+    ]));
+    let guard = guard().with_lookup(Arc::new(names));
+    let url = |host: &str| format!("http://{host}:{}/x", address.port());
+    assert_eq!(get(guard.clone(), &url("good.example.org")).await, Ok(200));
+    for host in ["evil.example.org", "both.example.org"] {
+        let told = get(guard.clone(), &url(host)).await.unwrap_err();
+        assert!(told.contains("which resolves to 169.254.169.254"), "{told}");
+    }
+    assert_eq!(requests.load(Ordering::SeqCst), 1);
+    assert!(get(guard, &url("unknown.example.org")).await.unwrap_err().starts_with("not refused"));
+}
+
+#[tokio::test]
+async fn redirects_are_looked_at_too() {
+    for target in ["http://169.254.169.254/latest/", "http://[::ffff:a9fe:a9fe]/", "http://2852039166/"] {
+        let (address, requests) = serve(redirect_to(target)).await;
+        let told = get(guard(), &format!("http://{address}/x")).await.unwrap_err();
+        assert!(told.contains("tell a machine its keys"), "{told}");
+        assert_eq!(requests.load(Ordering::SeqCst), 1);
+    }
+    let (address, _) = serve(page()).await;
+    let (first, _) = serve(redirect_to(&format!("http://{address}/y"))).await;
+    assert_eq!(get(guard(), &format!("http://{first}/x")).await, Ok(200));
+    let (address, _) = serve(redirect_to("/again")).await;
+    let told = get(guard(), &format!("http://{address}/x")).await.unwrap_err();
+    assert!(told.contains("more than 10 times"), "{told}");
+}
+
+#[tokio::test]
+async fn redirects_stay_within_what_may_be_read() {
+    let (inside, _) = serve(page()).await;
+    let (outside, untouched) = serve(page()).await;
+    let (first, _) = serve(redirect_to(&format!("http://{outside}/y?token=HUSH"))).await;
+    let (second, _) = serve(redirect_to(&format!("http://{inside}/y"))).await;
+    let prefixes = [inside, first, second].map(|address| format!("http://{address}/"));
+    let urls = UrlPolicy::new(prefixes).unwrap();
+    let guard = Guard::of_urls(&ReadPolicy { urls, ..ReadPolicy::default() });
+    let told = get(guard.clone(), &format!("http://{first}/x")).await.unwrap_err();
+    assert!(told.contains("sends on to another place") && told.contains("lies outside"), "{told}");
+    assert!(!told.contains("HUSH"), "{told}");
+    assert_eq!(untouched.load(Ordering::SeqCst), 0);
+    assert_eq!(get(guard, &format!("http://{second}/x")).await, Ok(200));
+}
+
+#[tokio::test]
+async fn it_is_allowed_where_that_is_said() {
+    let allowed = Guard::of_stores(&ReadPolicy { metadata_addresses: true, ..ReadPolicy::default() });
+    assert_eq!(allowed.check("http://169.254.169.254/"), Ok(()));
+    let names = Names(HashMap::from([("evil.example.org", vec!["169.254.0.1:0".parse().unwrap()])]));
+    assert!(allowed.with_lookup(Arc::new(names)).resolve("evil.example.org").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_store_that_redirects_is_refused_without_trying_again() {
+    let (address, requests) = serve(redirect_to("http://169.254.169.254/latest/")).await;
+    let error = Stores::with(Access::default()).get(&format!("http://{address}/t.json")).await.unwrap_err();
+    assert!(matches!(error, SourceError::Refused { .. }) && !error.is_retryable(), "{error}");
+    assert!(error.to_string().starts_with(&format!("`http://{address}/t.json` is not read: ")), "{error}");
+    assert_eq!(requests.load(Ordering::SeqCst), 1);
+    let error = Stores::with(Access::default()).get("http://0xa9fea9fe/t.json").await.unwrap_err();
+    assert!(matches!(error, SourceError::Refused { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_role_may_be_asked_for_its_keys_but_not_for_data() {
+    // A metadata service of a test: it gives the keys of a role, as the operator's options say where it is.
+    let keys = r#"{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"2999-01-01T00:00:00Z","Code":"Success"}"#;
+    let (service, asked) = serve_by(move |head| {
+        let body = match head.split(' ').nth(1) {
+            _ if head.starts_with("PUT") => "token",
+            Some(path) if path.ends_with("/security-credentials/") => "role",
+            _ => keys,
+        };
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
+    })
+    .await;
+    let (store, read) = serve(redirect_to("http://169.254.169.254/latest/")).await;
+    let option = |key: &str, value: String| (key.to_owned(), value);
+    let access = Access::new(vec![
+        option("AWS_METADATA_ENDPOINT", format!("http://{service}")),
+        option("AWS_ENDPOINT", format!("http://{store}")),
+        option("AWS_ALLOW_HTTP", "true".to_owned()),
+        option("AWS_REGION", "us-east-1".to_owned()),
+    ]);
+    let error = Stores::with(access).get("s3://bucket/t.json").await.unwrap_err();
+    assert!(asked.load(Ordering::SeqCst) > 0, "the role was asked: {error}");
+    assert!(read.load(Ordering::SeqCst) > 0 && matches!(error, SourceError::Refused { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn plain_servers_are_read_as_before() {
+    let (address, _) = serve(page()).await;
+    let store = crate::clients::build(
+        &format!("http://{address}"),
+        &crate::access::Options::default(),
+        &ReadPolicy::default(),
+    );
+    let meta = store.unwrap().head(&"x".into()).await.unwrap();
+    assert_eq!(meta.size, 2);
+}

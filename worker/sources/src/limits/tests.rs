@@ -1,0 +1,133 @@
+//! Shards that ask for more than they hold.
+
+use std::sync::Arc;
+
+use feedline_core::pipeline::Format;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+
+use super::*;
+use crate::object::{Object, version_of};
+use crate::testing::{Feature, example, fixture, tar, tar_member, tfrecord};
+
+async fn refused(bytes: &[u8], format: Format) -> String {
+    fixture(bytes, format, &[]).index().await.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn lists_in_lists_have_an_end() {
+    let nested = |depth: usize| format!("{{\"a\":{}1{}}}\n", "[".repeat(depth), "]".repeat(depth));
+    let all = fixture(nested(MAX_NESTING).as_bytes(), Format::Jsonl, &[]).read_all().await;
+    assert_eq!(all.rows().len(), 1);
+    let told = refused(nested(MAX_NESTING + 1).as_bytes(), Format::Jsonl).await;
+    assert!(told.contains("column `a` has lists nested deeper than 8"), "{told}");
+    // Deeper than is looked into: no columns are found in it.
+    let told = refused(nested(10_000).as_bytes(), Format::Jsonl).await;
+    assert!(told.contains("none of its first lines is a JSON object"), "{told}");
+}
+
+#[tokio::test]
+async fn a_row_that_nests_without_end_fails_alone() {
+    let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+    let text = format!("{{\"a\":1}}\n{{\"a\":{deep}}}\n{{\"a\":2,\"b\":{deep}}}\n");
+    let all = fixture(text.as_bytes(), Format::Jsonl, &[]).read_all().await;
+    assert_eq!(all.rows(), ["1", "null", "null"]);
+    assert!(all.failures().iter().all(|failure| failure.reason == "the line nests deeper than 128"));
+    // Brackets in a text are none.
+    let text = format!("{{\"a\":\"{}\\\"[\"}}\n", "[".repeat(1_000));
+    assert_eq!(fixture(text.as_bytes(), Format::Jsonl, &[]).read_all().await.failures(), []);
+}
+
+#[tokio::test]
+async fn columns_and_their_names_have_an_end() {
+    let fields: Vec<String> = (0..5_000).map(|at| format!("\"c{at}\":1")).collect();
+    let line = format!("{{{}}}\n", fields.join(","));
+    let told = refused(line.as_bytes(), Format::Jsonl).await;
+    assert!(told.contains("it has 5000 columns, more than 4096"), "{told}");
+    let chosen = fixture(line.as_bytes(), Format::Jsonl, &[("x", "c4999")]).read_all().await;
+    assert_eq!(chosen.rows(), ["1"]);
+    let told = refused(format!("{{\"{}\":1}}\n", "n".repeat(2_000)).as_bytes(), Format::Jsonl).await;
+    assert!(told.contains("has 2000 bytes, more than 1024") && told.len() < 400, "{told}");
+    let names: Vec<String> = (0..5_000).map(|at| format!("f{at:04}")).collect();
+    let features: Vec<(&str, Feature<'_>)> =
+        names.iter().map(|name| (name.as_str(), Feature::Ints(&[1]))).collect();
+    let told = refused(&tfrecord(&[example(&features)]), Format::TfRecord).await;
+    assert!(told.contains("more than 4096 features"), "{told}");
+}
+
+#[tokio::test]
+async fn a_header_line_has_an_end() {
+    let told = refused(&vec![b'x'; MAX_HEADER_BYTES as usize + 1], Format::Csv).await;
+    assert!(told.contains("its header line has no end within 16777216 bytes"), "{told}");
+    let commas = ",".repeat(MAX_HEADER_COLUMNS) + "\n";
+    let told = refused(commas.as_bytes(), Format::Csv).await;
+    assert!(told.contains("at most 131072 columns"), "{told}");
+}
+
+#[tokio::test]
+async fn samples_of_a_tar_file_have_an_end() {
+    let names: Vec<String> = (0..MAX_MEMBERS + 1).map(|at| format!("k.e{at}")).collect();
+    let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
+    let mut bytes = tar(&[("a.txt", b"whole")]);
+    bytes.truncate(1024);
+    bytes.extend(tar(&members));
+    let index = fixture(&bytes, Format::WebDataset, &[("text", "txt")]).index().await.unwrap().index;
+    assert_eq!((index.rows(), index.defects.len()), (1, 1));
+    let reason = &index.defects[0].reason;
+    assert!(
+        reason.contains("more than 4096 members") || reason.contains("more than 4096 extensions"),
+        "{reason}"
+    );
+    let record = format!(" path={}.txt\n", "d".repeat(5_000));
+    let pax = format!("{}{record}", record.len() + 4);
+    let bytes = [tar_member(b'x', "pax", pax.as_bytes()), tar(&[("short", b"x")])].concat();
+    let index = fixture(&bytes, Format::WebDataset, &[("text", "txt")]).index().await.unwrap().index;
+    assert!(index.defects[0].reason.contains("a member's name has 5004 bytes"), "{:?}", index.defects);
+}
+
+/// A Parquet file with this footer and nothing else.
+fn parquet_with(footer: &[u8]) -> Vec<u8> {
+    let length = (footer.len() as u32).to_le_bytes();
+    [b"PAR1".as_slice(), footer, &length, b"PAR1"].concat()
+}
+
+#[tokio::test]
+async fn a_footer_that_claims_what_it_cannot_hold_is_refused_and_ends_no_process() {
+    // Version 1; a schema of one group without children; two thousand million row groups.
+    let mut footer = vec![0x15, 2, 0x19, 0x1c, 0x48, 1, b'r', 0x15, 0, 0, 0x16, 2, 0x19, 0xfc];
+    footer.extend([0x80, 0xa8, 0xd6, 0xb9, 0x07]);
+    let told = refused(&parquet_with(&footer), Format::Parquet).await;
+    assert!(told.contains("damaged"), "{told}");
+    let group = [0x48, 1, b'g', 0x15, 2, 0];
+    let mut footer = vec![0x15, 2, 0x19, 0xfc, 0xa0, 0x8d, 0x06];
+    footer.extend(group.repeat(100_000));
+    footer.push(0);
+    let told = refused(&parquet_with(&footer), Format::Parquet).await;
+    assert!(told.contains("nest deeper than 64"), "{told}");
+    let mut long = vec![0; MAX_FOOTER_BYTES as usize + 100];
+    let end = long.len();
+    long[..4].copy_from_slice(b"PAR1");
+    long[end - 8..end - 4].copy_from_slice(&(MAX_FOOTER_BYTES as u32 + 1).to_le_bytes());
+    long[end - 4..].copy_from_slice(b"PAR1");
+    let told = refused(&long, Format::Parquet).await;
+    assert!(told.contains("its footer has 67108865 bytes"), "{told}");
+    long[end - 10..end - 6].copy_from_slice(&(MAX_FOOTER_BYTES as u32 + 1).to_le_bytes());
+    long[end - 6..].copy_from_slice(b"ARROW1");
+    let told = refused(&long, Format::Arrow).await;
+    assert!(told.contains("its footer has 67108865 bytes"), "{told}");
+}
+
+#[tokio::test]
+async fn a_first_row_that_is_a_whole_disk_is_not_looked_into() {
+    let store = InMemory::new();
+    let path = Path::from("x");
+    store.put(&path, b"{}".as_slice().into()).await.unwrap();
+    let meta = store.head(&path).await.unwrap();
+    let shard = ShardRef { url: "mem://x".to_owned(), size_bytes: u64::MAX, version: version_of(&meta) };
+    let object = Object::new(Arc::new(store) as Arc<dyn ObjectStore>, path, shard);
+    let bytes = MAX_SAMPLED_ROW_BYTES + 1;
+    let block = feedline_core::manifest::Block { rows: 1, offset: 0, bytes, group: 0, row_bytes: Vec::new() };
+    let told = crate::formats::lines::sample(&object, &[block], 10).await.unwrap_err().to_string();
+    assert!(told.contains("its first row has 268435457 bytes"), "{told}");
+}

@@ -1,0 +1,182 @@
+//! Tests of stores: what the caches use, and what pipelines may not.
+
+use std::collections::BTreeMap;
+
+use feedline_core::pipeline::Source;
+use feedline_core::urls::UrlPolicy;
+use object_store::memory::InMemory;
+
+use super::*;
+use crate::{Credential, Dataset};
+
+async fn listed(stores: &Stores, folder: &str) -> Vec<(String, u64)> {
+    let mut all = Vec::new();
+    let found = |name: &str, size| all.push((name.to_owned(), size));
+    stores.list_folder(folder, found).await.expect("it can be listed");
+    all.sort();
+    all
+}
+
+#[tokio::test]
+async fn objects_are_written_listed_and_read_in_parts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let local = folder.path().to_str().expect("UTF-8").to_owned();
+    let stores = Stores::new(Vec::new());
+    stores.insert("mem://host", Arc::new(InMemory::new()));
+    for base in [local.clone(), format!("file://{local}/b c"), "mem://host".into(), "mem://host/x".into()] {
+        assert!(listed(&stores, &format!("{base}/new/")).await.is_empty());
+        let object = Bytes::from((0..=255).collect::<Vec<u8>>());
+        stores.put(&format!("{base}/new/sub/one"), object.clone()).await.expect("it can be written");
+        stores.put(&format!("{base}/newer"), object.clone()).await.expect("it can be written");
+        assert_eq!(listed(&stores, &format!("{base}/new/")).await, [("sub/one".to_owned(), 256)]);
+        let url = format!("{base}/new/sub/one");
+        let parts = stores.get_ranges(&url, &[200..256, 3..5]).await.expect("it can be read");
+        assert_eq!(parts, [object.slice(200..256), object.slice(3..5)]);
+        stores.get_ranges(&url, &[0..5, 250..257]).await.expect_err("it is shorter");
+        let gone = stores.get_ranges(&format!("{base}/gone"), std::slice::from_ref(&(0..1))).await;
+        assert!(matches!(gone, Err(SourceError::NotFound { .. })), "{gone:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_listed_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, b"").expect("a file");
+    let stores = Stores::new(Vec::new());
+    let file = file.to_str().expect("UTF-8");
+    for (url, reason) in [("http://host/x/", "cannot be listed"), (file, "no folder")] {
+        let error = stores.list_folder(url, |_, _| {}).await.expect_err("it is no folder").to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+/// A folder that pipelines may read, one that they may not, and links between them.
+struct Folders {
+    root: tempfile::TempDir,
+    stores: Arc<Stores>,
+}
+
+impl Folders {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for (folder, file) in [("in", "a.txt"), ("in", "b.txt"), ("out", "secret.txt"), ("in2", "c.txt")] {
+            std::fs::create_dir_all(root.path().join(folder)).unwrap();
+            std::fs::write(root.path().join(folder).join(file), "text\n").unwrap();
+        }
+        let policy = UrlPolicy::new([root.path().join("in").to_str().unwrap()]).unwrap();
+        Self { stores: Stores::with(Access::default().within(policy)), root }
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.root.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn link(&self, to: &str, at: &str) {
+        std::os::unix::fs::symlink(self.at(to), self.at(at)).unwrap();
+    }
+
+    async fn list(&self, url: &str) -> Result<usize, SourceError> {
+        let mut source = Source::text("/x");
+        source.url = vec![url.to_owned()];
+        Ok(Dataset::new(source, Arc::clone(&self.stores))?.list().await?.len())
+    }
+}
+
+fn is_refused<T: std::fmt::Debug>(result: Result<T, SourceError>) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, SourceError::Refused { .. }) && !error.is_retryable(), "{error}");
+}
+
+#[tokio::test]
+async fn only_allowed_folders_are_listed_and_read() {
+    let folders = Folders::new();
+    for (url, count) in [("in/", 2), ("in/*.txt", 2), ("in", 2), ("out/../in/a.txt", 1)] {
+        assert_eq!(folders.list(&folders.at(url)).await.unwrap(), count, "{url}");
+    }
+    assert_eq!(folders.list(&format!("file://{}", folders.at("in/%61.txt"))).await.unwrap(), 1);
+    for url in ["out/", "out/*.txt", "in2/c.txt", "in/../out/secret.txt", "in*/*.txt", "*"] {
+        is_refused(folders.list(&folders.at(url)).await);
+    }
+    is_refused(folders.list(&format!("file://{}", folders.at("in/%2e%2e/out/secret.txt"))).await);
+    is_refused(folders.list("relative.txt").await);
+    is_refused(folders.list("s3://bucket/x").await);
+    is_refused(folders.stores.get(&folders.at("out/secret.txt")).await);
+    assert_eq!(folders.stores.get(&folders.at("in/a.txt")).await.unwrap(), "text\n");
+}
+
+#[tokio::test]
+async fn links_out_of_an_allowed_folder_are_not_followed() {
+    let folders = Folders::new();
+    folders.link("out/secret.txt", "in/link.txt");
+    is_refused(folders.list(&folders.at("in/link.txt")).await);
+    is_refused(folders.list(&folders.at("in/*.txt")).await);
+    is_refused(folders.list(&folders.at("in/")).await);
+    is_refused(folders.stores.get(&folders.at("in/link.txt")).await);
+    std::fs::remove_file(folders.root.path().join("in/link.txt")).unwrap();
+    folders.link("out", "in/away");
+    is_refused(folders.list(&folders.at("in/away/*.txt")).await);
+    is_refused(folders.list(&folders.at("in/away/../out/secret.txt")).await);
+    std::fs::remove_file(folders.root.path().join("in/away")).unwrap();
+    folders.link("in/a.txt", "in/same.txt");
+    assert_eq!(folders.list(&folders.at("in/*.txt")).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn a_shard_that_somebody_else_listed_is_looked_at_again() {
+    let folders = Folders::new();
+    let everything = Stores::new(Vec::new());
+    let source = Source::text(folders.at("out/secret.txt"));
+    let listed = Dataset::new(source, everything).unwrap().list().await.unwrap().remove(0);
+    let dataset = Dataset::new(Source::text(folders.at("in/a.txt")), Arc::clone(&folders.stores)).unwrap();
+    is_refused(dataset.index_shard(&listed).await);
+}
+
+#[tokio::test]
+async fn the_places_of_caches_are_not_the_pipelines() {
+    let folders = Folders::new();
+    let url = folders.at("cache/x");
+    folders.stores.put(&url, Bytes::from_static(b"row")).await.unwrap();
+    assert_eq!(
+        folders.stores.get_ranges(&url, std::slice::from_ref(&(0..3))).await.unwrap(),
+        [Bytes::from_static(b"row")]
+    );
+}
+
+#[tokio::test]
+async fn credentials_open_a_client_of_their_own_and_show_nothing() {
+    let option = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let options = [
+        option("aws_access_key_id", "HUSHID"),
+        option("aws_secret_access_key", "HUSHKEY"),
+        option("aws_allow_http", "HUSH-NO-TRUTH"),
+    ];
+    let urls = UrlPolicy::new(["s3://bucket/a"]).unwrap();
+    let wrong = Credential::new(options.clone(), urls.clone()).unwrap();
+    let right = Credential::new(options[..2].to_vec(), urls).unwrap();
+    let credentials = BTreeMap::from([("right".to_owned(), right), ("wrong".to_owned(), wrong)]);
+    let stores = Stores::with(Access::default().with_credentials(credentials));
+    let open = |url: &str, name: &str| {
+        let source = Source::text(url).credentials(name);
+        let dataset = Dataset::new(source, Arc::clone(&stores))?;
+        assert!(!format!("{dataset:?}").contains("HUSH"));
+        Reads::new(Arc::clone(&stores), Some(name.to_owned())).open(&Location::parse(url)?).map(|_| ())
+    };
+    assert_eq!(open("s3://bucket/a/x", "right"), Ok(()));
+    assert!(!format!("{stores:?}").contains("HUSH"));
+    let told = open("s3://bucket/b/x", "right").unwrap_err().to_string();
+    assert!(told.contains("are not for `s3://bucket/b/x`, only for `s3://bucket/a`"), "{told}");
+    let told = open("s3://bucket/a/x", "rihgt").unwrap_err().to_string();
+    assert!(told.contains("did you mean `right`?"), "{told}");
+    let told = open("s3://bucket/a/x", "wrong").unwrap_err().to_string();
+    assert!(!told.contains("HUSH"), "{told}");
+}
+
+#[tokio::test]
+async fn a_file_of_an_operator_is_not_read_where_it_is_too_large() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.json");
+    std::fs::File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+    let error = Stores::new(Vec::new()).get(path.to_str().unwrap()).await.unwrap_err();
+    assert!(error.to_string().contains("a file that an operator reads has at most"), "{error}");
+}
