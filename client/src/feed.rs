@@ -141,6 +141,10 @@ impl Feed {
         self.stats.step_ns += step_ns;
     }
 
+    pub(crate) fn count_network_bytes(&mut self, bytes: u64) {
+        self.stats.network_bytes += bytes;
+    }
+
     pub(crate) fn fatal(&self) -> Option<ClientError> {
         self.fatal.clone()
     }

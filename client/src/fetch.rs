@@ -48,6 +48,7 @@ async fn fetch(order: FetchOrder, context: &FetchContext) -> Outcome {
         Ok(frames) => frames,
         Err(refusal) => return refused(refusal, asked),
     };
+    let is_remote = worker.is_remote();
     let mut reader = PieceReader::new(Arc::clone(&context.pool));
     while let Some(frame) = frames.next().await {
         let read = match frame.map(|frame| reader.take(frame)) {
@@ -60,10 +61,15 @@ async fn fetch(order: FetchOrder, context: &FetchContext) -> Outcome {
             Read::Nothing => {}
             Read::Working => context.shared.feed().on_working(split, attempt, now),
             Read::Opened(bytes) => context.shared.feed().on_piece_opened(split, attempt, bytes, now),
-            Read::Bytes(bytes) => context.shared.feed().on_bytes(split, attempt, bytes, now),
+            Read::Bytes(bytes) => {
+                let mut feed = context.shared.feed();
+                feed.on_bytes(split, attempt, bytes, now);
+                feed.count_network_bytes(if is_remote { bytes } else { 0 });
+            }
             Read::Piece { bytes, piece } => {
                 let mut feed = context.shared.feed();
                 feed.on_bytes(split, attempt, bytes, now);
+                feed.count_network_bytes(if is_remote { bytes } else { 0 });
                 feed.on_piece(split, attempt, piece, now);
                 drop(feed);
                 context.shared.wake_both();

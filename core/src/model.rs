@@ -26,7 +26,9 @@ mod visits;
 pub mod window;
 
 pub use bandwidth::{Bandwidth, Observation};
-pub use bound::{Allocation, Bottleneck, BottleneckKind, Bound, CacheUse, WorkerShare, bottleneck, bounds};
+pub use bound::{
+    Allocation, Bottleneck, BottleneckKind, Bound, CacheUse, Locality, WorkerShare, bottleneck, bounds,
+};
 pub use job::{CutModel, JobModel, JobObservation, OperatorModel};
 pub use remedy::{CacheRoom, Remedy, remedies};
 pub use samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample};

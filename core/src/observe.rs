@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use self::stores::StoreSeen;
 use self::tenants::TenantsSeen;
 use self::terms::{has_done_as_much, operators_cpu_ns, random_operators, store_of, worker_sample};
 use self::waits::{BUSY, cores_at_work, is_at_limit, longest_waits};
@@ -22,6 +23,7 @@ use crate::pipeline::{CacheTier, KeptForm};
 use crate::plan::{CachePolicy, JobProblem, Problem, Settings, WorkerSlot, WorkerType};
 
 mod needs;
+mod stores;
 mod tenants;
 mod terms;
 mod waits;
@@ -210,7 +212,11 @@ impl Observer {
         let windows = self.jobs.get(&job)?;
         let model = JobModel::build(&windows.unkept())?;
         let keys = cut_keys(&windows.facts.pipeline, &model);
-        Some(JobProblem::from_model(job, &windows.facts.name, &model, types, &keys))
+        let locality = windows.locality();
+        Some(JobProblem {
+            locality,
+            ..JobProblem::from_model(job, &windows.facts.name, &model, types, &keys)
+        })
     }
 
     /// Forgets what a job did and keeps what its store gave: from the next reports on it is looked at with other limits, which
@@ -244,6 +250,7 @@ impl Observer {
                 }),
             }
         }
+        allocation.locality = self.locality(job);
         if let Some(model) = self.model(job).filter(|_| self.waits_for_store(job)) {
             // As many reads as could be: nothing else held them up.
             allocation.read_concurrency = model.store_concurrency;
@@ -304,48 +311,14 @@ impl Observer {
             stores[store].1.add(&model, windows.waits_for_store);
             let keys = cut_keys(&windows.facts.pipeline, &model);
             let job = JobProblem::from_model(*id, &windows.facts.name, &model, &worker_types, &keys);
-            jobs.push(JobProblem { cache, store, tenant, weight: windows.facts.weight, ..job });
+            let (weight, locality) = (windows.facts.weight, windows.locality());
+            jobs.push(JobProblem { cache, store, tenant, weight, locality, ..job });
         }
         let staying = self.workers.values().filter(|worker| !worker.draining);
         let store_cache_bytes = staying.map(|worker| worker.store_bytes).min().unwrap_or(0) as f64;
         let stores = stores.iter().map(|(_, seen)| seen.limit()).collect();
         let tenants = tenants.problems();
         Problem { jobs, worker_types, workers, stores, store_cache_bytes, tenants, copies: 1.0, settings }
-    }
-}
-
-/// What the jobs of a store have seen of it.
-#[derive(Debug, Clone, Copy, Default)]
-struct StoreSeen {
-    /// What those that wait for it get of it together, in bytes per second; those that have seen its limit.
-    waiting: f64,
-    is_full: bool,
-    /// What the others take of it.
-    others: f64,
-    /// The largest limit that any of them has seen, waiting now or not.
-    largest: f64,
-}
-
-impl StoreSeen {
-    fn add(&mut self, model: &JobModel, waits: bool) {
-        let cap = model.bandwidth.cap();
-        self.largest = self.largest.max(cap.unwrap_or(0.0));
-        match cap.filter(|_| waits) {
-            Some(cap) => (self.waiting, self.is_full) = (self.waiting + cap, true),
-            None => self.others += model.rows_per_s * model.store_bytes,
-        }
-    }
-
-    /// What it gives to all together; 0 where no limit has been seen. While jobs wait for it that is what flows: each of
-    /// them sees its own part of the store only.
-    fn limit(&self) -> f64 {
-        if self.is_full {
-            self.waiting + self.others
-        } else if self.largest > 0.0 {
-            self.largest.max(self.others)
-        } else {
-            0.0
-        }
     }
 }
 
@@ -359,6 +332,7 @@ impl JobWindows {
             sum.batches += session.stats.batches;
             sum.rows += session.stats.rows;
             sum.bytes += session.stats.bytes;
+            sum.network_bytes += session.stats.network_bytes;
             sum.stall_ns += session.stats.stall_ns;
             sum.step_ns += session.stats.step_ns;
             sum.elapsed_ns = sum.stall_ns + sum.step_ns;

@@ -240,6 +240,7 @@ impl Seen<'_> {
             cores: self.planned.map_or(0.0, |job| job.assignments.iter().map(|part| part.cores).sum()),
             bottleneck: self.model.as_ref().and_then(|model| {
                 let mut allocation = allocation(self.planned, workers);
+                allocation.locality = observer.locality(self.facts.job);
                 if observer.waits_for_store(self.facts.job) {
                     // As many as could be: nothing else held them up.
                     allocation.read_concurrency = model.store_concurrency;

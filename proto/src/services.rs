@@ -118,6 +118,11 @@ pub trait WorkerService: Send + Sync {
         &self,
         requests: BoxStream<'static, FetchRequest>,
     ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal>;
+
+    /// Whether what it gives to this caller crosses a network, as far as the last fetch has told.
+    fn is_remote(&self) -> bool {
+        false
+    }
 }
 
 /// What a consumer sends while fetching.

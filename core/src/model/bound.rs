@@ -26,6 +26,28 @@ pub struct Allocation {
     pub memory_bytes: f64,
     /// A cache that holds all rows it is asked for.
     pub cache: Option<CacheUse>,
+    /// What does not cross the workers' network.
+    pub locality: Locality,
+}
+
+/// What of a job's bytes stays on a worker's own host. By default nothing is known to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Locality {
+    /// Whether workers read the dataset from their own disks.
+    pub store_is_local: bool,
+    /// Share of the bytes for consumers, from 0 to 1, that are taken on the worker's own host.
+    pub consumers_share: f64,
+}
+
+impl Locality {
+    /// Bytes per row that fill the fuller direction of a worker's network: what it reads, or what it sends of
+    /// `delivered_bytes`. Caches in the object store are read over the network wherever the dataset lies.
+    pub fn network_bytes(&self, from_dataset: f64, from_cache_store: f64, delivered_bytes: f64) -> f64 {
+        let from_dataset = if self.store_is_local { 0.0 } else { from_dataset };
+        let sent = delivered_bytes * (1.0 - self.consumers_share.clamp(0.0, 1.0));
+        sent.max(from_dataset + from_cache_store)
+    }
 }
 
 /// Workers of one type, or a part of each.
@@ -270,12 +292,13 @@ fn tier(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
 
 /// The workers' network over the larger of what comes in and what goes out per row.
 fn network(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
-    let from_store = match &allocation.cache {
-        None => model.store_bytes,
-        Some(cache) if cache.is_in_store => model.operators.get(cache.after)?.bytes_out,
-        Some(_) => 0.0,
+    let (from_dataset, from_cache_store) = match &allocation.cache {
+        None => (model.store_bytes, 0.0),
+        Some(cache) if cache.is_in_store => (0.0, model.operators.get(cache.after)?.bytes_out),
+        Some(_) => (0.0, 0.0),
     };
-    let per_row = model.delivered_bytes.max(from_store);
+    let locality = &allocation.locality;
+    let per_row = locality.network_bytes(from_dataset, from_cache_store, model.delivered_bytes);
     let known = allocation.workers.iter().all(|share| share.nic_bytes_per_s > 0.0);
     if !known || per_row <= 0.0 {
         return None;

@@ -106,6 +106,8 @@ pub struct ConsumerSample {
     pub rows: u64,
     /// Bytes taken.
     pub bytes: u64,
+    /// Bytes received from workers on other hosts.
+    pub network_bytes: u64,
     /// Time in nanoseconds that it waited for a batch.
     pub stall_ns: u64,
     /// Time in nanoseconds between having a batch and asking for the next: its own work.

@@ -134,7 +134,7 @@ counted!(
 counted!(StoreSample, requests, bytes, wait_ns);
 // What of its process's CPU time counts as the job's may fall as other jobs work: that is no new life.
 counted!(WorkerSample, elapsed_ns, memory_wait_ns);
-counted!(ConsumerSample, batches, rows, bytes, stall_ns, step_ns, elapsed_ns);
+counted!(ConsumerSample, batches, rows, bytes, network_bytes, stall_ns, step_ns, elapsed_ns);
 
 impl WorkerSample {
     fn all_merged(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {

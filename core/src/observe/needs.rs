@@ -69,7 +69,8 @@ impl Observer {
             cores: *cores,
             nic_bytes_per_s: kind.nic_bytes_per_s,
         });
-        let allocation = Allocation { workers: workers.collect(), ..Allocation::default() };
+        let locality = self.locality(job.job);
+        let allocation = Allocation { workers: workers.collect(), locality, ..Allocation::default() };
         bottleneck(&model, &allocation).map(|bound| bound.kind)
     }
 }

@@ -7,7 +7,7 @@ use crate::cluster::messages::{ConsumerStats, OperatorStats, ProcessCpu, StoreSt
 use crate::cluster::samples::Samples;
 use crate::ids::SessionId;
 use crate::manifest::DatasetSummary;
-use crate::model::{Bandwidth, BottleneckKind};
+use crate::model::{Bandwidth, BottleneckKind, Locality};
 use crate::pipeline::{Pipeline, Source};
 use crate::plan::{NoDeadline, solve};
 use crate::schema::Schema;
@@ -91,7 +91,8 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
     let taken = ConsumerStats {
         rows: 1_000 * seconds,
         batches: 250 * seconds,
-        bytes: 0,
+        bytes: 1_000 * 10_000 * seconds,
+        network_bytes: 1_000 * 10_000 * seconds,
         stall_ns: seconds * 800_000_000,
         step_ns: seconds * 200_000_000,
     };
@@ -246,27 +247,40 @@ fn jobs_that_fill_a_worker_together_do_not_wait_for_the_store() {
     assert!(beside.waits_for_store(JOB), "alone it leaves half of the worker idle");
 }
 
-/// What stores give is added up over the jobs of each, and not mixed between them.
+/// What is read from a worker's own disk, and taken on its own host, fills no network.
 #[test]
 fn a_full_network_is_named() {
     // 1,000 rows a second of 100 kB each come in.
-    let observer = |nic_bytes_per_s| {
+    let observer = |nic_bytes_per_s, url: &str, near| {
         let mut observer = Observer::default();
         for second in 1..=8 {
             let mut samples = samples(second, &[JOB]);
             samples.workers[0].nic_bytes_per_s = nic_bytes_per_s;
+            samples.jobs[0].pipeline.source.url = vec![url.to_owned()];
+            let stats = &mut samples.consumers[0].stats;
+            stats.network_bytes = if near { 0 } else { stats.bytes };
             observer.push(second * 1_000, &samples);
         }
         observer
     };
-    let narrow = observer(101_000_000);
+    let narrow = observer(101_000_000, "s3://bucket/data/", true);
     assert_eq!(narrow.bottleneck(JOB).unwrap().kind, BottleneckKind::Network);
     assert!((narrow.bottleneck(JOB).unwrap().rows_per_s - 1_010.0).abs() < 1.0);
-    for wide in [observer(0), observer(1_250_000_000)] {
+    for wide in [0, 1_250_000_000].map(|speed| observer(speed, "s3://bucket/data/", false)) {
         assert_eq!(wide.bottleneck(JOB).unwrap().kind, BottleneckKind::Cpu);
     }
+    // What the last operator gives for each row.
+    let sent = narrow.model(JOB).unwrap().delivered_bytes;
+    let far = observer((500.0 * sent) as u64, "/data/", false);
+    assert_eq!(far.bottleneck(JOB).unwrap().kind, BottleneckKind::Network);
+    assert!((far.bottleneck(JOB).unwrap().rows_per_s - 500.0).abs() < 1.0);
+    let near = observer((500.0 * sent) as u64, "/data/", true);
+    assert_eq!(near.bottleneck(JOB).unwrap().kind, BottleneckKind::Cpu);
+    let locality = Locality { store_is_local: true, consumers_share: 1.0 };
+    assert_eq!(near.problem(Settings::default(), CachePolicy::Never).jobs[0].locality, locality);
 }
 
+/// What stores give is added up over the jobs of each, and not mixed between them.
 #[test]
 fn each_store_has_a_limit_of_its_own() {
     let model = |cap: f64, rows_per_s: f64| {

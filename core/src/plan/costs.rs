@@ -237,7 +237,9 @@ fn way(problem: &Problem, job: &JobProblem, kept: Option<(usize, CacheTier)>) ->
     let find_cpu_s = cut.map_or(0.0, |(_, _, tier)| problem.settings.cache_read_cpu_s_per_row[tier as usize]);
     let read_cpu_s: f64 = find_cpu_s
         + CacheTier::ALL.iter().zip(per_byte).map(|(tier, cpu_s)| read_bytes(*tier) * cpu_s).sum::<f64>();
-    let store_bytes = if cut.is_none() { job.store_bytes } else { read_bytes(CacheTier::Store) };
+    let from_cache_store = read_bytes(CacheTier::Store);
+    let from_dataset = if cut.is_none() { job.store_bytes } else { 0.0 };
+    let store_bytes = from_dataset + from_cache_store;
     let running = || job.operators.iter().skip(first);
     let per_row = |w: usize| {
         // The form in which rows are kept changes what the operator behind the cut takes.
@@ -246,7 +248,7 @@ fn way(problem: &Problem, job: &JobProblem, kept: Option<(usize, CacheTier)>) ->
         let cpu_s = read_cpu_s + job.overhead_cpu_s[w] + operators;
         let mut amounts = [0.0; RESOURCES];
         amounts[CORES] = cpu_s;
-        amounts[NIC] = job.delivered_bytes.max(store_bytes);
+        amounts[NIC] = job.locality.network_bytes(from_dataset, from_cache_store, job.delivered_bytes);
         amounts[MEMORY] = cpu_s * job.held_bytes_per_core;
         amounts[MEMORY_READ] = read_bytes(CacheTier::Memory);
         amounts[DISK_READ] = read_bytes(CacheTier::Disk);

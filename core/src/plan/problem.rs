@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, WorkerId};
-use crate::model::JobModel;
+use crate::model::{JobModel, Locality};
 use crate::pipeline::{CacheTier, KeptForm};
 
 /// Everything that a plan depends on.
@@ -95,6 +95,8 @@ pub struct JobProblem {
     pub overhead_cpu_s: Vec<f64>,
     /// Bytes per delivered row that go to consumers.
     pub delivered_bytes: f64,
+    /// What of its bytes does not cross the workers' network.
+    pub locality: Locality,
     /// Place of its store in [`Problem::stores`]; a store that is not there has no known limit. What is kept in the object
     /// store counts as read from here as well.
     pub store: usize,
@@ -121,6 +123,7 @@ impl Default for JobProblem {
             operators: Vec::new(),
             overhead_cpu_s: Vec::new(),
             delivered_bytes: 0.0,
+            locality: Locality::default(),
             store: 0,
             store_bytes: 0.0,
             store_wait_s: 0.0,

@@ -193,6 +193,7 @@ impl Consumer {
         self.stats.rows += u64::from(rows);
         self.stats.batches += 1;
         self.stats.bytes += u64::from(rows) * job.given.delivered_bytes_per_row;
+        self.stats.network_bytes = self.stats.bytes;
         if self.offset == first.len {
             // The last split of a job stays: there is nothing behind it.
             self.look_ahead(&job.layout, splits_ahead + 1);

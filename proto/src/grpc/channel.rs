@@ -42,6 +42,11 @@ impl Peer {
         Self { role, url: url.into(), is_shown_none: url.starts_with("https:") && !is_certified }
     }
 
+    /// Whether its address is one of this host's own, which no network leads to.
+    pub(super) fn is_loopback(&self) -> bool {
+        self.url.parse::<Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback))
+    }
+
     /// What may be wrong beside what a connection died of.
     pub(super) fn hint(&self, cause: &str) -> &'static str {
         // The other end proved nothing, or what it did is not believed.

@@ -1,5 +1,7 @@
 //! A worker behind gRPC, as a service to its caller.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use async_trait::async_trait;
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use futures::stream::{self, BoxStream};
@@ -26,6 +28,8 @@ pub(super) struct RemoteWorker {
     version: u32,
     router: Router,
     on_received: OnReceived,
+    /// Whether the last fetch crossed a network.
+    is_remote: AtomicBool,
 }
 
 impl RemoteWorker {
@@ -37,7 +41,7 @@ impl RemoteWorker {
         on_received: OnReceived,
     ) -> Self {
         let router = Router::new(peer.clone(), version, transport, channel);
-        Self { peer, version, router, on_received }
+        Self { peer, version, router, on_received, is_remote: AtomicBool::new(false) }
     }
 }
 
@@ -48,6 +52,7 @@ impl WorkerService for RemoteWorker {
         requests: BoxStream<'static, FetchRequest>,
     ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal> {
         let Route { channel, memory, via } = self.router.route().await?;
+        self.is_remote.store(via == Via::Tcp && !self.peer.is_loopback(), Ordering::Relaxed);
         let borrowed = memory.map(|link| link.begin());
         let abandoned = CancellationToken::new();
         let requests = requests.take_until(abandoned.clone().cancelled_owned());
@@ -70,6 +75,10 @@ impl WorkerService for RemoteWorker {
             Incoming { received, borrowed, peer, via, on_received: self.on_received, _guard: guard };
         Ok(stream::unfold(incoming, |mut incoming| async move { Some((incoming.next().await?, incoming)) })
             .boxed())
+    }
+
+    fn is_remote(&self) -> bool {
+        self.is_remote.load(Ordering::Relaxed)
     }
 }
 

@@ -167,6 +167,8 @@ pub struct ConsumerStats {
     /// Time in nanoseconds that the user spent between taking a batch and asking for the next: `rows / step_ns` is the
     /// rate that it could take.
     pub step_ns: u64,
+    /// Bytes received from workers on other hosts, as they are once unpacked.
+    pub network_bytes: u64,
 }
 
 impl ConsumerStats {
@@ -177,5 +179,6 @@ impl ConsumerStats {
         self.bytes += other.bytes;
         self.stall_ns += other.stall_ns;
         self.step_ns += other.step_ns;
+        self.network_bytes += other.network_bytes;
     }
 }

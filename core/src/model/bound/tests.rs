@@ -172,6 +172,23 @@ fn a_slow_network() {
     );
 }
 
+/// The fuller direction counts, without what stays on a host.
+#[test]
+fn what_stays_on_a_host_fills_no_network() {
+    let bytes = |store_is_local, consumers_share, cached| {
+        Locality { store_is_local, consumers_share }.network_bytes(
+            if cached { 0.0 } else { 100.0 },
+            if cached { 70.0 } else { 0.0 },
+            150.0,
+        )
+    };
+    assert_eq!(bytes(false, 0.0, false), 150.0);
+    assert_eq!(bytes(false, 0.5, false), 100.0);
+    assert_eq!(bytes(true, 0.5, false), 75.0);
+    assert_eq!(bytes(true, 1.0, false), 0.0);
+    assert_eq!(bytes(true, 1.0, true), 70.0, "a cache in the store is elsewhere");
+}
+
 #[test]
 fn full_memory() {
     let mut model = model();

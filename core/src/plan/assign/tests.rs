@@ -2,7 +2,9 @@
 
 use super::super::testing::{cluster, job};
 use super::*;
-use crate::plan::Problem;
+use crate::model::Locality;
+use crate::plan::costs::Costs;
+use crate::plan::{JobProblem, Problem};
 
 fn assigned(problem: &Problem, rows: &[Vec<f64>], before: &[Vec<(usize, f64)>]) -> Vec<Vec<Part>> {
     let costs = Costs::new(problem);
@@ -68,4 +70,19 @@ fn cores_and_network_are_used_up_together() {
     let parts = assigned(&problem, &[vec![7000.0], vec![7500.0]], &[Vec::new(), Vec::new()]);
     let sum = |parts: &Vec<Part>| parts.iter().map(|part| part.rows_per_s).sum::<f64>();
     assert!((sum(&parts[0]) - 7000.0).abs() < 1.0 && (sum(&parts[1]) - 7500.0).abs() < 1.0, "{parts:?}");
+}
+
+#[test]
+fn bytes_that_stay_on_a_host_are_not_planned_for() {
+    let mut network = job(1, 1000.0, &[0.01]);
+    (network.delivered_bytes, network.store_bytes) = (1e6, 2e6);
+    let on_one = |locality| {
+        let mut problem = cluster(&[(2.0, 1)], vec![JobProblem { locality, ..network.clone() }]);
+        problem.worker_types[0].nic_bytes_per_s = 1e9;
+        let costs = Costs::new(&problem);
+        costs.alone(&costs.ways[0][0])
+    };
+    assert_eq!(on_one(Locality::default()), 500.0);
+    assert_eq!(on_one(Locality { store_is_local: true, consumers_share: 0.0 }), 1000.0);
+    assert!(on_one(Locality { store_is_local: true, consumers_share: 1.0 }) > 100_000.0);
 }

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
+use crate::grpc::channel::Peer;
 use crate::local::Place;
 
 /// A worker that listens by TCP and has an entrance.
@@ -57,6 +58,7 @@ pub(super) async fn fetch(url: &str, transport: Transport, batch: &Bytes) -> Res
     let all: Vec<u8> = bytes.flatten().copied().collect();
     assert!(all == [&batch[..], &batch[..], &batch[..]].concat(), "three times the batch");
     assert_eq!(frames.last(), Some(&Frame::End));
+    assert!(!client.is_remote(), "it is at a loopback address, by whichever way");
     let received = RECEIVED.lock().unwrap();
     assert_eq!(received.iter().map(|(_, bytes)| bytes).sum::<u64>(), 3 * batch.len() as u64);
     let mut ways: Vec<Via> = received.iter().map(|(via, _)| *via).collect();
@@ -112,4 +114,15 @@ async fn a_client_elsewhere_uses_tcp() {
     let no_memory = near(&batch, None, |_| {}).await;
     let refusal = fetch(&no_memory.url, Transport::Memory, &batch).await.unwrap_err();
     assert!(refusal.message.contains("it shares no memory"), "{refusal}");
+}
+
+#[test]
+fn only_addresses_of_other_hosts_lead_over_a_network() {
+    let is_loopback = |url| Peer::new("worker", url, &Credentials::default()).is_loopback();
+    for near in ["http://127.0.0.1:7071", "https://localhost:7071", "http://[::1]:7071"] {
+        assert!(is_loopback(near), "{near}");
+    }
+    for far in ["http://10.0.0.7:7071", "https://worker1.example.org", "http://[fd00::1]:7071"] {
+        assert!(!is_loopback(far), "{far}");
+    }
 }
