@@ -1,9 +1,14 @@
-//! Tenants: whose a job is, and what the jobs of one may take together. Who asks is found out at the service's door; here a
+//! Tenants: whose a job is, what the jobs of one may take together, and what they may read. Who asks is found out at the service's door; here a
 //! tenant is a name, and the empty one is that of everybody who has none.
+
+mod reads;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use reads::TenantReads;
+pub(crate) use reads::whom;
 
 /// Longest name of a tenant in bytes: it stands in tables, logs and metrics.
 const MOST_NAME_BYTES: usize = 64;
@@ -61,12 +66,21 @@ pub struct Tenants {
     pub default: Quota,
     /// By name.
     pub tenants: BTreeMap<String, Quota>,
+    /// What tenants that are not named may read.
+    pub default_reads: TenantReads,
+    /// The same of those that are.
+    pub reads: BTreeMap<String, TenantReads>,
 }
 
 impl Tenants {
     /// What a tenant may take.
     pub fn of(&self, tenant: &str) -> &Quota {
         self.tenants.get(tenant).unwrap_or(&self.default)
+    }
+
+    /// What a tenant's pipelines may read.
+    pub fn reads_of(&self, tenant: &str) -> &TenantReads {
+        self.reads.get(tenant).unwrap_or(&self.default_reads)
     }
 
     /// Checks names and numbers.
@@ -111,7 +125,8 @@ mod tests {
     fn who_is_not_named_has_the_default() {
         let few = Quota { jobs: Some(2), ..Quota::default() };
         let many = Quota { jobs: Some(9), priority: 2.0, ..Quota::default() };
-        let tenants = Tenants { default: few, tenants: [("vision".to_owned(), many)].into() };
+        let tenants =
+            Tenants { default: few, tenants: [("vision".to_owned(), many)].into(), ..Tenants::default() };
         assert_eq!((tenants.of("vision"), tenants.of("text"), tenants.of("")), (&many, &few, &few));
         assert_eq!(Tenants::default().of("vision"), &Quota::default());
     }
@@ -119,9 +134,7 @@ mod tests {
     #[test]
     fn quotas_that_make_no_sense_are_told_with_their_field() {
         let refused = |quota: Quota| {
-            Tenants { default: Quota::default(), tenants: [("a".to_owned(), quota)].into() }
-                .check()
-                .unwrap_err()
+            Tenants { tenants: [("a".to_owned(), quota)].into(), ..Tenants::default() }.check().unwrap_err()
         };
         assert_eq!(
             refused(Quota { cores: Some(0.0), ..Quota::default() }),

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use feedline_core::tenants::{self, Quota, Tenants};
+use feedline_core::tenants::{self, Quota, TenantReads, Tenants};
+use feedline_core::urls::UrlPolicy;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
@@ -21,8 +22,8 @@ struct TenantsFile {
     tenants: BTreeMap<TenantName, QuotaEntry>,
 }
 
-/// What the jobs of a tenant may take together. What is left out has no limit.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+/// What the jobs of a tenant may take together, and read. What is left out has no limit.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct QuotaEntry {
     /// Jobs at once.
@@ -36,11 +37,16 @@ pub(crate) struct QuotaEntry {
     /// Multiplies the weights of its jobs.
     #[serde(deserialize_with = "values::positive")]
     priority: f64,
+    /// Prefixes within which its pipelines read.
+    urls: UrlPolicy,
+    /// Credentials that its pipelines may name.
+    credentials: Option<Vec<String>>,
 }
 
 impl Default for QuotaEntry {
     fn default() -> Self {
-        Self { jobs: None, cores: None, cache_bytes: None, priority: 1.0 }
+        let urls = UrlPolicy::default();
+        Self { jobs: None, cores: None, cache_bytes: None, priority: 1.0, urls, credentials: None }
     }
 }
 
@@ -51,10 +57,16 @@ impl QuotaEntry {
     }
 }
 
-impl From<QuotaEntry> for Quota {
-    fn from(entry: QuotaEntry) -> Self {
-        let QuotaEntry { jobs, cores, cache_bytes, priority } = entry;
+impl From<&QuotaEntry> for Quota {
+    fn from(entry: &QuotaEntry) -> Self {
+        let QuotaEntry { jobs, cores, cache_bytes, priority, .. } = *entry;
         Self { jobs, cores, cache_bytes, priority }
+    }
+}
+
+impl From<QuotaEntry> for TenantReads {
+    fn from(entry: QuotaEntry) -> Self {
+        Self { urls: entry.urls, credentials: entry.credentials }
     }
 }
 
@@ -90,8 +102,12 @@ pub(crate) fn load(path: &Path) -> Result<Tenants, Failure> {
 
 fn parse(text: &str, file: &str) -> Result<Tenants, String> {
     let found: TenantsFile = yaml::read(text, file)?;
-    let tenants = found.tenants.into_iter().map(|(name, entry)| (name.0, entry.into())).collect();
-    Ok(Tenants { default: found.default.into(), tenants })
+    Ok(Tenants {
+        default: (&found.default).into(),
+        tenants: found.tenants.iter().map(|(name, entry)| (name.0.clone(), entry.into())).collect(),
+        default_reads: found.default.into(),
+        reads: found.tenants.into_iter().map(|(name, entry)| (name.0, entry.into())).collect(),
+    })
 }
 
 #[cfg(test)]

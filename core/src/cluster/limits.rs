@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::Cluster;
-use super::messages::{ConsumerReport, JobSpec, Refusal};
+use super::messages::{ConsumerReport, JobSpec, Refusal, RefusalKind};
 use crate::ids::WorkerId;
+use crate::tenants::whom;
 
 /// Jobs take a while: who waits for one to end asks again after so long.
 const JOB_RETRY_MS: u64 = 5_000;
@@ -35,6 +36,14 @@ impl Limits {
 }
 
 impl Cluster {
+    /// Whether the job's tenant may read what its pipeline does.
+    pub(super) fn check_reads(&self, spec: &JobSpec) -> Result<(), Refusal> {
+        let reads = self.settings.tenants.reads_of(&spec.tenant);
+        reads
+            .check(&spec.tenant, &spec.pipeline)
+            .map_err(|message| Refusal::new(RefusalKind::Invalid, message))
+    }
+
     /// Whether there is room for one more job: of all, and of its tenant.
     pub(super) fn check_job_room(&self, spec: &JobSpec) -> Result<(), Refusal> {
         let present = || self.jobs.values().filter(|job| !job.is_ended());
@@ -51,10 +60,7 @@ impl Cluster {
         if present().filter(|job| job.spec.tenant == spec.tenant).count() < most as usize {
             return Ok(());
         }
-        let whose = match spec.tenant.as_str() {
-            "" => "callers without a tenant".to_owned(),
-            tenant => format!("tenant `{tenant}`"),
-        };
+        let whose = whom(&spec.tenant);
         Err(Refusal::busy(
             format!(
                 "{whose} may have {most} jobs at once, and as many run; wait until one has ended, end one with `feedline jobs --cancel ID`, or have the quota raised"

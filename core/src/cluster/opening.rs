@@ -37,6 +37,7 @@ impl Cluster {
                 ),
             ));
         }
+        self.check_reads(&spec)?;
         self.check_job_room(&spec)?;
         let job = JobId(self.next_job);
         let saved = saved.filter(|_| !spec.reindex);

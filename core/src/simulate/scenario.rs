@@ -301,7 +301,7 @@ impl Scenario {
 impl Scenario {
     /// The quotas of all tenants.
     pub(super) fn quotas(&self) -> Tenants {
-        Tenants { default: Quota::default(), tenants: self.tenants.clone() }
+        Tenants { tenants: self.tenants.clone(), ..Tenants::default() }
     }
 }
 

@@ -14,7 +14,8 @@ use crate::tenants_file;
 /// Quotas of tenants.
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct TenantArgs {
-    /// YAML file of what the jobs of each tenant may take together: jobs, cores, cache_bytes, priority; docs/tenants.md
+    /// YAML file of what the jobs of each tenant may take together: jobs, cores, cache_bytes, priority; and of
+    /// what they may read: urls, credentials; docs/tenants.md
     /// describes it [default: no limits].
     #[arg(long, value_name = "FILE")]
     pub(crate) tenants: Option<PathBuf>,

@@ -173,14 +173,14 @@ impl ClusterFile {
                 .collect(),
             stores: vec![self.store.bytes_per_s],
             store_cache_bytes: self.store.cache,
-            tenants: self.tenants.iter().map(|(name, entry)| tenant(name, *entry)).collect(),
+            tenants: self.tenants.iter().map(|(name, entry)| tenant(name, entry)).collect(),
             copies: 1.0,
             settings: self.settings,
         }
     }
 }
 
-fn tenant(name: &TenantName, entry: QuotaEntry) -> TenantProblem {
+fn tenant(name: &TenantName, entry: &QuotaEntry) -> TenantProblem {
     let Quota { cores, cache_bytes, .. } = entry.into();
     TenantProblem { name: name.0.clone(), cores, cache_bytes }
 }

@@ -12,6 +12,8 @@ tenants:
     cores: 64.5
     cache_bytes: 2TiB
     priority: 2
+    urls: [s3://vision, /data/vision]
+    credentials: [vision]
   text: {}
 ";
 
@@ -27,6 +29,12 @@ fn a_file_names_tenants_and_what_the_others_have() {
     };
     assert_eq!(tenants.of("vision"), &vision);
     assert_eq!(tenants.of("text"), &Quota::default(), "named, so the default is not its");
+    let reads = TenantReads {
+        urls: UrlPolicy::new(["s3://vision", "/data/vision"]).unwrap(),
+        credentials: Some(vec!["vision".to_owned()]),
+    };
+    assert_eq!(tenants.reads_of("vision"), &reads);
+    assert_eq!(tenants.reads_of("text"), &TenantReads::default());
     assert_eq!((tenants.of("other").jobs, tenants.of("").cores), (Some(2), Some(8.0)));
 }
 
@@ -41,7 +49,7 @@ fn mistakes_are_told_with_file_line_and_field() {
         "    jobs: 10",
         "    jops: 10",
         &expect![
-            "t.yaml:4: tenants.vision: unknown field `jops`, expected one of `jobs`, `cores`, `cache_bytes`, `priority`"
+            "t.yaml:4: tenants.vision: unknown field `jops`, expected one of `jobs`, `cores`, `cache_bytes`, `priority`, `urls`, `credentials`"
         ],
     );
     check(
@@ -63,11 +71,12 @@ fn mistakes_are_told_with_file_line_and_field() {
             r#"t.yaml:7: tenants.vision.priority: invalid type: string "high", expected a number above 0"#
         ]],
     );
+    check("[s3://vision, /data/vision]", "[data]", &expect!["t.yaml:4: tenants.vision: `data` is no prefix of URLs: a relative path is another file in each process: write it from `/` on; write one such as `s3://bucket/folder`, `https://host/` or `/data`"]);
     check(
         "  text",
         "  two words",
         &expect![
-            "t.yaml:8: tenants: `two words` is no tenant's name; use letters, digits, `.`, `_` and `-`, at most 64 of them"
+            "t.yaml:10: tenants: `two words` is no tenant's name; use letters, digits, `.`, `_` and `-`, at most 64 of them"
         ],
     );
     check(

@@ -4,7 +4,8 @@ use expect_test::expect;
 
 use super::*;
 use crate::pipeline::{OperatorKind, Repeat};
-use crate::tenants::{Quota, Tenants};
+use crate::tenants::{Quota, TenantReads, Tenants};
+use crate::urls::UrlPolicy;
 
 #[test]
 fn the_same_spec_joins_and_another_is_refused() {
@@ -52,6 +53,20 @@ fn a_tenant_has_as_many_jobs_at_once_as_its_quota() {
     bench.open(&of("b", "3")).expect("others have their own");
     bench.ask(|request| Input::CancelJob { request, job: first });
     bench.open(&of("a", "3")).expect("one has ended");
+}
+
+#[test]
+fn a_tenant_opens_only_jobs_that_read_what_it_may() {
+    let elsewhere = TenantReads { urls: UrlPolicy::new(["/elsewhere"]).expect("a path"), credentials: None };
+    let tenants = Tenants { reads: [("a".to_owned(), elsewhere)].into(), ..Tenants::default() };
+    let mut bench = Bench::new();
+    bench.cluster = Cluster::new(Settings { tenants, ..Settings::default() }, LIFE);
+    let of = |tenant: &str| JobSpec { tenant: tenant.to_owned(), ..spec(4, 1) };
+    let refusal = bench.open(&of("a")).expect_err("outside");
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert!(refusal.message.contains("lies outside of what tenant `a` may read (/elsewhere)"), "{refusal}");
+    assert_eq!(bench.records.len(), 0, "nothing was changed");
+    bench.open(&of("b")).expect("others may");
 }
 
 #[test]
