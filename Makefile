@@ -31,14 +31,29 @@ chaos: setup ## Kill and suspend roles, cut links, fill disks while a job runs: 
 	@cargo build $(QUIET) --workspace --bin feedline --bin chaos
 	@target/debug/chaos $(or $(MINUTES),10) $(or $(SEED),1)
 
-# Without a sanitizer, so that stable Rust will do; what panics, hangs or takes more than 512 MiB is found.
-fuzz: setup ## Feed every reader with nonsense: SECONDS=60 TARGETS="tar image"
+# Without a sanitizer, so that stable Rust will do; what panics, hangs or takes more than 512 MiB is found. What C libraries do
+# to memory is found with SANITIZER=address, which needs nightly Rust, and clang to build them; it takes thrice the memory.
+SANITIZER ?= none
+SANITIZED := $(filter-out none,$(SANITIZER))
+FUZZ := $(if $(SANITIZED),CC=clang CXX=clang++ CFLAGS=-fsanitize=$(SANITIZER) CXXFLAGS=-fsanitize=$(SANITIZER) cargo +nightly,cargo) fuzz
+FUZZED := target/fuzz$(if $(SANITIZED),-$(SANITIZER))
+
+fuzz: setup ## Feed every reader with nonsense: SECONDS=60 TARGETS="tar image" SANITIZER=address
 	@command -v c++ >/dev/null || $(MAKE) setup NEEDED=g++
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "installing cargo-fuzz"; cargo install --quiet --locked cargo-fuzz; }
+	@test -z "$(SANITIZED)" || cargo +nightly --version >/dev/null 2>&1 \
+		|| { echo "SANITIZER=$(SANITIZER) needs nightly Rust: rustup toolchain install nightly" >&2; exit 1; }
+	@test -z "$(SANITIZED)" || command -v clang >/dev/null || $(MAKE) setup NEEDED=clang
+	@for target in $(or $(TARGETS),$$(cargo fuzz list)); do \
+		test -z "$$(find fuzz/corpus/$$target target/fuzz/corpus/$$target -type f -print -quit 2>/dev/null)" || continue; \
+		echo "making what fuzzers begin with"; \
+		cargo run $(QUIET) --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --bin seeds -- target/fuzz/corpus; \
+		break; \
+	done
 	@for target in $(or $(TARGETS),$$(cargo fuzz list)); do \
 		mkdir -p target/fuzz/corpus/$$target fuzz/corpus/$$target; \
-		cargo fuzz run --sanitizer none --target-dir target/fuzz $$target target/fuzz/corpus/$$target fuzz/corpus/$$target -- \
-			-max_total_time=$(or $(SECONDS),60) -rss_limit_mb=512 -timeout=10 -print_final_stats=1 >target/fuzz/$$target.log 2>&1 \
+		$(FUZZ) run --sanitizer $(SANITIZER) --target-dir $(FUZZED) $$target target/fuzz/corpus/$$target fuzz/corpus/$$target -- \
+			-max_total_time=$(or $(SECONDS),60) -rss_limit_mb=$(if $(SANITIZED),1536,512) -timeout=10 -print_final_stats=1 >target/fuzz/$$target.log 2>&1 \
 			|| { tail -30 target/fuzz/$$target.log; exit 1; }; \
 		echo "$$target: $$(awk '/number_of_executed_units/ {print $$2 " inputs"} /peak_rss_mb/ {print $$2 " MiB"}' target/fuzz/$$target.log | paste -sd, -)"; \
 	done
@@ -48,6 +63,9 @@ check: setup ## Check formatting, lints and dependencies
 	@cargo clippy $(QUIET) --workspace --all-targets -- -D warnings
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --log-level error check; \
 	else echo "cargo-deny is not installed, so licences and advisories were not checked: cargo install cargo-deny"; fi
+	@if command -v c++ >/dev/null && cargo metadata --offline --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null 2>&1; then \
+		cargo check $(QUIET) --offline --manifest-path fuzz/Cargo.toml --target-dir target/fuzz; \
+	else echo "the fuzzers were not checked, since what they are made of is not here: make fuzz SECONDS=1 fetches it"; fi
 
 fmt: ## Format all code
 	@cargo fmt --all

@@ -1,22 +1,34 @@
 //! Connections as they come, once they have proved who they are.
 
+use std::collections::VecDeque;
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_rustls::server::TlsStream;
 
 use crate::{Protocol, Tls};
 
 /// Time that a client has to prove who it is.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Clients that do so at once; more wait to be accepted.
-const HANDSHAKES_AT_ONCE: usize = 1024;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Clients that do so at once: in all, and of one address. Of more the oldest give way, since who is honest is done soon.
+pub(crate) const HANDSHAKES: Most = Most { at_once: 1024, of_one: 128 };
 /// Pause after the system could accept none, such as for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Groups of an IPv6 address that tell networks apart: whoever has one address has all of its network.
+const NETWORK_GROUPS: usize = 4;
+
+/// How many handshakes may be under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Most {
+    pub(crate) at_once: usize,
+    pub(crate) of_one: usize,
+}
 
 /// Connections over which `protocol` can be spoken. Those that do not prove what they have to are closed without an
 /// answer, and hold nobody up.
@@ -25,28 +37,117 @@ pub fn incoming(
     tls: Arc<Tls>,
     protocol: Protocol,
 ) -> BoxStream<'static, TlsStream<TcpStream>> {
-    let accepted = stream::unfold(listener, |listener| async move {
+    incoming_with(listener, tls, protocol, HANDSHAKES)
+}
+
+/// As [`incoming`], with so many handshakes at once.
+pub(crate) fn incoming_with(
+    listener: TcpListener,
+    tls: Arc<Tls>,
+    protocol: Protocol,
+    most: Most,
+) -> BoxStream<'static, TlsStream<TcpStream>> {
+    let handshakes = Handshakes { tls, protocol, most, tasks: JoinSet::new(), open: VecDeque::new() };
+    stream::unfold((listener, handshakes), |(listener, mut handshakes)| async move {
+        let proved = handshakes.next(&listener).await;
+        Some((proved, (listener, handshakes)))
+    })
+    .boxed()
+}
+
+/// Handshakes under way, each a task of its own. They end with this.
+struct Handshakes {
+    tls: Arc<Tls>,
+    protocol: Protocol,
+    most: Most,
+    tasks: JoinSet<io::Result<TlsStream<TcpStream>>>,
+    /// The oldest first.
+    open: VecDeque<Open>,
+}
+
+/// One of them.
+struct Open {
+    from: IpAddr,
+    task: AbortHandle,
+}
+
+impl Handshakes {
+    /// Accepts connections until one has proved what it has to.
+    async fn next(&mut self, listener: &TcpListener) -> TlsStream<TcpStream> {
         loop {
-            match listener.accept().await {
-                Ok((stream, _)) => return Some((stream, listener)),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection cannot be accepted");
-                    tokio::time::sleep(PAUSE).await;
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, from)) => self.begin(stream, from.ip()),
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection cannot be accepted");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                },
+                Some(ended) = self.tasks.join_next_with_id() => {
+                    if let Some(stream) = self.on_ended(ended) {
+                        return stream;
+                    }
                 }
             }
         }
-    });
-    let proved = accepted.map(move |stream| {
-        let tls = Arc::clone(&tls);
-        async move {
-            let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream, protocol)).await;
-            let late = |_| Err(io::ErrorKind::TimedOut.into());
-            let proved = handshake.unwrap_or_else(late).and_then(|stream| {
-                stream.get_ref().0.set_nodelay(true)?;
-                Ok(stream)
-            });
-            proved.inspect_err(|error| tracing::debug!(%error, "a connection did not prove who it is")).ok()
+    }
+
+    fn begin(&mut self, stream: TcpStream, from: IpAddr) {
+        let from = network(from);
+        let own = self.open.iter().filter(|open| open.from == from).count();
+        let gives_way = if own >= self.most.of_one {
+            self.open.iter().position(|open| open.from == from)
+        } else {
+            (self.open.len() >= self.most.at_once).then_some(0)
+        };
+        if let Some(oldest) = gives_way.and_then(|place| self.open.remove(place)) {
+            oldest.task.abort();
         }
-    });
-    proved.buffer_unordered(HANDSHAKES_AT_ONCE).filter_map(std::future::ready).boxed()
+        let (tls, protocol) = (Arc::clone(&self.tls), self.protocol);
+        let task = self.tasks.spawn(async move {
+            stream.set_nodelay(true)?;
+            let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+            tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream, protocol)).await.map_err(late)?
+        });
+        self.open.push_back(Open { from, task });
+    }
+
+    fn on_ended(
+        &mut self,
+        ended: Result<(Id, io::Result<TlsStream<TcpStream>>), JoinError>,
+    ) -> Option<TlsStream<TcpStream>> {
+        let (id, proved) = match ended {
+            Ok(ended) => ended,
+            Err(error) => (error.id(), Err(io::Error::other(error))),
+        };
+        // One that gave way is no longer there.
+        self.open.retain(|open| open.task.id() != id);
+        proved.inspect_err(|error| tracing::debug!(%error, "a connection did not prove who it is")).ok()
+    }
+}
+
+/// Those who come from there may be one.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let mut groups = address.segments();
+            groups[NETWORK_GROUPS..].fill(0);
+            Ipv6Addr::from(groups).into()
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_network_are_one() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2:3:4:5:6"), of("2001:db8:1:2::1"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.2"), of("10.0.0.1"));
+    }
 }

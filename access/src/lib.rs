@@ -8,7 +8,9 @@
 
 mod authority;
 mod credentials;
+mod exposed;
 mod incoming;
+mod own_files;
 mod sealed;
 mod secret;
 pub mod ticket;
@@ -17,7 +19,9 @@ pub mod token;
 
 pub use self::authority::{Authority, Certified};
 pub use self::credentials::{Bearer, Credentials};
+pub use self::exposed::warn_if_exposed;
 pub use self::incoming::incoming;
+pub use self::own_files::OwnFiles;
 pub use self::secret::Secret;
 pub use self::tls::{Protocol, Tls, TlsFiles};
 pub use self::token::{Claims, Scope};
@@ -25,6 +29,19 @@ pub use tokio_rustls::client::TlsStream as ClientStream;
 pub use tokio_rustls::server::TlsStream as ServerStream;
 
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use ring::rand::{SecureRandom, SystemRandom};
+
+/// Two numbers that nobody can guess.
+///
+/// # Errors
+/// One clause, when the system gives no random numbers.
+pub fn random_numbers() -> Result<[u64; 2], String> {
+    let mut bytes = [0; 16];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| "the system gives no random numbers".to_owned())?;
+    let both = u128::from_le_bytes(bytes);
+    Ok([both as u64, (both >> 64) as u64])
+}
 
 /// Seconds since 1970, UTC; 0 on a machine whose clock stands before that.
 pub fn now_s() -> u64 {

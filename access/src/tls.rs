@@ -13,6 +13,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
+use crate::warn_if_exposed;
+
 /// Files in PEM, as certificate managers write them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
@@ -24,6 +26,14 @@ pub struct TlsFiles {
     pub ca: Option<PathBuf>,
     /// Whether clients without a certificate of `ca` may connect as well.
     pub admits_anybody: bool,
+}
+
+impl TlsFiles {
+    fn warn_if_exposed(&self) {
+        if let Some(key) = &self.key {
+            warn_if_exposed("a private key", key);
+        }
+    }
 }
 
 /// What is spoken inside.
@@ -48,10 +58,10 @@ impl Protocol {
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
-    loaded: Mutex<Loaded>,
+    loaded: Mutex<Arc<Loaded>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Loaded {
     contents: Contents,
     server: Option<Listening>,
@@ -82,7 +92,9 @@ impl Tls {
     /// One sentence with the file and the fix.
     pub fn load(files: TlsFiles) -> Result<Self, String> {
         let contents = Contents::read(&files)?;
-        Ok(Self { loaded: Mutex::new(Loaded::new(&files, contents)?), files })
+        let loaded = Mutex::new(Arc::new(Loaded::new(&files, contents)?));
+        files.warn_if_exposed();
+        Ok(Self { loaded, files })
     }
 
     /// Reads the files again, and uses for new connections what they say now; `true` where that is something else. With an
@@ -95,8 +107,9 @@ impl Tls {
         if self.loaded().contents == contents {
             return Ok(false);
         }
-        let loaded = Loaded::new(&self.files, contents)?;
+        let loaded = Arc::new(Loaded::new(&self.files, contents)?);
         *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = loaded;
+        self.files.warn_if_exposed();
         Ok(true)
     }
 
@@ -119,11 +132,15 @@ impl Tls {
         stream: TcpStream,
         protocol: Protocol,
     ) -> io::Result<server::TlsStream<TcpStream>> {
-        let configs =
-            self.loaded().server.ok_or_else(|| io::Error::other("there is no certificate to listen with"))?;
-        let config = match protocol {
-            Protocol::Http2 => configs.http2,
-            Protocol::Http1 => configs.http1,
+        let config = {
+            let loaded = self.loaded();
+            let configs = loaded.server.as_ref();
+            let configs =
+                configs.ok_or_else(|| io::Error::other("there is no certificate to listen with"))?;
+            match protocol {
+                Protocol::Http2 => Arc::clone(&configs.http2),
+                Protocol::Http1 => Arc::clone(&configs.http1),
+            }
         };
         TlsAcceptor::from(config).accept(stream).await
     }
@@ -135,11 +152,13 @@ impl Tls {
     pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<client::TlsStream<TcpStream>> {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
-        TlsConnector::from(self.loaded().client).connect(name, stream).await
+        let config = Arc::clone(&self.loaded().client);
+        TlsConnector::from(config).connect(name, stream).await
     }
 
-    fn loaded(&self) -> Loaded {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What was read last; shared, since each connection asks.
+    fn loaded(&self) -> Arc<Loaded> {
+        Arc::clone(&self.loaded.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

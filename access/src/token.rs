@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use ring::signature::{Ed25519KeyPair, KeyPair};
+use ring::signature::Ed25519KeyPair;
 use serde::{Deserialize, Serialize};
 
 use crate::Secret;
@@ -36,6 +36,9 @@ pub enum Scope {
 impl Scope {
     /// Those that people and roles are given.
     pub const GIVEN: [Self; 5] = [Self::Submit, Self::Consume, Self::Work, Self::Observe, Self::Admin];
+
+    /// Those that are of the whole cluster, so that no tenant can have them.
+    pub const OF_CLUSTER: [Self; 3] = [Self::Work, Self::Admin, Self::Coordinate];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -89,11 +92,32 @@ impl Claims {
     pub fn allows(&self, scopes: &[Scope]) -> bool {
         scopes.iter().any(|scope| self.scopes.contains(scope))
     }
+
+    /// Refuses what no token may say, however well it is signed.
+    ///
+    /// # Errors
+    /// One sentence with the fix.
+    pub fn check(&self) -> Result<(), String> {
+        let of_cluster = Scope::OF_CLUSTER.into_iter().find(|scope| self.scopes.contains(scope));
+        if let (Some(tenant), Some(scope)) = (&self.tenant, of_cluster) {
+            return Err(format!(
+                "a token of the tenant `{tenant}` cannot allow `{scope}`, which is of the whole cluster; make one for each, with the tenant or with that scope"
+            ));
+        }
+        if self.scopes.contains(&Scope::Coordinate) && self.expires_s.is_none() {
+            return Err(format!(
+                "the token of `{}` is a coordinator's and never expires, and coordinators make theirs for minutes; use the same release on all coordinators",
+                self.holder
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// Makes and checks the tokens of a cluster.
 pub struct Tokens {
     keys: Ed25519KeyPair,
+    public: Vec<Vec<u8>>,
 }
 
 impl fmt::Debug for Tokens {
@@ -105,7 +129,7 @@ impl fmt::Debug for Tokens {
 impl Tokens {
     /// The tokens of the cluster with this secret.
     pub fn new(secret: &Secret) -> Self {
-        Self { keys: secret.keys(USAGE) }
+        Self { keys: secret.keys(USAGE), public: secret.public_keys(USAGE) }
     }
 
     /// A token that says this.
@@ -116,11 +140,14 @@ impl Tokens {
     /// What a token says.
     ///
     /// # Errors
-    /// One sentence, when it is none of this cluster's or no longer good at `now_s`, seconds since 1970.
+    /// One sentence, when it is none of this cluster's, no longer good at `now_s`, seconds since 1970, or says what no
+    /// token may say.
     pub fn check(&self, token: &str, now_s: u64) -> Result<Claims, String> {
-        let claims: Claims = unseal(PREFIX, token, self.keys.public_key().as_ref()).ok_or(
+        let signed: Option<Claims> = self.public.iter().find_map(|key| unseal(PREFIX, token, key));
+        let claims = signed.ok_or(
             "the token is none of this cluster's; `feedline keys token` makes one from the cluster's secret",
         )?;
+        claims.check()?;
         match claims.expires_s {
             Some(end) if end <= now_s => Err(format!(
                 "the token of `{}` expired {} s ago; `feedline keys token` makes a new one",
@@ -162,6 +189,43 @@ mod tests {
     fn a_token_of_another_cluster_is_refused() {
         let [mine, other] = [0, 1].map(|_| Tokens::new(&Secret::new().unwrap()));
         assert!(mine.check(&other.make(&claims()), 0).unwrap_err().contains("none of this cluster's"));
+    }
+
+    #[test]
+    fn while_a_secret_is_exchanged_tokens_of_both_are_good() {
+        let [old, new] = [0, 1].map(|_| Secret::new().unwrap());
+        let both = Tokens::new(&Secret::parse(&format!("{}\n{}", old.text(), new.text())).unwrap());
+        for secret in [&old, &new] {
+            assert_eq!(both.check(&Tokens::new(secret).make(&claims()), 0), Ok(claims()));
+        }
+        assert!(Tokens::new(&old).check(&both.make(&claims()), 0).is_ok(), "the first signs");
+        assert!(Tokens::new(&new).check(&both.make(&claims()), 0).is_err());
+    }
+
+    #[test]
+    fn what_is_of_the_whole_cluster_is_no_tenants_however_well_it_is_signed() {
+        let tokens = Tokens::new(&Secret::new().unwrap());
+        for scope in Scope::OF_CLUSTER {
+            let of_all = Claims { scopes: [Scope::Observe, scope].into(), tenant: None, ..claims() };
+            assert!(tokens.check(&tokens.make(&of_all), 0).is_ok(), "{scope}");
+            let of_one = Claims { tenant: Some("vision".to_owned()), ..of_all };
+            let said = tokens.check(&tokens.make(&of_one), 0).unwrap_err();
+            assert!(
+                said.starts_with(&format!("a token of the tenant `vision` cannot allow `{scope}`")),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn nobody_is_a_coordinator_for_ever() {
+        let tokens = Tokens::new(&Secret::new().unwrap());
+        let endless =
+            Claims { scopes: [Scope::Coordinate].into(), tenant: None, expires_s: None, ..claims() };
+        let said = tokens.check(&tokens.make(&endless), 0).unwrap_err();
+        assert!(said.contains("never expires"), "{said}");
+        let short = Claims { expires_s: Some(60), ..endless };
+        assert_eq!(tokens.check(&tokens.make(&short), 0), Ok(short));
     }
 
     #[test]

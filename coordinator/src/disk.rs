@@ -4,7 +4,7 @@ use feedline_replica::Write;
 use feedline_replica::log::{FileLog, LogError};
 use metrics::{gauge, histogram};
 use tokio::task::JoinHandle;
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
 use crate::error::CoordinatorError;
 use crate::metrics::{LOG_APPEND_SECONDS, LOG_BYTES};
@@ -41,7 +41,6 @@ type Done = (Box<dyn WriteLog>, Vec<Write>, Result<(), LogError>);
 
 /// A write that a thread is at.
 struct Busy {
-    since: Instant,
     numbers: Vec<Option<u64>>,
     task: JoinHandle<Done>,
 }
@@ -80,11 +79,6 @@ impl Disk {
         self.busy.is_some() || !self.queued.is_empty()
     }
 
-    /// How long the write under way has lasted.
-    pub(crate) fn busy_for(&self) -> Duration {
-        self.busy.as_ref().map_or(Duration::ZERO, |busy| busy.since.elapsed())
-    }
-
     /// Begins to write what is queued, if nothing is being written.
     pub(crate) fn start(&mut self) {
         let Some(mut log) = self.log.take_if(|_| !self.queued.is_empty()) else { return };
@@ -97,7 +91,7 @@ impl Disk {
             gauge!(LOG_BYTES).set(log.len_bytes() as f64);
             (log, writes, result)
         });
-        self.busy = Some(Busy { since: Instant::now(), numbers, task });
+        self.busy = Some(Busy { numbers, task });
     }
 
     /// Waits for the write under way; for ever where there is none. Can be dropped and called again.

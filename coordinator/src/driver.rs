@@ -1,5 +1,6 @@
 //! The one task that owns a coordinator's part in the cluster: takes what waits, decides, has it written and sent, answers.
 
+mod held;
 mod indexes;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use self::held::Held;
 use self::indexes::{Indexed, load};
 use crate::clock::Clock;
 use crate::desk::{Ask, DeskEnd};
@@ -32,8 +34,6 @@ use crate::request::Request;
 pub(crate) const QUEUED_COMMANDS: usize = 64;
 /// Requests that are decided on together.
 const REQUESTS_TOGETHER: usize = 256;
-/// A write that lasts so long keeps the others from deciding.
-const HUNG: Duration = Duration::from_secs(1);
 /// Time that another coordinator has to take over from one that ends.
 const HAND_OVER: Duration = Duration::from_secs(1);
 
@@ -94,7 +94,7 @@ pub(crate) struct Driver {
     indexes: JoinSet<Indexed>,
     /// Saved indexes that are awaited, and requests that came meanwhile.
     loading: usize,
-    held: Vec<Input>,
+    held: Held,
     /// Why the log could not be written.
     stuck: Option<Refusal>,
     known: Members,
@@ -115,7 +115,7 @@ impl Driver {
             tick: Duration::from_millis(tick_ms),
             indexes: JoinSet::new(),
             loading: 0,
-            held: Vec::new(),
+            held: Held::default(),
             stuck: None,
             known: Members::default(),
             gauges: Gauges::default(),
@@ -165,7 +165,7 @@ impl Driver {
         }
         let begun = Instant::now();
         let (kept, handed) = (begun + self.parts.grace, begun + self.parts.grace.min(HAND_OVER));
-        let hands_over = self.parts.member.hand_over(self.now);
+        let hands_over = self.parts.member.retire(self.now);
         self.follow_up()?;
         while self.stuck.is_none()
             && (self.parts.disk.has_work() && Instant::now() < kept
@@ -239,14 +239,20 @@ impl Driver {
             drop(reply.send(Reply::Refused(refusal)));
             return;
         }
+        if self.loading > 0 && self.held.len() >= self.parts.limits.unanswered {
+            drop(reply.send(Reply::Refused(Limits::too_many(self.held.len()))));
+            return;
+        }
         let request = self.number();
         self.waiting.insert(request, reply);
         let input = asked.into_input(request);
-        if self.loading > 0 {
-            self.held.push(input);
-            return;
+        if self.loading == 0 {
+            self.take(input);
+        } else if let Some(earlier) = self.held.put(input)
+            && let Some(waiting) = self.waiting.remove(&earlier)
+        {
+            let _ = waiting.send(Reply::Refused(overtaken()));
         }
-        self.take(input);
     }
 
     /// Why a request is not taken now. Reports always are: what they change is bounded by what was opened.
@@ -255,7 +261,7 @@ impl Driver {
             return None;
         }
         let (member, limits) = (&self.parts.member, &self.parts.limits);
-        let opens = matches!(asked, Request::OpenJob { .. });
+        let opens = matches!(asked, Request::OpenJob { .. } | Request::JoinJob { may_open: true, .. });
         limits.check(self.waiting.len(), opens.then(|| (member.pending_entries(), member.log_bytes())))
     }
 
@@ -273,17 +279,9 @@ impl Driver {
 
     fn on_tick(&mut self) {
         self.look_at_clocks();
-        let is_cut_off = self.stuck.is_some() && !self.leads();
-        if !is_cut_off {
-            self.parts.member.tick(self.now);
-        }
+        self.parts.member.tick(self.now);
         if self.stuck.is_some() {
             self.parts.disk.start();
-        }
-        // Another may be able to write; asked again with each tick until one is found.
-        let cannot_write = self.stuck.is_some() || self.parts.disk.busy_for() > HUNG;
-        if cannot_write && self.leads() && !self.parts.member.hands_over() {
-            self.parts.member.hand_over(self.now);
         }
     }
 
@@ -292,10 +290,7 @@ impl Driver {
         match event {
             Event::Written(written) => self.on_written(written),
             Event::Messages(messages) => {
-                // What it cannot write it cannot take either.
-                if self.stuck.is_none() || self.leads() {
-                    messages.into_iter().for_each(|it| self.parts.member.receive(self.now, it));
-                }
+                messages.into_iter().for_each(|it| self.parts.member.receive(self.now, it));
             }
             Event::Delivery(delivery) => self.on_delivery(delivery),
             Event::Index(Indexed::Saved(job, saved)) => {
@@ -314,8 +309,11 @@ impl Driver {
     }
 
     fn on_written(&mut self, written: Written) {
-        if let Some(number) = written.number {
-            self.parts.member.on_written(self.now, number);
+        if written.number.is_some() || written.error.is_none() {
+            self.parts.member.on_written(self.now, written.number);
+        }
+        if written.error.is_some() {
+            self.parts.member.on_write_failed(self.now);
         }
         match (written.error, &self.stuck) {
             (Some(error), None) => {
@@ -323,8 +321,6 @@ impl Driver {
                 tracing::error!("{refusal}");
                 self.refuse_waiting(&refusal);
                 self.stuck = Some(refusal);
-                // Another may be able to write.
-                self.parts.member.hand_over(self.now);
             }
             (None, Some(_)) => {
                 tracing::info!("the coordinator's log can be written again");
@@ -340,8 +336,10 @@ impl Driver {
         loop {
             let effects = self.parts.member.effects().map_err(CoordinatorError::Foreign)?;
             let written = self.carry_out(effects);
-            let Some(number) = written else { break };
-            self.parts.member.on_written(self.now, number);
+            if written.is_none() {
+                break;
+            }
+            self.parts.member.on_written(self.now, written);
         }
         if self.stuck.is_none() {
             self.parts.disk.start();
@@ -349,7 +347,7 @@ impl Driver {
         if self.known != *self.parts.member.members() {
             self.known = self.parts.member.members().clone();
             self.parts.has_state.store(true, Ordering::Release);
-            self.parts.peers.follow(&self.known);
+            self.parts.peers.follow(&self.known).into_iter().for_each(|lost| self.on_delivery(lost));
         }
         let leader = match self.parts.member.role() {
             Role::Leader { serving: true } => Some(self.parts.member.id()),
@@ -420,7 +418,7 @@ impl Driver {
     }
 
     fn refuse_waiting(&mut self, refusal: &Refusal) {
-        self.held.clear();
+        self.held.take();
         for (_, waiting) in self.waiting.drain() {
             let _ = waiting.send(Reply::Refused(refusal.clone()));
         }
@@ -450,6 +448,11 @@ async fn next(
             },
         }
     }
+}
+
+/// What the sender of a report hears whose next one came before a new leader had loaded what it needs.
+fn overtaken() -> Refusal {
+    Refusal::new(RefusalKind::Unavailable, "a later report has come before this one was answered; ask again")
 }
 
 /// What a coordinator says that is about to end.

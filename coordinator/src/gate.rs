@@ -1,5 +1,7 @@
 //! The gate of a coordinator whose cluster has a secret: whoever comes shows a token, and may do what it allows.
 
+mod given;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +19,7 @@ use feedline_core::view::ClusterView;
 use feedline_proto::door::{Door, Doors};
 use feedline_proto::{CoordinatorService, MemberStatus, MembersService, PeerService};
 
+use self::given::Given;
 use crate::TenantView;
 
 /// Tokens that are known to be good; more are checked anew.
@@ -30,13 +33,22 @@ const OF_JOBS: [Scope; 4] = [Scope::Submit, Scope::Consume, Scope::Work, Scope::
 pub struct Gate {
     tokens: Tokens,
     office: Arc<TicketOffice>,
+    given: Arc<Given>,
     /// What good tokens say; when they expire is looked at each time.
-    known: Mutex<HashMap<String, Claims>>,
+    known: Mutex<HashMap<String, Known>>,
     service: Arc<dyn CoordinatorService>,
     /// The service as tenants see it.
     tenants: Mutex<HashMap<String, Arc<TenantView>>>,
     peer: Arc<dyn PeerService>,
     members: Arc<dyn MembersService>,
+}
+
+/// A token that was found to be good.
+#[derive(Clone)]
+struct Known {
+    claims: Arc<Claims>,
+    /// The service as its holder may use it.
+    view: Arc<dyn CoordinatorService>,
 }
 
 impl Gate {
@@ -50,6 +62,7 @@ impl Gate {
         Arc::new(Self {
             tokens: Tokens::new(secret),
             office: Arc::new(TicketOffice::new(secret)),
+            given: Arc::default(),
             known: Mutex::default(),
             service,
             tenants: Mutex::default(),
@@ -66,15 +79,15 @@ impl Gate {
     /// The service as workers of this process use it.
     pub fn for_workers(&self) -> Arc<dyn CoordinatorService> {
         let holder = "a worker of the coordinator's process".to_owned();
-        self.view(Claims { holder, scopes: [Scope::Work].into(), tenant: None, expires_s: None })
+        self.view(Arc::new(Claims { holder, scopes: [Scope::Work].into(), tenant: None, expires_s: None }))
     }
 
-    fn view(&self, claims: Claims) -> Arc<dyn CoordinatorService> {
+    fn view(&self, claims: Arc<Claims>) -> Arc<dyn CoordinatorService> {
         let inner = match &claims.tenant {
             Some(tenant) => self.tenant(tenant),
             None => Arc::clone(&self.service),
         };
-        Arc::new(View { inner, claims, office: Arc::clone(&self.office) })
+        Arc::new(View { inner, claims, office: Arc::clone(&self.office), given: Arc::clone(&self.given) })
     }
 
     fn tenant(&self, tenant: &str) -> Arc<dyn CoordinatorService> {
@@ -90,45 +103,50 @@ impl Gate {
         view
     }
 
-    fn claims(&self, token: Option<&str>) -> Result<Claims, Refusal> {
+    fn known(&self, token: Option<&str>) -> Result<Known, Refusal> {
         let Some(token) = token else {
             return Err(denied(
                 "this cluster asks for a token: give one with --token-file, or in FEEDLINE_TOKEN",
             ));
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_good = |claims: &&Claims| claims.expires_s.is_none_or(|end| now_s() < end);
-        if let Some(claims) = known.get(token).filter(is_good) {
-            return Ok(claims.clone());
+        let is_good = |known: &&Known| known.claims.expires_s.is_none_or(|end| now_s() < end);
+        if let Some(found) = known.get(token).filter(is_good) {
+            return Ok(found.clone());
         }
         known.remove(token);
         drop(known);
-        let claims = self.tokens.check(token, now_s()).map_err(denied)?;
+        let claims = Arc::new(self.tokens.check(token, now_s()).map_err(denied)?);
+        let found = Known { view: self.view(Arc::clone(&claims)), claims };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KNOWN_TOKENS {
             known.clear();
         }
-        known.insert(token.to_owned(), claims.clone());
-        Ok(claims)
+        known.insert(token.to_owned(), found.clone());
+        Ok(found)
     }
 }
 
 impl Door<dyn CoordinatorService> for Gate {
     fn enter(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, Refusal> {
-        Ok(self.view(self.claims(token)?))
+        Ok(self.known(token)?.view)
+    }
+
+    fn admits_large(&self, token: Option<&str>) -> bool {
+        self.known(token).is_ok_and(|known| known.claims.allows(&[Scope::Work]))
     }
 }
 
 impl Door<dyn PeerService> for Gate {
     fn enter(&self, token: Option<&str>) -> Result<Arc<dyn PeerService>, Refusal> {
-        demand(&self.claims(token)?, &[Scope::Coordinate], "be a coordinator")?;
+        demand(&self.known(token)?.claims, &[Scope::Coordinate], "be a coordinator")?;
         Ok(Arc::clone(&self.peer))
     }
 }
 
 impl Door<dyn MembersService> for Gate {
     fn enter(&self, token: Option<&str>) -> Result<Arc<dyn MembersService>, Refusal> {
-        let claims = self.claims(token)?;
+        let claims = self.known(token)?.claims;
         Ok(Arc::new(MembersView { inner: Arc::clone(&self.members), claims }))
     }
 }
@@ -152,8 +170,9 @@ fn demand(claims: &Claims, scopes: &[Scope], what: &str) -> Result<(), Refusal> 
 /// A coordinator's service as the holder of a token may use it.
 struct View {
     inner: Arc<dyn CoordinatorService>,
-    claims: Claims,
+    claims: Arc<Claims>,
     office: Arc<TicketOffice>,
+    given: Arc<Given>,
 }
 
 impl View {
@@ -161,27 +180,42 @@ impl View {
         demand(&self.claims, scopes, what)
     }
 
-    /// Refuses a job that is not open to whoever may only consume.
-    async fn demand_open(&self, spec: &JobSpec) -> Result<(), Refusal> {
-        self.demand(&[Scope::Consume], "open or join jobs")?;
-        let is_open = |job: &JobStatus| job.name == spec.name && !job.state.is_ended();
-        if self.inner.list_jobs().await?.iter().any(is_open) {
-            return Ok(());
+    /// The job as its holder's: of the token's tenant, which the service behind sees to, or else of the default one. Only who
+    /// administers the cluster says whose it is.
+    fn owned(&self, spec: JobSpec) -> JobSpec {
+        if self.claims.tenant.is_some() || self.claims.allows(&[Scope::Admin]) {
+            return spec;
         }
-        Err(denied(format!(
-            "the token of `{}` allows to join jobs and not to open them, and no job `{}` is open",
-            self.claims.holder, spec.name
-        )))
+        JobSpec { tenant: String::new(), ..spec }
+    }
+
+    /// Joins a job for who may not open it. Whether it is open is decided where it is joined, and nowhere before.
+    async fn join(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+        let name = spec.name.clone();
+        self.inner.join_job(spec).await.map_err(|refusal| match refusal.kind {
+            RefusalKind::Denied => denied(format!(
+                "the token of `{}` allows to join jobs and not to open them, and no job `{name}` is open",
+                self.claims.holder
+            )),
+            _ => refusal,
+        })
     }
 }
 
 #[async_trait]
 impl CoordinatorService for View {
     async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
-        if !self.claims.allows(&[Scope::Submit]) {
-            self.demand_open(&spec).await?;
+        let spec = self.owned(spec);
+        if self.claims.allows(&[Scope::Submit]) {
+            return self.inner.open_job(spec).await;
         }
-        self.inner.open_job(spec).await
+        self.demand(&[Scope::Consume], "open or join jobs")?;
+        self.join(spec).await
+    }
+
+    async fn join_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+        self.demand(&[Scope::Submit, Scope::Consume], "join jobs")?;
+        self.join(self.owned(spec)).await
     }
 
     async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
@@ -222,16 +256,18 @@ impl CoordinatorService for View {
 
     async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
         self.demand(&[Scope::Consume], "take rows")?;
-        let (job, session) = (report.job, report.session);
+        let (job, consumer, session) = (report.job, report.consumer, report.session);
         let plan = self.inner.sync_consumer(report).await?;
-        Ok(ConsumerPlan { ticket: self.office.make(job, session, now_s()), ..plan })
+        let now_s = now_s();
+        let make = || self.office.make(job, consumer, session, now_s);
+        Ok(ConsumerPlan { ticket: self.given.ticket((job, consumer, session), now_s, make), ..plan })
     }
 }
 
 /// What is said of coordinators as the holder of a token may use it.
 struct MembersView {
     inner: Arc<dyn MembersService>,
-    claims: Claims,
+    claims: Arc<Claims>,
 }
 
 impl MembersView {

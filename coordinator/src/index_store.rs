@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use feedline_core::manifest::Manifest;
 use feedline_proto::{decode_manifest, encode_manifest};
@@ -27,7 +27,12 @@ pub(crate) struct IndexStore {
     on_disk: Mutex<BTreeMap<String, String>>,
     /// Held while an index is written.
     saving: Mutex<()>,
+    /// What is being read for jobs that are opened, by key.
+    loading: Mutex<BTreeMap<String, Arc<Loading>>>,
 }
+
+/// A read of a saved index, for all who want it while it lasts.
+type Loading = OnceLock<Result<Option<Arc<Manifest>>, String>>;
 
 #[derive(Debug, Clone)]
 struct Cached {
@@ -39,7 +44,13 @@ struct Cached {
 impl IndexStore {
     pub(crate) fn open(folder: PathBuf) -> Result<Self, DirectoryError> {
         prepare_directory(&folder, "the index directory")?;
-        Ok(Self { folder, cache: Mutex::default(), on_disk: Mutex::default(), saving: Mutex::default() })
+        Ok(Self {
+            folder,
+            cache: Mutex::default(),
+            on_disk: Mutex::default(),
+            saving: Mutex::default(),
+            loading: Mutex::default(),
+        })
     }
 
     /// Saves an index, durably, unless it was. Blocks.
@@ -52,11 +63,7 @@ impl IndexStore {
         }
         let path = self.path(key);
         let body = encode_manifest(manifest);
-        let mut header = [0; HEADER_BYTES];
-        header[..8].copy_from_slice(MAGIC);
-        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        header[12..].copy_from_slice(&crc32c::crc32c(&body).to_le_bytes());
-        replace_file(&path, &[&header, &body]).map_err(|error| {
+        replace_file(&path, &[&header(&body), &body]).map_err(|error| {
             format!(
                 "cannot write the dataset's index at {}: {}; {}, nothing acknowledged is lost",
                 path.display(),
@@ -68,8 +75,30 @@ impl IndexStore {
         Ok(())
     }
 
-    /// The saved index of a source; `None` when there is none. Blocks.
+    /// The saved index of a source; `None` when there is none. Those who ask while it is read share it. Blocks.
     pub(crate) fn load(&self, key: &str) -> Result<Option<Arc<Manifest>>, String> {
+        self.share(key, || self.read(key))
+    }
+
+    /// Reads once for all who want it at the same time.
+    fn share(
+        &self,
+        key: &str,
+        read: impl FnOnce() -> Result<Option<Arc<Manifest>>, String>,
+    ) -> Result<Option<Arc<Manifest>>, String> {
+        let mut loads = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = Arc::clone(loads.entry(key.to_owned()).or_default());
+        drop(loads);
+        let found = load.get_or_init(read).clone();
+        let mut loads = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever comes later reads what is there then.
+        if loads.get(key).is_some_and(|present| Arc::ptr_eq(present, &load)) {
+            loads.remove(key);
+        }
+        found
+    }
+
+    fn read(&self, key: &str) -> Result<Option<Arc<Manifest>>, String> {
         let path = self.path(key);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
@@ -98,7 +127,7 @@ impl IndexStore {
         if let Some(manifest) = self.cached(key, fingerprint) {
             return Ok(manifest);
         }
-        match self.load(key)? {
+        match self.read(key)? {
             Some(manifest) if manifest.fingerprint() == fingerprint => Ok(manifest),
             Some(_) => Err(
                 "the dataset was indexed again with other data while the job ran; cancel the job and open it anew"
@@ -141,6 +170,14 @@ impl IndexStore {
     }
 }
 
+fn header(body: &[u8]) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header[12..].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
+    header
+}
+
 fn decode(bytes: &[u8]) -> Result<Manifest, String> {
     let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
         return Err("it is cut short".to_owned());
@@ -155,6 +192,16 @@ fn decode(bytes: &[u8]) -> Result<Manifest, String> {
         return Err("it is damaged, its checksum is wrong".to_owned());
     }
     decode_manifest(body)
+}
+
+/// Reads `bytes` as a file, and as what a file holds.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_any(bytes: &[u8]) {
+    for file in [bytes.to_vec(), [&header(bytes)[..], bytes].concat()] {
+        if let Ok(manifest) = decode(&file) {
+            assert!(!manifest.fingerprint().is_empty());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -24,6 +24,12 @@ mod settings;
 mod tenant_gauges;
 mod tenant_view;
 
+/// Reads `bytes` as a saved index, and as what such a file holds behind a checksum that is right.
+#[cfg(feature = "fuzzing")]
+pub fn read_index(bytes: &[u8]) {
+    index_store::read_any(bytes);
+}
+
 pub use error::CoordinatorError;
 pub use gate::Gate;
 pub use limits::Limits;

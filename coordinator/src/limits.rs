@@ -29,12 +29,17 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The refusal where so many requests are not answered.
+    pub(crate) fn too_many(unanswered: usize) -> Refusal {
+        let message = format!("the coordinator has {unanswered} requests to answer; ask again later");
+        Refusal::busy(message, ANSWER_RETRY_MS)
+    }
+
     /// Why a request is not taken, of so many unanswered ones; of one that opens a job, with the entries that wait and the bytes
     /// of the log.
     pub(crate) fn check(&self, unanswered: usize, opens: Option<(u64, u64)>) -> Option<Refusal> {
         if unanswered >= self.unanswered {
-            let message = format!("the coordinator has {unanswered} requests to answer; ask again later");
-            return Some(Refusal::busy(message, ANSWER_RETRY_MS));
+            return Some(Self::too_many(unanswered));
         }
         let (entries, log_bytes) = opens?;
         if entries >= self.pending_entries {

@@ -83,10 +83,12 @@ impl Peers {
         (Self { own, directory, deliveries, links: Mutex::default() }, heard)
     }
 
-    /// Keeps links to these members, and no others.
-    pub(crate) fn follow(&self, members: &Members) {
+    /// Keeps links to these members, and no others; gives what may have been lost on links that are no more.
+    pub(crate) fn follow(&self, members: &Members) -> Vec<Delivery> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.retain(|id, link| members.url(*id) == Some(&link.url));
+        let is_closed = |id: &MemberId, link: &mut Link| members.url(*id) != Some(&link.url);
+        // Nothing more would be sent to a member before it is said what became of its snapshot.
+        let lost = links.extract_if(.., is_closed).map(|(id, _)| Delivery::Snapshot(id, false)).collect();
         for (id, url) in members.0.iter().filter(|(id, _)| **id != self.own) {
             if links.contains_key(id) {
                 continue;
@@ -101,6 +103,7 @@ impl Peers {
                 Err(refusal) => tracing::warn!(%refusal, "a coordinator cannot be reached"),
             }
         }
+        lost
     }
 
     /// Sends messages, each to its member; gives what became of those that are not on their way.

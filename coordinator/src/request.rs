@@ -11,6 +11,7 @@ use feedline_core::manifest::Manifest;
 #[derive(Debug)]
 pub(crate) enum Request {
     OpenJob { spec: Box<JobSpec>, saved: Option<Arc<Manifest>> },
+    JoinJob { spec: Box<JobSpec>, may_open: bool },
     CancelJob(JobId),
     Worker(WorkerReport),
     Consumer(ConsumerReport),
@@ -22,6 +23,7 @@ impl Request {
     pub(crate) fn into_input(self, request: RequestId) -> Input {
         match self {
             Self::OpenJob { spec, saved } => Input::OpenJob { request, spec, saved },
+            Self::JoinJob { spec, may_open } => Input::JoinJob { request, spec, may_open },
             Self::CancelJob(job) => Input::CancelJob { request, job },
             Self::Worker(report) => Input::Worker { request, report },
             Self::Consumer(report) => Input::Consumer { request, report },

@@ -115,7 +115,7 @@ fn run(
     let (views, seen) = watch::channel(Arc::default());
     let service =
         Service::new(Arc::clone(&desk), sender.clone(), Arc::clone(&store), Arc::clone(&peers), seen);
-    let service = Arc::new(service.that_lets_read(settings.reads.clone()));
+    let service = Arc::new(service.that_lets_read(&settings));
     let peer_side = PeerSide {
         id: opened.id,
         has_state: Arc::clone(&has_state),
@@ -176,7 +176,8 @@ impl Starting {
         if self.stored.is_empty() {
             let Some((stored, others)) = self.found(&stop).await? else { return Ok(()) };
             self.stored = stored;
-            self.peers.follow(&others);
+            // Nothing was sent before.
+            drop(self.peers.follow(&others));
             self.keep_founding().await?;
         }
         self.has_state.store(!self.stored.is_empty(), Ordering::Release);

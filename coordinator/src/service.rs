@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use feedline_access::OwnFiles;
 use feedline_core::cluster::Reply;
 use feedline_core::cluster::messages::{
     ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
@@ -11,7 +12,9 @@ use feedline_core::cluster::messages::{
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
-use feedline_core::urls::ReadPolicy;
+use feedline_core::pipeline::Pipeline;
+use feedline_core::tenants::Tenants;
+use feedline_core::urls::{ReadPolicy, expand_braces, local_path};
 use feedline_core::view::ClusterView;
 use feedline_proto::{CoordinatorService, MemberStatus, MembersService};
 use feedline_replica::{Change, MemberId, MemberView};
@@ -24,6 +27,7 @@ use crate::index_store::IndexStore;
 use crate::metrics::{REFUSALS_TOTAL, REQUESTS_TOTAL, refusal_label};
 use crate::peers::Peers;
 use crate::request::Request;
+use crate::settings::CoordinatorSettings;
 
 /// The coordinator as others see it.
 pub(crate) struct Service {
@@ -35,7 +39,14 @@ pub(crate) struct Service {
     views: watch::Receiver<Arc<ClusterView>>,
     /// What pipelines may read.
     reads: ReadPolicy,
+    /// What those of each tenant may read of that.
+    tenants: Tenants,
+    /// Files that no pipeline reads.
+    own: OwnFiles,
 }
+
+/// URLs of one pattern that are compared with the coordinator's own files one by one.
+const MOST_COMPARED: usize = 16;
 
 impl Service {
     pub(crate) fn new(
@@ -45,12 +56,29 @@ impl Service {
         peers: Arc<Peers>,
         views: watch::Receiver<Arc<ClusterView>>,
     ) -> Self {
-        Self { desk, commands, store, peers, views, reads: ReadPolicy::default() }
+        let (reads, tenants, own) = Default::default();
+        Self { desk, commands, store, peers, views, reads, tenants, own }
     }
 
-    /// The same where pipelines may read what the policy allows.
-    pub(crate) fn that_lets_read(self, reads: ReadPolicy) -> Self {
-        Self { reads, ..self }
+    /// The same where pipelines may read what these settings allow.
+    pub(crate) fn that_lets_read(self, settings: &CoordinatorSettings) -> Self {
+        let (reads, tenants) = (settings.reads.clone(), settings.cluster.tenants.clone());
+        Self { reads, tenants, own: settings.own_files.clone(), ..self }
+    }
+
+    /// Refuses what a job's tenant, and what nobody, may read. The tenant's side comes first, and tells of its own alone.
+    async fn check_reads(&self, spec: &JobSpec) -> Result<(), String> {
+        let tenant = self.tenants.reads_of(&spec.tenant);
+        tenant.check(&spec.tenant, &spec.pipeline)?;
+        self.reads.for_tenant(tenant).check(&spec.pipeline)?;
+        if self.own.is_empty() {
+            return Ok(());
+        }
+        let (own, pipeline) = (self.own.clone(), spec.pipeline.clone());
+        let checked = tokio::task::spawn_blocking(move || check_own(&own, &pipeline)).await;
+        checked.unwrap_or_else(|_| {
+            Err("the coordinator could not look at what the pipeline reads; try again".to_owned())
+        })
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
@@ -72,15 +100,28 @@ impl Service {
         let invalid = |message: String| Refusal::new(RefusalKind::Invalid, message);
         // Before anything is looked up by what the pipeline says, and before it is kept.
         spec.pipeline.check().map_err(|error| invalid(error.to_string()))?;
-        self.reads.check(&spec.pipeline).map_err(invalid)?;
+        self.check_reads(&spec).await.map_err(invalid)?;
         let saved = if spec.reindex {
             None
         } else {
-            let key = source_key(&spec.pipeline.source);
+            // A saved index is large: it is read for a job that is opened, and not for one that is joined or refused.
+            if let Some(job) = self.join(spec.clone(), true).await? {
+                return Ok(job);
+            }
+            let key = source_key(&spec.tenant, &spec.pipeline.source);
             self.with_store(move |store| store.load(&key)).await?
         };
         match self.ask(Request::OpenJob { spec: Box::new(spec), saved }).await? {
             Reply::Opened(job) => Ok(job),
+            other => Err(mismatch(&other)),
+        }
+    }
+
+    /// The open job of this name and spec; `None` where there is none and it may be opened.
+    async fn join(&self, spec: JobSpec, may_open: bool) -> Result<Option<JobId>, Refusal> {
+        match self.ask(Request::JoinJob { spec: Box::new(spec), may_open }).await? {
+            Reply::Opened(job) => Ok(Some(job)),
+            Reply::MayOpen if may_open => Ok(None),
             other => Err(mismatch(&other)),
         }
     }
@@ -122,10 +163,27 @@ impl Service {
     }
 }
 
+/// Refuses paths of the coordinator's own files, which a worker on the same host would read. What a folder holds, and what a
+/// glob stands for, workers look at.
+fn check_own(own: &OwnFiles, pipeline: &Pipeline) -> Result<(), String> {
+    for (place, url) in pipeline.reads() {
+        let urls = expand_braces(url, MOST_COMPARED).unwrap_or_else(|_| vec![url.to_owned()]);
+        for path in urls.iter().filter_map(|url| local_path(url)) {
+            own.check(path.as_ref()).map_err(|sentence| format!("{place}: {sentence}"))?;
+        }
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl CoordinatorService for Service {
     async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
         counted("open_job", self.open(spec).await)
+    }
+
+    async fn join_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+        let joined = self.join(spec, false).await;
+        counted("open_job", joined.and_then(|job| job.ok_or_else(|| mismatch(&Reply::MayOpen))))
     }
 
     async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {

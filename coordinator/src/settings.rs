@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use feedline_access::OwnFiles;
 use feedline_core::cluster;
 use feedline_core::plan::{self, ScaleSettings};
 use feedline_core::urls::ReadPolicy;
@@ -48,6 +49,9 @@ pub struct CoordinatorSettings {
     /// What pipelines may read: looked at when a job is opened, before workers look again.
     #[serde(default)]
     pub reads: ReadPolicy,
+    /// The coordinator's own files and folders, which no pipeline reads.
+    #[serde(skip)]
+    pub own_files: OwnFiles,
 }
 
 fn default_plan_interval_ms() -> u64 {
@@ -78,6 +82,7 @@ impl CoordinatorSettings {
             limits: Limits::default(),
             grace_ms: default_grace_ms(),
             reads: ReadPolicy::default(),
+            own_files: OwnFiles::default(),
         }
     }
 

@@ -80,6 +80,12 @@ impl CoordinatorService for TenantView {
         Ok(job)
     }
 
+    async fn join_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+        let job = self.inner.join_job(JobSpec { tenant: self.tenant.clone(), ..spec }).await?;
+        self.remember(job);
+        Ok(job)
+    }
+
     async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
         self.check(job).await?;
         self.inner.cancel_job(job).await

@@ -2,10 +2,15 @@
 
 #[path = "../tests/plan_size/fleet.rs"]
 mod fleet;
+#[path = "../tests/plan_size/tenants.rs"]
+mod tenants;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use feedline_core::plan::{NoDeadline, Plan, Problem, solve};
+use feedline_core::plan::{AfterChecks, NoDeadline, Plan, Problem, solve};
+
+/// Longest that a coordinator lets one plan take.
+const PLANNING: Duration = Duration::from_secs(1);
 
 fn main() {
     println!("jobs workers  load   first unchanged   1 % off  one lost  smallest fed    gap");
@@ -26,6 +31,21 @@ fn main() {
                 plan.objective.smallest_fed, plan.gap
             );
         }
+    }
+    println!("tenants jobs workers  no time  a second  fallback  smallest fed");
+    for (tenants, jobs, workers) in [(10, 1000, 10_000), (1000, 5000, 1000), (1000, 5000, 10_000)] {
+        let problem = tenants::crowd(tenants, jobs, workers);
+        let start = Instant::now();
+        solve(&problem, None, &AfterChecks::new(0)).expect("the problem is sound");
+        let hasty_s = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        let plan = solve(&problem, None, &|| start.elapsed() > PLANNING).expect("the problem is sound");
+        println!(
+            "{tenants:7} {jobs:4} {workers:7} {hasty_s:6.3} s {:7.3} s {:>9} {:13.3}",
+            start.elapsed().as_secs_f64(),
+            if plan.is_fallback { "yes" } else { "no" },
+            plan.objective.smallest_fed
+        );
     }
 }
 

@@ -14,8 +14,10 @@ mod quotas;
 pub mod records;
 pub mod samples;
 mod schedule;
+mod seats;
 mod standby;
 mod status;
+mod turns;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,12 +27,15 @@ use serde::{Deserialize, Serialize};
 
 use self::job::Job;
 pub use self::limits::Limits;
+use self::limits::kept_text;
 use self::messages::{
     ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, Refusal, WorkerPlan, WorkerReport,
 };
 use self::prepare::Preparation;
+use self::quotas::Running;
 use self::records::Record;
 use self::samples::WorkerShare;
+use self::seats::Seats;
 pub use self::standby::Standby;
 use self::workers::Worker;
 use crate::ids::{JobId, Millis, WorkerId};
@@ -104,6 +109,15 @@ pub enum Input {
         /// The dataset's saved index, if there is one.
         saved: Option<Arc<Manifest>>,
     },
+    /// Someone joins a job, or asks whether one may be opened: none is.
+    JoinJob {
+        /// Answered with [`Reply::Opened`] where such a job is open, else with [`Reply::MayOpen`] or a refusal.
+        request: RequestId,
+        /// The job.
+        spec: Box<JobSpec>,
+        /// Whether whoever asks may open it where there is none.
+        may_open: bool,
+    },
     /// Someone cancels a job.
     CancelJob {
         /// Answered with [`Reply::Cancelled`].
@@ -158,6 +172,7 @@ impl Input {
     pub fn request(&self) -> Option<RequestId> {
         match self {
             Self::OpenJob { request, .. }
+            | Self::JoinJob { request, .. }
             | Self::CancelJob { request, .. }
             | Self::Worker { request, .. }
             | Self::Consumer { request, .. }
@@ -173,6 +188,8 @@ impl Input {
 pub enum Reply {
     /// The job's id.
     Opened(JobId),
+    /// No such job is open, and there is room for it.
+    MayOpen,
     /// The job is cancelled, or had ended before.
     Cancelled,
     /// What the worker shall do.
@@ -212,6 +229,12 @@ pub struct Cluster {
     ended: VecDeque<JobId>,
     next_job: u64,
     next_task: u64,
+    /// Turns in which tasks were handed out so far.
+    turn: u64,
+    /// Consumers that are there.
+    seats: Seats,
+    /// Jobs that run, by tenant.
+    running: Running,
     /// First plan revision of a worker that appears: beyond those of every worker given up in this life.
     next_revision: u64,
     /// Workers of each job as the plan has it, with its cores there; jobs that are not listed go to any.
@@ -242,6 +265,9 @@ impl Cluster {
             next_job: (life >> 20).max(1),
             // Results of an earlier life's tasks still arrive and must not be taken for this life's.
             next_task: mix64(life) >> 1,
+            turn: 0,
+            seats: Seats::default(),
+            running: Running::new(),
             next_revision: 1,
             placed: BTreeMap::new(),
             capped: BTreeMap::new(),
@@ -269,7 +295,7 @@ impl Cluster {
         for job in cluster.jobs.values() {
             holders.extend(job.holders());
             if !job.is_ended() && job.dataset.is_none() {
-                cluster.preparations.insert(job.id, Preparation::new(None));
+                cluster.preparations.insert(job.id, Preparation::new(None, 0));
             }
         }
         for worker in holders {
@@ -286,6 +312,9 @@ impl Cluster {
             }
             job.released.clear();
             job.remember_consumers(now);
+            if !job.is_ended() {
+                job.consumers.keys().for_each(|consumer| cluster.seats.see(job.id, *consumer, now));
+            }
         }
         cluster
     }
@@ -293,7 +322,10 @@ impl Cluster {
     /// Jobs whose dataset is being prepared, with their source keys: after [`Self::restore`] the driver gives their
     /// saved indexes back by [`Self::set_saved`].
     pub fn preparing(&self) -> Vec<(JobId, String)> {
-        let key = |job: &JobId| messages::source_key(&self.jobs[job].spec.pipeline.source);
+        let key = |job: &JobId| {
+            let spec = &self.jobs[job].spec;
+            messages::source_key(&spec.tenant, &spec.pipeline.source)
+        };
         self.preparations.keys().map(|job| (*job, key(job))).collect()
     }
 
@@ -336,6 +368,9 @@ impl Cluster {
                 let reply = self.on_open_job(*spec, saved, ready);
                 ready.replies.push((request, reply.map_or_else(Reply::Refused, Reply::Opened)));
             }
+            Input::JoinJob { request, spec, may_open } => {
+                ready.replies.push((request, self.on_join_job(&spec, may_open)));
+            }
             Input::CancelJob { request, job } => {
                 let reply = self.on_cancel_job(job, ready);
                 ready.replies.push((request, reply));
@@ -362,6 +397,10 @@ impl Cluster {
             }
             worker.forget_job(job);
         }
+        let state = match state {
+            JobState::Failed(message) => JobState::Failed(kept_text(message)),
+            other => other,
+        };
         self.record(Record::Ended { job, state }, ready);
         if let Some(found) = self.jobs.get_mut(&job) {
             found.touch_all_consumers();
@@ -374,7 +413,11 @@ impl Cluster {
     }
 
     /// Decides: changes the durable state and asks for the record to be persisted.
-    fn record(&mut self, record: Record, ready: &mut Ready) {
+    fn record(&mut self, mut record: Record, ready: &mut Ready) {
+        while let Some(part) = record.take_part() {
+            self.apply(&part);
+            ready.records.push(part);
+        }
         self.apply(&record);
         ready.records.push(record);
     }
@@ -389,9 +432,12 @@ impl Cluster {
         let job = record.job();
         self.stale.insert(job);
         if let Some(found) = self.jobs.get_mut(&job) {
+            let ran = found.running().is_some();
             found.apply(record, self.now);
+            self.running.count(&found.spec.tenant, ran, found.running().is_some());
         }
         if matches!(record, Record::Ended { .. }) {
+            self.seats.forget_job(job);
             self.ended.push_back(job);
             self.forget_an_ended_job();
         }

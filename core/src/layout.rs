@@ -68,7 +68,7 @@ impl Layout {
     pub fn new(pipeline: &Pipeline, dataset: &DatasetSummary, epochs: u32, virtual_consumers: u32) -> Self {
         let batch = u64::from(pipeline.batch_size());
         let passes = pipeline.repeat_count();
-        let rows = dataset.rows * u64::from(passes);
+        let rows = dataset.rows.saturating_mul(u64::from(passes));
         let streams = match pipeline.order {
             OrderMode::Deterministic => virtual_consumers,
             OrderMode::Relaxed => 1,
@@ -91,9 +91,9 @@ impl Layout {
         }
     }
 
-    /// Rows of one epoch before operators.
+    /// Rows of one epoch before operators. No job starts whose epochs have more than can be counted.
     pub fn epoch_rows(&self) -> u64 {
-        self.dataset_rows * u64::from(self.passes)
+        self.dataset_rows.saturating_mul(u64::from(self.passes))
     }
 
     /// Rounds of full splits, one for each stream, that open an epoch.
@@ -235,9 +235,10 @@ impl Layout {
         })
     }
 
-    /// Splits of the whole job.
-    pub fn total_splits(&self) -> u64 {
-        u64::from(self.epochs) * (0..self.streams).map(|stream| self.splits(stream)).sum::<u64>()
+    /// Splits of the whole job; `None` where there are more than can be counted.
+    pub fn total_splits(&self) -> Option<u64> {
+        let splits = (0..self.streams).try_fold(0_u64, |sum, stream| sum.checked_add(self.splits(stream)))?;
+        splits.checked_mul(u64::from(self.epochs))
     }
 }
 

@@ -12,8 +12,8 @@
 //! 6. `plan/keeping.rs` decides what running jobs keep, and keeps to it.
 //! 7. `plan/wanted.rs` asks how many workers of each type would feed everyone; [`scale`] decides when to act on it.
 //!
-//! Quotas of tenants are rows of the linear problem, and hold in each of these steps; `plan/caps.rs` makes upper limits of
-//! them.
+//! Quotas of tenants are rows of the linear problem, and hold in each of these steps: `plan/level.rs` finds what the jobs of one
+//! reach together, and `plan/caps.rs` makes upper limits of them.
 //!
 //! Where there is no time for this, or the solver fails, `plan/fallback.rs` shares proportionally, which always works.
 //!
@@ -26,6 +26,7 @@ mod caps;
 mod costs;
 mod fallback;
 mod keeping;
+mod level;
 mod linear;
 mod problem;
 mod reasons;

@@ -21,7 +21,7 @@ pub struct Quota {
     pub jobs: Option<u32>,
     /// CPU cores of workers' pools, over all workers; above 0.
     pub cores: Option<f64>,
-    /// Bytes of rows that plans keep for it, over all workers and tiers.
+    /// Bytes of rows that are kept for it, over all workers and tiers.
     pub cache_bytes: Option<f64>,
     /// Multiplies the weights of its jobs; above 0.
     pub priority: f64,

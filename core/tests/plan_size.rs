@@ -2,8 +2,10 @@
 
 #[path = "plan_size/fleet.rs"]
 mod fleet;
+#[path = "plan_size/tenants.rs"]
+mod tenants;
 
-use feedline_core::plan::{NoDeadline, Plan, solve};
+use feedline_core::plan::{AfterChecks, NoDeadline, Plan, solve};
 
 fn cores_of_each_worker(plan: &Plan) -> std::collections::BTreeMap<u64, f64> {
     let mut cores = std::collections::BTreeMap::new();
@@ -31,4 +33,18 @@ fn a_hundred_jobs_on_a_thousand_workers() {
         let again = solve(&problem, Some(&plan), &NoDeadline).expect("the problem is sound");
         assert_eq!(again, plan);
     }
+}
+
+#[test]
+fn a_thousand_tenants_keep_to_their_quotas_where_there_is_no_time() {
+    let problem = tenants::crowd(1000, 5000, 1000);
+    let plan = solve(&problem, None, &AfterChecks::new(0)).expect("the problem is sound");
+    assert!(plan.is_fallback && plan.objective.smallest_fed > 0.0);
+    let mut cores = vec![0.0; problem.tenants.len()];
+    for (job, planned) in problem.jobs.iter().zip(&plan.jobs) {
+        let tenant = job.tenant.expect("every job has a tenant");
+        cores[tenant] += planned.assignments.iter().map(|part| part.cores).sum::<f64>();
+    }
+    let most = cores.iter().copied().fold(0.0, f64::max);
+    assert!(most <= tenants::CORES * (1.0 + 1e-6), "a tenant has {most} cores");
 }

@@ -1,10 +1,14 @@
-//! What the fuzzers share: a dataset of one shard that has the fuzzer's bytes.
+//! What the fuzzers share: a dataset of one shard that has the fuzzer's bytes, and operators on a few rows.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use feedline_core::pipeline::{Format, Source};
+use arrow::array::ArrayRef;
+use bytes::Bytes;
+use feedline_core::pipeline::{Format, Pipeline, PipelineError, Source};
+use feedline_core::schema::{ColumnType, Schema};
+use feedline_operators::{BuiltOperator, Chunk, Column, Slots, build_operators};
 use feedline_sources::{BlockRead, Dataset, Stores};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -41,7 +45,7 @@ pub fn read_shard(bytes: &[u8], format: Format, features: &[(&str, &str)]) {
         let url = vec![path.to_str().expect("temporary paths are text").to_owned()];
         let features: BTreeMap<String, String> =
             features.iter().map(|(column, name)| ((*column).to_owned(), (*name).to_owned())).collect();
-        let source = Source { url, format, features };
+        let source = Source { url, format, features, credentials: None };
         bench.runtime.block_on(read(source));
     });
 }
@@ -56,6 +60,33 @@ async fn read(source: Source) {
             let read = BlockRead { shard: &shard, block, schema, rows: None };
             // Whether it can be read does not matter; that the call ends does.
             drop(dataset.read_block(&read).await);
+        }
+    }
+}
+
+/// The operators of a pipeline, whose source has one column, and each of whose files has these bytes.
+///
+/// # Errors
+/// Those of the pipeline, and of the file.
+pub fn operators(
+    pipeline: &str,
+    (column, column_type): (&str, ColumnType),
+    file: &[u8],
+) -> Result<Vec<BuiltOperator>, PipelineError> {
+    let pipeline = Pipeline::from_yaml(pipeline, "fuzz.yaml")?;
+    let schema = Schema::new([(column, column_type)]);
+    build_operators(&pipeline, &schema, &|_| Ok(Bytes::copy_from_slice(file)))
+}
+
+/// Runs operators on rows of one column.
+pub fn run(operators: &[BuiltOperator], column: &str, values: ArrayRef) {
+    let rows = values.len();
+    let columns = vec![(column.to_owned(), Column::Arrow(values))];
+    let mut chunk = Chunk::new(columns, (0..rows as u64).collect(), vec![0; rows]);
+    for built in operators {
+        // Whether rows fail does not matter; that the call ends does.
+        if built.operator.apply(&mut chunk, &mut Slots::new()).is_err() {
+            return;
         }
     }
 }

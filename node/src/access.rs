@@ -1,12 +1,12 @@
 //! Certificates, tokens and the cluster's secret, as the command line names them.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_access::token::{Claims, Scope, Tokens};
-use feedline_access::{Bearer, Credentials, Secret, Tls, TlsFiles};
+use feedline_access::{Bearer, Credentials, Secret, Tls, TlsFiles, now_s, warn_if_exposed};
 use tokio::task::JoinHandle;
 
 use crate::cli::{AccessArgs, ClientsArg, GuardArgs};
@@ -15,6 +15,10 @@ use crate::failure::Failure;
 
 /// How often files of certificates and tokens are read again.
 const LOOK: Duration = Duration::from_secs(5);
+/// Time for which a coordinator's own token is good: whoever is named to `feedline members add` is shown one.
+const COORDINATES_FOR: Duration = Duration::from_secs(300);
+/// It shows another one this often, so that clocks of hosts may differ by minutes.
+const COORDINATES_ANEW: Duration = Duration::from_secs(60);
 
 impl AccessArgs {
     /// What is shown to others.
@@ -31,11 +35,20 @@ impl AccessArgs {
             admits_anybody,
         };
         let tls = has_files.then(|| Tls::load(files)).transpose().map_err(Failure::wrong_use)?;
-        let token = match &self.token_file {
-            Some(file) => Some(Bearer::load(file.clone()).map_err(Failure::wrong_use)?),
-            None => environment::token().map(|token| Bearer::fixed(&token)),
-        };
+        let token = bearer(self.token_file.clone(), environment::token(), environment::token_file())?;
         Ok(Credentials { tls: tls.map(Arc::new), token: token.map(Arc::new) })
+    }
+}
+
+/// The token: that of the command line's file, else the one in the environment, else that of the environment's file.
+fn bearer(
+    flag: Option<PathBuf>,
+    token: Option<String>,
+    file: Option<PathBuf>,
+) -> Result<Option<Bearer>, Failure> {
+    match (flag, token) {
+        (None, Some(token)) => Ok(Some(Bearer::fixed(&token))),
+        (flag, _) => flag.or(file).map(Bearer::load).transpose().map_err(Failure::wrong_use),
     }
 }
 
@@ -69,6 +82,11 @@ impl Guard {
     /// What it listens with, where it has a certificate.
     pub(crate) fn tls(&self) -> Option<Arc<Tls>> {
         self.credentials.tls.clone().filter(|tls| tls.can_listen())
+    }
+
+    /// Whether whoever connects has to show a certificate.
+    pub(crate) fn asks_for_certificates(&self) -> bool {
+        self.tls().is_some_and(|tls| tls.is_mutual())
     }
 
     /// How addresses of this process begin.
@@ -139,12 +157,46 @@ pub(crate) fn read_secret(file: &Path) -> Result<Secret, Failure> {
             file.display()
         ))
     })?;
+    warn_if_exposed("a cluster's secret", file);
     Secret::parse(&text).map_err(|reason| Failure::wrong_use(format!("{}: {reason}", file.display())))
 }
 
-/// A token for roles of this process and those that it starts.
-pub(crate) fn own_token(secret: &Secret, scope: Scope) -> String {
+/// A token for the workers that this process starts, good for as long as they run.
+pub(crate) fn worker_token(secret: &Secret) -> String {
+    Tokens::new(secret).make(&own_claims(Scope::Work, None))
+}
+
+/// What a coordinator shows to the others.
+pub(crate) fn coordinator_token(secret: &Secret) -> Bearer {
+    let tokens = Tokens::new(secret);
+    Bearer::made(COORDINATES_ANEW, move || {
+        tokens.make(&own_claims(Scope::Coordinate, Some(now_s() + COORDINATES_FOR.as_secs())))
+    })
+}
+
+fn own_claims(scope: Scope, expires_s: Option<u64>) -> Claims {
     let holder = format!("a {scope} role of a coordinator's host");
-    let claims = Claims { holder, scopes: [scope].into(), tenant: None, expires_s: None };
-    Tokens::new(secret).make(&claims)
+    Claims { holder, scopes: [scope].into(), tenant: None, expires_s }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_of_the_command_line_goes_before_the_environment_s_and_a_token_there_before_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [flag, other] = ["flag", "other"].map(|name| folder.path().join(name));
+        std::fs::write(&flag, "of-the-flag").unwrap();
+        std::fs::write(&other, "of-the-file").unwrap();
+        let nowhere = Some(folder.path().join("nowhere"));
+        let token = Some("itself".to_owned());
+        let shown = |bearer: Option<Bearer>| bearer.map(|bearer| bearer.token().to_string());
+        let with = |flag, token, file| shown(bearer(flag, token, file).unwrap());
+        assert_eq!(with(Some(flag), token.clone(), nowhere.clone()).as_deref(), Some("of-the-flag"));
+        assert_eq!(with(None, token, nowhere.clone()).as_deref(), Some("itself"));
+        assert_eq!(with(None, None, Some(other)).as_deref(), Some("of-the-file"));
+        assert_eq!(with(None, None, None), None);
+        assert!(bearer(None, None, nowhere).is_err());
+    }
 }

@@ -81,7 +81,7 @@ impl Cluster {
                 local_address(number),
                 share,
                 access.clone(),
-                running.service(),
+                (running.service(), false),
             )?);
         }
         let coordinator = running.service();

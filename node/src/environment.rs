@@ -20,6 +20,11 @@ pub(crate) fn token() -> Option<String> {
     env::var("FEEDLINE_TOKEN").ok().filter(|token| !token.trim().is_empty())
 }
 
+/// The file of the token that a cluster asks for, if the user set one.
+pub(crate) fn token_file() -> Option<PathBuf> {
+    env::var_os("FEEDLINE_TOKEN_FILE").filter(|file| !file.is_empty()).map(PathBuf::from)
+}
+
 /// Options of object stores, such as credentials: `AWS_*`, `GOOGLE_*` and `AZURE_*`.
 pub(crate) fn store_options() -> Vec<(String, String)> {
     let named = env::vars_os()

@@ -4,12 +4,16 @@
 //! record batch with its position in `app_metadata`. Batches pass through this process: training at full speed is for
 //! the client library, which fetches from the workers.
 
+mod command;
+mod reading;
+mod room;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
-use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
+use arrow::ipc::writer::IpcWriteOptions;
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
 use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
@@ -17,27 +21,37 @@ use arrow_flight::{
 };
 use async_trait::async_trait;
 use feedline_access::Credentials;
-use feedline_client::{Batch, ClientError, ClientSettings, Consumer, GrpcWorkers, Job};
-use feedline_core::cluster::messages::{JobSpec, JobState, JobStatus, Refusal, RefusalKind};
+use feedline_client::{ClientError, ClientSettings, GrpcWorkers, Job};
+use feedline_core::cluster::messages::{JobState, JobStatus, Refusal};
 use feedline_core::ids::JobId;
 use feedline_core::pipeline::{OrderMode, Pipeline, infer};
-use feedline_core::position::Position;
 use feedline_core::schema::Schema;
 use feedline_proto::CoordinatorService;
 use feedline_proto::batch::output_schema;
 use feedline_proto::door::Door;
-use feedline_proto::grpc::shown_token;
+use feedline_proto::grpc::{self, Behind, Known, entered, shown_token, to_status};
 use feedline_proto::local::Transport;
 use futures::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
 use tonic::{Request, Response, Status, Streaming};
 
+use self::command::Command;
+use self::reading::{Pass, Reading};
+use self::room::{RETRY_MS, Room};
 use crate::entropy;
 
 /// Bytes of batches that wait here for one Flight client.
 const BUFFER_BYTES: u64 = 64 << 20;
-/// How often a job that is being indexed is looked at.
+/// Clients that read at once, of all connections and of one: with [`BUFFER_BYTES`] each a gigabyte waits here at most.
+const MOST_STREAMS: (u32, u32) = (16, 8);
+/// Jobs that wait at once to be indexed before their flight is known.
+const MOST_OPENINGS: (u32, u32) = (32, 8);
+/// How often a job that is being indexed is looked at: at first, and after a while.
 const LOOK: Duration = Duration::from_millis(20);
+const LOOK_LATER: Duration = Duration::from_millis(500);
+/// Longest wait for a job to be indexed.
+const OPEN_PATIENCE: Duration = Duration::from_secs(120);
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -45,68 +59,23 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 pub(crate) struct JobFlights {
     door: Arc<dyn Door<dyn CoordinatorService>>,
     workers: Arc<GrpcWorkers>,
+    openings: Arc<Room>,
+    streams: Arc<Room>,
 }
+
+/// The service behind a coordinator's door.
+pub(crate) type Flights = Known<Behind<dyn CoordinatorService, FlightServiceServer<JobFlights>>>;
 
 /// The service that reads jobs of the coordinator behind this door, with batches from workers that are shown these
 /// credentials.
-pub(crate) fn service(
-    door: Arc<dyn Door<dyn CoordinatorService>>,
-    credentials: Credentials,
-) -> FlightServiceServer<JobFlights> {
+pub(crate) fn service(door: Arc<dyn Door<dyn CoordinatorService>>, credentials: Credentials) -> Flights {
     let workers = Arc::new(GrpcWorkers::by(Transport::default(), credentials));
-    FlightServiceServer::new(JobFlights { door, workers })
-}
-
-/// What a descriptor's command asks for, as JSON.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Command {
-    /// The text of a pipeline file.
-    pipeline: String,
-    /// Name of the run: clients that give the same share it.
-    #[serde(default)]
-    job: Option<String>,
-    #[serde(default = "one")]
-    epochs: u32,
-    #[serde(default = "one")]
-    consumers: u32,
-    #[serde(default)]
-    virtual_consumers: Option<u32>,
-    /// Where to start: a position from a batch's `app_metadata`.
-    #[serde(default)]
-    start: Option<Position>,
-}
-
-fn one() -> u32 {
-    1
-}
-
-impl Command {
-    /// Reads JSON, or the bare text of a pipeline file.
-    fn read(bytes: &[u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(bytes)
-            .map_err(|_| "the command is not text; send the text of a pipeline file")?;
-        if text.trim_start().starts_with('{') {
-            return serde_json::from_str(text)
-                .map_err(|error| format!("the command is not what it should be: {error}"));
-        }
-        let pipeline = text.to_owned();
-        Ok(Self { pipeline, job: None, epochs: 1, consumers: 1, virtual_consumers: None, start: None })
-    }
-
-    fn spec(self) -> Result<JobSpec, String> {
-        let pipeline =
-            Pipeline::from_yaml(&self.pipeline, "the command").map_err(|error| error.to_string())?;
-        let name = self.job.unwrap_or_else(|| format!("{}-{}", pipeline.name, entropy::name_suffix()));
-        Ok(JobSpec {
-            name,
-            epochs: self.epochs,
-            consumers: self.consumers,
-            virtual_consumers: self.virtual_consumers.unwrap_or(self.consumers),
-            start: self.start,
-            ..JobSpec::new(pipeline)
-        })
-    }
+    let openings = Room::new("flights that wait for their data", MOST_OPENINGS.0, MOST_OPENINGS.1);
+    let streams = Room::new("Flight streams", MOST_STREAMS.0, MOST_STREAMS.1);
+    let flights = Arc::new(JobFlights { door: Arc::clone(&door), workers, openings, streams });
+    grpc::behind(door, |most_bytes| {
+        FlightServiceServer::from_arc(Arc::clone(&flights)).max_decoding_message_size(most_bytes)
+    })
 }
 
 /// What a ticket says: whose place is taken.
@@ -116,26 +85,9 @@ struct Place {
     consumer: u32,
 }
 
-/// What stands in a batch's `app_metadata`.
-#[derive(Debug, Serialize)]
-struct Metadata<'a> {
-    epoch: u32,
-    /// The virtual consumer whose batch it is.
-    stream: u32,
-    rows: u32,
-    /// Where to go on after this batch; only a job's one consumer knows it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    position: Option<&'a Position>,
-}
-
 impl JobFlights {
     fn settings() -> ClientSettings {
         ClientSettings { buffer_bytes: BUFFER_BYTES, ..ClientSettings::default() }
-    }
-
-    /// The coordinator as whoever sends this request may use it.
-    fn coordinator<T>(&self, request: &Request<T>) -> Result<Arc<dyn CoordinatorService>, Status> {
-        shown_token(request).and_then(|token| self.door.enter(token)).map_err(refusal)
     }
 
     /// Opens the job of a descriptor and waits until its data is indexed.
@@ -151,11 +103,12 @@ impl JobFlights {
         }
         let spec =
             Command::read(&descriptor.cmd).and_then(Command::spec).map_err(Status::invalid_argument)?;
-        let pipeline = spec.pipeline.clone();
-        let workers = Arc::clone(&self.workers);
-        let job = Job::open(coordinator, workers, spec, Self::settings()).await.map_err(refused)?;
+        let _place = self.openings.enter().map_err(to_status)?;
+        let (pipeline, name) = (spec.pipeline.clone(), spec.name.clone());
+        let job = coordinator.open_job(spec).await.map_err(to_status)?;
+        let (deadline, mut pause) = (Instant::now() + OPEN_PATIENCE, LOOK);
         loop {
-            let status = job.status().await.map_err(refused)?;
+            let status = coordinator.job_status(job).await.map_err(to_status)?;
             match (&status.state, &status.dataset) {
                 (JobState::Failed(message), _) => return Err(Status::failed_precondition(message.clone())),
                 (JobState::Cancelled, _) => return Err(Status::cancelled("the job was cancelled")),
@@ -163,8 +116,10 @@ impl JobFlights {
                     let schema = batches_schema(&pipeline, &dataset.schema)?;
                     return Ok((status, schema));
                 }
-                _ => tokio::time::sleep(LOOK).await,
+                _ if Instant::now() >= deadline => return Err(to_status(still_indexing(&name))),
+                _ => sleep(pause).await,
             }
+            pause = (pause * 2).min(LOOK_LATER);
         }
     }
 
@@ -173,12 +128,14 @@ impl JobFlights {
         &self,
         coordinator: Arc<dyn CoordinatorService>,
         ticket: &Ticket,
+        pass: Pass,
     ) -> Result<Reading, Status> {
         let place: Place = serde_json::from_slice(&ticket.ticket).map_err(|_| {
             Status::invalid_argument("this is no ticket of a job; ask for a flight's tickets first")
         })?;
-        let details = coordinator.job_details(place.job).await.map_err(refusal)?;
-        let status = coordinator.job_status(place.job).await.map_err(refusal)?;
+        let taken = self.streams.enter().map_err(to_status)?;
+        let details = coordinator.job_details(place.job).await.map_err(to_status)?;
+        let status = coordinator.job_status(place.job).await.map_err(to_status)?;
         if place.consumer >= status.consumers {
             let consumers = status.consumers;
             return Err(Status::invalid_argument(format!(
@@ -193,6 +150,8 @@ impl JobFlights {
             consumer: job.consumer(place.consumer, entropy::session_id()),
             position: status.position.filter(|_| alone),
             schema,
+            pass,
+            _place: taken,
         })
     }
 }
@@ -204,77 +163,25 @@ fn batches_schema(pipeline: &Pipeline, source: &Schema) -> Result<SchemaRef, Sta
     Ok(output_schema(last))
 }
 
-/// A consumer that is read by a Flight client.
-struct Reading {
-    consumer: Consumer,
-    position: Option<Position>,
-    schema: SchemaRef,
-}
-
-impl Reading {
-    /// The schema, then every batch.
-    fn messages(self) -> Answers<FlightData> {
-        let options = IpcWriteOptions::default();
-        let schema = FlightData::from(SchemaAsIpc::new(&self.schema, &options));
-        let batches = stream::try_unfold(self, |mut reading| async move {
-            match reading.consumer.next().await.map_err(refused)? {
-                Some(batch) => Ok(Some((reading.message(&batch)?, reading))),
-                None => {
-                    reading.consumer.close().await.map_err(refused)?;
-                    Ok(None)
-                }
-            }
-        });
-        stream::once(async { Ok(schema) }).chain(batches).boxed()
-    }
-
-    /// One batch as one message.
-    fn message(&mut self, batch: &Batch) -> Result<FlightData, Status> {
-        if let Some(position) = &mut self.position {
-            for (stream, next) in self.consumer.positions() {
-                if let Some(place) = position.streams.get_mut(stream as usize) {
-                    *place = next;
-                }
-            }
-        }
-        let metadata = Metadata {
-            epoch: batch.info.epoch,
-            stream: batch.info.stream,
-            rows: batch.info.rows,
-            position: self.position.as_ref(),
-        };
-        let metadata = serde_json::to_vec(&metadata).map_err(|error| Status::internal(error.to_string()))?;
-        let mut tracker = DictionaryTracker::new(false);
-        let encoded = IpcDataGenerator::default().encode(
-            &batch.records,
-            &mut tracker,
-            &IpcWriteOptions::default(),
-            &mut IpcWriteContext::default(),
-        );
-        let (_, encoded) = encoded.map_err(|error| Status::internal(error.to_string()))?;
-        Ok(FlightData::from(encoded).with_app_metadata(metadata))
-    }
-}
-
 fn refused(error: ClientError) -> Status {
     match error {
         ClientError::UnknownJob(message) => Status::not_found(message),
         ClientError::Superseded(message) => Status::aborted(message),
         ClientError::CoordinatorLost { .. } => Status::unavailable(error.to_string()),
-        ClientError::Busy { .. } => Status::resource_exhausted(error.to_string()),
+        ClientError::Busy { .. } => to_status(Refusal::busy(error.to_string(), RETRY_MS)),
         other => Status::failed_precondition(other.to_string()),
     }
 }
 
-fn refusal(refusal: Refusal) -> Status {
-    match refusal.kind {
-        RefusalKind::Invalid => Status::invalid_argument(refusal.message),
-        RefusalKind::NotFound => Status::not_found(refusal.message),
-        RefusalKind::Denied => Status::permission_denied(refusal.message),
-        RefusalKind::Superseded => Status::aborted(refusal.message),
-        RefusalKind::Unavailable => Status::unavailable(refusal.message),
-        RefusalKind::Busy => Status::resource_exhausted(refusal.message),
-    }
+/// The refusal for a job whose data takes long: whoever gives its name comes back to it.
+fn still_indexing(name: &str) -> Refusal {
+    let seconds = OPEN_PATIENCE.as_secs();
+    Refusal::busy(
+        format!(
+            "the data of job `{name}` is still being indexed after {seconds} s; ask again with the same command and `\"job\": \"{name}\"` in it"
+        ),
+        RETRY_MS,
+    )
 }
 
 fn not_here<T>(what: &str) -> Result<T, Status> {
@@ -298,7 +205,7 @@ impl FlightService for JobFlights {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let coordinator = self.coordinator(&request)?;
+        let coordinator = entered(&request)?;
         let descriptor = request.into_inner();
         let (status, schema) = self.open(coordinator, &descriptor).await?;
         let endpoint = |consumer: u32| {
@@ -319,7 +226,7 @@ impl FlightService for JobFlights {
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
-        let coordinator = self.coordinator(&request)?;
+        let coordinator = entered(&request)?;
         let (_, schema) = self.open(coordinator, &request.into_inner()).await?;
         let options = IpcWriteOptions::default();
         let schema = SchemaAsIpc::new(&schema, &options).try_into();
@@ -330,8 +237,10 @@ impl FlightService for JobFlights {
 
     /// Reads the batches of one consumer.
     async fn do_get(&self, request: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
-        let coordinator = self.coordinator(&request)?;
-        Ok(Response::new(self.take(coordinator, &request.into_inner()).await?.messages()))
+        let coordinator = entered(&request)?;
+        let token = shown_token(request.metadata().as_ref()).map_err(to_status)?;
+        let pass = Pass { door: Arc::clone(&self.door), token: token.map(str::to_owned) };
+        Ok(Response::new(self.take(coordinator, &request.into_inner(), pass).await?.messages()))
     }
 
     async fn handshake(

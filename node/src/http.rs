@@ -1,24 +1,25 @@
 //! The HTTP side of every role: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever runs the process.
 
-use std::future::IntoFuture;
+mod connections;
+mod readers;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use feedline_access::{Protocol, ServerStream};
+use feedline_access::{Protocol, Secret, now_s};
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use self::readers::Readers;
 use crate::access::Guard;
 use crate::failure::Failure;
 use crate::listen;
@@ -28,8 +29,6 @@ use crate::process_metrics;
 const SECONDS: [f64; 12] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
 /// Histograms are folded this often, so that a process that nobody asks does not gather samples.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// Time that open requests have at the end.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// Says whether the process can do its work now, or in one clause why not.
 pub(crate) type Readiness = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -57,14 +56,21 @@ impl std::fmt::Debug for Ready {
 struct Shared {
     metrics: PrometheusHandle,
     ready: Arc<Ready>,
+    /// Who may read metrics; `None` where connections say enough, or nobody asks.
+    readers: Option<Arc<Readers>>,
 }
 
 /// Starts serving where the user gave an address. Comes before the roles, so that no measurement is lost; until
-/// [`HttpServer::set_ready`] the process is not ready.
-pub(crate) async fn start(address: Option<&str>, guard: &Guard) -> Result<Option<HttpServer>, Failure> {
+/// [`HttpServer::set_ready`] the process is not ready. Metrics are shown to whoever has a certificate where the guard asks
+/// for one, and else to whoever has a token of the cluster with this secret.
+pub(crate) async fn start(
+    address: Option<&str>,
+    guard: &Guard,
+    secret: Option<&Secret>,
+) -> Result<Option<HttpServer>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let bound = listen::bind(address, "--http").await?;
-    guard.check(bound.address, true, "give --tls-cert, --tls-key and --tls-ca")?;
+    guard.check(bound.address, secret.is_some(), "give --tls-cert, --tls-key and --tls-ca")?;
     let metrics = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
         .and_then(PrometheusBuilder::install_recorder)
@@ -74,18 +80,16 @@ pub(crate) async fn start(address: Option<&str>, guard: &Guard) -> Result<Option
     process_metrics::describe();
     let ready = Arc::new(Ready::default());
     let stop = CancellationToken::new();
-    let shared = Shared { metrics: metrics.clone(), ready: Arc::clone(&ready) };
-    let stopping = stop.clone().cancelled_owned();
-    let routes = routes(shared);
-    let server: BoxFuture<'static, std::io::Result<()>> = match guard.tls() {
+    let readers =
+        secret.filter(|_| !guard.asks_for_certificates()).map(|secret| Arc::new(Readers::of(secret)));
+    let routes = routes(Shared { metrics: metrics.clone(), ready: Arc::clone(&ready), readers });
+    let server: BoxFuture<'static, ()> = match guard.tls() {
         Some(tls) => {
             let incoming = feedline_access::incoming(bound.listener, tls, Protocol::Http1);
-            let listener = TlsListener { address: bound.address, incoming };
-            axum::serve(listener, routes).with_graceful_shutdown(stopping).into_future().boxed()
+            connections::serve(incoming, routes, stop.clone()).boxed()
         }
-        None => axum::serve(bound.listener, routes).with_graceful_shutdown(stopping).into_future().boxed(),
+        None => connections::serve(connections::plain(bound.listener), routes, stop.clone()).boxed(),
     };
-    let stopped = stop.clone();
     let task = tokio::spawn(async move {
         let upkeep = async {
             let mut interval = tokio::time::interval(UPKEEP);
@@ -94,47 +98,12 @@ pub(crate) async fn start(address: Option<&str>, guard: &Guard) -> Result<Option
                 metrics.run_upkeep();
             }
         };
-        let grace = async {
-            stopped.cancelled().await;
-            tokio::time::sleep(GRACE).await;
-        };
         tokio::select! {
-            result = server => {
-                if let Err(error) = result {
-                    tracing::warn!(%error, "metrics are no longer served");
-                }
-            }
+            () = server => {}
             () = upkeep => {}
-            () = grace => {}
         }
     });
     Ok(Some(HttpServer { address: bound.address, ready, stop, task }))
-}
-
-/// Connections over TLS.
-struct TlsListener {
-    address: SocketAddr,
-    incoming: BoxStream<'static, ServerStream<TcpStream>>,
-}
-
-impl axum::serve::Listener for TlsListener {
-    type Io = ServerStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
-        match self.incoming.next().await {
-            Some(stream) => {
-                let from = stream.get_ref().0.peer_addr();
-                (stream, from.unwrap_or(self.address))
-            }
-            // They come for as long as the listener is there.
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        Ok(self.address)
-    }
 }
 
 impl HttpServer {
@@ -161,9 +130,14 @@ fn routes(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-async fn metrics_text(State(shared): State<Shared>) -> impl IntoResponse {
+async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let allowed = shared.readers.as_ref().map_or(Ok(()), |readers| readers.check(&headers, now_s()));
+    if let Err(reason) = allowed {
+        let asks = [(header::WWW_AUTHENTICATE, "Bearer")];
+        return (StatusCode::UNAUTHORIZED, asks, format!("{reason}\n")).into_response();
+    }
     process_metrics::update();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shared.metrics.render())
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shared.metrics.render()).into_response()
 }
 
 async fn readiness(State(shared): State<Shared>) -> (StatusCode, String) {
@@ -173,3 +147,6 @@ async fn readiness(State(shared): State<Shared>) -> (StatusCode, String) {
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! `feedline keys`: what a cluster needs so that nobody else can use it.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::DirBuilder;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
@@ -9,11 +10,12 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use feedline_access::token::{Claims, Scope, Tokens};
-use feedline_access::{Authority, Secret, now_s};
+use feedline_access::{Authority, Secret, now_s, warn_if_exposed};
 
 use crate::access::read_secret;
 use crate::failure::{Failure, reason};
 use crate::output;
+use crate::size::parse_duration;
 
 /// What `feedline keys` is asked for.
 #[derive(Args, Debug, Clone)]
@@ -34,6 +36,46 @@ enum What {
     Cert(CertArgs),
     /// Prints a token.
     Token(TokenArgs),
+    /// Prints a secret, to exchange a cluster's for it: a file of secrets may have two, of which the first signs.
+    Secret,
+}
+
+/// Until when a token is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expiry {
+    After(Duration),
+    Never,
+}
+
+impl Expiry {
+    /// Seconds since 1970, UTC.
+    fn end_s(self) -> Option<u64> {
+        match self {
+            Self::After(time) => Some(now_s().saturating_add(time.as_secs())),
+            Self::Never => None,
+        }
+    }
+}
+
+impl fmt::Display for Expiry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::After(time) if time.as_secs() > 0 && time.as_secs().is_multiple_of(86_400) => {
+                write!(f, "good for {} days", time.as_secs() / 86_400)
+            }
+            Self::After(time) => write!(f, "good for {} s", time.as_secs()),
+            Self::Never => f.write_str(
+                "good FOR EVER: only another secret of the cluster ends that, so tell nobody and leave none behind",
+            ),
+        }
+    }
+}
+
+fn parse_expiry(text: &str) -> Result<Expiry, String> {
+    if text.trim() == "never" {
+        return Ok(Expiry::Never);
+    }
+    parse_duration(text).map(Expiry::After).map_err(|said| format!("{said}, or never"))
 }
 
 #[derive(Args, Debug, Clone)]
@@ -47,6 +89,9 @@ struct NewArgs {
     /// Days for which the certificates are good.
     #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
+    /// Time for which the tokens are good, such as 90d, or `never` for tokens without an end.
+    #[arg(long, value_name = "TIME", default_value = "365d", value_parser = parse_expiry)]
+    expires: Expiry,
 }
 
 #[derive(Args, Debug, Clone)]
@@ -80,9 +125,9 @@ struct TokenArgs {
     /// Who holds it, for logs.
     #[arg(long, value_name = "NAME", default_value = "unnamed")]
     holder: String,
-    /// Time for which it is good, such as 30d [default: for ever].
-    #[arg(long, value_name = "TIME", value_parser = crate::size::parse_duration)]
-    expires: Option<Duration>,
+    /// Time for which it is good, such as 30d, or `never` for a token without an end.
+    #[arg(long, value_name = "TIME", default_value = "365d", value_parser = parse_expiry)]
+    expires: Expiry,
 }
 
 /// Makes what is asked for.
@@ -92,14 +137,20 @@ pub(crate) fn run(args: KeysArgs) -> Result<(), Failure> {
         What::Cert(args) => make_cert(&args),
         What::Token(args) => {
             let tokens = Tokens::new(&read_secret(&args.secret_file)?);
-            let expires_s = args.expires.map(|time| now_s().saturating_add(time.as_secs()));
             let claims = Claims {
                 holder: args.holder,
                 scopes: args.scope.into_iter().collect(),
                 tenant: args.tenant,
-                expires_s,
+                expires_s: args.expires.end_s(),
             };
+            claims.check().map_err(Failure::wrong_use)?;
+            // Beside what is printed, which goes to a file.
+            eprintln!("feedline: the token of `{}` is {}", claims.holder, args.expires);
             Ok(output::print(&format!("{}\n", tokens.make(&claims)))?)
+        }
+        What::Secret => {
+            let secret = Secret::new().map_err(Failure::failed)?;
+            Ok(output::print(&format!("{}\n", secret.text()))?)
         }
     }
 }
@@ -111,9 +162,10 @@ fn make_all(args: &NewArgs) -> Result<(), Failure> {
     let role = authority.issue("feedline role", &args.host, args.days).map_err(Failure::wrong_use)?;
     let client = authority.issue("feedline client", &[], args.days).map_err(Failure::failed)?;
     let tokens = Tokens::new(&secret);
+    let expires_s = args.expires.end_s();
     let token = |holder: &str, scopes: &[Scope]| {
         let scopes: BTreeSet<Scope> = scopes.iter().copied().collect();
-        tokens.make(&Claims { holder: holder.to_owned(), scopes, tenant: None, expires_s: None }) + "\n"
+        tokens.make(&Claims { holder: holder.to_owned(), scopes, tenant: None, expires_s }) + "\n"
     };
     DirBuilder::new().mode(0o700).create(folder).map_err(|error| {
         Failure::wrong_use(format!(
@@ -137,7 +189,7 @@ fn make_all(args: &NewArgs) -> Result<(), Failure> {
     ] {
         write(folder, name, &text)?;
     }
-    Ok(output::print(&summary(folder, &args.host, args.days))?)
+    Ok(output::print(&summary(args))?)
 }
 
 fn make_cert(args: &CertArgs) -> Result<(), Failure> {
@@ -155,6 +207,7 @@ fn make_cert(args: &CertArgs) -> Result<(), Failure> {
             reason(&error)
         ))
     })?;
+    warn_if_exposed("the authority's private key", &file);
     let refused = |said: String| Failure::wrong_use(format!("{}: {said}", file.display()));
     let authority = Authority::of_key(&key).map_err(refused)?;
     let made = authority.issue(&format!("feedline {name}"), host, *days).map_err(Failure::wrong_use)?;
@@ -177,14 +230,36 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("cannot write {}: {}", place.display(), reason(&error))))
 }
 
-fn summary(folder: &Path, hosts: &[String], days: u32) -> String {
+fn summary(args: &NewArgs) -> String {
+    let NewArgs { folder, host, days, expires } = args;
     let folder = folder.display();
-    let hosts = hosts.join(", ");
+    let hosts = host.join(", ");
     format!(
-        "{folder} has what a cluster needs; certificates are good for {days} days, for {hosts}\n\n\
+        "{folder} has what a cluster needs; certificates are good for {days} days, for {hosts}\n\
+         its tokens are {expires}\n\n\
          coordinators: --secret-file {folder}/secret --tls-ca {folder}/ca.pem --tls-cert {folder}/role.pem --tls-key {folder}/role-key.pem\n\
          workers:      --token-file {folder}/worker.token --tls-ca {folder}/ca.pem --tls-cert {folder}/role.pem --tls-key {folder}/role-key.pem\n\
          clients:      --token-file {folder}/client.token --tls-ca {folder}/ca.pem --tls-cert {folder}/client.pem --tls-key {folder}/client-key.pem\n\n\
          Keep ca-key.pem and secret where only administrators can read them; `feedline keys token` makes further tokens.\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expiry_is_a_time_or_never_and_says_so() {
+        for (text, expiry, says) in [
+            ("365d", Expiry::After(Duration::from_secs(365 * 86_400)), "good for 365 days"),
+            ("90 m", Expiry::After(Duration::from_secs(5_400)), "good for 5400 s"),
+            ("never", Expiry::Never, "good FOR EVER"),
+        ] {
+            assert_eq!(parse_expiry(text), Ok(expiry));
+            assert!(expiry.to_string().starts_with(says), "{expiry}");
+        }
+        assert!(parse_expiry("always").unwrap_err().ends_with("such as 10s, or never"));
+        assert_eq!(Expiry::Never.end_s(), None);
+        assert!(Expiry::After(Duration::from_secs(60)).end_s().is_some_and(|end| end > now_s()));
+    }
 }

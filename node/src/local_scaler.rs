@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use clap::ValueEnum;
-use feedline_access::Bearer;
+use feedline_access::{Bearer, OwnFiles};
 use feedline_coordinator::Scaler;
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::Notify;
@@ -27,8 +27,6 @@ const TOO_SOON: Duration = Duration::from_secs(5);
 /// Pause before others are started after that: doubled each time, up to the next.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// What workers have to end in beyond their grace time.
-const STOP: Duration = Duration::from_secs(15);
 
 /// What each worker is started with.
 #[derive(Debug)]
@@ -55,6 +53,8 @@ pub(crate) struct WorkerCommand {
     pub(crate) token: Option<Bearer>,
     /// What pipelines may read, and with which keys.
     pub(crate) stores: StoreArgs,
+    /// Files that no pipeline reads.
+    pub(crate) own_files: OwnFiles,
 }
 
 /// Starts and drains worker processes.
@@ -97,8 +97,8 @@ impl LocalScaler {
         self
     }
 
-    /// Lets all workers go and waits for their end.
-    pub(crate) async fn shutdown(&self) {
+    /// Lets all workers go and waits for their end, until then.
+    pub(crate) async fn shutdown(&self, deadline: Instant) {
         {
             let mut state = lock(&self.state);
             state.closed = true;
@@ -113,7 +113,7 @@ impl LocalScaler {
                 ended.await;
             }
         };
-        if tokio::time::timeout(self.command.grace + STOP, gone).await.is_err() {
+        if tokio::time::timeout_at(deadline, gone).await.is_err() {
             tracing::warn!("some workers did not end in time; they end by themselves");
         }
     }
@@ -121,7 +121,7 @@ impl LocalScaler {
     fn start(&self) -> Result<(), String> {
         let WorkerCommand { program, coordinator, listen, share, grace, advertise, log, transport, .. } =
             &self.command;
-        let WorkerCommand { guard, token, stores, .. } = &self.command;
+        let WorkerCommand { guard, token, stores, own_files, .. } = &self.command;
         let mut command = Command::new(program);
         command.args(["worker", "--while-input", "--coordinator", coordinator, "--listen", listen]);
         command.args(["--log", &value_name(log), "--transport", &value_name(transport)]);
@@ -137,6 +137,10 @@ impl LocalScaler {
         command.args(["--tls-clients", &value_name(tls_clients)]);
         if *insecure {
             command.arg("--insecure");
+        }
+        // What this process shows, and what its coordinator alone may know, are none of theirs.
+        for name in ["FEEDLINE_TOKEN", "FEEDLINE_TOKEN_FILE", "FEEDLINE_SECRET_FILE"] {
+            command.env_remove(name);
         }
         if let Some(token) = token {
             // Flags can be read by every user of the host.
@@ -165,6 +169,9 @@ impl LocalScaler {
         }
         if stores.allow_metadata_addresses {
             command.arg("--allow-metadata-addresses");
+        }
+        for path in own_files.paths() {
+            command.arg("--own-file").arg(path);
         }
         if !share.trace {
             command.args(["--trace", "off"]);

@@ -77,12 +77,13 @@ pub(crate) struct LocalWorker {
     pub(crate) contact: Arc<Contact>,
 }
 
-/// Starts a worker that consumers find at `address`.
+/// Starts a worker that consumers find at `address`. Where it shows its coordinator who it is, it gives rows with tickets
+/// only.
 pub(crate) fn start(
     address: String,
     share: Share,
     access: Access,
-    coordinator: Arc<dyn CoordinatorService>,
+    (coordinator, asks_for_tickets): (Arc<dyn CoordinatorService>, bool),
 ) -> Result<LocalWorker, Failure> {
     let settings = WorkerSettings {
         address,
@@ -95,6 +96,7 @@ pub(crate) fn start(
         row_cache: share.row_cache,
         store_cache: share.store_cache,
         most_fetches: share.most_fetches,
+        asks_for_tickets,
         trace: share.trace,
     };
     let contact = Arc::new(Contact::default());

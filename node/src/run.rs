@@ -43,7 +43,7 @@ pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> 
         None => None,
     };
     let stop = signals::watch()?;
-    let http = http::start(args.http.as_deref(), &Guard::new(&args.guard)?).await?;
+    let http = http::start(args.http.as_deref(), &Guard::new(&args.guard)?, None).await?;
     let cluster = Cluster::open(&args.coordinator, &args.guard.access, &args.local).await?.by(args.transport);
     if let Some(http) = &http {
         http.set_ready(Box::new(|| Ok(())));

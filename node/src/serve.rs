@@ -13,8 +13,9 @@ use feedline_coordinator::{Gate, RunningCoordinator};
 use feedline_proto::door::Doors;
 use feedline_proto::{CoordinatorService, grpc};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Duration, Instant, timeout_at};
 use tonic::service::Routes;
 
 pub(crate) use self::coordinator::run as run_coordinator;
@@ -26,6 +27,10 @@ use crate::flight;
 use crate::http::HttpServer;
 use crate::local_workers::LocalWorker;
 use crate::output;
+
+/// The least time that answers have to reach whoever asked, at the end, and that a role has to end in order after its grace
+/// time.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// What a coordinator serves: its own protocol, and its jobs by Arrow Flight.
 struct Served {
@@ -52,7 +57,8 @@ fn served(coordinator: &RunningCoordinator, secret: Option<&Secret>, credentials
 
 /// A gRPC server that runs.
 struct GrpcServer {
-    stop: CancellationToken,
+    /// When open requests are cut, once it shall end.
+    end: watch::Sender<Option<Instant>>,
     task: JoinHandle<std::io::Result<()>>,
     /// Where local sockets lie; removed with the server.
     _folder: Option<SocketFolder>,
@@ -60,9 +66,9 @@ struct GrpcServer {
 
 impl GrpcServer {
     fn start(listener: TcpListener, tls: Option<Arc<Tls>>, routes: Routes) -> Self {
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(serve(listener, tls, routes, stop.clone()));
-        Self { stop, task, _folder: None }
+        let (end, ends) = watch::channel(None);
+        let task = tokio::spawn(serve(listener, tls, routes, ends));
+        Self { end, task, _folder: None }
     }
 
     /// Serves a worker by TCP, and by its entrance to consumers on this host.
@@ -78,11 +84,11 @@ impl GrpcServer {
         };
         worker.running.count_lent(lent_bytes);
         let routes = grpc::worker_routes_with(service, &entrance);
-        let stop = CancellationToken::new();
-        let remote = serve(listener, tls, routes.clone(), stop.clone());
-        let local = grpc::serve_entrance(entrance, routes, stop.clone().cancelled_owned());
+        let (end, ends) = watch::channel(None);
+        let remote = serve(listener, tls, routes.clone(), ends.clone());
+        let local = grpc::serve_entrance(entrance, routes, ending(ends));
         let task = tokio::spawn(async move { tokio::try_join!(remote, local).map(|_| ()) });
-        Self { stop, task, _folder: Some(folder) }
+        Self { end, task, _folder: Some(folder) }
     }
 
     /// Waits until it ends, which without [`Self::shutdown`] it does only when it cannot go on.
@@ -96,10 +102,15 @@ impl GrpcServer {
         }
     }
 
-    /// Takes no new requests, gives the open ones a few seconds, and ends.
-    async fn shutdown(mut self) -> Result<(), Failure> {
-        self.stop.cancel();
-        self.wait().await
+    /// Takes no new requests, gives the open ones until then, and at least [`LAST_ANSWERS`], and ends.
+    async fn shutdown(mut self, deadline: Instant) -> Result<(), Failure> {
+        let deadline = deadline.max(Instant::now() + LAST_ANSWERS);
+        self.end.send_replace(Some(deadline));
+        self.wait().await?;
+        if Instant::now() >= deadline {
+            tracing::warn!("answers were still being read after the grace time; their connections are cut");
+        }
+        Ok(())
     }
 }
 
@@ -107,12 +118,40 @@ async fn serve(
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
     routes: Routes,
-    stop: CancellationToken,
+    ends: watch::Receiver<Option<Instant>>,
 ) -> std::io::Result<()> {
     match tls {
-        Some(tls) => grpc::serve_tls(listener, tls, routes, stop.cancelled_owned()).await,
-        None => grpc::serve(listener, routes, stop.cancelled_owned()).await,
+        Some(tls) => grpc::serve_tls(listener, tls, routes, ending(ends)).await,
+        None => grpc::serve(listener, routes, ending(ends)).await,
     }
+}
+
+/// Waits until a server shall end: the time at which its open requests are cut.
+async fn ending(mut ends: watch::Receiver<Option<Instant>>) -> Instant {
+    let told = ends.wait_for(Option::is_some).await.ok().and_then(|deadline| *deadline);
+    // Whoever would tell is gone.
+    told.unwrap_or_else(Instant::now)
+}
+
+/// Ends a coordinator, within [`LAST_ANSWERS`] after the deadline. What it has acknowledged is on disk as it is.
+async fn stop_coordinator(coordinator: RunningCoordinator, deadline: Instant) -> Result<(), Failure> {
+    match timeout_at(deadline + LAST_ANSWERS, coordinator.shutdown()).await {
+        Ok(ended) => ended.map_err(Failure::failed),
+        Err(_) => {
+            tracing::warn!("the coordinator did not end within the grace time; it goes on from its log");
+            Ok(())
+        }
+    }
+}
+
+/// Ends a worker and its server, within [`LAST_ANSWERS`] after the deadline.
+async fn stop_worker(server: GrpcServer, worker: LocalWorker, deadline: Instant) -> Result<(), Failure> {
+    let last = deadline.max(Instant::now()) + LAST_ANSWERS;
+    let (stopped, ended) = tokio::join!(server.shutdown(deadline), timeout_at(last, worker.stop()));
+    if ended.is_err() {
+        tracing::warn!("the worker did not stop within the grace time; its work is abandoned");
+    }
+    stopped
 }
 
 /// Tells programs that wait for it that the role is ready, and where.
@@ -130,3 +169,6 @@ async fn stop_http(http: Option<HttpServer>) {
         http.shutdown().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,12 @@
 //! What flags, files and the environment say of object stores, put together for each role.
 
-use feedline_core::urls::{ReadPolicy, UrlPolicy};
+use std::path::PathBuf;
+
+use feedline_access::OwnFiles;
+use feedline_core::urls::{ReadPolicy, UrlPolicy, local_path};
 use feedline_worker::Access;
 
-use crate::cli::StoreArgs;
+use crate::cli::{GuardArgs, StoreArgs};
 use crate::failure::Failure;
 use crate::{credentials_file, environment};
 
@@ -29,7 +32,34 @@ pub(crate) fn of_coordinator(args: &StoreArgs) -> Result<ReadPolicy, Failure> {
         }
         None => None,
     };
-    Ok(ReadPolicy { urls, metadata_addresses: args.allow_metadata_addresses, credentials })
+    let metadata_addresses = args.allow_metadata_addresses;
+    Ok(ReadPolicy { urls, metadata_addresses, local_by_prefix: false, credentials })
+}
+
+/// Options of stores, beside those whose names end in `_file`, that name a file of keys.
+const KEY_FILES: [&str; 3] =
+    ["google_application_credentials", "google_service_account", "google_service_account_path"];
+
+/// Files of a role that no pipeline reads: its keys, its token and its credentials, those that the environment names, what its
+/// process tells of itself, and these others.
+pub(crate) fn own_files(
+    guard: &GuardArgs,
+    stores: &StoreArgs,
+    others: impl IntoIterator<Item = PathBuf>,
+) -> OwnFiles {
+    let access = &guard.access;
+    let files = [&access.tls_cert, &access.tls_key, &access.token_file, &stores.credentials];
+    let names_keys = |option: &str| option.ends_with("_file") || KEY_FILES.contains(&option);
+    let options = environment::store_options().into_iter();
+    let of_stores = options.filter(|(option, _)| names_keys(&option.to_ascii_lowercase()));
+    let of_the_process = PathBuf::from("/proc");
+    let named = files.into_iter().flatten().cloned().chain(others);
+    OwnFiles::new(named.chain(of_stores.map(|(_, path)| path.into())).chain([of_the_process]))
+}
+
+/// The folder of a place in a store, where that is a local one.
+pub(crate) fn local_folder(url: &str) -> Option<PathBuf> {
+    local_path(url).map(PathBuf::from)
 }
 
 fn prefixes(args: &StoreArgs) -> Result<UrlPolicy, Failure> {
@@ -39,6 +69,23 @@ fn prefixes(args: &StoreArgs) -> Result<UrlPolicy, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_role_keeps_for_itself_is_put_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut guard = GuardArgs::default();
+        guard.access.tls_key = Some(at("role-key.pem"));
+        guard.access.token_file = Some(at("worker.token"));
+        let stores = StoreArgs { credentials: Some(at("c.yaml")), ..StoreArgs::default() };
+        let own = own_files(&guard, &stores, [at("data")].into_iter().chain(local_folder("file:///rows")));
+        for name in ["role-key.pem", "worker.token", "c.yaml", "data/log"] {
+            assert!(own.check(&at(name)).is_err(), "{name}");
+        }
+        assert!(own.check("/proc/self/environ".as_ref()).is_err() && own.check("/rows/x".as_ref()).is_err());
+        assert_eq!(own.check(&at("sets/x")), Ok(()));
+        assert_eq!(local_folder("s3://bucket/rows"), None);
+    }
 
     #[test]
     fn flags_become_what_each_role_goes_by() {

@@ -13,6 +13,11 @@ pub trait Door<S: ?Sized>: Send + Sync {
     /// # Errors
     /// `Denied`, when the holder may use nothing of it.
     fn enter(&self, token: Option<&str>) -> Result<Arc<S>, Refusal>;
+
+    /// Whether the holder of this token, who has entered, may send messages as large as only workers and coordinators have.
+    fn admits_large(&self, _token: Option<&str>) -> bool {
+        true
+    }
 }
 
 /// A door that is open to everybody.

@@ -1,5 +1,6 @@
 //! The services over gRPC: clients that are a service to their caller, and servers around a service.
 
+mod behind;
 mod channel;
 mod coordinator_client;
 mod coordinator_server;
@@ -8,6 +9,8 @@ mod entrance_server;
 mod fetch_client;
 mod fetch_server;
 mod framing;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod known;
 mod link;
 mod peer_client;
@@ -15,6 +18,7 @@ mod peer_server;
 mod refusal;
 mod route;
 mod serve;
+mod unopened;
 mod version;
 mod worker_client;
 
@@ -26,8 +30,10 @@ use feedline_core::cluster::messages::Refusal;
 use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
 
+pub use self::behind::{Behind, entered};
 use self::channel::Peer;
-use self::known::Known;
+pub use self::known::Known;
+pub use self::refusal::to_status;
 pub use self::serve::{serve, serve_entrance, serve_tls};
 use self::version::Speak;
 pub use self::version::shown_token;
@@ -171,36 +177,53 @@ pub fn coordinator_routes(service: Arc<dyn CoordinatorService>) -> Routes {
 }
 
 fn door_routes(door: Arc<dyn Door<dyn CoordinatorService>>) -> Routes {
-    let server = CoordinatorServer::new(coordinator_server::CoordinatorAdapter(door))
-        .max_decoding_message_size(MAX_CONTROL_BYTES)
-        .max_encoding_message_size(MAX_CONTROL_BYTES);
-    Routes::new(Known(InterceptedService::new(server, version::Demand { role: "coordinator" })))
+    let adapter = Arc::new(coordinator_server::CoordinatorAdapter);
+    Routes::new(of_coordinator(door, |most_bytes| {
+        CoordinatorServer::from_arc(Arc::clone(&adapter))
+            .max_decoding_message_size(most_bytes)
+            .max_encoding_message_size(MAX_CONTROL_BYTES)
+    }))
+}
+
+/// A service of a coordinator behind its door, for clients of this release.
+fn of_coordinator<S: ?Sized, I>(door: Arc<dyn Door<S>>, service: impl Fn(usize) -> I) -> Known<Behind<S, I>> {
+    Known(Behind::new(door, Some("coordinator"), service))
+}
+
+/// A service of another protocol behind a door, to be put beside a coordinator's routes: its methods find with [`entered`]
+/// what whoever asks may use. `service` makes it for messages of at most so many bytes.
+pub fn behind<S: ?Sized, I>(door: Arc<dyn Door<S>>, service: impl Fn(usize) -> I) -> Known<Behind<S, I>> {
+    Known(Behind::new(door, None, service))
 }
 
 /// As [`coordinator_routes`], with what it answers other coordinators and about them, behind doors.
 pub fn member_routes(doors: Doors) -> Routes {
-    let demand = version::Demand { role: "coordinator" };
-    let peer = PeerServer::new(peer_server::PeerAdapter(doors.peer))
-        .max_decoding_message_size(MAX_CONTROL_BYTES)
-        .max_encoding_message_size(MAX_CONTROL_BYTES);
-    let members = MembersServer::new(peer_server::MembersAdapter(doors.members));
-    door_routes(doors.coordinator)
-        .add_service(InterceptedService::new(peer, demand.clone()))
-        .add_service(InterceptedService::new(members, demand))
+    let peers = Arc::new(peer_server::PeerAdapter);
+    let peers = of_coordinator(doors.peer, |most_bytes| {
+        PeerServer::from_arc(Arc::clone(&peers))
+            .max_decoding_message_size(most_bytes)
+            .max_encoding_message_size(MAX_CONTROL_BYTES)
+    });
+    let members = Arc::new(peer_server::MembersAdapter);
+    let members = of_coordinator(doors.members, |most_bytes| {
+        MembersServer::from_arc(Arc::clone(&members)).max_decoding_message_size(most_bytes)
+    });
+    door_routes(doors.coordinator).add_service(peers).add_service(members)
 }
 
 /// A worker's gRPC routes, for [`serve`]. Further HTTP routes can be put beside them through
 /// [`Routes::into_axum_router`].
 pub fn worker_routes(service: Arc<dyn WorkerService>) -> Routes {
-    let server = fetch_server::FetchServer { service, lender: None };
+    let server = fetch_server::FetchServer::new(service, None);
     Routes::new(Known(InterceptedService::new(server, version::Demand { role: "worker" })))
 }
 
 /// As [`worker_routes`], telling clients on the same host of the entrance. The same routes serve TCP and the entrance.
 pub fn worker_routes_with(service: Arc<dyn WorkerService>, entrance: &Entrance) -> Routes {
     let lender = entrance.memory.as_ref().map(|(_, lender)| Arc::clone(lender));
-    let fetches = fetch_server::FetchServer { service, lender };
-    let places = EntranceServer::new(entrance_server::EntranceAdapter(entrance.place.clone()));
+    let fetches = fetch_server::FetchServer::new(service, lender);
+    let places = EntranceServer::new(entrance_server::EntranceAdapter(entrance.place.clone()))
+        .max_decoding_message_size(behind::SMALL_BYTES);
     let demand = version::Demand { role: "worker" };
     Routes::new(Known(InterceptedService::new(fetches, demand.clone())))
         .add_service(InterceptedService::new(places, demand))

@@ -7,7 +7,7 @@ pub mod batch;
 mod caller;
 mod convert;
 pub mod door;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod grpc;
 pub mod local;

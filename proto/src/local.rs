@@ -8,6 +8,7 @@
 mod borrower;
 mod lender;
 mod lent;
+mod link_id;
 mod message;
 
 use std::io;
@@ -19,6 +20,7 @@ use tokio::net::UnixListener;
 pub(crate) use self::borrower::{Borrowed, MemoryLink};
 pub(crate) use self::lender::{Lender, LinkFetch};
 pub use self::lent::LentBytes;
+pub(crate) use self::link_id::{LinkId, Process};
 
 /// Names of the sockets in the private directory.
 const SOCKET: &str = "worker.sock";

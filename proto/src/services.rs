@@ -7,7 +7,8 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
+    WorkerReport,
 };
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
@@ -26,6 +27,16 @@ use crate::batch::BatchLayout;
 pub trait CoordinatorService: Send + Sync {
     /// Opens a job, or joins the one that has the same name and spec.
     async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal>;
+
+    /// Joins the open job that has the same name and spec, and opens none; `Denied` where there is none. Only a coordinator
+    /// itself can decide that, so others refuse.
+    async fn join_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+        let message = format!(
+            "job `{}` cannot be joined here without being opened; ask the coordinator itself",
+            spec.name
+        );
+        Err(Refusal::new(RefusalKind::Denied, message))
+    }
 
     /// Ends a job; nothing more of it is computed.
     async fn cancel_job(&self, job: JobId) -> Result<(), Refusal>;

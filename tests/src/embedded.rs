@@ -57,6 +57,7 @@ async fn run(
         row_cache: None,
         store_cache: None,
         most_fetches: feedline_worker::MOST_FETCHES,
+        asks_for_tickets: false,
         trace: true,
     };
     let clock = ProcessClock::new();

@@ -1,23 +1,32 @@
 //! A cluster with certificates, tokens and tickets: who has them works as ever, and who has not learns nothing.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use feedline_access::{Bearer, Credentials, Tls, TlsFiles};
+use feedline_access::token::{Scope, Tokens};
+use feedline_access::{Bearer, Credentials, Secret, Tls, TlsFiles, now_s};
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
+use feedline_proto::door::{Door, Doors};
 use feedline_proto::local::Transport;
 use feedline_proto::{FetchOpen, FetchRequest, WorkerService, grpc};
-use feedline_tests::http::free_port;
+use feedline_tests::http::{free_port, get};
 use feedline_tests::process::Role;
 use feedline_tests::{Call, Scratch, assert_clean, call, wait_for};
 use futures::StreamExt;
 use futures::stream;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsConnector;
 
 /// Far beyond what an answer takes.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,7 +36,6 @@ struct Cluster {
     scratch: Scratch,
     coordinator: Role,
     worker: Role,
-    http: String,
 }
 
 impl Cluster {
@@ -44,18 +52,20 @@ impl Cluster {
         let keys = Keys(scratch.file("keys"));
         let role = keys.tls("role");
         let data = scratch.file("data");
-        let http = free_port();
         let secret = keys.file("secret");
         let mut arguments = vec!["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data];
-        arguments.extend(["--http", &http, "--secret-file", &secret]);
+        let table = scratch.file("table");
+        arguments.extend(["--http", "127.0.0.1:0", "--secret-file", &secret, "--allow-url", &table]);
         arguments.extend(role.iter().map(String::as_str));
         let coordinator = Role::start(&arguments, &[]);
         let (url, token) = (coordinator.secure_url(), keys.file("worker.token"));
         let mut arguments =
             vec!["worker", "--listen", "127.0.0.1:0", "--coordinator", &url, "--token-file", &token];
+        arguments.extend(["--allow-url", &table]);
+        arguments.extend(["--http", "127.0.0.1:0"]);
         arguments.extend(role.iter().map(String::as_str));
         let worker = Role::start(&arguments, &[]);
-        Self { scratch, coordinator, worker, http }
+        Self { scratch, coordinator, worker }
     }
 
     fn keys(&self) -> Keys {
@@ -146,23 +156,117 @@ fn a_job_runs_on_a_cluster_that_knows_whom_it_serves() {
     assert!(!format!("{no_token}{no_cert}{stranger}{run}{other}").contains(secret.trim()));
 }
 
+/// What a scan sends: both versions of HTTP, and nothing in particular.
+const PROBES: [&[u8]; 3] = [
+    b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+    b"\r\n\r\n",
+];
+
 #[test]
 fn a_port_scan_without_a_certificate_finds_nothing() {
     let cluster = Cluster::start();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    for address in [&cluster.coordinator.address, &cluster.worker.address, &cluster.http] {
-        for probe in [
-            &b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"[..],
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
-            b"\r\n\r\n",
-        ] {
-            let heard = plain(address, probe);
-            // At most a TLS alert: "this is no TLS".
-            assert!(heard.is_empty() || (heard[0] == 21 && heard.len() == 7), "{address}: {heard:?}");
+    let keys = cluster.keys();
+    let (secret, role) = (keys.file("secret"), keys.tls("role"));
+    let mut arguments = vec!["up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--workers", "2"];
+    arguments.extend(["--cores", "2", "--memory", "256MiB", "--secret-file", &secret]);
+    arguments.extend(role.iter().map(String::as_str));
+    let up = Role::start(&arguments, &[]);
+    // gRPC and HTTP of each, and gRPC of both workers that `up` has: all that listens is scanned, whether it is known or not.
+    for (role, wanted) in [(&cluster.coordinator, 2), (&cluster.worker, 2), (&up, 4)] {
+        let listeners = listeners(role);
+        assert_eq!(listeners.len(), wanted, "{listeners:?}");
+        for address in listeners {
+            scan(&keys, &address);
         }
-        let heard = runtime.block_on(nameless(&cluster.keys(), address));
-        assert_eq!(heard, b"", "{address}");
     }
+}
+
+/// Where a process listens, as the system says.
+fn listeners(role: &Role) -> BTreeSet<String> {
+    let process = format!("/proc/{}", role.id());
+    let files = fs::read_dir(format!("{process}/fd")).expect("it runs");
+    let sockets: BTreeSet<String> = files
+        .filter_map(|file| {
+            let target = fs::read_link(file.ok()?.path()).ok()?;
+            Some(target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+        })
+        .collect();
+    let mut found = BTreeSet::new();
+    for (table, host) in [("tcp", "127.0.0.1"), ("tcp6", "[::1]")] {
+        let table = fs::read_to_string(format!("{process}/net/{table}")).unwrap_or_default();
+        for line in table.lines().skip(1) {
+            let columns: Vec<&str> = line.split_whitespace().collect();
+            // 0A is LISTEN.
+            if let [_, address, _, "0A", _, _, _, _, _, inode, ..] = columns[..]
+                && sockets.contains(inode)
+            {
+                let port = address.rsplit(':').next().and_then(|port| u16::from_str_radix(port, 16).ok());
+                found.insert(format!("{host}:{}", port.expect("the system writes ports in hexadecimal")));
+            }
+        }
+    }
+    found
+}
+
+/// Checks that a listener answers those who have a certificate, and nobody else.
+fn scan(keys: &Keys, address: &str) {
+    for probe in PROBES {
+        let heard = plain(address, probe);
+        // At most a TLS alert: "this is no TLS".
+        assert!(heard.is_empty() || (heard[0] == 21 && heard.len() == 7), "{address}: {heard:?}");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("threads start");
+    let mut answers = 0;
+    for protocol in [&b"h2"[..], b"http/1.1", b""] {
+        for probe in PROBES {
+            let heard = runtime.block_on(over_tls(keys, address, None, protocol, probe));
+            assert_eq!(heard, b"", "{address}, {protocol:?}");
+        }
+        // The same with a certificate, and the probe that the protocol goes with.
+        let probe = if protocol == b"h2" { PROBES[1] } else { PROBES[0] };
+        let heard = runtime.block_on(over_tls(keys, address, Some("client"), protocol, probe));
+        answers += usize::from(!heard.is_empty());
+    }
+    assert!(answers > 0, "{address} answers nobody, so that a scan tells nothing");
+}
+
+/// What a client hears first that trusts the authority, has this certificate of it, and wants to speak this.
+async fn over_tls(
+    keys: &Keys,
+    address: &str,
+    certificate: Option<&str>,
+    protocol: &[u8],
+    probe: &[u8],
+) -> Vec<u8> {
+    let pem = |name: &str| fs::read(keys.file(name)).expect("it was made");
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(&pem("ca.pem")).expect("it is one"))
+        .expect("it is an authority");
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("it is known")
+        .with_root_certificates(roots);
+    let mut config = match certificate {
+        None => config.with_no_client_auth(),
+        Some(name) => {
+            let own = CertificateDer::from_pem_slice(&pem(&format!("{name}.pem"))).expect("it is one");
+            let key = PrivateKeyDer::from_pem_slice(&pem(&format!("{name}-key.pem"))).expect("it is one");
+            config.with_client_auth_cert(vec![own], key).expect("they go together")
+        }
+    };
+    config.alpn_protocols = if protocol.is_empty() { Vec::new() } else { vec![protocol.to_vec()] };
+    let stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
+    let name = ServerName::try_from("127.0.0.1").expect("it is an address");
+    let connected = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    let Ok(mut stream) = connected else { return Vec::new() };
+    // It may be closed already.
+    let _ = stream.write_all(probe).await;
+    let mut heard = vec![0; 1 << 10];
+    let read = tokio::time::timeout(PATIENCE, stream.read(&mut heard)).await.expect("it answers or closes");
+    heard.truncate(read.unwrap_or(0));
+    heard
 }
 
 /// What is answered to these bytes.
@@ -176,18 +280,6 @@ fn plain(address: &str, probe: &[u8]) -> Vec<u8> {
     let mut heard = Vec::new();
     // A reset is no answer either.
     let _ = stream.read_to_end(&mut heard);
-    heard
-}
-
-/// What a client hears that knows the authority and has no certificate of it.
-async fn nameless(keys: &Keys, address: &str) -> Vec<u8> {
-    let files = TlsFiles { ca: Some(keys.file("ca.pem").into()), ..TlsFiles::default() };
-    let tls = Tls::load(files).expect("the authority is readable");
-    let stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
-    let Ok(mut stream) = tls.connect("127.0.0.1", stream).await else { return Vec::new() };
-    let mut heard = Vec::new();
-    let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard)).await.expect("it is closed");
     heard
 }
 
@@ -261,6 +353,26 @@ fn a_network_is_not_served_without_protection_unless_the_user_says_so() {
 }
 
 #[test]
+fn metrics_take_a_token_where_nobody_shows_a_certificate() {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.call(&["keys", "new", "keys"]).status, 0);
+    let (secret, http) = (Keys(scratch.file("keys")).file("secret"), free_port());
+    let _up = Role::start(&["up", "--listen", "127.0.0.1:0", "--http", &http, "--secret-file", &secret], &[]);
+    let page = get(&http, "/metrics");
+    assert!(page.starts_with("HTTP/1.1 401") && !page.contains("feedline_"), "{page}");
+    assert!(get(&http, "/healthz").starts_with("HTTP/1.1 200"));
+    // A worker knows no tokens: without certificates everybody would read what it measures.
+    let keys = Keys(scratch.file("keys"));
+    let (cert, key) = (keys.file("role.pem"), keys.file("role-key.pem"));
+    let (listen, http) = (["worker", "--listen", "127.0.0.1:0"], ["--http", "0.0.0.0:0"]);
+    let tls = ["--tls-cert", &cert, "--tls-key", &key, "--token-file", &keys.file("worker.token")]
+        .map(str::to_owned);
+    let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
+    let open = scratch.call(&[&listen[..], &http[..], &tls[..]].concat());
+    assert!(open.status == 2 && open.stderr.contains("or say --insecure"), "{}", open.stderr);
+}
+
+#[test]
 fn workers_that_are_scaled_have_what_they_need() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000", "--shards", "2"]);
@@ -271,17 +383,153 @@ fn workers_that_are_scaled_have_what_they_need() {
     scratch.write("table.yaml", &text);
     assert_eq!(scratch.call(&["keys", "new", "keys"]).status, 0);
     let keys = Keys(scratch.file("keys"));
-    let secret = keys.file("secret");
+    let (secret, table) = (keys.file("secret"), scratch.file("table"));
     for scaled in [&["--autoscale", "1..2"][..], &["--workers", "2"]] {
         let mut arguments = vec!["up", "--listen", "127.0.0.1:0", "--secret-file", &secret];
+        arguments.extend(["--allow-url", &table]);
         arguments.extend(scaled);
         let role = keys.tls("role");
         arguments.extend(role.iter().map(String::as_str));
-        let up = Role::start(&arguments, &[]);
+        // What the user's shell has for clients is none of the workers'.
+        let client_token = keys.file("client.token");
+        let up = Role::start(&arguments, &[("FEEDLINE_TOKEN_FILE", &client_token)]);
         let url = up.secure_url();
         let mut run = vec!["run", "table.yaml", "--report", "json", "--audit", "--coordinator", &url];
         let client = keys.client();
         run.extend(client.iter().map(String::as_str));
         assert_clean(&scratch.call(&run).report());
     }
+}
+
+/// Makes a token with these flags; what was called.
+fn make_token(scratch: &Scratch, secret: &str, flags: &[&str]) -> Call {
+    let mut arguments = vec!["keys", "token", "--secret-file", secret];
+    arguments.extend(flags);
+    scratch.call(&arguments)
+}
+
+#[test]
+fn tokens_end_and_say_when_and_no_tenant_has_the_cluster() {
+    let scratch = Scratch::new();
+    let made = scratch.call(&["keys", "new", "keys"]);
+    assert!(made.stdout.contains("its tokens are good for 365 days"), "{}", made.stdout);
+    let aloud = scratch.call(&["keys", "new", "endless", "--expires", "never"]);
+    assert!(aloud.stdout.contains("its tokens are good FOR EVER"), "{}", aloud.stdout);
+    let file = scratch.file("keys/secret");
+    let secret = Secret::parse(&fs::read_to_string(&file).unwrap()).unwrap();
+    let read = |name: &str| fs::read_to_string(scratch.file(&format!("keys/{name}.token"))).unwrap();
+    let made = make_token(&scratch, &file, &["--scope", "observe", "--holder", "ci"]);
+    assert_eq!(made.stderr, "feedline: the token of `ci` is good for 365 days\n");
+    let year_s = 365 * 86_400;
+    for token in [made.stdout, read("worker"), read("client"), read("admin")] {
+        let tokens = Tokens::new(&secret);
+        assert!(tokens.check(&token, now_s() + year_s - 3_600).is_ok());
+        assert!(tokens.check(&token, now_s() + year_s).unwrap_err().contains("expired"));
+    }
+    let endless = make_token(&scratch, &file, &["--scope", "observe", "--expires", "never"]);
+    assert!(endless.stderr.contains("good FOR EVER"), "{}", endless.stderr);
+    assert!(Tokens::new(&secret).check(&endless.stdout, u64::MAX).is_ok());
+    for scope in ["work", "admin", "submit,admin"] {
+        let refused = make_token(&scratch, &file, &["--scope", scope, "--tenant", "vision"]);
+        assert_eq!((refused.status, refused.stdout.as_str()), (2, ""), "{scope}");
+        assert!(refused.stderr.contains("which is of the whole cluster"), "{}", refused.stderr);
+    }
+    for scope in ["submit", "consume", "observe"] {
+        assert_eq!(
+            make_token(&scratch, &file, &["--scope", scope, "--tenant", "vision"]).status,
+            0,
+            "{scope}"
+        );
+    }
+}
+
+#[test]
+fn files_that_others_can_read_are_told_of() {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.call(&["keys", "new", "keys"]).status, 0);
+    let keys = Keys(scratch.file("keys"));
+    let secret = keys.file("secret");
+    let quiet = make_token(&scratch, &secret, &["--scope", "observe"]);
+    assert!(!quiet.stderr.contains("others than its owner"), "{}", quiet.stderr);
+    for name in ["secret", "client.token", "client-key.pem"] {
+        fs::set_permissions(keys.file(name), fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let told = make_token(&scratch, &secret, &["--scope", "observe"]);
+    assert!(told.status == 0 && told.stderr.contains("others than its owner"), "{}", told.stderr);
+    // Nobody listens there; the files are read first.
+    let mut arguments = vec!["jobs", "--coordinator", "https://127.0.0.1:1"];
+    let client = keys.client();
+    arguments.extend(client.iter().map(String::as_str));
+    let told = scratch.call(&arguments).stderr;
+    for what in ["client.token has a token in it", "client-key.pem has a private key in it"] {
+        assert!(told.contains(what), "{told}");
+    }
+}
+
+/// Whether a coordinator with this file of secrets lists jobs for whoever has a token of this one.
+fn serves(scratch: &Scratch, url: &str, secret: &str) -> bool {
+    let token = scratch.write("some.token", &make_token(scratch, secret, &["--scope", "observe"]).stdout);
+    scratch.call(&["jobs", "--coordinator", url, "--token-file", &token]).status == 0
+}
+
+#[test]
+fn a_secret_is_exchanged_while_tokens_of_both_are_good() {
+    let scratch = Scratch::new();
+    let make = |name: &str| scratch.write(name, &scratch.call(&["keys", "secret"]).stdout);
+    let [old, new, other] = ["old", "new", "other"].map(make);
+    let text = |file: &str| fs::read_to_string(file).unwrap();
+    // The steps of docs/security.md, and which tokens each lets in.
+    for (step, secrets, lets_in) in [
+        ("before", text(&old), [true, false]),
+        ("the new one is good", text(&old) + &text(&new), [true, true]),
+        ("the new one signs", text(&new) + &text(&old), [true, true]),
+        ("after", text(&new), [false, true]),
+    ] {
+        let (file, data) = (scratch.write("secret", &secrets), scratch.file(step));
+        let arguments =
+            ["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data, "--secret-file", &file];
+        let coordinator = Role::start(&arguments, &[]);
+        let url = coordinator.url();
+        assert_eq!([&old, &new].map(|secret| serves(&scratch, &url, secret)), lets_in, "{step}");
+        assert!(!serves(&scratch, &url, &other), "{step}");
+        // Tokens are made with the one that signs.
+        let signs = if step == "before" || step == "the new one is good" { &old } else { &new };
+        let made = make_token(&scratch, &file, &["--scope", "observe"]).stdout;
+        assert!(Tokens::new(&Secret::parse(&text(signs)).unwrap()).check(&made, now_s()).is_ok(), "{step}");
+    }
+}
+
+/// Lets nobody in and remembers what it was shown.
+#[derive(Default)]
+struct Spy(Mutex<Vec<String>>);
+
+impl<S: ?Sized> Door<S> for Spy {
+    fn enter(&self, token: Option<&str>) -> Result<Arc<S>, Refusal> {
+        self.0.lock().expect("nobody panics with it").push(token.unwrap_or_default().to_owned());
+        Err(Refusal::new(RefusalKind::Denied, "nobody is let in here"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_named_as_a_coordinator_is_shown_what_is_soon_worth_nothing() {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.call(&["keys", "new", "keys"]).status, 0);
+    let keys = Keys(scratch.file("keys"));
+    let (secret, data, admin) = (keys.file("secret"), scratch.file("data"), keys.file("admin.token"));
+    let arguments = ["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data, "--secret-file", &secret];
+    let coordinator = Role::start(&arguments, &[]);
+    let spy = Arc::new(Spy::default());
+    let doors = Doors { coordinator: spy.clone(), peer: spy.clone(), members: spy.clone() };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(grpc::serve(listener, grpc::member_routes(doors), std::future::pending()));
+    let url = coordinator.url();
+    let refused = scratch.call(&["members", "--coordinator", &url, "--token-file", &admin, "add", &place]);
+    assert!(refused.stderr.contains("nobody is let in here"), "{}", refused.stderr);
+    server.abort();
+    let shown = spy.0.lock().unwrap().first().cloned().expect("it was asked who it is");
+    let tokens = Tokens::new(&Secret::parse(&fs::read_to_string(&secret).unwrap()).unwrap());
+    let claims = tokens.check(&shown, now_s()).unwrap();
+    assert_eq!(claims.scopes, BTreeSet::from([Scope::Coordinate]));
+    assert!(tokens.check(&shown, now_s() + 600).unwrap_err().contains("expired"));
 }

@@ -227,6 +227,7 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
             limit_bytes: 8 << 20,
         }),
         most_fetches: feedline_worker::MOST_FETCHES,
+        asks_for_tickets: false,
         trace: true,
     };
     let worker = feedline_worker::start(WorkerId(1), settings, ProcessClock::new(), told);

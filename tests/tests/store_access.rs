@@ -203,3 +203,92 @@ fn metadata_services_and_keys_in_urls_are_refused_before_anything_is_read() {
     assert_eq!(refused.status, 2);
     assert!(refused.stderr.contains("relative path"), "{}", refused.stderr);
 }
+
+/// A coordinator and a worker that ask for tokens, with a table beside their keys.
+struct Guarded {
+    scratch: Scratch,
+    coordinator: Role,
+    _worker: Role,
+}
+
+impl Guarded {
+    /// `allow` names folders that the coordinator, and that the worker, let be read.
+    fn start(allow: [&[&str]; 2]) -> Self {
+        let scratch = Scratch::new();
+        scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "40"]);
+        assert_eq!(scratch.call(&["keys", "new", "keys"]).status, 0);
+        scratch.write("credentials.yaml", &format!("one: {{ aws_secret_access_key: \"{SECRET}\" }}\n"));
+        std::fs::create_dir(scratch.path().join("links")).expect("writable");
+        let at = |name: &str| scratch.path().join(name);
+        std::os::unix::fs::symlink(at("keys/worker.token"), at("links/symbolic")).expect("writable");
+        std::fs::hard_link(at("keys/worker.token"), at("links/hard")).expect("writable");
+        let [of_coordinator, of_worker] = allow.map(|folders| {
+            let flags = folders.iter().map(|folder| ["--allow-url".to_owned(), scratch.file(folder)]);
+            flags.flatten().collect::<Vec<_>>()
+        });
+        let start = |role: &[&str], allow: &[String]| {
+            let flags = role.iter().copied().chain(["--listen", "127.0.0.1:0"]);
+            Role::start(&flags.chain(allow.iter().map(String::as_str)).collect::<Vec<_>>(), &[])
+        };
+        let (data, secret) = (scratch.file("data"), scratch.file("keys/secret"));
+        let coordinator =
+            start(&["coordinator", "--data-dir", &data, "--secret-file", &secret], &of_coordinator);
+        let (url, token) = (coordinator.url(), scratch.file("keys/worker.token"));
+        let credentials = scratch.file("credentials.yaml");
+        let worker = ["worker", "--coordinator", &url, "--cores", "1", "--token-file", &token];
+        let worker = start(&[&worker[..], &["--credentials", &credentials]].concat(), &of_worker);
+        Self { scratch, coordinator, _worker: worker }
+    }
+
+    /// Runs a job that reads this path, as one that may submit jobs and take their rows.
+    fn read(&self, path: &str, format: &str) -> Call {
+        let text = format!(
+            "name: a\nsource: {{ url: \"{}\", format: {format} }}\noperators: [ batch: {{ size: 4 }} ]",
+            self.scratch.file(path)
+        );
+        let file = self.scratch.write("a.yaml", &text);
+        let (url, token) = (self.coordinator.url(), self.scratch.file("keys/client.token"));
+        let run =
+            ["run", &file, "--coordinator", &url, "--token-file", &token, "--audit", "--report", "json"];
+        call(&self.scratch, &run)
+    }
+}
+
+#[test]
+fn whoever_may_submit_jobs_reads_no_local_files_that_no_prefix_names() {
+    let nothing = Guarded::start([&[], &[]]);
+    for path in ["keys/worker.token", "credentials.yaml", "keys/*", "table/*"] {
+        let refused = nothing.read(path, "text");
+        let said = sentence(&refused, 2);
+        assert!(said.contains("is a local file") && said.contains("with `--allow-url`"), "{said}");
+    }
+    drop(nothing);
+    // The worker looks for itself.
+    let careless = Guarded::start([&["."], &[]]);
+    let refused = careless.read("credentials.yaml", "text");
+    assert!(sentence(&refused, 1).contains("is a local file"), "{}", refused.stderr);
+}
+
+#[test]
+fn the_keys_of_roles_are_read_by_no_path_at_all() {
+    // The worst that an operator can say.
+    let all = Guarded::start([&["."], &["."]]);
+    assert_clean(&all.read("table/*", "jsonl").report());
+    for path in ["keys/secret", "data/", "keys/../keys/./secret"] {
+        let refused = all.read(path, "text");
+        assert!(sentence(&refused, 2).contains("keeps for itself"), "{path}: {}", refused.stderr);
+    }
+    for path in [
+        "keys/worker.token",
+        "keys/../keys/worker.token",
+        "keys/w*.token",
+        "keys/",
+        "credentials.yaml",
+        "links/symbolic",
+        "links/hard",
+        "links/*",
+    ] {
+        let refused = all.read(path, "text");
+        assert!(sentence(&refused, 1).contains("keeps for itself"), "{path}: {}", refused.stderr);
+    }
+}

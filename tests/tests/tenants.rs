@@ -48,6 +48,7 @@ async fn two_tenants_run_jobs_of_the_same_name() {
         row_cache: None,
         store_cache: None,
         most_fetches: MOST_FETCHES,
+        asks_for_tickets: false,
         trace: true,
     };
     let worker = feedline_worker::start(WorkerId(1), settings, ProcessClock::new(), coordinator.service())

@@ -6,6 +6,7 @@
 //! the oldest would find none. Rows of other prefixes give way to rows that save more for each byte.
 
 mod disk;
+mod ledger;
 mod memory;
 mod room;
 mod store;
@@ -19,6 +20,7 @@ use feedline_core::pipeline::CacheTier;
 use feedline_sources::Stores;
 
 use self::disk::DiskTier;
+use self::ledger::Ledger;
 use self::memory::MemoryTier;
 pub use self::store::StoreCacheSettings;
 use self::store::StoreTier;
@@ -27,16 +29,21 @@ use crate::{RowCacheSettings, metrics};
 /// Fingerprint of the data and the operators that made rows.
 pub(crate) type Prefix = u128;
 
+/// Name of a tenant.
+pub(crate) type Tenant = Arc<str>;
+
 /// What the rows of each prefix are worth to a tier, for the prefixes of the jobs that are worked on.
 pub(crate) type Worth = BTreeMap<Prefix, Value>;
 
 /// What rows are worth to a tier.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Value {
     /// What a byte of them saves each time it is found, in seconds; 0 as long as it is not known.
     pub(crate) saved_s_per_byte: f64,
-    /// A pipeline's file names the cache: what plans keep is no reason for its rows to go.
+    /// A pipeline's file names the cache: what plans keep for the same tenant is no reason for its rows to go.
     pub(crate) is_named: bool,
+    /// Whose jobs they are kept for, and the bytes that may be kept for each of these on this worker.
+    pub(crate) tenants: BTreeMap<Tenant, u64>,
 }
 
 /// A row's id in its data set, and its bytes.
@@ -62,10 +69,13 @@ impl Caches {
         disk: Option<RowCacheSettings>,
         store: Option<(StoreCacheSettings, Arc<Stores>)>,
     ) -> std::io::Result<Self> {
+        let ledger = Arc::new(Ledger::default());
+        let is_disk_for_plans = disk.as_ref().is_some_and(|disk| disk.is_for_plans);
+        let disk = disk.map(DiskTier::new).transpose()?;
         Ok(Self {
-            memory: MemoryTier::new(memory_bytes),
-            is_disk_for_plans: disk.as_ref().is_some_and(|disk| disk.is_for_plans),
-            disk: disk.map(DiskTier::new).transpose()?,
+            memory: MemoryTier::new(memory_bytes).counted_in(&ledger),
+            is_disk_for_plans,
+            disk: disk.map(|disk| disk.counted_in(&ledger)),
             store: store.map(|(place, stores)| StoreTier::new(place, stores)),
         })
     }
@@ -189,6 +199,6 @@ pub(crate) fn read_kept_rows(folder: &std::path::Path, bytes: &[u8]) {
 
 #[cfg(test)]
 fn planned(worths: impl IntoIterator<Item = (Prefix, f64)>) -> Worth {
-    let value = |saved_s_per_byte| Value { saved_s_per_byte, is_named: false };
+    let value = |saved_s_per_byte| Value { saved_s_per_byte, ..Value::default() };
     worths.into_iter().map(|(prefix, worth)| (prefix, value(worth))).collect()
 }

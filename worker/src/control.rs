@@ -150,6 +150,7 @@ impl Control {
 
     fn take_over(self: &Arc<Self>, plan: WorkerPlan) {
         self.tickets.set(plan.ticket_key);
+        self.engine.set_tenants(&plan.tenants);
         // First, since the new leases begin with it.
         self.engine.set_allotments(plan.cores, &plan.allotments);
         self.engine.set_leases(&plan.leases);

@@ -28,10 +28,11 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use feedline_core::cluster::messages::{Allotment, Keep, Lease};
+use feedline_core::cluster::messages::{Allotment, Keep, Lease, TenantPart};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use feedline_core::plan::CACHE_MEMORY_SHARE;
+use feedline_operators::DecodingRoom;
 use feedline_proto::local::LentBytes;
 use feedline_sources::Stores;
 use futures::FutureExt;
@@ -46,12 +47,14 @@ use self::read::Reading;
 use self::split::SplitState;
 use self::trace::Charged;
 pub(crate) use self::trace::Tracing;
-use crate::cache::{Caches, Value, Worth};
+use crate::cache::{Caches, Tenant, Value, Worth};
 use crate::{RowCacheSettings, StoreCacheSettings};
 
 /// Part of the budget that kept blocks may use, and part for blocks while they are read.
 const CACHE_PART: u64 = 4;
 const READING_PART: u64 = 8;
+/// Part of the budget that decoding may use beyond what a usual image takes each thread.
+const DECODING_PART: u64 = 8;
 /// Ended jobs whose counters are still reported.
 const KEPT_JOBS: usize = 16;
 
@@ -75,6 +78,8 @@ pub(crate) struct Engine {
     memory_bytes: u64,
     threads: usize,
     tools: Tools,
+    /// What large images take while they are decoded.
+    decoding: Arc<DecodingRoom>,
     state: Mutex<State>,
     /// Bytes lent to clients; none where nobody said otherwise.
     lent_bytes: OnceLock<Arc<LentBytes>>,
@@ -106,6 +111,8 @@ struct State {
     failed: BTreeMap<JobId, String>,
     /// What jobs may use; no limits for those that are not named.
     allotments: BTreeMap<JobId, Allotment>,
+    /// Whose jobs are, and how many bytes may be kept for those; no limit for those that are not named.
+    tenants: BTreeMap<JobId, (Tenant, u64)>,
     /// What could not be kept of jobs, though the plan wanted it.
     refused_keeps: BTreeMap<JobId, Keep>,
 }
@@ -115,12 +122,15 @@ impl State {
     fn worth(&self) -> Worth {
         let jobs: BTreeSet<JobId> = self.splits.keys().map(|(_, job)| *job).collect();
         let mut worth = Worth::new();
-        for job in jobs.iter().filter_map(|job| self.jobs.get(job)) {
+        for (id, job) in jobs.iter().filter_map(|id| Some((id, self.jobs.get(id)?))) {
             if let Some(cut) = &job.cut {
                 // Jobs may see it differently; what is kept serves all of them.
                 let of_all: &mut Value = worth.entry(cut.prefix).or_default();
                 of_all.saved_s_per_byte = job.saved_s_per_byte(cut).max(of_all.saved_s_per_byte);
                 of_all.is_named |= job.keep.is_none();
+                if let Some((tenant, limit_bytes)) = self.tenants.get(id) {
+                    of_all.tenants.insert(Arc::clone(tenant), *limit_bytes);
+                }
             }
         }
         worth
@@ -143,9 +153,10 @@ impl Engine {
         (disk, store): (Option<RowCacheSettings>, Option<(StoreCacheSettings, Arc<Stores>)>),
         tracing: Tracing,
     ) -> std::io::Result<Arc<Self>> {
+        let decoding = DecodingRoom::new(memory_bytes / DECODING_PART);
         let tools = Tools {
             caches: Arc::new(Caches::new((memory_bytes as f64 * CACHE_MEMORY_SHARE) as u64, disk, store)?),
-            pool: Arc::new(Pool::new(cores)?),
+            pool: Arc::new(Pool::new(cores, &decoding)?),
             slabs: Arc::default(),
             reading: Arc::new(Reading::new(memory_bytes / CACHE_PART, memory_bytes / READING_PART)),
             planned_bytes: Arc::default(),
@@ -156,6 +167,7 @@ impl Engine {
             memory_bytes,
             threads: cores as usize,
             tools,
+            decoding,
             state: Mutex::default(),
             lent_bytes: OnceLock::new(),
             changed: Notify::new(),
@@ -233,6 +245,17 @@ impl Engine {
         }
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// Takes over whose jobs are, complete. What is kept follows with the leases.
+    pub(crate) fn set_tenants(&self, parts: &[TenantPart]) {
+        let mut tenants = BTreeMap::new();
+        for part in parts {
+            let tenant = Tenant::from(part.tenant.as_str());
+            let limit_bytes = part.cache_bytes.unwrap_or(u64::MAX);
+            tenants.extend(part.jobs.iter().map(|job| (*job, (Arc::clone(&tenant), limit_bytes))));
+        }
+        self.lock().tenants = tenants;
     }
 
     /// Takes over what jobs may use, complete: at once, whatever runs. `cores` are the pool's threads to use, 0 all.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use feedline_access::ticket::Ticket;
 use feedline_core::cluster::messages::Refusal;
+use feedline_core::ids::{JobId, SessionId};
 use feedline_proto::Caller;
 
 use crate::metrics;
@@ -24,14 +26,32 @@ pub(crate) struct FetchRoom {
 #[derive(Debug, Default)]
 struct Open {
     all: u32,
-    by_caller: BTreeMap<Caller, u32>,
+    by_client: BTreeMap<Client, u32>,
+}
+
+/// Whose fetches count together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Client {
+    /// A session of a job's consumer, over however many connections it fetches.
+    Consumer(JobId, u32, SessionId),
+    /// A connection, where nobody has tickets.
+    Connection(Caller),
+}
+
+impl Client {
+    fn new(caller: Caller, ticket: Option<&Ticket>) -> Self {
+        match ticket {
+            Some(ticket) => Self::Consumer(ticket.job, ticket.consumer, ticket.session),
+            None => Self::Connection(caller),
+        }
+    }
 }
 
 /// The place of a fetch, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     room: Arc<FetchRoom>,
-    caller: Option<Caller>,
+    client: Option<Client>,
 }
 
 impl FetchRoom {
@@ -40,29 +60,30 @@ impl FetchRoom {
         Arc::new(Self { most: most.max(1), open: Mutex::default() })
     }
 
-    /// Takes a place for a fetch of whoever asks. Consumers in this process count, and are never refused: they share its fate.
+    /// Takes a place for a fetch of whoever asks, whom its ticket tells better than its connection. Consumers in this process
+    /// count, and are never refused: they share its fate.
     ///
     /// # Errors
     /// When there is none.
-    pub(crate) fn enter(self: &Arc<Self>) -> Result<Place, Refusal> {
-        let caller = Caller::current();
+    pub(crate) fn enter(self: &Arc<Self>, ticket: Option<&Ticket>) -> Result<Place, Refusal> {
+        let client = Caller::current().map(|caller| Client::new(caller, ticket));
         let of_one = (self.most / CLIENT_PART).max(1);
         let mut open = self.open();
-        if let Some(caller) = caller {
+        if let Some(client) = client {
             if open.all >= self.most {
                 let fix = "raise the worker's --max-fetches, or add workers";
                 return Err(refused("this worker serves", self.most, fix));
             }
-            let own = open.by_caller.entry(caller).or_default();
-            if *own >= of_one {
+            let own = open.by_client.get(&client).copied().unwrap_or(0);
+            if own >= of_one {
                 return Err(refused("this client has", of_one, "fetch from it in fewer streams at a time"));
             }
-            *own += 1;
+            open.by_client.insert(client, own + 1);
         }
         open.all += 1;
         metrics::set_open_fetches(open.all);
         drop(open);
-        Ok(Place { room: Arc::clone(self), caller })
+        Ok(Place { room: Arc::clone(self), client })
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -75,11 +96,11 @@ impl Drop for Place {
         let mut open = self.room.open();
         open.all = open.all.saturating_sub(1);
         metrics::set_open_fetches(open.all);
-        let Some(caller) = self.caller else { return };
-        if let Some(own) = open.by_caller.get_mut(&caller) {
+        let Some(client) = self.client else { return };
+        if let Some(own) = open.by_client.get_mut(&client) {
             *own -= 1;
             if *own == 0 {
-                open.by_caller.remove(&caller);
+                open.by_client.remove(&client);
             }
         }
     }
@@ -100,7 +121,7 @@ mod tests {
     use super::*;
 
     async fn enter(room: &Arc<FetchRoom>, caller: Caller) -> Result<Place, Refusal> {
-        caller.answers(async { room.enter() }).await
+        caller.answers(async { room.enter(None) }).await
     }
 
     #[tokio::test]
@@ -122,13 +143,26 @@ mod tests {
         places.push(enter(&room, greedy).await.unwrap());
         drop(places);
         let open = room.open();
-        assert_eq!((open.all, open.by_caller.len()), (0, 0), "nobody is remembered");
+        assert_eq!((open.all, open.by_client.len()), (0, 0), "nobody is remembered");
+    }
+
+    #[tokio::test]
+    async fn a_session_has_its_part_over_however_many_connections_it_fetches() {
+        let room = FetchRoom::new(8);
+        let enter_with = async |session| {
+            let ticket = Ticket { job: JobId(1), consumer: 0, session: SessionId(session), expires_s: 0 };
+            Caller::next().answers(async { room.enter(Some(&ticket)) }).await
+        };
+        let _places = [enter_with(1).await.unwrap(), enter_with(1).await.unwrap()];
+        let refusal = enter_with(1).await.unwrap_err();
+        assert!(refusal.message.starts_with("this client has 2 fetches at once"), "{refusal}");
+        assert!(enter_with(2).await.is_ok(), "another has a part of its own");
     }
 
     #[tokio::test]
     async fn consumers_in_this_process_count_and_are_not_refused() {
         let room = FetchRoom::new(8);
-        let places: Vec<Place> = (0..9).map(|_| room.enter().unwrap()).collect();
+        let places: Vec<Place> = (0..9).map(|_| room.enter(None).unwrap()).collect();
         assert!(enter(&room, Caller::next()).await.is_err());
         drop(places);
         assert!(enter(&room, Caller::next()).await.is_ok());

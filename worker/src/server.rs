@@ -45,9 +45,10 @@ impl WorkerService for BatchServer {
         let Some(FetchRequest::Open(open)) = requests.next().await else {
             return Err(Refusal::new(RefusalKind::Invalid, "a fetch must begin by naming its split"));
         };
-        self.tickets.check(&open)?;
-        let place = self.room.enter()?;
+        let ticket = self.tickets.check(&open)?;
+        let place = self.room.enter(ticket.as_ref())?;
         let number = open_fetch(&self.engine, &open).await?;
+        let requests = requests.fuse().boxed();
         metrics::count_fetch();
         let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
         let credit = open.credit_bytes;
@@ -75,6 +76,15 @@ async fn open_fetch(engine: &Arc<Engine>, open: &FetchOpen) -> Result<u64, Refus
     }
 }
 
+/// How waiting for more credit ends.
+enum More {
+    Came,
+    /// The consumer asks for nothing further.
+    Ended,
+    /// It has gone, or says what makes no sense.
+    Gone,
+}
+
 struct Fetch {
     engine: Arc<Engine>,
     open: FetchOpen,
@@ -97,6 +107,9 @@ impl Fetch {
     async fn serve(&mut self, mut requests: BoxStream<'static, FetchRequest>) -> Option<()> {
         let mut from = self.open.from;
         let mut opened = false;
+        // Whether more credit may come; without it the consumer still takes what it has credit for.
+        let mut may_ask = true;
+        let frames = self.frames.clone();
         let mut sign = tokio::time::interval(SIGN_OF_WORK);
         sign.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen = 0;
@@ -106,7 +119,7 @@ impl Fetch {
             tokio::pin!(changed);
             changed.as_mut().enable();
             if self.credit == 0 {
-                self.more_credit(&mut requests).await?;
+                self.needed_credit(&mut requests).await?;
                 continue;
             }
             match engine.next_piece(self.open.job, self.open.split, self.number, from) {
@@ -119,7 +132,7 @@ impl Fetch {
                     self.send(Frame::Piece(piece.header.clone())).await?;
                     // The header tells the consumer how much credit the piece needs.
                     while self.credit < bytes {
-                        self.more_credit(&mut requests).await?;
+                        self.needed_credit(&mut requests).await?;
                     }
                     self.credit -= bytes;
                     metrics::count_sent(piece.header.rows, bytes, piece.header.skipped.len());
@@ -143,7 +156,12 @@ impl Fetch {
                 }
                 Found::Wait => tokio::select! {
                     () = changed => {}
-                    more = self.more_credit(&mut requests) => more?,
+                    more = self.more_credit(&mut requests), if may_ask => match more {
+                        More::Came => {}
+                        More::Ended => may_ask = false,
+                        More::Gone => return None,
+                    },
+                    () = frames.closed() => return None,
                     _ = sign.tick() => {
                         let steps = engine.steps(self.open.job, self.open.split);
                         if std::mem::replace(&mut seen, steps) != steps {
@@ -155,17 +173,25 @@ impl Fetch {
         }
     }
 
-    /// Waits for the consumer to ask for more; `None` when it has gone.
-    async fn more_credit(&mut self, requests: &mut BoxStream<'static, FetchRequest>) -> Option<()> {
+    /// Waits for credit without which nothing can be sent; `None` where none comes any more.
+    async fn needed_credit(&mut self, requests: &mut BoxStream<'static, FetchRequest>) -> Option<()> {
+        matches!(self.more_credit(requests).await, More::Came).then_some(())
+    }
+
+    /// Waits for the consumer to ask for more.
+    async fn more_credit(&mut self, requests: &mut BoxStream<'static, FetchRequest>) -> More {
         let request = tokio::select! {
             request = requests.next() => request,
-            () = self.frames.closed() => None,
+            () = self.frames.closed() => return More::Gone,
         };
-        match request? {
-            FetchRequest::Credit { bytes } => self.credit = self.credit.saturating_add(bytes),
-            FetchRequest::Open(_) => return None,
+        match request {
+            Some(FetchRequest::Credit { bytes }) => {
+                self.credit = self.credit.saturating_add(bytes);
+                More::Came
+            }
+            Some(FetchRequest::Open(_)) => More::Gone,
+            None => More::Ended,
         }
-        Some(())
     }
 
     async fn send(&self, frame: Frame) -> Option<()> {

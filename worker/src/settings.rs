@@ -33,6 +33,9 @@ pub struct WorkerSettings {
     pub store_cache: Option<StoreCacheSettings>,
     /// Fetches that may be open at once, a quarter of them of one client; [`MOST_FETCHES`] is usual.
     pub most_fetches: u32,
+    /// Whether rows are given with tickets only, and so to nobody before the coordinator has said what they are checked with.
+    /// Without it tickets are asked for from the first plan on that says so.
+    pub asks_for_tickets: bool,
     /// Whether what operators do is measured. Without it reports tell of no operators.
     pub trace: bool,
 }

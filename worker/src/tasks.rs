@@ -67,7 +67,7 @@ impl IndexTasks {
     }
 
     async fn work(&self, task: Task) -> Result<TaskOutput, SourceError> {
-        let dataset = Dataset::new(task.source, Arc::clone(&self.stores))?;
+        let dataset = Dataset::of_tenant(task.source, Arc::clone(&self.stores), &task.reads)?;
         let Some(shards) = task.shards else { return Ok(TaskOutput::Listed(dataset.list().await?)) };
         let dataset = &dataset;
         let reads = shards.into_iter().map(|shard| async move { dataset.index_shard(&shard).await });

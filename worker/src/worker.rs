@@ -47,7 +47,7 @@ pub fn start(
     let tracker = TaskTracker::new();
     let draining = Arc::new(AtomicBool::new(false));
     let stop = CancellationToken::new();
-    let tickets = Arc::new(Tickets::default());
+    let tickets = Arc::new(Tickets::new(settings.asks_for_tickets));
     let room = FetchRoom::new(settings.most_fetches);
     let control = Control {
         worker,

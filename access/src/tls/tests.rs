@@ -1,14 +1,19 @@
 //! Connections between ends that prove who they are, and between others.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::*;
-use crate::{Authority, incoming};
+use crate::Authority;
+use crate::incoming::{HANDSHAKES, Most, incoming_with};
+
+/// Far beyond what anything here takes: a hang fails the test.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Folder {
     folder: TempDir,
@@ -54,10 +59,14 @@ impl Folder {
 
 /// A server that says "hello" to whoever gets in.
 async fn serve(tls: Arc<Tls>) -> SocketAddr {
+    serve_with(tls, HANDSHAKES).await
+}
+
+async fn serve_with(tls: Arc<Tls>, most: Most) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
-        let mut connections = incoming(listener, tls, Protocol::Http2);
+        let mut connections = incoming_with(listener, tls, Protocol::Http2, most);
         while let Some(mut connection) = connections.next().await {
             // A client that goes at once is no business of the others.
             let _ = connection.write_all(b"hello").await;
@@ -125,6 +134,38 @@ async fn a_silent_client_holds_up_nobody() {
     let silent = TcpStream::connect(address).await.unwrap();
     assert_eq!(hear(&tls, "localhost", address).await.unwrap(), "hello");
     drop(silent);
+}
+
+/// A client at this loopback address that says nothing.
+async fn silent(from: &str, address: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
+    socket.connect(address).await.unwrap()
+}
+
+/// Waits until the server has closed the connection.
+async fn closed(client: &mut TcpStream) {
+    // A reset is an end as well.
+    let _ = tokio::time::timeout(PATIENCE, client.read_to_end(&mut Vec::new())).await.expect("it is closed");
+}
+
+#[tokio::test]
+async fn of_too_many_silent_clients_the_oldest_give_way() {
+    let folder = Folder::new();
+    let tls = Arc::new(Tls::load(folder.files()).unwrap());
+    let address = serve_with(Arc::clone(&tls), Most { at_once: 3, of_one: 2 }).await;
+    let begun = Instant::now();
+    let mut other = silent("127.0.0.2", address).await;
+    let mut first = silent("127.0.0.3", address).await;
+    let second = silent("127.0.0.3", address).await;
+    // One address has its share, and loses what it had.
+    let third = silent("127.0.0.3", address).await;
+    closed(&mut first).await;
+    // All places are taken: the oldest goes, whoever it is.
+    assert_eq!(hear(&tls, "localhost", address).await.unwrap(), "hello");
+    closed(&mut other).await;
+    assert!(begun.elapsed() < Duration::from_secs(2), "before their time was over");
+    drop((second, third));
 }
 
 #[tokio::test]

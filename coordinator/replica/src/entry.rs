@@ -14,6 +14,9 @@ pub(crate) enum Payload {
     Decided(Vec<Record>),
 }
 
+/// Bytes of an entry of decisions, but for one that a single record fills: a message has one entry at least, however large it is.
+const MOST_BYTES: usize = 8 << 20;
+
 const LEAD: u8 = 1;
 const DECIDED: u8 = 2;
 
@@ -31,6 +34,34 @@ impl Payload {
         let mut bytes = vec![VERSION, kind];
         bytes.extend(body.expect("numbers, texts and lists of them always have a JSON form"));
         bytes
+    }
+
+    /// Decisions as entries of at most [`MOST_BYTES`], in their order; one entry at least.
+    pub(crate) fn decided(records: &[Record]) -> Vec<Vec<u8>> {
+        Self::decided_within(records, MOST_BYTES)
+    }
+
+    fn decided_within(records: &[Record], most_bytes: usize) -> Vec<Vec<u8>> {
+        let mut entries = Vec::new();
+        let mut entry = vec![VERSION, DECIDED, b'['];
+        let empty = entry.len();
+        for record in records {
+            let body =
+                serde_json::to_vec(record).expect("numbers, texts and lists of them always have a JSON form");
+            if entry.len() > empty {
+                // With what stands between records and at the end.
+                if entry.len() + body.len() + 2 > most_bytes {
+                    entry.push(b']');
+                    entries.push(std::mem::replace(&mut entry, vec![VERSION, DECIDED, b'[']));
+                } else {
+                    entry.push(b',');
+                }
+            }
+            entry.extend(body);
+        }
+        entry.push(b']');
+        entries.push(entry);
+        entries
     }
 
     /// Reads one; one clause where that cannot be done.
@@ -63,6 +94,26 @@ mod tests {
         let record = Record::Ended { job: JobId(7), state: JobState::Completed };
         for payload in [Payload::Lead { life: u64::MAX }, Payload::Decided(vec![record])] {
             assert_eq!(Payload::from_bytes(&payload.to_bytes()), Ok(payload));
+        }
+    }
+
+    #[test]
+    fn many_decisions_are_several_entries() {
+        let records: Vec<Record> =
+            (1..=100).map(|job| Record::Ended { job: JobId(job), state: JobState::Completed }).collect();
+        let whole = Payload::Decided(records.clone()).to_bytes();
+        assert_eq!(Payload::decided(&records), std::slice::from_ref(&whole), "the same bytes where one is enough");
+        assert_eq!(Payload::decided(&[]), [Payload::Decided(Vec::new()).to_bytes()]);
+        for most_bytes in [0, 1, 100, 1_000, whole.len() - 1, whole.len()] {
+            let entries = Payload::decided_within(&records, most_bytes);
+            let mut read = Vec::new();
+            for entry in &entries {
+                let Ok(Payload::Decided(records)) = Payload::from_bytes(entry) else { panic!("{entry:?}") };
+                assert!(entry.len() <= most_bytes || records.len() == 1, "{} bytes", entry.len());
+                read.extend(records);
+            }
+            assert_eq!(read, records);
+            assert_eq!(entries.len() == 1, most_bytes == whole.len());
         }
     }
 

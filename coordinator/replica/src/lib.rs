@@ -29,6 +29,30 @@ pub fn read_anything(bytes: &[u8]) {
     let _ = (entry::Payload::from_bytes(bytes), decode(bytes));
 }
 
+/// What a member writes and sends, by name: what a fuzzer begins with.
+#[cfg(feature = "fuzzing")]
+pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
+    let id = MemberId::from_random(7 << 1);
+    let members = Members([(id, "http://127.0.0.1:7070".to_owned())].into());
+    let mut stored = Stored::founded_by(&members);
+    let payload = entry::Payload::Lead { life: 3 }.to_bytes();
+    let first = stored.snapshot.get_metadata().index + 1;
+    stored.entries = (first..first + 3)
+        .map(|index| raft::eraftpb::Entry {
+            index,
+            term: 1,
+            data: payload.clone().into(),
+            ..Default::default()
+        })
+        .collect();
+    let mut message = Message { from: id.get(), to: 5, term: 1, ..Message::default() };
+    message.set_msg_type(raft::eraftpb::MessageType::MsgAppend);
+    message.entries = stored.entries.clone().into();
+    let message = encode(&message).expect("plain messages have a form").to_vec();
+    let [log, frame] = log::samples(id, &stored);
+    vec![("log", log), ("frame", frame), ("entry", payload), ("message", message)]
+}
+
 /// The bytes of a message on its way to another member; `None` where it has no form, which does not happen.
 pub fn encode(message: &Message) -> Option<bytes::Bytes> {
     protobuf::Message::write_to_bytes(message).ok().map(Into::into)

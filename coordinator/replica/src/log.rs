@@ -72,5 +72,11 @@ pub(crate) fn read_anything(bytes: &[u8]) {
     frames::read_anything(bytes);
 }
 
+/// A log, and what a frame of one holds.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn samples(id: crate::MemberId, stored: &crate::Stored) -> [Vec<u8>; 2] {
+    frames::samples(id, stored).expect("a small log has a form")
+}
+
 #[cfg(test)]
 mod tests;

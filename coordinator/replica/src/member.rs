@@ -7,15 +7,17 @@ mod leading;
 mod lease;
 mod planted;
 mod settings;
+mod writing;
+mod yielding;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use feedline_core::cluster::{self, Input, Reply};
 use feedline_core::ids::Millis;
 use feedline_core::random::mix64;
 use protobuf::Message as _;
-use raft::eraftpb::{ConfChange, Entry, EntryType, Message};
+use raft::eraftpb::{ConfChange, Entry, EntryType};
 use raft::{Config, RawNode, ReadOnlyOption, StateRole};
 use slog::{Discard, Logger, o};
 
@@ -23,6 +25,7 @@ use self::leading::Leading;
 #[cfg(feature = "plants")]
 pub use self::settings::Plant;
 pub use self::settings::{Now, Settings};
+use self::writing::{Unwritten, Writing};
 use crate::effects::{Effects, Role, Serving};
 use crate::entry::Payload;
 use crate::image::Applied;
@@ -39,17 +42,6 @@ const MESSAGE_BYTES: u64 = 1 << 20;
 /// Messages with entries on their way to one member.
 const MESSAGES_AHEAD: usize = 64;
 
-/// What became of a step of raft's, in their order.
-struct Unwritten {
-    number: u64,
-    /// Messages that say what must have been written before.
-    messages: Vec<Message>,
-    /// Whether something of it is being written.
-    waits: bool,
-    /// Whether that is a leader's snapshot.
-    installs: bool,
-}
-
 /// One coordinator of several.
 pub struct Member {
     id: MemberId,
@@ -63,9 +55,11 @@ pub struct Member {
     held: Vec<Input>,
     /// Whether it serves from this call on.
     begun: bool,
+    /// Whether it ends soon.
+    retires: bool,
     /// Whether a snapshot is wanted, however small the log is.
     snapshot_due: bool,
-    unwritten: VecDeque<Unwritten>,
+    writing: Writing,
     /// Whether term, vote or commit have changed since they were last written.
     state_changed: bool,
     ticks: u64,
@@ -123,8 +117,9 @@ impl Member {
             leading: None,
             held: Vec::new(),
             begun: false,
+            retires: false,
             snapshot_due: false,
-            unwritten: VecDeque::new(),
+            writing: Writing::default(),
             state_changed: false,
             ticks: 0,
             elections: 0,
@@ -212,11 +207,11 @@ impl Member {
         self.pass(now);
         self.ticks += 1;
         // Drawn here, since raft's own draws could not be repeated.
-        let least = u64::from(self.settings.election_ticks);
+        let least = self.election_ticks();
         let draw = mix64(self.seed ^ mix64(self.term() ^ (self.elections << 32))) % least;
         self.node.raft.set_randomized_election_timeout((least + draw) as usize);
-        // Raft cannot look at what lies before a snapshot that is being written, as one does who stands for election.
-        if !self.installs() {
+        // One who does not lead stands for election by it.
+        if self.leading.is_some() || self.may_stand() {
             self.node.tick();
         }
         let raft = &self.node.raft;
@@ -225,37 +220,11 @@ impl Member {
             self.elections += 1;
         }
         self.take_back();
+        self.yield_lead();
         self.ask_for_lease();
+        self.follow_removal();
         self.promote_learners();
         self.tell_new_address();
-    }
-
-    /// Everything up to the write with this number is on disk.
-    pub fn on_written(&mut self, now: Now, number: u64) {
-        self.pass(now);
-        while let Some(step) = self.unwritten.pop_front_if(|step| step.number <= number) {
-            self.on_step_kept(step);
-        }
-        self.pass_kept_steps();
-    }
-
-    fn pass_kept_steps(&mut self) {
-        while let Some(step) = self.unwritten.pop_front_if(|step| !step.waits) {
-            self.on_step_kept(step);
-        }
-    }
-
-    fn on_step_kept(&mut self, step: Unwritten) {
-        self.out.messages.extend(step.messages);
-        self.node.on_persist_ready(step.number);
-        self.tell_applied();
-    }
-
-    /// Raft wants a snapshot to be written before it counts as applied.
-    fn tell_applied(&mut self) {
-        if !self.installs() {
-            self.node.advance_apply_to(self.applied.index);
-        }
     }
 
     /// Takes a request, or says who does. What follows is decided by [`Self::decide`].
@@ -275,6 +244,9 @@ impl Member {
     /// Decides what follows from everything that was asked, and from the time.
     pub fn decide(&mut self, now: Now) {
         self.pass(now);
+        if self.cannot_write() {
+            return;
+        }
         let Some(leading) = self.leading.as_mut().filter(|leading| !leading.hands_over) else { return };
         let Some(cluster) = &mut leading.cluster else { return };
         cluster.step(self.now.cluster, Input::Tick, &mut leading.ready);
@@ -285,11 +257,12 @@ impl Member {
             leading.answer_when_proved(ready.replies);
             return;
         }
-        let data = Payload::Decided(planted::kept(&self.settings, &ready.records)).to_bytes();
-        if self.node.propose(Vec::new(), data).is_err() {
-            // The state machine is ahead of the log, so it is of no use any more.
-            self.stop_leading();
-            return;
+        for data in Payload::decided(&planted::kept(&self.settings, &ready.records)) {
+            if self.node.propose(Vec::new(), data).is_err() {
+                // The state machine is ahead of the log, so it is of no use any more.
+                self.stop_leading();
+                return;
+            }
         }
         leading.answer_when_kept(self.node.raft.raft_log.last_index(), ready.replies);
         self.out.decided.extend(ready.records);
@@ -342,12 +315,12 @@ impl Member {
             self.out.writes.push(Write::Append { number, hard_state, entries });
         }
         self.node.advance_append_async(ready);
-        self.unwritten.push_back(Unwritten { number, messages, waits, installs });
-        self.pass_kept_steps();
+        self.keep_step(Unwritten { number, messages, waits, installs });
         for entry in committed {
             self.apply(entry)?;
         }
         self.tell_applied();
+        self.answer_changes();
         for read in reads {
             self.on_lease_proved(&read.request_ctx);
         }
@@ -481,3 +454,6 @@ impl Member {
 fn size(entry: &Entry) -> u64 {
     (entry.data.len() + entry.context.len()) as u64
 }
+
+#[cfg(test)]
+mod tests;

@@ -101,7 +101,7 @@ impl Stored {
 
     fn append(&mut self, entries: Vec<Entry>) {
         if let Some(first) = entries.first() {
-            let behind = first.index.saturating_sub(self.snapshot.get_metadata().index + 1);
+            let behind = first.index.saturating_sub(self.snapshot.get_metadata().index.saturating_add(1));
             self.entries.truncate(behind as usize);
         }
         self.entries.extend(entries);
@@ -110,13 +110,15 @@ impl Stored {
     /// Whether entries follow each other and the snapshot; else what is wrong, in one clause.
     pub(crate) fn check(&self) -> Result<(), String> {
         let start = self.snapshot.get_metadata().index;
+        let Some(last) = start.checked_add(self.entries.len() as u64) else {
+            return Err(format!("entry {start} leaves no numbers to those behind it"));
+        };
         for (place, entry) in self.entries.iter().enumerate() {
             let expected = start + 1 + place as u64;
             if entry.index != expected {
                 return Err(format!("entry {} stands where entry {expected} belongs", entry.index));
             }
         }
-        let last = start + self.entries.len() as u64;
         if self.hard_state.commit > last {
             return Err(format!(
                 "entry {} was committed, and entry {last} is the last one there",
@@ -124,5 +126,20 @@ impl Stored {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_nothing_can_follow_are_told() {
+        let mut stored = Stored::default();
+        stored.snapshot.mut_metadata().index = u64::MAX;
+        let entry = Entry { index: 1, ..Entry::default() };
+        stored.take(Write::Append { number: 0, hard_state: None, entries: vec![entry] });
+        let error = stored.check().unwrap_err();
+        assert!(error.contains("leaves no numbers"), "{error}");
     }
 }

@@ -1,6 +1,6 @@
 //! Seeded simulation of coordinators with the cluster's state machine, and of the consumer's assembler: workers, consumers
-//! and coordinators that crash, stall and restart, with slow disks and clocks that differ, over a network that loses,
-//! repeats and reorders messages and whose links are cut, in virtual time.
+//! and coordinators that crash, stall, end in order and restart, come and go, with disks that are slow, hang or refuse and
+//! clocks that differ, over a network that loses, repeats and reorders messages and whose links are cut, in virtual time.
 //!
 //! `FEEDLINE_SIM_SEED=17` runs one seed, `FEEDLINE_SIM_SEEDS=2000` that many.
 
@@ -14,6 +14,10 @@ mod consumer;
 mod coordinators;
 #[path = "simulation/dice.rs"]
 mod dice;
+#[path = "simulation/kept.rs"]
+mod kept;
+#[path = "simulation/members.rs"]
+mod members;
 #[path = "simulation/messages.rs"]
 mod messages;
 #[path = "simulation/network.rs"]
@@ -72,21 +76,23 @@ impl Plant {
 fn run_whole(seed: u64, plant: Plant) -> Result<Outcome, String> {
     let scenario = Scenario::new(seed);
     let outcome = World::new(&scenario, plant)?.run(None)?;
-    check_entries(&scenario.job, &outcome.entries, outcome.consumer_crashes == 0)?;
+    for (job, entries) in scenario.jobs.iter().zip(&outcome.entries) {
+        check_entries(job, entries, outcome.consumer_crashes == 0)?;
+    }
     Ok(outcome)
 }
 
-/// Runs a seed, stops it after a part of its batches, and resumes it with other workers and consumers.
+/// Runs a seed's first job, stops it after a part of its batches, and resumes it with other workers and consumers.
 fn run_in_two(seed: u64, total: usize) -> Result<(), String> {
-    let scenario = Scenario::new(seed);
+    let scenario = Scenario::new(seed).of_one_job();
     let stop = 1 + seed as usize % total.max(1);
     let first = World::new(&scenario, Plant::None)?.run(Some(stop))?;
     let Some(position) = first.position else { return Ok(()) };
     let text = serde_json::to_string(&position).map_err(|error| error.to_string())?;
     let position = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let second = World::new(&scenario.resumed(position), Plant::None)?.run(None)?;
-    let entries: Vec<_> = first.entries.into_iter().chain(second.entries).collect();
-    check_entries(&scenario.job, &entries, false)
+    let entries: Vec<_> = [first.entries, second.entries].into_iter().flatten().flatten().collect();
+    check_entries(&scenario.jobs[0], &entries, false)
 }
 
 /// The number in an environment variable.
@@ -146,7 +152,7 @@ fn every_row_comes_once_in_order_whatever_fails() {
 fn two_parts_with_other_workers_and_consumers_equal_the_whole() {
     let run = |seed| {
         let whole = run_whole(seed, Plant::None)?;
-        run_in_two(seed, whole.entries.len())
+        run_in_two(seed, whole.entries.first().map_or(0, Vec::len))
     };
     assert_none(&failures(seeds(120), run));
 }

@@ -1,6 +1,6 @@
 //! Who is next: what waits of each asker in a line of its own, lines in turn, and what must not wait before what can.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How soon something is to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub(super) struct Lanes<K, T> {
 struct Class<K, T> {
     bounds: Bounds,
     lines: BTreeMap<K, VecDeque<T>>,
+    /// Askers by how much of theirs waits.
+    by_len: BTreeSet<(usize, K)>,
     /// Askers with a line, the next one in front.
     turns: VecDeque<K>,
     len: usize,
@@ -79,7 +81,7 @@ impl<K: Ord + Copy, T> Lanes<K, T> {
 
 impl<K: Ord + Copy, T> Class<K, T> {
     fn new(bounds: Bounds) -> Self {
-        Self { bounds, lines: BTreeMap::new(), turns: VecDeque::new(), len: 0 }
+        Self { bounds, lines: BTreeMap::new(), by_len: BTreeSet::new(), turns: VecDeque::new(), len: 0 }
     }
 
     fn put(&mut self, asker: K, it: T) -> Put<T> {
@@ -90,11 +92,10 @@ impl<K: Ord + Copy, T> Class<K, T> {
         let mut instead = None;
         if self.len >= self.bounds.all {
             // Whoever has the most makes room for one who has less.
-            let most = self.lines.iter_mut().max_by_key(|(_, line)| line.len());
-            match most.filter(|(_, line)| line.len() > own + 1) {
-                Some((_, line)) => instead = line.pop_back(),
-                None => return Put::Full(it),
-            }
+            let most = self.by_len.last().copied().filter(|(len, _)| *len > own + 1);
+            let Some((len, greedy)) = most else { return Put::Full(it) };
+            instead = self.lines.get_mut(&greedy).and_then(VecDeque::pop_back);
+            self.resize(greedy, len, len - 1);
             self.len -= 1;
         }
         let line = self.lines.entry(asker).or_default();
@@ -102,8 +103,17 @@ impl<K: Ord + Copy, T> Class<K, T> {
             self.turns.push_back(asker);
         }
         line.push_back(it);
+        self.resize(asker, own, own + 1);
         self.len += 1;
         instead.map_or(Put::Waits, Put::Instead)
+    }
+
+    /// So much of an asker's waits now, where so much did.
+    fn resize(&mut self, asker: K, before: usize, now: usize) {
+        self.by_len.remove(&(before, asker));
+        if now > 0 {
+            self.by_len.insert((now, asker));
+        }
     }
 
     /// One of each asker in turn.
@@ -112,8 +122,10 @@ impl<K: Ord + Copy, T> Class<K, T> {
             let Some(asker) = self.turns.pop_front() else { return };
             let Some(line) = self.lines.get_mut(&asker) else { continue };
             taken.extend(line.pop_front());
+            let left = line.len();
+            self.resize(asker, left + 1, left);
             self.len -= 1;
-            if line.is_empty() {
+            if left == 0 {
                 self.lines.remove(&asker);
             } else {
                 self.turns.push_back(asker);
@@ -189,5 +201,27 @@ mod tests {
         assert_eq!(lanes.put(Urgency::Report, 9, (9, 0)), Put::Waits, "reports have room of their own");
         let taken = lanes.take(20);
         assert_eq!((taken.len(), taken[0], lanes.len()), (11, (9, 0), 0));
+    }
+
+    /// However many lines there are, whoever has the most is found without a look at each.
+    #[test]
+    fn lengths_are_those_of_the_lines() {
+        let mut class = Class::new(Bounds { all: 40, of_one: 12 });
+        let mut draw = 7_u64;
+        for number in 0..5_000_u32 {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let asker = (draw >> 60) as u32;
+            let most = class.lines.iter().map(|(asker, line)| (line.len(), *asker)).max();
+            match class.put(asker, (asker, number)) {
+                Put::Instead((greedy, _)) => assert_eq!(most.map(|(_, asker)| asker), Some(greedy)),
+                Put::Waits | Put::Full(_) => {}
+            }
+            if number % 7 == 0 {
+                class.take((draw >> 40) as usize % 9, &mut Vec::new());
+            }
+            let lens = class.lines.iter().map(|(asker, line)| (line.len(), *asker));
+            assert_eq!(class.by_len, lens.collect::<BTreeSet<_>>(), "after {number}");
+            assert_eq!(class.len, class.lines.values().map(VecDeque::len).sum::<usize>());
+        }
     }
 }

@@ -28,7 +28,7 @@ impl Driver {
     }
 
     pub(super) fn release_held(&mut self) {
-        for input in std::mem::take(&mut self.held) {
+        for input in self.held.take() {
             self.take(input);
         }
     }

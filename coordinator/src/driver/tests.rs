@@ -75,11 +75,12 @@ impl PeerDirectory for Nobody {
 
 struct Bench {
     service: Arc<Service>,
+    desk: Arc<Desk>,
     script: Arc<Mutex<Script>>,
     driver: Option<Driver>,
     stop: CancellationToken,
     _inbox: mpsc::Sender<Vec<Message>>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Bench {
@@ -120,12 +121,13 @@ impl Bench {
         };
         let views = watch::channel(Arc::default()).1;
         Self {
-            service: Arc::new(Service::new(desk, sender, store, peers, views)),
+            service: Arc::new(Service::new(Arc::clone(&desk), sender, store, peers, views)),
+            desk,
             script,
             driver: Some(Driver::new(parts)),
             stop: CancellationToken::new(),
             _inbox: inbox_sender,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -295,19 +297,16 @@ async fn a_second_coordinator_on_the_same_directory_is_refused() {
 #[tokio::test]
 async fn what_waits_together_is_committed_together() {
     let mut bench = Bench::new();
+    // Every request is in the queue before the driver looks at it.
     let opening: Vec<_> = (0..100)
         .map(|number| {
-            let service = Arc::clone(&bench.service);
-            tokio::spawn(async move { service.open_job(spec(&format!("run {number}"))).await })
+            let spec = Box::new(spec(&format!("run {number}")));
+            bench.desk.put(Request::OpenJob { spec, saved: None }).unwrap()
         })
         .collect();
-    // Every request is in the queue before the driver looks at it.
-    while bench.driver.as_ref().is_some_and(|driver| driver.parts.desk.waiting() < 100) {
-        tokio::task::yield_now().await;
-    }
     let task = bench.start();
     for opened in opening {
-        opened.await.unwrap().unwrap();
+        assert!(matches!(opened.await.unwrap(), Reply::Opened(_)));
     }
     let script = bench.script.lock().unwrap();
     let records = |writes: &Vec<Write>| writes.iter().flat_map(Write::records).count();
@@ -483,4 +482,25 @@ fn every_metric_has_a_name_of_its_own_and_a_text() {
     assert_eq!(names.len(), crate::METRICS.len());
     assert!(crate::METRICS.iter().all(|metric| metric.name.starts_with("feedline_coordinator_")));
     assert!(crate::METRICS.iter().all(|metric| !metric.text.is_empty()));
+}
+
+/// The saved index cannot be read, which is said where it is read.
+#[tokio::test]
+async fn a_saved_index_is_read_for_a_job_that_is_opened_and_no_other() {
+    let mut bench = Bench::new();
+    let task = bench.start();
+    let service = Arc::clone(&bench.service);
+    let job = service.open_job(spec("run")).await.unwrap();
+    let key = feedline_core::cluster::messages::source_key("", &spec("run").pipeline.source);
+    std::fs::write(bench.folder.path().join(format!("{key}.index")), "damaged").unwrap();
+    assert_eq!(service.open_job(spec("run")).await, Ok(job), "one that is joined needs none");
+    assert_eq!(service.join_job(spec("run")).await, Ok(job));
+    let other = JobSpec { epochs: 2, ..spec("run") };
+    let refused = service.open_job(other).await.unwrap_err();
+    assert!(refused.message.contains("running with other settings"), "{refused}");
+    assert_eq!(service.join_job(spec("other")).await.unwrap_err().kind, RefusalKind::Denied);
+    let opened = service.open_job(spec("other")).await.unwrap_err();
+    assert!(opened.message.contains("cannot be used"), "{opened}");
+    bench.stop.cancel();
+    task.await.unwrap().unwrap();
 }

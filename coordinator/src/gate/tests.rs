@@ -119,7 +119,7 @@ impl Bench {
             holder: "ci".to_owned(),
             scopes: scopes.iter().copied().collect(),
             tenant: tenant.map(str::to_owned),
-            expires_s: None,
+            expires_s: Some(now_s() + 60),
         })
     }
 
@@ -232,6 +232,24 @@ async fn without_a_good_token_nothing_opens() {
     }
 }
 
+#[test]
+fn only_workers_send_what_is_large() {
+    let bench = Bench::new();
+    let coordinator = bench.gate.doors().coordinator;
+    for scope in Scope::GIVEN {
+        assert_eq!(coordinator.admits_large(Some(&bench.token(&[scope]))), scope == Scope::Work, "{scope}");
+    }
+    assert!(!coordinator.admits_large(None));
+}
+
+#[test]
+fn a_token_is_read_once_for_as_long_as_it_is_good() {
+    let bench = Bench::new();
+    let token = bench.token(&[Scope::Observe]);
+    let [first, second] = [0, 1].map(|_| bench.coordinator(Some(&token)).unwrap());
+    assert!(Arc::ptr_eq(&first, &second));
+}
+
 #[tokio::test]
 async fn coordinators_and_administrators_have_doors_of_their_own() {
     let bench = Bench::new();
@@ -247,12 +265,29 @@ async fn coordinators_and_administrators_have_doors_of_their_own() {
 }
 
 #[tokio::test]
+async fn what_is_of_the_whole_cluster_opens_no_door_to_a_tenant() {
+    let bench = Bench::new();
+    let doors = bench.gate.doors();
+    for scope in Scope::OF_CLUSTER {
+        let token = bench.token_of(Some("a"), &[Scope::Submit, scope]);
+        for refusal in [
+            doors.coordinator.enter(Some(&token)).map(|_| ()).unwrap_err(),
+            doors.peer.enter(Some(&token)).map(|_| ()).unwrap_err(),
+            doors.members.enter(Some(&token)).map(|_| ()).unwrap_err(),
+        ] {
+            assert_eq!(refusal.kind, RefusalKind::Denied, "{scope}");
+            assert!(refusal.message.contains("of the whole cluster"), "{refusal}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn workers_hear_with_what_tickets_are_checked() {
     let bench = Bench::new();
     let service = bench.coordinator(Some(&bench.token(&[Scope::Work]))).unwrap();
     let key = TicketKey::from_bytes(service.sync_worker(worker_report()).await.unwrap().ticket_key);
-    let ticket = TicketOffice::new(&bench.secret).make(JobId(1), SessionId(1), now_s());
-    assert_eq!(key.check(Some(&ticket), JobId(1), now_s()), Ok(()));
+    let ticket = TicketOffice::new(&bench.secret).make(JobId(1), 0, SessionId(1), now_s());
+    assert!(key.check(Some(&ticket), JobId(1), now_s()).is_ok());
     let plan = bench.gate.for_workers().sync_worker(worker_report()).await.unwrap();
     assert_eq!(plan.ticket_key, key.as_bytes(), "those in the same process too");
 }
@@ -266,7 +301,8 @@ async fn a_token_of_a_tenant_opens_the_way_to_its_jobs_only() {
     let (peer, members) = (coordinator.peer_service(), coordinator.members_service());
     let gate = Gate::new(&secret, coordinator.service(), peer, members);
     let bench = Bench { gate, secret };
-    let of = |tenant| bench.coordinator(Some(&bench.token_of(tenant, &Scope::GIVEN))).unwrap();
+    let scopes = [Scope::Submit, Scope::Consume, Scope::Observe];
+    let of = |tenant| bench.coordinator(Some(&bench.token_of(tenant, &scopes))).unwrap();
     let (a, b, all) = (of(Some("a")), of(Some("b")), of(None));
     let spec = JobSpec::new(pipeline());
     let [of_a, of_b] = [a.open_job(spec.clone()).await.unwrap(), b.open_job(spec.clone()).await.unwrap()];
@@ -293,10 +329,46 @@ async fn a_token_of_a_tenant_opens_the_way_to_its_jobs_only() {
         |tenant| bench.coordinator(Some(&bench.token_of(Some(tenant), &[Scope::Consume]))).unwrap();
     assert_eq!(consumer("a").open_job(spec.clone()).await, Ok(of_a));
     assert_eq!(consumer("c").open_job(spec).await.unwrap_err().kind, RefusalKind::Denied);
-    // The ticket is for the job that was asked for.
+    // The ticket is for the job and the session that asked.
+    let asks = (foreign.consumer, foreign.session);
     let plan = a.sync_consumer(foreign).await.unwrap();
     let key = TicketOffice::new(&bench.secret).public_key();
-    assert_eq!(key.check(Some(&plan.ticket), of_a, now_s()), Ok(()));
+    let ticket = key.check(Some(&plan.ticket), of_a, now_s()).unwrap();
+    assert_eq!((ticket.consumer, ticket.session), asks);
     assert!(key.check(Some(&plan.ticket), of_b, now_s()).is_err());
+    coordinator.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_without_a_tenant_opens_and_joins_jobs_of_the_default_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let coordinator = crate::start(crate::CoordinatorSettings::in_memory(folder.path()), 1).await.unwrap();
+    let secret = Secret::new().unwrap();
+    let (peer, members) = (coordinator.peer_service(), coordinator.members_service());
+    let gate = Gate::new(&secret, coordinator.service(), peer, members);
+    let bench = Bench { gate, secret };
+    let of = |tenant, scopes: &[Scope]| bench.coordinator(Some(&bench.token_of(tenant, scopes))).unwrap();
+    let foreign = JobSpec { tenant: "a".to_owned(), ..JobSpec::new(pipeline()) };
+    let of_a = of(Some("a"), &[Scope::Submit]).open_job(foreign.clone()).await.unwrap();
+    // One of this name is open, but it is another tenant's: neither is it joined, nor is one opened for that tenant.
+    let consumer = of(None, &[Scope::Consume]);
+    let refusal = consumer.open_job(foreign.clone()).await.unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Denied);
+    assert_eq!(
+        refusal.message,
+        "the token of `ci` allows to join jobs and not to open them, and no job `a` is open"
+    );
+    let submitter = of(None, &[Scope::Submit]);
+    let own = submitter.open_job(foreign.clone()).await.unwrap();
+    assert_ne!(own, of_a);
+    assert_eq!(coordinator.service().job_status(own).await.unwrap().tenant, "");
+    assert_eq!(consumer.open_job(foreign.clone()).await, Ok(own));
+    assert_eq!(submitter.join_job(foreign.clone()).await, Ok(own));
+    // A job that ends meanwhile is not opened anew.
+    submitter.cancel_job(own).await.unwrap();
+    assert_eq!(consumer.open_job(foreign.clone()).await.unwrap_err().kind, RefusalKind::Denied);
+    assert_eq!(coordinator.service().list_jobs().await.unwrap().len(), 2);
+    let admin = of(None, &[Scope::Submit, Scope::Admin]);
+    assert_eq!(admin.open_job(foreign).await, Ok(of_a), "who administers says whose it is");
     coordinator.shutdown().await.unwrap();
 }

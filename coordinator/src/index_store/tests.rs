@@ -88,3 +88,32 @@ fn many_can_save_under_one_key_at_once() {
     let later = IndexStore::open(folder.path().to_owned()).unwrap();
     assert!(later.load("k").unwrap().is_some_and(|found| [manifest(1), manifest(2)].contains(&found)));
 }
+
+#[test]
+fn an_index_is_read_once_for_all_who_want_it_at_once() {
+    const READERS: usize = 8;
+    let (_folder, store) = store();
+    store.save("k", &manifest(5)).unwrap();
+    let reads = std::sync::atomic::AtomicUsize::new(0);
+    let wanting = |store: &IndexStore| {
+        let loads = store.loading.lock().unwrap();
+        // One more than those who want it: the list has it too.
+        loads.get("k").map_or(0, |load| Arc::strong_count(load) - 1)
+    };
+    let read = || {
+        reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        while wanting(&store) < READERS {
+            std::thread::yield_now();
+        }
+        store.read("k")
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..READERS {
+            scope.spawn(|| assert_eq!(store.share("k", read).unwrap(), Some(manifest(5))));
+        }
+    });
+    assert_eq!(reads.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert!(store.loading.lock().unwrap().is_empty(), "nothing is kept");
+    store.save("k", &manifest(6)).unwrap();
+    assert_eq!(store.load("k").unwrap(), Some(manifest(6)), "and a later one is read anew");
+}

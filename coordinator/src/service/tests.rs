@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use feedline_access::OwnFiles;
 use feedline_core::cluster::messages::{JobSpec, RefusalKind};
 use feedline_core::pipeline::{Pipeline, Source};
+use feedline_core::tenants::{TenantReads, Tenants};
 use feedline_core::urls::{ReadPolicy, UrlPolicy};
 
 use crate::settings::CoordinatorSettings;
@@ -12,6 +14,11 @@ use crate::settings::CoordinatorSettings;
 async fn refused(reads: ReadPolicy, source: Source) -> String {
     let folder = tempfile::tempdir().unwrap();
     let settings = CoordinatorSettings { reads, ..CoordinatorSettings::in_memory(folder.path()) };
+    refused_with(settings, source).await
+}
+
+/// The same with these settings.
+async fn refused_with(settings: CoordinatorSettings, source: Source) -> String {
     let coordinator = crate::start(settings, 1).await.unwrap();
     let mut pipeline = Pipeline::builder("p").source(Source::text("/x")).batch(1).build().unwrap();
     pipeline.source = source;
@@ -49,4 +56,45 @@ async fn credentials_that_are_not_known_are_named() {
         said,
         "source.credentials: there are no credentials `imagent` here; did you mean `imagenet`? (known: imagenet)"
     );
+}
+
+#[tokio::test]
+async fn a_tenant_is_not_told_of_the_credentials_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let known = ["imagenet", "text", "vision"].map(|name| (name.to_owned(), UrlPolicy::default()));
+    let reads = ReadPolicy { credentials: Some(known.into()), ..ReadPolicy::default() };
+    let may_name = |names: &[&str]| {
+        let credentials = Some(names.iter().map(|name| (*name).to_owned()).collect());
+        let default_reads = TenantReads { credentials, ..TenantReads::default() };
+        let tenants = Tenants { default_reads, ..Tenants::default() };
+        let mut settings = CoordinatorSettings::in_memory(folder.path());
+        settings.reads = reads.clone();
+        settings.cluster.tenants = tenants;
+        settings
+    };
+    let source = |name: &str| Source::text("s3://bucket/x").credentials(name);
+    let said = refused_with(may_name(&["vision"]), source("text")).await;
+    assert!(said.contains("(allowed: vision)") && !said.contains("imagenet"), "{said}");
+    // One that it may name, and that is not there.
+    let said = refused_with(may_name(&["vision", "gone"]), source("gone")).await;
+    assert!(said.ends_with("(known: vision)"), "{said}");
+}
+
+#[tokio::test]
+async fn the_coordinators_own_files_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::os::unix::fs::symlink(&data, folder.path().join("link")).unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    for url in
+        [at("data/log"), at("data/*"), at("link/log"), at("{x,link}/*"), format!("file://{}", at("d%61ta/"))]
+    {
+        let settings = CoordinatorSettings {
+            own_files: OwnFiles::new([data.clone()]),
+            ..CoordinatorSettings::in_memory(folder.path().join("index"))
+        };
+        let said = refused_with(settings, Source::text(&url)).await;
+        assert!(said.starts_with("source.url: ") && said.contains("keeps for itself"), "{url}: {said}");
+    }
 }

@@ -12,6 +12,15 @@ use super::{Cluster, Ready, Reply, RequestId};
 use crate::ids::{JobId, Millis, SessionId, WorkerId};
 use crate::layout::{SplitRef, StreamPosition};
 
+/// Splits ahead of each stream that a consumer is told of, or holds in relaxed mode, however many it asks for: a batch can
+/// be put together from as many.
+const MOST_WANTED: u32 = 1_024;
+/// The same of all streams, or consumers, of a job together, as long as each has [`LEAST_WANTED`].
+const WANTED_TOGETHER: u32 = 65_536;
+const LEAST_WANTED: u32 = 16;
+/// Sessions of a consumer whose counts are told each by itself.
+const KEPT_SESSIONS: usize = 4;
+
 /// One consumer of a job; soft state.
 #[derive(Debug)]
 pub(super) struct Consumer {
@@ -21,8 +30,10 @@ pub(super) struct Consumer {
     /// Counts changes of its plan.
     pub(super) revision: u64,
     pub(super) parked: Option<Parked>,
-    /// Counts of each of its sessions.
+    /// Counts of each of its last sessions.
     pub(super) stats: BTreeMap<SessionId, ConsumerStats>,
+    /// Counts of those before, together.
+    pub(super) earlier: ConsumerStats,
     /// Relaxed mode: splits that this session lost by its silence, and where it stood in them.
     pub(super) lost: BTreeMap<SplitRef, u32>,
 }
@@ -37,7 +48,18 @@ impl Consumer {
             revision: 1,
             parked: None,
             stats: BTreeMap::new(),
+            earlier: ConsumerStats::default(),
             lost: BTreeMap::new(),
+        }
+    }
+
+    /// Notes what a session has received so far. Earlier ones report no more.
+    fn note_stats(&mut self, session: SessionId, stats: ConsumerStats) {
+        self.stats.insert(session, stats);
+        while self.stats.len() > KEPT_SESSIONS
+            && let Some((_, oldest)) = self.stats.pop_first()
+        {
+            self.earlier.add(&oldest);
         }
     }
 
@@ -53,6 +75,12 @@ fn superseded(consumer: u32, job: &str) -> Refusal {
 }
 
 impl Job {
+    /// Most splits ahead that one of its consumers can have, of each stream or in relaxed mode in all.
+    pub(super) fn most_wanted(&self) -> u32 {
+        let parts = if self.is_relaxed() { self.spec.consumers } else { self.spec.virtual_consumers };
+        (WANTED_TOGETHER / parts.max(1)).clamp(LEAST_WANTED, MOST_WANTED)
+    }
+
     /// The offset from which a split is still wanted; `None` when it is done.
     pub(super) fn next_offset(&self, split: SplitRef) -> Option<u32> {
         let layout = self.layout.as_ref()?;
@@ -85,6 +113,7 @@ impl Job {
 
 impl Cluster {
     pub(super) fn on_consumer(&mut self, request: RequestId, report: ConsumerReport, ready: &mut Ready) {
+        self.seats.expire(self.now, self.settings.consumer_lease_ms);
         if let Err(refusal) = self.check_consumer(&report) {
             ready.replies.push((request, Reply::Refused(refusal)));
             return;
@@ -137,6 +166,7 @@ impl Cluster {
         let (now, life) = (self.now, self.life);
         let lease = self.settings.consumer_lease_ms;
         let Some(job) = self.jobs.get_mut(&report.job) else { return };
+        let wants = report.wants.min(job.most_wanted());
         job.last_seen = now;
         let silent = |seat: &Consumer| now.saturating_sub(seat.last_seen) > lease;
         // It may have had no leases and no splits while it was away.
@@ -145,13 +175,21 @@ impl Cluster {
         }
         if job.consumers.get(&report.consumer).is_some_and(silent) {
             // What kept this one from reporting may have kept all: each gets the time to come back.
-            job.consumers.values_mut().for_each(|seat| seat.last_seen = now);
+            for (number, seat) in &mut job.consumers {
+                seat.last_seen = now;
+                if job.ended.is_none() {
+                    self.seats.see(job.id, *number, now);
+                }
+            }
+        }
+        if !job.is_ended() {
+            self.seats.see(job.id, report.consumer, now);
         }
         let consumer =
             job.consumers.entry(report.consumer).or_insert_with(|| Consumer::remembered(report.session, now));
         let mut anew = None;
         // What it takes is a record, and tells by itself that leases are to be looked at.
-        if consumer.session != report.session || consumer.wants != report.wants {
+        if consumer.session != report.session || consumer.wants != wants {
             self.stale.insert(report.job);
         }
         if consumer.session == report.session {
@@ -162,11 +200,11 @@ impl Cluster {
             consumer.lost.clear();
         }
         consumer.last_seen = now;
-        if consumer.wants != report.wants {
-            consumer.wants = report.wants;
+        if consumer.wants != wants {
+            consumer.wants = wants;
             consumer.revision += 1;
         }
-        consumer.stats.insert(report.session, report.stats);
+        consumer.note_stats(report.session, report.stats);
         let parked = Parked::new(request, now, report.seen, life);
         if let Some(earlier) = consumer.parked.replace(parked) {
             ready
@@ -194,14 +232,16 @@ impl Cluster {
         if job.is_relaxed() {
             for &(split, offset) in open {
                 let held = job.open.get(&split).filter(|held| held.consumer == Some(consumer));
-                if held.is_some_and(|held| offset > held.offset) {
+                // What is said twice is recorded once.
+                if held.is_some_and(|held| offset > held.offset) && splits.len() < job.open.len() {
                     splits.push((split, offset));
                 }
             }
         } else {
             for &(stream, position) in positions {
                 let owned = stream < job.streams.len() as u32 && job.owner(stream) == consumer;
-                if owned && position > job.streams[stream as usize] {
+                let is_news = owned && position > job.streams[stream as usize];
+                if is_news && streams.len() < job.streams.len() {
                     streams.push((stream, position));
                 }
             }

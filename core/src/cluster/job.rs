@@ -240,7 +240,7 @@ impl Job {
     /// Passes over the dataset that are still to come, the rest of the present one among them; 0 before it has a layout.
     pub(super) fn passes_left(&self) -> f64 {
         let Some(layout) = &self.layout else { return 0.0 };
-        let epoch_rows = (layout.dataset_rows * u64::from(layout.passes)).max(1) as f64;
+        let epoch_rows = layout.epoch_rows().max(1) as f64;
         // Each stream has about its part of an epoch's rows.
         let stream_rows =
             if layout.streams == 1 { epoch_rows } else { epoch_rows / f64::from(layout.streams) };

@@ -12,6 +12,15 @@ const JOB_RETRY_MS: u64 = 5_000;
 /// The same for places of consumers and workers.
 const PLACE_RETRY_MS: u64 = 2_000;
 
+/// Longest text that a report says in its own words, in bytes: it is kept in the log, and told to all.
+const MOST_TEXT_BYTES: usize = 2_048;
+
+/// As much of a text as is kept.
+pub(super) fn kept_text(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MOST_TEXT_BYTES));
+    text
+}
+
 /// How much there may be at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -69,7 +78,7 @@ impl Cluster {
         ))
     }
 
-    /// Whether there is a place for a consumer that has none.
+    /// Whether there is a place for a consumer that has none, once those that have left are forgotten.
     pub(super) fn check_consumer_room(&self, report: &ConsumerReport) -> Result<(), Refusal> {
         let (now, lease) = (self.now, self.settings.consumer_lease_ms);
         let is_there = |seen: &u64| now.saturating_sub(*seen) <= lease;
@@ -77,10 +86,8 @@ impl Cluster {
         if own.is_some_and(|seat| is_there(&seat.last_seen)) {
             return Ok(());
         }
-        let running = self.jobs.values().filter(|job| !job.is_ended());
-        let seats = running.flat_map(|job| job.consumers.values()).filter(|seat| is_there(&seat.last_seen));
         let most = self.settings.limits.consumers;
-        if seats.count() < most as usize {
+        if self.seats.count() < most as usize {
             return Ok(());
         }
         Err(Refusal::busy(

@@ -3,6 +3,7 @@
 mod stats;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 pub use self::stats::{ConsumerStats, FormStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats};
 
@@ -11,6 +12,7 @@ use crate::layout::{Layout, SplitRef, StreamPosition};
 use crate::manifest::{DatasetSummary, ShardIndex, ShardRef};
 use crate::pipeline::{CacheTier, KeptForm, Pipeline, Source};
 use crate::position::Position;
+use crate::tenants::TenantReads;
 
 /// What a job is: everything that its rows depend on, and who takes them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -124,8 +126,21 @@ pub struct WorkerPlan {
     pub cores: u32,
     /// What each job may use of the worker. A job that is not listed has no limits.
     pub allotments: Vec<Allotment>,
+    /// Whose the jobs are that it has leases of. Jobs that nobody names are of one tenant without a limit.
+    pub tenants: Vec<TenantPart>,
     /// What the worker checks consumers' tickets with; empty where they need none. The state machine knows none.
     pub ticket_key: Vec<u8>,
+}
+
+/// What a tenant's jobs may keep on one worker, whether plans or their pipelines say so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantPart {
+    /// Its name.
+    pub tenant: String,
+    /// Bytes of rows that the worker may hold for its jobs in memory and on disk together; `None` is no limit.
+    pub cache_bytes: Option<u64>,
+    /// Those of its jobs that the worker has leases of.
+    pub jobs: Vec<JobId>,
 }
 
 /// What one job may use of one worker. The worker obeys it at once, whatever runs; rows and their order do not depend
@@ -207,6 +222,8 @@ pub struct Task {
     pub source: Source,
     /// The shards to index; `None` asks for the list of shards.
     pub shards: Option<Vec<ShardRef>>,
+    /// What the job's tenant may read.
+    pub reads: TenantReads,
 }
 
 /// The result of a task.
@@ -329,6 +346,8 @@ pub struct JobDetails {
     pub audit: bool,
     /// What workers keep of its rows as long as no allotment says otherwise.
     pub keep: Option<Keep>,
+    /// What its tenant may read.
+    pub reads: TenantReads,
 }
 
 /// How a job stands, for people and reports.
@@ -433,8 +452,24 @@ impl Refusal {
     }
 }
 
-/// Names a dataset's saved index: a hash of the source as the user wrote it.
-pub fn source_key(source: &Source) -> String {
-    let text = serde_json::to_string(source).expect("a source is plain data");
-    format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
+/// Names a dataset's saved index: a hash of the tenant and of the source as the user wrote it. Nobody can find a source with the
+/// name of another, and no tenant sees by an index that another has indexed the same.
+pub fn source_key(tenant: &str, source: &Source) -> String {
+    let text = serde_json::to_string(&(tenant, source)).expect("a source is plain data");
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_has_the_name_of_its_tenant_and_source() {
+        let key = |tenant: &str, url: &str| source_key(tenant, &Source::text(url));
+        assert_eq!(key("a", "/x"), key("a", "/x"));
+        assert_ne!(key("a", "/x"), key("b", "/x"));
+        assert_ne!(key("a", "/x"), key("a", "/y"));
+        let found = key("", "/x");
+        assert!(found.len() == 64 && found.bytes().all(|digit| digit.is_ascii_hexdigit()), "{found}");
+    }
 }

@@ -15,6 +15,13 @@ use crate::tenants;
 const MAX_NAME_BYTES: usize = 256;
 /// Most virtual consumers: a coordinator keeps a position for each.
 const MAX_VIRTUAL_CONSUMERS: u32 = 65_536;
+/// Most ranges of rows that a relaxed job's start leaves open: as many splits as its consumers can hold together.
+const MAX_OPEN_RANGES: usize = 65_536;
+/// A job that takes more bytes to keep is refused: it is one entry of the log, which every coordinator is sent in one message.
+const MAX_SPEC_BYTES: usize = 8 << 20;
+/// Smallest and largest weight of a job.
+pub(super) const LEAST_WEIGHT: f64 = 0.01;
+pub(super) const MOST_WEIGHT: f64 = 100.0;
 
 impl Cluster {
     pub(super) fn on_open_job(
@@ -23,11 +30,32 @@ impl Cluster {
         saved: Option<Arc<Manifest>>,
         ready: &mut Ready,
     ) -> Result<JobId, Refusal> {
-        check_spec(&spec).map_err(|message| Refusal::new(RefusalKind::Invalid, message))?;
+        if let Some(job) = self.joined(&spec, true)? {
+            return Ok(job);
+        }
+        let job = JobId(self.next_job);
+        let saved = saved.filter(|_| !spec.reindex);
+        self.record(Record::Opened { job, spec: Box::new(spec) }, ready);
+        self.preparations.insert(job, Preparation::new(saved, self.turn));
+        Ok(job)
+    }
+
+    /// Joins a job, or says whether it may be opened; decides nothing.
+    pub(super) fn on_join_job(&self, spec: &JobSpec, may_open: bool) -> Reply {
+        match self.joined(spec, may_open) {
+            Ok(Some(job)) => Reply::Opened(job),
+            Ok(None) => Reply::MayOpen,
+            Err(refusal) => Reply::Refused(refusal),
+        }
+    }
+
+    /// The open job with this name and spec; `None` where there is none and it may be opened.
+    fn joined(&self, spec: &JobSpec, may_open: bool) -> Result<Option<JobId>, Refusal> {
+        check_spec(spec).map_err(|message| Refusal::new(RefusalKind::Invalid, message))?;
         let is_same = |job: &&Job| (&job.spec.tenant, &job.spec.name) == (&spec.tenant, &spec.name);
         if let Some(job) = self.jobs.values().filter(is_same).find(|job| !job.is_ended()) {
-            if job.spec == spec {
-                return Ok(job.id);
+            if job.spec == *spec {
+                return Ok(Some(job.id));
             }
             return Err(Refusal::new(
                 RefusalKind::Invalid,
@@ -37,13 +65,16 @@ impl Cluster {
                 ),
             ));
         }
-        self.check_reads(&spec)?;
-        self.check_job_room(&spec)?;
-        let job = JobId(self.next_job);
-        let saved = saved.filter(|_| !spec.reindex);
-        self.record(Record::Opened { job, spec: Box::new(spec) }, ready);
-        self.preparations.insert(job, Preparation::new(saved));
-        Ok(job)
+        if !may_open {
+            let message = format!(
+                "no job `{}` is open; have it opened by someone who may, and join it then",
+                spec.name
+            );
+            return Err(Refusal::new(RefusalKind::Denied, message));
+        }
+        self.check_reads(spec)?;
+        self.check_job_room(spec)?;
+        Ok(None)
     }
 
     pub(super) fn on_cancel_job(&mut self, job: JobId, ready: &mut Ready) -> Reply {
@@ -88,8 +119,11 @@ fn check_spec(spec: &JobSpec) -> Result<(), String> {
     if spec.epochs == 0 {
         return Err("a job of 0 epochs has no rows; set epochs to 1 or more".to_owned());
     }
-    if !(spec.weight > 0.0 && spec.weight.is_finite()) {
-        return Err(format!("a job of weight {} gets nothing; give it a weight above 0", spec.weight));
+    if !(LEAST_WEIGHT..=MOST_WEIGHT).contains(&spec.weight) {
+        return Err(format!(
+            "a job cannot have weight {}; give it one from {LEAST_WEIGHT} to {MOST_WEIGHT}",
+            spec.weight
+        ));
     }
     if spec.consumers == 0 {
         return Err("a job needs at least 1 consumer; set consumers to 1 or more".to_owned());
@@ -98,6 +132,33 @@ fn check_spec(spec: &JobSpec) -> Result<(), String> {
         return Err(format!(
             "{} consumers cannot share {} virtual consumers: each needs at least one; open the job with virtual_consumers {} or more",
             spec.consumers, spec.virtual_consumers, spec.consumers
+        ));
+    }
+    check_start(spec)?;
+    let bytes = serde_json::to_vec(spec).expect("a job is plain data").len();
+    if bytes > MAX_SPEC_BYTES {
+        return Err(format!(
+            "the job takes {bytes} bytes to keep, more than {MAX_SPEC_BYTES}; name the source's files by globs or prefixes, and use fewer virtual consumers"
+        ));
+    }
+    Ok(())
+}
+
+/// What of a start can be refused before the dataset is known.
+fn check_start(spec: &JobSpec) -> Result<(), String> {
+    let Some(start) = &spec.start else { return Ok(()) };
+    if start.streams.len() > spec.virtual_consumers as usize {
+        return Err(format!(
+            "the position has {} streams, the job {}; open the job with virtual_consumers {}",
+            start.streams.len(),
+            spec.virtual_consumers,
+            start.virtual_consumers
+        ));
+    }
+    if start.open.len() > MAX_OPEN_RANGES {
+        return Err(format!(
+            "the position leaves {} ranges of rows open, more than {MAX_OPEN_RANGES}; open the job from an earlier position",
+            start.open.len()
         ));
     }
     Ok(())

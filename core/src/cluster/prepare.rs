@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::messages::{JobState, Task, TaskOutput, TaskResult, source_key};
 use super::records::Record;
+use super::turns::Turns;
 use super::workers::Worker;
 use super::{Cluster, Ready};
 use crate::ids::{JobId, TaskId, WorkerId};
@@ -17,6 +18,8 @@ const TASK_SHARDS: usize = 16;
 const TASK_BYTES: u64 = 256 << 20;
 /// Tasks that one worker works on at a time.
 const TASKS_PER_WORKER: usize = 2;
+/// Shards of a job: a coordinator has all of them in memory while they are indexed.
+const MOST_SHARDS: usize = 10_000_000;
 
 /// How far a dataset is. Soft state: lost with the coordinator's process and begun anew.
 #[derive(Debug)]
@@ -26,6 +29,10 @@ pub(super) struct Preparation {
     indexed: Vec<Option<ShardIndex>>,
     /// Tasks not finished.
     tasks: BTreeMap<TaskId, PendingTask>,
+    /// Those that no worker has.
+    waiting: BTreeSet<TaskId>,
+    /// The turn in which it last had a task handed out, or in which it began.
+    turn: u64,
     /// What is being saved.
     saving: Option<Arc<Manifest>>,
 }
@@ -38,8 +45,35 @@ struct PendingTask {
 }
 
 impl Preparation {
-    pub(super) fn new(saved: Option<Arc<Manifest>>) -> Self {
-        Self { saved, listed: None, indexed: Vec::new(), tasks: BTreeMap::new(), saving: None }
+    /// One that begins in this turn.
+    pub(super) fn new(saved: Option<Arc<Manifest>>, turn: u64) -> Self {
+        Self {
+            saved,
+            listed: None,
+            indexed: Vec::new(),
+            tasks: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            turn,
+            saving: None,
+        }
+    }
+
+    fn add_task(&mut self, id: TaskId, shards: Option<std::ops::Range<usize>>) {
+        self.tasks.insert(id, PendingTask { shards, worker: None });
+        self.waiting.insert(id);
+    }
+
+    fn remove_task(&mut self, id: TaskId) {
+        self.tasks.remove(&id);
+        self.waiting.remove(&id);
+    }
+
+    /// Gives the next task to a worker.
+    fn hand_out(&mut self, worker: WorkerId, turn: u64) -> Option<TaskId> {
+        let id = self.waiting.pop_first()?;
+        self.tasks.get_mut(&id)?.worker = Some(worker);
+        self.turn = turn;
+        Some(id)
     }
 
     /// (shards indexed, shards known).
@@ -60,25 +94,45 @@ impl Cluster {
             if !is_known && preparation.tasks.is_empty() {
                 let id = TaskId(self.next_task);
                 self.next_task += 1;
-                preparation.tasks.insert(id, PendingTask { shards: None, worker: None });
-            }
-            for (id, task) in &mut preparation.tasks {
-                if task.worker.is_some() {
-                    continue;
-                }
-                let free = self
-                    .workers
-                    .iter_mut()
-                    .filter(|(_, worker)| {
-                        worker.known && !worker.draining && worker.tasks.len() < TASKS_PER_WORKER
-                    })
-                    .min_by_key(|(_, worker)| worker.tasks.len());
-                let Some((worker_id, worker)) = free else { break };
-                task.worker = Some(*worker_id);
-                worker.tasks.insert(*id);
-                worker.revision += 1;
+                preparation.add_task(id, None);
             }
         }
+        if self.preparations.values().any(|preparation| !preparation.waiting.is_empty()) {
+            self.hand_out_tasks();
+        }
+    }
+
+    /// Free tasks go to workers with room: those of tenants in turn, and of a tenant those of its jobs, so that a dataset of
+    /// many shards holds up nobody else's.
+    fn hand_out_tasks(&mut self) {
+        let has_room =
+            |worker: &Worker| worker.known && !worker.draining && worker.tasks.len() < TASKS_PER_WORKER;
+        let with_room = self.workers.iter().filter(|(_, worker)| has_room(worker));
+        let mut free: BTreeSet<(usize, WorkerId)> =
+            with_room.map(|(id, worker)| (worker.tasks.len(), *id)).collect();
+        if free.is_empty() {
+            return;
+        }
+        let mut turns = Turns::new(self.turn);
+        for (job, preparation) in &self.preparations {
+            let Some(found) = self.jobs.get(job) else { continue };
+            let waiting = preparation.waiting.len();
+            let at_work = preparation.tasks.len() - waiting;
+            turns.put(&found.spec.tenant, *job, at_work, waiting, preparation.turn);
+        }
+        while let Some((held, worker)) = free.pop_first() {
+            let Some(job) = turns.next_job() else { break };
+            let preparation = self.preparations.get_mut(&job);
+            let handed = preparation.and_then(|preparation| preparation.hand_out(worker, turns.turn()));
+            if let (Some(id), Some(found)) = (handed, self.workers.get_mut(&worker)) {
+                found.tasks.insert(id);
+                found.revision += 1;
+            }
+            if held + 1 < TASKS_PER_WORKER {
+                free.insert((held + 1, worker));
+            }
+        }
+        self.turn = turns.turn();
     }
 
     /// Takes tasks that nobody waits for any more from the workers that hold them.
@@ -99,7 +153,8 @@ impl Cluster {
             for (id, pending) in preparation.tasks.iter().filter(|(id, _)| worker.tasks.contains(id)) {
                 let listed = preparation.listed.as_deref().unwrap_or_default();
                 let shards = pending.shards.clone().map(|range| listed[range].to_vec());
-                tasks.push(Task { id: *id, source: job.spec.pipeline.source.clone(), shards });
+                let reads = self.settings.tenants.reads_of(&job.spec.tenant).clone();
+                tasks.push(Task { id: *id, source: job.spec.pipeline.source.clone(), shards, reads });
             }
         }
         tasks
@@ -108,9 +163,10 @@ impl Cluster {
     /// A worker was lost: its tasks are free again.
     pub(super) fn return_tasks(&mut self, lost: &BTreeSet<TaskId>) {
         for preparation in self.preparations.values_mut() {
-            for (id, task) in &mut preparation.tasks {
-                if lost.contains(id) {
+            for id in lost {
+                if let Some(task) = preparation.tasks.get_mut(id) {
                     task.worker = None;
+                    preparation.waiting.insert(*id);
                 }
             }
         }
@@ -138,8 +194,12 @@ impl Cluster {
     }
 
     fn on_listed(&mut self, job: JobId, task: TaskId, shards: Vec<ShardRef>, ready: &mut Ready) {
+        if let Err(message) = check_shards(shards.len()) {
+            self.end_job(job, JobState::Failed(message), ready);
+            return;
+        }
         let Some(preparation) = self.preparations.get_mut(&job) else { return };
-        preparation.tasks.remove(&task);
+        preparation.remove_task(task);
         if let Some(saved) = preparation.saved.take() {
             match saved.check_unchanged(&shards) {
                 Ok(()) => self.save_index(job, saved, ready),
@@ -151,7 +211,7 @@ impl Cluster {
         for range in task_ranges(&shards) {
             let id = TaskId(self.next_task);
             self.next_task += 1;
-            preparation.tasks.insert(id, PendingTask { shards: Some(range), worker: None });
+            preparation.add_task(id, Some(range));
         }
         preparation.listed = Some(shards);
         self.touch_job(job);
@@ -171,7 +231,7 @@ impl Cluster {
             self.end_job(job, JobState::Failed(message), ready);
             return;
         }
-        preparation.tasks.remove(&task);
+        preparation.remove_task(task);
         for (place, index) in range.zip(indexes) {
             preparation.indexed[place] = Some(index);
         }
@@ -201,7 +261,7 @@ impl Cluster {
         let (Some(found), Some(preparation)) = (self.jobs.get(&job), self.preparations.get_mut(&job)) else {
             return;
         };
-        let key = source_key(&found.spec.pipeline.source);
+        let key = source_key(&found.spec.tenant, &found.spec.pipeline.source);
         ready.manifests.push((job, key, Arc::clone(&manifest)));
         preparation.saving = Some(manifest);
     }
@@ -236,6 +296,13 @@ impl Cluster {
             return Err(defect);
         }
         infer(&spec.pipeline, &manifest.schema).map_err(|error| error.to_string())?;
+        let passes = spec.pipeline.repeat_count();
+        if dataset.rows.checked_mul(u64::from(passes)).is_none() {
+            return Err(format!(
+                "{passes} passes over {} rows are more rows than can be counted; use a smaller `repeat`",
+                dataset.rows
+            ));
+        }
         let layout = Layout::new(&spec.pipeline, &dataset, spec.epochs, spec.virtual_consumers);
         if spec.epochs.checked_mul(layout.passes).is_none() {
             return Err(format!(
@@ -243,6 +310,13 @@ impl Cluster {
                 spec.epochs,
                 layout.passes,
                 u32::MAX
+            ));
+        }
+        if layout.total_splits().is_none() {
+            return Err(format!(
+                "{} epochs of {} rows are more than can be counted; ask for fewer epochs or a smaller `repeat`",
+                spec.epochs,
+                layout.epoch_rows()
             ));
         }
         if dataset.rows < u64::from(spec.virtual_consumers) {
@@ -282,6 +356,15 @@ fn first_defect(shards: &[Shard]) -> Option<String> {
     ))
 }
 
+fn check_shards(shards: usize) -> Result<(), String> {
+    if shards > MOST_SHARDS {
+        return Err(format!(
+            "the source has {shards} shards, more than the {MOST_SHARDS} of a job; pack its rows into larger shards, or name fewer"
+        ));
+    }
+    Ok(())
+}
+
 /// Cuts a listing into tasks.
 fn task_ranges(shards: &[ShardRef]) -> Vec<std::ops::Range<usize>> {
     let mut ranges = Vec::new();
@@ -297,4 +380,19 @@ fn task_ranges(shards: &[ShardRef]) -> Vec<std::ops::Range<usize>> {
         ranges.push(start..shards.len());
     }
     ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_has_so_many_shards_at_most() {
+        assert_eq!(check_shards(MOST_SHARDS), Ok(()));
+        let said = check_shards(MOST_SHARDS + 1).expect_err("one too many");
+        assert!(
+            said.starts_with("the source has 10000001 shards, more than the 10000000 of a job;"),
+            "{said}"
+        );
+    }
 }

@@ -6,31 +6,77 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Cluster;
 use super::job::Job;
+use super::messages::TenantPart;
 use super::parts::{Part, spread};
 use super::samples::LEAST_CORES;
 use crate::ids::{JobId, WorkerId};
 
-/// Jobs that run, by the tenants that have quotas of cores.
-pub(super) type Running = BTreeMap<String, u32>;
+/// Jobs that run, by tenant: counted as they begin and end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Running(BTreeMap<String, u32>);
+
+impl Running {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// A job of a tenant that ran before, or not, runs now, or not.
+    pub(super) fn count(&mut self, tenant: &str, ran: bool, runs: bool) {
+        if runs && !ran {
+            *self.0.entry(tenant.to_owned()).or_default() += 1;
+        }
+        if ran
+            && !runs
+            && let Some(left) = self.0.get_mut(tenant)
+        {
+            *left -= 1;
+            if *left == 0 {
+                self.0.remove(tenant);
+            }
+        }
+    }
+
+    /// Those of all tenants.
+    pub(super) fn all(&self) -> usize {
+        self.0.values().map(|jobs| *jobs as usize).sum()
+    }
+
+    fn of(&self, tenant: &str) -> Option<u32> {
+        self.0.get(tenant).copied()
+    }
+}
 
 impl Cluster {
     /// Empty where no tenant has a quota of cores.
     pub(super) fn running_by_tenant(&self) -> Running {
-        let mut running = Running::new();
         let tenants = &self.settings.tenants;
         if tenants.default.cores.is_none() && tenants.tenants.values().all(|quota| quota.cores.is_none()) {
-            return running;
+            return Running::new();
         }
-        for job in self.jobs.values().filter(|job| job.running().is_some()) {
-            if self.quota_of(job).is_some() {
-                *running.entry(job.spec.tenant.clone()).or_default() += 1;
-            }
-        }
-        running
+        self.running.clone()
     }
 
     fn quota_of(&self, job: &Job) -> Option<f64> {
         self.settings.tenants.of(&job.spec.tenant).cores
+    }
+
+    /// Whose these jobs of a worker are, and each tenant's even part of what may be kept for it: pipelines that name a cache
+    /// have rows kept whatever is planned.
+    pub(super) fn tenant_parts(&self, jobs: &BTreeSet<JobId>) -> Vec<TenantPart> {
+        let mut parts: BTreeMap<&str, TenantPart> = BTreeMap::new();
+        for (id, job) in jobs.iter().filter_map(|id| Some((id, self.jobs.get(id)?))) {
+            let (tenant, quota) = (job.spec.tenant.as_str(), self.settings.tenants.of(&job.spec.tenant));
+            if tenant.is_empty() && quota.cache_bytes.is_none() {
+                continue;
+            }
+            let part = parts.entry(tenant).or_insert_with(|| TenantPart {
+                tenant: tenant.to_owned(),
+                cache_bytes: quota.cache_bytes.map(|bytes| (bytes / self.workers.len().max(1) as f64) as u64),
+                jobs: Vec::new(),
+            });
+            part.jobs.push(*id);
+        }
+        parts.into_values().collect()
     }
 
     /// Workers for a job that the plan does not place: of `jobs` that run.
@@ -43,10 +89,10 @@ impl Cluster {
     ) -> Vec<Part> {
         let parts = spread(live, id, jobs);
         let job = &self.jobs[&id];
-        let (Some(quota), Some(own)) = (self.quota_of(job), running.get(&job.spec.tenant)) else {
+        let (Some(quota), Some(own)) = (self.quota_of(job), running.of(&job.spec.tenant)) else {
             return parts;
         };
-        let even = quota / f64::from((*own).max(1));
+        let even = quota / f64::from(own.max(1));
         let cores =
             |part: &Part| self.workers.get(&part.worker).map_or(1.0, |worker| f64::from(worker.cores.max(1)));
         // From different places on, so that neighbours do not all sit on the first worker.

@@ -7,6 +7,9 @@ use crate::ids::{JobId, WorkerId};
 use crate::layout::{SplitRef, StreamPosition};
 use crate::manifest::DatasetSummary;
 
+/// Splits in one record: what is recorded together fits into one entry of the log.
+pub(super) const MOST_SPLITS: usize = 16_384;
+
 /// One decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -95,5 +98,48 @@ impl Record {
             | Self::Stands { job, .. }
             | Self::Ended { job, .. } => *job,
         }
+    }
+
+    /// Takes the first splits off a record that has more than [`MOST_SPLITS`], as a record of their own; `None` where it
+    /// has not.
+    pub(super) fn take_part(&mut self) -> Option<Self> {
+        let splits = self.splits_mut().filter(|splits| splits.len() > MOST_SPLITS)?;
+        let rest = splits.split_off(MOST_SPLITS);
+        let part = self.clone();
+        *self.splits_mut()? = rest;
+        Some(part)
+    }
+
+    fn splits_mut(&mut self) -> Option<&mut Vec<SplitRef>> {
+        match self {
+            Self::Granted { splits, .. } | Self::Revoked { splits, .. } | Self::Assigned { splits, .. } => {
+                Some(splits)
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_many_splits_is_told_in_parts() {
+        let splits: Vec<SplitRef> = (0..2 * MOST_SPLITS as u64 + 1)
+            .map(|ordinal| SplitRef { epoch: 0, ordinal, stream: 0 })
+            .collect();
+        let of = |splits: &[SplitRef]| Record::Granted {
+            job: JobId(1),
+            worker: WorkerId(2),
+            splits: splits.to_vec(),
+        };
+        let mut record = of(&splits);
+        let parts: Vec<Record> = std::iter::from_fn(|| record.take_part()).collect();
+        assert_eq!(parts, [of(&splits[..MOST_SPLITS]), of(&splits[MOST_SPLITS..2 * MOST_SPLITS])]);
+        assert_eq!(record, of(&splits[2 * MOST_SPLITS..]));
+        assert_eq!(record.take_part(), None);
+        let mut ended = Record::Ended { job: JobId(1), state: JobState::Completed };
+        assert_eq!(ended.take_part(), None);
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Cluster;
-use super::messages::{Allotment, ConsumerStats, ProcessCpu, TierRoom, WorkerJobStats};
+use super::messages::{Allotment, ConsumerStats, JobSpec, ProcessCpu, TierRoom, WorkerJobStats};
+use super::opening::{LEAST_WEIGHT, MOST_WEIGHT};
 use crate::ids::{JobId, SessionId, WorkerId};
 use crate::manifest::DatasetSummary;
 use crate::pipeline::Pipeline;
@@ -13,6 +14,11 @@ use crate::tenants::Quota;
 
 /// A share of no more than this is no part in a worker: the job gets what others leave.
 pub const LEAST_CORES: f64 = 0.01;
+
+/// A job's weight; logs of earlier releases hold others than jobs may be opened with.
+fn weight(spec: &JobSpec) -> f64 {
+    spec.weight.clamp(LEAST_WEIGHT, MOST_WEIGHT)
+}
 
 /// What was decided for one worker.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,7 +35,7 @@ pub struct WorkerShare {
 pub struct Samples {
     /// Workers that report, by id.
     pub workers: Vec<WorkerSample>,
-    /// Sessions of the consumers of jobs that have not ended.
+    /// The last sessions of the consumers of jobs that have not ended.
     pub consumers: Vec<ConsumerSample>,
     /// Jobs whose rows flow.
     pub jobs: Vec<JobFacts>,
@@ -50,7 +56,7 @@ pub struct JobFacts {
     pub dataset: DatasetSummary,
     /// Passes over the dataset that are still to come, the rest of the present one among them.
     pub passes_left: f64,
-    /// Its claim where workers are short, with its tenant's priority.
+    /// Its claim where workers are short: those of a tenant's jobs are as their weights, and on average its priority.
     pub weight: f64,
     /// What the jobs of its tenant may take together.
     pub quota: Quota,
@@ -135,6 +141,7 @@ impl Cluster {
                 })
             })
         });
+        let weights = self.mean_weights();
         let facts = self.jobs.values().filter(|job| !job.is_ended()).filter_map(|job| {
             Some(JobFacts {
                 job: job.id,
@@ -143,11 +150,29 @@ impl Cluster {
                 pipeline: job.spec.pipeline.clone(),
                 dataset: job.dataset.clone()?,
                 passes_left: job.passes_left(),
-                weight: job.spec.weight * self.settings.tenants.of(&job.spec.tenant).priority,
+                weight: self.claim(&job.spec, &weights),
                 quota: *self.settings.tenants.of(&job.spec.tenant),
             })
         });
         Samples { workers: workers.collect(), consumers: sessions.collect(), jobs: facts.collect() }
+    }
+
+    /// Mean weight of the jobs of each tenant, of those whose rows flow.
+    fn mean_weights(&self) -> BTreeMap<&str, f64> {
+        let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        for job in self.jobs.values().filter(|job| !job.is_ended() && job.dataset.is_some()) {
+            let sum = sums.entry(job.spec.tenant.as_str()).or_default();
+            *sum = (sum.0 + weight(&job.spec), sum.1 + 1.0);
+        }
+        sums.into_iter().map(|(tenant, (weights, jobs))| (tenant, weights / jobs)).collect()
+    }
+
+    /// A job's claim: tenants compete by their priorities, and the jobs of one by their weights, so that no tenant gets
+    /// more by giving its jobs larger ones.
+    fn claim(&self, spec: &JobSpec, means: &BTreeMap<&str, f64>) -> f64 {
+        let mean = means.get(spec.tenant.as_str()).copied().unwrap_or(1.0);
+        let priority = self.settings.tenants.of(&spec.tenant).priority;
+        priority * weight(spec) / mean
     }
 
     /// Takes what was decided. Only workers for which something changed are told.

@@ -37,11 +37,11 @@ impl Cluster {
             self.scheduled_at = Some(self.now);
             self.jobs.values().filter(running).map(|job| job.id).collect()
         };
-        let live: Vec<WorkerId> = match chosen.is_empty() {
-            true => Vec::new(),
-            false => self.workers.keys().copied().filter(|id| self.takes_leases(*id)).collect(),
-        };
-        let running = self.jobs.values().filter(running).count();
+        if chosen.is_empty() {
+            return;
+        }
+        let live: Vec<WorkerId> = self.workers.keys().copied().filter(|id| self.takes_leases(*id)).collect();
+        let running = self.running.all();
         let by_tenant = self.running_by_tenant();
         for id in chosen {
             // A job may start at its end, or the log may hold a job's last step but not its end.

@@ -36,7 +36,7 @@ impl Cluster {
             job: id,
             pipeline: job.spec.pipeline.clone(),
             layout: layout.clone(),
-            source_key: source_key(&job.spec.pipeline.source),
+            source_key: source_key(&job.spec.tenant, &job.spec.pipeline.source),
             dataset: dataset.clone(),
             audit: job.spec.audit,
             keep: self
@@ -47,6 +47,7 @@ impl Cluster {
                     first_keep(&job.spec.pipeline, dataset, job.passes_left(), quota)
                 })
                 .flatten(),
+            reads: self.settings.tenants.reads_of(&job.spec.tenant).clone(),
         }))
     }
 
@@ -73,8 +74,9 @@ impl Cluster {
             }
         }
         let mut delivered = ConsumerStats::default();
-        for stats in job.consumers.values().flat_map(|consumer| consumer.stats.values()) {
-            delivered.add(stats);
+        for consumer in job.consumers.values() {
+            delivered.add(&consumer.earlier);
+            consumer.stats.values().for_each(|stats| delivered.add(stats));
         }
         JobStatus {
             job: job.id,

@@ -62,12 +62,27 @@ impl Bench {
     fn step(&mut self, input: Input) {
         let mut ready = Ready::default();
         self.cluster.step(self.now, input, &mut ready);
+        self.check_counts();
         self.records.extend(ready.records);
         self.answered.extend(ready.replies);
         for (job, key, manifest) in ready.manifests {
             self.manifests.push((job, key, manifest));
             self.step(Input::IndexSaved { job, saved: self.saving.clone() });
         }
+    }
+
+    /// What is counted as it comes and goes is what a look at all of it counts.
+    fn check_counts(&mut self) {
+        let cluster = &mut self.cluster;
+        let (now, lease) = (cluster.now, cluster.settings.consumer_lease_ms);
+        cluster.seats.expire(now, lease);
+        let (mut seats, mut running) = (0, Running::new());
+        for job in cluster.jobs.values().filter(|job| !job.is_ended()) {
+            seats +=
+                job.consumers.values().filter(|seat| now.saturating_sub(seat.last_seen) <= lease).count();
+            running.count(&job.spec.tenant, false, job.running().is_some());
+        }
+        assert_eq!((cluster.seats.count(), &cluster.running), (seats, &running));
     }
 
     fn pass(&mut self, ms: Millis) {

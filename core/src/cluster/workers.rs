@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::limits::kept_text;
 use super::messages::{Allotment, Lease, ProcessCpu, Revision, TierRoom, WorkerPlan, WorkerReport};
 use super::records::Record;
 use super::samples::{LEAST_CORES, WorkerShare};
@@ -114,6 +115,8 @@ impl Cluster {
             ready.replies.push((request, Reply::Refused(refusal)));
             return;
         }
+        let (address, machine) = (kept_text(report.address), kept_text(report.machine));
+        let report = WorkerReport { address, machine, ..report };
         let now = self.now;
         let life = self.life;
         let first = self.next_revision;
@@ -150,7 +153,10 @@ impl Cluster {
         if appeared || has_room {
             self.touch_all_jobs();
         }
-        for stats in report.stats {
+        for mut stats in report.stats {
+            for operator in &mut stats.operators {
+                operator.name = kept_text(std::mem::take(&mut operator.name));
+            }
             if let Some(job) = self.jobs.get_mut(&stats.job) {
                 job.worker_stats.insert(report.worker, Arc::new(stats));
             }
@@ -209,6 +215,7 @@ impl Cluster {
         for allotment in allotments.iter_mut().filter(|allotment| allotment.most_cores == 0.0) {
             allotment.most_cores = self.unplanned_cap(allotment.job, id);
         }
+        let tenants = self.tenant_parts(&held);
         WorkerPlan {
             revision: Revision { life: self.life, number: worker.revision },
             leases,
@@ -216,6 +223,7 @@ impl Cluster {
             lease_ms: self.settings.worker_lease_ms,
             cores: worker.share.cores,
             allotments,
+            tenants,
             ticket_key: Vec::new(),
         }
     }

@@ -89,3 +89,15 @@ fn a_stream_without_rows_is_at_its_end() {
     assert_eq!(layout.stream_rows(2), 0);
     assert!(layout.is_end(2, StreamPosition::default()));
 }
+
+#[test]
+fn splits_that_cannot_be_counted_are_none() {
+    let few = layout(100, 2, 4, Remainder::Emit, 1);
+    assert_eq!(few.total_splits(), Some(2 * 2 * few.splits(0)));
+    let endless = Layout { epochs: u32::MAX, ..few.clone() };
+    assert_eq!(endless.total_splits(), Some(u64::from(u32::MAX) * 2 * few.splits(0)));
+    let too_many = Layout { epochs: u32::MAX, ..layout(u64::MAX / 2, 1, 1, Remainder::Emit, 1) };
+    assert_eq!(too_many.total_splits(), None);
+    let repeated = Layout { passes: 3, ..too_many };
+    assert_eq!(repeated.epoch_rows(), u64::MAX, "and nothing wraps");
+}

@@ -71,10 +71,10 @@ pub(super) fn choose(
 
 /// What no choice exceeds: each job takes of each resource what its most sparing way takes, and room is counted for each by
 /// itself only.
-pub(super) fn bound(costs: &Costs) -> Option<Objective> {
+pub(super) fn bound(costs: &Costs, deadline: &dyn Deadline) -> Option<Objective> {
     let sparing: Vec<Way> = (0..costs.jobs()).map(|j| most_sparing(costs, j)).collect();
     let ways: Vec<&Way> = sparing.iter().collect();
-    share_ways(costs, &ways).map(|fluid| fluid.objective)
+    share_ways(costs, &ways, deadline).map(|fluid| fluid.objective)
 }
 
 fn most_sparing(costs: &Costs, job: usize) -> Way {
@@ -168,12 +168,12 @@ fn price(costs: &Costs, ways: &[usize]) -> f64 {
     kept(costs, ways).iter().map(|((tier, _), bytes)| bytes * costs.byte_hour[*tier as usize]).sum()
 }
 
-/// What these ways reach; `None` where they do not fit or the solver fails.
-pub(super) fn value(costs: &Costs, ways: &[usize]) -> Option<Chosen> {
+/// What these ways reach; `None` where they do not fit, the solver fails, or time ends before there is a solution.
+pub(super) fn value(costs: &Costs, ways: &[usize], deadline: &dyn Deadline) -> Option<Chosen> {
     if !fits(costs, ways) {
         return None;
     }
-    let fluid = share(costs, ways)?;
+    let fluid = share(costs, ways, deadline)?;
     Some(with_price(costs, ways.to_vec(), fluid))
 }
 
@@ -198,7 +198,7 @@ impl Search<'_> {
             return false;
         }
         self.solves_left = self.solves_left.saturating_sub(1);
-        let Some(found) = value(self.costs, ways) else { return false };
+        let Some(found) = value(self.costs, ways, self.deadline) else { return false };
         let is_better =
             self.best.as_ref().is_none_or(|best| found.objective.is_better(&best.objective, 1e-5));
         if is_better {

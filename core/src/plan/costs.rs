@@ -173,6 +173,37 @@ impl Costs {
         loads.iter().zip(&self.quotas).map(|(taken, quota)| taken / quota).collect()
     }
 
+    /// The jobs of each tenant.
+    pub(super) fn jobs_of_tenants(&self) -> Vec<Vec<usize>> {
+        let mut jobs = vec![Vec::new(); self.quotas.len()];
+        for (job, tenant) in self.tenants.iter().enumerate() {
+            if let Some(tenant) = tenant {
+                jobs[*tenant].push(job);
+            }
+        }
+        jobs
+    }
+
+    /// The problem of some jobs of a tenant, each with the way that it is given, as if they had the cluster for themselves.
+    pub(super) fn of_tenant(&self, tenant: usize, jobs: &[usize], ways: &[&Way]) -> Self {
+        Self {
+            counts: self.counts.clone(),
+            has: self.has.clone(),
+            stores: self.stores.clone(),
+            room: self.room,
+            quotas: vec![self.quotas[tenant]],
+            tenant_room: vec![self.tenant_room[tenant]],
+            tenants: vec![Some(0); jobs.len()],
+            copies: self.copies,
+            core_hour: self.core_hour.clone(),
+            byte_hour: self.byte_hour,
+            weights: jobs.iter().map(|j| self.weights[*j]).collect(),
+            demand: jobs.iter().map(|j| self.demand[*j]).collect(),
+            is_short: self.is_short,
+            ways: jobs.iter().map(|j| vec![ways[*j].clone()]).collect(),
+        }
+    }
+
     /// What is really there of so many bytes that are kept: in the store one copy serves all workers.
     pub(super) fn bytes_of(&self, tier: CacheTier, bytes: f64) -> f64 {
         if tier == CacheTier::Store { bytes / self.copies } else { bytes }

@@ -1,7 +1,9 @@
 //! Sharing without a solver: each job gets the same share of every worker type, all at one weighted level that is found
-//! by halving. It always exists, takes time in proportion to jobs and types, and is never better than the linear plan.
+//! by halving. It always exists, takes time in proportion to jobs and types, whoever's they are, and is never better than the
+//! linear plan.
 
 use super::costs::{Costs, Way};
+use super::level::{self, Claim};
 use super::linear::{Fluid, load, measure};
 
 #[cfg(test)]
@@ -9,37 +11,39 @@ mod tests;
 
 /// Halvings of the level: its error is below a billionth.
 const HALVINGS: u32 = 30;
+/// Tenants get less than their quotas by this share, so that rounding puts none over.
+const HAIR: f64 = 1e-9;
 
 /// The highest common level at which proportional shares fit.
 pub(super) fn fill(costs: &Costs, chosen: &[usize]) -> Fluid {
     let ways: Vec<&Way> = chosen.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect();
-    let at_level = |level: f64, levels: &[f64]| -> Vec<Vec<f64>> {
+    let alone: Vec<f64> = ways.iter().enumerate().map(|(j, way)| costs.fed_alone(j, way)).collect();
+    // Beyond the level at which the lightest job is fed nothing changes.
+    let most = 1.0 / costs.weights.iter().copied().fold(1.0, f64::min);
+    // The jobs of a tenant that fill its quota hold up no other.
+    let claim = |j: usize| {
+        let cores = costs.cores_of(ways[j], &spread(costs, ways[j], costs.demand[j]));
+        // What takes nothing of anything has no place and no cores.
+        Claim { weight: costs.weights[j], most_fed: alone[j], cores: cores.max(0.0) }
+    };
+    let level_of = |(own, quota): (&Vec<usize>, &f64)| {
+        if quota.is_infinite() {
+            most
+        } else {
+            level::highest(own.iter().map(|j| claim(*j)).collect(), quota * (1.0 - HAIR), most)
+        }
+    };
+    let levels: Vec<f64> = costs.jobs_of_tenants().iter().zip(&costs.quotas).map(level_of).collect();
+    let at_level = |level: f64| -> Vec<Vec<f64>> {
         let of_job = |(j, way): (usize, &&Way)| {
             let level = costs.tenants[j].map_or(level, |tenant| level.min(levels[tenant]));
-            let fed = (level * costs.weights[j]).min(costs.fed_alone(j, way));
+            let fed = (level * costs.weights[j]).min(alone[j]);
             spread(costs, way, fed * costs.demand[j])
         };
         ways.iter().enumerate().map(of_job).collect()
     };
-    // Beyond the level at which the lightest job is fed nothing changes.
-    let most = 1.0 / costs.weights.iter().copied().fold(1.0, f64::min);
-    // The jobs of a tenant that fill its quota hold up no other.
-    let free = vec![most; costs.quotas.len()];
-    let tenant_load = |tenant: usize, level: f64| {
-        let rows = at_level(level, &free);
-        let cores = ways.iter().zip(&rows).map(|(way, by_type)| costs.cores_of(way, by_type));
-        costs.tenant_loads(cores.enumerate())[tenant]
-    };
-    let level_of = |tenant: usize| {
-        if costs.quotas[tenant].is_infinite() {
-            most
-        } else {
-            highest(most, |level| tenant_load(tenant, level))
-        }
-    };
-    let levels: Vec<f64> = (0..costs.quotas.len()).map(level_of).collect();
-    let level = highest(most, |level| load(costs, &ways, &at_level(level, &levels)));
-    measure(costs, &ways, at_level(level, &levels))
+    let level = highest(most, |level| load(costs, &ways, &at_level(level)));
+    measure(costs, &ways, at_level(level))
 }
 
 /// The highest level up to `most` at which the load is no more than 1.

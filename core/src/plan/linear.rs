@@ -14,7 +14,9 @@ use good_lp::{
 };
 
 use super::costs::{CORES, Costs, RESOURCES, Way};
+use super::level::{Claim, highest};
 use super::solution::Objective;
+use super::solve::Deadline;
 
 #[cfg(test)]
 mod tests;
@@ -37,14 +39,19 @@ const NOISE: f64 = 1e-4;
 /// Cost may change the weighted sum by this share at most.
 const COST_WEIGHT: f64 = 1e-3;
 
-/// The best rates with these ways; `None` when the solver fails.
-pub(super) fn share(costs: &Costs, chosen: &[usize]) -> Option<Fluid> {
+/// Floors are lower by this share than what can be reached, so that the next problem has room inside for an interior-point
+/// solver.
+const HAIR: f64 = 1e-6;
+
+/// The best rates with these ways; `None` when the solver fails, or time ends before there are any. Where it ends later, the
+/// smallest fed fraction may be below the largest.
+pub(super) fn share(costs: &Costs, chosen: &[usize], deadline: &dyn Deadline) -> Option<Fluid> {
     let ways: Vec<&Way> = chosen.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect();
-    share_ways(costs, &ways)
+    share_ways(costs, &ways, deadline)
 }
 
 /// The same for ways that need not be among those of the jobs.
-pub(super) fn share_ways(costs: &Costs, ways: &[&Way]) -> Option<Fluid> {
+pub(super) fn share_ways(costs: &Costs, ways: &[&Way], deadline: &dyn Deadline) -> Option<Fluid> {
     let alone: Vec<f64> = ways.iter().enumerate().map(|(j, way)| costs.fed_alone(j, way)).collect();
     if ways.is_empty() || alone.iter().all(|fed| *fed <= 0.0) {
         return Some(measure(costs, ways, vec![vec![0.0; costs.types()]; ways.len()]));
@@ -54,7 +61,7 @@ pub(super) fn share_ways(costs: &Costs, ways: &[&Way]) -> Option<Fluid> {
     let parts = match all {
         Some(parts) => parts,
         None => {
-            let floors = served.level(&served.reach(&alone)?)?;
+            let floors = served.level(&served.reach(&alone, deadline)?, deadline)?;
             served.most(&floors)?
         }
     };
@@ -112,6 +119,8 @@ type Parts = Vec<Vec<f64>>;
 struct Served<'a> {
     costs: &'a Costs,
     ways: &'a [&'a Way],
+    /// The jobs of each tenant.
+    tenants: Vec<Vec<usize>>,
 }
 
 /// The variables of one linear problem; `None` where a job can get nothing from a type.
@@ -122,7 +131,7 @@ struct Unknowns {
 
 impl<'a> Served<'a> {
     fn new(costs: &'a Costs, ways: &'a [&'a Way]) -> Self {
-        Self { costs, ways }
+        Self { costs, ways, tenants: costs.jobs_of_tenants() }
     }
 
     fn unknowns(&self) -> Unknowns {
@@ -155,20 +164,18 @@ impl<'a> Served<'a> {
                     if at == w { self.ways[j].per_row[w][resource] * costs.demand[j] / there } else { 0.0 }
                 };
                 if there > 0.0 && there.is_finite() {
-                    rows.extend(at_most_one(unknowns, takes));
+                    rows.extend(at_most_one(unknowns, 0..self.ways.len(), takes));
                 }
             }
         }
-        for (tenant, quota) in costs.quotas.iter().enumerate().filter(|(_, quota)| quota.is_finite()) {
-            let takes = |j: usize, w: usize| {
-                let is_its = costs.tenants[j] == Some(tenant);
-                if is_its { self.ways[j].per_row[w][CORES] * costs.demand[j] / quota } else { 0.0 }
-            };
-            rows.extend(at_most_one(unknowns, takes));
+        for (own, quota) in self.tenants.iter().zip(&costs.quotas).filter(|(_, quota)| quota.is_finite()) {
+            let takes = |j: usize, w: usize| self.ways[j].per_row[w][CORES] * costs.demand[j] / quota;
+            rows.extend(at_most_one(unknowns, own.iter().copied(), takes));
         }
         for (store, gives) in costs.stores.iter().enumerate().filter(|(_, gives)| gives.is_finite()) {
             let reads = |j: usize| if self.ways[j].store == store { self.ways[j].store_bytes } else { 0.0 };
-            rows.extend(at_most_one(unknowns, |j, _| reads(j) * costs.demand[j] / gives));
+            let takes = |j: usize, _: usize| reads(j) * costs.demand[j] / gives;
+            rows.extend(at_most_one(unknowns, 0..self.ways.len(), takes));
         }
         for (j, parts) in unknowns.parts.iter().enumerate() {
             for (w, part) in parts.iter().enumerate() {
@@ -195,30 +202,39 @@ impl<'a> Served<'a> {
 
     /// Fed fractions that jobs reach if their tenant has the cluster for itself: jobs that fill a quota together reach less
     /// than each would alone, and are to hold up nobody else.
-    fn reach(&self, alone: &[f64]) -> Option<Vec<f64>> {
+    fn reach(&self, alone: &[f64], deadline: &dyn Deadline) -> Option<Vec<f64>> {
         let mut reach = alone.to_vec();
-        for tenant in (0..self.costs.quotas.len()).filter(|tenant| self.costs.quotas[*tenant].is_finite()) {
-            let is_its = |j: usize| self.costs.tenants[j] == Some(tenant) && alone[j] > 0.0;
-            if (0..alone.len()).filter(|j| is_its(*j)).count() < 2 {
+        for (tenant, jobs) in self.tenants.iter().enumerate() {
+            let own: Vec<usize> = jobs.iter().copied().filter(|j| alone[*j] > 0.0).collect();
+            if self.costs.quotas[tenant].is_infinite() || own.len() < 2 {
                 continue;
             }
-            let own: Vec<f64> = (0..alone.len()).map(|j| if is_its(j) { alone[j] } else { 0.0 }).collect();
-            let level = self.level(&own)?;
-            for j in (0..alone.len()).filter(|j| is_its(*j)) {
-                reach[j] = level[j].min(alone[j]);
+            if deadline.is_over() {
+                return None;
+            }
+            let costs = self.costs.of_tenant(tenant, &own, self.ways);
+            let ways: Vec<&Way> = costs.ways.iter().map(|ways| &ways[0]).collect();
+            let alone: Vec<f64> = own.iter().map(|j| alone[*j]).collect();
+            let level = match within_quota(&costs, &ways, &alone) {
+                Some(level) => level,
+                None => Served::new(&costs, &ways).level(&alone, deadline)?,
+            };
+            for ((j, level), alone) in own.into_iter().zip(level).zip(alone) {
+                reach[j] = level.min(alone);
             }
         }
         Some(reach)
     }
 
-    /// The level of each job when the smallest weighted fed fraction is as large as can be.
-    fn level(&self, alone: &[f64]) -> Option<Vec<f64>> {
+    /// The level of each job when the smallest weighted fed fraction is as large as can be; where time ends, as large as it
+    /// was found to be until then.
+    fn level(&self, alone: &[f64], deadline: &dyn Deadline) -> Option<Vec<f64>> {
         let weights = &self.costs.weights;
         let mut set_apart: Vec<Option<f64>> = alone.iter().map(|fed| (*fed <= 0.0).then_some(0.0)).collect();
         let mut level = 0.0;
         // Each tenant may be held at a level of its own.
-        for _ in 0..ROUNDS + self.costs.quotas.len().min(2 * ROUNDS) {
-            if set_apart.iter().all(Option::is_some) {
+        for round in 0..ROUNDS + self.costs.quotas.len().min(2 * ROUNDS) {
+            if set_apart.iter().all(Option::is_some) || (round > 0 && deadline.is_over()) {
                 break;
             }
             level = self.raise(&set_apart)?;
@@ -233,8 +249,7 @@ impl<'a> Served<'a> {
                 break;
             }
         }
-        // A hair less, so that the next problem has room inside for an interior-point solver.
-        let floor = |j: usize| (1.0 - 1e-6) * set_apart[j].unwrap_or(level * weights[j]);
+        let floor = |j: usize| (1.0 - HAIR) * set_apart[j].unwrap_or(level * weights[j]);
         Some((0..alone.len()).map(floor).collect())
     }
 
@@ -324,6 +339,28 @@ impl<'a> Served<'a> {
     }
 }
 
+/// The level of each job of one tenant where its quota is all that binds, as it mostly is: with each job on the type where a row
+/// takes the fewest cores no level takes fewer, so that no rates reach a higher one. `None` where something else binds too.
+fn within_quota(costs: &Costs, ways: &[&Way], alone: &[f64]) -> Option<Vec<f64>> {
+    let cores = |j: usize, w: usize| ways[j].per_row[w][CORES] * costs.demand[j];
+    let is_usable = |j: usize, w: &usize| costs.counts[*w] > 0.0 && costs.on_one(ways[j], *w) > 0.0;
+    let sparing = |j: usize| {
+        let usable = (0..costs.types()).filter(|w| is_usable(j, w));
+        usable.min_by(|a, b| cores(j, *a).total_cmp(&cores(j, *b)))
+    };
+    let types: Vec<usize> = (0..ways.len()).map(sparing).collect::<Option<_>>()?;
+    let claim = |j: usize| Claim { weight: costs.weights[j], most_fed: alone[j], cores: cores(j, types[j]) };
+    let level = highest((0..ways.len()).map(claim).collect(), costs.quotas[0], 1.0);
+    let fed: Vec<f64> = (0..ways.len()).map(|j| (level * costs.weights[j]).min(alone[j])).collect();
+    let rows: Vec<Vec<f64>> = (0..ways.len())
+        .map(|j| {
+            (0..costs.types()).map(|w| if w == types[j] { fed[j] * costs.demand[j] } else { 0.0 }).collect()
+        })
+        .collect();
+    let fits = load(costs, ways, &rows) <= 1.0 + 1e-9;
+    fits.then(|| fed.into_iter().map(|fed| (1.0 - HAIR) * fed).collect())
+}
+
 /// Runs the solver.
 pub(super) fn run(
     variables: ProblemVariables,
@@ -351,12 +388,16 @@ fn total(unknowns: &Unknowns, job: usize) -> Expression {
     sum
 }
 
-/// The row of a capacity, of which job j on type w takes a share; `None` where nobody takes of it.
-fn at_most_one(unknowns: &Unknowns, takes: impl Fn(usize, usize) -> f64) -> Option<Constraint> {
-    let mut sum = Expression::with_capacity(unknowns.parts.len());
+/// The row of a capacity, of which each of these jobs takes a share on type w; `None` where nobody takes of it.
+fn at_most_one(
+    unknowns: &Unknowns,
+    jobs: impl ExactSizeIterator<Item = usize>,
+    takes: impl Fn(usize, usize) -> f64,
+) -> Option<Constraint> {
+    let mut sum = Expression::with_capacity(jobs.len());
     let mut is_used = false;
-    for (j, parts) in unknowns.parts.iter().enumerate() {
-        for (w, part) in parts.iter().enumerate() {
+    for j in jobs {
+        for (w, part) in unknowns.parts[j].iter().enumerate() {
             let amount = takes(j, w);
             if let Some(part) = part.filter(|_| amount > 0.0) {
                 sum.add_mul(amount, part);

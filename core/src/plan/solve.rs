@@ -16,8 +16,8 @@ use super::wanted::wanted;
 #[cfg(test)]
 mod tests;
 
-/// When the planner must come to an end. It is asked between linear problems: of 1,000 jobs on 4 types one takes a few
-/// hundredths of a second.
+/// When the planner must come to an end. It is asked between linear problems, of which one of 1,000 jobs on 4 types takes a
+/// few hundredths of a second, and between tenants.
 pub trait Deadline {
     /// Whether time is up.
     fn is_over(&self) -> bool;
@@ -125,7 +125,7 @@ fn anew(
 fn bound(costs: &Costs, deadline: &dyn Deadline) -> Objective {
     let found = match deadline.is_over() {
         true => None,
-        false => caches::bound(costs),
+        false => caches::bound(costs, deadline),
     };
     found.unwrap_or(Objective {
         smallest_fed: 1.0,

@@ -95,11 +95,13 @@ fn constraints(
             }
         }
     }
-    for (tenant, quota) in costs.quotas.iter().enumerate().filter(|(_, quota)| quota.is_finite()) {
-        let mut sum = Expression::with_capacity(ways.len());
-        for (j, by_type) in parts.iter().enumerate().filter(|(j, _)| costs.tenants[*j] == Some(tenant)) {
-            for (w, part) in by_type.iter().enumerate() {
-                sum.add_mul(costs.demand[j] * ways[j].per_row[w][CORES] / quota, *part);
+    for (own, quota) in
+        costs.jobs_of_tenants().iter().zip(&costs.quotas).filter(|(_, quota)| quota.is_finite())
+    {
+        let mut sum = Expression::with_capacity(own.len() * costs.types());
+        for j in own {
+            for (w, part) in parts[*j].iter().enumerate() {
+                sum.add_mul(costs.demand[*j] * ways[*j].per_row[w][CORES] / quota, *part);
             }
         }
         rows.push(sum.leq(1.0));

@@ -21,31 +21,62 @@ impl TenantReads {
     /// # Errors
     /// One sentence with the place in the pipeline and the fix.
     pub fn check(&self, tenant: &str, pipeline: &Pipeline) -> Result<(), String> {
+        let whom = whom(tenant);
         for (place, url) in pipeline.reads() {
-            if self.urls.check(url).is_err() {
-                return Err(format!(
-                    "{place}: `{}` lies outside of what {} may read ({}): read from there, or have its `urls` in the \
-                     coordinator's file of tenants name a prefix that holds it",
-                    without_query(url),
-                    whom(tenant),
-                    listed(self.urls.prefixes())
-                ));
-            }
+            self.urls.check(url).map_err(|_| format!("{place}: {}", self.outside(&whom, url)))?;
         }
-        let (Some(name), Some(allowed)) = (&pipeline.source.credentials, &self.credentials) else {
-            return Ok(());
-        };
-        if allowed.contains(name) {
+        let named = pipeline.source.credentials.as_deref();
+        self.check_named(&whom, named).map_err(|sentence| format!("source.credentials: {sentence}"))
+    }
+
+    /// Checks a URL as pipelines have them: it may be a path, and have globs and braces.
+    ///
+    /// # Errors
+    /// One sentence with the fix.
+    pub fn check_url(&self, url: &str) -> Result<(), String> {
+        self.urls.check(url).map_err(|_| self.outside(THE_TENANT, url))
+    }
+
+    /// Checks the URL of one object, such as one that was listed.
+    ///
+    /// # Errors
+    /// As [`Self::check_url`].
+    pub fn check_object(&self, url: &str) -> Result<(), String> {
+        self.urls.check_object(url).map_err(|_| self.outside(THE_TENANT, url))
+    }
+
+    /// Checks that credentials of this name may be named.
+    ///
+    /// # Errors
+    /// One sentence that lists those that may.
+    pub fn check_credentials(&self, name: &str) -> Result<(), String> {
+        self.check_named(THE_TENANT, Some(name))
+    }
+
+    fn outside(&self, whom: &str, url: &str) -> String {
+        format!(
+            "`{}` lies outside of what {whom} may read ({}): read from there, or have its `urls` in the coordinator's file of \
+             tenants name a prefix that holds it",
+            without_query(url),
+            listed(self.urls.prefixes())
+        )
+    }
+
+    fn check_named(&self, whom: &str, name: Option<&str>) -> Result<(), String> {
+        let (Some(name), Some(allowed)) = (name, &self.credentials) else { return Ok(()) };
+        if allowed.iter().any(|allowed| allowed == name) {
             return Ok(());
         }
         let allowed = listed(allowed.iter().map(String::as_str));
         Err(format!(
-            "source.credentials: {} may not read with the credentials `{name}` (allowed: {allowed}): name others, or have its \
-             `credentials` in the coordinator's file of tenants name these",
-            whom(tenant)
+            "{whom} may not read with the credentials `{name}` (allowed: {allowed}): name others, or have its `credentials` in the \
+             coordinator's file of tenants name these"
         ))
     }
 }
+
+/// The tenant where its name is not known: on a worker.
+const THE_TENANT: &str = "the job's tenant";
 
 /// The tenant in a sentence.
 pub(crate) fn whom(tenant: &str) -> String {
@@ -83,6 +114,18 @@ mod tests {
             no_vocabulary.starts_with("operator 1 (tokenize).tokenizer: `/vocab/t.json` lies"),
             "{no_vocabulary}"
         );
+    }
+
+    #[test]
+    fn who_reads_looks_again() {
+        let own = TenantReads { urls: UrlPolicy::new(["/own"]).unwrap(), credentials: Some(Vec::new()) };
+        assert_eq!((own.check_url("/own/*"), own.check_object("/own/[x]")), (Ok(()), Ok(())));
+        for told in [own.check_url("/own*/x"), own.check_object("/other/x")] {
+            let told = told.unwrap_err();
+            assert!(told.contains("lies outside of what the job's tenant may read (/own)"), "{told}");
+        }
+        assert!(own.check_credentials("text").unwrap_err().starts_with("the job's tenant may not read with"));
+        assert_eq!(TenantReads::default().check_credentials("text"), Ok(()));
     }
 
     #[test]

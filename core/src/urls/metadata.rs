@@ -8,9 +8,8 @@ const NAMES: [&str; 5] =
 /// Alibaba's, Azure's wire server, and Oracle's former one.
 const ADDRESSES: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
-/// Amazon's, `fd00:ec2::254`, and Google's, `fd20:ce::254`.
-const ADDRESSES_V6: [Ipv6Addr; 2] =
-    [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
+/// Google's, `fd20:ce::254`.
+const GOOGLE_V6: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
 
 /// Whether an address is link-local, where most metadata services are, or one of the others that are known; also as it is
 /// written within IPv6.
@@ -27,15 +26,23 @@ fn is_metadata_v4(address: Ipv4Addr) -> bool {
 
 fn is_metadata_v6(address: Ipv6Addr) -> bool {
     let parts = address.segments();
+    let is_of_a_cloud = match parts {
+        // Amazon's, of which ::254 are instances' metadata and ::23 the keys of pods.
+        [0xfd00, 0xec2, ..] => true,
+        // Scaleway's.
+        [0xfd00, 0x42, 0, 0, ..] => true,
+        _ => address == GOOGLE_V6,
+    };
     let is_link_local = parts[0] & 0xffc0 == 0xfe80;
-    is_link_local || ADDRESSES_V6.contains(&address) || within_v6(parts).is_some_and(is_metadata_v4)
+    is_of_a_cloud || is_link_local || within_v6(parts).is_some_and(is_metadata_v4)
 }
 
-/// The IPv4 address that an IPv6 address stands for: mapped (RFC 4291), compatible, NAT64 (RFC 6052), or 6to4 (RFC 3056).
+/// The IPv4 address that an IPv6 address stands for: mapped (RFC 4291), compatible, translated (RFC 2765), NAT64 (RFC 6052 and
+/// RFC 8215), or 6to4 (RFC 3056).
 fn within_v6(parts: [u16; 8]) -> Option<Ipv4Addr> {
     let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match parts {
-        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => Some(of(high, low)),
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => Some(of(high, low)),
         [0x64, 0xff9b, _, _, _, _, high, low] | [0x2002, high, low, ..] => Some(of(high, low)),
         _ => None,
     }
@@ -118,6 +125,13 @@ mod tests {
             "[FE80::1%25eth0]",
             "[febf::1]",
             "[fd00:ec2::254]",
+            "[fd00:ec2::23]",
+            "[fd00:0ec2:ffff::1]",
+            "[fd00:42::42]",
+            "[fd00:42:0:0:ffff::1]",
+            "[::ffff:0:169.254.169.254]",
+            "[::ffff:100.100.100.200]",
+            "[64:ff9b:1::169.254.169.254]",
             "[fd20:ce::254]",
             "100.100.100.200",
             "168.63.129.16",
@@ -143,6 +157,9 @@ mod tests {
             "http://169.254.169.254.example.org/",
             "http://2852039166.example.org/",
             "https://[fec0::1]/",
+            "https://[fd00:ec3::254]/",
+            "https://[fd00:42:1::42]/",
+            "https://[64:ff9b::10.0.0.1]/",
             "https://[::1]/",
             "https://[2001:db8::a9fe:a9fe]/",
             "s3://169.254.169.254/x",

@@ -103,6 +103,25 @@ impl Normal {
     }
 }
 
+/// Whether a URL, as pipelines have them, is a path of whoever reads it.
+pub(super) fn is_local(url: &str) -> bool {
+    url.split_once("://").is_none_or(|(scheme, _)| scheme.eq_ignore_ascii_case("file"))
+}
+
+/// The local path that a URL of a pipeline begins with, up to the first glob or brace, with its parent folders as they are
+/// written; `None` where it is no local one.
+pub fn local_path(url: &str) -> Option<String> {
+    if !is_local(url) {
+        return None;
+    }
+    let path = match url.split_once("://") {
+        Some((_, rest)) => decoded(rest.strip_prefix("localhost").unwrap_or(rest)).ok()?,
+        None => url.to_owned(),
+    };
+    let Some(first) = path.find(PATTERN) else { return Some(path) };
+    Some(path[..first].rsplit_once('/').map_or("", |(folder, _)| folder).to_owned() + "/")
+}
+
 /// A host in lower case, with its port unless that is the scheme's own.
 fn http_authority(scheme: &str, authority: &str) -> Result<String, String> {
     let is_of_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
@@ -215,6 +234,22 @@ mod tests {
         ] {
             let refused = Normal::of(url).unwrap_err();
             assert!(refused.contains(why), "{url}: {refused}");
+        }
+    }
+
+    #[test]
+    fn local_paths_are_told_from_others() {
+        for (url, path) in [
+            ("/a/../b", Some("/a/../b")),
+            ("FILE:///a%20b", Some("/a b")),
+            ("file://localhost/a", Some("/a")),
+            ("a/b", Some("a/b")),
+            ("/a/b-*.tar", Some("/a/")),
+            ("/{a,b}/c", Some("/")),
+            ("s3://bucket/a", None),
+            ("https://host/a", None),
+        ] {
+            assert_eq!(local_path(url).as_deref(), path, "{url}");
         }
     }
 

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::metadata::metadata_host;
+use super::normal::is_local;
 use super::policy::UrlPolicy;
 use super::secrets::{refuse_secrets, without_query};
 use crate::pipeline::{Pipeline, did_you_mean, listed};
+use crate::tenants::TenantReads;
 
 /// What a role lets pipelines read. By default all but addresses of metadata services.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,11 +19,24 @@ pub struct ReadPolicy {
     pub urls: UrlPolicy,
     /// Whether a metadata service's address may be read from.
     pub metadata_addresses: bool,
+    /// Whether local files are read only where a prefix names them: where not everybody who may open a job may read what the
+    /// role itself can.
+    pub local_by_prefix: bool,
     /// Names of credentials, each with the URLs that it is for; `None` where whoever reads knows them, and checks.
     pub credentials: Option<BTreeMap<String, UrlPolicy>>,
 }
 
 impl ReadPolicy {
+    /// The same for a tenant's pipelines: of credentials they know those that they may name.
+    #[must_use]
+    pub fn for_tenant(&self, reads: &TenantReads) -> Self {
+        let mut policy = self.clone();
+        if let (Some(known), Some(allowed)) = (&mut policy.credentials, &reads.credentials) {
+            known.retain(|name, _| allowed.contains(name));
+        }
+        policy
+    }
+
     /// Checks all that a pipeline reads, as far as its text tells.
     ///
     /// # Errors
@@ -45,6 +60,7 @@ impl ReadPolicy {
     /// One sentence with the fix.
     pub fn check_url(&self, url: &str) -> Result<(), String> {
         self.check_host(url)?;
+        self.check_local(url)?;
         self.urls.check(url)
     }
 
@@ -54,6 +70,7 @@ impl ReadPolicy {
     /// One sentence with the fix.
     pub fn check_object(&self, url: &str) -> Result<(), String> {
         self.check_host(url)?;
+        self.check_local(url)?;
         self.urls.check_object(url)
     }
 
@@ -90,6 +107,17 @@ impl ReadPolicy {
         let names = || known.keys().map(String::as_str);
         let hint = did_you_mean(name, names());
         Err(format!("there are no credentials `{name}` here{hint} (known: {})", listed(names())))
+    }
+
+    fn check_local(&self, url: &str) -> Result<(), String> {
+        if !self.local_by_prefix || !self.urls.is_open() || !is_local(url) {
+            return Ok(());
+        }
+        Err(format!(
+            "`{}` is a local file, and where tokens say who comes only those are read that `--allow-url` names: start coordinators \
+             and workers with `--allow-url` for the folder that holds it, and for every other place that pipelines shall read",
+            without_query(url)
+        ))
     }
 
     fn check_host(&self, url: &str) -> Result<(), String> {
@@ -134,6 +162,7 @@ mod tests {
         ReadPolicy {
             urls: scope(&["s3://a", "/vocab"]),
             metadata_addresses: false,
+            local_by_prefix: false,
             credentials: Some(credentials),
         }
     }
@@ -173,6 +202,36 @@ mod tests {
         let told = nobody.check(&pipeline(with("s3://a/x", "one"))).unwrap_err();
         assert!(told.contains("--credentials FILE"), "{told}");
         assert_eq!(ReadPolicy::default().check(&pipeline(with("s3://a/x", "one"))), Ok(()));
+    }
+
+    #[test]
+    fn a_tenant_is_told_of_its_own_credentials_only() {
+        let only = |names: &[&str]| TenantReads {
+            credentials: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+            ..TenantReads::default()
+        };
+        let named = pipeline(Source::text("s3://a/x").credentials("gone"));
+        let told = policy().for_tenant(&only(&["other", "gone"])).check(&named).unwrap_err();
+        assert!(told.ends_with("(known: other)"), "{told}");
+        let told = policy().for_tenant(&TenantReads::default()).check(&named).unwrap_err();
+        assert!(told.ends_with("(known: one, other)"), "{told}");
+        assert_eq!(ReadPolicy::default().for_tenant(&only(&[])), ReadPolicy::default(), "others know");
+    }
+
+    #[test]
+    fn local_files_are_named_by_a_prefix_where_that_is_asked() {
+        let asked = ReadPolicy { local_by_prefix: true, ..ReadPolicy::default() };
+        for url in ["/keys/worker.token", "keys/secret", "FILE:///keys/secret", "/keys/*"] {
+            for told in [asked.check_url(url), asked.check_object(url)] {
+                let told = told.unwrap_err();
+                assert!(told.contains("is a local file") && told.contains("`--allow-url`"), "{told}");
+            }
+        }
+        assert_eq!(asked.check_url("s3://bucket/x"), Ok(()));
+        let within = ReadPolicy { urls: UrlPolicy::new(["/data"]).unwrap(), ..asked };
+        assert_eq!(within.check_url("/data/x"), Ok(()));
+        assert!(within.check_url("/keys/secret").unwrap_err().contains("lies outside"));
+        assert_eq!(ReadPolicy::default().check_url("/keys/secret"), Ok(()), "it is the user's own");
     }
 
     #[test]

@@ -219,7 +219,12 @@ async fn start(
             coordinator.peer_service(),
             coordinator.members_service(),
         ));
-        tokio::spawn(grpc::serve(listener, routes, stop.clone().cancelled_owned()));
+        let stopped = stop.clone();
+        let ended = async move {
+            stopped.cancelled().await;
+            tokio::time::Instant::now()
+        };
+        tokio::spawn(grpc::serve(listener, routes, ended));
         running.push(coordinator);
     }
     Ok((urls, running))

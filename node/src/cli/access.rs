@@ -31,8 +31,9 @@ pub(crate) struct AccessArgs {
         requires = "tls_cert"
     )]
     pub(crate) tls_key: Option<PathBuf>,
-    /// File of the token that the cluster asks for; FEEDLINE_TOKEN may have the token itself.
-    #[arg(long, global = true, value_name = "FILE", env = "FEEDLINE_TOKEN_FILE", hide_env_values = true)]
+    /// File of the token that the cluster asks for [default: FEEDLINE_TOKEN, or the file in FEEDLINE_TOKEN_FILE].
+    // Not by clap, to which a file in the environment is as good as one on the command line.
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
 

@@ -137,6 +137,9 @@ pub(crate) struct WorkerArgs {
     /// Host at which consumers reach this worker, at the port that it listens on.
     #[arg(long, hide = true, value_name = "HOST", conflicts_with = "advertise")]
     pub(crate) advertise_host: Option<String>,
+    /// A file or folder that no pipeline reads, beside the worker's own: those of whoever started it.
+    #[arg(long, hide = true, value_name = "PATH")]
+    pub(crate) own_file: Vec<PathBuf>,
     /// Run until standard input ends, as after SIGTERM.
     #[arg(long, hide = true)]
     pub(crate) while_input: bool,

@@ -14,7 +14,7 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials: Option<PathBuf>,
     /// Prefix of URLs, or local folder, that pipelines may read, such as s3://bucket/sets; may be given several times
-    /// [default: any].
+    /// [default: any; but no local file where tokens are in use].
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     pub(crate) allow_url: Vec<String>,
     /// Let pipelines read from addresses at which clouds tell a machine its keys, such as 169.254.169.254.

@@ -2,19 +2,15 @@
 
 use std::sync::Arc;
 
-use feedline_access::{Bearer, Scope};
 use feedline_coordinator::{CoordinatorSettings, GrpcPeers, PeerDirectory, RunningCoordinator, Surroundings};
-use tokio::time::{Duration, Instant, timeout_at};
+use tokio::time::Instant;
 
-use super::{GrpcServer, announce, served, stop_http};
-use crate::access::{Guard, own_token, read_secret};
+use super::{GrpcServer, announce, served, stop_coordinator, stop_http};
+use crate::access::{Guard, coordinator_token, read_secret};
 use crate::cli::CoordinatorArgs;
 use crate::failure::Failure;
 use crate::http::Readiness;
 use crate::{entropy, http, listen, signals, store_access, yaml};
-
-/// The least time that answers have to reach whoever asked, at the end.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// How a coordinator is made safe on a network.
 pub(super) const COORDINATOR_FIX: &str =
@@ -27,7 +23,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
     let bound = listen::bind(&args.listen, "--listen").await?;
     guard.check(bound.address, secret.is_some(), COORDINATOR_FIX)?;
-    let http = http::start(args.http.as_deref(), &guard).await?;
+    let http = http::start(args.http.as_deref(), &guard, secret.as_ref()).await?;
     let scheme = guard.scheme();
     let url = match &args.advertise {
         Some(url) => url.clone(),
@@ -42,7 +38,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let (settings, grace) = (settings(&args, url)?, args.end.grace);
     let mut credentials = guard.credentials.clone();
     if let Some(secret) = &secret {
-        credentials.token = Some(Arc::new(Bearer::fixed(&own_token(secret, Scope::Coordinate))));
+        credentials.token = Some(Arc::new(coordinator_token(secret)));
         tracing::info!(secret = secret.fingerprint(), "tokens of the cluster with this secret are asked for");
     }
     let peers = Some(Arc::new(GrpcPeers { credentials: credentials.clone() }) as Arc<dyn PeerDirectory>);
@@ -64,14 +60,9 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     tracing::info!("stopping");
     let deadline = Instant::now() + grace;
     // First, while the others can still reach it, so that one of them leads before it is gone.
-    coordinator.shutdown().await.map_err(Failure::failed)?;
+    stop_coordinator(coordinator, deadline).await?;
     // What was answered may still be on its way.
-    match timeout_at(deadline.max(Instant::now() + LAST_ANSWERS), server.shutdown()).await {
-        Ok(ended) => ended?,
-        Err(_) => {
-            tracing::warn!("answers were still being read after the grace time; their connections are cut")
-        }
-    }
+    server.shutdown(deadline).await?;
     stop_http(http).await;
     Ok(())
 }
@@ -94,6 +85,10 @@ fn settings(args: &CoordinatorArgs, url: String) -> Result<CoordinatorSettings, 
     settings.cluster.auto_cache = args.auto_cache.is_on();
     settings.grace_ms = args.end.grace.as_millis() as u64;
     settings.reads = store_access::of_coordinator(&args.stores)?;
+    settings.reads.local_by_prefix = args.secret.secret_file.is_some();
+    let files = [&args.secret.secret_file, &args.tenants.tenants].into_iter().flatten().cloned();
+    let folders = [args.data_dir.clone(), settings.index_dir.clone()];
+    settings.own_files = store_access::own_files(&args.guard, &args.stores, files.chain(folders));
     if let Some(file) = &args.planner {
         settings.plan = yaml::planner_settings(file)?;
     }

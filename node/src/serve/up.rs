@@ -4,16 +4,17 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use feedline_access::Scope;
+use feedline_access::OwnFiles;
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator, Scaler, Surroundings};
 use feedline_core::plan::ScaleSettings;
 use feedline_proto::CoordinatorService;
 use feedline_worker::Access;
 use futures::future::{join_all, select_all, try_join_all};
+use tokio::time::Instant;
 
 use super::coordinator::COORDINATOR_FIX;
-use super::{GrpcServer, announce, served, stop_http};
-use crate::access::{Guard, own_token, read_secret};
+use super::{GrpcServer, LAST_ANSWERS, announce, served, stop_coordinator, stop_http, stop_worker};
+use crate::access::{Guard, read_secret, worker_token};
 use crate::cli::{LocalArgs, UpArgs};
 use crate::entrance::TransportArg;
 use crate::failure::{Failure, reason};
@@ -38,12 +39,14 @@ pub(crate) async fn run(args: UpArgs, log: LogFormat) -> Result<(), Failure> {
             bracketed(bound.address)
         }
     };
-    let access = store_access::of_worker(&args.local.stores)?;
-    let http = http::start(args.http.as_deref(), &guard).await?;
+    let access = store_access::of_worker(&args.local.stores)?
+        .local_by_prefix(secret.is_some())
+        .without(own_files(&args));
+    let http = http::start(args.http.as_deref(), &guard, secret.as_ref()).await?;
     let scaler =
         args.autoscale.map(|(_, most)| local_scaler(&args, most, (&bound, &host), log)).transpose()?;
     let scaler = scaler.map(|scaler| match &secret {
-        Some(secret) => scaler.with_token(&own_token(secret, Scope::Work)),
+        Some(secret) => scaler.with_token(&worker_token(secret)),
         None => scaler,
     });
     let scaler = scaler.map(Arc::new);
@@ -59,7 +62,7 @@ pub(crate) async fn run(args: UpArgs, log: LogFormat) -> Result<(), Failure> {
     let served = served(&coordinator, secret.as_ref(), guard.credentials.clone());
     let mut nodes = Vec::new();
     for share in shares(&args.local).into_iter().filter(|_| scaler.is_none()) {
-        let service = Arc::clone(&served.for_workers);
+        let service = (Arc::clone(&served.for_workers), secret.is_some());
         let with = (access.clone(), args.transport);
         nodes.push(start_worker((&bound, &host), &guard, share, with, service).await?);
     }
@@ -78,11 +81,12 @@ pub(crate) async fn run(args: UpArgs, log: LogFormat) -> Result<(), Failure> {
         result = any_ends(&mut nodes) => return result,
     }
     tracing::info!(grace_seconds = args.grace.as_secs_f64(), "draining");
+    let deadline = Instant::now() + args.grace;
     join_all(nodes.iter().map(|node| node.worker.drain(args.grace))).await;
     if let Some(scaler) = scaler {
-        scaler.shutdown().await;
+        scaler.shutdown(deadline + LAST_ANSWERS).await;
     }
-    shutdown(nodes, server, coordinator).await?;
+    shutdown(nodes, server, coordinator, deadline).await?;
     stop_http(http).await;
     Ok(())
 }
@@ -119,6 +123,7 @@ fn local_scaler(
         guard: args.guard.clone(),
         token: None,
         stores: args.local.stores.clone(),
+        own_files: own_files(args),
     }))
 }
 
@@ -135,7 +140,7 @@ async fn start_worker(
     guard: &Guard,
     share: Share,
     (access, transport): (Access, TransportArg),
-    service: Arc<dyn CoordinatorService>,
+    service: (Arc<dyn CoordinatorService>, bool),
 ) -> Result<WorkerNode, Failure> {
     let bound = listen::bind(&SocketAddr::new(coordinator.address.ip(), 0).to_string(), "--listen").await?;
     let url = format!("{}://{host}:{}", guard.scheme(), bound.address.port());
@@ -149,20 +154,20 @@ async fn shutdown(
     nodes: Vec<WorkerNode>,
     server: GrpcServer,
     coordinator: RunningCoordinator,
+    deadline: Instant,
 ) -> Result<(), Failure> {
-    let workers = nodes.into_iter().map(|node| async move {
-        let (stopped, ()) = tokio::join!(node.server.shutdown(), node.worker.stop());
-        stopped
-    });
-    try_join_all(workers).await?;
-    coordinator.shutdown().await.map_err(Failure::failed)?;
-    server.shutdown().await
+    let stop = |node: WorkerNode| stop_worker(node.server, node.worker, deadline);
+    try_join_all(nodes.into_iter().map(stop)).await?;
+    stop_coordinator(coordinator, deadline).await?;
+    server.shutdown(deadline).await
 }
 
 fn settings(args: &UpArgs, access: &Access) -> Result<CoordinatorSettings, Failure> {
     let mut settings = place(args);
     settings.reads = access.reads().clone();
+    settings.own_files = access.own_files().clone();
     settings.cluster.auto_cache = args.local.auto_cache.is_on();
+    settings.grace_ms = args.grace.as_millis() as u64;
     if let Some((min_workers, max_workers)) = args.autoscale {
         let shrink_after_ms = args.shrink_after.as_millis() as u64;
         settings.scale = ScaleSettings { min_workers, max_workers, shrink_after_ms };
@@ -172,6 +177,15 @@ fn settings(args: &UpArgs, access: &Access) -> Result<CoordinatorSettings, Failu
     }
     args.tenants.set(&args.limits, &mut settings)?;
     Ok(settings)
+}
+
+/// Files and folders of all its roles that no pipeline reads.
+fn own_files(args: &UpArgs) -> OwnFiles {
+    let cache_dir = args.local.cache_dir.clone().unwrap_or_else(environment::cache_dir);
+    let files = [&args.secret.secret_file, &args.tenants.tenants, &args.data_dir, &args.local.index_dir];
+    let files = files.into_iter().flatten().cloned().chain([cache_dir]);
+    let rows = args.local.cache_store.as_deref().and_then(store_access::local_folder);
+    store_access::own_files(&args.guard, &args.local.stores, files.chain(rows))
 }
 
 fn place(args: &UpArgs) -> CoordinatorSettings {

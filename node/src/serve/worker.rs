@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use feedline_proto::grpc;
 use feedline_worker::{RowCacheSettings, StoreCacheSettings};
+use tokio::time::Instant;
 
-use super::{GrpcServer, announce, stop_http};
+use super::{GrpcServer, announce, stop_http, stop_worker};
 use crate::access::Guard;
 use crate::cli::WorkerArgs;
 use crate::contact::Contact;
@@ -31,11 +32,17 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         check_cache_dir(folder)?;
     }
     let guard = Guard::new(&args.guard)?;
-    let access = store_access::of_worker(&args.stores)?;
+    let folders = args.cache_store.as_deref().and_then(store_access::local_folder).into_iter();
+    let folders = folders.chain(args.cache_dir.clone()).chain(args.own_file);
+    // Who shows a token works for callers that may not read what its host has.
+    let access = store_access::of_worker(&args.stores)?
+        .local_by_prefix(guard.credentials.token.is_some())
+        .without(store_access::own_files(&args.guard, &args.stores, folders));
     let bound = listen::bind(&args.listen, "--listen").await?;
-    // A cluster that asks workers for tokens gives tickets to consumers.
-    guard.check(bound.address, guard.credentials.token.is_some(), WORKER_FIX)?;
-    let http = http::start(args.http.as_deref(), &guard).await?;
+    // A worker that shows who it is gives rows with tickets only, whatever its coordinator says.
+    let asks_for_tickets = guard.credentials.token.is_some();
+    guard.check(bound.address, asks_for_tickets, WORKER_FIX)?;
+    let http = http::start(args.http.as_deref(), &guard, None).await?;
     let scheme = guard.scheme();
     let address = match (args.advertise, args.advertise_host) {
         (Some(url), _) => url,
@@ -61,7 +68,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let coordinators = args.coordinator.join(",");
     let coordinator = grpc::connect_coordinators(&args.coordinator, &guard.credentials)?;
     let entrance = entrance::open(args.transport, share.memory_bytes)?;
-    let worker = local_workers::start(address, share, access, coordinator)?;
+    let worker = local_workers::start(address, share, access, (coordinator, asks_for_tickets))?;
     let mut server = GrpcServer::start_worker(bound.listener, guard.tls(), &worker, entrance);
     if let Some(http) = &http {
         http.set_ready(readiness(&worker.contact, &coordinators));
@@ -74,8 +81,9 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         result = server.wait() => return result,
     }
     tracing::info!(grace_seconds = args.grace.as_secs_f64(), "draining");
+    let deadline = Instant::now() + args.grace;
     worker.drain(args.grace).await;
-    let (stopped, ()) = tokio::join!(server.shutdown(), worker.stop());
+    let stopped = stop_worker(server, worker, deadline).await;
     stop_http(http).await;
     stopped
 }

@@ -71,7 +71,13 @@ fn mistakes_are_told_with_file_line_and_field() {
             r#"t.yaml:7: tenants.vision.priority: invalid type: string "high", expected a number above 0"#
         ]],
     );
-    check("[s3://vision, /data/vision]", "[data]", &expect!["t.yaml:4: tenants.vision: `data` is no prefix of URLs: a relative path is another file in each process: write it from `/` on; write one such as `s3://bucket/folder`, `https://host/` or `/data`"]);
+    check(
+        "[s3://vision, /data/vision]",
+        "[data]",
+        &expect![
+            "t.yaml:4: tenants.vision: `data` is no prefix of URLs: a relative path is another file in each process: write it from `/` on; write one such as `s3://bucket/folder`, `https://host/` or `/data`"
+        ],
+    );
     check(
         "  text",
         "  two words",

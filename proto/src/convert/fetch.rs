@@ -87,6 +87,9 @@ impl TryFrom<wire::FetchFrame> for Frame {
     }
 }
 
+/// Begins a message of Arrow's streaming format, before its length.
+const CONTINUATION: [u8; 4] = [0xff; 4];
+
 fn write_schema(schema: &SchemaRef) -> Result<Bytes, WireError> {
     let unwritable = |error| WireError(format!("the schema of the rows cannot be sent: {error}"));
     let mut bytes = Vec::new();
@@ -96,6 +99,15 @@ fn write_schema(schema: &SchemaRef) -> Result<Bytes, WireError> {
 }
 
 fn read_schema(bytes: &[u8]) -> Result<SchemaRef, WireError> {
+    // The reader makes room for as many bytes as are told, before it looks for them.
+    let message = bytes.strip_prefix(&CONTINUATION).unwrap_or(bytes);
+    let told = message.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+    if told > message.len() {
+        let there = message.len();
+        return Err(WireError(format!(
+            "the schema of the rows is cut short: {told} bytes are told and {there} there"
+        )));
+    }
     let reader = StreamReader::try_new(bytes, None)
         .map_err(|error| WireError(format!("the schema of the rows is damaged: {error}")))?;
     Ok(reader.schema())

@@ -2,11 +2,13 @@
 
 use feedline_core::cluster::messages::{
     Allotment, ConsumerPlan, ConsumerReport, FormStats, Keep, Lease, PlannedSplit, Task, TaskOutput,
-    TaskResult, TierRoom, WorkerJobStats, WorkerPlan, WorkerReport,
+    TaskResult, TenantPart, TierRoom, WorkerJobStats, WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_core::layout::{SplitRef, StreamPosition};
 use feedline_core::manifest::{ShardIndex, ShardRef};
+use feedline_core::tenants::TenantReads;
+use feedline_core::urls::UrlPolicy;
 
 use super::{WireError, all, read, read_all, read_enum, read_optional, required};
 use crate::wire;
@@ -79,6 +81,7 @@ impl From<WorkerPlan> for wire::WorkerPlan {
             lease_ms: plan.lease_ms,
             cores: plan.cores,
             allotments: all(plan.allotments),
+            tenants: all(plan.tenants),
             ticket_key: plan.ticket_key.into(),
         }
     }
@@ -98,8 +101,23 @@ impl TryFrom<wire::WorkerPlan> for WorkerPlan {
             lease_ms: plan.lease_ms,
             cores: plan.cores,
             allotments: read_all(plan.allotments)?,
+            tenants: all(plan.tenants),
             ticket_key: plan.ticket_key.into(),
         })
+    }
+}
+
+impl From<TenantPart> for wire::TenantPart {
+    fn from(part: TenantPart) -> Self {
+        let jobs = part.jobs.into_iter().map(|job| job.0).collect();
+        Self { tenant: part.tenant, cache_bytes: part.cache_bytes, jobs }
+    }
+}
+
+impl From<wire::TenantPart> for TenantPart {
+    fn from(part: wire::TenantPart) -> Self {
+        let jobs = part.jobs.into_iter().map(JobId).collect();
+        Self { tenant: part.tenant, cache_bytes: part.cache_bytes, jobs }
     }
 }
 
@@ -178,7 +196,8 @@ impl TryFrom<wire::TierRoom> for TierRoom {
 
 impl From<Task> for wire::Task {
     fn from(task: Task) -> Self {
-        Self { id: task.id.0, source: Some(task.source.into()), shards: task.shards.map(shard_list) }
+        let shards = task.shards.map(shard_list);
+        Self { id: task.id.0, source: Some(task.source.into()), shards, reads: Some(task.reads.into()) }
     }
 }
 
@@ -187,7 +206,24 @@ impl TryFrom<wire::Task> for Task {
 
     fn try_from(task: wire::Task) -> Result<Self, WireError> {
         let shards = task.shards.map(|list| all::<_, ShardRef>(list.shards));
-        Ok(Self { id: TaskId(task.id), source: read(task.source, "task.source")?, shards })
+        let (source, reads) = (read(task.source, "task.source")?, read(task.reads, "task.reads")?);
+        Ok(Self { id: TaskId(task.id), source, shards, reads })
+    }
+}
+
+impl From<TenantReads> for wire::TenantReads {
+    fn from(reads: TenantReads) -> Self {
+        let credentials = reads.credentials.map(|names| wire::CredentialNames { names });
+        Self { urls: reads.urls.into(), credentials }
+    }
+}
+
+impl TryFrom<wire::TenantReads> for TenantReads {
+    type Error = WireError;
+
+    fn try_from(reads: wire::TenantReads) -> Result<Self, WireError> {
+        let urls = UrlPolicy::new(reads.urls).map_err(WireError)?;
+        Ok(Self { urls, credentials: reads.credentials.map(|credentials| credentials.names) })
     }
 }
 

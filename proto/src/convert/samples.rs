@@ -11,6 +11,8 @@ use feedline_core::pipeline::{self, *};
 use feedline_core::plan::WantedWorkers;
 use feedline_core::position::{OpenRange, Position};
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_core::tenants::TenantReads;
+use feedline_core::urls::UrlPolicy;
 use feedline_core::view::{CacheView, ClusterView, JobView, WorkerPart, WorkerView};
 
 /// One operator of each kind, every optional field present.
@@ -314,9 +316,19 @@ pub(crate) fn worker_plan() -> WorkerPlan {
         revision: Revision { life: 9, number: 11 },
         leases: vec![Lease { job: JobId(1), split: split(), from: 12 }],
         tasks: vec![
-            Task { id: TaskId(4), source: source(), shards: None },
-            Task { id: TaskId(5), source: source(), shards: Some(vec![object(0), object(1)]) },
-            Task { id: TaskId(6), source: source(), shards: Some(Vec::new()) },
+            Task { id: TaskId(4), source: source(), shards: None, reads: TenantReads::default() },
+            Task {
+                id: TaskId(5),
+                source: source(),
+                shards: Some(vec![object(0), object(1)]),
+                reads: tenant_reads(),
+            },
+            Task {
+                id: TaskId(6),
+                source: source(),
+                shards: Some(Vec::new()),
+                reads: TenantReads { credentials: Some(Vec::new()), ..TenantReads::default() },
+            },
         ],
         lease_ms: 3000,
         cores: 2,
@@ -331,6 +343,10 @@ pub(crate) fn worker_plan() -> WorkerPlan {
                 prefetch_bytes: 1 << 33,
                 keep: Some(Keep { after: 2, tier: CacheTier::Store, form: KeptForm::Pixels }),
             },
+        ],
+        tenants: vec![
+            TenantPart { tenant: "vision".to_owned(), cache_bytes: Some(0), jobs: vec![JobId(1), JobId(2)] },
+            TenantPart { tenant: "text".to_owned(), cache_bytes: None, jobs: Vec::new() },
         ],
         ticket_key: vec![1, 255, 0],
     }
@@ -387,6 +403,14 @@ pub(crate) fn job_details() -> JobDetails {
         dataset: manifest().summary(),
         audit: true,
         keep: Some(Keep { after: 1, tier: CacheTier::Memory, form: KeptForm::AsIs }),
+        reads: tenant_reads(),
+    }
+}
+
+fn tenant_reads() -> TenantReads {
+    TenantReads {
+        urls: UrlPolicy::new(["s3://bucket/a", "/data"]).expect("they are prefixes"),
+        credentials: Some(vec!["vision".to_owned()]),
     }
 }
 

@@ -51,6 +51,7 @@ impl From<JobDetails> for wire::JobDetails {
             dataset: Some(details.dataset.into()),
             audit: details.audit,
             keep: details.keep.map(Into::into),
+            reads: Some(details.reads.into()),
         }
     }
 }
@@ -67,6 +68,7 @@ impl TryFrom<wire::JobDetails> for JobDetails {
             dataset: read(details.dataset, "job.dataset")?,
             audit: details.audit,
             keep: read_optional(details.keep)?,
+            reads: read(details.reads, "job.reads")?,
         })
     }
 }

@@ -199,3 +199,16 @@ proptest! {
         let _ = wire::FetchFrame::decode(bytes.as_slice()).map(Frame::try_from);
     }
 }
+
+/// What tells of more bytes than there are takes no room for them.
+#[test]
+fn a_schema_that_tells_of_more_than_there_is_is_cut_short() {
+    let frame = |bytes: &[u8]| {
+        let frame = wire::fetch_frame::Frame::Schema(bytes.to_vec().into());
+        Frame::try_from(wire::FetchFrame { frame: Some(frame) }).expect_err("no schema").to_string()
+    };
+    for bytes in [&[3, 29, 24, 24, 1][..], &[255, 255, 255, 255, 3, 29, 24, 24, 1], &[255; 8]] {
+        assert!(frame(bytes).contains("is cut short: "), "{bytes:?}: {}", frame(bytes));
+    }
+    assert!(frame(&[]).contains("the schema of the rows is damaged"));
+}

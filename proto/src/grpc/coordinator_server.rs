@@ -10,28 +10,20 @@ use futures::stream::{self, BoxStream};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::MANIFEST_CHUNK_BYTES;
+use super::behind::entered;
 use super::refusal::{to_status, unreadable};
-use super::version::shown_token;
 use crate::convert::WireError;
 use crate::convert::dataset::encode_manifest;
-use crate::door::Door;
 use crate::services::CoordinatorService;
 use crate::wire;
 use crate::wire::coordinator_server::Coordinator;
 
-/// Serves a coordinator's service.
-pub(super) struct CoordinatorAdapter(pub(super) Arc<dyn Door<dyn CoordinatorService>>);
+/// Serves what requests have found behind the door.
+pub(super) struct CoordinatorAdapter;
 
-impl CoordinatorAdapter {
-    /// The service as whoever sends this request may use it.
-    fn of<T>(&self, request: &Request<T>) -> Result<Arc<dyn CoordinatorService>, Status> {
-        enter(&*self.0, request)
-    }
-}
-
-/// The service behind a door as whoever sends this request may use it.
-pub(super) fn enter<S: ?Sized, T>(door: &dyn Door<S>, request: &Request<T>) -> Result<Arc<S>, Status> {
-    shown_token(request).and_then(|token| door.enter(token)).map_err(to_status)
+/// The service as whoever sends this request may use it.
+fn of<T>(request: &Request<T>) -> Result<Arc<dyn CoordinatorService>, Status> {
+    entered(request)
 }
 
 #[async_trait]
@@ -39,7 +31,7 @@ impl Coordinator for CoordinatorAdapter {
     type GetManifestStream = BoxStream<'static, Result<wire::ManifestChunk, Status>>;
 
     async fn open_job(&self, request: Request<wire::JobSpec>) -> Result<Response<wire::JobRef>, Status> {
-        let service = self.of(&request)?;
+        let service = of(&request)?;
         let job = service.open_job(read(request)?).await.map_err(to_status)?;
         Ok(Response::new(wire::JobRef { job: job.0 }))
     }
@@ -48,7 +40,7 @@ impl Coordinator for CoordinatorAdapter {
         &self,
         request: Request<wire::JobRef>,
     ) -> Result<Response<wire::CancelJobResponse>, Status> {
-        self.of(&request)?.cancel_job(job(&request)).await.map_err(to_status)?;
+        of(&request)?.cancel_job(job(&request)).await.map_err(to_status)?;
         Ok(Response::new(wire::CancelJobResponse {}))
     }
 
@@ -56,21 +48,21 @@ impl Coordinator for CoordinatorAdapter {
         &self,
         request: Request<wire::JobRef>,
     ) -> Result<Response<wire::JobDetails>, Status> {
-        answer(self.of(&request)?.job_details(job(&request)).await)
+        answer(of(&request)?.job_details(job(&request)).await)
     }
 
     async fn get_job_status(
         &self,
         request: Request<wire::JobRef>,
     ) -> Result<Response<wire::JobStatus>, Status> {
-        answer(self.of(&request)?.job_status(job(&request)).await)
+        answer(of(&request)?.job_status(job(&request)).await)
     }
 
     async fn list_jobs(
         &self,
         request: Request<wire::ListJobsRequest>,
     ) -> Result<Response<wire::JobList>, Status> {
-        let jobs = self.of(&request)?.list_jobs().await.map_err(to_status)?;
+        let jobs = of(&request)?.list_jobs().await.map_err(to_status)?;
         Ok(Response::new(wire::JobList { jobs: jobs.into_iter().map(Into::into).collect() }))
     }
 
@@ -78,14 +70,14 @@ impl Coordinator for CoordinatorAdapter {
         &self,
         request: Request<wire::GetClusterRequest>,
     ) -> Result<Response<wire::ClusterView>, Status> {
-        answer(self.of(&request)?.cluster().await)
+        answer(of(&request)?.cluster().await)
     }
 
     async fn get_manifest(
         &self,
         request: Request<wire::JobRef>,
     ) -> Result<Response<Self::GetManifestStream>, Status> {
-        let manifest = self.of(&request)?.manifest(job(&request)).await.map_err(to_status)?;
+        let manifest = of(&request)?.manifest(job(&request)).await.map_err(to_status)?;
         let bytes = tokio::task::spawn_blocking(move || encode_manifest(&manifest))
             .await
             .map_err(|error| Status::unavailable(format!("writing the manifest: {error}")))?;
@@ -96,7 +88,7 @@ impl Coordinator for CoordinatorAdapter {
         &self,
         request: Request<wire::WorkerReport>,
     ) -> Result<Response<wire::WorkerPlan>, Status> {
-        let service = self.of(&request)?;
+        let service = of(&request)?;
         answer(service.sync_worker(read(request)?).await)
     }
 
@@ -104,7 +96,7 @@ impl Coordinator for CoordinatorAdapter {
         &self,
         request: Request<wire::ConsumerReport>,
     ) -> Result<Response<wire::ConsumerPlan>, Status> {
-        let service = self.of(&request)?;
+        let service = of(&request)?;
         answer(service.sync_consumer(read(request)?).await)
     }
 }

@@ -7,6 +7,7 @@ use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready as poll_ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use feedline_core::cluster::messages::Refusal;
@@ -21,21 +22,27 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
+use super::behind::SMALL_BYTES;
 use super::framing::{put_chunk, put_message};
 use super::known::Over;
 use super::link::Link;
 use super::refusal::{to_status, unreadable};
-use super::{FETCH_PATH, MAX_CHUNK_BYTES, MAX_MESSAGE_BYTES};
-use crate::local::{Lender, LinkFetch};
+use super::unopened::Unopened;
+use super::{FETCH_PATH, MAX_CHUNK_BYTES};
+use crate::local::{Lender, LinkFetch, LinkId, Process};
 use crate::services::{FetchRequest, Frame, WorkerService};
 use crate::wire;
+
+/// Time that a client has to say what it wants.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves a worker's service.
 #[derive(Clone)]
 pub(super) struct FetchServer {
-    pub(super) service: Arc<dyn WorkerService>,
+    service: Arc<dyn WorkerService>,
     /// Lends memory to clients on this host.
-    pub(super) lender: Option<Arc<Lender>>,
+    lender: Option<Arc<Lender>>,
+    unopened: Arc<Unopened>,
 }
 
 impl NamedService for FetchServer {
@@ -58,17 +65,22 @@ impl Service<http::Request<Body>> for FetchServer {
 }
 
 impl FetchServer {
+    /// Serves this service, and lends memory where there is a lender.
+    pub(super) fn new(service: Arc<dyn WorkerService>, lender: Option<Arc<Lender>>) -> Self {
+        Self { service, lender, unopened: Arc::default() }
+    }
+
     async fn answer(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
         if request.uri().path() != FETCH_PATH {
             return Err(Status::unimplemented(""));
         }
         let decoder = ProstCodec::<wire::FetchFrame, wire::FetchRequest>::default().decoder();
-        let link = request.extensions().get::<Over>().and_then(|over| over.link.clone());
+        let over = request.extensions().get::<Over>();
+        let (link, process) = over.map_or((None, None), |over| (over.link.clone(), over.process));
         let body = request.into_body();
-        let mut inbound = Streaming::new_request(decoder, body, None, Some(MAX_MESSAGE_BYTES));
-        let first = inbound.message().await?.unwrap_or_default();
-        let memory = self.memory_of(&first);
-        let link = link.filter(|_| accepts_lz4(&first));
+        let mut inbound = Streaming::new_request(decoder, body, None, Some(SMALL_BYTES));
+        let first = self.first(&mut inbound).await?;
+        let (link, wanted) = (link.filter(|_| accepts_lz4(&first)), wanted_memory(&first));
         let open: FetchRequest = first.try_into().map_err(unreadable)?;
         if !matches!(open, FetchRequest::Open(_)) {
             return Err(Status::invalid_argument("a fetch begins with what to open, not with credit"));
@@ -79,6 +91,8 @@ impl FetchServer {
         });
         let requests = stream::once(ready(open)).chain(others).boxed();
         let frames = self.service.fetch(requests).await.map_err(to_status)?;
+        // Only now is it known that the client may have the rows.
+        let memory = wanted.zip(process).and_then(|(wanted, process)| self.lend(wanted, process));
         let body = FrameBody { frames, memory, link, parts: VecDeque::new(), rest: None, ended: false };
         let mut response = http::Response::new(Body::new(body));
         let grpc = tonic::metadata::GRPC_CONTENT_TYPE;
@@ -86,12 +100,34 @@ impl FetchServer {
         Ok(response)
     }
 
-    /// The client's share of lent memory, where it asks for one and its link is there.
-    fn memory_of(&self, request: &wire::FetchRequest) -> Option<LinkFetch> {
-        let Some(wire::fetch_request::Request::Open(open)) = &request.request else { return None };
-        let memory = open.memory.as_ref()?;
-        self.lender.as_ref()?.fetch(memory.link, memory.fetch)
+    /// What the client wants.
+    async fn first(&self, inbound: &mut Streaming<wire::FetchRequest>) -> Result<wire::FetchRequest, Status> {
+        let mut place = self.unopened.enter();
+        let first = tokio::select! {
+            first = tokio::time::timeout(OPEN_TIMEOUT, inbound.message()) => first,
+            () = place.taken() => {
+                return Err(Status::unavailable(
+                    "too many fetches do not say what they want, and this one was among the oldest; ask again",
+                ));
+            }
+        };
+        let late = |_| {
+            let seconds = OPEN_TIMEOUT.as_secs();
+            Status::unavailable(format!("the fetch did not say within {seconds} s what it wants; ask again"))
+        };
+        Ok(first.map_err(late)??.unwrap_or_default())
     }
+
+    /// The share of lent memory of a client that is this process, where its link is there.
+    fn lend(&self, wanted: wire::MemoryLink, process: Process) -> Option<LinkFetch> {
+        let wire::MemoryLink { link, fetch, key } = wanted;
+        self.lender.as_ref()?.fetch(LinkId { link, key }, process, fetch)
+    }
+}
+
+fn wanted_memory(request: &wire::FetchRequest) -> Option<wire::MemoryLink> {
+    let Some(wire::fetch_request::Request::Open(open)) = &request.request else { return None };
+    open.memory
 }
 
 fn accepts_lz4(request: &wire::FetchRequest) -> bool {

@@ -9,6 +9,7 @@ use tonic::server::NamedService;
 
 use super::link::Link;
 use crate::caller::Caller;
+use crate::local::Process;
 
 /// What a request knows of its connection.
 #[derive(Debug, Clone)]
@@ -17,11 +18,21 @@ pub(super) struct Over {
     pub(super) caller: Caller,
     /// How fast it is, where it leads to another host.
     pub(super) link: Option<Link>,
+    /// Whose it is, where it came by the entrance of this host.
+    pub(super) process: Option<Process>,
+}
+
+impl Over {
+    /// A new connection by a network, or between two ends of one host.
+    pub(super) fn network(is_local: bool) -> Self {
+        // Between two ends of one host nothing is faster than memory.
+        Self { caller: Caller::next(), link: (!is_local).then(Link::default), process: None }
+    }
 }
 
 /// Answers requests in the name of their caller.
 #[derive(Debug, Clone)]
-pub(super) struct Known<S>(pub(super) S);
+pub struct Known<S>(pub(super) S);
 
 impl<S: NamedService> NamedService for Known<S> {
     const NAME: &'static str = S::NAME;

@@ -8,10 +8,10 @@ use futures::stream::{self, BoxStream};
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::MAX_CONTROL_BYTES;
-use super::coordinator_server::{chunks, enter};
+use super::behind::entered;
+use super::coordinator_server::chunks;
 use super::refusal::to_status;
 use crate::convert::dataset::{decode_manifest, encode_manifest};
-use crate::door::Door;
 use crate::services::{Introduction, MemberStatus, MembersService, PeerService};
 use crate::wire;
 use crate::wire::index_chunk::Part;
@@ -19,7 +19,12 @@ use crate::wire::members_server::Members;
 use crate::wire::peer_server::Peer;
 
 /// Serves a coordinator's answers to the others.
-pub(super) struct PeerAdapter(pub(super) Arc<dyn Door<dyn PeerService>>);
+pub(super) struct PeerAdapter;
+
+/// The service, for another coordinator.
+fn peer<T>(request: &Request<T>) -> Result<Arc<dyn PeerService>, Status> {
+    entered(request)
+}
 
 #[async_trait]
 impl Peer for PeerAdapter {
@@ -29,7 +34,7 @@ impl Peer for PeerAdapter {
         &self,
         request: Request<wire::Introduction>,
     ) -> Result<Response<wire::Introduction>, Status> {
-        let service = enter(&*self.0, &request)?;
+        let service = peer(&request)?;
         let wire::Introduction { id, has_state } = request.into_inner();
         let answer = service.introduce(Introduction { id, has_state }).await.map_err(to_status)?;
         Ok(Response::new(wire::Introduction { id: answer.id, has_state: answer.has_state }))
@@ -39,7 +44,7 @@ impl Peer for PeerAdapter {
         &self,
         request: Request<wire::RaftMessages>,
     ) -> Result<Response<wire::DeliverResponse>, Status> {
-        enter(&*self.0, &request)?.deliver(request.into_inner().messages).await.map_err(to_status)?;
+        peer(&request)?.deliver(request.into_inner().messages).await.map_err(to_status)?;
         Ok(Response::new(wire::DeliverResponse {}))
     }
 
@@ -47,7 +52,7 @@ impl Peer for PeerAdapter {
         &self,
         request: Request<wire::IndexRef>,
     ) -> Result<Response<wire::HasIndexResponse>, Status> {
-        let service = enter(&*self.0, &request)?;
+        let service = peer(&request)?;
         let wire::IndexRef { key, fingerprint } = request.into_inner();
         let has = service.index(&key, &fingerprint).await.is_ok();
         Ok(Response::new(wire::HasIndexResponse { has }))
@@ -57,7 +62,7 @@ impl Peer for PeerAdapter {
         &self,
         request: Request<Streaming<wire::IndexChunk>>,
     ) -> Result<Response<wire::KeepIndexResponse>, Status> {
-        let service = enter(&*self.0, &request)?;
+        let service = peer(&request)?;
         let mut chunks = request.into_inner();
         let (mut key, mut bytes) = (String::new(), Vec::new());
         while let Some(chunk) = chunks.message().await? {
@@ -84,7 +89,7 @@ impl Peer for PeerAdapter {
         &self,
         request: Request<wire::IndexRef>,
     ) -> Result<Response<Self::GetIndexStream>, Status> {
-        let service = enter(&*self.0, &request)?;
+        let service = peer(&request)?;
         let wire::IndexRef { key, fingerprint } = request.into_inner();
         let manifest = service.index(&key, &fingerprint).await.map_err(to_status)?;
         let bytes = tokio::task::spawn_blocking(move || encode_manifest(&manifest))
@@ -95,7 +100,12 @@ impl Peer for PeerAdapter {
 }
 
 /// Serves whoever adds and removes coordinators.
-pub(super) struct MembersAdapter(pub(super) Arc<dyn Door<dyn MembersService>>);
+pub(super) struct MembersAdapter;
+
+/// The service as whoever sends this request may use it.
+fn members<T>(request: &Request<T>) -> Result<Arc<dyn MembersService>, Status> {
+    entered(request)
+}
 
 #[async_trait]
 impl Members for MembersAdapter {
@@ -103,21 +113,21 @@ impl Members for MembersAdapter {
         &self,
         request: Request<wire::ListMembersRequest>,
     ) -> Result<Response<wire::MemberList>, Status> {
-        list(enter(&*self.0, &request)?.members().await)
+        list(members(&request)?.members().await)
     }
 
     async fn add_member(
         &self,
         request: Request<wire::MemberRef>,
     ) -> Result<Response<wire::MemberList>, Status> {
-        list(enter(&*self.0, &request)?.add_member(&request.into_inner().url).await)
+        list(members(&request)?.add_member(&request.into_inner().url).await)
     }
 
     async fn remove_member(
         &self,
         request: Request<wire::MemberRef>,
     ) -> Result<Response<wire::MemberList>, Status> {
-        list(enter(&*self.0, &request)?.remove_member(&request.into_inner().url).await)
+        list(members(&request)?.remove_member(&request.into_inner().url).await)
     }
 }
 

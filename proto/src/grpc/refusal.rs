@@ -16,8 +16,8 @@ const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
 /// A status travels in a header, which must stay small: longer messages are cut.
 const MAX_MESSAGE_BYTES: usize = 2 << 10;
 
-/// The status that carries a refusal.
-pub(super) fn to_status(refusal: Refusal) -> Status {
+/// The status that carries a refusal, the time to wait and the coordinator to ask instead among it.
+pub fn to_status(refusal: Refusal) -> Status {
     let code = match refusal.kind {
         RefusalKind::Invalid => Code::InvalidArgument,
         RefusalKind::NotFound => Code::NotFound,

@@ -5,13 +5,13 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use feedline_access::{Protocol, Tls};
 use futures::{Stream, StreamExt};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::service::Routes;
@@ -19,33 +19,29 @@ use tonic::transport::Server;
 use tonic::transport::server::Connected;
 
 use crate::caller::Caller;
-use crate::local::Entrance;
+use crate::local::{Entrance, Process};
 
 use super::known::Over;
-use super::link::Link;
 use super::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, MAX_STREAMS, WINDOW_BYTES};
 
-/// Time that open requests and streams have after `shutdown`.
-const GRACE: Duration = Duration::from_secs(5);
 /// What may be on its way through a Unix socket. TCP finds a size by itself.
 const UNIX_BUFFER_BYTES: usize = 1 << 20;
 
-/// Serves until `shutdown` completes, then takes no new requests, gives the open ones a few seconds, and cuts what is
-/// left. Dropping the future cuts every connection at once.
+/// Serves until `shutdown` completes, then takes no new requests, gives the open ones until the time that it completed
+/// with, and cuts what is left. Dropping the future cuts every connection at once.
 ///
 /// # Errors
 /// When the transport cannot go on.
 pub async fn serve(
     listener: TcpListener,
     routes: Routes,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = Instant>,
 ) -> io::Result<()> {
     let incoming = TcpListenerStream::new(listener).map(|stream| {
         let stream = stream?;
         stream.set_nodelay(true)?;
-        // Between two ends of one host nothing is faster than memory.
         let is_local = stream.peer_addr()?.ip() == stream.local_addr()?.ip();
-        io::Result::Ok((stream, (!is_local).then(Link::default)))
+        io::Result::Ok((stream, Over::network(is_local)))
     });
     serve_all(incoming, routes, shutdown).await
 }
@@ -58,12 +54,12 @@ pub async fn serve_tls(
     listener: TcpListener,
     tls: Arc<Tls>,
     routes: Routes,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = Instant>,
 ) -> io::Result<()> {
     let incoming = feedline_access::incoming(listener, tls, Protocol::Http2).map(|stream| {
         let tcp = stream.get_ref().0;
         let is_local = tcp.peer_addr()?.ip() == tcp.local_addr()?.ip();
-        io::Result::Ok((stream, (!is_local).then(Link::default)))
+        io::Result::Ok((stream, Over::network(is_local)))
     });
     serve_all(incoming, routes, shutdown).await
 }
@@ -75,13 +71,14 @@ pub async fn serve_tls(
 pub async fn serve_entrance(
     entrance: Entrance,
     routes: Routes,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = Instant>,
 ) -> io::Result<()> {
     let incoming = UnixListenerStream::new(entrance.socket).map(|stream| {
         let stream = stream?;
         // With less the two ends wait for each other; where the system allows less, it is that.
         set_socket_send_buffer_size(&stream, UNIX_BUFFER_BYTES)?;
-        io::Result::Ok((stream, None))
+        let process = Process::of(&stream);
+        io::Result::Ok((stream, Over { caller: Caller::next(), link: None, process }))
     });
     let served = serve_all(incoming, routes, shutdown);
     let Some((listener, lender)) = entrance.memory else { return served.await };
@@ -97,9 +94,9 @@ pub async fn serve_entrance(
 }
 
 async fn serve_all<S>(
-    incoming: impl Stream<Item = io::Result<(S, Option<Link>)>>,
+    incoming: impl Stream<Item = io::Result<(S, Over)>>,
     routes: Routes,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = Instant>,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -108,8 +105,7 @@ where
     let _cut_when_done = cut.clone().drop_guard();
     let stopping = CancellationToken::new();
     let incoming = incoming.map(move |stream| {
-        let (stream, link) = stream?;
-        let over = Over { caller: Caller::next(), link };
+        let (stream, over) = stream?;
         io::Result::Ok(Connection { stream, over, cut: Box::pin(cut.clone().cancelled_owned()) })
     });
     let server = Server::builder()
@@ -122,11 +118,12 @@ where
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, stopping.clone().cancelled_owned());
     tokio::pin!(server);
-    tokio::select! {
+    let deadline = tokio::select! {
         result = &mut server => return result.map_err(io::Error::other),
-        () = shutdown => stopping.cancel(),
-    }
-    match tokio::time::timeout(GRACE, server).await {
+        deadline = shutdown => deadline,
+    };
+    stopping.cancel();
+    match tokio::time::timeout_at(deadline, server).await {
         Ok(result) => result.map_err(io::Error::other),
         Err(_) => Ok(()),
     }

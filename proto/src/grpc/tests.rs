@@ -1,5 +1,6 @@
 //! The services through real loopback connections.
 
+mod doors;
 mod fake;
 mod links;
 mod members;
@@ -27,6 +28,9 @@ use crate::services::{FetchOpen, FetchRequest, Frame};
 /// Far beyond what anything here takes: a hang fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Time that open streams have at the end.
+const GRACE: Duration = Duration::from_secs(1);
+
 struct Running {
     url: String,
     stop: Option<oneshot::Sender<()>>,
@@ -39,6 +43,7 @@ async fn start(routes: Routes) -> Running {
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(serve(listener, routes, async {
         let _ = stopped.await;
+        tokio::time::Instant::now() + GRACE
     }));
     Running { url, stop: Some(stop), task }
 }
@@ -266,8 +271,10 @@ async fn a_stopping_server_ends_though_a_stream_is_open() {
     let (_credit, requests) = requests(open(1));
     let mut frames = client.fetch(requests).await.unwrap();
     assert!(within(frames.next()).await.unwrap().is_ok());
+    let told = Instant::now();
     server.stop.take().unwrap().send(()).unwrap();
     within(server.task).await.unwrap().unwrap();
+    assert!((GRACE..4 * GRACE).contains(&told.elapsed()), "the time that it was told: {:?}", told.elapsed());
     assert!(within(frames.try_collect::<Vec<_>>()).await.is_err());
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use feedline_access::{Bearer, Credentials};
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use http::HeaderMap;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
@@ -55,26 +56,31 @@ pub(super) struct Demand {
 
 impl Interceptor for Demand {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
-        let Self { role } = self;
-        let spoken = request.metadata().get(KEY).and_then(|version| version.to_str().ok());
-        match spoken {
-            Some(version) if version.parse() == Ok(PROTOCOL_VERSION) => Ok(request),
-            Some(version) => Err(Status::failed_precondition(format!(
-                "the client speaks protocol {version}, this {role} speaks {PROTOCOL_VERSION}; use the same release on both"
-            ))),
-            None => Err(Status::failed_precondition(format!(
-                "the request has no metadata `{KEY}`; this {role} speaks {PROTOCOL_VERSION}"
-            ))),
-        }
+        check_version(self.role, request.metadata().as_ref())?;
+        Ok(request)
     }
 }
 
-/// The token that a request shows.
+/// Refuses a request with these headers where it is of another version.
+pub(super) fn check_version(role: &str, headers: &HeaderMap) -> Result<(), Status> {
+    let spoken = headers.get(KEY).and_then(|version| version.to_str().ok());
+    match spoken {
+        Some(version) if version.parse() == Ok(PROTOCOL_VERSION) => Ok(()),
+        Some(version) => Err(Status::failed_precondition(format!(
+            "the client speaks protocol {version}, this {role} speaks {PROTOCOL_VERSION}; use the same release on both"
+        ))),
+        None => Err(Status::failed_precondition(format!(
+            "the request has no metadata `{KEY}`; this {role} speaks {PROTOCOL_VERSION}"
+        ))),
+    }
+}
+
+/// The token that a request with these headers shows.
 ///
 /// # Errors
 /// When what it shows is no token.
-pub fn shown_token<T>(request: &Request<T>) -> Result<Option<&str>, Refusal> {
-    let Some(shown) = request.metadata().get(AUTHORIZATION) else { return Ok(None) };
+pub fn shown_token(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let Some(shown) = headers.get(AUTHORIZATION) else { return Ok(None) };
     let token = shown.to_str().ok().and_then(|shown| shown.strip_prefix(BEARER));
     let denied = || {
         Refusal::new(RefusalKind::Denied, "the metadata `authorization` has no token; send `Bearer TOKEN`")

@@ -130,7 +130,8 @@ impl Incoming {
     }
 }
 
-fn unpack(packed: &wire::Packed) -> Result<Frame, WireError> {
+/// The chunk that was packed.
+pub(super) fn unpack(packed: &wire::Packed) -> Result<Frame, WireError> {
     let bytes = packed.bytes as usize;
     if bytes > MAX_MESSAGE_BYTES {
         return Err(WireError(format!("a packed chunk says that it has {bytes} bytes")));

@@ -13,6 +13,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::link_id::LinkId;
 use super::message::{FromBorrower, FromLender, receive, send};
 use crate::wire;
 
@@ -24,7 +25,7 @@ const REGION_TIMEOUT: Duration = Duration::from_secs(5);
 /// A client's link to a worker that lends memory. Pieces that were borrowed stay readable when it is gone.
 #[derive(Debug)]
 pub(crate) struct MemoryLink {
-    number: u64,
+    id: LinkId,
     shared: Arc<Shared>,
     last_fetch: AtomicU64,
     _task: AbortOnDropHandle<()>,
@@ -56,15 +57,15 @@ impl MemoryLink {
         let welcome = async {
             let stream = UnixStream::connect(path).await?;
             match receive(&stream).await? {
-                Some((FromLender::Welcome { link }, _)) => Ok((stream, link)),
+                Some((FromLender::Welcome(id), _)) => Ok((stream, id)),
                 _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
             }
         };
-        let (stream, number) =
+        let (stream, id) =
             tokio::time::timeout(WELCOME_TIMEOUT, welcome).await.map_err(|_| io::ErrorKind::TimedOut)??;
         let shared = Arc::new(Shared::default());
         let task = tokio::spawn(Arc::clone(&shared).run(stream));
-        Ok(Self { number, shared, last_fetch: AtomicU64::new(0), _task: AbortOnDropHandle::new(task) })
+        Ok(Self { id, shared, last_fetch: AtomicU64::new(0), _task: AbortOnDropHandle::new(task) })
     }
 
     /// Whether the worker has gone.
@@ -75,7 +76,8 @@ impl MemoryLink {
     /// Begins a fetch: what it borrows goes back when it ends before it arrived.
     pub(crate) fn begin(&self) -> Borrowed {
         let fetch = self.last_fetch.fetch_add(1, Ordering::Relaxed) + 1;
-        let memory = wire::MemoryLink { link: self.number, fetch };
+        let LinkId { link, key } = self.id;
+        let memory = wire::MemoryLink { link, fetch, key };
         Borrowed { memory, last_lease: 0, shared: Arc::clone(&self.shared) }
     }
 }

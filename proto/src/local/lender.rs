@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::lent::LentBytes;
+use super::link_id::{LinkId, Process};
 use super::message::{FromBorrower, FromLender, receive, send};
 use crate::wire;
 
@@ -24,8 +24,9 @@ use crate::wire;
 const LEAST_BYTES: usize = 64 << 10;
 /// Sizes of regions are rounded up to this, so that pieces of nearly the same size use the same ones.
 const ROUND_BYTES: usize = 256 << 10;
-/// Fetches whose end is remembered although they never began.
-const ENDED_KEPT: usize = 1024;
+/// Fetches that are remembered of which one end has heard and the other has not: that they ended before they began, or
+/// that nothing more is sent.
+const FETCHES_KEPT: usize = 1024;
 /// Time until clients are taken in again after one could not be.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -34,19 +35,13 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 pub(crate) struct Lender {
     limit_bytes: u64,
     lent_bytes: Arc<LentBytes>,
-    links: Mutex<BTreeMap<u64, Arc<Link>>>,
-    next_link: AtomicU64,
+    links: Mutex<BTreeMap<LinkId, Arc<Link>>>,
 }
 
 impl Lender {
     /// Lends at most `limit_bytes` at a time.
     pub(crate) fn new(limit_bytes: u64) -> Arc<Self> {
-        Arc::new(Self {
-            limit_bytes,
-            lent_bytes: Arc::default(),
-            links: Mutex::default(),
-            next_link: AtomicU64::new(1),
-        })
+        Arc::new(Self { limit_bytes, lent_bytes: Arc::default(), links: Mutex::default() })
     }
 
     /// Bytes of all regions, as they change.
@@ -54,9 +49,10 @@ impl Lender {
         Arc::clone(&self.lent_bytes)
     }
 
-    /// The fetch with this number on a client's link; `None` when the link has ended.
-    pub(crate) fn fetch(&self, link: u64, fetch: u64) -> Option<LinkFetch> {
-        let link = Arc::clone(self.links().get(&link)?);
+    /// The fetch with this number on the link of a client that is this process; `None` when the link has ended, or is
+    /// another's.
+    pub(crate) fn fetch(&self, id: LinkId, process: Process, fetch: u64) -> Option<LinkFetch> {
+        let link = self.links().get(&id).filter(|link| link.process == process).cloned()?;
         let mut state = link.lock();
         if state.fetches.get(&fetch) != Some(&FetchState::Ended) {
             state.fetches.insert(fetch, FetchState::Running);
@@ -84,16 +80,22 @@ impl Lender {
     }
 
     async fn serve_client(self: Arc<Self>, stream: UnixStream) {
-        let number = self.next_link.fetch_add(1, Ordering::Relaxed);
+        let (Some(id), Some(process)) = (LinkId::random(), Process::of(&stream)) else {
+            tracing::warn!(
+                "the system gives no random numbers, or does not tell who connects: no memory is lent"
+            );
+            return;
+        };
         let link = Arc::new(Link {
+            process,
             limit_bytes: self.limit_bytes,
             lent_bytes: Arc::clone(&self.lent_bytes),
             state: Mutex::default(),
             news: Notify::new(),
         });
-        self.links().insert(number, Arc::clone(&link));
-        let _gone = Gone { lender: &self, number };
-        if send(&stream, FromLender::Welcome { link: number }, None).await.is_err() {
+        self.links().insert(id, Arc::clone(&link));
+        let _gone = Gone { lender: &self, id };
+        if send(&stream, FromLender::Welcome(id), None).await.is_err() {
             return;
         }
         // Both run until the client has gone, one way or the other.
@@ -103,7 +105,7 @@ impl Lender {
         }
     }
 
-    fn links(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Link>>> {
+    fn links(&self) -> MutexGuard<'_, BTreeMap<LinkId, Arc<Link>>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,12 +113,12 @@ impl Lender {
 /// Forgets a link when its client has gone.
 struct Gone<'a> {
     lender: &'a Lender,
-    number: u64,
+    id: LinkId,
 }
 
 impl Drop for Gone<'_> {
     fn drop(&mut self) {
-        if let Some(link) = self.lender.links().remove(&self.number) {
+        if let Some(link) = self.lender.links().remove(&self.id) {
             let mut state = link.lock();
             state.closed = true;
             state.slots.clear();
@@ -128,6 +130,7 @@ impl Drop for Gone<'_> {
 /// What one client borrows.
 #[derive(Debug)]
 struct Link {
+    process: Process,
     limit_bytes: u64,
     lent_bytes: Arc<LentBytes>,
     state: Mutex<LinkState>,
@@ -209,7 +212,10 @@ impl Drop for LinkFetch {
     fn drop(&mut self) {
         let mut state = self.link.lock();
         match state.fetches.get_mut(&self.fetch) {
-            Some(fetch @ FetchState::Running) => *fetch = FetchState::Finished,
+            Some(fetch @ FetchState::Running) => {
+                *fetch = FetchState::Finished;
+                state.forget(FetchState::Finished);
+            }
             Some(FetchState::Ended) => drop(state.fetches.remove(&self.fetch)),
             Some(FetchState::Finished) | None => {}
         }
@@ -320,10 +326,15 @@ impl LinkState {
             return;
         }
         self.fetches.insert(fetch, FetchState::Ended);
-        let ended = self.fetches.iter().filter(|(_, state)| **state == FetchState::Ended);
+        self.forget(FetchState::Ended);
+    }
+
+    /// Forgets the oldest fetch in this state, where there are more than are kept.
+    fn forget(&mut self, state: FetchState) {
+        let alike = self.fetches.iter().filter(|(_, other)| **other == state);
         let (count, oldest) =
-            ended.fold((0, None), |(count, oldest), (fetch, _)| (count + 1, oldest.or(Some(*fetch))));
-        if count > ENDED_KEPT
+            alike.fold((0, None), |(count, oldest), (fetch, _)| (count + 1, oldest.or(Some(*fetch))));
+        if count > FETCHES_KEPT
             && let Some(oldest) = oldest
         {
             self.fetches.remove(&oldest);

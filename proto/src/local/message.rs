@@ -11,13 +11,15 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
+use super::link_id::LinkId;
+
 const BYTES: usize = 24;
 
 /// What the lender says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FromLender {
-    /// First and once: the number of the link.
-    Welcome { link: u64 },
+    /// First and once: what the link is called.
+    Welcome(LinkId),
     /// A new region; its descriptor comes along.
     Region { region: u64 },
     /// A region that is of no use any more.
@@ -44,7 +46,7 @@ pub(super) trait Message: Sized {
 impl Message for FromLender {
     fn to_numbers(self) -> [u64; 3] {
         match self {
-            Self::Welcome { link } => [1, link, 0],
+            Self::Welcome(LinkId { link, key }) => [1, link, key],
             Self::Region { region } => [2, region, 0],
             Self::Gone { region } => [3, region, 0],
         }
@@ -52,7 +54,7 @@ impl Message for FromLender {
 
     fn from_numbers(numbers: [u64; 3]) -> Option<Self> {
         match numbers {
-            [1, link, _] => Some(Self::Welcome { link }),
+            [1, link, key] => Some(Self::Welcome(LinkId { link, key })),
             [2, region, _] => Some(Self::Region { region }),
             [3, region, _] => Some(Self::Gone { region }),
             _ => None,

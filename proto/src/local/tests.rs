@@ -33,13 +33,17 @@ impl Lending {
     }
 
     fn fetch(&self, borrowed: &Borrowed) -> LinkFetch {
-        let wire::MemoryLink { link, fetch } = borrowed.memory;
-        self.lender.fetch(link, fetch).unwrap()
+        let wire::MemoryLink { link, fetch, key } = borrowed.memory;
+        self.lender.fetch(LinkId { link, key }, this_process(), fetch).unwrap()
     }
 
     fn lent(&self) -> usize {
         self.lender.lent_bytes().now() as usize
     }
+}
+
+fn this_process() -> Process {
+    Process(std::process::id().try_into().unwrap())
 }
 
 fn piece(fill: u8) -> Bytes {
@@ -141,6 +145,23 @@ async fn a_lender_that_has_gone_leaves_what_was_lent() {
     eventually(|| link.is_closed().then_some(())).await;
     assert!(borrowed.take(lost).await.is_err());
     assert!(kept.iter().all(|byte| *byte == 1));
+}
+
+#[tokio::test]
+async fn a_link_is_for_whoever_was_told_of_it() {
+    let lending = Lending::start(2 * PIECE);
+    let (victim, other) = (lending.link().await, lending.link().await);
+    let [wire::MemoryLink { link, fetch, key }, others] = [&victim, &other].map(|link| link.begin().memory);
+    assert_ne!((link, key), (others.link, others.key));
+    let id = LinkId { link, key };
+    let guessed =
+        [LinkId { key: key ^ 1, ..id }, LinkId { link: link ^ 1, ..id }, LinkId { link: 1, key: 0 }];
+    for guess in guessed {
+        assert!(lending.lender.fetch(guess, this_process(), fetch).is_none(), "guessed");
+    }
+    assert!(lending.lender.fetch(id, Process(this_process().0 + 1), fetch).is_none(), "another process");
+    assert!(lending.lender.fetch(id, this_process(), fetch).is_some());
+    assert!(!format!("{id:?}").contains(&link.to_string()), "logs do not tell it");
 }
 
 #[tokio::test]

@@ -97,6 +97,21 @@ impl Opened<'_> {
         &self.header
     }
 
+    /// Bytes that decoding takes at most of what `region` of the upright image needs; a region that does not lie in the image is
+    /// refused when it is decoded.
+    pub fn working_bytes(&self, region: Region) -> u64 {
+        let whole = working_bytes(&self.header);
+        match self.header.column_width {
+            Some(columns) if !self.header.is_progressive => {
+                // As `cut_around` widens it, whichever way the image is turned.
+                let margin = u64::from(columns) + 3;
+                let pixels = (u64::from(region.width) + margin) * (u64::from(region.height) + margin);
+                pixels.saturating_mul(pixel_bytes(&self.header)).min(whole)
+            }
+            _ => whole,
+        }
+    }
+
     /// Decodes the whole image; `out` has exactly its bytes afterwards.
     pub fn decode(self, out: &mut Vec<u8>) -> Result<DecodedRegion, JpegError> {
         let region = Region { x: 0, y: 0, width: self.header.width, height: self.header.height };
@@ -179,20 +194,24 @@ fn cut_around(wanted: Region, column_width: u32, image_width: u32) -> Region {
     Region { x, y: wanted.y, width: end - x, height: wanted.height }
 }
 
-/// Bytes that decoding a whole image takes: its pixels; again as many where it is turned; four for each of CMYK; and where it
-/// comes in several scans the coefficients of all components, two bytes each, before there is any pixel.
+/// Bytes that decoding a whole image takes: its pixels, and where it comes in several scans the coefficients of all
+/// components, two bytes each, before there is any pixel.
 fn working_bytes(header: &Header) -> u64 {
-    let has_inks = matches!(header.colorspace, Colorspace::Cmyk | Colorspace::Ycck);
     let components = match header.colorspace {
         Colorspace::Grey => 1,
-        _ if has_inks => 4,
-        _ => 3,
+        Colorspace::Cmyk | Colorspace::Ycck => 4,
+        Colorspace::Rgb | Colorspace::YCbCr => 3,
     };
     let coefficients = if header.is_progressive { 2 * components } else { 0 };
-    let turned = if header.orientation.is_upright() { 0 } else { 3 };
-    let inks = if has_inks { 4 } else { 0 };
     let pixels = u64::from(header.stored_width) * u64::from(header.stored_height);
-    pixels * (3 + turned + inks + coefficients)
+    pixels * (pixel_bytes(header) + coefficients)
+}
+
+/// Bytes that a decoded pixel takes: again as many where the image is turned, and four for each of CMYK.
+fn pixel_bytes(header: &Header) -> u64 {
+    let has_inks = matches!(header.colorspace, Colorspace::Cmyk | Colorspace::Ycck);
+    let turned = if header.orientation.is_upright() { 0 } else { 3 };
+    3 + turned + if has_inks { 4 } else { 0 }
 }
 
 /// Lets go of a buffer that few images need.

@@ -257,6 +257,19 @@ fn what_decoding_takes_is_told_by_the_header() {
 }
 
 #[test]
+fn what_a_region_takes_is_told_before_it_is_decoded() {
+    let mut decoder = Decoder::new().unwrap();
+    let large = resized("420", 10_000, 10_000);
+    let opened = decoder.open(&large).unwrap();
+    let square = |side| Region { x: 0, y: 0, width: side, height: side };
+    assert_eq!(opened.working_bytes(square(10_000)), 300_000_000);
+    assert!((3_000_000..4_000_000).contains(&opened.working_bytes(square(1_000))));
+    let progressive = resized("progressive", 5_000, 5_000);
+    let opened = decoder.open(&progressive).unwrap();
+    assert_eq!(opened.working_bytes(square(10)), 225_000_000, "coefficients are needed of the whole image");
+}
+
+#[test]
 fn scans_without_end_are_given_up() {
     let bytes = jpeg("progressive");
     let last_scan = bytes.windows(2).rposition(|pair| pair == [0xFF, 0xDA]).unwrap();

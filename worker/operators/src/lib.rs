@@ -10,6 +10,7 @@ mod burn;
 mod cast;
 mod chunk;
 mod columns;
+mod decoding_room;
 mod filter;
 mod flip;
 mod forms;
@@ -28,6 +29,7 @@ mod tokenize;
 
 pub use build::build_operators;
 pub use chunk::{Chunk, Column, FailedRows, Image, Tensor};
+pub use decoding_room::DecodingRoom;
 pub use filter::check_filter;
 pub use forms::{column_in_form, row_in_form};
 pub use operator::{BuiltOperator, Decoding, Operator, OperatorError};

@@ -7,6 +7,7 @@ use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
 use crate::Image;
+use crate::decoding_room::{self, Place};
 use crate::forms::{Pixels, are_pixels, pixels};
 
 /// What a file's first bytes say it is.
@@ -40,11 +41,11 @@ pub(crate) fn encoding_of(bytes: &[u8]) -> Result<Encoding, String> {
     Err(format!("neither JPEG, PNG nor WebP: it starts with {:?}", String::from_utf8_lossy(start)))
 }
 
-/// Decodes a PNG or WebP, or copies pixels.
-pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<Image, String> {
+/// Decodes a PNG or WebP, or copies pixels. The place is that of the image, for as long as it is worked on.
+pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<Place>), String> {
     if encoding == Encoding::Pixels {
         let Pixels { width, height, data } = pixels(bytes)?;
-        return Ok(Image { width, height, data: data.to_vec().into() });
+        return Ok((Image { width, height, data: data.to_vec().into() }, None));
     }
     let (format, name) = match encoding {
         Encoding::Png => (ImageFormat::Png, "PNG"),
@@ -68,10 +69,11 @@ pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<Image, String> 
              may be asked for: leave it out or make it smaller"
         ));
     }
+    let place = decoding_room::take(bytes);
     let mut decoded = DynamicImage::from_decoder(decoder).map_err(why)?;
     decoded.apply_orientation(orientation);
     let (width, height) = (decoded.width(), decoded.height());
-    Ok(Image { width, height, data: to_rgb8(decoded).into() })
+    Ok((Image { width, height, data: to_rgb8(decoded).into() }, place))
 }
 
 /// Bytes that decoding takes: its samples, which may have 16 bits and alpha; once more where the decoder has a buffer of its

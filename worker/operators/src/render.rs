@@ -6,9 +6,10 @@ use fast_image_resize::images::{TypedCroppedImage, TypedCroppedImageMut, TypedIm
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use feedline_core::pipeline::Size;
-use feedline_jpeg::{Decoder, MAX_DECODED_BYTES, Region};
+use feedline_jpeg::{Decoder, Header, MAX_DECODED_BYTES, Region};
 
 use crate::Image;
+use crate::decoding_room;
 use crate::forms::{Pixels, pixels};
 use crate::geometry::Cut;
 use crate::raster::{Encoding, decode, encoding_of};
@@ -60,10 +61,13 @@ impl Scratch {
                 let mut data = Vec::new();
                 let opened =
                     Self::decoder(&mut self.decoder)?.open(bytes).map_err(|error| error.to_string())?;
+                let Header { width, height, .. } = *opened.header();
+                let whole = Region { x: 0, y: 0, width, height };
+                let _place = decoding_room::take(opened.working_bytes(whole));
                 let decoded = opened.decode(&mut data).map_err(|error| error.to_string())?;
                 Ok(Image { width: decoded.width, height: decoded.height, data: data.into() })
             }
-            other => decode(bytes, other),
+            other => decode(bytes, other).map(|(image, _place)| image),
         }
     }
 
@@ -88,7 +92,7 @@ impl Scratch {
                     self.render_pixels(data, [width, height], cut, size, out)
                 }
                 other => {
-                    let image = decode(bytes, other)?;
+                    let (image, _place) = decode(bytes, other)?;
                     self.render_pixels(&image.data, [image.width, image.height], cut, size, out)
                 }
             },
@@ -107,6 +111,7 @@ impl Scratch {
     ) -> Result<(), String> {
         let mut opened = Self::decoder(&mut self.decoder)?.open(jpeg).map_err(|error| error.to_string())?;
         let mut cut = cut(opened.header().width, opened.header().height);
+        let _place = decoding_room::take(opened.working_bytes(cut.region));
         let half = if cut.may_be_halved() { opened.decode_half(cut.region, &mut self.pixels) } else { None };
         let decoded = match half {
             Some(decoded) => {
@@ -158,6 +163,7 @@ fn resample(
             height = place.height
         )));
     }
+    let _place = decoding_room::take(between_bytes);
     let image = TypedImageRef::<U8x3>::from_buffer(width, height, pixels).map_err(|error| cannot(&error))?;
     let region = TypedCroppedImage::new(image, place.x, place.y, place.width, place.height)
         .map_err(|error| cannot(&error))?;

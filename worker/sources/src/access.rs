@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use feedline_access::OwnFiles;
 use feedline_core::urls::{ReadPolicy, UrlPolicy};
 use object_store::ClientConfigKey;
 use object_store::aws::AmazonS3ConfigKey;
@@ -98,6 +99,7 @@ pub struct Access {
     options: Options,
     credentials: BTreeMap<String, Credential>,
     reads: ReadPolicy,
+    own: OwnFiles,
 }
 
 impl Default for Access {
@@ -111,7 +113,7 @@ impl Access {
     /// With the options of the environment, such as `AWS_ENDPOINT`; what a store does not know it leaves alone.
     pub fn new(options: Vec<(String, String)>) -> Self {
         let reads = ReadPolicy { credentials: Some(BTreeMap::new()), ..ReadPolicy::default() };
-        Self { options: Options::new(options), credentials: BTreeMap::new(), reads }
+        Self { options: Options::new(options), credentials: BTreeMap::new(), reads, own: OwnFiles::default() }
     }
 
     /// The same with credentials that pipelines may name.
@@ -135,6 +137,25 @@ impl Access {
     pub fn metadata_addresses(mut self, allowed: bool) -> Self {
         self.reads.metadata_addresses = allowed;
         self
+    }
+
+    /// The same where local files are, or are not, read only if a prefix names them.
+    #[must_use]
+    pub fn local_by_prefix(mut self, asked: bool) -> Self {
+        self.reads.local_by_prefix = asked;
+        self
+    }
+
+    /// The same without these files, whatever prefixes say.
+    #[must_use]
+    pub fn without(mut self, own: OwnFiles) -> Self {
+        self.own = own;
+        self
+    }
+
+    /// Files that no pipeline reads.
+    pub fn own_files(&self) -> &OwnFiles {
+        &self.own
     }
 
     /// What pipelines may read.

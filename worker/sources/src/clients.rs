@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use feedline_core::tenants::TenantReads;
 use feedline_core::urls::ReadPolicy;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -16,7 +17,7 @@ use crate::access::Options;
 use crate::guard::Guard;
 use crate::http_client::GuardedConnector;
 
-/// The client of the store at `root`, scheme and authority of a URL.
+/// The client of the store at `root`, scheme and authority of a URL, for pipelines of this tenant.
 ///
 /// # Errors
 /// One clause in which no value of an option stands.
@@ -24,6 +25,7 @@ pub(crate) fn build(
     root: &str,
     options: &Options,
     reads: &ReadPolicy,
+    tenant: &TenantReads,
 ) -> Result<Arc<dyn ObjectStore>, String> {
     let scheme = root.split("://").next().unwrap_or_default();
     let built: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
@@ -34,7 +36,7 @@ pub(crate) fn build(
         "http" | "https" => {
             let client_options = client_options().with_allow_http(scheme == "http");
             let builder = HttpBuilder::new().with_client_options(client_options).with_retry(retries());
-            let guarded = builder.with_http_connector(GuardedConnector(Guard::of_urls(reads)));
+            let guarded = builder.with_http_connector(GuardedConnector(Guard::of_urls(reads, tenant)));
             guarded.with_url(root).build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
         }
         other => {

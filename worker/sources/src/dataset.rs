@@ -7,6 +7,7 @@ use arrow::array::RecordBatch;
 use feedline_core::manifest::{Block, ShardIndex, ShardRef};
 use feedline_core::pipeline::{Format, Source};
 use feedline_core::schema::Schema;
+use feedline_core::tenants::TenantReads;
 
 use crate::cache::ShardCache;
 use crate::error::SourceError;
@@ -89,13 +90,21 @@ impl Dataset {
     /// # Errors
     /// One sentence with the fix.
     pub fn new(source: Source, stores: Arc<Stores>) -> Result<Self, SourceError> {
+        Self::of_tenant(source, stores, &TenantReads::default())
+    }
+
+    /// The same for a job of a tenant, which reads no more than both the role and the tenant may.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of_tenant(source: Source, stores: Arc<Stores>, tenant: &TenantReads) -> Result<Self, SourceError> {
         if source.url.is_empty() {
             return Err(SourceError::Url {
                 url: String::new(),
                 reason: "the source names no URL".to_owned(),
             });
         }
-        let reads = Reads::new(stores, source.credentials.clone());
+        let reads = Reads::new(stores, source.credentials.clone(), tenant);
         for url in &source.url {
             Location::parse(url)?;
             reads.check(url)?;
@@ -156,7 +165,7 @@ impl Dataset {
     fn open(&self, shard: &ShardRef) -> Result<Arc<Object>, SourceError> {
         let location = Location::parse(&shard.url)?;
         // The shard was listed elsewhere.
-        self.reads.check_object(&location)?;
+        self.reads.check_shard(&location, shard)?;
         let store = self.reads.open(&location)?;
         let object = Object::new(store, location.key()?, shard.clone());
         Ok(Arc::new(if location.is_local() { object.in_file(location.rest.into()) } else { object }))

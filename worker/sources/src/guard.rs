@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use feedline_core::tenants::TenantReads;
 use feedline_core::urls::{ReadPolicy, UrlPolicy, is_metadata_address, metadata_host, refused_host};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
@@ -42,6 +43,8 @@ pub(crate) struct Guard {
     metadata_addresses: bool,
     /// Within these redirects are followed.
     redirects: UrlPolicy,
+    /// And within these of the tenant.
+    tenant: TenantReads,
     lookup: Arc<dyn Lookup>,
 }
 
@@ -65,8 +68,8 @@ impl Lookup for SystemLookup {
 
 impl Guard {
     /// For what a pipeline names by a URL itself: redirects stay within what may be read.
-    pub(crate) fn of_urls(reads: &ReadPolicy) -> Self {
-        Self { redirects: reads.urls.clone(), ..Self::of_stores(reads) }
+    pub(crate) fn of_urls(reads: &ReadPolicy, tenant: &TenantReads) -> Self {
+        Self { redirects: reads.urls.clone(), tenant: tenant.clone(), ..Self::of_stores(reads) }
     }
 
     /// For stores whose endpoint is the operator's or the cloud's: there it is theirs to say where an object lies.
@@ -74,6 +77,7 @@ impl Guard {
         Self {
             metadata_addresses: reads.metadata_addresses,
             redirects: UrlPolicy::default(),
+            tenant: TenantReads::default(),
             lookup: Arc::new(SystemLookup),
         }
     }
@@ -107,6 +111,7 @@ impl Guard {
         self.check(url.as_str())?;
         self.redirects
             .check_object(url.as_str())
+            .and_then(|()| self.tenant.check_object(url.as_str()))
             .map_err(|sentence| Refused(format!("the server sends on to another place: {sentence}")))
     }
 

@@ -1,12 +1,16 @@
 //! From URLs to shards: single objects, prefixes, globs and brace lists.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use feedline_core::manifest::ShardRef;
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use glob::{MatchOptions, Pattern};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::timeout;
 
 use crate::error::SourceError;
 use crate::location::Location;
@@ -14,19 +18,18 @@ use crate::object::version_of;
 use crate::stores::Reads;
 
 const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
+/// Objects that a store is asked about at once, over all URLs of a source.
+const CONCURRENT_HEADS: usize = 32;
+/// Most objects that are found for a source, those included that are no data: each takes memory until it is indexed.
+const MOST_OBJECTS: usize = 10_000_000;
+/// A store that tells of no further object for so long is given up: its client has tried several times by then.
+const STALLED: Duration = Duration::from_secs(180);
+/// The same for the listing of a folder without those below it, of which the client tells at its end only.
+const STALLED_FOLDER: Duration = Duration::from_secs(1800);
 
 /// The shards of these URLs: sorted within each, none twice.
 pub(crate) async fn list(reads: &Reads, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
-    let mut seen = HashSet::new();
-    let mut shards = Vec::new();
-    for url in urls {
-        let mut found = list_one(reads, url).await?;
-        // A listing, and links among local files, may lead elsewhere.
-        found.iter().try_for_each(|shard| reads.check_object(&Location::parse(&shard.url)?))?;
-        found.sort_by(|a, b| a.url.cmp(&b.url));
-        shards.extend(found.into_iter().filter(|shard| seen.insert(shard.url.clone())));
-    }
-    Ok(shards)
+    Listing::new(reads, MOST_OBJECTS).shards(urls).await
 }
 
 /// One object as the store describes it.
@@ -39,120 +42,227 @@ pub(crate) async fn head(
     Ok(ShardRef { url: location.url(), size_bytes: meta.size, version: version_of(&meta) })
 }
 
-async fn list_one(reads: &Reads, url: &str) -> Result<Vec<ShardRef>, SourceError> {
-    let location = Location::parse(url)?;
-    let store = reads.open(&location)?;
-    let has_glob = location.rest.contains(GLOB_CHARACTERS);
-    if location.rest.is_empty() || location.rest.ends_with('/') && !has_glob {
-        reads.check_object(&location)?;
-        return list_prefix(store.as_ref(), &location, url).await;
-    }
-    if has_glob || location.rest.contains('{') {
-        // A local file may really be called `x[1].tar`.
-        if location.is_local()
-            && reads.check_object(&location).is_ok()
-            && let Ok(shard) = head(store.as_ref(), &location, url).await
-        {
-            return Ok(vec![shard]);
-        }
-        return list_patterns(reads, store.as_ref(), &location, url).await;
-    }
-    reads.check_object(&location)?;
-    match head(store.as_ref(), &location, url).await {
-        Ok(shard) => Ok(vec![shard]),
-        Err(SourceError::NotFound { .. })
-            if location.is_local() && std::path::Path::new(&location.rest).is_dir() =>
-        {
-            list_prefix(store.as_ref(), &location, url).await
-        }
-        Err(error) => Err(error),
-    }
+/// The listing of one source.
+struct Listing<'a> {
+    reads: &'a Reads,
+    /// Held while a store is asked about an object.
+    heads: Semaphore,
+    /// Held while a pattern is gone through: what its braces stand for may take much memory.
+    pattern: Mutex<()>,
+    /// Objects found so far.
+    found: AtomicUsize,
+    most: usize,
 }
 
-async fn list_prefix(
-    store: &dyn ObjectStore,
-    location: &Location,
-    given: &str,
-) -> Result<Vec<ShardRef>, SourceError> {
-    refuse_http_listing(location, given)?;
-    if location.is_local() && !std::path::Path::new(&location.rest).is_dir() {
-        return Err(SourceError::NotFound { url: given.to_owned() });
+impl<'a> Listing<'a> {
+    fn new(reads: &'a Reads, most: usize) -> Self {
+        let heads = Semaphore::new(CONCURRENT_HEADS);
+        Self { reads, heads, pattern: Mutex::new(()), found: AtomicUsize::new(0), most }
     }
-    let prefix = location.key()?;
-    let metas: Vec<ObjectMeta> = store
-        .list(Some(&prefix))
-        .try_collect()
-        .await
-        .map_err(|error| SourceError::from_store(given, error))?;
-    let shards: Vec<ShardRef> =
-        metas.iter().filter(|meta| is_data(meta, &prefix)).map(|meta| shard_of(location, meta)).collect();
-    if shards.is_empty() { Err(SourceError::Empty { url: given.to_owned() }) } else { Ok(shards) }
-}
 
-async fn list_patterns(
-    reads: &Reads,
-    store: &dyn ObjectStore,
-    location: &Location,
-    given: &str,
-) -> Result<Vec<ShardRef>, SourceError> {
-    let mut shards = Vec::new();
-    let patterns =
-        Reads::expand(&location.rest).map_err(|reason| SourceError::Url { url: given.to_owned(), reason })?;
-    for rest in patterns {
-        let one = Location { rest, ..location.clone() };
-        if one.rest.contains(GLOB_CHARACTERS) {
-            shards.extend(list_glob(reads, store, &one, given).await?);
+    async fn shards(&self, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
+        let mut seen = HashSet::new();
+        let mut shards = Vec::new();
+        let lists = urls.iter().cloned().map(|url| async move { self.list_one(&url).await });
+        let mut lists = futures::stream::iter(lists).buffered(CONCURRENT_HEADS);
+        while let Some(mut found) = lists.try_next().await? {
+            // A listing, and links among local files, may lead elsewhere.
+            found
+                .iter()
+                .try_for_each(|shard| self.reads.check_shard(&Location::parse(&shard.url)?, shard))?;
+            found.sort_by(|a, b| a.url.cmp(&b.url));
+            shards.extend(found.into_iter().filter(|shard| seen.insert(shard.url.clone())));
+        }
+        Ok(shards)
+    }
+
+    async fn list_one(&self, url: &str) -> Result<Vec<ShardRef>, SourceError> {
+        let location = Location::parse(url)?;
+        let store = self.reads.open(&location)?;
+        let has_glob = location.rest.contains(GLOB_CHARACTERS);
+        if location.rest.is_empty() || location.rest.ends_with('/') && !has_glob {
+            self.reads.check_object(&location)?;
+            return self.list_prefix(store.as_ref(), &location, url).await;
+        }
+        if has_glob || location.rest.contains('{') {
+            // A local file may really be called `x[1].tar`.
+            if location.is_local()
+                && self.reads.check_object(&location).is_ok()
+                && let Ok(shard) = self.head(store.as_ref(), &location, url).await
+            {
+                return Ok(vec![shard]);
+            }
+            return self.list_patterns(store.as_ref(), &location, url).await;
+        }
+        self.reads.check_object(&location)?;
+        match self.head(store.as_ref(), &location, url).await {
+            Ok(shard) => Ok(vec![shard]),
+            Err(SourceError::NotFound { .. })
+                if location.is_local() && std::path::Path::new(&location.rest).is_dir() =>
+            {
+                self.list_prefix(store.as_ref(), &location, url).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One object, once the store is asked about few enough others.
+    async fn head(
+        &self,
+        store: &dyn ObjectStore,
+        location: &Location,
+        given: &str,
+    ) -> Result<ShardRef, SourceError> {
+        let _turn = self.heads.acquire().await.expect("it is never closed");
+        let shard = head(store, location, given).await?;
+        self.count(1, given)?;
+        Ok(shard)
+    }
+
+    async fn list_prefix(
+        &self,
+        store: &dyn ObjectStore,
+        location: &Location,
+        given: &str,
+    ) -> Result<Vec<ShardRef>, SourceError> {
+        refuse_http_listing(location, given)?;
+        if location.is_local() && !std::path::Path::new(&location.rest).is_dir() {
+            return Err(SourceError::NotFound { url: given.to_owned() });
+        }
+        let prefix = location.key()?;
+        let metas = self.below(store, Some(&prefix), given).await?;
+        let shards: Vec<ShardRef> =
+            metas.iter().filter(|meta| is_data(meta, &prefix)).map(|meta| shard_of(location, meta)).collect();
+        if shards.is_empty() { Err(SourceError::Empty { url: given.to_owned() }) } else { Ok(shards) }
+    }
+
+    async fn list_patterns(
+        &self,
+        store: &dyn ObjectStore,
+        location: &Location,
+        given: &str,
+    ) -> Result<Vec<ShardRef>, SourceError> {
+        let _alone = self.pattern.lock().await;
+        let patterns = Reads::expand(&location.rest)
+            .map_err(|reason| SourceError::Url { url: given.to_owned(), reason })?;
+        let lists = patterns.into_iter().map(|rest| async move {
+            let one = Location { rest, ..location.clone() };
+            if one.rest.contains(GLOB_CHARACTERS) {
+                return self.list_glob(store, &one, given).await;
+            }
+            self.reads.check_object(&one)?;
+            let store = self.reads.open(&one)?;
+            Ok(vec![self.head(store.as_ref(), &one, &one.url()).await?])
+        });
+        let mut lists = futures::stream::iter(lists).buffered(CONCURRENT_HEADS);
+        let mut shards = Vec::new();
+        while let Some(found) = lists.try_next().await? {
+            shards.extend(found);
+        }
+        Ok(shards)
+    }
+
+    async fn list_glob(
+        &self,
+        store: &dyn ObjectStore,
+        location: &Location,
+        given: &str,
+    ) -> Result<Vec<ShardRef>, SourceError> {
+        refuse_http_listing(location, given)?;
+        let text = location.rest.trim_start_matches('/');
+        let pattern = Pattern::new(text).map_err(|error| SourceError::Url {
+            url: given.to_owned(),
+            reason: format!("the glob is not valid: {}", error.msg),
+        })?;
+        let first_glob = text.find(GLOB_CHARACTERS).unwrap_or(text.len());
+        let fixed = text[..first_glob].rfind('/').map_or("", |slash| &text[..slash]);
+        let is_flat = !text[fixed.len()..].trim_start_matches('/').contains('/') && !text.contains("**");
+        let fixed_location = Location {
+            rest: if location.is_local() { format!("/{fixed}") } else { fixed.to_owned() },
+            ..location.clone()
+        };
+        self.reads.check_object(&fixed_location)?;
+        if location.is_local() && !std::path::Path::new(&fixed_location.rest).is_dir() {
+            return Err(SourceError::Empty { url: given.to_owned() });
+        }
+        let prefix = fixed_location.key()?;
+        let prefix = (!prefix.is_root()).then_some(&prefix);
+        let metas = if is_flat {
+            self.directly_in(store, prefix, given).await?
         } else {
-            reads.check_object(&one)?;
-            let store = reads.open(&one)?;
-            shards.push(head(store.as_ref(), &one, &one.url()).await?);
+            self.below(store, prefix, given).await?
+        };
+        let options = MatchOptions {
+            case_sensitive: true,
+            require_literal_separator: true,
+            require_literal_leading_dot: true,
+        };
+        let shards: Vec<ShardRef> = metas
+            .iter()
+            .filter(|meta| pattern.matches_with(meta.location.as_ref(), options))
+            .map(|meta| shard_of(location, meta))
+            .collect();
+        if shards.is_empty() { Err(SourceError::Empty { url: given.to_owned() }) } else { Ok(shards) }
+    }
+
+    /// All objects below a folder.
+    async fn below(
+        &self,
+        store: &dyn ObjectStore,
+        prefix: Option<&Path>,
+        given: &str,
+    ) -> Result<Vec<ObjectMeta>, SourceError> {
+        let mut objects = store.list(prefix);
+        let mut metas = Vec::new();
+        loop {
+            let next = timeout(STALLED, objects.try_next()).await.map_err(|_| stalled(given, STALLED))?;
+            let Some(meta) = next.map_err(|error| SourceError::from_store(given, error))? else {
+                return Ok(metas);
+            };
+            self.count(1, given)?;
+            metas.push(meta);
         }
     }
-    Ok(shards)
+
+    /// Objects in a folder, and not in those below it.
+    async fn directly_in(
+        &self,
+        store: &dyn ObjectStore,
+        prefix: Option<&Path>,
+        given: &str,
+    ) -> Result<Vec<ObjectMeta>, SourceError> {
+        let listed = timeout(STALLED_FOLDER, store.list_with_delimiter(prefix)).await;
+        let listed = listed.map_err(|_| stalled(given, STALLED_FOLDER))?;
+        let metas = listed.map_err(|error| SourceError::from_store(given, error))?.objects;
+        self.count(metas.len(), given)?;
+        Ok(metas)
+    }
+
+    /// Counts objects that were found.
+    fn count(&self, objects: usize, given: &str) -> Result<(), SourceError> {
+        if self.found.fetch_add(objects, Ordering::Relaxed).saturating_add(objects) <= self.most {
+            return Ok(());
+        }
+        Err(SourceError::Url {
+            url: given.to_owned(),
+            reason: format!(
+                "with it more than {} objects are listed for one source: name fewer folders, or put rows together into larger \
+                 files, such as tar or Parquet",
+                self.most
+            ),
+        })
+    }
 }
 
-async fn list_glob(
-    reads: &Reads,
-    store: &dyn ObjectStore,
-    location: &Location,
-    given: &str,
-) -> Result<Vec<ShardRef>, SourceError> {
-    refuse_http_listing(location, given)?;
-    let text = location.rest.trim_start_matches('/');
-    let pattern = Pattern::new(text).map_err(|error| SourceError::Url {
+fn stalled(given: &str, after: Duration) -> SourceError {
+    SourceError::Store {
         url: given.to_owned(),
-        reason: format!("the glob is not valid: {}", error.msg),
-    })?;
-    let first_glob = text.find(GLOB_CHARACTERS).unwrap_or(text.len());
-    let fixed = text[..first_glob].rfind('/').map_or("", |slash| &text[..slash]);
-    let is_flat = !text[fixed.len()..].trim_start_matches('/').contains('/') && !text.contains("**");
-    let fixed_location = Location {
-        rest: if location.is_local() { format!("/{fixed}") } else { fixed.to_owned() },
-        ..location.clone()
-    };
-    reads.check_object(&fixed_location)?;
-    if location.is_local() && !std::path::Path::new(&fixed_location.rest).is_dir() {
-        return Err(SourceError::Empty { url: given.to_owned() });
+        reason: format!(
+            "its listing told of no further object for {} s: check the store and the way to it, and open the job again",
+            after.as_secs()
+        ),
+        retryable: true,
     }
-    let prefix = fixed_location.key()?;
-    let prefix = (!prefix.is_root()).then_some(&prefix);
-    let metas = if is_flat {
-        store.list_with_delimiter(prefix).await.map(|result| result.objects)
-    } else {
-        store.list(prefix).try_collect().await
-    };
-    let metas: Vec<ObjectMeta> = metas.map_err(|error| SourceError::from_store(given, error))?;
-    let options = MatchOptions {
-        case_sensitive: true,
-        require_literal_separator: true,
-        require_literal_leading_dot: true,
-    };
-    let shards: Vec<ShardRef> = metas
-        .iter()
-        .filter(|meta| pattern.matches_with(meta.location.as_ref(), options))
-        .map(|meta| shard_of(location, meta))
-        .collect();
-    if shards.is_empty() { Err(SourceError::Empty { url: given.to_owned() }) } else { Ok(shards) }
 }
 
 fn refuse_http_listing(location: &Location, given: &str) -> Result<(), SourceError> {

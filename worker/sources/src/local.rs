@@ -109,7 +109,7 @@ fn is_version(metadata: &Metadata, shard: &ShardRef) -> bool {
 }
 
 /// The version that `object_store` lists local files with: inode, time of change in microseconds, size.
-fn tag(metadata: &Metadata) -> String {
+pub(crate) fn tag(metadata: &Metadata) -> String {
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let micros = modified.unwrap_or_default().as_micros();
     format!("{:x}-{micros:x}-{:x}", metadata.ino(), metadata.len())

@@ -1,11 +1,13 @@
 //! Opens stores and keeps them: one per scheme and authority, and per credentials.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use feedline_core::urls::expand_braces;
+use feedline_core::manifest::ShardRef;
+use feedline_core::tenants::TenantReads;
+use feedline_core::urls::{ReadPolicy, UrlPolicy, expand_braces};
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, coalesce_ranges};
@@ -13,7 +15,7 @@ use object_store::{ObjectStore, ObjectStoreExt, coalesce_ranges};
 use crate::access::Access;
 use crate::clients;
 use crate::error::SourceError;
-use crate::links::Links;
+use crate::links::{Confine, Links};
 use crate::list;
 use crate::location::Location;
 use crate::object::Object;
@@ -22,16 +24,17 @@ use crate::object::Object;
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
 /// Largest object that is read whole before any row is: a tokenizer of a hundred languages has a tenth of it.
 const MAX_FILE_BYTES: u64 = 256 << 20;
+/// What all of them take together that the operators of one pipeline read.
+const MAX_FILES_BYTES: u64 = 512 << 20;
 
 /// Opens and keeps one client per store.
 pub struct Stores {
     access: Access,
     open: Mutex<HashMap<StoreKey, Arc<dyn ObjectStore>>>,
-    links: Links,
 }
 
-/// Scheme and authority, and the name of the credentials.
-type StoreKey = (String, Option<String>);
+/// Scheme and authority, the name of the credentials, and the prefixes of the tenant within which a web server may redirect.
+type StoreKey = (String, Option<String>, Vec<String>);
 
 impl std::fmt::Debug for Stores {
     /// Without the clients, which would show their keys.
@@ -49,7 +52,7 @@ impl Stores {
 
     /// Stores that are reached so.
     pub fn with(access: Access) -> Arc<Self> {
-        Arc::new(Self { access, open: Mutex::default(), links: Links::default() })
+        Arc::new(Self { access, open: Mutex::default() })
     }
 
     /// The whole of a small object that a pipeline names, such as a `tokenizer.json`; `url` may be a plain path.
@@ -57,12 +60,57 @@ impl Stores {
     /// # Errors
     /// When pipelines may not read from there, it is too large, or the store fails.
     pub async fn get(self: &Arc<Self>, url: &str) -> Result<Bytes, SourceError> {
-        let reads = Reads::new(Arc::clone(self), None);
+        self.get_for(url, &TenantReads::default()).await
+    }
+
+    /// The same for a tenant's pipeline.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn get_for(self: &Arc<Self>, url: &str, tenant: &TenantReads) -> Result<Bytes, SourceError> {
+        let object = self.file(url, tenant).await?;
+        let bytes = object.read(0..object.size_bytes()).await?;
+        Ok(bytes)
+    }
+
+    /// Reads the objects that the operators of one pipeline need, each once and whole, unless they are too large together.
+    ///
+    /// # Errors
+    /// As [`Self::get`], and before any is read where they are too large.
+    pub async fn files(
+        self: &Arc<Self>,
+        urls: BTreeSet<String>,
+        tenant: &TenantReads,
+    ) -> Result<BTreeMap<String, Bytes>, SourceError> {
+        let (mut objects, mut all_bytes) = (Vec::new(), 0);
+        for url in urls {
+            let object = self.file(&url, tenant).await?;
+            all_bytes += object.size_bytes();
+            if all_bytes > MAX_FILES_BYTES {
+                let reason = format!(
+                    "with it the files that the pipeline's operators read have {all_bytes} bytes, and may have \
+                     {MAX_FILES_BYTES} together: use fewer or smaller ones, or divide the pipeline"
+                );
+                return Err(SourceError::Unsupported { url, reason });
+            }
+            objects.push((url, object));
+        }
+        let mut files = BTreeMap::new();
+        for (url, object) in objects {
+            files.insert(url, object.read(0..object.size_bytes()).await?);
+        }
+        Ok(files)
+    }
+
+    /// An object that is small enough to be read whole.
+    async fn file(self: &Arc<Self>, url: &str, tenant: &TenantReads) -> Result<Object, SourceError> {
+        let reads = Reads::new(Arc::clone(self), None, tenant);
         reads.check(url)?;
         let location = Location::parse(url)?;
         reads.check_object(&location)?;
         let store = reads.open(&location)?;
         let shard = list::head(store.as_ref(), &location, url).await?;
+        reads.check_shard(&location, &shard)?;
         if shard.size_bytes > MAX_FILE_BYTES {
             let reason = format!(
                 "it has {} bytes, and a file that an operator reads has at most {MAX_FILE_BYTES}",
@@ -70,9 +118,7 @@ impl Stores {
             );
             return Err(SourceError::unsupported(&shard, reason));
         }
-        let object = Object::new(store, location.key()?, shard);
-        let bytes = object.read(0..object.size_bytes()).await?;
-        Ok(bytes)
+        Ok(Object::new(store, location.key()?, shard))
     }
 
     /// Writes an object, whole or not at all. Folders of a local path are made.
@@ -81,7 +127,7 @@ impl Stores {
     /// When the store refuses or fails; the object may be there all the same.
     pub async fn put(&self, url: &str, bytes: Bytes) -> Result<(), SourceError> {
         let location = Location::parse(url)?;
-        let (store, key) = (self.open(&location, None)?, location.key()?);
+        let (store, key) = (self.open(&location, None, &TenantReads::default())?, location.key()?);
         store.put(&key, bytes.into()).await.map_err(|error| SourceError::from_store(url, error))?;
         Ok(())
     }
@@ -105,7 +151,7 @@ impl Stores {
         if location.is_local() && path.exists() && !path.is_dir() {
             return Err(bad("it is no folder"));
         }
-        let (store, folder) = (self.open(&location, None)?, location.key()?);
+        let (store, folder) = (self.open(&location, None, &TenantReads::default())?, location.key()?);
         let mut objects = store.list((!folder.is_root()).then_some(&folder));
         let failed = |error| SourceError::from_store(url, error);
         while let Some(object) = objects.try_next().await.map_err(failed)? {
@@ -121,7 +167,7 @@ impl Stores {
     /// When the store fails, or the object is shorter.
     pub async fn get_ranges(&self, url: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, SourceError> {
         let location = Location::parse(url)?;
-        let (store, key) = (self.open(&location, None)?, location.key()?);
+        let (store, key) = (self.open(&location, None, &TenantReads::default())?, location.key()?);
         let read = if location.is_local() {
             // Opens the file once.
             store.get_ranges(&key, ranges).await
@@ -136,86 +182,119 @@ impl Stores {
         &self,
         location: &Location,
         credentials: Option<&str>,
+        tenant: &TenantReads,
     ) -> Result<Arc<dyn ObjectStore>, SourceError> {
-        let key = (location.root.clone(), credentials.map(str::to_owned));
+        // Other stores are not asked to keep to prefixes in what they redirect to.
+        let redirects =
+            if location.is_http() { tenant.urls.prefixes().map(str::to_owned).collect() } else { Vec::new() };
+        let key = (location.root.clone(), credentials.map(str::to_owned), redirects);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = open.get(&key) {
             return Ok(store.clone());
         }
         let store = self
-            .build(&location.root, credentials)
+            .build(&location.root, credentials, tenant)
             .map_err(|reason| SourceError::Url { url: format!("{}/", location.root), reason })?;
         open.insert(key, store.clone());
         Ok(store)
     }
 
-    fn build(&self, root: &str, credentials: Option<&str>) -> Result<Arc<dyn ObjectStore>, String> {
+    fn build(
+        &self,
+        root: &str,
+        credentials: Option<&str>,
+        tenant: &TenantReads,
+    ) -> Result<Arc<dyn ObjectStore>, String> {
         let Some(options) = self.access.options(credentials) else {
-            let name = credentials.unwrap_or_default();
-            return Err(match self.access.reads().check_credentials(name, &[]) {
-                Err(sentence) => sentence,
-                Ok(()) => format!("there are no credentials `{name}` here"),
-            });
+            return Err(format!("there are no credentials `{}` here", credentials.unwrap_or_default()));
         };
-        clients::build(root, options, self.access.reads())
+        clients::build(root, options, self.access.reads(), tenant)
     }
 
     #[cfg(test)]
     pub(crate) fn insert(&self, root: &str, store: Arc<dyn ObjectStore>) {
-        self.open.lock().unwrap().insert((root.to_owned(), None), store);
+        self.open.lock().unwrap().insert((root.to_owned(), None, Vec::new()), store);
     }
 }
 
-/// Stores as one pipeline may use them: with its credentials, and where pipelines may read.
+/// Stores as one pipeline may use them: with its credentials, and where pipelines, and those of its tenant, may read.
 #[derive(Debug, Clone)]
 pub(crate) struct Reads {
     stores: Arc<Stores>,
     credentials: Option<String>,
+    /// What the role lets be read.
+    policy: ReadPolicy,
+    /// What the job's tenant may read of that.
+    tenant: TenantReads,
+    links: Arc<Links>,
 }
 
 impl Reads {
-    pub(crate) fn new(stores: Arc<Stores>, credentials: Option<String>) -> Self {
-        Self { stores, credentials }
+    pub(crate) fn new(stores: Arc<Stores>, credentials: Option<String>, tenant: &TenantReads) -> Self {
+        let policy = stores.access.reads().for_tenant(tenant);
+        let confine = |policy: &UrlPolicy, fix| Confine { policy: policy.clone(), fix };
+        let confines = [
+            confine(&policy.urls, "`--allow-url`"),
+            confine(&tenant.urls, "the tenant's `urls` in the coordinator's file of tenants"),
+        ];
+        let links = Arc::new(Links::new(stores.access.own_files().clone(), confines));
+        Self { stores, credentials, policy, tenant: tenant.clone(), links }
     }
 
     /// Checks a URL as it stands in the pipeline, with globs and braces.
     pub(crate) fn check(&self, url: &str) -> Result<(), SourceError> {
-        self.stores.access.reads().check_url(url).map_err(refused)
+        self.policy.check_url(url).and_then(|()| self.tenant.check_url(url)).map_err(refused)
     }
 
-    /// Checks that the credentials are known, and are for these URLs.
+    /// Checks that the credentials may be named, are known, and are for these URLs.
     pub(crate) fn check_credentials(&self, urls: &[String]) -> Result<(), SourceError> {
         let Some(name) = &self.credentials else { return Ok(()) };
-        self.stores.access.reads().check_credentials(name, urls).map_err(refused)
+        let may_name = self.tenant.check_credentials(name);
+        may_name.and_then(|()| self.policy.check_credentials(name, urls)).map_err(refused)
     }
 
     /// Checks where an object, or a folder that is listed, really lies: by its own URL, and behind links. What was checked is
     /// remembered.
     pub(crate) fn check_object(&self, location: &Location) -> Result<(), SourceError> {
-        let policy = self.stores.access.reads();
-        if policy.urls.is_open() && self.credentials.is_none() && !location.is_http() {
+        self.check_at(location, None)
+    }
+
+    /// The same of an object that was found, in the version that was.
+    pub(crate) fn check_shard(&self, location: &Location, shard: &ShardRef) -> Result<(), SourceError> {
+        self.check_at(location, Some(shard))
+    }
+
+    fn check_at(&self, location: &Location, shard: Option<&ShardRef>) -> Result<(), SourceError> {
+        if self.is_free(location) {
             return Ok(());
         }
         let url = location.url();
-        self.stores
-            .links
-            .check_once(&url, self.credentials.as_deref(), || {
-                policy.check_object(&url)?;
-                if let Some(name) = &self.credentials {
-                    policy.check_credentials_of_object(name, &url)?;
-                }
-                if location.is_local() {
-                    self.stores.links.check(&location.rest, &policy.urls)
-                } else {
-                    Ok(())
-                }
-            })
-            .map_err(refused)
+        let version = shard.map_or("", |shard| shard.version.as_str());
+        let look = || {
+            self.policy.check_object(&url)?;
+            self.tenant.check_object(&url)?;
+            if let Some(name) = &self.credentials {
+                self.policy.check_credentials_of_object(name, &url)?;
+            }
+            if !location.is_local() {
+                return Ok(());
+            }
+            self.links.check(&location.rest)?;
+            shard.map_or(Ok(()), |shard| self.links.check_version(&location.rest, shard))
+        };
+        self.links.check_once((url.as_str(), version), look).map_err(refused)
+    }
+
+    /// Whether nothing confines what is read there.
+    fn is_free(&self, location: &Location) -> bool {
+        let local_is_free = || !location.is_local() || (self.links.is_free() && !self.policy.local_by_prefix);
+        let any_url = self.policy.urls.is_open() && self.tenant.urls.is_open();
+        any_url && self.credentials.is_none() && !location.is_http() && local_is_free()
     }
 
     /// The store of a location.
     pub(crate) fn open(&self, location: &Location) -> Result<Arc<dyn ObjectStore>, SourceError> {
-        self.stores.open(location, self.credentials.as_deref())
+        self.stores.open(location, self.credentials.as_deref(), &self.tenant)
     }
 
     /// What a URL's braces stand for.

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use self::folders::{claim, folder_name, found};
 use self::kept::Kept;
 use self::write::{Order, Writer};
+use super::ledger::{Column, Ledger};
 use super::room::Room;
 use super::{Prefix, Row, Worth};
 use crate::RowCacheSettings;
@@ -80,6 +81,12 @@ impl DiskTier {
         let writing = Writer::new(Arc::clone(&shared), place.limit_bytes);
         std::thread::Builder::new().name("feedline-cache".to_owned()).spawn(move || writing.run(&orders))?;
         Ok(Self { shared, writer, claim })
+    }
+
+    /// What it holds for tenants counts together with what other tiers do.
+    pub(super) fn counted_in(self, ledger: &Arc<Ledger>) -> Self {
+        lock(&self.shared.room).count_in(ledger, Column::Disk);
+        self
     }
 
     /// Whether it has a part of the folder.

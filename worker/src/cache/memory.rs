@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
+use super::ledger::{Column, Ledger};
 use super::room::Room;
 use super::{Prefix, Row, Worth};
 
@@ -34,6 +35,12 @@ impl MemoryTier {
     pub(super) fn new(capacity_bytes: u64) -> Self {
         let state = State { room: Room::new(capacity_bytes), prefixes: BTreeMap::new() };
         Self { state: Mutex::new(state) }
+    }
+
+    /// What it holds for tenants counts together with what other tiers do.
+    pub(super) fn counted_in(self, ledger: &Arc<Ledger>) -> Self {
+        self.lock().room.count_in(ledger, Column::Memory);
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -65,8 +65,8 @@ impl Engine {
         let planned = self.tools.planned_bytes.load(Ordering::Relaxed);
         let blocks = self.tools.reading.held_bytes();
         let kept = self.tools.caches.memory_bytes();
-        let lent = self.lent_now();
-        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + blocks + kept + lent
+        let passing = self.lent_now() + self.decoding.taken_bytes();
+        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + blocks + kept + passing
     }
 
     fn lent_now(&self) -> u64 {

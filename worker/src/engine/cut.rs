@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use feedline_core::cluster::messages::OperatorStats;
 use feedline_core::manifest::Manifest;
 use feedline_core::order::RowRef;
 use feedline_core::pipeline::{CacheTier, KeptForm, OperatorKind, Pipeline};
 use feedline_core::schema::Schema;
 use feedline_operators::{BuiltOperator, Chunk, RowCodec};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use sha2::{Digest, Sha256};
 
 use super::chunk::WorkChunk;
 use super::forms::{Leave, Making};
@@ -200,35 +200,68 @@ fn making(behind: Option<&BuiltOperator>, form: KeptForm) -> Result<Option<Makin
     Ok(Some(Making::new(form, decoding)))
 }
 
-/// What rows at the cut depend on: the data, the operators before it, the columns, and what the operators read.
+/// What rows at the cut depend on: the data and the keys it is read with, the operators before it, the columns, and what the
+/// operators read. Tenants share rows that both may read, so nobody may find a pipeline with the name of another's rows: the
+/// hash is a cryptographic one.
 fn prefix(
     (pipeline, making): (&Pipeline, Option<&Making>),
     manifest: &Manifest,
     schema: &Schema,
     files: &BTreeMap<String, Bytes>,
 ) -> Prefix {
-    let mut hash = Xxh3::new();
-    let mut text = BytesMut::new();
-    text.put_u32_le(FORM);
+    let mut hash = Sha256::new();
+    hash.update(FORM.to_le_bytes());
     for shard in &manifest.shards {
         let object = &shard.object;
-        text.put_slice(format!("{}\n{}\n{}\n", object.url, object.size_bytes, object.version).as_bytes());
+        hash.update(format!("{:?} {} {:?}\n", object.url, object.size_bytes, object.version));
     }
-    let features = (&pipeline.source.format, &pipeline.source.features, pipeline.on_error, schema);
-    text.put_slice(format!("{features:?}\n").as_bytes());
+    // Under other keys the same URL may be another object: keys may have an endpoint of their own.
+    let source = &pipeline.source;
+    let features = (&source.format, &source.features, &source.credentials, pipeline.on_error, schema);
+    hash.update(format!("{features:?}\n"));
     // Which images are kept as pixels depends on what becomes of them.
     if let Some(making) = making {
-        text.put_slice(making.describe().as_bytes());
+        hash.update(making.describe());
     }
     let before = pipeline.cached().map_or(&[][..], |(before, _)| before);
     for operator in before.iter().filter(|operator| !operator.kind.is_engines()) {
-        text.put_slice(format!("{:?}\n", operator.kind).as_bytes());
+        hash.update(format!("{:?}\n", operator.kind));
         if let OperatorKind::Tokenize(tokenize) = &operator.kind
             && let Some(file) = files.get(&tokenize.tokenizer)
         {
-            text.put_u64_le(xxh3_64(file));
+            hash.update(Sha256::digest(file));
         }
     }
-    hash.update(&text);
-    hash.digest128()
+    let mut half = [0; size_of::<Prefix>()];
+    half.copy_from_slice(&hash.finalize()[..size_of::<Prefix>()]);
+    Prefix::from_be_bytes(half)
+}
+
+#[cfg(test)]
+mod tests {
+    use feedline_core::manifest::{Block, Shard, ShardIndex, ShardRef};
+    use feedline_core::pipeline::Source;
+
+    use super::*;
+
+    fn of(source: Source, url: &str, version: &str) -> Prefix {
+        let pipeline = Pipeline::builder("p").source(source).batch(1).build().unwrap();
+        let object = ShardRef { url: url.to_owned(), size_bytes: 10, version: version.to_owned() };
+        let blocks = vec![Block { rows: 1, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() }];
+        let index = ShardIndex { blocks, schema: Some(Schema::default()), defects: Vec::new() };
+        let manifest = Manifest { schema: Schema::default(), shards: vec![Shard { object, index }] };
+        prefix((&pipeline, None), &manifest, &Schema::default(), &BTreeMap::new())
+    }
+
+    #[test]
+    fn rows_have_the_name_of_all_that_they_depend_on() {
+        let source = || Source::text("s3://bucket/x");
+        let usual = of(source(), "s3://bucket/x", "1");
+        assert_eq!(of(source(), "s3://bucket/x", "1"), usual);
+        assert_ne!(of(source(), "s3://bucket/x", "2"), usual);
+        assert_ne!(of(source(), "s3://bucket/y", "1"), usual);
+        assert_ne!(of(source().credentials("other"), "s3://bucket/x", "1"), usual, "another endpoint");
+        // What divides the parts cannot be written as a part of them.
+        assert_ne!(of(source(), "s3://bucket/x 10", "1"), of(source(), "s3://bucket/x", "10 1"));
+    }
 }

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
-use bytes::Bytes;
 use feedline_core::cluster::messages::{JobDetails, Keep, OperatorStats};
 use feedline_core::manifest::Manifest;
 use feedline_core::order::{BlockTable, PassOrder, RowRef};
-use feedline_core::pipeline::{KeptForm, OnError, OperatorKind};
+use feedline_core::pipeline::{KeptForm, OnError, Operator, OperatorKind};
 use feedline_core::schema::{ColumnType, Field, Schema};
 use feedline_operators::{BuiltOperator, build_operators};
 use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
@@ -92,13 +91,12 @@ impl JobContext {
         let wanted = pipeline.required_columns(&manifest.schema);
         let fields = manifest.schema.fields.iter().filter(|field| wanted.contains(&field.name));
         let read_schema = Schema { fields: fields.cloned().collect() };
-        let mut files: BTreeMap<String, Bytes> = BTreeMap::new();
-        for operator in &pipeline.operators {
-            if let OperatorKind::Tokenize(tokenize) = &operator.kind {
-                let bytes = stores.get(&tokenize.tokenizer).await.map_err(|error| error.to_string())?;
-                files.insert(tokenize.tokenizer.clone(), bytes);
-            }
-        }
+        let file = |operator: &Operator| match &operator.kind {
+            OperatorKind::Tokenize(tokenize) => Some(tokenize.tokenizer.clone()),
+            _ => None,
+        };
+        let files = stores.files(pipeline.operators.iter().filter_map(file).collect(), &details.reads).await;
+        let files = files.map_err(|error| error.to_string())?;
         let load = |url: &str| files.get(url).cloned().ok_or_else(|| format!("{url} was not read"));
         let operators = build_operators(pipeline, &read_schema, &load).map_err(|error| error.to_string())?;
         let parts = (&read_schema, operators.as_slice());
@@ -111,7 +109,8 @@ impl JobContext {
         let batch_parallelism = pipeline.operators.last().and_then(|batch| batch.parallelism);
         let cut_place = cut.as_ref().map(|cut| cut.place);
         let output = operators.last().map_or_else(|| read_schema.clone(), |last| last.schema.clone());
-        let dataset = Dataset::new(pipeline.source.clone(), stores).map_err(|error| error.to_string())?;
+        let dataset = Dataset::of_tenant(pipeline.source.clone(), stores, &details.reads)
+            .map_err(|error| error.to_string())?;
         let mean_row_bytes = (details.dataset.bytes / details.dataset.rows.max(1)).max(1);
         let carried = carries_bulk(&read_schema, &output);
         let tail_row_bytes = if carried { mean_row_bytes.max(LEAST_TAIL_BYTES) } else { LEAST_TAIL_BYTES };

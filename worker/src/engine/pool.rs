@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use feedline_core::ids::JobId;
+use feedline_operators::DecodingRoom;
 use tokio::sync::oneshot;
 
 use self::queue::{Next, Queue};
@@ -66,7 +67,8 @@ struct State {
 }
 
 impl Pool {
-    pub(crate) fn new(threads: u32) -> std::io::Result<Self> {
+    /// Images that its threads decode share the room.
+    pub(crate) fn new(threads: u32, decoding: &Arc<DecodingRoom>) -> std::io::Result<Self> {
         let threads = threads.max(1);
         let state = State { queue: Queue::new(threads), busy: 0, in_use: threads, closed: false };
         let shared = Arc::new(Shared {
@@ -77,10 +79,11 @@ impl Pool {
         });
         let threads = (0..threads)
             .map(|number| {
-                let shared = Arc::clone(&shared);
-                std::thread::Builder::new()
-                    .name(format!("{POOL_THREADS}-{number}"))
-                    .spawn(move || shared.run_until_closed())
+                let (shared, decoding) = (Arc::clone(&shared), Arc::clone(decoding));
+                std::thread::Builder::new().name(format!("{POOL_THREADS}-{number}")).spawn(move || {
+                    decoding.join();
+                    shared.run_until_closed();
+                })
             })
             .collect::<std::io::Result<_>>()?;
         Ok(Self { shared, threads })
@@ -99,7 +102,8 @@ impl Pool {
         let mut state = self.shared.lock();
         state.in_use = if threads == 0 { all } else { threads.min(all) };
         self.shared.idle.unused.store(all - state.in_use, Ordering::Relaxed);
-        state.queue.set_shares(shares, limits);
+        let now = self.shared.started.elapsed().as_secs_f64();
+        state.queue.set_shares(now, shares, limits);
         drop(state);
         self.shared.ready.notify_all();
     }
@@ -183,6 +187,10 @@ impl Shared {
                 }
             };
             state.busy += 1;
+            // Whoever was woken for this may have been the one that waited for a time.
+            if state.queue.has_work() && self.idle.is_any() {
+                self.ready.notify_one();
+            }
             drop(state);
             let begun = Instant::now();
             work();
@@ -208,9 +216,13 @@ mod tests {
 
     use super::*;
 
+    fn pool(threads: u32) -> Pool {
+        Pool::new(threads, &DecodingRoom::new(0)).expect("threads start")
+    }
+
     #[tokio::test]
     async fn a_panic_is_an_error_and_the_pool_lives_on() {
-        let pool = Pool::new(1).expect("threads start");
+        let pool = pool(1);
         let error = pool.run(JobId(1), 0, || panic!("bad pixel")).await.expect_err("it panicked");
         assert_eq!(error, Panicked("bad pixel".to_owned()));
         assert_eq!(pool.run(JobId(1), 0, || 7).await, Ok(7));
@@ -218,7 +230,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_most_urgent_work_runs_first() {
-        let pool = Pool::new(1).expect("threads start");
+        let pool = pool(1);
         let (hold, held) = std::sync::mpsc::sync_channel::<()>(1);
         let order = Arc::new(Mutex::new(Vec::new()));
         let blocker = pool.run(JobId(1), 0, move || held.recv().is_ok());
@@ -238,7 +250,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_with_a_limit_ends_all_its_work_and_leaves_threads_idle() {
-        let pool = Pool::new(2).expect("threads start");
+        let pool = pool(2);
         pool.set_shares(0, BTreeMap::new(), [(JobId(1), 0.5)].into());
         let begun = Instant::now();
         let work = (0..20).map(|_| pool.run(JobId(1), 0, || burn(Duration::from_millis(5))));
@@ -259,7 +271,7 @@ mod tests {
 
     #[tokio::test]
     async fn fewer_threads_are_used_at_once_and_more_again() {
-        let pool = Pool::new(3).expect("threads start");
+        let pool = pool(3);
         let running = Arc::new(AtomicU32::new(0));
         for threads in [1, 2, 0, 1] {
             pool.set_shares(threads, BTreeMap::new(), BTreeMap::new());

@@ -244,6 +244,13 @@ fn word(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
+/// A log, and the parts of a frame of one, as [`read_anything`] takes them.
+#[cfg(feature = "fuzzing")]
+pub(super) fn samples(id: MemberId, stored: &Stored) -> Result<[Vec<u8>; 2], String> {
+    let frame = appended([(Some(&stored.hard_state), &stored.entries[..])])?;
+    Ok([whole(id, stored)?, frame[FRAME_HEADER_BYTES + MARK.len()..].to_vec()])
+}
+
 /// Reads `bytes` as a log, and as a frame of one whose checksum is right.
 #[cfg(feature = "fuzzing")]
 pub(super) fn read_anything(bytes: &[u8]) {

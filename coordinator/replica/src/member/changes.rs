@@ -4,8 +4,10 @@ use feedline_core::cluster::RequestId;
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use raft::eraftpb::{ConfChange, ConfChangeType};
 
+use super::leading::Leading;
 use super::{Member, Now};
 use crate::effects::{Change, MemberView, Role};
+use crate::entry::Payload;
 use crate::members::MemberId;
 
 /// A member that was not heard for so long is silent.
@@ -17,7 +19,8 @@ impl Member {
     /// Changes the members. The answer comes among the effects once a new one votes, or an old one is gone.
     pub fn change(&mut self, now: Now, request: RequestId, change: Change) {
         self.pass(now);
-        if self.is_done(&change) {
+        // Others may have changed the members since, where it only believes that it leads; what it proposes tells.
+        if self.is_done(&change) && self.is_sure() && !self.is_changing() {
             self.out.changes.push((request, Ok(self.applied.members.clone())));
             return;
         }
@@ -35,7 +38,7 @@ impl Member {
         let learners = &self.node.store().conf_state().learners;
         // One that never learns enough must not be in the way for ever.
         let gives_up = matches!(change, Change::Remove { id } if learners.contains(&id.get()));
-        if self.node.raft.has_pending_conf() || !learners.is_empty() && !gives_up {
+        if self.is_changing() || !learners.is_empty() && !gives_up {
             let is_same =
                 self.leading.as_ref().is_some_and(|it| it.changes.iter().any(|(_, other)| other == change));
             let refusal = || {
@@ -67,6 +70,18 @@ impl Member {
             Change::Remove { id } => (ConfChangeType::RemoveNode, *id, ""),
         };
         self.propose_change(kind, id, url)
+    }
+
+    /// Whether nobody else can have decided anything up to now.
+    fn is_sure(&self) -> bool {
+        let leading = self.leading.as_ref();
+        leading.is_some_and(|leading| leading.cluster.is_some() && leading.lease.holds(self.now.real))
+    }
+
+    /// Whether a change is under way that may yet be decided, or that those who are left may not know to be.
+    fn is_changing(&self) -> bool {
+        let is_known = |leading: &Leading| leading.behind_removal.is_some_and(|it| it <= self.applied.index);
+        self.node.raft.has_pending_conf() || !self.leading.as_ref().is_some_and(is_known)
     }
 
     /// Whether a majority of those that would be left answers.
@@ -128,7 +143,9 @@ impl Member {
 
     /// Lets a new member vote once it knows nearly everything.
     pub(super) fn promote_learners(&mut self) {
-        if self.leading.is_none() || self.node.raft.has_pending_conf() {
+        // Before a leader serves, a change of the leader before it may be on its way.
+        let serves = self.role() == (Role::Leader { serving: true });
+        if !serves || self.node.raft.has_pending_conf() {
             return;
         }
         let last = self.node.raft.raft_log.last_index();
@@ -170,6 +187,10 @@ impl Member {
                 self.applied.members.0.remove(&id);
                 self.heard.remove(&id.get());
                 self.refuse_adding(id);
+                if let Some(leading) = &mut self.leading {
+                    leading.behind_removal = None;
+                }
+                self.follow_removal();
                 if id == self.id {
                     // Another had decided that while it led; raft would have it go on.
                     let term = self.term();
@@ -183,8 +204,19 @@ impl Member {
                 self.snapshot_due = true;
             }
         }
-        self.answer_changes();
         Ok(())
+    }
+
+    /// Has those who are left write that a removal is decided. From disks that do not have that, two of whom one was
+    /// removed would begin as two, and the one that is gone is missing for a majority.
+    pub(super) fn follow_removal(&mut self) {
+        let Some(leading) = self.leading.as_mut().filter(|leading| leading.behind_removal.is_none()) else {
+            return;
+        };
+        // Refused while another shall lead; tried again with the next tick.
+        if self.node.propose(Vec::new(), Payload::Decided(Vec::new()).to_bytes()).is_ok() {
+            leading.behind_removal = Some(self.node.raft.raft_log.last_index());
+        }
     }
 
     /// Who waits for one to be added that was removed before it voted.
@@ -198,11 +230,13 @@ impl Member {
         }
     }
 
-    fn answer_changes(&mut self) {
-        let Some(leading) = &mut self.leading else { return };
+    /// Tells who waits for a change that is done.
+    pub(super) fn answer_changes(&mut self) {
+        let is_changing = self.is_changing();
+        let Some(leading) = self.leading.as_mut().filter(|it| !it.changes.is_empty()) else { return };
         let changes = std::mem::take(&mut leading.changes);
         let (done, open): (Vec<_>, Vec<_>) =
-            changes.into_iter().partition(|(_, change)| self.is_done(change));
+            changes.into_iter().partition(|(_, change)| !is_changing && self.is_done(change));
         let members = self.applied.members.clone();
         self.out.changes.extend(done.into_iter().map(|(request, _)| (request, Ok(members.clone()))));
         if let Some(leading) = &mut self.leading {
@@ -218,33 +252,5 @@ impl Member {
             }
             Change::Remove { id } => self.applied.members.url(*id).is_none(),
         }
-    }
-
-    /// Goes on leading where nobody else came to.
-    pub(super) fn take_back(&mut self) {
-        let is_over = self.node.raft.lead_transferee.is_none();
-        if let Some(leading) = self.leading.as_mut().filter(|leading| leading.hands_over && is_over) {
-            leading.hands_over = false;
-        }
-    }
-
-    /// Whether another is to lead.
-    pub fn hands_over(&self) -> bool {
-        self.leading.as_ref().is_some_and(|leading| leading.hands_over)
-    }
-
-    /// Lets another lead: the one that knows most. `false` where there is none, or this one does not lead.
-    pub fn hand_over(&mut self, now: Now) -> bool {
-        self.pass(now);
-        let voters = &self.node.store().conf_state().voters;
-        let others = voters.iter().copied().filter(|id| *id != self.id.get());
-        let known =
-            |id: &u64| self.node.raft.prs().get(*id).map_or((false, 0), |it| (it.recent_active, it.matched));
-        let Some(next) = others.max_by_key(known) else { return false };
-        let Some(leading) = &mut self.leading else { return false };
-        leading.hands_over = true;
-        leading.lease.give_up();
-        self.node.transfer_leader(next);
-        true
     }
 }

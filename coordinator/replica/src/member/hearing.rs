@@ -13,7 +13,8 @@ impl Member {
         let votes = [MessageType::MsgRequestVote, MessageType::MsgRequestPreVote];
         // Before its last life it may have promised a leader not to vote for a while.
         let bound = self.ticks <= u64::from(self.settings.election_ticks);
-        if message.to != self.id.get() || bound && votes.contains(&message.get_msg_type()) {
+        let is_refused = self.keeps_out() || bound && votes.contains(&message.get_msg_type());
+        if message.to != self.id.get() || is_refused {
             return;
         }
         if !self.is_sound(&message) {
@@ -32,7 +33,7 @@ impl Member {
         use MessageType as T;
         match message.get_msg_type() {
             T::MsgHeartbeat => message.commit <= self.node.raft.raft_log.last_index(),
-            T::MsgTimeoutNow => !self.installs(),
+            T::MsgTimeoutNow => self.may_stand() && !self.retires,
             T::MsgAppend
             | T::MsgAppendResponse
             | T::MsgHeartbeatResponse
@@ -43,11 +44,6 @@ impl Member {
             | T::MsgRequestPreVoteResponse => true,
             _ => false,
         }
-    }
-
-    /// Whether a snapshot of another member is being written.
-    pub(super) fn installs(&self) -> bool {
-        self.unwritten.iter().any(|step| step.installs)
     }
 
     /// A member could not be reached.

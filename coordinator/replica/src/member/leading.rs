@@ -30,6 +30,9 @@ pub(super) struct Leading {
     waiting: VecDeque<Waiting>,
     pub(super) lease: Lease,
     pub(super) changes: Vec<(RequestId, Change)>,
+    /// Index of an entry behind the last removal of a member, `None` while there is to be one: those that have it on disk
+    /// have there, too, that the removal is decided.
+    pub(super) behind_removal: Option<u64>,
     /// Whether another shall lead, so that nothing more is decided.
     pub(super) hands_over: bool,
 }
@@ -44,6 +47,7 @@ impl Leading {
             waiting: VecDeque::new(),
             lease: Lease::default(),
             changes: Vec::new(),
+            behind_removal: Some(index),
             hands_over: false,
         }
     }

@@ -43,9 +43,20 @@ struct InFlight {
     sent_at: Millis,
 }
 
+/// Which of all consumers one is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seat {
+    /// Its number among all.
+    pub(crate) place: u32,
+    /// The job's number in the scenario.
+    pub(crate) of: usize,
+    /// Its number in the job.
+    pub(crate) number: u32,
+}
+
 #[derive(Debug)]
 pub(crate) struct Consumer {
-    pub(crate) number: u32,
+    pub(crate) seat: Seat,
     pub(crate) session: SessionId,
     pub(crate) alive: bool,
     pub(crate) job: Option<JobId>,
@@ -68,19 +79,22 @@ pub(crate) struct Consumer {
     report: Call,
     open: Call,
     news: bool,
+    /// Entries that the last report told of, and that the last one which was answered did, in this session.
+    telling: usize,
+    told: usize,
     delivered_at: Millis,
 }
 
 impl Consumer {
     pub(crate) fn new(
-        number: u32,
+        seat: Seat,
         data: Rc<JobData>,
         wants: u32,
         checkpoint_every: u64,
         plant: Plant,
     ) -> Self {
         Self {
-            number,
+            seat,
             session: SessionId(1),
             alive: true,
             job: None,
@@ -100,6 +114,8 @@ impl Consumer {
             report: Call::default(),
             open: Call::default(),
             news: false,
+            telling: 0,
+            told: 0,
             delivered_at: 0,
         }
     }
@@ -120,6 +136,7 @@ impl Consumer {
         self.unreachable.clear();
         self.report = Call::default();
         self.open = Call::default();
+        (self.telling, self.told) = (0, 0);
         if self.plant == Plant::Forgetful {
             self.app.positions.clear();
             self.app.offsets.clear();
@@ -130,8 +147,8 @@ impl Consumer {
     pub(crate) fn describe(&self) -> String {
         let splits = |stream: &Stream| stream.assembler.progress().collect::<Vec<_>>();
         format!(
-            "consumer {}: alive {}, job {:?}, ended {:?}, expects {:?}, fetches {:?}, cannot reach {:?}, holds {:#?}",
-            self.number,
+            "consumer {:?}: alive {}, job {:?}, ended {:?}, expects {:?}, fetches {:?}, cannot reach {:?}, holds {:#?}",
+            self.seat,
             self.alive,
             self.job,
             self.ended,
@@ -140,6 +157,11 @@ impl Consumer {
             self.unreachable,
             self.plan.as_ref().map(|plan| (&plan.state, &plan.streams, &plan.splits, plan.exhausted)),
         )
+    }
+
+    /// Whether an answer says that everything it has consumed is known.
+    pub(crate) fn is_known(&self) -> bool {
+        self.alive && (self.ended.is_some() || self.told == self.app.consumed())
     }
 
     fn is_relaxed(&self) -> bool {
@@ -170,6 +192,7 @@ impl Consumer {
         if due && self.ended.is_none() {
             self.news = false;
             self.reported.clone_from(&self.unreachable);
+            self.telling = self.app.consumed() - self.app.undurable();
             let call = self.report.send(now);
             out.push(Send::Request(call, Request::Consumer(self.build_report(job))));
         }
@@ -182,7 +205,7 @@ impl Consumer {
         let open = self.app.offsets.iter().filter(|(split, _)| self.is_relaxed() && listed(split));
         ConsumerReport {
             job,
-            consumer: self.number,
+            consumer: self.seat.number,
             session: self.session,
             seen: self.plan.as_ref().map_or_else(Revision::default, |plan| plan.revision),
             positions: self.app.positions.iter().map(|(stream, position)| (*stream, *position)).collect(),
@@ -204,16 +227,19 @@ impl Consumer {
     pub(crate) fn on_reply(&mut self, call: u64, reply: Reply) -> Result<(), String> {
         match reply {
             Reply::Opened(job) if self.open.take(call) => self.job = Some(job),
-            Reply::Consumer(plan) if self.report.take(call) => return self.apply_plan(plan),
+            Reply::Consumer(plan) if self.report.take(call) => {
+                self.told = self.telling;
+                return self.apply_plan(plan);
+            }
             Reply::Refused(refusal) if refusal.kind == RefusalKind::Unavailable => {
                 self.open.take(call);
                 self.report.take(call);
             }
             Reply::Refused(refusal) if self.report.take(call) => {
-                return Err(format!("consumer {} was refused: {refusal}", self.number));
+                return Err(format!("consumer {:?} was refused: {refusal}", self.seat));
             }
             Reply::Refused(refusal) if self.open.take(call) => {
-                return Err(format!("consumer {} cannot open the job: {refusal}", self.number));
+                return Err(format!("consumer {:?} cannot open the job: {refusal}", self.seat));
             }
             _ => {}
         }
@@ -331,7 +357,7 @@ impl Consumer {
             self.fetch_calls += 1;
             let call = self.fetch_calls;
             self.fetches.insert(planned.split, InFlight { worker, call, sent_at: now });
-            let (consumer, session) = (self.number, self.session);
+            let (consumer, session) = (self.seat.place, self.session);
             out.push(Send::Fetch(Fetch { worker, consumer, session, call, job, split: planned.split, from }));
         }
     }

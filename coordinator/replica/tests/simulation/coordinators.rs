@@ -4,24 +4,27 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use feedline_core::cluster::messages::{JobStatus, source_key};
+use feedline_core::cluster::messages::{JobStatus, Refusal, RefusalKind, source_key};
 use feedline_core::cluster::records::Record;
-use feedline_core::cluster::{Input, Reply, RequestId, Settings, Standby};
+use feedline_core::cluster::{Input, Reply, RequestId};
 use feedline_core::ids::{JobId, Millis};
-use feedline_core::layout::{SplitRef, StreamPosition};
 use feedline_core::manifest::Manifest;
 use feedline_core::position::Position;
 use feedline_replica::{
-    self as replica, Effects, Member, MemberId, Members, Message, Now, Role, Serving, Stored, Write,
+    self as replica, Change, Effects, Member, MemberId, Members, Message, Now, Role, Serving, Stored, Write,
 };
 
 use super::Plant;
 use super::dice::Dice;
+use super::kept::{Kept, TakenBack};
+use super::members::{Answered, Step};
 use super::messages::{Peer, Request};
 use super::scenario::Machines;
 
-/// What was kept that the rest of the simulation must know: splits taken back from a consumer, with the offset that counts.
-pub(crate) type TakenBack = Vec<(u32, SplitRef, u32)>;
+/// Time that another has to take over from one that ends.
+const HAND_OVER_MS: Millis = 1_000;
+/// Time that one which ends has to write what it was told.
+const GRACE_MS: Millis = 10_000;
 
 /// Answers on their way out.
 pub(crate) type Answers = Vec<(Peer, u64, Reply)>;
@@ -37,10 +40,15 @@ pub(crate) struct Outcome {
     /// Jobs whose index is to be saved.
     pub(crate) saves: Vec<JobId>,
     pub(crate) taken_back: TakenBack,
+    /// Changes of members that are done, with the term.
+    pub(crate) changed: Vec<(RequestId, u64)>,
+    /// Whether a change was refused for good.
+    pub(crate) is_refused: bool,
 }
 
 /// One coordinator's process and disk.
 struct Node {
+    id: MemberId,
     /// `None` while it is down.
     member: Option<Member>,
     disk: Stored,
@@ -50,35 +58,52 @@ struct Node {
     /// Its clock runs so many thousandths of the true time.
     rate: u64,
     peers: BTreeMap<RequestId, (Peer, u64)>,
+    /// Whether its disk has refused the last write.
+    is_stuck: bool,
+    /// Since when it ends.
+    ends_since: Option<Millis>,
 }
 
-/// What was kept by a majority, as the first that knew of it had it.
-struct Kept {
-    /// Records of each entry.
-    entries: BTreeMap<u64, Vec<Record>>,
-    state: Standby,
-    /// Offsets acknowledged.
-    acknowledged: BTreeMap<SplitRef, u32>,
-    /// Consumers that splits are assigned to.
-    holders: BTreeMap<SplitRef, u32>,
-    /// Where each job stands.
-    positions: BTreeMap<JobId, Vec<StreamPosition>>,
+impl Node {
+    fn new(number: u64, rate: u64, disk: Stored) -> Self {
+        Self {
+            id: member_id(number),
+            member: None,
+            disk,
+            writes: VecDeque::new(),
+            life: 0,
+            rate,
+            peers: BTreeMap::new(),
+            is_stuck: false,
+            ends_since: None,
+        }
+    }
+
+    /// What it says to everything where it cannot keep what would follow.
+    fn refusal(&self) -> Option<Reply> {
+        let refused = self.is_stuck || self.ends_since.is_some();
+        refused.then(|| Reply::Refused(Refusal::new(RefusalKind::Unavailable, "it ends, or cannot write")))
+    }
 }
 
 /// All coordinators.
 pub(crate) struct Coordinators {
     nodes: Vec<Node>,
-    ids: Vec<MemberId>,
+    /// Places of those that take part, or shall.
+    inside: Vec<usize>,
+    /// The last number that was given to one.
+    last_id: u64,
+    /// Whether each life has another address.
+    moves: bool,
     settings: replica::Settings,
     kept: Kept,
     manifests: BTreeMap<String, Arc<Manifest>>,
     requests: RequestId,
     /// Who has led in each term.
     leaders: BTreeMap<u64, usize>,
+    answered: Answered,
     /// Since when the present leader serves.
     pub(crate) serving_since: Millis,
-    /// Positions that were kept when the observer asked.
-    asked: BTreeMap<u64, BTreeMap<JobId, Vec<StreamPosition>>>,
     plant: Plant,
 }
 
@@ -90,30 +115,31 @@ impl Coordinators {
             plant: plant.of_replica(),
             ..replica::Settings::default()
         };
-        let ids: Vec<MemberId> = (1..=machines.coordinators).filter_map(MemberId::new).collect();
-        let members = Members(ids.iter().map(|id| (*id, format!("sim://{id}"))).collect());
+        let life = u64::from(machines.moves);
+        let founders = (1..=machines.coordinators).map(member_id);
+        let members = Members(founders.map(|id| (id, url(id, life))).collect());
         let founding = Stored::founded_by(&members);
-        let node = |rate: &u64| Node {
-            member: None,
-            disk: founding.clone(),
-            writes: VecDeque::new(),
-            life: 0,
-            rate: *rate,
-            peers: BTreeMap::new(),
-        };
+        let last_id = machines.coordinators + machines.spare;
+        let disk =
+            |number| if number <= machines.coordinators { founding.clone() } else { Stored::default() };
         let mut all = Self {
-            nodes: machines.rates.iter().take(ids.len()).map(node).collect(),
-            ids,
+            nodes: (1..=last_id)
+                .zip(machines.rates)
+                .map(|(number, rate)| Node::new(number, rate, disk(number)))
+                .collect(),
+            inside: (0..machines.coordinators as usize).collect(),
+            last_id,
+            moves: machines.moves,
             settings,
             kept: Kept::new(),
             manifests: BTreeMap::new(),
             requests: 0,
             leaders: BTreeMap::new(),
+            answered: Answered::founded_by(&members),
             serving_since: 0,
-            asked: BTreeMap::new(),
             plant,
         };
-        for place in 0..all.nodes.len() {
+        for place in 0..all.inside.len() {
             all.start(place)?;
         }
         Ok(all)
@@ -121,6 +147,16 @@ impl Coordinators {
 
     pub(crate) fn count(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// Places of those that take part, or shall.
+    pub(crate) fn inside(&self) -> &[usize] {
+        &self.inside
+    }
+
+    /// A place where none takes part.
+    pub(crate) fn outside(&self) -> Option<usize> {
+        (0..self.nodes.len()).find(|place| !self.inside.contains(place))
     }
 
     pub(crate) fn is_up(&self, place: usize) -> bool {
@@ -146,9 +182,10 @@ impl Coordinators {
         (0..self.nodes.len()).filter(serving).max_by_key(term)
     }
 
-    /// Place of the coordinator at an address.
+    /// Place of the coordinator at an address, whichever of its lives that was.
     pub(crate) fn at(&self, url: &str) -> Option<usize> {
-        self.ids.iter().position(|id| format!("sim://{id}") == url)
+        let (id, _) = url.strip_prefix("sim://")?.split_once('.')?;
+        self.nodes.iter().position(|node| node.id.to_string() == id)
     }
 
     fn now(&self, place: usize, now: Millis) -> Now {
@@ -156,15 +193,54 @@ impl Coordinators {
         Now { cluster: real, real }
     }
 
+    /// How they stand, for the message of a failed run.
+    pub(crate) fn describe(&self) -> String {
+        let describe = |place: usize| {
+            let Node { id, member, writes, is_stuck, ends_since, .. } = &self.nodes[place];
+            let is_inside = self.inside.contains(&place);
+            let member = member.as_ref().map(|it| {
+                let members: Vec<String> = it.members().ids().map(|id| id.to_string()).collect();
+                (it.role(), it.term(), it.voters(), it.pending_entries(), members)
+            });
+            let writes = writes.len();
+            format!(
+                "{place}: {id}, inside {is_inside}, {member:?}, {writes} writes, stuck {is_stuck}, ends {ends_since:?}"
+            )
+        };
+        (0..self.nodes.len()).map(describe).collect::<Vec<_>>().join("\n")
+    }
+
+    fn url(&self, place: usize) -> String {
+        let node = &self.nodes[place];
+        url(node.id, if self.moves { node.life } else { 0 })
+    }
+
     /// Starts a coordinator from what is on its disk.
     pub(crate) fn start(&mut self, place: usize) -> Result<(), String> {
+        self.nodes[place].life += 1;
+        let settings = replica::Settings { url: self.url(place), ..self.settings.clone() };
         let node = &mut self.nodes[place];
-        node.life += 1;
+        (node.is_stuck, node.ends_since) = (false, None);
         // Lives need not be larger than those of others.
         let seed = 1 + node.life * 7 + place as u64;
-        let member = Member::new(self.ids[place], node.disk.clone(), self.settings.clone(), seed);
+        let member = Member::new(node.id, node.disk.clone(), settings, seed);
         node.member = Some(member.map_err(|error| format!("coordinator {place} cannot start: {error}"))?);
         Ok(())
+    }
+
+    /// One with an empty disk shall take part.
+    pub(crate) fn bring_in(&mut self, place: usize) -> Result<(), String> {
+        self.inside.push(place);
+        self.start(place)
+    }
+
+    /// One that takes no part any more is stopped, and its disk emptied: it would be another one from now on.
+    pub(crate) fn take_out(&mut self, place: usize) {
+        self.last_id += 1;
+        self.inside.retain(|other| *other != place);
+        let node = &mut self.nodes[place];
+        let (life, rate) = (node.life + 1, node.rate);
+        *node = Node { life, ..Node::new(self.last_id, rate, Stored::default()) };
     }
 
     /// A coordinator dies: of the writes under way some are done, no answer leaves.
@@ -201,7 +277,7 @@ impl Coordinators {
             let early = self.take_effects(place, now, effects, outcome)?;
             let time = self.now(place, now);
             match (early, &mut self.nodes[place].member) {
-                (Some(number), Some(member)) => member.on_written(time, number),
+                (Some(number), Some(member)) => member.on_written(time, Some(number)),
                 _ => return Ok(()),
             }
         }
@@ -215,11 +291,18 @@ impl Coordinators {
         effects: Effects,
         outcome: &mut Outcome,
     ) -> Result<Option<u64>, String> {
-        let to = |message: &Message| self.ids.iter().position(|id| id.get() == message.to);
+        let to = |message: &Message| self.nodes.iter().position(|node| node.id.get() == message.to);
         outcome.messages.extend(effects.messages.into_iter().filter_map(|it| Some((to(&it)?, it))));
         let early = effects.writes.iter().rev().find_map(Write::number);
         outcome.writes += effects.writes.len();
         let node = &mut self.nodes[place];
+        let term = node.member.as_ref().map_or(0, Member::term);
+        for (request, changed) in effects.changes {
+            match changed {
+                Ok(_) => outcome.changed.push((request, term)),
+                Err(refusal) => outcome.is_refused |= refusal.kind == RefusalKind::Invalid,
+            }
+        }
         node.writes.extend(effects.writes);
         let addressed = |(id, reply)| node.peers.remove(&id).map(|(peer, call)| (peer, call, reply));
         outcome.answers.extend(effects.replies.into_iter().filter_map(addressed));
@@ -244,6 +327,7 @@ impl Coordinators {
         if let Some(other) = self.leaders.insert(member.term(), place).filter(|other| *other != place) {
             return Err(format!("{other} and {place} have both led in term {}", member.term()));
         }
+        self.answered.check(member.term(), member.members())?;
         if let Some(cluster) = member.cluster_mut() {
             for (job, key) in preparing {
                 if let Some(saved) = self.manifests.get(key) {
@@ -258,15 +342,7 @@ impl Coordinators {
     fn compare(&mut self, place: usize, outcome: &mut Outcome) -> Result<(), String> {
         let Some(member) = &mut self.nodes[place].member else { return Ok(()) };
         for (index, records) in member.take_applied() {
-            match self.kept.entries.get(&index) {
-                Some(known) if *known != records => {
-                    return Err(format!(
-                        "entry {index} is {known:?}, and {records:?} at coordinator {place}"
-                    ));
-                }
-                Some(_) => {}
-                None => outcome.taken_back.extend(self.kept.take(index, records)),
-            }
+            outcome.taken_back.extend(self.kept.take(place, index, records)?);
         }
         Ok(())
     }
@@ -277,10 +353,70 @@ impl Coordinators {
         let Some(write) = node.writes.pop_front() else { return Ok(Outcome::default()) };
         let number = write.number();
         node.disk.take(write);
-        match number {
-            Some(number) => self.with(place, now, |member, time| member.on_written(time, number)),
-            None => Ok(Outcome::default()),
+        node.is_stuck = false;
+        self.with(place, now, |member, time| member.on_written(time, number))
+    }
+
+    /// The oldest write of a coordinator was refused; it is tried again. Who waits is refused, too.
+    pub(crate) fn on_write_failed(&mut self, place: usize, now: Millis) -> Result<Outcome, String> {
+        let mut outcome = self.with(place, now, Member::on_write_failed)?;
+        let node = &mut self.nodes[place];
+        node.is_stuck = true;
+        if let Some(refused) = node.refusal() {
+            let waiting = std::mem::take(&mut node.peers).into_values();
+            outcome.answers.extend(waiting.map(|(peer, call)| (peer, call, refused.clone())));
         }
+        Ok(outcome)
+    }
+
+    /// A coordinator lets another lead and goes on.
+    pub(crate) fn hand_over(&mut self, place: usize, now: Millis) -> Result<Outcome, String> {
+        self.with(place, now, |member, time| {
+            member.hand_over(time);
+        })
+    }
+
+    /// A coordinator is told to end.
+    pub(crate) fn end(&mut self, place: usize, now: Millis) -> Result<Outcome, String> {
+        let node = &mut self.nodes[place];
+        node.ends_since = node.ends_since.or(Some(now));
+        self.with(place, now, |member, time| {
+            member.retire(time);
+        })
+    }
+
+    /// Whether one that was told to end has done what it can.
+    pub(crate) fn has_ended(&self, place: usize, now: Millis) -> bool {
+        let node = &self.nodes[place];
+        let (Some(since), Some(member)) = (node.ends_since, &node.member) else { return false };
+        let leads = matches!(member.role(), Role::Leader { .. });
+        let hands_over = leads && member.voters() > 1 && now < since + HAND_OVER_MS;
+        let writes = !node.writes.is_empty() && now < since + GRACE_MS;
+        node.is_stuck || !hands_over && !writes
+    }
+
+    /// Asks a coordinator to change the members; gives the request beside what follows.
+    pub(crate) fn change(
+        &mut self,
+        place: usize,
+        now: Millis,
+        step: Step,
+    ) -> Result<(RequestId, Outcome), String> {
+        self.requests += 1;
+        let request = self.requests;
+        let change = match step {
+            Step::Add(who) => Change::Add { id: self.nodes[who].id, url: self.url(who) },
+            Step::Remove(who) => Change::Remove { id: self.nodes[who].id },
+        };
+        self.answered.on_asked(&change);
+        let outcome = self.with(place, now, |member, time| member.change(time, request, change))?;
+        Ok((request, outcome))
+    }
+
+    /// A change of the members was answered in this term.
+    pub(crate) fn on_changed(&mut self, term: u64, step: Step) {
+        let (Step::Add(place) | Step::Remove(place)) = step;
+        self.answered.on_done(term, self.nodes[place].id, step);
     }
 
     /// A request reaches a coordinator.
@@ -294,15 +430,18 @@ impl Coordinators {
         if !self.is_up(place) {
             return Ok(Outcome::default());
         }
+        if let Some(refused) = self.nodes[place].refusal() {
+            return Ok(Outcome { answers: vec![(peer, call, refused)], ..Outcome::default() });
+        }
         self.requests += 1;
         let id = self.requests;
         self.nodes[place].peers.insert(id, (peer, call));
         if peer == Peer::Observer {
-            self.asked.insert(call, self.kept.positions.clone());
+            self.kept.on_asked(call);
         }
         let input = match request {
             Request::Open(spec) => {
-                let saved = self.manifests.get(&source_key(&spec.pipeline.source)).cloned();
+                let saved = self.manifests.get(&source_key(&spec.tenant, &spec.pipeline.source)).cloned();
                 Input::OpenJob { request: id, spec, saved }
             }
             Request::Worker(report) => Input::Worker { request: id, report },
@@ -318,36 +457,26 @@ impl Coordinators {
 
     /// Checks that what the observer is told is not older than what was kept when it asked.
     pub(crate) fn check_status(&mut self, call: u64, status: &[JobStatus]) -> Result<(), String> {
-        let Some(kept) = self.asked.remove(&call) else { return Ok(()) };
-        for (job, streams) in kept {
-            let told = status.iter().find(|told| told.job == job);
-            let position: Option<&Position> = told.and_then(|told| told.position.as_ref());
-            let told = position.map(|position| position.streams.as_slice()).unwrap_or_default();
-            let older = streams.iter().zip(told).any(|(kept, told)| told < kept);
-            if older || told.len() < streams.len() {
-                return Err(format!(
-                    "job {job} stood at {streams:?} when it was asked for, and {told:?} was told"
-                ));
-            }
-        }
-        Ok(())
+        self.kept.check_status(call, status)
     }
 
     /// Where a job stands.
     pub(crate) fn position(&self, job: JobId) -> Option<Position> {
-        self.kept.state.position(job)
+        self.kept.position(job)
     }
 
     /// The durable state of what was kept, as records.
     pub(crate) fn snapshot(&self) -> Vec<Record> {
-        self.kept.state.snapshot()
+        self.kept.snapshot()
     }
 
     /// Checks that what was kept rebuilds exactly the state that the leader has, if nothing is on its way.
     pub(crate) fn check_replay(&self) -> Result<(), String> {
         let Some(place) = self.leader() else { return Ok(()) };
         let Some(member) = self.nodes[place].member.as_ref() else { return Ok(()) };
-        let (Some(cluster), true) = (member.cluster(), member.is_settled()) else { return Ok(()) };
+        // What one that hands over hears is not decided on until it leads on.
+        let is_settled = member.is_settled() && !member.hands_over();
+        let (Some(cluster), true) = (member.cluster(), is_settled) else { return Ok(()) };
         if member.snapshot() != cluster.snapshot() {
             return Err(format!("the log rebuilds {:?} and not {:?}", member.snapshot(), cluster.snapshot()));
         }
@@ -355,40 +484,11 @@ impl Coordinators {
     }
 }
 
-impl Kept {
-    fn new() -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            state: Standby::new(Settings::default()),
-            acknowledged: BTreeMap::new(),
-            holders: BTreeMap::new(),
-            positions: BTreeMap::new(),
-        }
-    }
+fn member_id(number: u64) -> MemberId {
+    MemberId::new(number).expect("numbers begin with 1")
+}
 
-    /// Takes the next entry.
-    fn take(&mut self, index: u64, records: Vec<Record>) -> TakenBack {
-        let mut taken_back = Vec::new();
-        for record in &records {
-            self.state.apply(record);
-            match record {
-                Record::Advanced { splits, .. } => self.acknowledged.extend(splits.iter().copied()),
-                Record::Assigned { consumer, splits, .. } => {
-                    for split in splits {
-                        let offset = self.acknowledged.get(split).copied().unwrap_or_default();
-                        let before = self.holders.remove(split);
-                        taken_back.extend(before.map(|holder| (holder, *split, offset)));
-                        if let Some(consumer) = consumer {
-                            self.holders.insert(*split, *consumer);
-                        }
-                    }
-                }
-                _ => {}
-            }
-            let position = self.state.position(record.job());
-            self.positions.extend(position.map(|position| (record.job(), position.streams)));
-        }
-        self.entries.insert(index, records);
-        taken_back
-    }
+/// Where a coordinator is found.
+fn url(id: MemberId, life: u64) -> String {
+    format!("sim://{id}.{life}")
 }

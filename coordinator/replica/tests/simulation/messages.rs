@@ -14,6 +14,7 @@ pub(crate) type Rows = Rc<Vec<u64>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
     Worker(WorkerId),
+    /// By its number among all.
     Consumer(u32, SessionId),
     /// The test itself.
     Observer,
@@ -33,6 +34,7 @@ pub(crate) enum Request {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fetch {
     pub(crate) worker: WorkerId,
+    /// Its number among all.
     pub(crate) consumer: u32,
     pub(crate) session: SessionId,
     pub(crate) call: u64,

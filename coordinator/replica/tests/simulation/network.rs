@@ -6,7 +6,7 @@ use std::fmt;
 
 use feedline_core::cluster::Reply;
 use feedline_core::ids::{JobId, Millis, SessionId, WorkerId};
-use feedline_replica::Message;
+use feedline_replica::{MemberId, Message};
 
 use super::dice::Dice;
 use super::messages::{Fetch, Outcome, Peer, Request};
@@ -24,6 +24,13 @@ pub(crate) enum Event {
     WakeConsumer(u32, SessionId),
     /// A message from one coordinator to another.
     Raft(usize, usize, Wired),
+    /// A coordinator hears what became of a snapshot that it has sent.
+    SnapshotSent {
+        place: usize,
+        life: u64,
+        to: MemberId,
+        arrived: bool,
+    },
     /// The oldest write of a coordinator's life is done.
     Written {
         place: usize,
@@ -45,6 +52,18 @@ pub(crate) enum Event {
     CutOff,
     /// A coordinator is suspended for a while.
     SuspendCoordinator,
+    /// A coordinator lets another lead, and ends in order where it shall.
+    HandOver {
+        ends: bool,
+    },
+    /// A coordinator's disk refuses every write for a while.
+    FailDisk,
+    /// A coordinator's disk does nothing for a while.
+    HangDisk,
+    /// Members begin to be changed.
+    ChangeMembers,
+    /// Whoever changes members asks, or asks again.
+    AskForChange,
     CrashWorker,
     StartWorker,
     StallWorker,
@@ -83,11 +102,11 @@ impl Queue {
         self.events.remove(&number).map(|event| (at, event))
     }
 
-    /// Sends something over the network.
-    pub(crate) fn send(&mut self, now: Millis, faults: &Faults, dice: &mut Dice, event: Event) {
+    /// Sends something over the network; gives whether it is on its way.
+    pub(crate) fn send(&mut self, now: Millis, faults: &Faults, dice: &mut Dice, event: Event) -> bool {
         let faulty = now < faults.until;
         if faulty && dice.chance(faults.drop_per_mille) {
-            return;
+            return false;
         }
         let copies = if faulty && dice.chance(faults.duplicate_per_mille) { 2 } else { 1 };
         for _ in 0..copies {
@@ -95,5 +114,6 @@ impl Queue {
             let delay = if slow { dice.range(20, 3_000) } else { dice.range(1, 15) };
             self.push(now + delay, event.clone());
         }
+        true
     }
 }

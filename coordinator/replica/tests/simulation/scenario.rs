@@ -23,6 +23,11 @@ pub(crate) struct Faults {
     pub(crate) coordinator_crashes: u64,
     pub(crate) coordinator_cuts: u64,
     pub(crate) coordinator_stalls: u64,
+    /// Coordinators that let another lead; some of them end.
+    pub(crate) hand_overs: u64,
+    pub(crate) disk_failures: u64,
+    pub(crate) disk_hangs: u64,
+    pub(crate) member_changes: u64,
     /// Longest write of a coordinator's log.
     pub(crate) slow_disk_ms: u64,
     pub(crate) worker_crashes: u64,
@@ -36,8 +41,12 @@ pub(crate) struct Faults {
 #[derive(Debug, Clone)]
 pub(crate) struct Machines {
     pub(crate) coordinators: u64,
+    /// Hosts for more of them.
+    pub(crate) spare: u64,
+    /// Whether each life of a coordinator has another address.
+    pub(crate) moves: bool,
     /// How their clocks run, in thousandths of the true time.
-    pub(crate) rates: [u64; 5],
+    pub(crate) rates: [u64; 6],
     /// Bytes of the log before it is compacted, and entries that stay.
     pub(crate) compact_bytes: u64,
     pub(crate) kept_entries: u64,
@@ -47,7 +56,9 @@ impl Machines {
     fn new(dice: &mut Dice) -> Self {
         Self {
             coordinators: dice.pick(&[1, 3, 3, 3, 5]),
-            rates: [(); 5].map(|()| dice.range(940, 1_060)),
+            spare: 1,
+            moves: dice.chance(200),
+            rates: [(); 6].map(|()| dice.range(940, 1_060)),
             compact_bytes: dice.pick(&[500, 5_000, 8 << 20]),
             kept_entries: dice.pick(&[0, 5, 4_096]),
         }
@@ -59,17 +70,17 @@ impl Machines {
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
     pub(crate) machines: Machines,
-    pub(crate) consumers: u32,
     pub(crate) workers: u64,
     pub(crate) faults: Faults,
     /// Batches after which a consumer's application saves its state.
     pub(crate) checkpoint_every: u64,
     /// Splits that a consumer asks for.
     pub(crate) wants: u32,
-    pub(crate) job: Rc<JobData>,
+    /// Jobs that run at the same time: one, or two.
+    pub(crate) jobs: Vec<Rc<JobData>>,
 }
 
-/// The job's data: the same for both halves of a run that is stopped and resumed.
+/// A job's data: the same for both halves of a run that is stopped and resumed.
 #[derive(Debug)]
 pub(crate) struct JobData {
     pub(crate) spec: JobSpec,
@@ -117,52 +128,82 @@ impl Scenario {
     /// The run of a seed.
     pub(crate) fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        let consumers = dice.range(1, 4) as u32;
+        let has_two = dice.chance(200);
+        // Two jobs together take about as long as one alone.
+        let sizes = if has_two { &[0, 10, 40][..] } else { &[0, 10, 40, 80, 120][..] };
+        let consumers = dice.range(1, if has_two { 2 } else { 4 }) as u32;
         let virtual_consumers = dice.range(u64::from(consumers), 8) as u32;
-        let manifest = build_manifest(&mut dice, u64::from(virtual_consumers));
-        let job = build_job(&mut dice, manifest, consumers, virtual_consumers);
+        let manifest = build_manifest(&mut dice, "data", sizes, u64::from(virtual_consumers));
+        let first = Naming { name: "run", folder: "data" };
+        let mut jobs = vec![build_job(&mut dice, first, manifest, consumers, virtual_consumers)];
+        if has_two {
+            let second = build_second(&mut dice, &jobs[0], sizes);
+            jobs.push(second);
+        }
         let calm = dice.chance(100);
         let faults = if calm { Faults::default() } else { build_faults(&mut dice) };
         Self {
             seed,
             machines: Machines::new(&mut Dice::new(seed ^ 0xC0DE)),
-            consumers,
             workers: dice.range(1, 5),
             faults,
             checkpoint_every: dice.pick(&[1, 1, 2, 4]),
             wants: dice.range(1, 4) as u32,
-            job: Rc::new(job),
+            jobs: jobs.into_iter().map(Rc::new).collect(),
         }
     }
 
-    /// The run that resumes this one's job at a position, with other workers and consumers.
+    /// The same run with its first job alone.
+    pub(crate) fn of_one_job(mut self) -> Self {
+        self.jobs.truncate(1);
+        self
+    }
+
+    /// The run that resumes this one's only job at a position, with other workers and consumers.
     pub(crate) fn resumed(&self, start: Position) -> Self {
         let mut dice = Dice::new(self.seed ^ 0xBEEF);
-        let mut spec = self.job.spec.clone();
+        let before = &self.jobs[0];
+        let mut spec = before.spec.clone();
         spec.consumers = dice.range(1, u64::from(spec.virtual_consumers.min(4))) as u32;
         spec.start = Some(start);
         let job = JobData {
             spec,
-            manifest: self.job.manifest.clone(),
-            layout: self.job.layout.clone(),
-            removes: self.job.removes,
-            sequence: self.job.sequence.clone(),
+            manifest: before.manifest.clone(),
+            layout: before.layout.clone(),
+            removes: before.removes,
+            sequence: before.sequence.clone(),
         };
-        Self {
-            seed: self.seed ^ 0xBEEF,
-            consumers: job.spec.consumers,
-            workers: dice.range(1, 5),
-            job: Rc::new(job),
-            ..self.clone()
-        }
+        Self { seed: self.seed ^ 0xBEEF, workers: dice.range(1, 5), jobs: vec![Rc::new(job)], ..self.clone() }
     }
 }
 
-fn build_manifest(dice: &mut Dice, rows_at_least: u64) -> Manifest {
+/// What tells a job from others.
+#[derive(Clone, Copy)]
+struct Naming {
+    name: &'static str,
+    folder: &'static str,
+}
+
+/// A job beside the first one, on the same dataset or on another.
+fn build_second(dice: &mut Dice, first: &JobData, sizes: &[u64]) -> JobData {
+    let shares = dice.chance(300);
+    let folder = if shares { "data" } else { "more" };
+    let most = if shares { first.manifest.summary().rows.min(8) } else { 8 };
+    let consumers = dice.range(1, most.min(2)) as u32;
+    let virtual_consumers = dice.range(u64::from(consumers), most) as u32;
+    let manifest = if shares {
+        first.manifest.clone()
+    } else {
+        build_manifest(dice, folder, sizes, u64::from(virtual_consumers))
+    };
+    build_job(dice, Naming { name: "second", folder }, manifest, consumers, virtual_consumers)
+}
+
+fn build_manifest(dice: &mut Dice, folder: &str, sizes: &[u64], rows_at_least: u64) -> Manifest {
     let mut schema = Schema::default();
     schema.set("label", ColumnType::Scalar(ScalarType::Int64));
     let mut shards = Vec::new();
-    let mut left = rows_at_least + dice.pick(&[0, 10, 40, 80, 120]) + dice.range(0, 20);
+    let mut left = rows_at_least + dice.pick(sizes) + dice.range(0, 20);
     while left > 0 {
         let mut blocks = Vec::new();
         for _ in 0..dice.range(1, 5) {
@@ -179,7 +220,7 @@ fn build_manifest(dice: &mut Dice, rows_at_least: u64) -> Manifest {
             left -= rows;
         }
         let object = ShardRef {
-            url: format!("file:///data/{}", shards.len()),
+            url: format!("file:///{folder}/{}", shards.len()),
             size_bytes: dice.range(1, 100 << 20),
             version: "1".to_owned(),
         };
@@ -189,7 +230,13 @@ fn build_manifest(dice: &mut Dice, rows_at_least: u64) -> Manifest {
     Manifest::build(shards).expect("the shards agree")
 }
 
-fn build_job(dice: &mut Dice, manifest: Manifest, consumers: u32, virtual_consumers: u32) -> JobData {
+fn build_job(
+    dice: &mut Dice,
+    Naming { name, folder }: Naming,
+    manifest: Manifest,
+    consumers: u32,
+    virtual_consumers: u32,
+) -> JobData {
     let order = dice.pick(&[OrderMode::Deterministic, OrderMode::Relaxed]);
     let removes = dice.pick(&[0, 0, 2, 3, 10]);
     let size = dice.range(1, 7) as u32;
@@ -198,8 +245,8 @@ fn build_job(dice: &mut Dice, manifest: Manifest, consumers: u32, virtual_consum
     let mut remainder = dice.pick(&[Remainder::Emit, Remainder::Drop, Remainder::Carry]);
     let (seed, window) = (dice.next() >> 1, dice.pick(&[0, 8, 1000]));
     let build = |remainder| {
-        let mut builder = Pipeline::builder("simulated")
-            .source(Source::text("data/*"))
+        let mut builder = Pipeline::builder(name)
+            .source(Source::text(format!("{folder}/*")))
             .seed(seed)
             .shuffle(window)
             .order(order)
@@ -217,7 +264,7 @@ fn build_job(dice: &mut Dice, manifest: Manifest, consumers: u32, virtual_consum
     }
     let spec = JobSpec {
         tenant: String::new(),
-        name: "run".to_owned(),
+        name: name.to_owned(),
         pipeline: build(remainder),
         epochs,
         virtual_consumers,
@@ -242,15 +289,38 @@ fn build_job(dice: &mut Dice, manifest: Manifest, consumers: u32, virtual_consum
     JobData { spec, manifest, layout, removes, sequence }
 }
 
+/// What a run's faults of coordinators are about. All at once would leave none of them the time to do harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Theme {
+    Crashes,
+    HandOvers,
+    Disks,
+    Members,
+    Everything,
+}
+
 fn build_faults(dice: &mut Dice) -> Faults {
+    use Theme as T;
     let until = dice.range(2_000, 20_000);
+    let theme = dice.pick(&[T::Crashes, T::Crashes, T::HandOvers, T::Disks, T::Members, T::Everything]);
+    let mut often = |about: Theme, most: u64, otherwise: u64| {
+        let most = if theme == about || theme == T::Everything { most } else { otherwise };
+        dice.range(0, most)
+    };
+    let (crashes, cuts, stalls) = (often(T::Crashes, 4, 1), often(T::Crashes, 3, 1), often(T::Crashes, 2, 1));
+    let (hand_overs, member_changes) = (often(T::HandOvers, 5, 0), often(T::Members, 4, 0));
+    let (disk_failures, disk_hangs) = (often(T::Disks, 3, 0), often(T::Disks, 3, 0));
     Faults {
         drop_per_mille: dice.pick(&[0, 20, 100, 200]),
         duplicate_per_mille: dice.pick(&[0, 20, 100]),
         slow_per_mille: dice.pick(&[0, 50, 200]),
-        coordinator_crashes: dice.range(0, 4),
-        coordinator_cuts: dice.range(0, 3),
-        coordinator_stalls: dice.range(0, 2),
+        coordinator_crashes: crashes,
+        coordinator_cuts: cuts,
+        coordinator_stalls: stalls,
+        hand_overs,
+        disk_failures,
+        disk_hangs,
+        member_changes,
         slow_disk_ms: dice.pick(&[3, 3, 30, 300]),
         worker_crashes: dice.range(0, 4),
         worker_stalls: dice.range(0, 4),

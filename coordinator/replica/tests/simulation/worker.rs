@@ -40,7 +40,8 @@ struct Work {
 pub(crate) struct Worker {
     pub(crate) id: WorkerId,
     pub(crate) stalled_until: Millis,
-    data: Rc<JobData>,
+    /// Every job that there may be.
+    known: Vec<Rc<JobData>>,
     /// Input rows of a piece.
     cut: u32,
     row_ms: u64,
@@ -50,7 +51,7 @@ pub(crate) struct Worker {
     plan: Vec<Lease>,
     tasks: Vec<Task>,
     results: BTreeMap<TaskId, TaskResult>,
-    details: BTreeMap<JobId, JobDetails>,
+    jobs: BTreeMap<JobId, Rc<JobData>>,
     works: BTreeMap<Key, Work>,
     busy: Option<(Key, Millis)>,
     indexing: Option<(TaskId, Millis)>,
@@ -61,11 +62,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(id: WorkerId, data: Rc<JobData>, dice: &mut Dice) -> Self {
+    pub(crate) fn new(id: WorkerId, known: Vec<Rc<JobData>>, dice: &mut Dice) -> Self {
         Self {
             id,
             stalled_until: 0,
-            data,
+            known,
             cut: dice.range(1, 12) as u32,
             row_ms: dice.pick(&[0, 1, 2, 5, 40]),
             capacity: dice.range(1, 6) as usize,
@@ -73,7 +74,7 @@ impl Worker {
             plan: Vec::new(),
             tasks: Vec::new(),
             results: BTreeMap::new(),
-            details: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             works: BTreeMap::new(),
             busy: None,
             indexing: None,
@@ -89,7 +90,7 @@ impl Worker {
         self.compute(now);
         self.index(now, dice);
         self.serve_waiting(now, out);
-        let unknown = self.plan.iter().map(|lease| lease.job).find(|job| !self.details.contains_key(job));
+        let unknown = self.plan.iter().map(|lease| lease.job).find(|job| !self.jobs.contains_key(job));
         if let Some(job) = unknown.filter(|_| self.asked.may_send(now, ANSWER_MS)) {
             out.push(Send::Request(self.asked.send(now), Request::Details(job)));
         }
@@ -132,12 +133,7 @@ impl Worker {
     pub(crate) fn on_reply(&mut self, call: u64, reply: Reply) -> Result<(), String> {
         match reply {
             Reply::Worker(plan) if self.report.take(call) => self.apply_plan(plan),
-            Reply::Details(details) if self.asked.take(call) => {
-                if details.layout != self.data.layout {
-                    return Err("the coordinator's layout is not the reference's".to_owned());
-                }
-                self.details.insert(details.job, *details);
-            }
+            Reply::Details(details) if self.asked.take(call) => self.learn(&details)?,
             Reply::Refused(refusal) if refusal.kind == RefusalKind::Unavailable => {
                 self.asked.take(call);
                 self.report.take(call);
@@ -147,6 +143,15 @@ impl Worker {
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    fn learn(&mut self, details: &JobDetails) -> Result<(), String> {
+        let data = self.known.iter().find(|data| data.spec.pipeline == details.pipeline);
+        let Some(data) = data.filter(|data| data.layout == details.layout) else {
+            return Err("the coordinator's pipeline or layout is not the reference's".to_owned());
+        };
+        self.jobs.insert(details.job, Rc::clone(data));
         Ok(())
     }
 
@@ -175,8 +180,8 @@ impl Worker {
         for place in 0..self.plan.len() {
             let lease = self.plan[place];
             let key = (lease.job, lease.split);
-            let Some(details) = self.details.get(&lease.job) else { continue };
-            let len = details.layout.split_len(lease.split);
+            let Some(data) = self.jobs.get(&lease.job) else { continue };
+            let len = data.layout.split_len(lease.split);
             let work = self.works.entry(key).or_insert_with(|| Work {
                 from: lease.from,
                 next: lease.from,
@@ -193,16 +198,18 @@ impl Worker {
     }
 
     fn finish_piece(&mut self, (job, split): Key) {
-        let Some(work) = self.works.get_mut(&(job, split)) else { return };
+        let (Some(work), Some(data)) = (self.works.get_mut(&(job, split)), self.jobs.get(&job)) else {
+            return;
+        };
         let to = (work.next + self.cut).min(work.len);
-        let rows = self.data.rows(split, work.next, to);
+        let rows = data.rows(split, work.next, to);
         let kept: Vec<u32> = (work.next..to)
             .zip(rows)
-            .filter(|(_, row)| self.data.keeps(**row))
+            .filter(|(_, row)| data.keeps(**row))
             .map(|(offset, _)| offset)
             .collect();
-        let payload = Rows::new(rows.iter().copied().filter(|row| self.data.keeps(*row)).collect());
-        let kept = self.data.layout.changes_rows.then_some(kept);
+        let payload = Rows::new(rows.iter().copied().filter(|row| data.keeps(*row)).collect());
+        let kept = data.layout.changes_rows.then_some(kept);
         work.pieces.push(Piece { split, from: work.next, to, kept, payload });
         work.next = to;
         self.news |= to == work.len;
@@ -225,7 +232,8 @@ impl Worker {
     }
 
     fn output_of(&self, task: &Task) -> TaskOutput {
-        let shards = &self.data.manifest.shards;
+        let of_task = |data: &&Rc<JobData>| data.spec.pipeline.source == task.source;
+        let shards = &self.known.iter().find(of_task).expect("a source that a job has").manifest.shards;
         match &task.shards {
             None => TaskOutput::Listed(shards.iter().map(|shard| shard.object.clone()).collect()),
             Some(asked) => {

@@ -1,5 +1,8 @@
 //! The simulated cluster: coordinators, workers, consumers, virtual time.
 
+#[path = "faults.rs"]
+mod faults;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
@@ -8,14 +11,16 @@ use feedline_core::cluster::messages::{JobState, JobStatus, RefusalKind};
 use feedline_core::cluster::records::Record;
 use feedline_core::cluster::{Input, Reply};
 use feedline_core::ids::{JobId, Millis, SessionId, WorkerId};
-use feedline_core::layout::SplitRef;
 use feedline_core::position::Position;
+use feedline_replica::{MemberId, has_snapshot};
 
 use super::Plant;
 use super::application::Entry;
-use super::consumer::Consumer;
+use super::consumer::{Consumer, Seat};
 use super::coordinators::{Coordinators, Outcome as Told};
 use super::dice::{Dice, Trace};
+use super::kept::TakenBack;
+use super::members::Operator;
 use super::messages::{Peer, Send};
 use super::network::{Event, Queue, Wired};
 use super::scenario::Scenario;
@@ -26,6 +31,10 @@ const END_MS: Millis = 60_000;
 /// A dead worker's leases are gone after this time: its last report may take 3 s, then the lease time and some ticks.
 const LEASE_MS: Millis = 6_500;
 
+/// Time after which a coordinator hears that a snapshot has arrived, though it may be lost there; or that it has not.
+const ARRIVED_MS: Millis = 20;
+const LOST_MS: Millis = 2_000;
+
 /// What a run gave.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -33,8 +42,9 @@ pub(crate) struct Outcome {
     pub(crate) events: u64,
     /// Virtual time at the end.
     pub(crate) took_ms: Millis,
-    pub(crate) entries: Vec<Entry>,
-    /// Where the job stood, if the run was stopped before its end.
+    /// Of each job.
+    pub(crate) entries: Vec<Vec<Entry>>,
+    /// Where the first job stood, if the run was stopped before its end.
     pub(crate) position: Option<Position>,
     pub(crate) consumer_crashes: u64,
 }
@@ -52,6 +62,9 @@ pub(crate) struct World {
     suspended_until: Vec<Millis>,
     /// When the last write of a coordinator is done.
     written_at: Vec<Millis>,
+    /// Until when a coordinator's disk refuses writes.
+    refuses_until: Vec<Millis>,
+    operator: Operator,
     /// Whom each worker and consumer asks.
     targets: BTreeMap<u64, usize>,
     workers: BTreeMap<WorkerId, Worker>,
@@ -79,6 +92,8 @@ impl World {
             cut: vec![(0, 0); count],
             suspended_until: vec![0; count],
             written_at: vec![0; count],
+            refuses_until: vec![0; count],
+            operator: Operator::default(),
             targets: BTreeMap::new(),
             workers: BTreeMap::new(),
             died: BTreeMap::new(),
@@ -89,49 +104,28 @@ impl World {
             status: Vec::new(),
             status_calls: 0,
         };
-        for number in 0..scenario.consumers {
-            let data = Rc::clone(&scenario.job);
-            world.consumers.push(Consumer::new(
-                number,
-                data,
-                scenario.wants,
-                scenario.checkpoint_every,
-                plant,
-            ));
-            world.queue.push(1 + u64::from(number), Event::WakeConsumer(number, SessionId(1)));
+        for (of, data) in scenario.jobs.iter().enumerate() {
+            // A second job comes while the first is prepared, runs, or has ended.
+            let begins = if of == 0 { 1 } else { world.dice.range(1, 3_000) };
+            for number in 0..data.spec.consumers {
+                let seat = Seat { place: world.consumers.len() as u32, of, number };
+                let (wants, checkpoint_every) = (scenario.wants, scenario.checkpoint_every);
+                world.consumers.push(Consumer::new(seat, Rc::clone(data), wants, checkpoint_every, plant));
+                let at = begins + u64::from(number);
+                world.queue.push(at, Event::WakeConsumer(seat.place, SessionId(1)));
+            }
         }
         for _ in 0..scenario.workers {
             let at = world.dice.range(1, 500);
             world.queue.push(at, Event::StartWorker);
         }
         world.queue.push(1, Event::Tick);
-        for place in 0..count {
+        for place in world.coordinators.inside().to_vec() {
             let at = world.dice.range(0, 50);
             world.queue.push(at, Event::TickCoordinator { place, life: world.coordinators.life(place) });
         }
         world.plan_faults();
         Ok(world)
-    }
-
-    fn plan_faults(&mut self) {
-        let faults = self.scenario.faults.clone();
-        let armed = self.dice.chance(700);
-        let kinds = [
-            (faults.coordinator_crashes, Event::CrashCoordinator { armed }),
-            (faults.coordinator_cuts, Event::CutOff),
-            (faults.coordinator_stalls, Event::SuspendCoordinator),
-            (faults.worker_crashes, Event::CrashWorker),
-            (faults.worker_stalls, Event::StallWorker),
-            (faults.consumer_crashes, Event::CrashConsumer),
-        ];
-        // Many jobs are short: faults come early more often than late.
-        let horizon = self.dice.pick(&[1_500, 4_000, faults.until]).min(faults.until);
-        for (count, event) in kinds {
-            for _ in 0..count {
-                let at = self.dice.range(1, horizon);
-                self.queue.push(at, event.clone());
-            }
-        }
     }
 
     /// Runs to the job's end, or until `stop` entries were consumed.
@@ -158,7 +152,8 @@ impl World {
             if self.halting && calm && halt_at.is_none() {
                 halt_at = Some(self.now + 5_000);
             }
-            if halt_at.is_some_and(|at| self.now >= at) && leads {
+            let is_known = || self.consumers.iter().all(Consumer::is_known);
+            if halt_at.is_some_and(|at| self.now >= at) && leads && is_known() {
                 let position = self.position()?;
                 return Ok(self.outcome(events, Some(position)));
             }
@@ -170,7 +165,10 @@ impl World {
     }
 
     fn outcome(self, events: u64, position: Option<Position>) -> Outcome {
-        let entries = self.consumers.into_iter().flat_map(|consumer| consumer.app.into_entries()).collect();
+        let mut entries = vec![Vec::new(); self.scenario.jobs.len()];
+        for consumer in self.consumers {
+            entries[consumer.seat.of].extend(consumer.app.into_entries());
+        }
         let consumer_crashes = self.consumer_crashes;
         Outcome { trace: self.trace, events, took_ms: self.now, entries, position, consumer_crashes }
     }
@@ -179,46 +177,59 @@ impl World {
         let consumers: Vec<String> = self.consumers.iter().map(Consumer::describe).collect();
         let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
         format!(
-            "at {} ms: {:?}\nworkers {workers:?}\n{}",
+            "at {} ms\ncoordinators:\n{}\n{:?}\nworkers {workers:?}\n{}",
             self.now,
+            self.coordinators.describe(),
             self.coordinators.snapshot(),
             consumers.join("\n")
         )
     }
 
-    fn job(&self) -> Option<JobId> {
-        self.consumers.iter().find_map(|consumer| consumer.job)
+    /// Consumers of one of the jobs.
+    fn consumers_of(&self, of: usize) -> impl Iterator<Item = &Consumer> {
+        self.consumers.iter().filter(move |consumer| consumer.seat.of == of)
     }
 
-    /// Whether every consumer knows that the job ended, and every live worker's counts are in.
+    fn job(&self, of: usize) -> Option<JobId> {
+        self.consumers_of(of).find_map(|consumer| consumer.job)
+    }
+
+    /// Whether every consumer knows that its job ended, and every live worker's counts are in.
     fn is_settled(&self) -> bool {
+        let is_over = |of: usize| {
+            let job = self.job(of);
+            let told = self.status.iter().find(|status| Some(status.job) == job);
+            told.is_some_and(|status| status.settled && status.state.is_ended())
+        };
         self.consumers.iter().all(|consumer| consumer.alive && consumer.ended.is_some())
-            && self
-                .status
-                .iter()
-                .any(|status| Some(status.job) == self.job() && status.settled && status.state.is_ended())
+            && (0..self.scenario.jobs.len()).all(is_over)
     }
 
     fn check_end(&self) -> Result<(), String> {
         if let Some(other) =
             self.consumers.iter().find(|consumer| consumer.ended != Some(JobState::Completed))
         {
-            return Err(format!("consumer {} was told {:?}", other.number, other.ended));
+            return Err(format!("consumer {:?} was told {:?}", other.seat, other.ended));
         }
-        let jobs: Vec<Option<JobId>> = self.consumers.iter().map(|consumer| consumer.job).collect();
-        if jobs.iter().any(|job| *job != jobs[0]) {
-            return Err(format!("the consumers joined different jobs: {jobs:?}"));
-        }
-        // An opening that arrived late may have opened the job once more.
-        let leased = |record: &Record| matches!(record, Record::Granted { job, .. } if Some(*job) == jobs[0]);
-        if self.coordinators.snapshot().iter().any(leased) {
-            return Err("leases outlive their job".to_owned());
+        let kept = self.coordinators.snapshot();
+        for of in 0..self.scenario.jobs.len() {
+            let jobs: Vec<Option<JobId>> = self.consumers_of(of).map(|consumer| consumer.job).collect();
+            if jobs.iter().any(|job| *job != jobs[0]) {
+                return Err(format!("the consumers joined different jobs: {jobs:?}"));
+            }
+            // An opening that arrived late may have opened the job once more.
+            let leased =
+                |record: &Record| matches!(record, Record::Granted { job, .. } if Some(*job) == jobs[0]);
+            if kept.iter().any(leased) {
+                return Err("leases outlive their job".to_owned());
+            }
         }
         self.coordinators.check_replay()
     }
 
+    /// Where the first job stands.
     fn position(&mut self) -> Result<Position, String> {
-        let job = self.job().ok_or_else(|| "there is no job".to_owned())?;
+        let job = self.job(0).ok_or_else(|| "there is no job".to_owned())?;
         let missing = || format!("job {job} has no position: {}", self.describe());
         self.coordinators.position(job).ok_or_else(missing)
     }
@@ -244,6 +255,18 @@ impl World {
                     self.after(place, told)?;
                 }
             }
+            Event::SnapshotSent { place, life, to, arrived } if self.now < self.suspended_until[place] => {
+                let event = Event::SnapshotSent { place, life, to, arrived };
+                self.queue.push(self.suspended_until[place], event);
+            }
+            Event::SnapshotSent { place, life, to, arrived } => {
+                if life == self.coordinators.life(place) {
+                    let told = self
+                        .coordinators
+                        .with(place, self.now, |member, _| member.on_snapshot_sent(to, arrived))?;
+                    self.after(place, told)?;
+                }
+            }
             Event::TickCoordinator { place, life } => self.tick_coordinator(place, life)?,
             Event::Answer(peer, call, reply) => self.on_answer(peer, call, reply)?,
             Event::Fetch(fetch) => self.on_fetch(fetch),
@@ -257,6 +280,9 @@ impl World {
             Event::WakeConsumer(number, session) => self.wake_consumer(number, session),
             Event::Written { place, life } if self.now < self.suspended_until[place] => {
                 self.queue.push(self.suspended_until[place], Event::Written { place, life });
+            }
+            Event::Written { place, life } if self.now < self.refuses_until[place] => {
+                self.refuse_write(place, life)?;
             }
             Event::Written { place, life } => {
                 if life == self.coordinators.life(place) && self.coordinators.is_up(place) {
@@ -275,7 +301,7 @@ impl World {
         let ended = self.consumers.iter().all(|consumer| consumer.ended.is_some());
         if ended || self.dice.chance(100) {
             self.status_calls += 1;
-            let place = self.dice.range(0, self.coordinators.count() as u64 - 1) as usize;
+            let place = self.dice.pick(self.coordinators.inside());
             let request =
                 Event::Request(place, Peer::Observer, self.status_calls, super::messages::Request::Status);
             self.on_event(request)?;
@@ -301,7 +327,11 @@ impl World {
             member.tick(now);
             member.decide(now);
         })?;
-        self.after(place, told)
+        self.after(place, told)?;
+        if self.coordinators.has_ended(place, self.now) {
+            self.stop_coordinator(place);
+        }
+        Ok(())
     }
 
     fn on_raft(&mut self, from: usize, place: usize, message: Wired) -> Result<(), String> {
@@ -321,16 +351,24 @@ impl World {
     fn after(&mut self, place: usize, told: Told) -> Result<(), String> {
         self.answer(told.answers)?;
         self.take_back(told.taken_back);
+        for (request, term) in told.changed {
+            self.on_changed(request, term);
+        }
+        let life = self.coordinators.life(place);
         for (to, message) in told.messages {
+            let receiver = MemberId::new(message.to).filter(|_| has_snapshot(&message));
             let event = Event::Raft(place, to, Wired(message));
-            self.queue.send(self.now, &self.scenario.faults, &mut self.dice, event);
+            let arrived = self.queue.send(self.now, &self.scenario.faults, &mut self.dice, event);
+            if let Some(to) = receiver {
+                let at = self.now + if arrived { ARRIVED_MS } else { LOST_MS };
+                self.queue.push(at, Event::SnapshotSent { place, life, to, arrived });
+            }
         }
         for job in told.saves {
             let delay = self.dice.range(0, 100);
             self.queue.push(self.now + delay, Event::Saved(job));
         }
         let slow = if self.now < self.scenario.faults.until { self.scenario.faults.slow_disk_ms } else { 3 };
-        let life = self.coordinators.life(place);
         for _ in 0..told.writes {
             let delay = self.dice.pick(&[0, 0, 1, 3, slow]);
             // Writes are done in their order.
@@ -340,6 +378,9 @@ impl World {
         let leads = self.coordinators.leader() == Some(place);
         if told.writes > 0 && leads && self.crash_armed && self.now < self.scenario.faults.until {
             self.crash_coordinator(place);
+        }
+        if told.is_refused {
+            self.on_change_refused(place)?;
         }
         Ok(())
     }
@@ -362,14 +403,15 @@ impl World {
     }
 
     /// Splits were taken from consumers: what those did with them is void, and they begin anew.
-    fn take_back(&mut self, taken_back: Vec<(u32, SplitRef, u32)>) {
-        for (number, split, offset) in taken_back {
-            let consumer = &mut self.consumers[number as usize];
+    fn take_back(&mut self, taken_back: TakenBack) {
+        for (job, number, split, offset) in taken_back {
+            let held = |consumer: &&mut Consumer| consumer.job == Some(job) && consumer.seat.number == number;
+            let Some(consumer) = self.consumers.iter_mut().find(held) else { continue };
             consumer.app.roll_back(split, offset);
             if consumer.alive && consumer.ended.is_none() {
                 consumer.restart();
-                let session = consumer.session;
-                self.queue.push(self.now + 1, Event::WakeConsumer(number, session));
+                let (place, session) = (consumer.seat.place, consumer.session);
+                self.queue.push(self.now + 1, Event::WakeConsumer(place, session));
             }
         }
     }
@@ -396,7 +438,7 @@ impl World {
             && refusal.kind == RefusalKind::Unavailable
         {
             let known = refusal.leader.as_deref().and_then(|url| self.coordinators.at(url));
-            let any = self.dice.range(0, self.coordinators.count() as u64 - 1) as usize;
+            let any = self.dice.pick(self.coordinators.inside());
             self.targets.insert(target_key(peer), known.unwrap_or(any));
         }
         match peer {
@@ -450,7 +492,8 @@ impl World {
 
     fn wake_consumer(&mut self, number: u32, session: SessionId) {
         let mut out = Vec::new();
-        let joined = self.consumers.iter().all(|consumer| consumer.job.is_some());
+        let of = self.consumers[number as usize].seat.of;
+        let joined = self.consumers_of(of).all(|consumer| consumer.job.is_some());
         let consumer = &mut self.consumers[number as usize];
         if !consumer.alive || consumer.session != session {
             return;
@@ -471,10 +514,11 @@ impl World {
             let event = match send {
                 Send::Request(call, request) => {
                     // One that is not answered asks another now and then.
-                    let any = self.dice.range(0, self.coordinators.count() as u64 - 1) as usize;
+                    let any = self.dice.pick(self.coordinators.inside());
                     let asks_any = self.dice.chance(50);
                     let target = self.targets.entry(target_key(from)).or_insert(any);
-                    if asks_any {
+                    // A host that was taken out refuses at once, for ever.
+                    if asks_any || !self.coordinators.inside().contains(target) {
                         *target = any;
                     }
                     Event::Request(*target, from, call, request)
@@ -484,107 +528,6 @@ impl World {
             };
             self.queue.send(self.now, &self.scenario.faults, &mut self.dice, event);
         }
-    }
-
-    fn on_fault(&mut self, fault: Event) -> Result<(), String> {
-        match fault {
-            Event::RestartCoordinator(place) => {
-                self.coordinators.start(place)?;
-                let life = self.coordinators.life(place);
-                self.queue.push(self.now, Event::TickCoordinator { place, life });
-            }
-            Event::StartWorker => self.start_worker(),
-            Event::RestartConsumer(number) => {
-                self.consumers[number as usize].restart();
-                let session = self.consumers[number as usize].session;
-                self.queue.push(self.now, Event::WakeConsumer(number, session));
-            }
-            _ if self.now >= self.scenario.faults.until => {}
-            Event::CrashCoordinator { armed: true } => self.crash_armed = true,
-            Event::CrashCoordinator { armed: false } => {
-                let place = self.a_coordinator();
-                self.crash_coordinator(place);
-            }
-            Event::CutOff => {
-                let place = self.a_coordinator();
-                let until = self.now + self.dice.range(200, 5_000);
-                match self.dice.range(0, 2) {
-                    0 => self.cut[place].0 = until,
-                    1 => self.cut[place].1 = until,
-                    _ => self.cut[place] = (until, until),
-                }
-            }
-            Event::SuspendCoordinator => {
-                let place = self.a_coordinator();
-                self.suspended_until[place] = self.now + self.dice.range(100, 4_000);
-            }
-            Event::CrashWorker => self.crash_worker(),
-            Event::StallWorker => {
-                let ids: Vec<WorkerId> = self.workers.keys().copied().collect();
-                if !ids.is_empty() {
-                    let id = self.dice.pick(&ids);
-                    let until = self.now + self.dice.range(200, 6_000);
-                    self.workers.get_mut(&id).expect("picked from the keys").stalled_until = until;
-                }
-            }
-            Event::CrashConsumer => self.crash_consumer(),
-            other => return Err(format!("not a fault: {other:?}")),
-        }
-        Ok(())
-    }
-
-    /// The one that leads, more often than not.
-    fn a_coordinator(&mut self) -> usize {
-        let any = self.dice.range(0, self.coordinators.count() as u64 - 1) as usize;
-        let prefers_leader = self.dice.chance(600);
-        self.coordinators.leader().filter(|_| prefers_leader).unwrap_or(any)
-    }
-
-    fn crash_coordinator(&mut self, place: usize) {
-        self.crash_armed = false;
-        if self.coordinators.is_up(place) {
-            self.coordinators.crash(place, &mut self.dice);
-            self.suspended_until[place] = 0;
-            self.written_at[place] = 0;
-            let delay = self.dice.pick(&[1, 200, 1_000, 5_000]);
-            self.queue.push(self.now + delay, Event::RestartCoordinator(place));
-        }
-    }
-
-    fn start_worker(&mut self) {
-        let id = WorkerId(self.next_worker);
-        self.next_worker += 1;
-        let worker = Worker::new(id, Rc::clone(&self.scenario.job), &mut self.dice);
-        self.workers.insert(id, worker);
-        self.queue.push(self.now, Event::WakeWorker(id));
-    }
-
-    fn crash_worker(&mut self) {
-        let ids: Vec<WorkerId> = self.workers.keys().copied().collect();
-        if ids.is_empty() {
-            return;
-        }
-        let id = self.dice.pick(&ids);
-        self.workers.remove(&id);
-        self.died.insert(id, self.now);
-        // Sometimes no other comes, as long as one is left.
-        if self.workers.is_empty() || self.dice.chance(700) {
-            let delay = self.dice.range(1, 4_000);
-            self.queue.push(self.now + delay, Event::StartWorker);
-        }
-    }
-
-    fn crash_consumer(&mut self) {
-        let number = self.dice.range(0, u64::from(self.scenario.consumers) - 1) as u32;
-        let consumer = &mut self.consumers[number as usize];
-        if !consumer.alive || consumer.ended.is_some() || consumer.job.is_none() {
-            return;
-        }
-        consumer.crash();
-        self.consumer_crashes += 1;
-        let long = self.dice.chance(250);
-        let delay = if long { self.dice.range(15_500, 20_000) } else { self.dice.range(1, 3_000) };
-        self.queue.push(self.now + delay, Event::RestartConsumer(number));
     }
 }
 

@@ -41,16 +41,16 @@ pub struct OperatorStats {
 impl OperatorStats {
     /// Adds another worker's counts.
     pub fn add(&mut self, other: &Self) {
-        self.rows_in += other.rows_in;
-        self.rows_out += other.rows_out;
-        self.bytes_in += other.bytes_in;
-        self.bytes_out += other.bytes_out;
-        self.cpu_ns += other.cpu_ns;
-        self.busy_ns += other.busy_ns;
-        self.wait_input_ns += other.wait_input_ns;
-        self.wait_output_ns += other.wait_output_ns;
-        self.latency_ns += other.latency_ns;
-        self.queue_bytes += other.queue_bytes;
+        self.rows_in = self.rows_in.saturating_add(other.rows_in);
+        self.rows_out = self.rows_out.saturating_add(other.rows_out);
+        self.bytes_in = self.bytes_in.saturating_add(other.bytes_in);
+        self.bytes_out = self.bytes_out.saturating_add(other.bytes_out);
+        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
+        self.busy_ns = self.busy_ns.saturating_add(other.busy_ns);
+        self.wait_input_ns = self.wait_input_ns.saturating_add(other.wait_input_ns);
+        self.wait_output_ns = self.wait_output_ns.saturating_add(other.wait_output_ns);
+        self.latency_ns = self.latency_ns.saturating_add(other.latency_ns);
+        self.queue_bytes = self.queue_bytes.saturating_add(other.queue_bytes);
     }
 
     /// Time in nanoseconds that rows waited for this operator's turn or its input, or in it.
@@ -77,11 +77,11 @@ pub struct StoreStats {
 impl StoreStats {
     /// Adds another worker's counts. Shards that both have read are counted twice.
     pub fn add(&mut self, other: &Self) {
-        self.requests += other.requests;
-        self.bytes += other.bytes;
-        self.wait_ns += other.wait_ns;
-        self.distinct_shards += other.distinct_shards;
-        self.distinct_shard_bytes += other.distinct_shard_bytes;
+        self.requests = self.requests.saturating_add(other.requests);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
+        self.distinct_shards = self.distinct_shards.saturating_add(other.distinct_shards);
+        self.distinct_shard_bytes = self.distinct_shard_bytes.saturating_add(other.distinct_shard_bytes);
     }
 }
 
@@ -123,12 +123,12 @@ pub struct FormStats {
 impl FormStats {
     /// Adds another worker's counts of the same form.
     pub fn add(&mut self, other: &Self) {
-        self.rows += other.rows;
-        self.plain_bytes += other.plain_bytes;
-        self.bytes += other.bytes;
-        self.make_ns += other.make_ns;
-        self.plain_ns += other.plain_ns;
-        self.use_ns += other.use_ns;
+        self.rows = self.rows.saturating_add(other.rows);
+        self.plain_bytes = self.plain_bytes.saturating_add(other.plain_bytes);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.make_ns = self.make_ns.saturating_add(other.make_ns);
+        self.plain_ns = self.plain_ns.saturating_add(other.plain_ns);
+        self.use_ns = self.use_ns.saturating_add(other.use_ns);
     }
 }
 
@@ -174,11 +174,11 @@ pub struct ConsumerStats {
 impl ConsumerStats {
     /// Adds another consumer's counts.
     pub fn add(&mut self, other: &Self) {
-        self.rows += other.rows;
-        self.batches += other.batches;
-        self.bytes += other.bytes;
-        self.stall_ns += other.stall_ns;
-        self.step_ns += other.step_ns;
-        self.network_bytes += other.network_bytes;
+        self.rows = self.rows.saturating_add(other.rows);
+        self.batches = self.batches.saturating_add(other.batches);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.stall_ns = self.stall_ns.saturating_add(other.stall_ns);
+        self.step_ns = self.step_ns.saturating_add(other.step_ns);
+        self.network_bytes = self.network_bytes.saturating_add(other.network_bytes);
     }
 }

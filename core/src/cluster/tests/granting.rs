@@ -253,3 +253,33 @@ fn a_plan_whose_workers_are_gone_or_cannot_be_reached_holds_nothing_up() {
     bench.consumer(ConsumerReport { unreachable: vec![(split(0, 0), WorkerId(1))], ..taking(job, 0) });
     assert!(bench.granted(2).contains(&split(0, 0)), "though the job has no part there");
 }
+
+#[test]
+fn who_asks_for_everything_is_told_of_a_bounded_part() {
+    let endless = JobSpec { epochs: u32::MAX, ..spec(4, 1) };
+    let (mut bench, job) = Bench::running(&endless, 64);
+    let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, 0) }).expect("a plan");
+    assert_eq!(plan.splits.len(), 1_024);
+    assert!(bench.granted(1).len() <= 1_024 + 2, "and no more is granted");
+    let (mut bench, job) = Bench::running(&JobSpec { epochs: u32::MAX, ..spec(1, 1_024) }, 4_096);
+    for consumer in 0..2 {
+        let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, consumer) });
+        assert_eq!(plan.expect("a plan").splits.len(), 64, "of all streams together");
+    }
+}
+
+#[test]
+fn what_is_said_twice_is_recorded_once() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 64);
+    let decided = bench.records.len();
+    let positions = (1..10_000).map(|row| (0, StreamPosition { epoch: 0, row: row % 64 })).collect();
+    bench.consumer(ConsumerReport { positions, ..taking(job, 0) });
+    let moved: Vec<usize> = bench.records[decided..]
+        .iter()
+        .filter_map(|record| match record {
+            Record::Advanced { streams, .. } => Some(streams.len()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(moved, [1]);
+}

@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::pipeline::{OperatorKind, Repeat};
+use crate::position::{OpenRange, POSITION_VERSION, Position};
 use crate::tenants::{Quota, TenantReads, Tenants};
 use crate::urls::UrlPolicy;
 
@@ -67,6 +68,24 @@ fn a_tenant_opens_only_jobs_that_read_what_it_may() {
     assert!(refusal.message.contains("lies outside of what tenant `a` may read (/elsewhere)"), "{refusal}");
     assert_eq!(bench.records.len(), 0, "nothing was changed");
     bench.open(&of("b")).expect("others may");
+}
+
+#[test]
+fn workers_are_told_what_a_tenant_may_read() {
+    let own = TenantReads { credentials: Some(vec!["own".to_owned()]), ..TenantReads::default() };
+    let tenants = Tenants { reads: [("a".to_owned(), own.clone())].into(), ..Tenants::default() };
+    let mut bench = Bench::new();
+    bench.cluster = Cluster::new(Settings { tenants, ..Settings::default() }, LIFE);
+    let rows = Arc::new(manifest(&[8]));
+    let spec = JobSpec { tenant: "a".to_owned(), ..spec(4, 1) };
+    let job = bench.open_with(&spec, Some(Arc::clone(&rows))).expect("a good job");
+    let plan = bench.worker(report(1)).expect("there is a task");
+    assert_eq!(plan.tasks[0].reads, own);
+    bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &rows)], ..report(1) });
+    match bench.ask(|request| Input::JobDetails { request, job }) {
+        Some(Reply::Details(details)) => assert_eq!(details.reads, own),
+        other => panic!("not known: {other:?}"),
+    }
 }
 
 #[test]
@@ -194,4 +213,87 @@ fn a_coordinator_that_lost_its_log_gives_no_id_again() {
     };
     let first = 1_700_000_000_000_000_000;
     assert!(life(first) < life(first + 1_000_000_000));
+}
+
+#[test]
+fn a_job_is_joined_and_not_opened_by_who_may_only_join() {
+    let mut bench = Bench::new();
+    let ask = |bench: &mut Bench, spec: JobSpec, may_open| {
+        bench.ask(|request| Input::JoinJob { request, spec: Box::new(spec), may_open })
+    };
+    let Some(Reply::Refused(refusal)) = ask(&mut bench, spec(4, 1), false) else { panic!("none is open") };
+    assert_eq!(refusal.kind, RefusalKind::Denied);
+    expect!["no job `run` is open; have it opened by someone who may, and join it then"]
+        .assert_eq(&refusal.message);
+    assert_eq!(ask(&mut bench, spec(4, 1), true), Some(Reply::MayOpen));
+    assert!(bench.records.is_empty(), "nothing is opened by asking");
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    for may_open in [false, true] {
+        assert_eq!(ask(&mut bench, spec(4, 1), may_open), Some(Reply::Opened(job)));
+        let other = ask(&mut bench, spec(5, 1), may_open);
+        assert!(matches!(other, Some(Reply::Refused(refusal)) if refusal.kind == RefusalKind::Invalid));
+    }
+    // One of another tenant is none.
+    let foreign = JobSpec { tenant: "a".to_owned(), ..spec(4, 1) };
+    let refused = ask(&mut bench, foreign, false);
+    assert!(matches!(refused, Some(Reply::Refused(refusal)) if refusal.kind == RefusalKind::Denied));
+    bench.ask(|request| Input::CancelJob { request, job });
+    let refused = ask(&mut bench, spec(4, 1), false);
+    assert!(matches!(refused, Some(Reply::Refused(refusal)) if refusal.kind == RefusalKind::Denied));
+}
+
+#[test]
+fn weights_lie_between_two_ends() {
+    for weight in [0.01, 1.0, 100.0] {
+        Bench::new().open(&JobSpec { weight, ..spec(4, 1) }).expect("a good job");
+    }
+    let refused =
+        |weight| Bench::new().open(&JobSpec { weight, ..spec(4, 1) }).expect_err("no weight").message;
+    expect!["a job cannot have weight 1000000000; give it one from 0.01 to 100"].assert_eq(&refused(1e9));
+    for weight in [0.0, -1.0, 0.009, 1e308, f64::INFINITY, f64::NAN] {
+        assert!(refused(weight).starts_with("a job cannot have weight "), "{weight}");
+    }
+}
+
+#[test]
+fn a_start_of_more_than_the_job_has_is_not_kept() {
+    let start = |streams: usize, open: usize| Position {
+        version: POSITION_VERSION,
+        pipeline: String::new(),
+        dataset: String::new(),
+        order: OrderMode::Deterministic,
+        virtual_consumers: streams as u32,
+        streams: vec![StreamPosition::default(); streams],
+        open: vec![OpenRange { epoch: 0, from: 0, to: 1 }; open],
+    };
+    let refused = |start| {
+        let mut bench = Bench::new();
+        let refusal = bench.open(&JobSpec { start: Some(start), ..spec(4, 2) }).expect_err("too much");
+        assert!(bench.records.is_empty());
+        refusal.message + "\n"
+    };
+    let wordy = Position { dataset: "d".repeat(9 << 20), ..start(2, 0) };
+    let text = refused(start(3, 0)) + &refused(start(2, 65_537)) + &refused(wordy);
+    let (known, long) = text.split_at(text.find("the job takes").expect("the last one"));
+    expect![[r#"
+        the position has 3 streams, the job 2; open the job with virtual_consumers 3
+        the position leaves 65537 ranges of rows open, more than 65536; open the job from an earlier position
+    "#]]
+    .assert_eq(known);
+    assert!(long.contains(" bytes to keep, more than 8388608; "), "{long}");
+    Bench::new().open(&JobSpec { start: Some(start(2, 65_536)), ..spec(4, 2) }).expect("within bounds");
+}
+
+#[test]
+fn as_much_of_a_failure_is_kept_as_people_read() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 64);
+    let failed = Some("ä".repeat(1 << 20));
+    let plan = bench.consumer(ConsumerReport { failed, ..taking(job, 0) }).expect("told at once");
+    assert_eq!(plan.state, JobState::Failed("ä".repeat(1_024)));
+    let records = bench.text_since(0);
+    assert!(records.len() < 8_192, "{} bytes", records.len());
+    let words = WorkerReport { address: "a".repeat(9_000), machine: "ä".repeat(9_000), ..report(1) };
+    bench.worker(words);
+    let known = bench.cluster.samples().workers.remove(0);
+    assert_eq!((known.address.len(), known.machine.len()), (2_048, 2_048));
 }

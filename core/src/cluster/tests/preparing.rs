@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::layout::StreamPosition;
-use crate::pipeline::{Batch, OperatorKind, Remainder};
+use crate::pipeline::{Batch, OperatorKind, Remainder, Repeat};
 
 /// Answers every task of a worker's plan from a manifest.
 fn results(plan: &WorkerPlan, manifest: &Manifest) -> Vec<TaskResult> {
@@ -65,7 +65,7 @@ fn indexing_is_spread_over_workers_and_saved() {
     let one = bench.worker(report(1)).expect("the rest");
     bench.worker(WorkerReport { tasks: results(&one, &manifest), ..report(1) });
     assert_eq!(bench.status(job).state, JobState::Running);
-    let key = messages::source_key(&spec(4, 1).pipeline.source);
+    let key = messages::source_key("", &spec(4, 1).pipeline.source);
     assert_eq!(bench.manifests, [(job, key, Arc::new(manifest))]);
 }
 
@@ -204,4 +204,44 @@ fn a_wrong_number_of_indexes_fails_the_job() {
     let outcome = Ok(TaskOutput::Indexed(Vec::new()));
     bench.worker(WorkerReport { tasks: vec![TaskResult { id: plan.tasks[0].id, outcome }], ..report(1) });
     assert!(matches!(bench.status(job).state, JobState::Failed(_)));
+}
+
+#[test]
+fn a_dataset_of_many_shards_holds_up_no_other_tenants() {
+    let mut bench = Bench::new();
+    let (large, small) = (manifest(&[1; 1_600]), manifest(&[8]));
+    let of = |tenant: &str| JobSpec { tenant: tenant.to_owned(), ..spec(1, 1) };
+    let first = bench.open(&of("a")).expect("a good job");
+    let plan = bench.worker(report(1)).expect("a first plan comes at once");
+    let tasks = results(&plan, &large);
+    let mut plan =
+        bench.worker(WorkerReport { seen: plan.revision, tasks, ..report(1) }).expect("tasks follow");
+    let second = bench.open(&of("b")).expect("a good job");
+    for _ in 0..4 {
+        // One is done at a time, and its place is free.
+        let task = plan.tasks.last().expect("there is much to do").clone();
+        let is_second = task.shards.as_ref().is_none_or(|shards| shards.len() == 1);
+        let one = WorkerPlan { tasks: vec![task], ..plan.clone() };
+        let tasks = results(&one, if is_second { &small } else { &large });
+        plan = bench.worker(WorkerReport { tasks, ..report(1) }).expect("the plan changed");
+    }
+    assert_eq!(bench.status(second).state, JobState::Running, "within a few tasks of the other");
+    let JobState::Preparing { indexed, .. } = bench.status(first).state else { panic!("it has much to do") };
+    assert!(indexed < 1_600);
+}
+
+#[test]
+fn rows_that_cannot_be_counted_are_refused() {
+    let manifest = manifest(&[u32::MAX; 5_000]);
+    let mut spec = spec(1, 1);
+    spec.pipeline.operators.insert(0, OperatorKind::Repeat(Repeat { count: 1_000_000 }).into());
+    let mut bench = Bench::new();
+    let job = bench.open_with(&spec, Some(Arc::new(manifest.clone()))).expect("a good job");
+    let plan = bench.worker(report(1)).expect("there is a task");
+    bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &manifest)], ..report(1) });
+    let JobState::Failed(message) = bench.status(job).state else { panic!("it is not counted") };
+    expect![
+        "1000000 passes over 21474836475000 rows are more rows than can be counted; use a smaller `repeat`"
+    ]
+    .assert_eq(&message);
 }

@@ -1,6 +1,6 @@
 //! Quotas of cores hold before a job is planned, and where nobody plans.
 
-use super::super::messages::Allotment;
+use super::super::messages::{Allotment, TenantPart};
 use super::super::samples::WorkerShare;
 use super::*;
 use crate::tenants::{Quota, Tenants};
@@ -89,4 +89,51 @@ fn a_jobs_weight_is_multiplied_by_its_tenants_priority() {
     let weights: Vec<(&str, f64)> = facts.iter().map(|job| (job.tenant.as_str(), job.weight)).collect();
     assert_eq!(weights, [("first", 4.0), ("other", 1.0)]);
     assert_eq!(facts[0].quota, first);
+}
+
+#[test]
+fn workers_hear_whose_jobs_are_and_what_may_be_kept_for_them() {
+    let some = Quota { cache_bytes: Some(300.0), ..Quota::default() };
+    let tenants = Tenants { tenants: [("a".to_owned(), some)].into(), ..Tenants::default() };
+    let mut bench = bench();
+    bench.cluster = Cluster::new(Settings { tenants, ..Settings::default() }, LIFE);
+    (1..=3).for_each(|number| drop(bench.worker(worker(number))));
+    let jobs = ["a", "b", ""].map(|tenant| job(&mut bench, tenant, "same"));
+    bench.pass(300);
+    let mut told: Vec<TenantPart> = Vec::new();
+    for number in 1..=3 {
+        let plan = bench.worker(worker(number)).expect("an older revision is answered at once");
+        told.extend(plan.tenants);
+    }
+    for (tenant, cache_bytes, job) in [("a", Some(100), jobs[0]), ("b", None, jobs[1])] {
+        let part = TenantPart { tenant: tenant.to_owned(), cache_bytes, jobs: vec![job] };
+        assert!(told.contains(&part), "{told:?}");
+    }
+    assert!(told.iter().all(|part| !part.jobs.contains(&jobs[2])), "it has no tenant and no limit");
+}
+
+#[test]
+fn tenants_compete_by_priority_and_their_jobs_by_weight() {
+    let first = Quota { priority: 4.0, ..Quota::default() };
+    let mut bench = bench();
+    let tenants = Tenants { tenants: [("first".to_owned(), first)].into(), ..Tenants::default() };
+    bench.cluster = Cluster::new(Settings { tenants, ..Settings::default() }, LIFE);
+    let manifest = manifest(&[256]);
+    for (tenant, name, weight) in [
+        ("first", "a", 1.0),
+        ("first", "b", 3.0),
+        ("greedy", "c", 100.0),
+        ("greedy", "d", 50.0),
+        ("other", "e", 0.01),
+    ] {
+        let spec = JobSpec { tenant: tenant.to_owned(), name: name.to_owned(), weight, ..spec(4, 1) };
+        bench.open_with(&spec, Some(Arc::new(manifest.clone()))).expect("a good job");
+        let tasks = bench.worker(worker(1)).map(|plan| plan.tasks).unwrap_or_default();
+        let tasks = tasks.iter().map(|task| listed(task.id, &manifest)).collect();
+        bench.worker(WorkerReport { tasks, ..worker(1) });
+    }
+    let claims: Vec<f64> = bench.cluster.samples().jobs.iter().map(|job| job.weight).collect();
+    let wanted = [2.0, 6.0, 4.0 / 3.0, 2.0 / 3.0, 1.0];
+    assert!(claims.iter().zip(wanted).all(|(claim, wanted)| (claim - wanted).abs() < 1e-9), "{claims:?}");
+    assert_eq!(claims.len(), wanted.len());
 }

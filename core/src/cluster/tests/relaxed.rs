@@ -122,3 +122,15 @@ fn the_job_completes_when_all_is_taken_and_done() {
     let last = bench.consumer(ConsumerReport { open, ..taking(job, 0) }).expect("a plan");
     assert_eq!(last.state, JobState::Completed);
 }
+
+#[test]
+fn who_asks_for_everything_gets_a_bounded_part() {
+    let endless = JobSpec { epochs: u32::MAX, ..relaxed(4, 2) };
+    let (mut bench, job) = Bench::running(&endless, 64);
+    let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, 0) }).expect("a plan");
+    assert_eq!(plan.splits.len(), 1_024);
+    let many = JobSpec { epochs: u32::MAX, consumers: 60_000, virtual_consumers: 65_536, ..relaxed(1, 1) };
+    let (mut bench, job) = Bench::running(&many, 100_000);
+    let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, 0) }).expect("a plan");
+    assert_eq!(plan.splits.len(), 16, "of so many, each has less");
+}

@@ -59,3 +59,20 @@ fn a_worker_is_told_of_its_share_when_it_changes_and_only_then() {
     let after = bench.worker(report(1)).expect("the limits are gone");
     assert_eq!((after.cores, after.allotments.len()), (0, 0));
 }
+
+#[test]
+fn a_consumer_that_comes_back_again_and_again_is_counted_in_few_places() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 80);
+    for session in 1..=100 {
+        let stats = ConsumerStats { rows: 3, bytes: u64::MAX, ..ConsumerStats::default() };
+        bench.consumer(ConsumerReport { session: SessionId(session), stats, ..taking(job, 0) });
+    }
+    let sessions: Vec<u64> = bench.cluster.samples().consumers.iter().map(|told| told.session.0).collect();
+    assert_eq!(sessions, [97, 98, 99, 100]);
+    let delivered = bench.status(job).delivered;
+    assert_eq!(
+        (delivered.rows, delivered.bytes),
+        (300, u64::MAX),
+        "those before are in the sum, and nothing wraps"
+    );
+}

@@ -15,7 +15,7 @@ use crate::services::{Introduction, MemberStatus};
 
 /// A coordinator that follows where it was told to, and lists those that it was told of.
 #[derive(Default)]
-struct FakeMember {
+pub(super) struct FakeMember {
     leader: Mutex<Option<String>>,
     members: Mutex<Vec<MemberStatus>>,
     delivered: Mutex<Vec<Bytes>>,

@@ -19,7 +19,7 @@ fn pixels_are_pillows() {
         "lossy.webp",
     ] {
         let bytes = testdata(name);
-        let image = decode(&bytes, encoding_of(&bytes).unwrap()).unwrap();
+        let (image, _) = decode(&bytes, encoding_of(&bytes).unwrap()).unwrap();
         let expected = testdata(&format!("{name}.rgb"));
         let (width, height, pixels) = golden(&expected);
         assert_eq!((image.width, image.height), (width, height), "{name}");

@@ -140,12 +140,19 @@ async fn redirects_stay_within_what_may_be_read() {
     let (second, _) = serve(redirect_to(&format!("http://{inside}/y"))).await;
     let prefixes = [inside, first, second].map(|address| format!("http://{address}/"));
     let urls = UrlPolicy::new(prefixes).unwrap();
-    let guard = Guard::of_urls(&ReadPolicy { urls, ..ReadPolicy::default() });
+    let guard =
+        Guard::of_urls(&ReadPolicy { urls: urls.clone(), ..ReadPolicy::default() }, &TenantReads::default());
     let told = get(guard.clone(), &format!("http://{first}/x")).await.unwrap_err();
     assert!(told.contains("sends on to another place") && told.contains("lies outside"), "{told}");
     assert!(!told.contains("HUSH"), "{told}");
     assert_eq!(untouched.load(Ordering::SeqCst), 0);
     assert_eq!(get(guard, &format!("http://{second}/x")).await, Ok(200));
+    // What a tenant may read confines its redirects too.
+    let tenant = TenantReads { urls, ..TenantReads::default() };
+    let guard = Guard::of_urls(&ReadPolicy::default(), &tenant);
+    let told = get(guard, &format!("http://{first}/x")).await.unwrap_err();
+    assert!(told.contains("what the job's tenant may read"), "{told}");
+    assert_eq!(untouched.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
@@ -200,6 +207,7 @@ async fn plain_servers_are_read_as_before() {
         &format!("http://{address}"),
         &crate::access::Options::default(),
         &ReadPolicy::default(),
+        &TenantReads::default(),
     );
     let meta = store.unwrap().head(&"x".into()).await.unwrap();
     assert_eq!(meta.size, 2);

@@ -1,8 +1,21 @@
 //! Tests of listing.
 
-use feedline_core::pipeline::Format;
+use std::fmt;
+use std::sync::Arc;
 
-use crate::SourceError;
+use async_trait::async_trait;
+use feedline_core::pipeline::Format;
+use feedline_core::tenants::TenantReads;
+use futures::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, Result as StoreResult,
+};
+use tokio::sync::Barrier;
+
+use super::*;
+use crate::Stores;
 use crate::testing::{dataset, path};
 
 async fn names(urls: &[String]) -> Result<Vec<String>, SourceError> {
@@ -66,5 +79,112 @@ async fn what_is_missing_is_named_with_the_fix() {
         let error = names(std::slice::from_ref(&url)).await.unwrap_err();
         assert!(error.to_string().contains(fix), "{url}: {error}");
         assert!(!error.is_retryable());
+    }
+}
+
+/// A store that answers about as many objects at once as it may be asked about, and tells of none in a listing.
+#[derive(Debug)]
+struct Slow {
+    inner: InMemory,
+    together: Barrier,
+    asked: AtomicUsize,
+    most_asked: AtomicUsize,
+}
+
+impl fmt::Display for Slow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("slow")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Slow {
+    async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> StoreResult<PutResult> {
+        self.inner.put_opts(at, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        options: PutMultipartOptions,
+    ) -> StoreResult<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(at, options).await
+    }
+
+    async fn get_opts(&self, at: &Path, options: GetOptions) -> StoreResult<GetResult> {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_asked.fetch_max(asked, Ordering::SeqCst);
+        self.together.wait().await;
+        self.asked.fetch_sub(1, Ordering::SeqCst);
+        self.inner.get_opts(at, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, StoreResult<Path>>,
+    ) -> BoxStream<'static, StoreResult<Path>> {
+        self.inner.delete_stream(paths)
+    }
+
+    fn list(&self, _: Option<&Path>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
+        futures::stream::pending().boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> StoreResult<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> StoreResult<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+/// The store with this many objects, and what reads from it.
+async fn slow(objects: usize) -> (Arc<Slow>, Reads) {
+    let inner = InMemory::new();
+    for object in 0..objects {
+        inner.put(&Path::from(format!("x-{object:03}")), PutPayload::from_static(b"x")).await.unwrap();
+    }
+    let store = Arc::new(Slow {
+        inner,
+        together: Barrier::new(CONCURRENT_HEADS),
+        asked: AtomicUsize::new(0),
+        most_asked: AtomicUsize::new(0),
+    });
+    let stores = Stores::new(Vec::new());
+    stores.insert("mem://host", Arc::clone(&store) as Arc<dyn ObjectStore>);
+    (store, Reads::new(stores, None, &TenantReads::default()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_is_asked_about_many_objects_at_once_but_not_about_all() {
+    let (store, reads) = slow(4 * CONCURRENT_HEADS).await;
+    let braces = "mem://host/x-{000..096}".to_owned();
+    let plain = (97..128).map(|object| format!("mem://host/x-{object:03}"));
+    let urls: Vec<String> = [braces].into_iter().chain(plain).collect();
+    // One after the other they would never come together.
+    let shards = timeout(Duration::from_secs(60), list(&reads, &urls)).await.expect("at once").unwrap();
+    let names: Vec<&str> = shards.iter().map(|shard| &shard.url["mem://host/x-".len()..]).collect();
+    assert_eq!(names, (0..128).map(|object| format!("{object:03}")).collect::<Vec<_>>());
+    assert_eq!(store.most_asked.load(Ordering::SeqCst), CONCURRENT_HEADS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_stands_still_is_given_up() {
+    let (_, reads) = slow(1).await;
+    let error = list(&reads, &["mem://host/".to_owned()]).await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("no further object for 180 s"), "{error}");
+}
+
+#[tokio::test]
+async fn more_objects_than_can_be_kept_are_refused() {
+    let tree = tree();
+    let reads = Reads::new(Stores::new(Vec::new()), None, &TenantReads::default());
+    let at = |name: &str| path(tree.path(), name);
+    for urls in [vec![at("")], vec![at("*.tar"), at("sub/c.tar")], vec![at("b-{00..02}.tar"), at("sub/")]] {
+        // The pattern's folder has objects that it does not match.
+        let error = Listing::new(&reads, 3).shards(&urls).await.unwrap_err();
+        assert!(error.to_string().contains("more than 3 objects are listed"), "{urls:?}: {error}");
+        assert!(Listing::new(&reads, 30).shards(&urls).await.is_ok());
     }
 }

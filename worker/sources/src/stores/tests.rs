@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use feedline_access::OwnFiles;
 use feedline_core::pipeline::Source;
 use feedline_core::urls::UrlPolicy;
 use object_store::memory::InMemory;
@@ -160,7 +161,8 @@ async fn credentials_open_a_client_of_their_own_and_show_nothing() {
         let source = Source::text(url).credentials(name);
         let dataset = Dataset::new(source, Arc::clone(&stores))?;
         assert!(!format!("{dataset:?}").contains("HUSH"));
-        Reads::new(Arc::clone(&stores), Some(name.to_owned())).open(&Location::parse(url)?).map(|_| ())
+        let reads = Reads::new(Arc::clone(&stores), Some(name.to_owned()), &TenantReads::default());
+        reads.open(&Location::parse(url)?).map(|_| ())
     };
     assert_eq!(open("s3://bucket/a/x", "right"), Ok(()));
     assert!(!format!("{stores:?}").contains("HUSH"));
@@ -179,4 +181,77 @@ async fn a_file_of_an_operator_is_not_read_where_it_is_too_large() {
     std::fs::File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
     let error = Stores::new(Vec::new()).get(path.to_str().unwrap()).await.unwrap_err();
     assert!(error.to_string().contains("a file that an operator reads has at most"), "{error}");
+}
+
+#[tokio::test]
+async fn files_of_operators_are_not_read_where_they_are_too_large_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: u64| {
+        let path = folder.path().join(name);
+        std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let stores = Stores::new(Vec::new());
+    let small = [file("a.json", 3), file("b.json", 5)];
+    let read = stores.files(small.clone().into(), &TenantReads::default()).await.unwrap();
+    assert_eq!(small.map(|url| read[&url].len()), [3, 5]);
+    // Each is small enough.
+    let large = ["c.json", "d.json", "e.json"].map(|name| file(name, MAX_FILE_BYTES - 1));
+    let error = stores.files(large.clone().into(), &TenantReads::default()).await.unwrap_err().to_string();
+    assert!(error.contains("e.json") && error.contains("may have 536870912 together"), "{error}");
+}
+
+#[tokio::test]
+async fn a_tenant_reads_what_both_it_and_the_role_may() {
+    let folders = Folders::new();
+    std::fs::create_dir(folders.root.path().join("in/own")).unwrap();
+    std::fs::write(folders.root.path().join("in/own/x.txt"), "text\n").unwrap();
+    let tenant = |urls: &[String]| TenantReads {
+        urls: UrlPolicy::new(urls).unwrap(),
+        credentials: Some(vec!["own".to_owned()]),
+    };
+    let own = tenant(&[folders.at("in/own"), folders.at("out")]);
+    let list = async |url: String| {
+        let dataset = Dataset::of_tenant(Source::text(url), Arc::clone(&folders.stores), &own)?;
+        dataset.list().await.map(|shards| shards.len())
+    };
+    assert_eq!(list(folders.at("in/own/*.txt")).await.unwrap(), 1);
+    // The role may read the first, the tenant the second.
+    is_refused(list(folders.at("in/a.txt")).await);
+    is_refused(list(folders.at("out/secret.txt")).await);
+    is_refused(folders.stores.get_for(&folders.at("in/a.txt"), &own).await);
+    assert_eq!(folders.stores.get_for(&folders.at("in/own/x.txt"), &own).await.unwrap(), "text\n");
+    // A link that the role would follow.
+    folders.link("in/a.txt", "in/own/link.txt");
+    assert_eq!(folders.list(&folders.at("in/own/*.txt")).await.unwrap(), 2);
+    let told = list(folders.at("in/own/*.txt")).await.unwrap_err().to_string();
+    assert!(told.contains("through a symbolic link") && told.contains("the tenant's `urls`"), "{told}");
+    let named = Source::text(folders.at("in/own/x.txt")).credentials("other");
+    let told = Dataset::of_tenant(named, Arc::clone(&folders.stores), &own).unwrap_err().to_string();
+    assert!(told.contains("may not read with the credentials `other` (allowed: own)"), "{told}");
+}
+
+#[tokio::test]
+async fn the_roles_own_files_are_read_by_no_name() {
+    let folders = Folders::new();
+    std::fs::hard_link(folders.at("out/secret.txt"), folders.at("in/hard.txt")).unwrap();
+    folders.link("out/secret.txt", "in2/link.txt");
+    let own = OwnFiles::new([std::path::PathBuf::from(folders.at("out/secret.txt"))]);
+    let stores = Stores::with(Access::default().without(own));
+    for url in
+        ["out/secret.txt", "out/", "out/*", "in/hard.txt", "in/*", "in2/link.txt", "in/../out/secret.txt"]
+    {
+        let dataset = Dataset::new(Source::text(folders.at(url)), Arc::clone(&stores)).unwrap();
+        is_refused(dataset.list().await);
+        if !url.ends_with(['/', '*']) {
+            is_refused(stores.get(&folders.at(url)).await);
+        }
+    }
+    assert_eq!(stores.get(&folders.at("in/a.txt")).await.unwrap(), "text\n");
+    // Somebody else listed it, by a name that was harmless when it was looked at.
+    let other = Dataset::new(Source::text(folders.at("in/hard.txt")), Stores::new(Vec::new())).unwrap();
+    let mut shard = other.list().await.unwrap().remove(0);
+    shard.url = format!("file://{}", folders.at("in/later.txt"));
+    let dataset = Dataset::new(Source::text(folders.at("in/a.txt")), stores).unwrap();
+    is_refused(dataset.index_shard(&shard).await);
 }

@@ -253,7 +253,10 @@ fn random_puts_change_what_a_brute_force_model_says() {
                     for prefix in 1..=5 {
                         let value = worths[draw(6) as usize];
                         if draw(3) > 0 {
-                            worth.insert(prefix, Value { saved_s_per_byte: value, is_named: draw(4) == 0 });
+                            worth.insert(
+                                prefix,
+                                Value { saved_s_per_byte: value, is_named: draw(4) == 0, ..Value::default() },
+                            );
                         }
                     }
                     model.set_active(&worth);

@@ -8,7 +8,9 @@
 //!
 //! A job may have a limit besides: so many threads on average, not always whole. Its line then has a time before which nothing of
 //! it begins, which work of a second moves on by a second over the limit: the generic cell rate algorithm (ITU-T I.371). Time that
-//! it had nothing to do is not saved up beyond a moment.
+//! it had nothing to do is not saved up beyond a moment. Of such a job no more is under way at a time than its limit, rounded up:
+//! what its first pieces take is known when they are done, and all of them at once would be paid for long after. When a limit
+//! changes, so does the wait that the old one left, which is short then.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -23,6 +25,8 @@ pub(super) type Line = Option<JobId>;
 const NEWEST: f64 = 0.2;
 /// Seconds of its limit that a job may have saved up while it had nothing to do.
 const SAVED: f64 = 0.1;
+/// Seconds that a job waits at most for what it used before its limit changed.
+const LONGEST_DEBT: f64 = 1.0;
 
 /// Work that waits. Bounded by the groups in flight, which admission bounds in bytes.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(super) struct Queue<T> {
     shares: BTreeMap<JobId, f64>,
     /// Threads that jobs may use on average.
     limits: BTreeMap<JobId, f64>,
+    /// Pieces of work under way, of lines with any. Beside the lines, which may go and come meanwhile.
+    under_way: BTreeMap<Line, u32>,
     /// The share of those that have none.
     all: f64,
     /// Virtual time of the line that was served last, as it began.
@@ -75,6 +81,8 @@ struct Entry<T> {
 pub(super) struct Served {
     line: Line,
     reckoned_seconds: f64,
+    /// The line's limit as the work began.
+    limit: f64,
 }
 
 impl<T> Ord for Entry<T> {
@@ -105,6 +113,7 @@ impl<T> Queue<T> {
             lines: BTreeMap::new(),
             shares: BTreeMap::new(),
             limits: BTreeMap::new(),
+            under_way: BTreeMap::new(),
             all: f64::from(threads.max(1)),
             now: 0.0,
             order: 0,
@@ -137,12 +146,23 @@ impl<T> Queue<T> {
         waiting.work.push(entry);
     }
 
+    /// Whether work waits, may it begin or not.
+    pub(super) fn has_work(&self) -> bool {
+        self.lines.values().any(|waiting| !waiting.work.is_empty())
+    }
+
     /// What there is to do at a time, in seconds since any fixed start.
     pub(super) fn pop(&mut self, at: f64) -> Next<T> {
         let mut soonest = f64::INFINITY;
         let mut first: Option<(Line, &mut Waiting<T>)> = None;
+        let under_way = &self.under_way;
+        let is_full = |line: &Line, limit: f64| {
+            limit.is_finite() && under_way.get(line).is_some_and(|count| f64::from(*count) >= limit.ceil())
+        };
         for (line, waiting) in self.lines.iter_mut().filter(|(_, waiting)| !waiting.work.is_empty()) {
-            if waiting.not_before > at {
+            if is_full(line, waiting.limit) {
+                // Whoever is done with a piece of it looks again.
+            } else if waiting.not_before > at {
                 soonest = soonest.min(waiting.not_before);
             } else if first.as_ref().is_none_or(|(_, first)| waiting.virtual_seconds < first.virtual_seconds)
             {
@@ -155,7 +175,8 @@ impl<T> Queue<T> {
             return if soonest.is_finite() { Next::At(soonest) } else { Next::Nothing };
         };
         self.now = self.now.max(waiting.virtual_seconds);
-        let served = Served { line, reckoned_seconds: waiting.usual_seconds };
+        let served = Served { line, reckoned_seconds: waiting.usual_seconds, limit: waiting.limit };
+        *self.under_way.entry(line).or_default() += 1;
         waiting.virtual_seconds += waiting.usual_seconds / waiting.share;
         waiting.not_before = waiting.not_before.max(at - SAVED) + waiting.usual_seconds / waiting.limit;
         Next::Work(served, entry.work)
@@ -163,17 +184,24 @@ impl<T> Queue<T> {
 
     /// Work took this long.
     pub(super) fn done(&mut self, served: Served, seconds: f64) {
+        if let Some(count) = self.under_way.get_mut(&served.line) {
+            *count -= 1;
+            if *count == 0 {
+                self.under_way.remove(&served.line);
+            }
+        }
         // A line may have gone with its job's share.
         if let Some(line) = self.lines.get_mut(&served.line) {
             line.virtual_seconds += (seconds - served.reckoned_seconds) / line.share;
-            line.not_before += (seconds - served.reckoned_seconds) / line.limit;
+            // Work that began under a limit that was wider is not held to the present one, nor the other way round.
+            line.not_before += (seconds - served.reckoned_seconds) / line.limit.max(served.limit);
             line.usual_seconds += (seconds - line.usual_seconds) * NEWEST;
         }
     }
 
-    /// Gives jobs their shares and their limits, those that are not named none. Work that waits stands in the new lines at
-    /// once.
-    pub(super) fn set_shares(&mut self, shares: BTreeMap<JobId, f64>, limits: BTreeMap<JobId, f64>) {
+    /// Gives jobs their shares and their limits from a time on, those that are not named none. Work that waits stands in the
+    /// new lines at once.
+    pub(super) fn set_shares(&mut self, at: f64, shares: BTreeMap<JobId, f64>, limits: BTreeMap<JobId, f64>) {
         if (&self.shares, &self.limits) == (&shares, &limits) {
             return;
         }
@@ -185,172 +213,26 @@ impl<T> Queue<T> {
         let (shares, limits) = (&self.shares, &self.limits);
         let stays = |job: &JobId| shares.contains_key(job) || limits.contains_key(job);
         self.lines.retain(|line, _| line.as_ref().is_none_or(stays));
+        for (line, waiting) in &mut self.lines {
+            let limit = line.and_then(|job| limits.get(&job).copied());
+            waiting.set_limit(at, limit.unwrap_or(f64::INFINITY));
+        }
         entries.into_iter().for_each(|entry| self.enter(entry));
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use feedline_core::random::mix64;
-
-    use super::*;
-
-    /// Serves one after the other, each job's work taking its own time; the time that each job got.
-    fn serve(queue: &mut Queue<u64>, rounds: usize, seconds: impl Fn(u64) -> f64) -> BTreeMap<u64, f64> {
-        let mut got = BTreeMap::new();
-        for _ in 0..rounds {
-            let Next::Work(served, job) = queue.pop(0.0) else { panic!("there is work") };
-            let took = seconds(job);
-            queue.done(served, took);
-            *got.entry(job).or_default() += took;
-            queue.push(JobId(job), 0, job);
+impl<T> Waiting<T> {
+    /// What the line owes of its old limit is owed at the new one.
+    fn set_limit(&mut self, at: f64, limit: f64) {
+        let debt = self.not_before - at;
+        if limit != self.limit && debt > 0.0 {
+            // Without a limit nothing was owed.
+            let owed = if self.limit.is_finite() { debt * self.limit / limit } else { 0.0 };
+            self.not_before = at + owed.min(LONGEST_DEBT);
         }
-        got
-    }
-
-    fn fill(queue: &mut Queue<u64>, jobs: &[u64]) {
-        for job in jobs {
-            for _ in 0..4 {
-                queue.push(JobId(*job), 0, *job);
-            }
-        }
-    }
-
-    #[test]
-    fn jobs_get_time_in_proportion_to_their_shares_whatever_their_work_takes() {
-        for seed in 0..100 {
-            let dice = |number: u64| mix64(seed * 100 + number);
-            let shares: BTreeMap<JobId, f64> =
-                (1..=3).map(|job| (JobId(job), (dice(job) % 40 + 1) as f64 / 4.0)).collect();
-            let mut queue = Queue::new(2);
-            queue.set_shares(shares.clone(), BTreeMap::new());
-            fill(&mut queue, &[1, 2, 3]);
-            let got = serve(&mut queue, 20_000, |job| (dice(job + 10) % 20 + 1) as f64 / 1000.0);
-            let all: f64 = got.values().sum();
-            let shared: f64 = shares.values().sum();
-            for (job, share) in &shares {
-                let (is, wanted) = (got[&job.0] / all, share / shared);
-                assert!((is - wanted).abs() < 0.01, "seed {seed}: {is} of the time, not {wanted}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_job_that_had_nothing_to_do_does_not_catch_up() {
-        let mut queue = Queue::new(1);
-        queue.set_shares([(JobId(1), 1.0), (JobId(2), 1.0)].into(), BTreeMap::new());
-        fill(&mut queue, &[1]);
-        serve(&mut queue, 1000, |_| 1.0);
-        fill(&mut queue, &[2]);
-        let got = serve(&mut queue, 100, |_| 1.0);
-        assert!((got[&1] - got[&2]).abs() <= 2.0, "{got:?}");
-    }
-
-    #[test]
-    fn without_shares_the_most_urgent_of_all_jobs_is_first() {
-        let mut queue = Queue::new(2);
-        for (job, priority) in [(1, 3), (2, 1), (1, 2), (3, 4)] {
-            queue.push(JobId(job), priority, priority);
-        }
-        queue.set_shares([(JobId(3), 100.0)].into(), BTreeMap::new());
-        queue.set_shares(BTreeMap::new(), BTreeMap::new());
-        let order: Vec<u64> = std::iter::from_fn(|| work(&mut queue, 0.0)).collect();
-        assert_eq!(order, [1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn shares_change_while_work_waits_and_none_is_lost() {
-        let mut queue = Queue::new(2);
-        fill(&mut queue, &[1, 2]);
-        queue.set_shares([(JobId(1), 3.0), (JobId(2), 1.0)].into(), BTreeMap::new());
-        let got = serve(&mut queue, 4000, |_| 0.01);
-        assert!((got[&1] / got[&2] - 3.0).abs() < 0.1, "{got:?}");
-        queue.set_shares([(JobId(1), 1.0), (JobId(2), 1.0)].into(), BTreeMap::new());
-        let got = serve(&mut queue, 4000, |_| 0.01);
-        assert!((got[&1] / got[&2] - 1.0).abs() < 0.1, "{got:?}");
-        // One has a share of half of what all threads are.
-        queue.set_shares([(JobId(1), 1.0)].into(), BTreeMap::new());
-        let got = serve(&mut queue, 3000, |_| 0.01);
-        assert!((got[&2] / got[&1] - 2.0).abs() < 0.1, "{got:?}");
-        assert_eq!(std::iter::from_fn(|| work(&mut queue, 0.0)).count(), 8);
-    }
-
-    fn work(queue: &mut Queue<u64>, at: f64) -> Option<u64> {
-        match queue.pop(at) {
-            Next::Work(_, job) => Some(job),
-            Next::At(_) | Next::Nothing => None,
-        }
-    }
-
-    /// Threads that serve a queue for a while, each job's work taking its own time; the thread seconds that each job got.
-    fn serve_on(
-        threads: usize,
-        queue: &mut Queue<u64>,
-        until: f64,
-        seconds: impl Fn(u64) -> f64,
-    ) -> BTreeMap<u64, f64> {
-        let mut got = BTreeMap::new();
-        // When each thread is free, and what it is at.
-        let mut busy: Vec<(f64, Option<(Served, u64)>)> = vec![(0.0, None); threads];
-        loop {
-            let next = busy.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0)).expect("there is a thread");
-            let now = next.0;
-            if now >= until {
-                return got;
-            }
-            if let Some((served, job)) = next.1.take() {
-                queue.done(served, seconds(job));
-                *got.entry(job).or_default() += seconds(job);
-                queue.push(JobId(job), 0, job);
-            }
-            match queue.pop(now) {
-                Next::Work(served, job) => *next = (now + seconds(job), Some((served, job))),
-                Next::At(at) => next.0 = at,
-                Next::Nothing => next.0 = now + 0.001,
-            }
-        }
-    }
-
-    #[test]
-    fn a_job_uses_no_more_than_its_limit_however_much_is_idle() {
-        for seed in 0..50 {
-            let dice = |number: u64| mix64(seed * 100 + number);
-            let limits: BTreeMap<JobId, f64> =
-                (1..=2).map(|job| (JobId(job), (dice(job) % 300 + 5) as f64 / 100.0)).collect();
-            let mut queue = Queue::new(8);
-            queue.set_shares([(JobId(1), 1.0)].into(), limits.clone());
-            fill(&mut queue, &[1, 2]);
-            let seconds = |job| (dice(job + 10) % 20 + 1) as f64 / 1000.0;
-            let got = serve_on(8, &mut queue, 20.0, seconds);
-            for (job, limit) in &limits {
-                let used = got[&job.0] / 20.0;
-                assert!(used <= limit * 1.02 + 0.02, "seed {seed}: {used} threads of {limit}");
-                // Four pieces of work at a time are no more than four threads.
-                assert!(used >= 0.9 * limit.min(4.0) - 0.02, "seed {seed}: {used} threads of {limit}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_a_limit_leaves_is_the_others() {
-        let mut queue = Queue::new(4);
-        queue.set_shares([(JobId(1), 3.0), (JobId(2), 1.0)].into(), [(JobId(1), 0.5)].into());
-        fill(&mut queue, &[1, 2]);
-        let got = serve_on(4, &mut queue, 10.0, |_| 0.005);
-        assert!((got[&1] / 10.0 - 0.5).abs() < 0.03, "{got:?}");
-        assert!(got[&2] / 10.0 > 3.3, "{got:?}");
-    }
-
-    #[test]
-    fn time_without_work_is_not_saved_up() {
-        let mut queue = Queue::new(4);
-        queue.set_shares(BTreeMap::new(), [(JobId(1), 1.0)].into());
-        fill(&mut queue, &[1]);
-        assert!(matches!(queue.pop(100.0), Next::Work(served, _) if served.line == Some(JobId(1))));
-        let served = Served { line: Some(JobId(1)), reckoned_seconds: 0.0 };
-        queue.done(served, 0.5);
-        let Next::At(at) = queue.pop(100.0) else { panic!("it has used half a second") };
-        assert!((at - 100.4).abs() < 1e-9, "{at}");
-        assert!(matches!(queue.pop(at), Next::Work(..)));
+        self.limit = limit;
     }
 }
+
+#[cfg(test)]
+mod tests;

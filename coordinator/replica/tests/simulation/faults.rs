@@ -1,0 +1,258 @@
+//! What goes wrong, and who comes and goes, in the simulated cluster.
+
+use std::rc::Rc;
+
+use feedline_core::cluster::RequestId;
+use feedline_core::ids::{Millis, WorkerId};
+
+use super::World;
+use crate::members::{ASK_MS, Step};
+use crate::network::Event;
+use crate::worker::Worker;
+
+/// Time after which a write that was refused is tried again.
+const RETRY_MS: Millis = 50;
+
+impl World {
+    pub(super) fn plan_faults(&mut self) {
+        let faults = self.scenario.faults.clone();
+        let armed = self.dice.chance(700);
+        let kinds = [
+            (faults.coordinator_crashes, Event::CrashCoordinator { armed }),
+            (faults.coordinator_cuts, Event::CutOff),
+            (faults.coordinator_stalls, Event::SuspendCoordinator),
+            (faults.hand_overs / 2, Event::HandOver { ends: false }),
+            (faults.hand_overs.div_ceil(2), Event::HandOver { ends: true }),
+            (faults.disk_failures, Event::FailDisk),
+            (faults.disk_hangs, Event::HangDisk),
+            (faults.member_changes, Event::ChangeMembers),
+            (faults.worker_crashes, Event::CrashWorker),
+            (faults.worker_stalls, Event::StallWorker),
+            (faults.consumer_crashes, Event::CrashConsumer),
+        ];
+        // Many jobs are short: faults come early more often than late.
+        let horizon = self.dice.pick(&[1_500, 4_000, faults.until]).min(faults.until);
+        for (count, event) in kinds {
+            for _ in 0..count {
+                let at = self.dice.range(1, horizon);
+                self.queue.push(at, event.clone());
+            }
+        }
+    }
+
+    pub(super) fn on_fault(&mut self, fault: Event) -> Result<(), String> {
+        match fault {
+            Event::RestartCoordinator(place) => {
+                // It may have been taken out meanwhile, and another one be there.
+                if self.coordinators.inside().contains(&place) && !self.coordinators.is_up(place) {
+                    self.coordinators.start(place)?;
+                    self.begin_ticks(place);
+                }
+            }
+            Event::AskForChange => self.ask_for_change()?,
+            Event::StartWorker => self.start_worker(),
+            Event::RestartConsumer(number) => {
+                self.consumers[number as usize].restart();
+                let session = self.consumers[number as usize].session;
+                self.queue.push(self.now, Event::WakeConsumer(number, session));
+            }
+            _ if self.now >= self.scenario.faults.until => {}
+            Event::CrashCoordinator { armed: true } => self.crash_armed = true,
+            Event::CrashCoordinator { armed: false } => {
+                let place = self.a_coordinator();
+                self.crash_coordinator(place);
+            }
+            Event::CutOff => {
+                let place = self.a_coordinator();
+                let until = self.now + self.dice.range(200, 5_000);
+                match self.dice.range(0, 2) {
+                    0 => self.cut[place].0 = until,
+                    1 => self.cut[place].1 = until,
+                    _ => self.cut[place] = (until, until),
+                }
+            }
+            Event::SuspendCoordinator => {
+                let place = self.a_coordinator();
+                self.suspended_until[place] = self.now + self.dice.range(100, 4_000);
+                if self.coordinators.leader() == Some(place) {
+                    // It hears then what those who died meanwhile had still sent.
+                    self.forgive(self.suspended_until[place]);
+                }
+            }
+            Event::HandOver { ends } => {
+                let place = self.a_coordinator();
+                self.hand_over(place, ends)?;
+            }
+            Event::FailDisk => {
+                let place = self.a_coordinator();
+                self.refuses_until[place] = self.now + self.dice.range(50, 5_000);
+                self.forgive(self.refuses_until[place] + RETRY_MS);
+            }
+            Event::HangDisk => {
+                let place = self.a_coordinator();
+                let begins = self.written_at[place].max(self.now);
+                self.written_at[place] = begins + self.dice.range(500, 8_000);
+                self.forgive(self.written_at[place]);
+            }
+            Event::ChangeMembers => self.change_members()?,
+            Event::CrashWorker => self.crash_worker(),
+            Event::StallWorker => {
+                let ids: Vec<WorkerId> = self.workers.keys().copied().collect();
+                if !ids.is_empty() {
+                    let id = self.dice.pick(&ids);
+                    let until = self.now + self.dice.range(200, 6_000);
+                    self.workers.get_mut(&id).expect("picked from the keys").stalled_until = until;
+                }
+            }
+            Event::CrashConsumer => self.crash_consumer(),
+            other => return Err(format!("not a fault: {other:?}")),
+        }
+        Ok(())
+    }
+
+    /// Leases of dead workers may outlive them until a leader was able to decide again for a while.
+    fn forgive(&mut self, until: Millis) {
+        self.coordinators.serving_since = self.coordinators.serving_since.max(until);
+    }
+
+    /// The one that leads, more often than not.
+    fn a_coordinator(&mut self) -> usize {
+        let any = self.dice.pick(self.coordinators.inside());
+        let prefers_leader = self.dice.chance(600);
+        self.coordinators.leader().filter(|_| prefers_leader).unwrap_or(any)
+    }
+
+    fn begin_ticks(&mut self, place: usize) {
+        let life = self.coordinators.life(place);
+        self.queue.push(self.now, Event::TickCoordinator { place, life });
+    }
+
+    pub(super) fn crash_coordinator(&mut self, place: usize) {
+        self.crash_armed = false;
+        self.stop_coordinator(place);
+    }
+
+    /// A coordinator's process is gone, for a while.
+    pub(super) fn stop_coordinator(&mut self, place: usize) {
+        if self.coordinators.is_up(place) {
+            self.coordinators.crash(place, &mut self.dice);
+            self.suspended_until[place] = 0;
+            self.written_at[place] = 0;
+            let delay = self.dice.pick(&[1, 200, 1_000, 5_000]);
+            self.queue.push(self.now + delay, Event::RestartCoordinator(place));
+        }
+    }
+
+    /// A coordinator lets another lead, and ends where it shall.
+    fn hand_over(&mut self, place: usize, ends: bool) -> Result<(), String> {
+        if self.now < self.suspended_until[place] || !self.coordinators.is_up(place) {
+            return Ok(());
+        }
+        self.forgive(self.now);
+        let told = if ends {
+            self.coordinators.end(place, self.now)?
+        } else {
+            self.coordinators.hand_over(place, self.now)?
+        };
+        self.after(place, told)
+    }
+
+    /// A coordinator's disk refuses the oldest write.
+    pub(super) fn refuse_write(&mut self, place: usize, life: u64) -> Result<(), String> {
+        if life != self.coordinators.life(place) || !self.coordinators.is_up(place) {
+            return Ok(());
+        }
+        self.queue.push(self.refuses_until[place] + RETRY_MS, Event::Written { place, life });
+        let told = self.coordinators.on_write_failed(place, self.now)?;
+        self.after(place, told)
+    }
+
+    /// A coordinator shall come or go, where nobody else does.
+    fn change_members(&mut self) -> Result<(), String> {
+        if self.operator.is_busy() {
+            return Ok(());
+        }
+        let adds = self.coordinators.inside().len() == 1 || self.dice.chance(500);
+        let step = match self.coordinators.outside().filter(|_| adds) {
+            Some(place) => {
+                self.coordinators.bring_in(place)?;
+                self.begin_ticks(place);
+                Step::Add(place)
+            }
+            None => Step::Remove(self.dice.pick(self.coordinators.inside())),
+        };
+        let patience_ms = self.dice.pick(&[300, 3_000, 20_000]);
+        self.operator.begin(self.now, step, patience_ms);
+        self.queue.push(self.now, Event::AskForChange);
+        Ok(())
+    }
+
+    fn ask_for_change(&mut self) -> Result<(), String> {
+        let Some(step) = self.operator.next(self.now) else { return Ok(()) };
+        self.queue.push(self.now + ASK_MS, Event::AskForChange);
+        // One that leads no more, and does not know it, is asked as well.
+        let any = self.dice.pick(self.coordinators.inside());
+        let asks_any = self.dice.chance(200);
+        let place = self.coordinators.leader().filter(|_| !asks_any).unwrap_or(any);
+        if self.now < self.suspended_until[place] {
+            return Ok(());
+        }
+        let (request, told) = self.coordinators.change(place, self.now, step)?;
+        self.operator.on_asked(request);
+        self.after(place, told)
+    }
+
+    /// A change of the members was answered in this term.
+    pub(super) fn on_changed(&mut self, request: RequestId, term: u64) {
+        let Some(step) = self.operator.on_done(request) else { return };
+        self.coordinators.on_changed(term, step);
+        if let Step::Remove(place) = step {
+            self.coordinators.take_out(place);
+            self.suspended_until[place] = 0;
+            self.written_at[place] = 0;
+            self.refuses_until[place] = 0;
+        }
+    }
+
+    /// A coordinator has refused a change for good: one that leads has to end before it can be removed.
+    pub(super) fn on_change_refused(&mut self, place: usize) -> Result<(), String> {
+        if self.operator.removes(place) { self.hand_over(place, true) } else { Ok(()) }
+    }
+
+    fn start_worker(&mut self) {
+        let id = WorkerId(self.next_worker);
+        self.next_worker += 1;
+        let known = self.scenario.jobs.iter().map(Rc::clone).collect();
+        let worker = Worker::new(id, known, &mut self.dice);
+        self.workers.insert(id, worker);
+        self.queue.push(self.now, Event::WakeWorker(id));
+    }
+
+    fn crash_worker(&mut self) {
+        let ids: Vec<WorkerId> = self.workers.keys().copied().collect();
+        if ids.is_empty() {
+            return;
+        }
+        let id = self.dice.pick(&ids);
+        self.workers.remove(&id);
+        self.died.insert(id, self.now);
+        // Sometimes no other comes, as long as one is left.
+        if self.workers.is_empty() || self.dice.chance(700) {
+            let delay = self.dice.range(1, 4_000);
+            self.queue.push(self.now + delay, Event::StartWorker);
+        }
+    }
+
+    fn crash_consumer(&mut self) {
+        let number = self.dice.range(0, self.consumers.len() as u64 - 1) as u32;
+        let consumer = &mut self.consumers[number as usize];
+        if !consumer.alive || consumer.ended.is_some() || consumer.job.is_none() {
+            return;
+        }
+        consumer.crash();
+        self.consumer_crashes += 1;
+        let long = self.dice.chance(250);
+        let delay = if long { self.dice.range(15_500, 20_000) } else { self.dice.range(1, 3_000) };
+        self.queue.push(self.now + delay, Event::RestartConsumer(number));
+    }
+}

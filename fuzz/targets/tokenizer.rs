@@ -1,0 +1,25 @@
+//! Reads any bytes as a tokenizer's file, and splits a few texts with it.
+
+#![no_main]
+
+use std::sync::Arc;
+
+use arrow::array::StringViewArray;
+use feedline_core::schema::ColumnType;
+use libfuzzer_sys::fuzz_target;
+
+const PIPELINE: &str = "name: fuzz
+source: {url: texts/, format: text}
+operators:
+  - tokenize: {column: text, tokenizer: tokenizer.json, add_special_tokens: true}
+  - batch: {size: 1}
+";
+
+/// Nothing, words, letters that are several bytes, white space, and something that repeats.
+const TEXTS: [&str; 5] =
+    ["", "Hello world, hello!", "na\u{ef}ve \u{6f22}\u{5b57} \u{1f600}", " \t\n  ", "aaaaaaaaaaaaaaaa"];
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(operators) = feedline_fuzz::operators(PIPELINE, ("text", ColumnType::Utf8), bytes) else { return };
+    feedline_fuzz::run(&operators, "text", Arc::new(StringViewArray::from_iter_values(TEXTS)));
+});

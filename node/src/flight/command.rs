@@ -1,0 +1,61 @@
+//! What a flight's descriptor asks for.
+
+use feedline_core::cluster::messages::JobSpec;
+use feedline_core::pipeline::Pipeline;
+use feedline_core::position::Position;
+use serde::Deserialize;
+
+use crate::entropy;
+
+/// What a descriptor's command asks for, as JSON.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Command {
+    /// The text of a pipeline file.
+    pipeline: String,
+    /// Name of the run: clients that give the same share it.
+    #[serde(default)]
+    job: Option<String>,
+    #[serde(default = "one")]
+    epochs: u32,
+    #[serde(default = "one")]
+    consumers: u32,
+    #[serde(default)]
+    virtual_consumers: Option<u32>,
+    /// Where to start: a position from a batch's `app_metadata`.
+    #[serde(default)]
+    start: Option<Position>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Command {
+    /// Reads JSON, or the bare text of a pipeline file.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| "the command is not text; send the text of a pipeline file")?;
+        if text.trim_start().starts_with('{') {
+            return serde_json::from_str(text)
+                .map_err(|error| format!("the command is not what it should be: {error}"));
+        }
+        let pipeline = text.to_owned();
+        Ok(Self { pipeline, job: None, epochs: 1, consumers: 1, virtual_consumers: None, start: None })
+    }
+
+    /// The job that it describes.
+    pub(super) fn spec(self) -> Result<JobSpec, String> {
+        let pipeline =
+            Pipeline::from_yaml(&self.pipeline, "the command").map_err(|error| error.to_string())?;
+        let name = self.job.unwrap_or_else(|| format!("{}-{}", pipeline.name, entropy::name_suffix()));
+        Ok(JobSpec {
+            name,
+            epochs: self.epochs,
+            consumers: self.consumers,
+            virtual_consumers: self.virtual_consumers.unwrap_or(self.consumers),
+            start: self.start,
+            ..JobSpec::new(pipeline)
+        })
+    }
+}

@@ -1,0 +1,143 @@
+//! Batches of one consumer as Flight messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
+use arrow_flight::{FlightData, SchemaAsIpc};
+use feedline_client::{Batch, Consumer};
+use feedline_core::position::Position;
+use feedline_proto::CoordinatorService;
+use feedline_proto::door::Door;
+use feedline_proto::grpc::to_status;
+use futures::{StreamExt, stream};
+use serde::Serialize;
+use tonic::Status;
+
+use super::room::Place;
+use super::{Answers, refused};
+
+/// How often the token of a client that waits for a batch is looked at.
+const CHECK_AGAIN: Duration = Duration::from_secs(5);
+
+/// What stands in a batch's `app_metadata`.
+#[derive(Debug, Serialize)]
+struct Metadata<'a> {
+    epoch: u32,
+    /// The virtual consumer whose batch it is.
+    stream: u32,
+    rows: u32,
+    /// Where to go on after this batch; only a job's one consumer knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<&'a Position>,
+}
+
+/// A consumer that is read by a Flight client.
+pub(super) struct Reading {
+    pub(super) consumer: Consumer,
+    /// Where the job stands, for its one consumer.
+    pub(super) position: Option<Position>,
+    pub(super) schema: SchemaRef,
+    pub(super) pass: Pass,
+    /// Its place among all that are read.
+    pub(super) _place: Place,
+}
+
+/// What the client has shown: a token may expire while batches are read.
+pub(super) struct Pass {
+    pub(super) door: Arc<dyn Door<dyn CoordinatorService>>,
+    pub(super) token: Option<String>,
+}
+
+impl Pass {
+    /// Refuses a client whose token is no longer good.
+    pub(super) fn check(&self) -> Result<(), Status> {
+        self.door.enter(self.token.as_deref()).map(drop).map_err(to_status)
+    }
+}
+
+impl Reading {
+    /// The schema, then every batch.
+    pub(super) fn messages(self) -> Answers<FlightData> {
+        let options = IpcWriteOptions::default();
+        let schema = FlightData::from(SchemaAsIpc::new(&self.schema, &options));
+        let batches = stream::try_unfold(self, |mut reading| async move {
+            match reading.next().await? {
+                Some(batch) => Ok(Some((reading.message(&batch)?, reading))),
+                None => {
+                    reading.consumer.close().await.map_err(refused)?;
+                    Ok(None)
+                }
+            }
+        });
+        stream::once(async { Ok(schema) }).chain(batches).boxed()
+    }
+
+    /// The next batch, for as long as the client may have it.
+    async fn next(&mut self) -> Result<Option<Batch>, Status> {
+        let Self { consumer, pass, .. } = self;
+        pass.check()?;
+        let next = consumer.next();
+        tokio::pin!(next);
+        loop {
+            tokio::select! {
+                batch = &mut next => return batch.map_err(refused),
+                () = tokio::time::sleep(CHECK_AGAIN) => pass.check()?,
+            }
+        }
+    }
+
+    /// One batch as one message.
+    fn message(&mut self, batch: &Batch) -> Result<FlightData, Status> {
+        if let Some(position) = &mut self.position {
+            for (stream, next) in self.consumer.positions() {
+                if let Some(place) = position.streams.get_mut(stream as usize) {
+                    *place = next;
+                }
+            }
+        }
+        let metadata = Metadata {
+            epoch: batch.info.epoch,
+            stream: batch.info.stream,
+            rows: batch.info.rows,
+            position: self.position.as_ref(),
+        };
+        let metadata = serde_json::to_vec(&metadata).map_err(|error| Status::internal(error.to_string()))?;
+        let mut tracker = DictionaryTracker::new(false);
+        let encoded = IpcDataGenerator::default().encode(
+            &batch.records,
+            &mut tracker,
+            &IpcWriteOptions::default(),
+            &mut IpcWriteContext::default(),
+        );
+        let (_, encoded) = encoded.map_err(|error| Status::internal(error.to_string()))?;
+        Ok(FlightData::from(encoded).with_app_metadata(metadata))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use feedline_core::cluster::messages::{Refusal, RefusalKind};
+    use tonic::Code;
+
+    use super::*;
+
+    /// Closed since the token expired.
+    struct Shut;
+
+    impl Door<dyn CoordinatorService> for Shut {
+        fn enter(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, Refusal> {
+            assert_eq!(token, Some("token"));
+            Err(Refusal::new(RefusalKind::Denied, "the token of `ci` expired 1 s ago"))
+        }
+    }
+
+    #[test]
+    fn a_token_that_has_expired_gets_no_further_batch() {
+        let pass = Pass { door: Arc::new(Shut), token: Some("token".to_owned()) };
+        let status = pass.check().unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied);
+        assert_eq!(status.message(), "the token of `ci` expired 1 s ago");
+    }
+}

@@ -1,0 +1,154 @@
+//! Who asks is known before anything that is sent is read, and nothing is read that is larger than its method needs.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::uri::PathAndQuery;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::transport::Endpoint;
+use tonic::{Code, Request};
+use tonic_prost::ProstCodec;
+
+use super::members::FakeMember;
+use super::*;
+use crate::grpc::fetch_server::FetchServer;
+use crate::wire;
+
+/// Opens to whoever shows `worker`, and as far as clients go to whoever shows `client`.
+struct Guarded(Arc<FakeMember>);
+
+impl Guarded {
+    fn check(token: Option<&str>) -> Result<(), Refusal> {
+        match token {
+            Some("worker" | "client") => Ok(()),
+            _ => Err(Refusal::new(RefusalKind::Denied, "nobody knows this one")),
+        }
+    }
+}
+
+impl Door<dyn CoordinatorService> for Guarded {
+    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, Refusal> {
+        Self::check(token)?;
+        Ok(Arc::clone(&self.0) as _)
+    }
+
+    fn admits_large(&self, token: Option<&str>) -> bool {
+        token == Some("worker")
+    }
+}
+
+impl Door<dyn PeerService> for Guarded {
+    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn PeerService>, Refusal> {
+        Self::check(token)?;
+        Ok(Arc::clone(&self.0) as _)
+    }
+}
+
+impl Door<dyn MembersService> for Guarded {
+    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn MembersService>, Refusal> {
+        Self::check(token)?;
+        Ok(Arc::clone(&self.0) as _)
+    }
+}
+
+async fn guarded() -> Running {
+    let door = Arc::new(Guarded(Arc::default()));
+    let doors = Doors { coordinator: door.clone(), peer: door.clone(), members: door };
+    start(member_routes(doors)).await
+}
+
+fn with_token(token: &str) -> Credentials {
+    Credentials { token: Some(Arc::new(feedline_access::Bearer::fixed(token))), ..Credentials::default() }
+}
+
+/// What a request hears whose message never comes.
+async fn heard_without_a_message(server: &Running, path: &'static str) -> Code {
+    let channel = Endpoint::from_shared(server.url.clone()).unwrap().connect_lazy();
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.unwrap();
+    let mut request = Request::new(stream::pending::<wire::JobRef>());
+    request.metadata_mut().insert(version::KEY, PROTOCOL_VERSION.into());
+    let codec = ProstCodec::<wire::JobRef, wire::JobRef>::default();
+    let answer = client.client_streaming(request, PathAndQuery::from_static(path), codec);
+    within(answer).await.unwrap_err().code()
+}
+
+#[tokio::test]
+async fn a_stranger_is_refused_before_its_message_is_read() {
+    let server = guarded().await;
+    for path in [
+        "/feedline.v1.Coordinator/SyncWorker",
+        "/feedline.v1.Coordinator/OpenJob",
+        "/feedline.v1.Peer/Deliver",
+        "/feedline.v1.Peer/KeepIndex",
+        "/feedline.v1.Members/AddMember",
+    ] {
+        assert_eq!(heard_without_a_message(&server, path).await, Code::PermissionDenied, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_is_no_larger_than_its_method_needs() {
+    let server = guarded().await;
+    let too_large = |refusal: Refusal| {
+        assert_eq!(refusal.kind, RefusalKind::Invalid, "{refusal}");
+        assert!(refusal.message.contains("too large"), "{refusal}");
+    };
+    let members = connect_members(&server.url, &with_token("client")).unwrap();
+    assert!(members.add_member(&"x".repeat(60 << 10)).await.is_ok());
+    too_large(members.add_member(&"x".repeat(65 << 10)).await.unwrap_err());
+    let client = connect_coordinator(&server.url, &with_token("client")).unwrap();
+    let named = |bytes: usize| {
+        let name = "x".repeat(bytes);
+        feedline_core::cluster::messages::JobSpec { name, ..samples::spec() }
+    };
+    assert_eq!(client.open_job(named(3 << 20)).await, Ok(JobId(5)));
+    too_large(client.open_job(named(5 << 20)).await.unwrap_err());
+    // What a worker alone may send reaches the service, which refuses it for another reason.
+    let report = || feedline_core::cluster::messages::WorkerReport {
+        machine: "x".repeat(5 << 20),
+        ..samples::worker_report()
+    };
+    too_large(client.sync_worker(report()).await.unwrap_err());
+    let worker = connect_coordinator(&server.url, &with_token("worker")).unwrap();
+    assert_eq!(worker.sync_worker(report()).await.unwrap_err().kind, RefusalKind::Unavailable);
+}
+
+/// A body of which nothing ever comes.
+struct Silent;
+
+impl http_body::Body for Silent {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_that_says_nothing_is_given_up() {
+    let (seen, _seen) = mpsc::channel(1);
+    let mut server = FetchServer::new(Arc::new(FakeWorker { batch: Bytes::new(), seen }), None);
+    let request = http::Request::builder().uri(FETCH_PATH).body(Body::new(Silent)).unwrap();
+    let begun = tokio::time::Instant::now();
+    let answer = server.call(request).await.unwrap();
+    let status = tonic::Status::from_header_map(answer.headers()).unwrap();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("did not say within 5 s"), "{}", status.message());
+    assert!(begun.elapsed() < Duration::from_secs(6));
+}
+
+#[tokio::test]
+async fn a_request_of_a_fetch_is_small() {
+    let (_server, client, _seen) = worker(Bytes::new()).await;
+    let large = FetchOpen { ticket: "x".repeat(65 << 10), ..open(1) };
+    let fetched = client.fetch(stream::iter([FetchRequest::Open(large)]).boxed()).await;
+    let refusal = fetched.map(|_| ()).unwrap_err();
+    assert!(refusal.message.contains("too large"), "{refusal}");
+}
