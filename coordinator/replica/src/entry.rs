@@ -102,7 +102,11 @@ mod tests {
         let records: Vec<Record> =
             (1..=100).map(|job| Record::Ended { job: JobId(job), state: JobState::Completed }).collect();
         let whole = Payload::Decided(records.clone()).to_bytes();
-        assert_eq!(Payload::decided(&records), std::slice::from_ref(&whole), "the same bytes where one is enough");
+        assert_eq!(
+            Payload::decided(&records),
+            std::slice::from_ref(&whole),
+            "the same bytes where one is enough"
+        );
         assert_eq!(Payload::decided(&[]), [Payload::Decided(Vec::new()).to_bytes()]);
         for most_bytes in [0, 1, 100, 1_000, whole.len() - 1, whole.len()] {
             let entries = Payload::decided_within(&records, most_bytes);

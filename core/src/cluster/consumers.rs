@@ -14,10 +14,13 @@ use crate::layout::{SplitRef, StreamPosition};
 
 /// Splits ahead of each stream that a consumer is told of, or holds in relaxed mode, however many it asks for: a batch can
 /// be put together from as many.
-const MOST_WANTED: u32 = 1_024;
-/// The same of all streams, or consumers, of a job together, as long as each has [`LEAST_WANTED`].
-const WANTED_TOGETHER: u32 = 65_536;
-const LEAST_WANTED: u32 = 16;
+const MOST_WANTED: u32 = 16_384;
+/// The same of all streams of a job together, as long as each has [`LEAST_WANTED`].
+const WANTED_TOGETHER: u32 = 1_048_576;
+const LEAST_WANTED: u32 = 64;
+/// The same of relaxed jobs, whose consumers hold what they are told of: a position has room for as many.
+const HELD_TOGETHER: u32 = 65_536;
+const LEAST_HELD: u32 = 16;
 /// Sessions of a consumer whose counts are told each by itself.
 const KEPT_SESSIONS: usize = 4;
 
@@ -77,8 +80,12 @@ fn superseded(consumer: u32, job: &str) -> Refusal {
 impl Job {
     /// Most splits ahead that one of its consumers can have, of each stream or in relaxed mode in all.
     pub(super) fn most_wanted(&self) -> u32 {
-        let parts = if self.is_relaxed() { self.spec.consumers } else { self.spec.virtual_consumers };
-        (WANTED_TOGETHER / parts.max(1)).clamp(LEAST_WANTED, MOST_WANTED)
+        let (together, parts, least) = if self.is_relaxed() {
+            (HELD_TOGETHER, self.spec.consumers, LEAST_HELD)
+        } else {
+            (WANTED_TOGETHER, self.spec.virtual_consumers, LEAST_WANTED)
+        };
+        (together / parts.max(1)).clamp(least, MOST_WANTED)
     }
 
     /// The offset from which a split is still wanted; `None` when it is done.

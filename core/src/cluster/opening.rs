@@ -18,7 +18,7 @@ const MAX_VIRTUAL_CONSUMERS: u32 = 65_536;
 /// Most ranges of rows that a relaxed job's start leaves open: as many splits as its consumers can hold together.
 const MAX_OPEN_RANGES: usize = 65_536;
 /// A job that takes more bytes to keep is refused: it is one entry of the log, which every coordinator is sent in one message.
-const MAX_SPEC_BYTES: usize = 8 << 20;
+const MAX_SPEC_BYTES: usize = 4 << 20;
 /// Smallest and largest weight of a job.
 pub(super) const LEAST_WEIGHT: f64 = 0.01;
 pub(super) const MOST_WEIGHT: f64 = 100.0;

@@ -280,7 +280,7 @@ fn a_start_of_more_than_the_job_has_is_not_kept() {
         the position leaves 65537 ranges of rows open, more than 65536; open the job from an earlier position
     "#]]
     .assert_eq(known);
-    assert!(long.contains(" bytes to keep, more than 8388608; "), "{long}");
+    assert!(long.contains(" bytes to keep, more than 4194304; "), "{long}");
     Bench::new().open(&JobSpec { start: Some(start(2, 65_536)), ..spec(4, 2) }).expect("within bounds");
 }
 

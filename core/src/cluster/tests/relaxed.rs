@@ -128,7 +128,7 @@ fn who_asks_for_everything_gets_a_bounded_part() {
     let endless = JobSpec { epochs: u32::MAX, ..relaxed(4, 2) };
     let (mut bench, job) = Bench::running(&endless, 64);
     let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, 0) }).expect("a plan");
-    assert_eq!(plan.splits.len(), 1_024);
+    assert_eq!(plan.splits.len(), 16_384);
     let many = JobSpec { epochs: u32::MAX, consumers: 60_000, virtual_consumers: 65_536, ..relaxed(1, 1) };
     let (mut bench, job) = Bench::running(&many, 100_000);
     let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, 0) }).expect("a plan");
