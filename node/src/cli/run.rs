@@ -47,8 +47,8 @@ pub(crate) struct RunArgs {
     /// Passes over the dataset.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) epochs: u32,
-    /// Claim of the job where there are too few workers for all, from 0.01 to 100: jobs are fed in proportion to their
-    /// weights.
+    /// Claim of the job where there are too few workers for all, from 0.01 to 100: jobs of a tenant are fed in
+    /// proportion to their weights.
     #[arg(long, value_name = "WEIGHT", default_value_t = 1.0, requires = "coordinator")]
     pub(crate) weight: f64,
     /// Stop after this many rows, counted over all consumers. Batches stay whole: each consumer stops at the batch
