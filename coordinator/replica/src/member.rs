@@ -187,9 +187,10 @@ impl Member {
         std::mem::take(&mut self.just_applied)
     }
 
-    /// Whether everything that was decided is applied.
+    /// Whether everything that was decided is applied; what waits for a disk that cannot write is not.
     pub fn is_settled(&self) -> bool {
-        self.node.raft.raft_log.last_index() == self.applied.index
+        let is_proposed = self.leading.as_ref().is_none_or(|leading| leading.ready.records.is_empty());
+        is_proposed && self.node.raft.raft_log.last_index() == self.applied.index
     }
 
     /// The durable state as far as it was applied.
