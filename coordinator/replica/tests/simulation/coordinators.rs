@@ -102,7 +102,7 @@ pub(crate) struct Coordinators {
     /// Who has led in each term.
     leaders: BTreeMap<u64, usize>,
     answered: Answered,
-    /// Since when the present leader serves.
+    /// Since when the present leader serves, or later, where disks hang: until when dead workers may keep leases.
     pub(crate) serving_since: Millis,
     plant: Plant,
 }
@@ -322,7 +322,7 @@ impl Coordinators {
         now: Millis,
         preparing: &[(JobId, String)],
     ) -> Result<(), String> {
-        self.serving_since = now;
+        self.serving_since = self.serving_since.max(now);
         let Some(member) = &mut self.nodes[place].member else { return Ok(()) };
         if let Some(other) = self.leaders.insert(member.term(), place).filter(|other| *other != place) {
             return Err(format!("{other} and {place} have both led in term {}", member.term()));
