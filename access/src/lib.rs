@@ -11,6 +11,7 @@ mod credentials;
 mod exposed;
 mod incoming;
 mod own_files;
+pub mod room;
 mod sealed;
 mod secret;
 pub mod ticket;

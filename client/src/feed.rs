@@ -60,6 +60,8 @@ pub(crate) struct Feed {
     /// The workers of planned splits, and the offset from which each is wanted.
     planned: BTreeMap<SplitRef, (u32, Vec<(WorkerId, String)>)>,
     exhausted: bool,
+    /// Splits of each stream, in relaxed mode of all, that a plan has at most; 0 where none has said.
+    most_splits: u32,
     /// What the last plan gave to show to workers.
     ticket: String,
     splits: BTreeMap<SplitRef, SplitFetch>,
@@ -92,6 +94,7 @@ impl Feed {
             lanes: Vec::new(),
             planned: BTreeMap::new(),
             exhausted: false,
+            most_splits: 0,
             ticket: String::new(),
             splits: BTreeMap::new(),
             next_attempt: 1,
@@ -170,6 +173,7 @@ impl Feed {
                 .collect();
         }
         self.exhausted = plan.exhausted;
+        self.most_splits = plan.most_splits;
         self.ticket = plan.ticket;
         if self.layout.is_none()
             && let Some(layout) = plan.layout
@@ -237,7 +241,7 @@ impl Feed {
             JobState::Completed => return Taken::Finished,
             _ => {}
         }
-        if let Some(message) = self.failure_of(place) {
+        if let Some(message) = self.failure_of(place).or_else(|| self.never_full(place)) {
             self.failing = Some(message.clone());
             self.reports.on_failing();
             return Taken::Failed(ClientError::JobFailed(message));

@@ -78,6 +78,8 @@ pub(crate) struct FakeCoordinator {
 pub(crate) struct Told {
     pub(crate) state: JobState,
     pub(crate) workers: Vec<WorkerId>,
+    /// Splits that a plan has at most, of each stream.
+    pub(crate) most_splits: u32,
     /// Why nothing is answered.
     pub(crate) refusing: Option<Refusal>,
     pub(crate) reports: Vec<ConsumerReport>,
@@ -93,6 +95,7 @@ impl FakeCoordinator {
         let told = Told {
             state: JobState::Running,
             workers: workers.iter().map(|&worker| WorkerId(worker)).collect(),
+            most_splits: u32::MAX,
             refusing: None,
             reports: Vec::new(),
             positions: vec![StreamPosition::default(); layout.streams as usize],
@@ -130,7 +133,7 @@ impl FakeCoordinator {
         }
         told.held.retain(|split, offset| *offset < self.layout.split_len(*split));
         while self.relaxed
-            && told.held.len() < report.wants as usize
+            && told.held.len() < report.wants.min(told.most_splits) as usize
             && let Some(split) = told.next
         {
             told.held.insert(split, 0);
@@ -156,7 +159,7 @@ impl FakeCoordinator {
         } else {
             for (stream, position) in (0..).zip(&told.positions) {
                 let mut next = self.layout.locate(stream, self.layout.normalise(stream, *position));
-                for _ in 0..wants {
+                for _ in 0..wants.min(told.most_splits) {
                     let Some((split, from)) = next else { break };
                     splits.push((split, from));
                     next = self.layout.next_split(split).map(|split| (split, 0));
@@ -176,6 +179,7 @@ impl FakeCoordinator {
             },
             splits: splits.into_iter().map(planned).collect(),
             exhausted: self.relaxed && told.next.is_none(),
+            most_splits: told.most_splits,
             ticket: String::new(),
         }
     }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::consumers::MOST_WANTED;
 use self::job::Job;
 pub use self::limits::Limits;
 use self::limits::kept_text;

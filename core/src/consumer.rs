@@ -282,6 +282,11 @@ impl<P: Clone> Assembler<P> {
         parts
     }
 
+    /// Rows that have arrived in order and wait for the rest of their batch.
+    pub fn waiting_rows(&self) -> u32 {
+        self.available(self.layout.batch_rows).0
+    }
+
     /// Splits not delivered in full, each with the offset of its next undelivered input row.
     pub fn progress(&self) -> impl Iterator<Item = (SplitRef, u32)> + '_ {
         self.splits.iter().map(|expected| (expected.split, expected.delivered))

@@ -29,6 +29,7 @@ mod terms;
 mod waits;
 
 pub use needs::Needs;
+pub use stores::reads_local_files;
 pub use terms::cut_keys;
 
 #[cfg(test)]

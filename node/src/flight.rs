@@ -59,8 +59,8 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 pub(crate) struct JobFlights {
     door: Arc<dyn Door<dyn CoordinatorService>>,
     workers: Arc<GrpcWorkers>,
-    openings: Arc<Room>,
-    streams: Arc<Room>,
+    openings: Room,
+    streams: Room,
 }
 
 /// The service behind a coordinator's door.

@@ -78,6 +78,17 @@ impl SavedTrace {
         })
     }
 
+    /// Whether the pipeline reads its workers' own disks. One sentence where it cannot be told.
+    pub(crate) fn reads_local_files(&self) -> Result<bool, String> {
+        let pipeline = Pipeline::from_yaml(&self.pipeline, "its pipeline").map_err(|error| {
+            format!(
+                "the trace of `{}` cannot be read: {error}; make it anew with `feedline explain FILE --save-trace`",
+                self.name
+            )
+        })?;
+        Ok(observe::reads_local_files(&pipeline))
+    }
+
     /// The trace that `file` is, or that lies beside it where it is a pipeline file.
     pub(crate) fn find(file: &Path) -> Result<Self, Failure> {
         let text = read(file, "give the path of a pipeline file or of a trace")?;
@@ -177,7 +188,13 @@ pub(crate) mod tests {
 
     /// The trace of a pipeline of that name.
     pub(crate) fn trace(name: &str, burn_ms: f64) -> SavedTrace {
-        let pipeline = Pipeline::from_yaml(&TEXT.replace("photographs", name), "t.yaml").unwrap();
+        trace_of("data/", name, burn_ms)
+    }
+
+    /// The same of a pipeline that reads from there.
+    pub(crate) fn trace_of(url: &str, name: &str, burn_ms: f64) -> SavedTrace {
+        let text = TEXT.replace("data/", url).replace("photographs", name);
+        let pipeline = Pipeline::from_yaml(&text, "t.yaml").unwrap();
         let model = model(burn_ms);
         let seen = Seen { worker_type: "2 cores, 1.0 GiB", rows: 4500, seconds: 5.0, model: &model };
         SavedTrace::new(&pipeline, &pipeline, seen)

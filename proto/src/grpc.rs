@@ -32,6 +32,7 @@ use tonic::service::interceptor::InterceptedService;
 
 pub use self::behind::{Behind, entered};
 use self::channel::Peer;
+pub use self::coordinators::REPORT_PATIENCE;
 pub use self::known::Known;
 pub use self::refusal::to_status;
 pub use self::serve::{serve, serve_entrance, serve_tls};

@@ -401,6 +401,28 @@ fn workers_that_are_scaled_have_what_they_need() {
     }
 }
 
+#[test]
+fn a_worker_with_a_token_whose_coordinator_has_no_secret_ends_runs_with_what_to_do() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "200", "--shards", "1"]);
+    let table = scratch.file("table");
+    let text = format!(
+        "name: table\nsource: {{ url: \"{table}/*\", format: jsonl }}\noperators: [ batch: {{ size: 16 }} ]"
+    );
+    scratch.write("table.yaml", &text);
+    assert_eq!(scratch.call(&["keys", "new", "keys"]).status, 0);
+    let (data, token) = (scratch.file("data"), Keys(scratch.file("keys")).file("worker.token"));
+    let coordinator = Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data], &[]);
+    let url = coordinator.url();
+    let mut arguments = vec!["worker", "--listen", "127.0.0.1:0", "--coordinator", &url];
+    arguments.extend(["--token-file", &token, "--allow-url", &table]);
+    let _worker = Role::start(&arguments, &[]);
+    let run = scratch.call(&["run", "table.yaml", "--coordinator", &url]);
+    assert_ne!(run.status, 0, "{}", run.stderr);
+    let fix = "give the coordinator its --secret-file, or start this worker without a token";
+    assert!(run.stderr.contains(fix), "{}", run.stderr);
+}
+
 /// Makes a token with these flags; what was called.
 fn make_token(scratch: &Scratch, secret: &str, flags: &[&str]) -> Call {
     let mut arguments = vec!["keys", "token", "--secret-file", secret];

@@ -26,7 +26,7 @@ use serde_json::json;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Endpoint;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use self::Gets::{Denied, Nothing, Unknown, Yes};
 
@@ -231,6 +231,43 @@ async fn a_ticket_opens_its_own_job_and_for_its_own_time_only() {
             assert!(refusal.message.contains(why), "{refusal}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_come_by_flight_until_the_token_expires() {
+    let scene = Scene::start().await;
+    let service = scene.coordinator(Who::B);
+    // More epochs than are read in the time.
+    let spec = JobSpec { name: "endless".to_owned(), epochs: 1_000_000, ..scene.spec(MARK) };
+    let job = service.open_job(spec).await.expect("it may open jobs");
+    let deadline = Instant::now() + PATIENCE;
+    while service.job_details(job).await.is_err() {
+        assert!(Instant::now() < deadline, "the data is not indexed");
+    }
+    let end_s = now_s() + 4;
+    let claims = Claims {
+        holder: "ci".to_owned(),
+        scopes: [Scope::Consume].into(),
+        tenant: Some("b".to_owned()),
+        expires_s: Some(end_s),
+    };
+    let token = Tokens::new(&scene.secret()).make(&claims);
+    let place = field(1, json!({ "job": job.0, "consumer": 0 }).to_string().as_bytes());
+    let (url, method) = (scene.coordinator.url(), "arrow.flight.protocol.FlightService/DoGet");
+    let mut messages = scene.call(&url, method, Some(&token), place).await.expect("the token is good");
+    let read = async {
+        let mut batches = 0;
+        loop {
+            match messages.message().await {
+                Ok(message) => batches += u64::from(message.expect("there are many more").len() > 1),
+                Err(status) => break (batches, status),
+            }
+        }
+    };
+    let (batches, status) = tokio::time::timeout(PATIENCE, read).await.expect("it ends by itself");
+    assert!(batches > 1, "the schema and then batches, until: {status}");
+    assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+    assert!(status.message().contains("expired") && now_s() >= end_s, "{status}");
 }
 
 /// What a caller heard.
@@ -462,34 +499,42 @@ impl Scene {
         first.unwrap_or_else(|| panic!("a split has rows, by {way:?}")).map(|frame| format!("{frame:?}"))
     }
 
-    /// Sends one message as it is, and reads at most two of the answer.
-    async fn send(&self, url: &str, method: &str, who: Who, message: Vec<u8>) -> Answer {
+    /// Sends one message as it is.
+    async fn call(
+        &self,
+        url: &str,
+        method: &str,
+        token: Option<&String>,
+        message: Vec<u8>,
+    ) -> Result<Streaming<Vec<u8>>, Status> {
         let endpoint = Endpoint::from_shared(url.to_owned()).expect("it is an address").timeout(PATIENCE);
         let mut client = Grpc::new(endpoint.connect_lazy());
         client.ready().await.expect("it listens");
         let mut request = Request::new(stream::once(async { message }));
         request.metadata_mut().insert("feedline-protocol", PROTOCOL_VERSION.into());
-        if let Some(token) = self.tokens.get(&who) {
+        if let Some(token) = token {
             let shown = format!("Bearer {token}").parse().expect("tokens are fit for headers");
             request.metadata_mut().insert("authorization", shown);
         }
         let path = format!("/{method}").parse().expect("methods make paths");
+        client.streaming(request, path, Raw).await.map(Response::into_inner)
+    }
+
+    /// Sends one message as it is, and reads at most two of the answer.
+    async fn send(&self, url: &str, method: &str, who: Who, message: Vec<u8>) -> Answer {
         let mut heard: Vec<Vec<u8>> = Vec::new();
-        let refused = match client.streaming(request, path, Raw).await {
+        let refused = match self.call(url, method, self.tokens.get(&who), message).await {
             Err(status) => Some(status),
-            Ok(response) => {
-                let mut messages = response.into_inner();
-                loop {
-                    match messages.message().await {
-                        Ok(Some(message)) => heard.push(message),
-                        Ok(None) => break None,
-                        Err(status) => break Some(status),
-                    }
-                    if heard.len() == 2 {
-                        break None;
-                    }
+            Ok(mut messages) => loop {
+                match messages.message().await {
+                    Ok(Some(message)) => heard.push(message),
+                    Ok(None) => break None,
+                    Err(status) => break Some(status),
                 }
-            }
+                if heard.len() == 2 {
+                    break None;
+                }
+            },
         };
         let text = String::from_utf8_lossy(&heard.concat()).into_owned();
         match refused {

@@ -1,8 +1,8 @@
 //! How many fetches may be open at once: in all, and of one client, so that one that opens very many leaves room for others.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use feedline_access::room::{self, Full, Room};
 use feedline_access::ticket::Ticket;
 use feedline_core::cluster::messages::Refusal;
 use feedline_core::ids::{JobId, SessionId};
@@ -17,21 +17,14 @@ const CLIENT_PART: u32 = 4;
 
 /// Room for fetches.
 #[derive(Debug)]
-pub(crate) struct FetchRoom {
-    /// In all.
-    most: u32,
-    open: Mutex<Open>,
-}
+pub(crate) struct FetchRoom(Arc<Room<Client>>);
 
-#[derive(Debug, Default)]
-struct Open {
-    all: u32,
-    by_client: BTreeMap<Client, u32>,
-}
+/// The place of a fetch, until it is dropped.
+pub(crate) type Place = room::Place<Client>;
 
 /// Whose fetches count together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Client {
+pub(crate) enum Client {
     /// A session of a job's consumer, over however many connections it fetches.
     Consumer(JobId, u32, SessionId),
     /// A connection, where nobody has tickets.
@@ -47,17 +40,11 @@ impl Client {
     }
 }
 
-/// The place of a fetch, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Place {
-    room: Arc<FetchRoom>,
-    client: Option<Client>,
-}
-
 impl FetchRoom {
     /// Room for so many.
-    pub(crate) fn new(most: u32) -> Arc<Self> {
-        Arc::new(Self { most: most.max(1), open: Mutex::default() })
+    pub(crate) fn new(most: u32) -> Self {
+        let most = most.max(1);
+        Self(Room::new(most, (most / CLIENT_PART).max(1), metrics::set_open_fetches))
     }
 
     /// Takes a place for a fetch of whoever asks, whom its ticket tells better than its connection. Consumers in this process
@@ -65,49 +52,20 @@ impl FetchRoom {
     ///
     /// # Errors
     /// When there is none.
-    pub(crate) fn enter(self: &Arc<Self>, ticket: Option<&Ticket>) -> Result<Place, Refusal> {
-        let client = Caller::current().map(|caller| Client::new(caller, ticket));
-        let of_one = (self.most / CLIENT_PART).max(1);
-        let mut open = self.open();
-        if let Some(client) = client {
-            if open.all >= self.most {
-                let fix = "raise the worker's --max-fetches, or add workers";
-                return Err(refused("this worker serves", self.most, fix));
-            }
-            let own = open.by_client.get(&client).copied().unwrap_or(0);
-            if own >= of_one {
-                return Err(refused("this client has", of_one, "fetch from it in fewer streams at a time"));
-            }
-            open.by_client.insert(client, own + 1);
-        }
-        open.all += 1;
-        metrics::set_open_fetches(open.all);
-        drop(open);
-        Ok(Place { room: Arc::clone(self), client })
-    }
-
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut open = self.room.open();
-        open.all = open.all.saturating_sub(1);
-        metrics::set_open_fetches(open.all);
-        let Some(client) = self.client else { return };
-        if let Some(own) = open.by_client.get_mut(&client) {
-            *own -= 1;
-            if *own == 0 {
-                open.by_client.remove(&client);
-            }
+    pub(crate) fn enter(&self, ticket: Option<&Ticket>) -> Result<Place, Refusal> {
+        match Caller::current() {
+            Some(caller) => self.0.enter(Client::new(caller, ticket)).map_err(refused),
+            None => Ok(self.0.enter_anyway()),
         }
     }
 }
 
-fn refused(who: &str, most: u32, fix: &str) -> Refusal {
+fn refused(full: Full) -> Refusal {
     metrics::count_refused_fetch();
+    let (who, most, fix) = match full {
+        Full::OfAll(most) => ("this worker serves", most, "raise the worker's --max-fetches, or add workers"),
+        Full::OfOne(most) => ("this client has", most, "fetch from it in fewer streams at a time"),
+    };
     Refusal::busy(
         format!("{who} {most} fetches at once, as many as there may be; ask again later, or {fix}"),
         RETRY_MS,
@@ -120,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    async fn enter(room: &Arc<FetchRoom>, caller: Caller) -> Result<Place, Refusal> {
+    async fn enter(room: &FetchRoom, caller: Caller) -> Result<Place, Refusal> {
         caller.answers(async { room.enter(None) }).await
     }
 
@@ -141,9 +99,7 @@ mod tests {
         assert!(refusal.message.starts_with("this worker serves 8 fetches at once"), "{refusal}");
         places.remove(0);
         places.push(enter(&room, greedy).await.unwrap());
-        drop(places);
-        let open = room.open();
-        assert_eq!((open.all, open.by_client.len()), (0, 0), "nobody is remembered");
+        assert!(enter(&room, Caller::next()).await.is_err());
     }
 
     #[tokio::test]

@@ -30,7 +30,7 @@ const SIGN_OF_WORK: Duration = Duration::from_secs(1);
 pub(crate) struct BatchServer {
     pub(crate) engine: Arc<Engine>,
     pub(crate) tickets: Arc<Tickets>,
-    pub(crate) room: Arc<FetchRoom>,
+    pub(crate) room: FetchRoom,
     pub(crate) tasks: TaskTracker,
     /// Ends the fetches of a worker that stops, whether their consumers read or not.
     pub(crate) stop: CancellationToken,

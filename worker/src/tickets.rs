@@ -11,6 +11,9 @@ use feedline_proto::services::FetchOpen;
 
 /// Consumers whose newest session is remembered: at least half as many of those that fetched last.
 const REMEMBERED: usize = 1 << 16;
+/// What is wrong where tickets are asked for and the coordinator has nothing to make them with, and what helps.
+const NO_TICKETS: &str = "this worker shows a token, and the coordinator does not say what tickets are checked with, so that no consumer is \
+     given rows: give the coordinator its --secret-file, or start this worker without a token";
 
 /// What tickets are checked with, as the coordinator says, and which of them newer ones have replaced.
 #[derive(Debug)]
@@ -24,8 +27,8 @@ pub(crate) struct Tickets {
 struct State {
     /// Once there was one, there is always one.
     key: Option<TicketKey>,
-    /// It was said that a plan has none.
-    has_warned: bool,
+    /// The latest plan has none though tickets are asked for, and that was said.
+    is_missed: bool,
     sessions: Sessions,
 }
 
@@ -44,11 +47,11 @@ impl Tickets {
         let mut state = self.lock();
         if !key.is_empty() {
             state.key = Some(TicketKey::from_bytes(key));
-            state.has_warned = false;
+            state.is_missed = false;
             return;
         }
         let has_key = state.key.is_some();
-        if !(self.is_required || has_key) || std::mem::replace(&mut state.has_warned, true) {
+        if !(self.is_required || has_key) || std::mem::replace(&mut state.is_missed, true) {
             return;
         }
         drop(state);
@@ -58,24 +61,27 @@ impl Tickets {
                  coordinator the cluster's --secret-file, or restart this worker"
             );
         } else {
-            tracing::warn!(
-                "this worker shows a token, and the coordinator does not say what tickets are checked with, so that no \
-                 consumer is given rows: give the coordinator its --secret-file, or start this worker without a token"
-            );
+            tracing::warn!("{NO_TICKETS}");
         }
     }
 
     /// Refuses a fetch without a ticket for its job, or with one that a newer session of its consumer has replaced. What
     /// the ticket says; nothing where none is asked for.
     pub(crate) fn check(&self, open: &FetchOpen) -> Result<Option<Ticket>, Refusal> {
-        let Some(key) = self.lock().key.clone() else {
-            if self.is_required {
+        let state = self.lock();
+        let (key, is_missed) = (state.key.clone(), state.is_missed);
+        drop(state);
+        let key = match key {
+            Some(key) => key,
+            None if !self.is_required => return Ok(None),
+            // No ticket can come: whoever waits for rows is told why there are none.
+            None if is_missed => return Err(Refusal::new(RefusalKind::Invalid, NO_TICKETS)),
+            None => {
                 return Err(Refusal::new(
                     RefusalKind::Unavailable,
                     "this worker has not heard from its coordinator yet what tickets are checked with; try again",
                 ));
             }
-            return Ok(None);
         };
         let ticket = key
             .check(Some(&open.ticket), open.job, now_s())
@@ -155,13 +161,18 @@ mod tests {
         let tickets = Tickets::new(true);
         let office = TicketOffice::new(&Secret::new().unwrap());
         let ticket = office.make(JobId(1), 0, SessionId(1), now_s());
-        for _ in 0..2 {
+        // Who asks is to ask again, and after a plan without a key is told that this does not help.
+        for kind in [RefusalKind::Unavailable, RefusalKind::Invalid] {
             for text in ["", &ticket] {
-                assert_eq!(refusal(&tickets, &open(1, text)), RefusalKind::Unavailable);
+                assert_eq!(refusal(&tickets, &open(1, text)), kind);
             }
             tickets.set(Vec::new());
         }
-        assert!(tickets.lock().has_warned);
+        let said = tickets.check(&open(1, &ticket)).unwrap_err().message;
+        assert!(
+            said.contains("give the coordinator its --secret-file, or start this worker without a token"),
+            "{said}"
+        );
         tickets.set(office.public_key().as_bytes().to_vec());
         assert!(tickets.check(&open(1, &ticket)).is_ok());
         assert_eq!(refusal(&tickets, &open(1, "")), RefusalKind::Denied);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use feedline_core::cluster::MOST_WANTED;
 use feedline_core::consumer::Assembler;
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::pipeline::Remainder;
@@ -137,6 +138,31 @@ impl Feed {
                 lane.end();
             }
         }
+    }
+
+    /// What to do where the next batch of a lane will never be full: as many splits as the coordinator tells of have arrived
+    /// and have too few rows for it. None of them is done before the batch is, so that no others follow.
+    pub(super) fn never_full(&self, place: usize) -> Option<String> {
+        let (lane, layout) = (&self.lanes[place], self.layout.as_ref()?);
+        let (held, most) = (lane.held_complete(), self.most_splits);
+        if most == 0 || held < most as usize {
+            return None;
+        }
+        let (batch, rows) = (layout.batch_rows, lane.assembler.waiting_rows());
+        let needed = match rows {
+            0 => format!("more than {held}"),
+            _ => format!("about {}", (u64::from(batch) * held as u64).div_ceil(u64::from(rows))),
+        };
+        let fewer = match self.identity.relaxed {
+            _ if most >= MOST_WANTED => "",
+            true => ", or open the job for fewer consumers",
+            false => ", or open the job for fewer virtual consumers",
+        };
+        Some(format!(
+            "a batch of {batch} rows takes {needed} splits of {} rows, since operators keep so few of them, and {most} may be held at once: \
+             use a smaller batch, keep more rows{fewer}",
+            layout.split_rows
+        ))
     }
 
     /// Splits of a lane that have not arrived, most urgent first, each with the offset to fetch from.

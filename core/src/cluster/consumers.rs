@@ -14,7 +14,7 @@ use crate::layout::{SplitRef, StreamPosition};
 
 /// Splits ahead of each stream that a consumer is told of, or holds in relaxed mode, however many it asks for: a batch can
 /// be put together from as many.
-const MOST_WANTED: u32 = 16_384;
+pub const MOST_WANTED: u32 = 16_384;
 /// The same of all streams of a job together, as long as each has [`LEAST_WANTED`].
 const WANTED_TOGETHER: u32 = 1_048_576;
 const LEAST_WANTED: u32 = 64;
@@ -404,6 +404,7 @@ impl Cluster {
             streams,
             splits,
             exhausted,
+            most_splits: job.most_wanted(),
             ticket: String::new(),
         }
     }

@@ -284,6 +284,8 @@ pub struct ConsumerPlan {
     pub splits: Vec<PlannedSplit>,
     /// Relaxed mode: whether every split has been handed out, so that nothing follows those in `splits`.
     pub exhausted: bool,
+    /// Most splits of each stream that are ever in `splits`, in relaxed mode in all, however many the consumer asks for.
+    pub most_splits: u32,
     /// What the consumer shows to workers; empty where they do not ask. The state machine knows none.
     pub ticket: String,
 }

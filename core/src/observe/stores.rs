@@ -4,6 +4,7 @@ use super::terms::{LOCAL_STORE, store_of};
 use super::{JobWindows, Observer, recent_of_consumer};
 use crate::ids::JobId;
 use crate::model::{JobModel, Locality};
+use crate::pipeline::Pipeline;
 
 /// What the jobs of a store have seen of it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,6 +41,11 @@ impl StoreSeen {
     }
 }
 
+/// Whether workers read what the pipeline names from their own disks.
+pub fn reads_local_files(pipeline: &Pipeline) -> bool {
+    store_of(pipeline) == LOCAL_STORE
+}
+
 impl Observer {
     /// What of a job's bytes does not cross its workers' network.
     pub fn locality(&self, job: JobId) -> Locality {
@@ -54,7 +60,7 @@ impl JobWindows {
         let taken = recent.fold((0, 0), |sum, one| (sum.0 + one.bytes, sum.1 + one.network_bytes));
         // Bytes are received before they are taken.
         let over_network = if taken.0 > 0 { (taken.1 as f64 / taken.0 as f64).min(1.0) } else { 1.0 };
-        let store_is_local = store_of(&self.facts.pipeline) == LOCAL_STORE;
+        let store_is_local = reads_local_files(&self.facts.pipeline);
         Locality { store_is_local, consumers_share: 1.0 - over_network }
     }
 }

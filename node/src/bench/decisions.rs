@@ -11,7 +11,7 @@ use clap::Args;
 use feedline_access::Credentials;
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
 use feedline_proto::door::Doors;
-use feedline_proto::grpc;
+use feedline_proto::grpc::{self, REPORT_PATIENCE};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -43,8 +43,9 @@ pub(crate) struct DecisionsArgs {
     /// Connections that the workers share.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: u32,
-    /// Time after which a report that changes nothing is answered, and the next one sent.
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = crate::size::parse_duration)]
+    /// Time after which a report that changes nothing is answered, and the next one sent; less than 900ms, after which
+    /// whoever reports asks another coordinator.
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_heartbeat)]
     heartbeat: Duration,
     /// Jobs, each with one consumer; 0 leaves the workers' reports.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=1_000))]
@@ -58,6 +59,18 @@ pub(crate) struct DecisionsArgs {
     /// How the report looks; json ends standard output with one object on one line.
     #[arg(long, alias = "format", value_enum, value_name = "FORMAT", default_value_t)]
     report: ReportFormat,
+}
+
+/// A time for which reports may be held without being taken for lost.
+fn parse_heartbeat(text: &str) -> Result<Duration, String> {
+    let heartbeat = crate::size::parse_duration(text)?;
+    if heartbeat < REPORT_PATIENCE {
+        return Ok(heartbeat);
+    }
+    Err(format!(
+        "a report that is not answered within {} ms goes to another coordinator, so that none would count; give less, such as 800ms",
+        REPORT_PATIENCE.as_millis()
+    ))
 }
 
 /// What was measured.
@@ -256,5 +269,20 @@ impl Report {
              CPU      {cores:.2} cores, workers and consumers among them\n\
              restart  {restart_s:.2} s after {granted} splits, with a log of {log_bytes} bytes\n"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_is_shorter_than_reports_are_waited_for() {
+        assert_eq!(parse_heartbeat("800ms"), Ok(Duration::from_millis(800)));
+        assert!(parse_heartbeat("fast").is_err());
+        for long in ["900ms", "1s", "1h"] {
+            let said = parse_heartbeat(long).unwrap_err();
+            assert!(said.contains("not answered within 900 ms") && said.contains("such as 800ms"), "{said}");
+        }
     }
 }

@@ -176,7 +176,8 @@ pub(crate) struct UpArgs {
     /// Time for which fewer workers must have been enough before --autoscale lets some go.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::size::parse_duration)]
     pub(crate) shrink_after: Duration,
-    /// Time that workers have to serve what they hold after SIGTERM or SIGINT.
+    /// Time that workers have to serve what they hold after SIGTERM or SIGINT; with --autoscale they end two seconds, or half
+    /// of it, sooner.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,
     /// YAML file of prices and of how plans weigh things, as `settings` in a cluster file of `feedline plan` [default: the

@@ -6,7 +6,7 @@ use std::time::Duration;
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 use arrow_flight::{FlightData, SchemaAsIpc};
-use feedline_client::{Batch, Consumer};
+use feedline_client::{Batch, ClientError, Consumer};
 use feedline_core::position::Position;
 use feedline_proto::CoordinatorService;
 use feedline_proto::door::Door;
@@ -55,6 +55,18 @@ impl Pass {
     pub(super) fn check(&self) -> Result<(), Status> {
         self.door.enter(self.token.as_deref()).map(drop).map_err(to_status)
     }
+
+    /// What `next` gives, for as long as the client may have it.
+    async fn admit<T>(&self, next: impl Future<Output = Result<T, ClientError>>) -> Result<T, Status> {
+        self.check()?;
+        tokio::pin!(next);
+        loop {
+            tokio::select! {
+                given = &mut next => return given.map_err(refused),
+                () = tokio::time::sleep(CHECK_AGAIN) => self.check()?,
+            }
+        }
+    }
 }
 
 impl Reading {
@@ -74,18 +86,9 @@ impl Reading {
         stream::once(async { Ok(schema) }).chain(batches).boxed()
     }
 
-    /// The next batch, for as long as the client may have it.
     async fn next(&mut self) -> Result<Option<Batch>, Status> {
         let Self { consumer, pass, .. } = self;
-        pass.check()?;
-        let next = consumer.next();
-        tokio::pin!(next);
-        loop {
-            tokio::select! {
-                batch = &mut next => return batch.map_err(refused),
-                () = tokio::time::sleep(CHECK_AGAIN) => pass.check()?,
-            }
-        }
+        pass.admit(consumer.next()).await
     }
 
     /// One batch as one message.
@@ -118,7 +121,10 @@ impl Reading {
 
 #[cfg(test)]
 mod tests {
+    use feedline_access::Credentials;
     use feedline_core::cluster::messages::{Refusal, RefusalKind};
+    use feedline_proto::grpc;
+    use tokio::time::Instant;
     use tonic::Code;
 
     use super::*;
@@ -139,5 +145,35 @@ mod tests {
         let status = pass.check().unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied);
         assert_eq!(status.message(), "the token of `ci` expired 1 s ago");
+    }
+
+    /// Open until the token expires.
+    struct Until {
+        end: Instant,
+        service: Arc<dyn CoordinatorService>,
+    }
+
+    impl Door<dyn CoordinatorService> for Until {
+        fn enter(&self, _: Option<&str>) -> Result<Arc<dyn CoordinatorService>, Refusal> {
+            if Instant::now() < self.end {
+                return Ok(Arc::clone(&self.service));
+            }
+            Err(Refusal::new(RefusalKind::Denied, "the token of `ci` expired 1 s ago"))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_when_its_token_expires_whether_batches_come_or_not() {
+        // Nobody is asked there.
+        let service = grpc::connect_coordinator("http://127.0.0.1:1", &Credentials::default()).unwrap();
+        let end = Instant::now() + 10 * CHECK_AGAIN;
+        let pass = Pass { door: Arc::new(Until { end, service }), token: None };
+        let batch = async || pass.admit(async { Ok::<_, ClientError>(7) }).await;
+        assert_eq!(batch().await.unwrap(), 7);
+        let never = std::future::pending::<Result<(), ClientError>>();
+        let status = pass.admit(never).await.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied);
+        assert!(Instant::now() < end + 2 * CHECK_AGAIN);
+        assert_eq!(batch().await.unwrap_err().code(), Code::PermissionDenied);
     }
 }

@@ -1,9 +1,9 @@
 //! How many Flight clients are served at once: in all, and of one connection, so that one that opens very many leaves room
 //! for others.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use feedline_access::room::{self, Full};
 use feedline_core::cluster::messages::Refusal;
 use feedline_proto::Caller;
 
@@ -14,50 +14,31 @@ pub(super) const RETRY_MS: u64 = 1_000;
 pub(super) struct Room {
     /// What there is room for.
     what: &'static str,
-    most: u32,
-    of_one: u32,
-    open: Mutex<Open>,
-}
-
-#[derive(Default)]
-struct Open {
-    all: u32,
-    by_caller: BTreeMap<Option<Caller>, u32>,
+    places: Arc<room::Room<Option<Caller>>>,
 }
 
 /// A place, until it is dropped.
-pub(super) struct Place {
-    room: Arc<Room>,
-    caller: Option<Caller>,
-}
+pub(super) type Place = room::Place<Option<Caller>>;
 
 impl Room {
     /// Room for `most` of `what`, and `of_one` of one connection.
-    pub(super) fn new(what: &'static str, most: u32, of_one: u32) -> Arc<Self> {
-        Arc::new(Self { what, most, of_one, open: Mutex::default() })
+    pub(super) fn new(what: &'static str, most: u32, of_one: u32) -> Self {
+        Self { what, places: room::Room::new(most, of_one, |_| {}) }
     }
 
     /// Takes a place for whoever asks.
     ///
     /// # Errors
     /// When there is none, with the time to wait.
-    pub(super) fn enter(self: &Arc<Self>) -> Result<Place, Refusal> {
-        let caller = Caller::current();
-        let mut open = self.open();
-        if open.all >= self.most {
-            return Err(self.refused("this coordinator serves", self.most));
-        }
-        let own = open.by_caller.entry(caller).or_default();
-        if *own >= self.of_one {
-            return Err(self.refused("this client has", self.of_one));
-        }
-        *own += 1;
-        open.all += 1;
-        drop(open);
-        Ok(Place { room: Arc::clone(self), caller })
+    pub(super) fn enter(&self) -> Result<Place, Refusal> {
+        self.places.enter(Caller::current()).map_err(|full| self.refused(full))
     }
 
-    fn refused(&self, who: &str, most: u32) -> Refusal {
+    fn refused(&self, full: Full) -> Refusal {
+        let (who, most) = match full {
+            Full::OfAll(most) => ("this coordinator serves", most),
+            Full::OfOne(most) => ("this client has", most),
+        };
         let what = self.what;
         Refusal::busy(
             format!(
@@ -65,23 +46,6 @@ impl Room {
             ),
             RETRY_MS,
         )
-    }
-
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut open = self.room.open();
-        open.all = open.all.saturating_sub(1);
-        if let Some(own) = open.by_caller.get_mut(&self.caller) {
-            *own -= 1;
-            if *own == 0 {
-                open.by_caller.remove(&self.caller);
-            }
-        }
     }
 }
 
@@ -91,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    async fn enter(room: &Arc<Room>, caller: Caller) -> Result<Place, Refusal> {
+    async fn enter(room: &Room, caller: Caller) -> Result<Place, Refusal> {
         caller.answers(async { room.enter() }).await
     }
 
@@ -107,6 +71,6 @@ mod tests {
         let refusal = enter(&room, other).await.err().unwrap();
         assert!(refusal.message.starts_with("this coordinator serves 3 Flight streams at once"), "{refusal}");
         drop((places, third));
-        assert!(room.open().by_caller.is_empty() && room.open().all == 0);
+        assert!(enter(&room, greedy).await.is_ok(), "who leaves makes room");
     }
 }

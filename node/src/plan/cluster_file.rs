@@ -102,11 +102,22 @@ pub(super) struct JobOverride {
     pub(super) demand_rows_per_s: Option<f64>,
     /// What may be kept.
     pub(super) cache: CacheChoice,
+    /// Whether workers read its data from their own disks; by default where the trace's pipeline names no store.
+    pub(super) store_is_local: Option<bool>,
+    /// Share of the bytes for its consumers, from 0 to 1, that are taken on the worker's own host.
+    pub(super) consumers_share: f64,
 }
 
 impl Default for JobOverride {
     fn default() -> Self {
-        Self { tenant: None, weight: 1.0, demand_rows_per_s: None, cache: CacheChoice::Free }
+        Self {
+            tenant: None,
+            weight: 1.0,
+            demand_rows_per_s: None,
+            cache: CacheChoice::Free,
+            store_is_local: None,
+            consumers_share: 0.0,
+        }
     }
 }
 
@@ -154,6 +165,12 @@ impl ClusterFile {
             if let Some(demand) = job.demand_rows_per_s.filter(|demand| !at_least_0(demand)) {
                 return Err(format!(
                     "jobs.{name}.demand_rows_per_s: {demand} is no rate; leave it out or give one"
+                ));
+            }
+            if !(0.0..=1.0).contains(&job.consumers_share) {
+                return Err(format!(
+                    "jobs.{name}.consumers_share: {} is no share; give a number from 0 to 1",
+                    job.consumers_share
                 ));
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use feedline_core::ids::JobId;
+use feedline_core::model::Locality;
 use feedline_core::plan::{CachePolicy, JobProblem, Problem};
 
 use super::cluster_file::{CacheChoice, ClusterFile, JobOverride, WorkerKind};
@@ -37,7 +38,9 @@ pub(super) fn problem(cluster: &ClusterFile, traces: &[SavedTrace], file: &str) 
         let priority =
             tenant.and_then(|place| cluster.tenants.values().nth(place)).map_or(1.0, QuotaEntry::priority);
         let known = JobOverride { weight: known.weight * priority, ..known };
-        let job = JobProblem { tenant, ..at_speed(job, &cluster.worker_types) };
+        let store_is_local = known.store_is_local.map_or_else(|| trace.reads_local_files(), Ok)?;
+        let locality = Locality { store_is_local, consumers_share: known.consumers_share };
+        let job = JobProblem { tenant, locality, ..at_speed(job, &cluster.worker_types) };
         let job = overridden(job, known);
         problem.jobs.push(job.map_err(|sentence| format!("{file}: jobs.{}.{sentence}", trace.name))?);
     }

@@ -99,6 +99,18 @@ async fn a_flight_is_for_whoever_has_a_token_of_its_tenant() {
     cluster.stop().await;
 }
 
+#[test]
+fn worker_processes_end_before_whoever_started_them() {
+    for (grace_ms, expected_ms) in [(0, 0), (1_000, 500), (4_000, 2_000), (10_000, 8_000), (600_000, 598_000)]
+    {
+        let grace = Duration::from_millis(grace_ms);
+        let given = up::process_grace(grace);
+        assert_eq!(given, Duration::from_millis(expected_ms));
+        // A worker may take as long for last answers as `up` waits after its own grace time.
+        assert!(grace.is_zero() || given + LAST_ANSWERS < grace + LAST_ANSWERS);
+    }
+}
+
 #[tokio::test]
 async fn a_ticket_of_a_flight_is_small() {
     let mut cluster = Cluster::start().await;

@@ -10,7 +10,7 @@ use feedline_core::plan::ScaleSettings;
 use feedline_proto::CoordinatorService;
 use feedline_worker::Access;
 use futures::future::{join_all, select_all, try_join_all};
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use super::coordinator::COORDINATOR_FIX;
 use super::{GrpcServer, LAST_ANSWERS, announce, served, stop_coordinator, stop_http, stop_worker};
@@ -117,7 +117,7 @@ fn local_scaler(
         listen: SocketAddr::new(bound.address.ip(), 0).to_string(),
         advertise: args.advertise.clone(),
         share,
-        grace: args.grace,
+        grace: process_grace(args.grace),
         log,
         transport: args.transport,
         guard: args.guard.clone(),
@@ -125,6 +125,12 @@ fn local_scaler(
         stores: args.local.stores.clone(),
         own_files: own_files(args),
     }))
+}
+
+/// Time that a worker process has to serve what it holds: with last answers it has ended before `grace` and the coordinator
+/// have, so that none is cut that would have ended by itself.
+pub(super) fn process_grace(grace: Duration) -> Duration {
+    grace.saturating_sub(2 * LAST_ANSWERS).max(grace / 2)
 }
 
 /// A worker that listens.

@@ -364,6 +364,7 @@ impl From<ConsumerPlan> for wire::ConsumerPlan {
             streams: write_streams(plan.streams),
             splits: all(plan.splits),
             exhausted: plan.exhausted,
+            most_splits: plan.most_splits,
             ticket: plan.ticket,
         }
     }
@@ -380,6 +381,7 @@ impl TryFrom<wire::ConsumerPlan> for ConsumerPlan {
             streams: read_streams(plan.streams)?,
             splits: read_all(plan.splits)?,
             exhausted: plan.exhausted,
+            most_splits: plan.most_splits,
             ticket: plan.ticket,
         })
     }

@@ -380,6 +380,7 @@ pub(crate) fn consumer_plan() -> ConsumerPlan {
         streams: vec![(1, at(0, 9))],
         splits: vec![PlannedSplit { split: split(), from: 3, workers }],
         exhausted: true,
+        most_splits: 64,
         ticket: "feedline-ticket-1.x.y".to_owned(),
     }
 }

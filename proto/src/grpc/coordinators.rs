@@ -19,7 +19,7 @@ use crate::services::CoordinatorService;
 
 /// A report that was not answered after this long is sent to another coordinator, if there is one: the leader answers
 /// after half a second.
-const REPORT_PATIENCE: Duration = Duration::from_millis(900);
+pub const REPORT_PATIENCE: Duration = Duration::from_millis(900);
 
 /// The same for what a leader looks up, which may be asked for again.
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);

@@ -76,6 +76,49 @@ async fn a_batch_of_many_pieces_larger_than_the_budget_comes_all_the_same() {
     assert_eq!(all_ids(&batches), (0..1 << 17).collect::<Vec<_>>());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_batch_of_more_splits_than_may_be_held_fails_the_job_with_what_helps() {
+    // One row of eight splits is kept.
+    let layout = Layout { changes_rows: true, ..layout(4096, 8, 1, 1) };
+    for relaxed in [false, true] {
+        for (most, batches, needed) in [(128, 8, None), (16, 0, Some("about 64")), (4, 0, Some("about 32"))] {
+            let mut worker = FakeWorker::new(&layout, 8);
+            worker.keep = Some(|row| row % 64 == 0);
+            let coordinator = FakeCoordinator::new(layout.clone(), relaxed, &[1]);
+            coordinator.tell(|told| told.most_splits = most);
+            let workers = FakeWorkers::new([(1, Arc::new(worker))]);
+            let mut consumer = consumer(&coordinator, &workers, relaxed, ClientSettings::default());
+            let (taken, end) = drain(&mut consumer).await;
+            assert_eq!(taken.len(), batches, "{most} splits, relaxed: {relaxed}");
+            let Some(needed) = needed else {
+                assert_eq!(end, Ok(()));
+                continue;
+            };
+            let Err(ClientError::JobFailed(message)) = end else { panic!("{end:?}") };
+            let says = format!("a batch of 8 rows takes {needed} splits of 8 rows");
+            assert!(message.starts_with(&says), "{message}");
+            assert!(
+                message.contains(&format!("{most} may be held at once: use a smaller batch")),
+                "{message}"
+            );
+            assert_eq!(coordinator.tell(|told| told.state.clone()), JobState::Failed(message));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn splits_of_which_nothing_is_kept_fail_the_job_with_what_helps() {
+    let layout = Layout { changes_rows: true, ..layout(4096, 8, 1, 1) };
+    let mut worker = FakeWorker::new(&layout, 8);
+    worker.keep = Some(|_| false);
+    let coordinator = FakeCoordinator::new(layout.clone(), false, &[1]);
+    coordinator.tell(|told| told.most_splits = 16);
+    let workers = FakeWorkers::new([(1, Arc::new(worker))]);
+    let (_, end) = drain(&mut consumer(&coordinator, &workers, false, ClientSettings::default())).await;
+    let message = end.expect_err("no batch is ever full").to_string();
+    assert!(message.starts_with("a batch of 8 rows takes more than 16 splits of 8 rows"), "{message}");
+}
+
 /// One piece of each stream is more than the budget: they come one after another, in the order of the batches.
 #[tokio::test(start_paused = true)]
 async fn many_virtual_consumers_share_one_budget() {

@@ -259,12 +259,14 @@ fn who_asks_for_everything_is_told_of_a_bounded_part() {
     let endless = JobSpec { epochs: u32::MAX, ..spec(4, 1) };
     let (mut bench, job) = Bench::running(&endless, 64);
     let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, 0) }).expect("a plan");
-    assert_eq!(plan.splits.len(), 16_384);
+    assert_eq!((plan.splits.len(), plan.most_splits), (16_384, 16_384));
     assert!(bench.granted(1).len() <= 16_384 + 2, "and no more is granted");
     let (mut bench, job) = Bench::running(&JobSpec { epochs: u32::MAX, ..spec(1, 8_192) }, 32_768);
     for consumer in 0..2 {
         let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, consumer) });
-        assert_eq!(plan.expect("a plan").splits.len(), 128, "of all streams together");
+        let plan = plan.expect("a plan");
+        assert_eq!(plan.splits.len(), 128, "of all streams together");
+        assert_eq!(plan.splits.len(), plan.streams.len() * plan.most_splits as usize);
     }
 }
 

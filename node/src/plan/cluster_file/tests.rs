@@ -39,6 +39,7 @@ fn jobs_say_what_traces_do_not() {
     .jobs;
     assert_eq!((jobs["a"].weight, jobs["a"].demand_rows_per_s), (2.0, Some(5000.0)));
     assert_eq!(jobs["a"].cache, CacheChoice::Free);
+    assert_eq!((jobs["a"].store_is_local, jobs["a"].consumers_share), (None, 0.0));
     assert_eq!(jobs["b"], JobOverride { cache: CacheChoice::Never, ..JobOverride::default() });
     assert!(matches!(&jobs["c"].cache, CacheChoice::Kept(kept) if kept.after == "burn"));
 }
@@ -131,6 +132,11 @@ fn mistakes_are_told_with_file_and_field() {
         "settings",
         "jobs: { a: { weight: 0 } }\nsettings",
         &expect!["c.yaml: jobs.a.weight: 0 is no weight; give a number above 0"],
+    );
+    check(
+        "settings",
+        "jobs: { a: { consumers_share: 1.5 } }\nsettings",
+        &expect!["c.yaml: jobs.a.consumers_share: 1.5 is no share; give a number from 0 to 1"],
     );
     check("settings", "store: {}\nsettings", &expect![[r#"c.yaml:2: duplicate entry with key "store""#]]);
 }

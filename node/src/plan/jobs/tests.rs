@@ -4,7 +4,7 @@ use feedline_core::pipeline::CacheTier;
 
 use super::super::cluster_file::tests::parsed;
 use super::*;
-use crate::trace_file::tests::trace;
+use crate::trace_file::tests::{trace, trace_of};
 
 #[test]
 fn cpu_times_are_those_of_faster_cores() {
@@ -35,6 +35,23 @@ fn a_job_has_its_tenants_quota_and_priority() {
     let [a, b] = problem.jobs.as_slice() else { panic!("two jobs") };
     assert_eq!((a.tenant, a.weight), (Some(1), 6.0));
     assert_eq!((b.tenant, b.weight), (None, 1.0));
+}
+
+#[test]
+fn what_stays_on_a_workers_host_is_no_network_traffic() {
+    let traces = [trace("a", 1.0), trace_of("s3://bucket/data/", "b", 1.0)];
+    let localities = |end: &str| {
+        let problem = problem(&parsed(end), &traces, "c.yaml").unwrap();
+        problem.check().unwrap();
+        problem
+            .jobs
+            .iter()
+            .map(|job| (job.locality.store_is_local, job.locality.consumers_share))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(localities(""), [(true, 0.0), (false, 0.0)], "as the pipelines' URLs say");
+    let jobs = "jobs: { a: { store_is_local: false }, b: { store_is_local: true, consumers_share: 0.5 } }";
+    assert_eq!(localities(jobs), [(false, 0.0), (true, 0.5)], "what the file says goes before");
 }
 
 #[test]
