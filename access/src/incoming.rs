@@ -1,6 +1,7 @@
 //! Connections as they come, once they have proved who they are.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -16,19 +17,12 @@ use crate::{Protocol, Tls};
 
 /// Time that a client has to prove who it is.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Clients that do so at once: in all, and of one address. Of more the oldest give way, since who is honest is done soon.
-pub(crate) const HANDSHAKES: Most = Most { at_once: 1024, of_one: 128 };
+/// Clients that do so at once. Of more the oldest of the network with the most gives way, since who is honest is done soon.
+pub(crate) const HANDSHAKES: usize = 1024;
 /// Pause after the system could accept none, such as for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Groups of an IPv6 address that tell networks apart: whoever has one address has all of its network.
 const NETWORK_GROUPS: usize = 4;
-
-/// How many handshakes may be under way.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Most {
-    pub(crate) at_once: usize,
-    pub(crate) of_one: usize,
-}
 
 /// Connections over which `protocol` can be spoken. Those that do not prove what they have to are closed without an
 /// answer, and hold nobody up.
@@ -45,7 +39,7 @@ pub(crate) fn incoming_with(
     listener: TcpListener,
     tls: Arc<Tls>,
     protocol: Protocol,
-    most: Most,
+    most: usize,
 ) -> BoxStream<'static, TlsStream<TcpStream>> {
     let handshakes = Handshakes { tls, protocol, most, tasks: JoinSet::new(), open: VecDeque::new() };
     stream::unfold((listener, handshakes), |(listener, mut handshakes)| async move {
@@ -59,7 +53,7 @@ pub(crate) fn incoming_with(
 struct Handshakes {
     tls: Arc<Tls>,
     protocol: Protocol,
-    most: Most,
+    most: usize,
     tasks: JoinSet<io::Result<TlsStream<TcpStream>>>,
     /// The oldest first.
     open: VecDeque<Open>,
@@ -94,12 +88,8 @@ impl Handshakes {
 
     fn begin(&mut self, stream: TcpStream, from: IpAddr) {
         let from = network(from);
-        let own = self.open.iter().filter(|open| open.from == from).count();
-        let gives_way = if own >= self.most.of_one {
-            self.open.iter().position(|open| open.from == from)
-        } else {
-            (self.open.len() >= self.most.at_once).then_some(0)
-        };
+        let is_full = self.open.len() >= self.most;
+        let gives_way = is_full.then(|| oldest_of_most(self.open.iter().map(|open| open.from))).flatten();
         if let Some(oldest) = gives_way.and_then(|place| self.open.remove(place)) {
             oldest.task.abort();
         }
@@ -126,6 +116,15 @@ impl Handshakes {
     }
 }
 
+/// The place of the first of those who are the most from one network; of networks with as many the one that came first.
+fn oldest_of_most(open: impl Iterator<Item = IpAddr>) -> Option<usize> {
+    let mut networks: HashMap<IpAddr, (usize, Reverse<usize>)> = HashMap::new();
+    for (place, from) in open.enumerate() {
+        networks.entry(from).or_insert((0, Reverse(place))).0 += 1;
+    }
+    networks.into_values().max().map(|(_, Reverse(oldest))| oldest)
+}
+
 /// Those who come from there may be one.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -149,5 +148,14 @@ mod tests {
         assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
         assert_ne!(of("10.0.0.2"), of("10.0.0.1"));
+    }
+
+    #[test]
+    fn the_network_with_the_most_gives_way_first() {
+        let gives_way = |from: &[u8]| oldest_of_most(from.iter().map(|last| IpAddr::from([10, 0, 0, *last])));
+        assert_eq!(gives_way(&[1, 2, 3, 2, 1, 2]), Some(1));
+        assert_eq!(gives_way(&[3, 2, 1, 2, 1]), Some(1), "of two the one that came first");
+        assert_eq!(gives_way(&[4, 5, 6]), Some(0));
+        assert_eq!(gives_way(&[]), None);
     }
 }

@@ -1,11 +1,15 @@
 //! Files of a role that nothing it does for others reads, by whatever path, link or mount they are named: its keys, its token,
-//! the cluster's secret, and the folders in which it keeps what is of all its callers.
+//! the cluster's secret, and the files in which it keeps what is of all its callers. A folder that merely holds some of them is
+//! not among them: data may lie beside.
 //!
-//! They are looked up anew at each check, since keys are exchanged and folders made while a role runs.
+//! They are looked up anew at each check, since keys are exchanged and files made while a role runs. Who checks many paths in a
+//! row takes one look for all.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Files and folders of a role itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,11 +17,33 @@ pub struct OwnFiles {
     paths: Vec<PathBuf>,
 }
 
+/// Where they are, as it was seen at one moment.
+#[derive(Debug)]
+pub struct OwnLook {
+    places: Vec<Place>,
+}
+
+/// One of the paths.
+#[derive(Debug)]
+struct Place {
+    given: PathBuf,
+    /// The folder in which its last part lies, or its first with a `*`; links are followed.
+    begin: PathBuf,
+    /// The parts from there on.
+    parts: Vec<OsString>,
+    /// What is there by just this name.
+    found: Option<Metadata>,
+}
+
 /// Device and inode: what a file is, by whatever name.
 type Id = (u64, u64);
 
+/// A path without links, and the folders above it, each with what it is.
+type Way<'a> = [(&'a Path, Option<Id>)];
+
 impl OwnFiles {
-    /// These files, and these folders with all that lies below them. They need not be there yet.
+    /// These files, and these folders with all that lies below them. They need not be there yet. In a part of a path `*` stands
+    /// for any text.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         // An empty path would be the beginning of every other.
         Self { paths: paths.into_iter().filter(|path| !path.as_os_str().is_empty()).collect() }
@@ -33,22 +59,37 @@ impl OwnFiles {
         self.paths.iter().map(PathBuf::as_path)
     }
 
+    /// Sees where they are now.
+    pub fn look(&self) -> OwnLook {
+        OwnLook { places: self.paths.iter().map(|path| Place::new(path)).collect() }
+    }
+
     /// Checks where a path leads. Of one that leads nowhere its nearest folder is looked at.
     ///
     /// # Errors
-    /// One sentence where that is one of these, or lies below one.
+    /// One sentence where that is one of these, or lies below one; it names which.
     pub fn check(&self, path: &Path) -> Result<(), String> {
-        if self.paths.is_empty() {
+        self.look().check(path)
+    }
+}
+
+impl OwnLook {
+    /// As [`OwnFiles::check`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check(&self, path: &Path) -> Result<(), String> {
+        if self.places.is_empty() {
             return Ok(());
         }
         // Links that the kernel makes up, such as those in /proc, lead elsewhere than their text.
-        let itself = fs::metadata(path).ok();
-        let real = path.ancestors().find_map(|place| fs::canonicalize(place).ok()).unwrap_or_default();
-        let above = real.ancestors().filter_map(|place| fs::metadata(place).ok());
-        let own = self.ids();
-        let is_own = self.paths.iter().any(|own| path.starts_with(own) || real.starts_with(own))
-            || above.chain(itself).any(|found| own.contains(&id(&found)));
-        if is_own { Err(refused(path)) } else { Ok(()) }
+        let itself = fs::metadata(path).ok().map(|found| id(&found));
+        let real = follow(path);
+        let way = way(&real);
+        let is_own = |place: &&Place| {
+            path.starts_with(&place.given) || place.holds(&way) || itself.is_some() && itself == place.id()
+        };
+        self.places.iter().find(is_own).map_or(Ok(()), |place| Err(place.refuse(path)))
     }
 
     /// Checks a file or folder of which only the way to it was looked at; `found` tells of it.
@@ -56,16 +97,99 @@ impl OwnFiles {
     /// # Errors
     /// As [`Self::check`].
     pub fn check_found(&self, path: &Path, found: &Metadata) -> Result<(), String> {
-        if self.ids().contains(&id(found)) { Err(refused(path)) } else { Ok(()) }
+        let found = Some(id(found));
+        let own = self.places.iter().find(|place| place.id() == found);
+        own.map_or(Ok(()), |place| Err(place.refuse(path)))
     }
 
-    /// What is known now of those that are there.
-    pub fn present(&self) -> impl Iterator<Item = Metadata> {
-        self.paths.iter().filter_map(|path| fs::metadata(path).ok())
+    /// Checks a folder that is gone through. `finds` tells whether that would come upon a path below it, in which `*` stands for
+    /// any text in a part.
+    ///
+    /// # Errors
+    /// One sentence where it would come upon one of these.
+    pub fn check_listing(&self, folder: &Path, mut finds: impl FnMut(&Path) -> bool) -> Result<(), String> {
+        let real = follow(folder);
+        let is_found = |place: &&Place| place.below(&real).is_some_and(|path| finds(&path));
+        self.places.iter().find(is_found).map_or(Ok(()), |place| Err(place.refuse(folder)))
     }
 
-    fn ids(&self) -> Vec<Id> {
-        self.present().map(|found| id(&found)).collect()
+    /// Whether names in a folder that may be read tell which of its entries are among these.
+    pub fn may_lie_in(&self, folder: &Path) -> bool {
+        let real = follow(folder);
+        let way = way(&real);
+        self.places.iter().any(|place| place.may_lie_below(&way))
+    }
+
+    /// What is known of those that are files and there.
+    pub fn files(&self) -> impl Iterator<Item = &Metadata> {
+        self.places.iter().filter_map(|place| place.found.as_ref()).filter(|found| found.is_file())
+    }
+}
+
+impl Place {
+    fn new(given: &Path) -> Self {
+        let parts: Vec<Component<'_>> = given.components().collect();
+        let has_star = |part: &Component<'_>| part.as_os_str().as_bytes().contains(&b'*');
+        let names_last = usize::from(matches!(parts.last(), Some(Component::Normal(_))));
+        let first = parts.iter().position(has_star);
+        let (begin, rest) = parts.split_at(first.unwrap_or(parts.len() - names_last));
+        let begin: PathBuf = begin.iter().collect();
+        let here = begin.as_os_str().is_empty();
+        Self {
+            given: given.to_owned(),
+            begin: follow(if here { Path::new(".") } else { &begin }),
+            parts: rest.iter().map(|part| part.as_os_str().to_owned()).collect(),
+            // A name may have a `*` in it.
+            found: fs::metadata(given).ok(),
+        }
+    }
+
+    fn id(&self) -> Option<Id> {
+        self.found.as_ref().map(id)
+    }
+
+    /// Whether this is the end of a way, or a folder on it.
+    fn holds(&self, way: &Way<'_>) -> bool {
+        let is_on_it = self.found.is_some() && way.iter().any(|(_, id)| *id == self.id());
+        is_on_it || self.behind(way).any(|path| path.components().count() >= self.parts.len())
+    }
+
+    /// Whether this may lie below the end of a way without being known by what it is.
+    fn may_lie_below(&self, way: &Way<'_>) -> bool {
+        self.behind(way).any(|path| path.components().count() < self.parts.len())
+    }
+
+    /// What of a way comes behind the place where this begins, as far as their parts are alike.
+    fn behind<'a>(&self, way: &'a Way<'a>) -> impl Iterator<Item = &'a Path> {
+        let begin = fs::metadata(&self.begin).ok().map(|found| id(&found));
+        let whole = way.first().map_or(Path::new(""), |(path, _)| *path);
+        let is_begin = move |(folder, id): &&(&Path, Option<Id>)| {
+            *folder == self.begin || begin.is_some() && *id == begin
+        };
+        let behind = way.iter().filter(is_begin);
+        let behind = behind.filter_map(move |(folder, _)| whole.strip_prefix(folder).ok());
+        behind.filter(move |path| {
+            path.components().zip(&self.parts).all(|(name, part)| is_like(name.as_os_str(), part))
+        })
+    }
+
+    /// Its path from a folder on, if it lies below; of a folder that of whatever it holds.
+    fn below(&self, folder: &Path) -> Option<PathBuf> {
+        let whole = self.parts.iter().fold(self.begin.clone(), |path, part| path.join(part));
+        let mut path = whole.strip_prefix(folder).ok()?.to_owned();
+        if self.found.as_ref().is_some_and(Metadata::is_dir) {
+            path.push("*");
+        }
+        Some(path)
+    }
+
+    fn refuse(&self, path: &Path) -> String {
+        format!(
+            "`{}` is not read: it is, leads to or holds `{}`, which a coordinator or worker keeps for itself, as it does its keys, \
+             tokens, log, indexes and kept rows: name files without it, or start that role with it elsewhere",
+            path.display(),
+            self.given.display()
+        )
     }
 }
 
@@ -73,57 +197,36 @@ fn id(found: &Metadata) -> Id {
     (found.dev(), found.ino())
 }
 
-fn refused(path: &Path) -> String {
-    format!(
-        "`{}` is one of the files that a coordinator or worker keeps for itself, such as its keys, its token and its log, which no \
-         pipeline reads: read from a folder in which none of them lies",
-        path.display()
-    )
+/// A path with its links followed, as far as it is there.
+fn follow(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for place in whole.ancestors() {
+        let Ok(real) = fs::canonicalize(place) else { continue };
+        return match whole.strip_prefix(place) {
+            Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),
+            _ => real,
+        };
+    }
+    whole
+}
+
+fn way(real: &Path) -> Vec<(&Path, Option<Id>)> {
+    real.ancestors().map(|place| (place, fs::metadata(place).ok().map(|found| id(&found)))).collect()
+}
+
+/// Whether a name is as a pattern says, in which `*` stands for any text.
+fn is_like(name: &OsStr, pattern: &OsStr) -> bool {
+    let mut texts = pattern.as_bytes().split(|byte| *byte == b'*');
+    let first = texts.next().unwrap_or_default();
+    let Some(name) = name.as_bytes().strip_prefix(first) else { return false };
+    let Some(last) = texts.next_back() else { return name.is_empty() };
+    let Some(mut between) = name.strip_suffix(last) else { return false };
+    for text in texts.filter(|text| !text.is_empty()) {
+        let Some(at) = between.windows(text.len()).position(|part| part == text) else { return false };
+        between = &between[at + text.len()..];
+    }
+    true
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_and_folders_are_known_by_any_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        for made in ["keys", "data/log", "sets"] {
-            fs::create_dir_all(at(made)).unwrap();
-        }
-        for file in ["keys/token", "keys/other", "data/log/1", "sets/a"] {
-            fs::write(at(file), file).unwrap();
-        }
-        let link = |to: &str, name: &str| std::os::unix::fs::symlink(at(to), at(name)).unwrap();
-        link("keys/token", "sets/link");
-        link("data", "sets/folder");
-        fs::hard_link(at("keys/token"), at("sets/hard")).unwrap();
-        let own = OwnFiles::new([at("keys/token"), at("data"), at("later")]);
-        for name in [
-            "keys/token",
-            "keys/../keys/./token",
-            "sets/link",
-            "sets/hard",
-            "data",
-            "data/log/1",
-            "data/log/none",
-            "sets/folder/log/1",
-            "later/x",
-        ] {
-            let told = own.check(&at(name)).unwrap_err();
-            assert!(told.contains("keeps for itself"), "{name}: {told}");
-        }
-        for name in ["keys/other", "sets/a", "sets", "keys", "sets/none"] {
-            assert_eq!(own.check(&at(name)), Ok(()), "{name}");
-        }
-        let found = |name: &str| fs::metadata(at(name)).unwrap();
-        assert!(own.check_found(&at("sets/hard"), &found("sets/hard")).is_err());
-        assert_eq!(own.check_found(&at("sets/a"), &found("sets/a")), Ok(()));
-        // A token that was exchanged is the new one.
-        fs::write(at("keys/new"), "new").unwrap();
-        fs::rename(at("keys/new"), at("keys/token")).unwrap();
-        assert!(own.check(&at("sets/link")).is_err());
-        assert_eq!(OwnFiles::default().check(&at("keys/token")), Ok(()));
-    }
-}
+mod tests;

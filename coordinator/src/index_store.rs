@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use feedline_core::manifest::Manifest;
@@ -51,6 +51,11 @@ impl IndexStore {
             saving: Mutex::default(),
             loading: Mutex::default(),
         })
+    }
+
+    /// The files that indexes have in `folder`, and those that are not whole yet; `*` stands for any text.
+    pub(crate) fn files(folder: &Path) -> [PathBuf; 2] {
+        ["*.index", "*.index.new"].map(|name| folder.join(name))
     }
 
     /// Saves an index, durably, unless it was. Blocks.

@@ -1,5 +1,7 @@
 //! The service: puts requests on the driver's desk and hands manifests out of the store.
 
+mod own;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,15 +14,15 @@ use feedline_core::cluster::messages::{
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
-use feedline_core::pipeline::Pipeline;
 use feedline_core::tenants::Tenants;
-use feedline_core::urls::{ReadPolicy, expand_braces, local_path};
+use feedline_core::urls::ReadPolicy;
 use feedline_core::view::ClusterView;
 use feedline_proto::{CoordinatorService, MemberStatus, MembersService};
 use feedline_replica::{Change, MemberId, MemberView};
 use metrics::counter;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use self::own::check_own;
 use crate::desk::Desk;
 use crate::driver::{Command, shutting_down};
 use crate::index_store::IndexStore;
@@ -44,9 +46,6 @@ pub(crate) struct Service {
     /// Files that no pipeline reads.
     own: OwnFiles,
 }
-
-/// URLs of one pattern that are compared with the coordinator's own files one by one.
-const MOST_COMPARED: usize = 16;
 
 impl Service {
     pub(crate) fn new(
@@ -161,18 +160,6 @@ impl Service {
         let result = tokio::task::spawn_blocking(move || read(&store)).await.map_err(|_| shutting_down())?;
         result.map_err(|message| Refusal::new(RefusalKind::Invalid, message))
     }
-}
-
-/// Refuses paths of the coordinator's own files, which a worker on the same host would read. What a folder holds, and what a
-/// glob stands for, workers look at.
-fn check_own(own: &OwnFiles, pipeline: &Pipeline) -> Result<(), String> {
-    for (place, url) in pipeline.reads() {
-        let urls = expand_braces(url, MOST_COMPARED).unwrap_or_else(|_| vec![url.to_owned()]);
-        for path in urls.iter().filter_map(|url| local_path(url)) {
-            own.check(path.as_ref()).map_err(|sentence| format!("{place}: {sentence}"))?;
-        }
-    }
-    Ok(())
 }
 
 #[async_trait]

@@ -6,8 +6,10 @@ use feedline_access::OwnFiles;
 use feedline_core::cluster;
 use feedline_core::plan::{self, ScaleSettings};
 use feedline_core::urls::ReadPolicy;
+use feedline_replica::log::FileLog;
 use serde::{Deserialize, Serialize};
 
+use crate::index_store::IndexStore;
 use crate::limits::Limits;
 
 /// Settings of a coordinator.
@@ -89,5 +91,49 @@ impl CoordinatorSettings {
     /// Settings of a coordinator that keeps its decisions in `data_dir`.
     pub fn durable(data_dir: impl Into<PathBuf>, index_dir: impl Into<PathBuf>) -> Self {
         Self { data_dir: Some(data_dir.into()), ..Self::in_memory(index_dir) }
+    }
+
+    /// The files that the coordinator keeps in its folders, which no pipeline reads; in a name `*` stands for any text. A folder
+    /// may hold data beside them.
+    pub fn kept_files(&self) -> Vec<PathBuf> {
+        let log = self.data_dir.iter().flat_map(|folder| FileLog::files(folder));
+        log.chain(IndexStore::files(&self.index_dir)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use feedline_core::manifest::Manifest;
+    use feedline_core::schema::Schema;
+
+    use super::*;
+
+    /// What is read is refused by these names: a file that is written and is not among them would be open to pipelines.
+    #[tokio::test]
+    async fn all_that_a_coordinator_writes_is_among_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = CoordinatorSettings::durable(folder.path().join("data"), folder.path().join("index"));
+        let own = OwnFiles::new(settings.kept_files());
+        let coordinator = crate::start(settings.clone(), 1).await.unwrap();
+        let store = IndexStore::open(settings.index_dir.clone()).unwrap();
+        let manifest = Manifest { schema: Schema::default(), shards: Vec::new() };
+        store.save("key", &Arc::new(manifest)).unwrap();
+        coordinator.shutdown().await.unwrap();
+        let mut written = Vec::new();
+        for folder in [folder.path().join("data"), settings.index_dir] {
+            assert_eq!(own.check(&folder.join("train.jsonl")), Ok(()));
+            for entry in std::fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                assert!(own.check(&path).is_err(), "{}", path.display());
+                written.push(path.file_name().unwrap().to_str().unwrap().to_owned());
+            }
+        }
+        written.sort();
+        assert_eq!(written, ["key.index", "lock", "records.log"]);
+        for later in ["data/records.part", "index/key.index.new"] {
+            assert!(own.check(&folder.path().join(later)).is_err(), "{later}");
+        }
     }
 }

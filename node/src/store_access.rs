@@ -1,6 +1,6 @@
 //! What flags, files and the environment say of object stores, put together for each role.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use feedline_access::OwnFiles;
 use feedline_core::urls::{ReadPolicy, UrlPolicy, local_path};
@@ -57,9 +57,15 @@ pub(crate) fn own_files(
     OwnFiles::new(named.chain(of_stores.map(|(_, path)| path.into())).chain([of_the_process]))
 }
 
-/// The folder of a place in a store, where that is a local one.
-pub(crate) fn local_folder(url: &str) -> Option<PathBuf> {
-    local_path(url).map(PathBuf::from)
+/// What workers keep in a cache directory.
+pub(crate) fn in_cache_dir(folder: &Path) -> Vec<PathBuf> {
+    let rows = feedline_worker::kept_rows(&folder.join("rows"));
+    feedline_worker::kept_indexes(folder).into_iter().chain([rows]).collect()
+}
+
+/// What workers keep in a place in a store, where that is a local one.
+pub(crate) fn in_cache_store(url: &str) -> Option<PathBuf> {
+    local_path(url).map(|folder| feedline_worker::kept_store_rows(Path::new(&folder)))
 }
 
 fn prefixes(args: &StoreArgs) -> Result<UrlPolicy, Failure> {
@@ -78,13 +84,25 @@ mod tests {
         guard.access.tls_key = Some(at("role-key.pem"));
         guard.access.token_file = Some(at("worker.token"));
         let stores = StoreArgs { credentials: Some(at("c.yaml")), ..StoreArgs::default() };
-        let own = own_files(&guard, &stores, [at("data")].into_iter().chain(local_folder("file:///rows")));
-        for name in ["role-key.pem", "worker.token", "c.yaml", "data/log"] {
+        let kept = in_cache_dir(&at("cache")).into_iter().chain(in_cache_store("file:///rows"));
+        let own = own_files(&guard, &stores, kept);
+        for name in [
+            "role-key.pem",
+            "worker.token",
+            "c.yaml",
+            "cache/1-2.manifest",
+            "cache/1-2.part-3",
+            "cache/rows/part-000/0/1.rows",
+        ] {
             assert!(own.check(&at(name)).is_err(), "{name}");
         }
-        assert!(own.check("/proc/self/environ".as_ref()).is_err() && own.check("/rows/x".as_ref()).is_err());
-        assert_eq!(own.check(&at("sets/x")), Ok(()));
-        assert_eq!(local_folder("s3://bucket/rows"), None);
+        assert!(own.check("/proc/self/environ".as_ref()).is_err());
+        assert!(own.check("/rows/0/1.rows".as_ref()).is_err());
+        for name in ["sets/x", "cache/x.jsonl", "cache/rows/x", "cache/sets/a.tar"] {
+            assert_eq!(own.check(&at(name)), Ok(()), "{name}");
+        }
+        assert_eq!(own.check("/rows/x.jsonl".as_ref()), Ok(()));
+        assert_eq!(in_cache_store("s3://bucket/rows"), None);
     }
 
     #[test]

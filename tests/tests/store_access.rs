@@ -274,15 +274,23 @@ fn the_keys_of_roles_are_read_by_no_path_at_all() {
     // The worst that an operator can say.
     let all = Guarded::start([&["."], &["."]]);
     assert_clean(&all.read("table/*", "jsonl").report());
-    for path in ["keys/secret", "data/", "keys/../keys/./secret"] {
+    for (path, of) in [
+        ("keys/secret", "keys/secret"),
+        ("keys/../keys/./secret", "keys/secret"),
+        ("keys/", "keys/secret"),
+        ("data/", "data/records.log"),
+        ("data/*", "data/records.log"),
+        ("data/index/*", "data/index/*.index"),
+    ] {
         let refused = all.read(path, "text");
-        assert!(sentence(&refused, 2).contains("keeps for itself"), "{path}: {}", refused.stderr);
+        let said = sentence(&refused, 2);
+        let own = all.scratch.file(of);
+        assert!(said.contains("keeps for itself") && said.contains(&own), "{path}: {said}");
     }
     for path in [
         "keys/worker.token",
         "keys/../keys/worker.token",
         "keys/w*.token",
-        "keys/",
         "credentials.yaml",
         "links/symbolic",
         "links/hard",
@@ -290,5 +298,32 @@ fn the_keys_of_roles_are_read_by_no_path_at_all() {
     ] {
         let refused = all.read(path, "text");
         assert!(sentence(&refused, 1).contains("keeps for itself"), "{path}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn data_may_lie_where_a_role_keeps_its_files() {
+    let scratch = Scratch::new();
+    scratch.make_data("table", "sets", &["--format", "jsonl", "--rows", "40"]);
+    let here = scratch.file(".");
+    let flags = ["--data-dir", &here, "--index-dir", &here, "--cache-dir", &here];
+    let up = Role::start(&[&["up", "--listen", "127.0.0.1:0", "--cores", "1"][..], &flags].concat(), &[]);
+    let read = |path: &str| {
+        let text = format!(
+            "name: a\nsource: {{ url: \"{}\", format: jsonl }}\noperators: [ batch: {{ size: 4 }} ]",
+            scratch.file(path)
+        );
+        let file = scratch.write("a.yaml", &text);
+        call(&scratch, &["run", &file, "--coordinator", &up.url(), "--audit", "--report", "json"])
+    };
+    for path in ["sets/*", "sets/", "sets/*.jsonl"] {
+        assert_clean(&read(path).report());
+    }
+    for (path, of) in
+        [("records.log", "records.log"), ("*", "records.log"), ("rows/", "part-*"), ("*.index", "*.index")]
+    {
+        let refused = read(path);
+        let said = sentence(&refused, 2);
+        assert!(said.contains("keeps for itself") && said.contains(of), "{path}: {said}");
     }
 }

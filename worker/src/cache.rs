@@ -46,6 +46,17 @@ pub(crate) struct Value {
     pub(crate) tenants: BTreeMap<Tenant, u64>,
 }
 
+impl Value {
+    /// Counts in a job that has these rows kept, what a byte saves it, and whose it is with what may be kept for those. Jobs may see
+    /// it differently; what is kept serves all of them. One that is nobody's is of a tenant without a limit.
+    pub(crate) fn add_job(&mut self, saved_s_per_byte: f64, is_named: bool, tenant: Option<&(Tenant, u64)>) {
+        self.saved_s_per_byte = saved_s_per_byte.max(self.saved_s_per_byte);
+        self.is_named |= is_named;
+        let (tenant, limit_bytes) = tenant.cloned().unwrap_or_else(|| (Tenant::from(""), u64::MAX));
+        self.tenants.insert(tenant, limit_bytes);
+    }
+}
+
 /// A row's id in its data set, and its bytes.
 pub(crate) type Row = (u64, Bytes);
 

@@ -47,7 +47,7 @@ use self::read::Reading;
 use self::split::SplitState;
 use self::trace::Charged;
 pub(crate) use self::trace::Tracing;
-use crate::cache::{Caches, Tenant, Value, Worth};
+use crate::cache::{Caches, Tenant, Worth};
 use crate::{RowCacheSettings, StoreCacheSettings};
 
 /// Part of the budget that kept blocks may use, and part for blocks while they are read.
@@ -124,13 +124,8 @@ impl State {
         let mut worth = Worth::new();
         for (id, job) in jobs.iter().filter_map(|id| Some((id, self.jobs.get(id)?))) {
             if let Some(cut) = &job.cut {
-                // Jobs may see it differently; what is kept serves all of them.
-                let of_all: &mut Value = worth.entry(cut.prefix).or_default();
-                of_all.saved_s_per_byte = job.saved_s_per_byte(cut).max(of_all.saved_s_per_byte);
-                of_all.is_named |= job.keep.is_none();
-                if let Some((tenant, limit_bytes)) = self.tenants.get(id) {
-                    of_all.tenants.insert(Arc::clone(tenant), *limit_bytes);
-                }
+                let of_all = worth.entry(cut.prefix).or_default();
+                of_all.add_job(job.saved_s_per_byte(cut), job.keep.is_none(), self.tenants.get(id));
             }
         }
         worth

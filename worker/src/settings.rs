@@ -1,6 +1,6 @@
 //! What a worker is told when it starts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use feedline_sources::Access;
 
@@ -49,4 +49,20 @@ pub struct RowCacheSettings {
     pub limit_bytes: u64,
     /// Whether plans may have rows kept there for pipelines that do not ask for it.
     pub is_for_plans: bool,
+}
+
+/// What a worker keeps of datasets' indexes in a cache directory, which no pipeline reads; `*` stands for any text.
+pub fn kept_indexes(cache_dir: &Path) -> [PathBuf; 2] {
+    ["*.manifest", "*.part-*"].map(|name| cache_dir.join(name))
+}
+
+/// What workers keep of rows in the folder of a [`RowCacheSettings`], which no pipeline reads.
+pub fn kept_rows(folder: &Path) -> PathBuf {
+    folder.join("part-*")
+}
+
+/// What workers keep of rows in the folder of a [`StoreCacheSettings`], where that is a local one: segments, and such as are
+/// written. No pipeline reads them.
+pub fn kept_store_rows(folder: &Path) -> PathBuf {
+    folder.join("*/*.rows*")
 }

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use super::*;
 use crate::Authority;
-use crate::incoming::{HANDSHAKES, Most, incoming_with};
+use crate::incoming::{HANDSHAKES, incoming_with};
 
 /// Far beyond what anything here takes: a hang fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -62,7 +62,7 @@ async fn serve(tls: Arc<Tls>) -> SocketAddr {
     serve_with(tls, HANDSHAKES).await
 }
 
-async fn serve_with(tls: Arc<Tls>, most: Most) -> SocketAddr {
+async fn serve_with(tls: Arc<Tls>, most: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -150,22 +150,28 @@ async fn closed(client: &mut TcpStream) {
 }
 
 #[tokio::test]
-async fn of_too_many_silent_clients_the_oldest_give_way() {
+async fn of_too_many_silent_clients_the_oldest_of_those_who_have_the_most_give_way() {
     let folder = Folder::new();
     let tls = Arc::new(Tls::load(folder.files()).unwrap());
-    let address = serve_with(Arc::clone(&tls), Most { at_once: 3, of_one: 2 }).await;
+    let address = serve_with(Arc::clone(&tls), 4).await;
     let begun = Instant::now();
-    let mut other = silent("127.0.0.2", address).await;
+    let other = silent("127.0.0.2", address).await;
     let mut first = silent("127.0.0.3", address).await;
-    let second = silent("127.0.0.3", address).await;
-    // One address has its share, and loses what it had.
-    let third = silent("127.0.0.3", address).await;
-    closed(&mut first).await;
-    // All places are taken: the oldest goes, whoever it is.
+    let mut second = silent("127.0.0.3", address).await;
+    // There is room for one more, and nobody gives way to it.
     assert_eq!(hear(&tls, "localhost", address).await.unwrap(), "hello");
-    closed(&mut other).await;
+    let open = first.try_read(&mut [0]).unwrap_err();
+    assert_eq!(open.kind(), io::ErrorKind::WouldBlock);
+    let third = silent("127.0.0.3", address).await;
+    // Now there is none: those of one address give way, and not who came before them.
+    let mut more = Vec::new();
+    for oldest in [&mut first, &mut second] {
+        more.push(silent("127.0.0.1", address).await);
+        closed(oldest).await;
+    }
+    assert_eq!(other.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     assert!(begun.elapsed() < Duration::from_secs(2), "before their time was over");
-    drop((second, third));
+    drop((third, more));
 }
 
 #[tokio::test]

@@ -137,7 +137,7 @@ pub(crate) struct WorkerArgs {
     /// Host at which consumers reach this worker, at the port that it listens on.
     #[arg(long, hide = true, value_name = "HOST", conflicts_with = "advertise")]
     pub(crate) advertise_host: Option<String>,
-    /// A file or folder that no pipeline reads, beside the worker's own: those of whoever started it.
+    /// A file or folder that no pipeline reads, beside the worker's own: those of whoever started it; `*` stands for any text.
     #[arg(long, hide = true, value_name = "PATH")]
     pub(crate) own_file: Vec<PathBuf>,
     /// Run until standard input ends, as after SIGTERM.

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Connections at once; more wait to be accepted.
-const MOST_CONNECTIONS: usize = 256;
+pub(super) const MOST_CONNECTIONS: usize = 256;
 /// Time that a client has to say what it wants.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which a connection is ended with the answer under way, and a little later without: whoever asks for metrics

@@ -71,3 +71,25 @@ async fn a_client_that_does_not_say_what_it_wants_is_cut_off() {
     let _ = client.read_to_end(&mut Vec::new()).await;
     assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
 }
+
+#[tokio::test]
+async fn connections_are_no_more_than_there_may_be_and_those_that_wait_come_in_turn() {
+    let (mut clients, servers): (Vec<DuplexStream>, Vec<DuplexStream>) =
+        (0..=connections::MOST_CONNECTIONS).map(|_| duplex(CONNECTION_BYTES)).unzip();
+    let (taken, mut accepted) = tokio::sync::watch::channel(0);
+    let incoming = stream::iter(servers).inspect(move |_| taken.send_modify(|count| *count += 1));
+    let incoming = incoming.chain(stream::pending()).boxed();
+    tokio::spawn(connections::serve(incoming, routes(shared(None)), CancellationToken::new()));
+    let last = clients.last_mut().unwrap();
+    last.write_all(b"GET /healthz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").await.unwrap();
+    accepted.wait_for(|count| *count >= connections::MOST_CONNECTIONS).await.unwrap();
+    // Whatever the server does now, it can do before this goes on: there is one thread.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(*accepted.borrow(), connections::MOST_CONNECTIONS, "one waits");
+    drop(clients.remove(0));
+    let mut answer = String::new();
+    clients.last_mut().unwrap().read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+}

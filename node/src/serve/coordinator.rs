@@ -87,8 +87,8 @@ fn settings(args: &CoordinatorArgs, url: String) -> Result<CoordinatorSettings, 
     settings.reads = store_access::of_coordinator(&args.stores)?;
     settings.reads.local_by_prefix = args.secret.secret_file.is_some();
     let files = [&args.secret.secret_file, &args.tenants.tenants].into_iter().flatten().cloned();
-    let folders = [args.data_dir.clone(), settings.index_dir.clone()];
-    settings.own_files = store_access::own_files(&args.guard, &args.stores, files.chain(folders));
+    let kept = settings.kept_files();
+    settings.own_files = store_access::own_files(&args.guard, &args.stores, files.chain(kept));
     if let Some(file) = &args.planner {
         settings.plan = yaml::planner_settings(file)?;
     }

@@ -185,13 +185,13 @@ fn settings(args: &UpArgs, access: &Access) -> Result<CoordinatorSettings, Failu
     Ok(settings)
 }
 
-/// Files and folders of all its roles that no pipeline reads.
+/// Files of all its roles that no pipeline reads.
 fn own_files(args: &UpArgs) -> OwnFiles {
     let cache_dir = args.local.cache_dir.clone().unwrap_or_else(environment::cache_dir);
-    let files = [&args.secret.secret_file, &args.tenants.tenants, &args.data_dir, &args.local.index_dir];
-    let files = files.into_iter().flatten().cloned().chain([cache_dir]);
-    let rows = args.local.cache_store.as_deref().and_then(store_access::local_folder);
-    store_access::own_files(&args.guard, &args.local.stores, files.chain(rows))
+    let files = [&args.secret.secret_file, &args.tenants.tenants].into_iter().flatten().cloned();
+    let kept = place(args).kept_files().into_iter().chain(store_access::in_cache_dir(&cache_dir));
+    let rows = args.local.cache_store.as_deref().and_then(store_access::in_cache_store);
+    store_access::own_files(&args.guard, &args.local.stores, files.chain(kept).chain(rows))
 }
 
 fn place(args: &UpArgs) -> CoordinatorSettings {

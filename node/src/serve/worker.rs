@@ -32,12 +32,13 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         check_cache_dir(folder)?;
     }
     let guard = Guard::new(&args.guard)?;
-    let folders = args.cache_store.as_deref().and_then(store_access::local_folder).into_iter();
-    let folders = folders.chain(args.cache_dir.clone()).chain(args.own_file);
+    let kept = args.cache_store.as_deref().and_then(store_access::in_cache_store).into_iter();
+    let kept = kept.chain(args.cache_dir.iter().flat_map(|folder| store_access::in_cache_dir(folder)));
+    let kept = kept.chain(args.own_file);
     // Who shows a token works for callers that may not read what its host has.
     let access = store_access::of_worker(&args.stores)?
         .local_by_prefix(guard.credentials.token.is_some())
-        .without(store_access::own_files(&args.guard, &args.stores, folders));
+        .without(store_access::own_files(&args.guard, &args.stores, kept));
     let bound = listen::bind(&args.listen, "--listen").await?;
     // A worker that shows who it is gives rows with tickets only, whatever its coordinator says.
     let asks_for_tickets = guard.credentials.token.is_some();

@@ -1,25 +1,26 @@
 //! Where local paths really lead: not into the role's own files, and not, through symbolic links, out of the folders that
 //! pipelines may read.
 //!
-//! What was looked at is remembered, as long as the dataset lives. A link that is changed between a look and a read is found out
+//! The way to a folder is looked at once as long as it is among the folders remembered; of what lies in it each entry is looked
+//! at itself, and the links among them are followed each time. A link that is changed between a look and a read is found out
 //! where the file's version is compared: it is another file.
 
 use std::collections::HashSet;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use feedline_access::OwnFiles;
+use feedline_access::{OwnFiles, OwnLook};
 use feedline_core::manifest::ShardRef;
 use feedline_core::urls::UrlPolicy;
 
 use crate::local;
 
-/// Objects that are remembered, 8 bytes each; all are forgotten when there are more.
-const MOST_OBJECTS: usize = 1 << 20;
-/// Folders that are remembered. Theirs is a set of their own, so that datasets of very many objects do not push them out.
-const MOST_FOLDERS: usize = 1 << 16;
+/// Folders that are remembered; all are forgotten when there are more. With their paths they take a quarter of a megabyte.
+const MOST_FOLDERS: usize = 1 << 10;
+/// Time for which the role's own files are taken to be where they were seen, by those who read shard after shard.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Prefixes within which local files must lie.
 #[derive(Debug)]
@@ -34,10 +35,18 @@ pub(crate) struct Confine {
 pub(crate) struct Links {
     own: OwnFiles,
     confines: Vec<Confine>,
-    /// Nobody can make up an object whose hash is that of another: its keys are random.
-    hasher: RandomState,
-    objects: Mutex<HashSet<u64>>,
+    seen: Mutex<Option<Arc<Seen>>>,
+    /// Those whose entries may be read, links and the role's own files aside.
     folders: Mutex<HashSet<PathBuf>>,
+}
+
+/// The role's own files as they were seen.
+#[derive(Debug)]
+struct Seen {
+    at: Instant,
+    look: OwnLook,
+    /// Versions of those that are files, each with what is known of it.
+    versions: Vec<(String, Metadata)>,
 }
 
 impl Links {
@@ -45,8 +54,7 @@ impl Links {
         Self {
             own,
             confines: confines.into_iter().filter(|confine| !confine.policy.is_open()).collect(),
-            hasher: RandomState::new(),
-            objects: Mutex::default(),
+            seen: Mutex::default(),
             folders: Mutex::default(),
         }
     }
@@ -56,57 +64,56 @@ impl Links {
         self.own.is_empty() && self.confines.is_empty()
     }
 
-    /// `check`, unless it went well for the same version of the object before.
-    pub(crate) fn check_once(
-        &self,
-        (url, version): (&str, &str),
-        check: impl FnOnce() -> Result<(), String>,
-    ) -> Result<(), String> {
-        let key = self.hasher.hash_one((url, version));
-        if self.objects.lock().unwrap_or_else(PoisonError::into_inner).contains(&key) {
-            return Ok(());
-        }
-        check()?;
-        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        if objects.len() >= MOST_OBJECTS {
-            objects.clear();
-        }
-        objects.insert(key);
-        Ok(())
+    /// Sees anew where the role's own files are.
+    pub(crate) fn look_anew(&self) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Checks where a path leads. One that leads nowhere passes: who reads it says so.
-    pub(crate) fn check(&self, path: &str) -> Result<(), String> {
+    /// Checks where a path leads; with a shard, whatever path it was listed by, also that its version is that of no file of the
+    /// role itself. A path that leads nowhere passes: who reads it says so.
+    pub(crate) fn check(&self, path: &str, shard: Option<&ShardRef>) -> Result<(), String> {
         if self.is_free() {
             return Ok(());
         }
+        let seen = self.seen();
         // Behind a slash at the end the system would follow a link before it tells of it.
         let path = &Path::new(path).components().collect::<PathBuf>();
+        if let Some(shard) = shard
+            && let Some((_, own)) = seen.versions.iter().find(|(version, _)| *version == shard.version)
+        {
+            return seen.look.check_found(path, own);
+        }
         // The files of a folder have the way to it in common.
-        if path.parent().is_none_or(|folder| !self.is_allowed_folder(folder)) {
-            return self.check_way(path);
+        let is_plain = path.file_name().is_some()
+            && path.parent().is_some_and(|folder| self.is_allowed_folder(folder, &seen.look));
+        if !is_plain {
+            return self.check_way(path, &seen.look);
         }
         match path.symlink_metadata() {
-            Ok(found) if found.is_symlink() => self.check_way(path),
-            Ok(found) => self.own.check_found(path, &found),
+            Ok(found) if found.is_symlink() => self.check_way(path, &seen.look),
+            Ok(found) => seen.look.check_found(path, &found),
             Err(_) => Ok(()),
         }
     }
 
-    /// Checks that a shard, whatever path it was listed by, is no file of the role itself: what is read is of the shard's version.
-    pub(crate) fn check_version(&self, path: &str, shard: &ShardRef) -> Result<(), String> {
-        match self.own.present().find(|own| own.is_file() && local::tag(own) == shard.version) {
-            Some(own) => self.own.check_found(Path::new(path), &own),
-            None => Ok(()),
+    fn seen(&self) -> Arc<Seen> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seen) = seen.as_ref().filter(|seen| seen.at.elapsed() < LOOK) {
+            return Arc::clone(seen);
         }
+        let at = Instant::now();
+        let look = self.own.look();
+        let versions = look.files().map(|found| (local::tag(found), found.clone())).collect();
+        Arc::clone(seen.insert(Arc::new(Seen { at, look, versions })))
     }
 
-    /// Whether whatever lies in a folder, links aside, may be read. Of one that is not there nothing is remembered.
-    fn is_allowed_folder(&self, folder: &Path) -> bool {
+    /// Whether whatever lies in a folder may be read, links and entries that are the role's own by what they are aside. Of one
+    /// that is not there nothing is remembered.
+    fn is_allowed_folder(&self, folder: &Path, own: &OwnLook) -> bool {
         if self.folders.lock().unwrap_or_else(PoisonError::into_inner).contains(folder) {
             return true;
         }
-        if !folder.is_dir() || self.check_way(folder).is_err() {
+        if !folder.is_dir() || own.may_lie_in(folder) || self.check_way(folder, own).is_err() {
             return false;
         }
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,8 +125,8 @@ impl Links {
     }
 
     /// Follows all links of a path.
-    fn check_way(&self, path: &Path) -> Result<(), String> {
-        self.own.check(path)?;
+    fn check_way(&self, path: &Path, own: &OwnLook) -> Result<(), String> {
+        own.check(path)?;
         let Ok(real) = std::fs::canonicalize(path) else { return Ok(()) };
         self.confines.iter().try_for_each(|confine| confine.check(path, &real))
     }
@@ -172,17 +179,17 @@ mod tests {
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
         let within = links(&[&at("in")]);
         for name in ["in/a", "in/sub/b", "in/near/b", "in", "in/absent", "in/gone"] {
-            assert_eq!(within.check(&at(name)), Ok(()), "{name}");
+            assert_eq!(within.check(&at(name), None), Ok(()), "{name}");
         }
         for name in ["in/away/secret", "in/file", "in/away", "out/secret"] {
-            let refused = within.check(&at(name)).unwrap_err();
+            let refused = within.check(&at(name), None).unwrap_err();
             assert!(refused.contains("symbolic link") && refused.contains("--allow-url"), "{refused}");
         }
         // The allowed folder may be a link itself.
         let aliased = links(&[&at("alias")]);
-        assert_eq!(aliased.check(&at("alias/a")), Ok(()));
-        assert!(aliased.check(&at("alias/away/secret")).is_err());
-        assert_eq!(links(&[]).check(&at("out/secret")), Ok(()));
+        assert_eq!(aliased.check(&at("alias/a"), None), Ok(()));
+        assert!(aliased.check(&at("alias/away/secret"), None).is_err());
+        assert_eq!(links(&[]).check(&at("out/secret"), None), Ok(()));
     }
 
     #[test]
@@ -198,9 +205,9 @@ mod tests {
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
         let within = links(&[&at("a"), &at("a/link/b"), &at("one")]);
         for name in ["a/link/b/x", "a/link/b", "one"] {
-            assert_eq!(within.check(&at(name)), Ok(()), "{name}");
+            assert_eq!(within.check(&at(name), None), Ok(()), "{name}");
         }
-        assert!(within.check(&at("a/link/secret")).is_err());
+        assert!(within.check(&at("a/link/secret"), None).is_err());
     }
 
     #[test]
@@ -213,9 +220,9 @@ mod tests {
         std::fs::write(root.join("out/secret"), "x").unwrap();
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
         let within = links(&[&at("in")]);
-        assert_eq!(within.check(&at("in/later/secret")), Ok(()));
+        assert_eq!(within.check(&at("in/later/secret"), None), Ok(()));
         std::os::unix::fs::symlink(root.join("out"), root.join("in/later")).unwrap();
-        assert!(within.check(&at("in/later/secret")).is_err());
+        assert!(within.check(&at("in/later/secret"), None).is_err());
     }
 
     #[test]
@@ -231,42 +238,66 @@ mod tests {
         let links = Links::new(OwnFiles::new([root.join("token")]), []);
         assert!(!links.is_free());
         for name in ["token", "sets/hard", "sets/link"] {
-            assert!(links.check(&at(name)).unwrap_err().contains("keeps for itself"), "{name}");
+            assert!(links.check(&at(name), None).unwrap_err().contains("keeps for itself"), "{name}");
         }
-        assert_eq!(links.check(&at("sets/a")), Ok(()));
+        assert_eq!(links.check(&at("sets/a"), None), Ok(()));
         let shard = |name: &str| {
             let found = std::fs::metadata(root.join(name)).unwrap();
             ShardRef { url: "file:///any".to_owned(), size_bytes: found.len(), version: local::tag(&found) }
         };
-        assert!(links.check_version("/any", &shard("sets/hard")).is_err());
-        assert_eq!(links.check_version("/any", &shard("sets/a")), Ok(()));
+        let told = links.check("/any", Some(&shard("sets/hard"))).unwrap_err();
+        assert!(told.starts_with("`/any` ") && told.contains(&at("token")), "{told}");
+        assert_eq!(links.check("/any", Some(&shard("sets/a"))), Ok(()));
     }
 
     #[test]
-    fn what_went_well_is_not_looked_at_again() {
-        let links = links(&[]);
-        let mut looks = 0;
-        for version in ["1", "1", "2"] {
-            let looked = links.check_once(("u", version), || {
-                looks += 1;
-                Ok(())
-            });
-            assert_eq!(looked, Ok(()));
-        }
-        assert_eq!(looks, 2, "another version is another file");
-        assert!(links.check_once(("v", ""), || Err("no".to_owned())).is_err());
-        assert!(links.check_once(("v", ""), || Err("no".to_owned())).is_err());
-    }
-
-    #[test]
-    fn folders_stay_known_however_many_objects_there_are() {
-        let links = links(&["/"]);
+    fn a_link_that_comes_into_a_known_folder_is_followed() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(links.is_allowed_folder(folder.path()));
-        for object in 0..=MOST_OBJECTS {
-            links.check_once(("u", &object.to_string()), || Ok(())).unwrap();
+        let root = std::fs::canonicalize(folder.path()).unwrap();
+        for file in ["in/a", "out/secret"] {
+            std::fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
+            std::fs::write(root.join(file), file).unwrap();
         }
-        assert!(links.objects.lock().unwrap().len() < MOST_OBJECTS);
-        assert!(links.folders.lock().unwrap().contains(folder.path()));
+        let path = root.join("in/a").to_str().unwrap().to_owned();
+        let within = links(&[root.join("in").to_str().unwrap()]);
+        assert_eq!(within.check(&path, None), Ok(()));
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(root.join("out/secret"), &path).unwrap();
+        assert!(within.check(&path, None).is_err());
+    }
+
+    #[test]
+    fn in_a_folder_with_files_of_the_role_names_count_and_data_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(folder.path()).unwrap();
+        std::fs::create_dir(root.join("sets")).unwrap();
+        for file in ["1.index", "a", "sets/1.index"] {
+            std::fs::write(root.join(file), file).unwrap();
+        }
+        let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
+        let links = Links::new(OwnFiles::new([root.join("*.index")]), []);
+        for name in ["a", "sets/1.index", "sets", "."] {
+            assert_eq!(links.check(&at(name), None), Ok(()), "{name}");
+        }
+        assert!(links.check(&at("1.index"), None).unwrap_err().contains("*.index"));
+        // One that was not there before.
+        std::fs::write(root.join("2.index"), "x").unwrap();
+        assert!(links.check(&at("2.index"), None).is_err());
+    }
+
+    #[test]
+    fn of_any_number_of_files_only_some_of_their_folders_are_remembered() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(folder.path()).unwrap();
+        let within = links(&[root.to_str().unwrap()]);
+        for number in 0..=MOST_FOLDERS {
+            let own = root.join(number.to_string());
+            std::fs::create_dir(&own).unwrap();
+            for file in ["a", "b"] {
+                assert_eq!(within.check(own.join(file).to_str().unwrap(), None), Ok(()));
+            }
+            let known = within.folders.lock().unwrap();
+            assert!(known.contains(&own) && known.len() <= MOST_FOLDERS);
+        }
     }
 }

@@ -386,4 +386,19 @@ mod tests {
         assert_eq!(room.admit(1, &mut rows(&[1]), (0, 0)), 0);
         assert_eq!(room.admit(2, &mut rows(&[60]), (0, 0)), 60);
     }
+
+    #[test]
+    fn what_a_tenant_without_a_limit_reads_too_is_kept_whatever_the_limit_of_others() {
+        let mut room = room(1_000, &[]);
+        let limited = ("a".into(), 10);
+        let (mut own, mut shared) = (Value::default(), Value::default());
+        own.add_job(1.0, false, Some(&limited));
+        shared.add_job(2.0, false, Some(&limited));
+        // The default tenant, of which no plan tells.
+        shared.add_job(1.0, true, None);
+        assert_eq!((shared.saved_s_per_byte, shared.is_named), (2.0, true));
+        room.set_active(&Worth::from([(1, own), (2, shared)]));
+        assert_eq!(room.admit(1, &mut rows(&[60]), (0, 0)), 0);
+        assert_eq!(room.admit(2, &mut rows(&[60, 500]), (0, 0)), 560);
+    }
 }

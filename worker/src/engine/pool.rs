@@ -63,14 +63,26 @@ struct State {
     /// Threads that work, and how many may.
     busy: u32,
     in_use: u32,
+    /// The time that a thread without work waits for, when work may begin that has used its limit.
+    watched: Option<f64>,
     closed: bool,
+}
+
+impl State {
+    /// Whether a thread without work has something to do: work that may begin at `now`, or a time to wait for that is before the
+    /// one that another waits for.
+    fn calls(&self, now: f64) -> bool {
+        let begins = self.queue.begins(now);
+        begins.is_some_and(|at| at <= now || self.watched.is_none_or(|watched| at < watched))
+    }
 }
 
 impl Pool {
     /// Images that its threads decode share the room.
     pub(crate) fn new(threads: u32, decoding: &Arc<DecodingRoom>) -> std::io::Result<Self> {
         let threads = threads.max(1);
-        let state = State { queue: Queue::new(threads), busy: 0, in_use: threads, closed: false };
+        let state =
+            State { queue: Queue::new(threads), busy: 0, in_use: threads, watched: None, closed: false };
         let shared = Arc::new(Shared {
             started: Instant::now(),
             state: Mutex::new(state),
@@ -102,7 +114,7 @@ impl Pool {
         let mut state = self.shared.lock();
         state.in_use = if threads == 0 { all } else { threads.min(all) };
         self.shared.idle.unused.store(all - state.in_use, Ordering::Relaxed);
-        let now = self.shared.started.elapsed().as_secs_f64();
+        let now = self.shared.now();
         state.queue.set_shares(now, shares, limits);
         drop(state);
         self.shared.ready.notify_all();
@@ -150,19 +162,44 @@ impl Shared {
     }
 
     fn push(&self, job: JobId, priority: Priority, work: Work) {
-        self.lock().queue.push(job, priority, work);
-        self.ready.notify_one();
+        let mut state = self.lock();
+        state.queue.push(job, priority, work);
+        self.wake(state);
     }
 
-    /// Waits for work to come, or for as long as none may begin.
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, longest: Option<Duration>) -> MutexGuard<'a, State> {
+    /// Lets go of the queue, and wakes a thread without work if there is something for it. Threads that work look by themselves
+    /// when they are done.
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        let wakes = self.idle.is_any() && state.calls(self.now());
+        drop(state);
+        if wakes {
+            self.ready.notify_one();
+        }
+    }
+
+    /// Seconds since the pool began.
+    fn now(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Waits for work to come, or until the time when some may begin, where no other thread waits for that.
+    fn wait<'a>(&self, mut state: MutexGuard<'a, State>, begins: Option<f64>) -> MutexGuard<'a, State> {
         let sound = "no code panics while it holds the queue";
+        let begins = begins.filter(|at| state.watched.is_none_or(|watched| *at < watched));
         self.idle.waiting.fetch_add(1, Ordering::Relaxed);
-        let state = match longest {
-            Some(longest) => self.ready.wait_timeout(state, longest).expect(sound).0,
+        let mut state = match begins {
+            Some(at) => {
+                state.watched = begins;
+                let longest = Duration::from_secs_f64((at - self.now()).clamp(SHORTEST_WAIT, 1.0));
+                self.ready.wait_timeout(state, longest).expect(sound).0
+            }
             None => self.ready.wait(state).expect(sound),
         };
         self.idle.waiting.fetch_sub(1, Ordering::Relaxed);
+        // Another may wait for an earlier time meanwhile.
+        if begins.is_some() && state.watched == begins {
+            state.watched = None;
+        }
         state
     }
 
@@ -172,13 +209,12 @@ impl Shared {
             if state.closed {
                 return;
             }
-            let now = self.started.elapsed().as_secs_f64();
+            let now = self.now();
             let next = if state.busy < state.in_use { state.queue.pop(now) } else { Next::Nothing };
             let (served, work) = match next {
                 Next::Work(served, work) => (served, work),
                 Next::At(at) => {
-                    state =
-                        self.wait(state, Some(Duration::from_secs_f64((at - now).clamp(SHORTEST_WAIT, 1.0))));
+                    state = self.wait(state, Some(at));
                     continue;
                 }
                 Next::Nothing => {
@@ -188,10 +224,7 @@ impl Shared {
             };
             state.busy += 1;
             // Whoever was woken for this may have been the one that waited for a time.
-            if state.queue.has_work() && self.idle.is_any() {
-                self.ready.notify_one();
-            }
-            drop(state);
+            self.wake(state);
             let begun = Instant::now();
             work();
             let seconds = begun.elapsed().as_secs_f64();
@@ -258,6 +291,49 @@ mod tests {
             futures::future::try_join_all(work).await.expect("nothing panics").into_iter().sum();
         let most = begun.elapsed().mul_f64(0.5) + Duration::from_millis(120);
         assert!(burnt <= most, "{burnt:?} in {:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn threads_are_woken_for_work_that_may_begin_and_once_for_a_time_to_wait_for() {
+        let mut state = State { queue: Queue::new(4), busy: 0, in_use: 4, watched: None, closed: false };
+        assert!(!state.calls(0.0), "there is no work");
+        state.queue.set_shares(0.0, BTreeMap::new(), [(JobId(1), 1.0), (JobId(2), 1.0)].into());
+        let work = || Box::new(|| ()) as Work;
+        (0..3).for_each(|_| state.queue.push(JobId(1), 0, work()));
+        assert!(state.calls(0.0));
+        let Next::Work(served, _) = state.queue.pop(0.0) else { panic!("it may begin") };
+        assert!(!state.calls(0.0), "as much of the job is under way as may be");
+        state.queue.done(served, 0.5);
+        let Next::At(at) = state.queue.pop(0.0) else { panic!("its limit is used") };
+        assert!(state.calls(0.0), "nobody waits for the time");
+        state.watched = Some(at);
+        assert!(!state.calls(0.0), "one does, and another would have nothing to do");
+        assert!(state.calls(at), "it has come");
+        state.watched = Some(at + 1.0);
+        assert!(state.calls(0.0), "one waits for a later time");
+        state.watched = Some(at);
+        state.queue.push(JobId(2), 0, work());
+        assert!(state.calls(0.0), "other work may begin");
+    }
+
+    /// A thread that waits for the time of limited work takes other work that never ends: another must wait in its place.
+    #[tokio::test]
+    async fn limited_work_begins_in_time_whoever_waited_for_it() {
+        for _ in 0..20 {
+            let pool = pool(2);
+            pool.set_shares(0, BTreeMap::new(), [(JobId(1), 0.5)].into());
+            let (hold, held) = std::sync::mpsc::sync_channel::<()>(1);
+            let limited = async {
+                for _ in 0..3 {
+                    pool.run(JobId(1), 0, || burn(Duration::from_millis(1))).await.expect("nothing panics");
+                }
+                hold.send(()).expect("the other waits");
+            };
+            let other = pool.run(JobId(2), 0, move || held.recv().is_ok());
+            let both = async { futures::join!(limited, other) };
+            let ended = tokio::time::timeout(Duration::from_secs(20), both).await;
+            assert_eq!(ended.expect("limited work begins").1, Ok(true));
+        }
     }
 
     /// Computes for a while; for how long it really was.

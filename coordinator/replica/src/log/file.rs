@@ -33,6 +33,13 @@ pub struct FileLog {
 }
 
 impl FileLog {
+    /// The files that a log in `folder` has, whether they are there or not.
+    pub fn files(folder: &Path) -> [PathBuf; 3] {
+        let log = folder.join(LOG_FILE);
+        let part = part_of(&log);
+        [log, part, folder.join(LOCK_FILE)]
+    }
+
     /// Opens the log in `folder` and reads it, or creates one for the member `new_id`.
     ///
     /// # Errors
@@ -200,12 +207,16 @@ impl FileLog {
 
     /// Where a whole log is written before it becomes the log.
     fn part(&self) -> PathBuf {
-        self.path.with_extension("part")
+        part_of(&self.path)
     }
 
     fn write_error(&self, error: &io::Error) -> LogError {
         LogError::Write { path: self.path.clone(), reason: reason(error), fix: fix(error) }
     }
+}
+
+fn part_of(log: &Path) -> PathBuf {
+    log.with_extension("part")
 }
 
 fn take_lock(folder: &Path) -> Result<File, LogError> {

@@ -2,9 +2,15 @@
 
 use std::sync::Mutex;
 
+use tonic::Status;
+use tonic::transport::Channel;
+
 use super::*;
 use crate::grpc::channel::Peer;
-use crate::local::Place;
+use crate::grpc::framing::Received;
+use crate::grpc::{channel, fetch_client};
+use crate::local::{MemoryLink, Place};
+use crate::wire;
 
 /// A worker that listens by TCP and has an entrance.
 pub(super) struct Near {
@@ -114,6 +120,51 @@ async fn a_client_elsewhere_uses_tcp() {
     let no_memory = near(&batch, None, |_| {}).await;
     let refusal = fetch(&no_memory.url, Transport::Memory, &batch).await.unwrap_err();
     assert!(refusal.message.contains("it shares no memory"), "{refusal}");
+}
+
+/// Whether a fetch of a job by this channel is lent memory of a link.
+async fn is_lent(channel: &Channel, link: &MemoryLink, job: JobId) -> Result<bool, Status> {
+    let (credit, requests) = requests(FetchOpen { job, ..open(1) });
+    for bytes in 0..3 {
+        credit.send(FetchRequest::Credit { bytes }).await.unwrap();
+    }
+    let borrowed = link.begin();
+    let requests = requests.map(move |request| {
+        let mut request = wire::FetchRequest::from(request);
+        if let Some(wire::fetch_request::Request::Open(open)) = &mut request.request {
+            open.memory = Some(borrowed.memory);
+        }
+        request
+    });
+    let mut frames = within(fetch_client::fetch(channel.clone(), PROTOCOL_VERSION, requests)).await?;
+    let mut is_lent = false;
+    while let Some(frame) = within(frames.next()).await {
+        if let Received::Message(message) = frame? {
+            is_lent |= matches!(message.frame, Some(wire::fetch_frame::Frame::Lent(_)));
+        }
+    }
+    Ok(is_lent)
+}
+
+#[tokio::test]
+async fn memory_is_lent_over_its_own_processs_socket_and_to_nobody_who_is_refused() {
+    let batch = batch();
+    let (mut socket, mut memory_socket) = (None, None);
+    let note_place = |place: &mut Place| {
+        (socket, memory_socket) = (Some(place.socket.clone()), place.memory_socket.clone());
+    };
+    let worker = near(&batch, Some(64 << 20), note_place).await;
+    let link = MemoryLink::connect(&memory_socket.unwrap()).await.unwrap();
+    let local = channel::connect_local(&socket.unwrap()).await.unwrap();
+    let peer = Peer::new("worker", &worker.url, &Credentials::default());
+    let remote = channel::connect_lazily(&peer, &Credentials::default()).unwrap();
+    let refused = JobId(fake::FIRST_REFUSED);
+    assert!(is_lent(&local, &link, JobId(1)).await.unwrap());
+    // Whoever comes by TCP may be anybody who has heard the link's name.
+    assert!(!is_lent(&remote, &link, JobId(1)).await.unwrap());
+    for channel in [&local, &remote] {
+        assert!(is_lent(channel, &link, refused).await.is_err());
+    }
 }
 
 #[test]

@@ -146,9 +146,13 @@ impl<T> Queue<T> {
         waiting.work.push(entry);
     }
 
-    /// Whether work waits, may it begin or not.
-    pub(super) fn has_work(&self) -> bool {
-        self.lines.values().any(|waiting| !waiting.work.is_empty())
+    /// When the first work that waits may begin, not before `at`; `None` where none waits but such as other work of its job has to
+    /// be done before, whose thread looks again.
+    pub(super) fn begins(&self, at: f64) -> Option<f64> {
+        let open = self.lines.iter().filter(|(line, waiting)| {
+            !waiting.work.is_empty() && !is_full(&self.under_way, line, waiting.limit)
+        });
+        open.map(|(_, waiting)| waiting.not_before.max(at)).min_by(f64::total_cmp)
     }
 
     /// What there is to do at a time, in seconds since any fixed start.
@@ -156,11 +160,8 @@ impl<T> Queue<T> {
         let mut soonest = f64::INFINITY;
         let mut first: Option<(Line, &mut Waiting<T>)> = None;
         let under_way = &self.under_way;
-        let is_full = |line: &Line, limit: f64| {
-            limit.is_finite() && under_way.get(line).is_some_and(|count| f64::from(*count) >= limit.ceil())
-        };
         for (line, waiting) in self.lines.iter_mut().filter(|(_, waiting)| !waiting.work.is_empty()) {
-            if is_full(line, waiting.limit) {
+            if is_full(under_way, line, waiting.limit) {
                 // Whoever is done with a piece of it looks again.
             } else if waiting.not_before > at {
                 soonest = soonest.min(waiting.not_before);
@@ -219,6 +220,11 @@ impl<T> Queue<T> {
         }
         entries.into_iter().for_each(|entry| self.enter(entry));
     }
+}
+
+/// Whether no more work of a line may be under way.
+fn is_full(under_way: &BTreeMap<Line, u32>, line: &Line, limit: f64) -> bool {
+    limit.is_finite() && under_way.get(line).is_some_and(|count| f64::from(*count) >= limit.ceil())
 }
 
 impl<T> Waiting<T> {

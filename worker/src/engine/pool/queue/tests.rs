@@ -174,7 +174,7 @@ fn no_more_is_under_way_than_the_limit_rounded_up() {
             taken.push(served);
         }
         assert_eq!(taken.len(), most, "a limit of {limit}");
-        assert!(queue.has_work() && matches!(queue.pop(0.0), Next::Nothing));
+        assert!(queue.begins(0.0).is_none() && matches!(queue.pop(0.0), Next::Nothing));
         queue.done(taken[0], 0.0);
         assert!(matches!(queue.pop(0.0), Next::Work(..)), "one is done");
     }
