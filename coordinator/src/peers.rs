@@ -209,3 +209,6 @@ async fn deliver(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

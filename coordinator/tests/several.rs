@@ -165,19 +165,7 @@ async fn until<T, F: Future<Output = Option<T>>>(look: impl Fn() -> F) -> T {
 fn spec(name: &str) -> JobSpec {
     let pipeline =
         Pipeline::builder("p").source(Source::text("data/*")).batch(4).build().expect("it is sound");
-    JobSpec {
-        tenant: String::new(),
-        name: name.to_owned(),
-        pipeline,
-        epochs: 1,
-        virtual_consumers: 1,
-        consumers: 1,
-        start: None,
-        audit: false,
-        reindex: false,
-        index_only: false,
-        weight: 1.0,
-    }
+    JobSpec { name: name.to_owned(), ..JobSpec::new(pipeline) }
 }
 
 async fn names(service: &dyn CoordinatorService) -> Vec<(JobId, String)> {

@@ -77,7 +77,8 @@ impl Layout {
         let wanted = SPLIT_ROWS.max(pipeline.shuffle.window).max(rows / MAX_SPLITS);
         let limit = (SPLIT_BYTES / mean_row_bytes).min(rows / (SPLITS_PER_STREAM * u64::from(streams)));
         let split_rows = wanted.min(limit.max(1)).next_multiple_of(batch);
-        let batches_per_group = (GROUP_BYTES / (batch * mean_row_bytes)).clamp(1, MAX_BATCHES_PER_GROUP);
+        let batches_per_group =
+            (GROUP_BYTES / batch.saturating_mul(mean_row_bytes)).clamp(1, MAX_BATCHES_PER_GROUP);
         Self {
             dataset_rows: dataset.rows,
             passes,

@@ -75,7 +75,7 @@ impl Shard {
         if self.index.defects.is_empty() {
             return 0;
         }
-        let read = self.index.blocks.last().map_or(0, |block| block.offset + block.bytes);
+        let read = self.index.blocks.last().map_or(0, |block| block.offset.saturating_add(block.bytes));
         self.object.size_bytes.saturating_sub(read)
     }
 }
@@ -159,7 +159,7 @@ impl Manifest {
         DatasetSummary {
             fingerprint: self.fingerprint(),
             rows: blocks().map(|block| u64::from(block.rows)).sum(),
-            bytes: blocks().map(|block| block.bytes).sum(),
+            bytes: blocks().map(|block| block.bytes).fold(0, u64::saturating_add),
             shards: self.shards.len() as u64,
             blocks: blocks().count() as u64,
             schema: self.schema.clone(),

@@ -31,6 +31,7 @@ pub use bound::{
 };
 pub use job::{CutModel, JobModel, JobObservation, OperatorModel};
 pub use remedy::{CacheRoom, Remedy, remedies};
+pub(crate) use samples::saturating_sum;
 pub use samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample};
 pub(crate) use text::number;
 pub use window::{Counters, Window};

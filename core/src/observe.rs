@@ -11,13 +11,14 @@ use self::stores::StoreSeen;
 use self::tenants::TenantsSeen;
 use self::terms::{has_done_as_much, operators_cpu_ns, random_operators, store_of, worker_sample};
 use self::waits::{BUSY, cores_at_work, is_at_limit, longest_waits};
-use crate::cluster::messages::FormStats;
+use crate::cluster::messages::{ConsumerStats, FormStats};
 use crate::cluster::samples::{self, JobFacts};
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::model::bandwidth::Observation;
 use crate::model::job::JobObservation;
 use crate::model::{
     Allocation, Bottleneck, ConsumerSample, JobModel, Window, WorkerSample, WorkerShare, bottleneck,
+    saturating_sum,
 };
 use crate::pipeline::{CacheTier, KeptForm};
 use crate::plan::{CachePolicy, JobProblem, Problem, Settings, WorkerSlot, WorkerType};
@@ -131,7 +132,7 @@ impl Observer {
         }
         self.workers = samples.workers.iter().map(|worker| (worker.worker, Known::new(worker))).collect();
         for worker in &samples.workers {
-            let operators_ns: u64 = worker.jobs.iter().map(|stats| operators_cpu_ns(stats)).sum();
+            let operators_ns = saturating_sum(worker.jobs.iter().map(|stats| operators_cpu_ns(stats)));
             for stats in &worker.jobs {
                 if let Some(windows) = self.jobs.get_mut(&stats.job) {
                     for form in &stats.forms {
@@ -326,19 +327,21 @@ impl Observer {
 impl JobWindows {
     fn push_consumers(&mut self, now: Millis, sessions: Vec<&samples::ConsumerSample>) {
         // A consumer's sessions follow each other, each from 0: their sum only grows.
-        let mut sums: BTreeMap<u32, ConsumerSample> = BTreeMap::new();
+        let mut sums: BTreeMap<u32, ConsumerStats> = BTreeMap::new();
         for session in sessions {
-            let sum = sums.entry(session.consumer).or_default();
-            sum.consumer = session.consumer;
-            sum.batches += session.stats.batches;
-            sum.rows += session.stats.rows;
-            sum.bytes += session.stats.bytes;
-            sum.network_bytes += session.stats.network_bytes;
-            sum.stall_ns += session.stats.stall_ns;
-            sum.step_ns += session.stats.step_ns;
-            sum.elapsed_ns = sum.stall_ns + sum.step_ns;
+            sums.entry(session.consumer).or_default().add(&session.stats);
         }
-        for (consumer, sample) in sums {
+        for (consumer, sum) in sums {
+            let sample = ConsumerSample {
+                consumer,
+                batches: sum.batches,
+                rows: sum.rows,
+                bytes: sum.bytes,
+                network_bytes: sum.network_bytes,
+                stall_ns: sum.stall_ns,
+                step_ns: sum.step_ns,
+                elapsed_ns: sum.stall_ns.saturating_add(sum.step_ns),
+            };
             self.consumers.entry(consumer).or_insert_with(|| Window::new(SPAN_MS)).push(now, sample);
         }
     }
@@ -346,9 +349,9 @@ impl JobWindows {
     /// Remembers what the store gave, where nothing but the store held the job up: otherwise less was asked of it than it
     /// can give, and what it gave says nothing of its limit. `busy` are the workers that have no time to spare.
     fn note_store(&mut self, busy: &BTreeSet<WorkerId>) {
-        let seen = self.consumers.values().filter_map(recent_of_consumer);
-        let waiting = seen.map(|consumer| (consumer.stall_ns, consumer.elapsed_ns));
-        let (stalled, elapsed) = waiting.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let seen: Vec<ConsumerSample> = self.consumers.values().filter_map(recent_of_consumer).collect();
+        let stalled = saturating_sum(seen.iter().map(|consumer| consumer.stall_ns));
+        let elapsed = saturating_sum(seen.iter().map(|consumer| consumer.elapsed_ns));
         let is_starved = stalled as f64 > STARVED * elapsed as f64;
         self.waits_for_store = false;
         self.waits_for = None;
@@ -416,7 +419,7 @@ fn with_earlier_steps(recent: ConsumerSample, total: &ConsumerSample) -> Consume
     ConsumerSample {
         rows: recent.rows.max(part(total.rows)),
         step_ns: steps_ns,
-        elapsed_ns: recent.elapsed_ns + steps_ns,
+        elapsed_ns: recent.elapsed_ns.saturating_add(steps_ns),
         ..recent
     }
 }

@@ -9,7 +9,7 @@ use crate::cluster::messages::{JobState, JobStatus, Keep};
 use crate::cluster::samples::{JobFacts, Samples, WorkerSample};
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::model::job::JobObservation;
-use crate::model::{self, Allocation, Bottleneck, JobModel, WorkerShare, bottleneck};
+use crate::model::{self, Allocation, Bottleneck, JobModel, WorkerShare, bottleneck, saturating_sum};
 use crate::observe::Observer;
 use crate::pipeline::{CacheTier, KeptForm, Pipeline};
 use crate::plan::{Assignment, CutProblem, JobPlan, Plan, WantedWorkers};
@@ -217,17 +217,17 @@ impl Seen<'_> {
     /// Share of its rows that its cache had.
     fn found_share(&self) -> Option<f64> {
         let operators = self.observation.recent.iter().flat_map(|sample| &sample.operators);
-        let counts = operators.filter(|operator| operator.name == "cache");
-        let (asked, found) =
-            counts.fold((0, 0), |sum, cache| (sum.0 + cache.rows_in, sum.1 + cache.rows_out));
+        let counts: Vec<_> = operators.filter(|operator| operator.name == "cache").collect();
+        let asked = saturating_sum(counts.iter().map(|cache| cache.rows_in));
+        let found = saturating_sum(counts.iter().map(|cache| cache.rows_out));
         (asked > 0).then(|| found as f64 / asked as f64)
     }
 
     fn view(&self, workers: &BTreeMap<WorkerId, &WorkerSample>, observer: &Observer) -> JobView {
         let consumers = &self.observation.consumers;
         let rows_per_s: f64 = consumers.iter().map(|one| one.rows as f64 / seconds(one.elapsed_ns)).sum();
-        let elapsed_ns: u64 = consumers.iter().map(|one| one.elapsed_ns).sum();
-        let stall_ns: u64 = consumers.iter().map(|one| one.stall_ns).sum();
+        let elapsed_ns = saturating_sum(consumers.iter().map(|one| one.elapsed_ns));
+        let stall_ns = saturating_sum(consumers.iter().map(|one| one.stall_ns));
         let demand_rows_per_s = self.model.as_ref().and_then(|model| model.demand_rows_per_s);
         let wanted = demand_rows_per_s.or(self.planned.map(|planned| planned.demand_rows_per_s));
         let fed = |wanted: f64| (wanted > 0.0 && wanted.is_finite()).then(|| (rows_per_s / wanted).min(1.0));
@@ -296,7 +296,7 @@ fn worker_view(worker: &WorkerSample, recent: &[(JobId, &model::WorkerSample)]) 
         cores: worker.cores,
         used_cores: parts.iter().map(|part| part.used_cores).sum(),
         memory_bytes: worker.memory_bytes,
-        held_bytes: parts.iter().map(|part| part.held_bytes).sum(),
+        held_bytes: saturating_sum(parts.iter().map(|part| part.held_bytes)),
         peak_rss_bytes: worker.jobs.iter().map(|job| job.peak_rss_bytes).max().filter(|bytes| *bytes > 0),
         draining: worker.draining,
         memory_full: worker.memory_full,

@@ -13,11 +13,30 @@ use feedline_core::pipeline::Pipeline;
 use feedline_proto::WorkerService;
 use feedline_worker::{Access, ProcessClock, WorkerSettings};
 
-struct OneWorker(Arc<dyn WorkerService>);
+/// The only worker of a coordinator in this process, whatever its address.
+pub struct OneWorker(pub Arc<dyn WorkerService>);
 
 impl WorkerDirectory for OneWorker {
     fn worker(&self, _address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
         Ok(Arc::clone(&self.0))
+    }
+}
+
+/// A worker in this process with two cores and so much memory, which keeps no rows elsewhere.
+pub fn worker_settings(memory_bytes: u64) -> WorkerSettings {
+    WorkerSettings {
+        machine: String::new(),
+        nic_bytes_per_s: 0,
+        address: "local:0".to_owned(),
+        cores: 2,
+        memory_bytes,
+        access: Access::default(),
+        cache_dir: None,
+        row_cache: None,
+        store_cache: None,
+        most_fetches: feedline_worker::MOST_FETCHES,
+        asks_for_tickets: false,
+        trace: true,
     }
 }
 
@@ -46,21 +65,7 @@ async fn run(
 ) {
     let settings = CoordinatorSettings::in_memory(directory.join("index"));
     let coordinator = feedline_coordinator::start(settings, 1).await.expect("the directory is writable");
-    let settings = WorkerSettings {
-        machine: String::new(),
-        nic_bytes_per_s: 0,
-        address: "local:0".to_owned(),
-        cores: 2,
-        memory_bytes: 256 << 20,
-        access: Access::default(),
-        cache_dir: None,
-        row_cache: None,
-        store_cache: None,
-        most_fetches: feedline_worker::MOST_FETCHES,
-        asks_for_tickets: false,
-        trace: true,
-    };
-    let clock = ProcessClock::new();
+    let (settings, clock) = (worker_settings(256 << 20), ProcessClock::new());
     let worker =
         feedline_worker::start(WorkerId(1), settings, clock, coordinator.service()).expect("threads start");
     let spec = JobSpec::new(pipeline);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use feedline_client::audit::{Audit, AuditReport};
-use feedline_client::{ClientSettings, Job, WorkerDirectory};
+use feedline_client::{ClientSettings, Job};
 use feedline_coordinator::CoordinatorSettings;
 use feedline_core::cluster::messages::{
     Allotment, ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Keep, Refusal, WorkerPlan,
@@ -20,9 +20,10 @@ use feedline_core::manifest::Manifest;
 use feedline_core::pipeline::{CacheTier, KeptForm, Pipeline};
 use feedline_core::random::mix64;
 use feedline_core::view::ClusterView;
-use feedline_proto::{CoordinatorService, WorkerService};
+use feedline_proto::CoordinatorService;
 use feedline_tests::Scratch;
-use feedline_worker::{Access, ProcessClock, RowCacheSettings, StoreCacheSettings, WorkerSettings};
+use feedline_tests::embedded::{OneWorker, worker_settings};
+use feedline_worker::{ProcessClock, RowCacheSettings, StoreCacheSettings, WorkerSettings};
 
 /// A coordinator that changes its mind about what jobs may use, with every answer and at least this often.
 const CHANGE: Duration = Duration::from_millis(5);
@@ -152,14 +153,6 @@ impl CoordinatorService for Fickle {
     }
 }
 
-struct OneWorker(Arc<dyn WorkerService>);
-
-impl WorkerDirectory for OneWorker {
-    fn worker(&self, _address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
-        Ok(Arc::clone(&self.0))
-    }
-}
-
 /// All batches of one job, and its audit.
 async fn take_all(
     coordinator: Arc<dyn CoordinatorService>,
@@ -210,13 +203,6 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
     let has_places = seed != Some(BARE);
     let told: Arc<dyn CoordinatorService> = if seed.is_some() { fickle.clone() } else { running.service() };
     let settings = WorkerSettings {
-        machine: String::new(),
-        nic_bytes_per_s: 0,
-        address: "local:0".to_owned(),
-        cores: 2,
-        memory_bytes: 64 << 20,
-        access: Access::default(),
-        cache_dir: None,
         row_cache: has_places.then(|| RowCacheSettings {
             folder: directory.join("rows"),
             limit_bytes: 8 << 20,
@@ -226,9 +212,7 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
             url: directory.join("store").display().to_string(),
             limit_bytes: 8 << 20,
         }),
-        most_fetches: feedline_worker::MOST_FETCHES,
-        asks_for_tickets: false,
-        trace: true,
+        ..worker_settings(64 << 20)
     };
     let worker = feedline_worker::start(WorkerId(1), settings, ProcessClock::new(), told);
     let worker = worker.expect("threads start");

@@ -3,25 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_client::{ClientError, ClientSettings, Job, WorkerDirectory};
+use feedline_client::{ClientError, ClientSettings, Job};
 use feedline_coordinator::{CoordinatorSettings, TenantView};
-use feedline_core::cluster::messages::{JobSpec, Refusal, RefusalKind};
+use feedline_core::cluster::messages::{JobSpec, RefusalKind};
 use feedline_core::ids::{SessionId, WorkerId};
 use feedline_core::pipeline::Pipeline;
-use feedline_proto::{CoordinatorService, WorkerService};
+use feedline_proto::CoordinatorService;
+use feedline_tests::embedded::{OneWorker, worker_settings};
 use feedline_tests::process::Role;
 use feedline_tests::running::Running;
 use feedline_tests::{Scratch, assert_clean, wait_for};
-use feedline_worker::{Access, MOST_FETCHES, ProcessClock, WorkerSettings};
+use feedline_worker::ProcessClock;
 use serde_json::Value;
-
-struct OneWorker(Arc<dyn WorkerService>);
-
-impl WorkerDirectory for OneWorker {
-    fn worker(&self, _address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
-        Ok(Arc::clone(&self.0))
-    }
-}
 
 fn pipeline_text(data: &str, operators: &str) -> String {
     format!(
@@ -37,22 +30,9 @@ async fn two_tenants_run_jobs_of_the_same_name() {
     scratch.make_data("table", "many", &["--format", "jsonl", "--rows", "300"]);
     let settings = CoordinatorSettings::in_memory(scratch.path().join("index"));
     let coordinator = feedline_coordinator::start(settings, 1).await.expect("the directory is writable");
-    let settings = WorkerSettings {
-        machine: String::new(),
-        nic_bytes_per_s: 0,
-        address: "local:0".to_owned(),
-        cores: 2,
-        memory_bytes: 64 << 20,
-        access: Access::default(),
-        cache_dir: None,
-        row_cache: None,
-        store_cache: None,
-        most_fetches: MOST_FETCHES,
-        asks_for_tickets: false,
-        trace: true,
-    };
-    let worker = feedline_worker::start(WorkerId(1), settings, ProcessClock::new(), coordinator.service())
-        .expect("threads start");
+    let (settings, clock) = (worker_settings(64 << 20), ProcessClock::new());
+    let worker =
+        feedline_worker::start(WorkerId(1), settings, clock, coordinator.service()).expect("threads start");
     let mut jobs = Vec::new();
     for (tenant, data) in [("a", "few"), ("b", "many")] {
         let view: Arc<dyn CoordinatorService> = Arc::new(TenantView::new(coordinator.service(), tenant));

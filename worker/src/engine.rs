@@ -155,6 +155,7 @@ impl Engine {
             slabs: Arc::default(),
             reading: Arc::new(Reading::new(memory_bytes / CACHE_PART, memory_bytes / READING_PART)),
             planned_bytes: Arc::default(),
+            image_bytes: Arc::default(),
         };
         Ok(Arc::new(Self {
             started: Instant::now(),

@@ -21,7 +21,7 @@ pub struct WorkerSettings {
     pub nic_bytes_per_s: u64,
     /// Threads that run operators.
     pub cores: u32,
-    /// Bytes that batches, encoded rows and block caches may hold together.
+    /// Bytes that batches, encoded rows, decoded images between operators and block caches may hold together.
     pub memory_bytes: u64,
     /// How it reaches objects, and which of them pipelines may read.
     pub access: Access,

@@ -220,6 +220,7 @@ impl Member {
         if campaigns && raft.election_elapsed == 0 {
             self.elections += 1;
         }
+        self.pass_hung_steps();
         self.take_back();
         self.yield_lead();
         self.ask_for_lease();

@@ -3,12 +3,12 @@
 use std::sync::Mutex;
 
 use feedline_access::ticket::TicketKey;
-use feedline_core::cluster::messages::{ConsumerStats, ProcessCpu, Revision};
-use feedline_core::ids::{SessionId, WorkerId};
+use feedline_core::ids::SessionId;
 use feedline_core::pipeline::Pipeline;
 use feedline_proto::Introduction;
 
 use super::*;
+use crate::tenant_view::tests::{consuming, working};
 
 /// Names of the requests that arrived.
 #[derive(Default)]
@@ -133,41 +133,6 @@ fn pipeline() -> Pipeline {
     Pipeline::from_yaml(text, "a.yaml").unwrap()
 }
 
-fn worker_report() -> WorkerReport {
-    WorkerReport {
-        worker: WorkerId(1),
-        address: "http://10.0.0.7:7071".to_owned(),
-        machine: String::new(),
-        nic_bytes_per_s: 0,
-        cores: 1,
-        memory_bytes: 1,
-        seen: Revision::default(),
-        computed: Vec::new(),
-        memory_full: false,
-        draining: false,
-        tasks: Vec::new(),
-        elapsed_ns: 0,
-        cpu: ProcessCpu::default(),
-        stats: Vec::new(),
-        caches: Vec::new(),
-    }
-}
-
-fn consumer_report() -> ConsumerReport {
-    ConsumerReport {
-        job: JobId(1),
-        consumer: 0,
-        session: SessionId(1),
-        seen: Revision::default(),
-        positions: Vec::new(),
-        open: Vec::new(),
-        wants: 1,
-        unreachable: Vec::new(),
-        failed: None,
-        stats: ConsumerStats::default(),
-    }
-}
-
 /// Whether each request gets through, by name.
 async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, bool)> {
     let job = JobId(1);
@@ -181,8 +146,8 @@ async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, boo
         ("list_jobs", !denied(service.list_jobs().await.err())),
         ("cluster", !denied(service.cluster().await.err())),
         ("manifest", !denied(service.manifest(job).await.err())),
-        ("sync_worker", !denied(service.sync_worker(worker_report()).await.err())),
-        ("sync_consumer", !denied(service.sync_consumer(consumer_report()).await.err())),
+        ("sync_worker", !denied(service.sync_worker(working()).await.err())),
+        ("sync_consumer", !denied(service.sync_consumer(consuming(job)).await.err())),
     ]
 }
 
@@ -285,10 +250,10 @@ async fn what_is_of_the_whole_cluster_opens_no_door_to_a_tenant() {
 async fn workers_hear_with_what_tickets_are_checked() {
     let bench = Bench::new();
     let service = bench.coordinator(Some(&bench.token(&[Scope::Work]))).unwrap();
-    let key = TicketKey::from_bytes(service.sync_worker(worker_report()).await.unwrap().ticket_key);
+    let key = TicketKey::from_bytes(service.sync_worker(working()).await.unwrap().ticket_key);
     let ticket = TicketOffice::new(&bench.secret).make(JobId(1), 0, SessionId(1), now_s());
     assert!(key.check(Some(&ticket), JobId(1), now_s()).is_ok());
-    let plan = bench.gate.for_workers().sync_worker(worker_report()).await.unwrap();
+    let plan = bench.gate.for_workers().sync_worker(working()).await.unwrap();
     assert_eq!(plan.ticket_key, key.as_bytes(), "those in the same process too");
 }
 
@@ -314,7 +279,7 @@ async fn a_token_of_a_tenant_opens_the_way_to_its_jobs_only() {
         (listed(&a).await, listed(&b).await, listed(&all).await),
         (vec![of_a], vec![of_b], vec![of_a, of_b])
     );
-    let foreign = ConsumerReport { job: of_a, ..consumer_report() };
+    let foreign = consuming(of_a);
     let refusals = [
         b.cancel_job(of_a).await.unwrap_err(),
         b.job_details(of_a).await.unwrap_err(),
@@ -323,7 +288,7 @@ async fn a_token_of_a_tenant_opens_the_way_to_its_jobs_only() {
         b.sync_consumer(foreign.clone()).await.unwrap_err(),
     ];
     assert!(refusals.iter().all(|refusal| refusal.kind == RefusalKind::NotFound), "{refusals:?}");
-    assert!(b.sync_worker(worker_report()).await.is_err());
+    assert!(b.sync_worker(working()).await.is_err());
     // Who may only consume joins what its tenant has open, and nothing of others.
     let consumer =
         |tenant| bench.coordinator(Some(&bench.token_of(Some(tenant), &[Scope::Consume]))).unwrap();

@@ -368,9 +368,9 @@ fn check_shards(shards: usize) -> Result<(), String> {
 /// Cuts a listing into tasks.
 fn task_ranges(shards: &[ShardRef]) -> Vec<std::ops::Range<usize>> {
     let mut ranges = Vec::new();
-    let (mut start, mut bytes) = (0, 0);
+    let (mut start, mut bytes) = (0, 0_u64);
     for (place, shard) in shards.iter().enumerate() {
-        bytes += shard.size_bytes;
+        bytes = bytes.saturating_add(shard.size_bytes);
         if bytes >= TASK_BYTES || place + 1 - start >= TASK_SHARDS {
             ranges.push(start..place + 1);
             (start, bytes) = (place + 1, 0);

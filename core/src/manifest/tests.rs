@@ -69,3 +69,14 @@ fn every_kind_of_change_is_noticed_and_named() {
     assert!(said(&|listed| listed.truncate(1)).contains("2 shards then, 1 now"));
     assert!(said(&|listed| listed[0].url = "0".to_owned()).contains("a was where 0 is now"));
 }
+
+#[test]
+fn what_is_left_out_of_a_shard_is_never_more_than_all_of_it() {
+    let mut damaged = shard("a", None);
+    damaged.index.defects.push(Defect { offset: 4, reason: "cut short".to_owned() });
+    damaged.index.blocks[0].bytes = 4;
+    assert_eq!(damaged.left_out_bytes(), 6);
+    let block = &mut damaged.index.blocks[0];
+    (block.offset, block.bytes) = (u64::MAX, u64::MAX);
+    assert_eq!(damaged.left_out_bytes(), 0, "a block beyond the shard's end");
+}

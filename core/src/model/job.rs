@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::aligned::{aligned, names};
 use super::bandwidth::{Bandwidth, Observation};
-use super::samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample};
+use super::samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample, saturating_sum};
 use super::visits::visits;
 use crate::cluster::messages::FormStats;
 use crate::pipeline::KeptForm;
@@ -258,7 +258,7 @@ fn operator(workers: &[&WorkerSample], place: usize, visit_ratio: f64) -> Operat
 fn overhead(workers: &[&WorkerSample]) -> BTreeMap<String, f64> {
     let mut by_type: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for worker in workers {
-        let accounted: u64 = worker.operators.iter().map(|operator| operator.cpu_ns).sum();
+        let accounted = saturating_sum(worker.operators.iter().map(|operator| operator.cpu_ns));
         let (cpu_s, rows) = by_type.entry(worker.worker_type.clone()).or_default();
         *cpu_s += seconds(worker.process_cpu_ns.saturating_sub(accounted));
         *rows += worker.operators.last().map_or(0.0, |last| last.rows_out as f64);

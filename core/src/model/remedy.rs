@@ -108,7 +108,7 @@ fn wider_operators(model: &JobModel, allocation: &Allocation) -> Vec<(String, Al
         let others = all.iter().filter(|other| other.operator != bound.operator || other.kind != bound.kind);
         let next = others.map(|other| other.rows_per_s).fold(f64::INFINITY, f64::min);
         let wanted = (f64::from(limit) * next / bound.rows_per_s).ceil();
-        let wanted = if wanted.is_finite() { (wanted as u32).min(4096) } else { 2 * limit };
+        let wanted = if wanted.is_finite() { (wanted as u32).min(4096) } else { limit.saturating_mul(2) };
         let reached = reach(operator, allocation).map_or(u32::MAX, |reach| reach.ceil() as u32);
         let wanted = wanted.min(reached);
         if wanted > limit {

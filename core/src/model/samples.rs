@@ -115,3 +115,9 @@ pub struct ConsumerSample {
     /// Time since its first batch, in nanoseconds.
     pub elapsed_ns: u64,
 }
+
+/// The sum of counts; the largest number where it is beyond that. Whoever reports may say anything, and is not to stop those
+/// who add it up.
+pub(crate) fn saturating_sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}

@@ -3,7 +3,7 @@
 use super::terms::{LOCAL_STORE, store_of};
 use super::{JobWindows, Observer, recent_of_consumer};
 use crate::ids::JobId;
-use crate::model::{JobModel, Locality};
+use crate::model::{ConsumerSample, JobModel, Locality, saturating_sum};
 use crate::pipeline::Pipeline;
 
 /// What the jobs of a store have seen of it.
@@ -56,10 +56,11 @@ impl Observer {
 impl JobWindows {
     /// What of the job's bytes has lately stayed on workers' own hosts.
     pub(super) fn locality(&self) -> Locality {
-        let recent = self.consumers.values().filter_map(recent_of_consumer);
-        let taken = recent.fold((0, 0), |sum, one| (sum.0 + one.bytes, sum.1 + one.network_bytes));
+        let recent: Vec<ConsumerSample> = self.consumers.values().filter_map(recent_of_consumer).collect();
+        let taken = saturating_sum(recent.iter().map(|one| one.bytes));
+        let received = saturating_sum(recent.iter().map(|one| one.network_bytes));
         // Bytes are received before they are taken.
-        let over_network = if taken.0 > 0 { (taken.1 as f64 / taken.0 as f64).min(1.0) } else { 1.0 };
+        let over_network = if taken > 0 { (received as f64 / taken as f64).min(1.0) } else { 1.0 };
         let store_is_local = reads_local_files(&self.facts.pipeline);
         Locality { store_is_local, consumers_share: 1.0 - over_network }
     }

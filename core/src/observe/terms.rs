@@ -5,13 +5,13 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{JobWindows, Observer};
 use crate::cluster::messages::{OperatorStats, WorkerJobStats};
 use crate::cluster::samples;
-use crate::model::{CutModel, JobModel, OperatorSample, StoreSample, WorkerSample};
+use crate::model::{CutModel, JobModel, OperatorSample, StoreSample, WorkerSample, saturating_sum};
 use crate::pipeline::{KeptForm, Pipeline};
 
 /// Whether a worker had done as much for a job before.
 pub(super) fn has_done_as_much(before: &WorkerSample, after: &WorkerSample) -> bool {
     let work = |sample: &WorkerSample| -> (u64, u64) {
-        let busy_ns = sample.operators.iter().map(|operator| operator.busy_ns).sum();
+        let busy_ns = saturating_sum(sample.operators.iter().map(|operator| operator.busy_ns));
         (busy_ns, sample.store.wait_ns)
     };
     before.operators.len() == after.operators.len() && work(before) == work(after)
@@ -37,8 +37,8 @@ pub(super) fn worker_sample(
         disk_bytes: 0,
         nic_bytes_per_s: kind.nic_bytes_per_s,
         elapsed_ns: stats.elapsed_ns,
-        process_cpu_ns: own_ns + (stats.cpu.transport_ns as f64 * share) as u64,
-        held_bytes: stats.operators.iter().map(|operator| operator.queue_bytes).sum(),
+        process_cpu_ns: own_ns.saturating_add((stats.cpu.transport_ns as f64 * share) as u64),
+        held_bytes: saturating_sum(stats.operators.iter().map(|operator| operator.queue_bytes)),
         memory_wait_ns: stats.memory_wait_ns,
         operators: stats
             .operators
@@ -99,7 +99,7 @@ pub(super) fn random_operators(pipeline: &Pipeline) -> Vec<String> {
 }
 
 pub(super) fn operators_cpu_ns(stats: &WorkerJobStats) -> u64 {
-    stats.operators.iter().map(|operator| operator.cpu_ns).sum()
+    saturating_sum(stats.operators.iter().map(|operator| operator.cpu_ns))
 }
 
 /// Names what is kept at each of the model's cuts: the source and the operators up to there.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::cluster::messages::{ConsumerStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats};
 use crate::cluster::samples::Samples;
@@ -12,6 +14,7 @@ use crate::pipeline::{Pipeline, Source};
 use crate::plan::{NoDeadline, solve};
 use crate::schema::Schema;
 use crate::tenants::Quota;
+use crate::view::ClusterView;
 
 pub(crate) const JOB: JobId = JobId(7);
 
@@ -310,4 +313,115 @@ fn each_store_has_a_limit_of_its_own() {
     }
     let problem = observer.problem(Settings::default(), CachePolicy::Never);
     assert_eq!((problem.stores.len(), problem.jobs[0].store, problem.jobs[1].store), (2, 0, 1));
+}
+
+/// What two workers and two sessions of one consumer report of two jobs, made of these counts over and over.
+fn reported(counts: &[u64]) -> Samples {
+    let mut counts = counts.iter().copied().cycle();
+    let mut next = || counts.next().expect("there is at least one");
+    let mut seen = samples(1, &[JOB, JobId(8)]);
+    let other = samples::WorkerSample { worker: WorkerId(2), ..seen.workers[0].clone() };
+    seen.workers.push(other);
+    for worker in &mut seen.workers {
+        (worker.memory_bytes, worker.nic_bytes_per_s) = (next(), next());
+        for stats in worker.jobs.iter_mut().map(Arc::make_mut) {
+            (stats.elapsed_ns, stats.memory_wait_ns, stats.peak_rss_bytes) = (next(), next(), next());
+            stats.cpu = ProcessCpu { process_ns: next(), transport_ns: next() };
+            stats.store = StoreStats {
+                requests: next(),
+                bytes: next(),
+                wait_ns: next(),
+                distinct_shards: next(),
+                distinct_shard_bytes: next(),
+            };
+            for operator in &mut stats.operators {
+                *operator = OperatorStats {
+                    name: operator.name.clone(),
+                    rows_in: next(),
+                    rows_out: next(),
+                    bytes_in: next(),
+                    bytes_out: next(),
+                    cpu_ns: next(),
+                    busy_ns: next(),
+                    wait_input_ns: next(),
+                    wait_output_ns: next(),
+                    latency_ns: next(),
+                    queue_bytes: next(),
+                    parallelism: None,
+                };
+            }
+            stats.forms = vec![FormStats {
+                after: 1,
+                form: KeptForm::Pixels,
+                rows: next(),
+                plain_bytes: next(),
+                bytes: next(),
+                make_ns: next(),
+                plain_ns: next(),
+                use_ns: next(),
+            }];
+        }
+    }
+    let later =
+        seen.consumers.iter().map(|one| samples::ConsumerSample { session: SessionId(2), ..one.clone() });
+    let later: Vec<samples::ConsumerSample> = later.collect();
+    seen.consumers.extend(later);
+    for session in &mut seen.consumers {
+        session.stats = ConsumerStats {
+            rows: next(),
+            batches: next(),
+            bytes: next(),
+            stall_ns: next(),
+            step_ns: next(),
+            network_bytes: next(),
+        };
+    }
+    seen
+}
+
+#[test]
+fn sums_beyond_all_numbers_are_the_largest_one() {
+    let mut observer = Observer::default();
+    observer.push(1_000, &reported(&[0]));
+    observer.push(2_000, &reported(&[u64::MAX]));
+    let seen = observer.observation(JOB).unwrap();
+    let of_workers: Vec<_> = seen.recent.iter().map(|one| (one.process_cpu_ns, one.held_bytes)).collect();
+    assert_eq!(of_workers, [(u64::MAX, u64::MAX); 2]);
+    let [consumer] = seen.consumers.as_slice() else { panic!("one consumer: {:?}", seen.consumers) };
+    assert_eq!((consumer.rows, consumer.bytes, consumer.elapsed_ns), (u64::MAX, u64::MAX, u64::MAX));
+    let view = ClusterView::build(2_000, &reported(&[u64::MAX]), &observer, None, &BTreeMap::new());
+    assert!(view.workers.iter().all(|worker| worker.held_bytes == u64::MAX), "{:?}", view.workers);
+    assert_eq!(view.jobs[0].stall_share, Some(1.0));
+}
+
+/// What a hostile reporter counts: often what lies at the ends.
+fn any_count() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(1), Just(u64::MAX - 1), Just(u64::MAX), any::<u64>()]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn whatever_is_reported_can_be_added_up(
+        reports in proptest::collection::vec(proptest::collection::vec(any_count(), 1..120), 1..6),
+    ) {
+        let mut observer = Observer::of_processes(2);
+        for (second, counts) in (1..).zip(&reports) {
+            let samples = reported(counts);
+            observer.push(1_000 * second, &samples);
+            for job in [JOB, JobId(8)] {
+                observer.bottleneck(job);
+                observer.unkept(job, &[]);
+            }
+            observer.problem(Settings::default(), CachePolicy::Never);
+            let view = ClusterView::build(1_000 * second, &samples, &observer, None, &BTreeMap::new());
+            for worker in &view.workers {
+                prop_assert!(worker.parts.iter().all(|part| part.held_bytes <= worker.held_bytes));
+            }
+            for worker in view.of_tenant("").workers {
+                prop_assert!(worker.parts.iter().all(|part| part.held_bytes <= worker.held_bytes));
+            }
+        }
+    }
 }

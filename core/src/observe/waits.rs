@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{OperatorSample, WorkerSample};
+use crate::model::{OperatorSample, WorkerSample, saturating_sum};
 
 /// What is in use for more than this part of the time may be what holds a job up.
 pub(super) const BUSY: f64 = 0.75;
@@ -28,9 +28,10 @@ pub(super) fn is_at_limit(worker: &WorkerSample) -> bool {
 pub(super) fn longest_waits(workers: &[WorkerSample]) -> Option<String> {
     let mut waits: BTreeMap<&str, u64> = BTreeMap::new();
     for operator in workers.iter().flat_map(|worker| &worker.operators) {
-        *waits.entry(&operator.name).or_default() += operator.latency_ns;
+        let wait = waits.entry(&operator.name).or_default();
+        *wait = wait.saturating_add(operator.latency_ns);
     }
-    let reads: u64 = workers.iter().map(|worker| worker.store.wait_ns).sum();
+    let reads = saturating_sum(workers.iter().map(|worker| worker.store.wait_ns));
     let longest = waits.into_iter().max_by_key(|(_, wait)| *wait)?;
     (longest.1 > reads).then(|| longest.0.to_owned())
 }

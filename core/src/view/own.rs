@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{CacheView, ClusterView, WorkerView};
 use crate::cluster::messages::JobStatus;
 use crate::ids::JobId;
+use crate::model::saturating_sum;
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,7 @@ impl WorkerView {
         }
         Some(Self {
             used_cores: self.parts.iter().map(|part| part.used_cores).sum(),
-            held_bytes: self.parts.iter().map(|part| part.held_bytes).sum(),
+            held_bytes: saturating_sum(self.parts.iter().map(|part| part.held_bytes)),
             peak_rss_bytes: None,
             memory_full: false,
             ..self

@@ -63,10 +63,11 @@ impl Engine {
 
     pub(super) fn used_bytes(&self, state: &State) -> u64 {
         let planned = self.tools.planned_bytes.load(Ordering::Relaxed);
+        let images = self.tools.image_bytes.load(Ordering::Relaxed);
         let blocks = self.tools.reading.held_bytes();
         let kept = self.tools.caches.memory_bytes();
         let passing = self.lent_now() + self.decoding.taken_bytes();
-        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + blocks + kept + passing
+        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + images + blocks + kept + passing
     }
 
     fn lent_now(&self) -> u64 {

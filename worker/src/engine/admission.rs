@@ -10,7 +10,7 @@ use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use tokio_util::sync::CancellationToken;
 
-use super::group::{Course, Planned};
+use super::group::{Claim, Course};
 use super::job::JobContext;
 use super::pool::Priority;
 use super::{Engine, State};
@@ -28,7 +28,7 @@ pub(super) struct Chosen {
     pub(super) cancel: CancellationToken,
     /// Encoded bytes that it may hold.
     pub(super) source_bytes: u64,
-    pub(super) planned: Planned,
+    pub(super) planned: Claim,
     pub(super) exceeds: bool,
 }
 
@@ -171,7 +171,7 @@ impl Engine {
         let source_bytes = bytes.saturating_sub(slab_bytes as u64);
         state.reading_bytes += source_bytes;
         state.exceeds |= exceeds;
-        let planned = Planned::new(slab_bytes as u64, &self.tools.planned_bytes);
+        let planned = Claim::new(slab_bytes as u64, &self.tools.planned_bytes);
         state.started += 1;
         let priority = state.priority(split, id);
         let lease = state.splits.get_mut(&(split, id)).expect("found above");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
@@ -14,6 +15,7 @@ use feedline_core::pipeline::OnError;
 use feedline_operators::{Chunk, Column, Slots};
 
 use super::forms::Leave;
+use super::group::Claim;
 use super::job::JobContext;
 use super::trace::{Lap, Waiting};
 use crate::cache::Caches;
@@ -34,6 +36,10 @@ pub(super) struct WorkChunk {
     pub(super) reclaimed: Vec<(usize, bytes::BytesMut)>,
     /// Bytes of its rows.
     pub(super) bytes: u64,
+    /// Its decoded images, in the worker's memory.
+    pub(super) images: Claim,
+    /// Bytes of images that a cache had: they count as kept in memory, or as read.
+    pub(super) found_image_bytes: u64,
     /// What it has taken so far, without waiting for turns.
     pub(super) took: Duration,
     /// Once it has passed all operators: it waits to be put into its batch.
@@ -66,7 +72,14 @@ impl ChunkInput {
     }
 
     /// Gathers the chunk's rows that were read: views of the blocks' buffers, not copies.
-    pub(super) fn build(&self, job: &JobContext, slots: Slots, lap: &mut Lap) -> Result<WorkChunk, String> {
+    /// Its images count in `image_bytes`.
+    pub(super) fn build(
+        &self,
+        job: &JobContext,
+        slots: Slots,
+        image_bytes: &Arc<AtomicU64>,
+        lap: &mut Lap,
+    ) -> Result<WorkChunk, String> {
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
         let (places, picked): (Vec<usize>, Vec<(usize, usize)>) = self.read().iter().copied().unzip();
         let rows = || places.iter().map(|&place| &self.rows[place]);
@@ -95,6 +108,8 @@ impl ChunkInput {
             handled: 0,
             reclaimed: Vec::new(),
             bytes: 0,
+            images: Claim::new(0, image_bytes),
+            found_image_bytes: 0,
             took: Duration::ZERO,
             waiting: None,
         };
@@ -123,7 +138,9 @@ impl ChunkInput {
             trials: job.trials.as_deref(),
             passes_left: job.passes_after(self.rows[self.range.start].pass),
         };
+        let made_bytes = image_bytes(&work.chunk);
         cut.join(work, caches, &self.found[self.range.clone()], &self.rows[self.range.clone()], &leave)?;
+        work.found_image_bytes = image_bytes(&work.chunk).saturating_sub(made_bytes);
         work.entered = self.range.len();
         if work.chunk.rows() != work.entered {
             work.reclaim(job);
@@ -147,6 +164,7 @@ impl WorkChunk {
         let result = operator.operator.apply(&mut self.chunk, &mut self.slots);
         result.map_err(|error| format!("operator {} ({}): {error}", place + 1, operator.name))?;
         self.settle_failures(job);
+        self.count_images();
         if self.chunk.rows() != self.entered {
             self.reclaim(job);
         }
@@ -158,6 +176,11 @@ impl WorkChunk {
         }
         lap.to(counters);
         Ok(())
+    }
+
+    /// Counts the decoded images that it has now, so that no groups begin in the room that they take.
+    fn count_images(&mut self) {
+        self.images.set(image_bytes(&self.chunk).saturating_sub(self.found_image_bytes));
     }
 
     /// Under `on_error: skip` rows that failed leave at once.
@@ -198,6 +221,17 @@ fn chunk_bytes(chunk: &Chunk) -> u64 {
     chunk.columns.iter().map(|(_, column)| bytes(column) as u64).sum()
 }
 
+/// Bytes of a chunk's decoded images.
+fn image_bytes(chunk: &Chunk) -> u64 {
+    let bytes = |column: &Column| -> u64 {
+        match column {
+            Column::Images(images) => images.iter().map(|image| image.data.len() as u64).sum(),
+            Column::Arrow(_) | Column::Tensor(_) => 0,
+        }
+    };
+    chunk.columns.iter().map(|(_, column)| bytes(column)).sum()
+}
+
 /// Parts of other arrays may be behind an array: only its own values count.
 fn array_bytes(array: &ArrayRef) -> usize {
     // A view's length is the lower half of its first word.
@@ -217,10 +251,52 @@ fn array_bytes(array: &ArrayRef) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use arrow::array::{BinaryViewArray, ListArray, StringArray};
     use arrow::datatypes::Int32Type;
+    use feedline_operators::Image;
 
     use super::*;
+
+    fn images(sizes: &[usize]) -> (String, Column) {
+        let image = |size: &usize| Image { width: 1, height: 1, data: vec![0; *size].into() };
+        ("image".to_owned(), Column::Images(sizes.iter().map(image).collect()))
+    }
+
+    #[test]
+    fn decoded_images_count_as_long_as_a_chunk_has_them_and_found_ones_count_where_they_are_kept() {
+        let all = Arc::new(AtomicU64::new(0));
+        let mut work = WorkChunk {
+            chunk: Chunk::new(vec![images(&[300, 600])], vec![0, 1], vec![0, 0]),
+            slots: Slots::new(),
+            start: 0,
+            entered: 2,
+            made: 2,
+            handled: 0,
+            reclaimed: Vec::new(),
+            bytes: 0,
+            images: Claim::new(0, &all),
+            found_image_bytes: 0,
+            took: Duration::ZERO,
+            waiting: None,
+        };
+        work.count_images();
+        assert_eq!(all.load(Ordering::Relaxed), 900);
+        let beside = Claim::new(50, &all);
+        work.found_image_bytes = 600;
+        work.count_images();
+        assert_eq!(all.load(Ordering::Relaxed), 350);
+        work.chunk.columns.clear();
+        work.count_images();
+        assert_eq!(all.load(Ordering::Relaxed), 50, "they have become a part of the batch");
+        work.found_image_bytes = 0;
+        work.chunk.columns.push(images(&[30, 30]));
+        work.count_images();
+        assert_eq!(all.load(Ordering::Relaxed), 110);
+        drop((work, beside));
+        assert_eq!(all.load(Ordering::Relaxed), 0);
+    }
 
     #[test]
     fn bytes_are_those_of_the_values_and_not_of_their_buffers() {

@@ -42,6 +42,8 @@ pub(crate) struct Tools {
     pub(crate) reading: Arc<Reading>,
     /// Bytes of buffers that groups in flight were admitted for and have not taken yet.
     pub(crate) planned_bytes: Arc<AtomicU64>,
+    /// Bytes of decoded images that chunks hold from operator to operator.
+    pub(crate) image_bytes: Arc<AtomicU64>,
 }
 
 /// A group's way among others.
@@ -65,26 +67,32 @@ impl Steps {
     }
 }
 
-/// A group's claim on a buffer that it has not taken yet.
-pub(crate) struct Planned {
+/// Bytes that count among all of their kind, until it is dropped.
+pub(crate) struct Claim {
     bytes: u64,
     all: Arc<AtomicU64>,
 }
 
-impl Planned {
+impl Claim {
     pub(crate) fn new(bytes: u64, all: &Arc<AtomicU64>) -> Self {
         all.fetch_add(bytes, Ordering::Relaxed);
         Self { bytes, all: Arc::clone(all) }
     }
+
+    /// It is for so many bytes from now on.
+    pub(crate) fn set(&mut self, bytes: u64) {
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+        self.all.fetch_sub(std::mem::replace(&mut self.bytes, bytes), Ordering::Relaxed);
+    }
 }
 
-impl Drop for Planned {
+impl Drop for Claim {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
-/// Computes the rows `offsets` of a split.
+/// Computes the rows `offsets` of a split. `planned` is its claim on a buffer that it has not taken yet.
 ///
 /// # Errors
 /// One sentence: under `on_error: fail` the first row that failed, or what kept the whole group from being read.
@@ -93,7 +101,7 @@ pub(crate) async fn run_group(
     tools: Tools,
     course: Course,
     (split, offsets): (SplitRef, Range<u32>),
-    planned: Planned,
+    planned: Claim,
 ) -> Result<FinishedPiece, String> {
     let start = job.details.layout.split_range(split).start;
     let places = start + u64::from(offsets.start)..start + u64::from(offsets.end);

@@ -128,13 +128,14 @@ impl Passage {
         let (idle, steps) = (self.tools.pool.idle(), self.course.steps.clone());
         let input = if is_used { self.input.take() } else { self.input.clone() };
         let (present, slots) = (self.chunk.take(), self.slots.take().unwrap_or_default());
+        let image_bytes = Arc::clone(&self.tools.image_bytes);
         let work = move || {
             drop(waiting);
             let begun = Instant::now();
             let mut lap = Lap::begin(job.is_traced());
             let mut work = match (present, &input) {
                 (Some(work), _) => work,
-                (None, Some(input)) => input.build(&job, slots, &mut lap)?,
+                (None, Some(input)) => input.build(&job, slots, &image_bytes, &mut lap)?,
                 (None, None) => unreachable!("the input is taken when the chunk is there"),
             };
             if let (true, Some(input)) = (joins, &input) {

@@ -5,7 +5,7 @@ use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use raft::eraftpb::{ConfChange, ConfChangeType};
 
 use super::leading::Leading;
-use super::{Member, Now};
+use super::{Member, Now, planted};
 use crate::effects::{Change, MemberView, Role};
 use crate::entry::Payload;
 use crate::members::MemberId;
@@ -233,10 +233,11 @@ impl Member {
     /// Tells who waits for a change that is done.
     pub(super) fn answer_changes(&mut self) {
         let is_changing = self.is_changing();
+        let early = planted::answers_changes_early(&self.settings);
         let Some(leading) = self.leading.as_mut().filter(|it| !it.changes.is_empty()) else { return };
         let changes = std::mem::take(&mut leading.changes);
         let (done, open): (Vec<_>, Vec<_>) =
-            changes.into_iter().partition(|(_, change)| !is_changing && self.is_done(change));
+            changes.into_iter().partition(|(_, change)| early || !is_changing && self.is_done(change));
         let members = self.applied.members.clone();
         self.out.changes.extend(done.into_iter().map(|(request, _)| (request, Ok(members.clone()))));
         if let Some(leading) = &mut self.leading {

@@ -32,3 +32,23 @@ pub(super) fn waits(settings: &Settings) -> (bool, bool) {
     let _ = settings;
     (true, true)
 }
+
+/// Whether changes of the members are answered before they are decided.
+pub(super) fn answers_changes_early(settings: &Settings) -> bool {
+    #[cfg(feature = "plants")]
+    if settings.plant == Some(Plant::EarlyChange) {
+        return true;
+    }
+    let _ = settings;
+    false
+}
+
+/// Whether what a disk that hangs has not written counts as written.
+pub(super) fn passes_hung_writes(settings: &Settings) -> bool {
+    #[cfg(feature = "plants")]
+    if settings.plant == Some(Plant::HungWrite) {
+        return true;
+    }
+    let _ = settings;
+    false
+}

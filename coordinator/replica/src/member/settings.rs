@@ -35,6 +35,10 @@ pub enum Plant {
     EarlyAnswer,
     /// A leader answers whether or not it still leads.
     StaleLeader,
+    /// A change of the members is answered once it is asked for, though those who are left cannot begin without one that goes.
+    EarlyChange,
+    /// What a disk that hangs has not written counts as written: it is answered, and acknowledged to the others.
+    HungWrite,
 }
 
 impl Default for Settings {

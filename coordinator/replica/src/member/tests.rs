@@ -167,19 +167,7 @@ impl Bench {
     fn open(&mut self, number: u64, name: &str) -> RequestId {
         self.requests += 1;
         let pipeline = Pipeline::builder("p").source(Source::text("data/*")).batch(4).build().unwrap();
-        let spec = Box::new(JobSpec {
-            tenant: String::new(),
-            name: name.to_owned(),
-            pipeline,
-            epochs: 1,
-            virtual_consumers: 1,
-            consumers: 1,
-            start: None,
-            audit: false,
-            reindex: false,
-            index_only: false,
-            weight: 1.0,
-        });
+        let spec = Box::new(JobSpec { name: name.to_owned(), ..JobSpec::new(pipeline) });
         let (now, request) = (self.now, self.requests);
         let member = self.member(number);
         member.ask(now, Input::OpenJob { request, spec, saved: None });

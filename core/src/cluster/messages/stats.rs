@@ -55,7 +55,7 @@ impl OperatorStats {
 
     /// Time in nanoseconds that rows waited for this operator's turn or its input, or in it.
     pub fn wait_ns(&self) -> u64 {
-        self.wait_input_ns + self.latency_ns
+        self.wait_input_ns.saturating_add(self.latency_ns)
     }
 }
 

@@ -245,3 +245,19 @@ fn rows_that_cannot_be_counted_are_refused() {
     ]
     .assert_eq(&message);
 }
+
+/// Sizes are what a worker says they are.
+#[test]
+fn shards_of_impossible_sizes_stop_nobody() {
+    let mut manifest = manifest(&[1, 1]);
+    for shard in &mut manifest.shards {
+        shard.object.size_bytes = u64::MAX;
+        shard.index.blocks.iter_mut().for_each(|block| block.bytes = u64::MAX);
+    }
+    let mut bench = Bench::new();
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    prepare(&mut bench, &manifest);
+    let status = bench.status(job);
+    assert_eq!(status.state, JobState::Running);
+    assert_eq!(status.dataset.map(|dataset| dataset.bytes), Some(u64::MAX));
+}

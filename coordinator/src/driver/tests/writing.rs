@@ -1,0 +1,81 @@
+//! The log: what waits is written together, and nothing is answered that it has not.
+
+use super::*;
+
+#[tokio::test]
+async fn what_waits_together_is_committed_together() {
+    let mut bench = Bench::new();
+    // Every request is in the queue before the driver looks at it.
+    let opening: Vec<_> = (0..100)
+        .map(|number| {
+            let spec = Box::new(spec(&format!("run {number}")));
+            bench.desk.put(Request::OpenJob { spec, saved: None }).unwrap()
+        })
+        .collect();
+    let task = bench.start();
+    for opened in opening {
+        assert!(matches!(opened.await.unwrap(), Reply::Opened(_)));
+    }
+    let script = bench.script.lock().unwrap();
+    let records = |writes: &Vec<Write>| writes.iter().flat_map(Write::records).count();
+    let together: Vec<usize> = script.writes.iter().map(records).filter(|records| *records > 0).collect();
+    assert_eq!(together, [100]);
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_acknowledged_while_the_log_cannot_be_written() {
+    let mut bench = Bench::new();
+    let task = bench.start();
+    let service = Arc::clone(&bench.service);
+    let job = service.open_job(spec("first")).await.unwrap();
+    prepare(service.as_ref()).await;
+    bench.script.lock().unwrap().full = true;
+    let refused = service.open_job(spec("second")).await.unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Unavailable);
+    assert_eq!(
+        refused.message,
+        "cannot write the coordinator's log at /data/records.log: No space left on device; free some space, nothing acknowledged is lost"
+    );
+    assert_eq!(service.list_jobs().await.unwrap_err(), refused, "what is not durable is not shown either");
+    let tries = bench.script.lock().unwrap().tries;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let more = bench.script.lock().unwrap().tries - tries;
+    assert!((600..=1300).contains(&more), "about once in every tick: {more}");
+
+    bench.script.lock().unwrap().full = false;
+    tokio::time::sleep(Duration::from_millis(2 * TICK_MS)).await;
+    let jobs = service.list_jobs().await.unwrap();
+    assert_eq!(jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["first", "second"]);
+    assert_eq!(
+        service.open_job(spec("second")).await.unwrap(),
+        jobs[1].job,
+        "asking again is the same as once"
+    );
+    let plan = service.sync_consumer(consuming_from(job, 0)).await.unwrap();
+    assert!(plan.splits.iter().all(|split| !split.workers.is_empty()), "the worker is not taken for lost");
+    let revoked = bench.records().iter().any(|record| matches!(record, Record::Revoked { .. }));
+    assert!(!revoked);
+    bench.stop.cancel();
+    task.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_behind_opens_no_jobs_and_takes_reports() {
+    let mut bench = Bench::within(Limits { log_bytes: 1, ..Limits::default() });
+    let task = bench.start();
+    let service = Arc::clone(&bench.service);
+    let refused = loop {
+        // The first entry is the leader's own.
+        match service.open_job(spec("run")).await {
+            Ok(_) => {}
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!((refused.kind, refused.retry_after_ms), (RefusalKind::Busy, Some(1_000)));
+    assert!(refused.message.starts_with("the coordinator's log has "), "{refused}");
+    service.sync_worker(working()).await.unwrap();
+    service.list_jobs().await.unwrap();
+    bench.stop.cancel();
+    task.await.unwrap().unwrap();
+}

@@ -1,0 +1,148 @@
+//! What becomes of each snapshot is told, also where its link is no more: nothing else would be sent to that member before.
+
+use async_trait::async_trait;
+use tokio::sync::mpsc::error::TryRecvError;
+
+use super::*;
+
+/// A coordinator that takes messages, refuses them, or never answers, as its address says.
+struct Fake {
+    url: String,
+    asked: mpsc::Sender<String>,
+}
+
+#[async_trait]
+impl PeerService for Fake {
+    async fn introduce(&self, _from: Introduction) -> Result<Introduction, Refusal> {
+        Err(refusal())
+    }
+
+    async fn deliver(&self, _messages: Vec<Bytes>) -> Result<(), Refusal> {
+        self.asked.send(self.url.clone()).await.expect("the test listens");
+        match self.url.as_str() {
+            "hangs" => std::future::pending().await,
+            "refuses" => Err(refusal()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn keep_index(&self, _key: &str, _manifest: Arc<Manifest>) -> Result<(), Refusal> {
+        Err(refusal())
+    }
+
+    async fn index(&self, _key: &str, _fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
+        Err(refusal())
+    }
+}
+
+fn refusal() -> Refusal {
+    Refusal::new(RefusalKind::Unavailable, "it does not")
+}
+
+/// Knows every address but one.
+struct Directory(mpsc::Sender<String>);
+
+impl PeerDirectory for Directory {
+    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, Refusal> {
+        if url == "nowhere" {
+            return Err(refusal());
+        }
+        Ok(Arc::new(Fake { url: url.to_owned(), asked: self.0.clone() }))
+    }
+}
+
+fn id(number: u64) -> MemberId {
+    MemberId::new(number).unwrap()
+}
+
+/// The other coordinator.
+fn other() -> MemberId {
+    id(2)
+}
+
+/// Both coordinators, the other one at an address.
+fn both(url: &str) -> Members {
+    Members([(id(1), String::new()), (other(), url.to_owned())].into())
+}
+
+fn snapshot() -> Message {
+    // The kind of message, as the form of messages numbers it.
+    let mut message = feedline_replica::decode(&[0x08, 7]).unwrap();
+    assert!(feedline_replica::has_snapshot(&message));
+    message.to = other().get();
+    message
+}
+
+struct Bench {
+    peers: Peers,
+    heard: mpsc::Receiver<Delivery>,
+    asked: mpsc::Receiver<String>,
+}
+
+impl Bench {
+    /// The other coordinator is at this address.
+    fn at(url: &str) -> Self {
+        let (sender, asked) = mpsc::channel(8);
+        let (peers, heard) = Peers::new(id(1), Arc::new(Directory(sender)));
+        assert_eq!(peers.follow(&both(url)), []);
+        Self { peers, heard, asked }
+    }
+
+    /// Has a snapshot reach the coordinator at an address.
+    async fn send(&mut self, url: &str) {
+        assert_eq!(self.peers.send(vec![snapshot()]), []);
+        let asked = tokio::time::timeout(Duration::from_secs(1), self.asked.recv()).await;
+        assert_eq!(asked.expect("it is asked").as_deref(), Some(url));
+    }
+
+    async fn hears(&mut self, wanted: &[Delivery]) {
+        for wanted in wanted {
+            let heard = tokio::time::timeout(Duration::from_secs(1), self.heard.recv()).await;
+            assert_eq!(heard.expect("it is told"), Some(*wanted));
+        }
+        assert_eq!(self.heard.try_recv(), Err(TryRecvError::Empty));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_has_arrived_or_has_not() {
+    let mut bench = Bench::at("takes");
+    bench.send("takes").await;
+    bench.hears(&[Delivery::Snapshot(other(), true)]).await;
+    let mut bench = Bench::at("refuses");
+    bench.send("refuses").await;
+    bench.hears(&[Delivery::Snapshot(other(), false), Delivery::Failed(other())]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_on_its_way_to_an_earlier_address_is_lost_and_the_next_one_arrives() {
+    let mut bench = Bench::at("hangs");
+    bench.send("hangs").await;
+    assert_eq!(bench.peers.follow(&both("hangs")), [], "nothing has changed");
+    assert_eq!(bench.peers.follow(&both("takes")), [Delivery::Snapshot(other(), false)]);
+    bench.hears(&[]).await;
+    bench.send("takes").await;
+    bench.hears(&[Delivery::Snapshot(other(), true)]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_on_its_way_to_one_that_is_removed_is_lost() {
+    let mut bench = Bench::at("hangs");
+    bench.send("hangs").await;
+    let alone = Members([(id(1), String::new())].into());
+    assert_eq!(bench.peers.follow(&alone), [Delivery::Snapshot(other(), false)]);
+    assert_eq!(bench.peers.follow(&alone), [], "it is told once");
+    bench.hears(&[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_does_not_get_on_its_way_has_not_arrived() {
+    let lost = [Delivery::Failed(other()), Delivery::Snapshot(other(), false)];
+    let bench = Bench::at("nowhere");
+    assert_eq!(bench.peers.send(vec![snapshot()]), lost, "no link");
+    let bench = Bench::at("hangs");
+    let plain = Message { to: other().get(), ..Message::default() };
+    let mut messages = vec![plain; QUEUED_MESSAGES];
+    messages.push(snapshot());
+    assert_eq!(bench.peers.send(messages), lost, "its queue is full");
+}
