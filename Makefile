@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test chaos fuzz check fmt clean setup build python speed scale size caching kernels trace-cost bottlenecks tuning demand bench release
+.PHONY: help demo test chaos fuzz check fmt clean setup build python speed scale size caching kernels trace-cost secure-cost bottlenecks tuning demand bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -79,6 +79,9 @@ speed: release ## Measure against the raw kernel, in release mode
 
 trace-cost: release ## Measure what tracing costs, on against off
 	@python3 benches/trace.py
+
+secure-cost: release ## Measure what mutual TLS and tokens cost, on against off
+	@python3 benches/secure.py
 
 scale: release ## Measure cores, small and huge rows, many shards, 200 epochs
 	@python3 benches/scale.py

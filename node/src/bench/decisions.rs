@@ -50,6 +50,9 @@ pub(crate) struct DecisionsArgs {
     /// Jobs, each with one consumer; 0 leaves the workers' reports.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     jobs: u32,
+    /// Splits that consumers take per second, all of them together, where it is less than they can.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pace: Option<u32>,
     /// Seconds that are measured.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
@@ -116,7 +119,8 @@ pub(crate) async fn run(args: DecisionsArgs) -> Result<(), Failure> {
     let anywhere = vec!["127.0.0.1:0".to_owned(); args.coordinators as usize];
     let (urls, running) = start(&anywhere, scratch.path(), args.heartbeat, &stop).await?;
     let mut tasks = JoinSet::new();
-    let load = Arc::new(Load::default());
+    let pace = args.pace.map(|pace| f64::from(pace) / f64::from(args.jobs.max(1)));
+    let load = Arc::new(Load::new(pace));
     for job in 0..args.jobs {
         let coordinator = cluster::connect(&urls, &Credentials::default()).await?;
         tasks.spawn(Arc::clone(&load).consume(coordinator, job));

@@ -29,9 +29,14 @@ const BLOCKS: u64 = 1_000;
 const BLOCK_ROWS: u32 = 1_000_000;
 const ROW_BYTES: u64 = 100;
 
+/// Time between two steps of consumers that take no more than they are asked for.
+const STEP: Duration = Duration::from_millis(10);
+
 /// What has happened so far.
 #[derive(Default)]
 pub(super) struct Load {
+    /// Splits that each consumer takes per second; `None` as many as it can.
+    pace: Option<f64>,
     grants: AtomicU64,
     /// Since the start.
     granted: AtomicU64,
@@ -41,6 +46,11 @@ pub(super) struct Load {
 }
 
 impl Load {
+    /// Consumers that take so many splits per second each, or as many as they can.
+    pub(super) fn new(pace: Option<f64>) -> Self {
+        Self { pace, ..Self::default() }
+    }
+
     /// Waits until so many jobs deliver.
     pub(super) async fn begun(&self, jobs: u32) {
         // The other end is `self`'s, so it is there.
@@ -109,6 +119,7 @@ impl Load {
             }
         };
         let (mut seen, mut positions, mut has_begun) = (Revision::default(), Vec::new(), false);
+        let (started, mut taken) = (Instant::now(), 0);
         loop {
             let report = report(job, seen, &positions);
             let Ok(plan) = coordinator.sync_consumer(report).await else {
@@ -117,7 +128,14 @@ impl Load {
             };
             self.reports.fetch_add(1, Ordering::Relaxed);
             seen = plan.revision;
-            positions = deliver(&plan, positions);
+            let most = match self.pace {
+                None => usize::MAX,
+                Some(pace) => {
+                    tokio::time::sleep(STEP).await;
+                    ((started.elapsed().as_secs_f64() * pace) as usize).saturating_sub(taken)
+                }
+            };
+            taken += deliver(&plan, &mut positions, most);
             if !has_begun && !plan.splits.is_empty() {
                 has_begun = true;
                 self.begun.send_modify(|begun| *begun += 1);
@@ -175,21 +193,23 @@ fn report(job: JobId, seen: Revision, positions: &[(u32, StreamPosition)]) -> Co
     }
 }
 
-/// Where the consumer stands once it has taken what workers hold.
-fn deliver(plan: &ConsumerPlan, before: Vec<(u32, StreamPosition)>) -> Vec<(u32, StreamPosition)> {
-    let Some(layout) = &plan.layout else { return before };
-    let mut streams = plan.streams.clone();
+/// Takes what workers hold, at most so many splits; how many it took.
+fn deliver(plan: &ConsumerPlan, positions: &mut Vec<(u32, StreamPosition)>, most: usize) -> usize {
+    let Some(layout) = &plan.layout else { return 0 };
+    let (mut streams, mut taken) = (plan.streams.clone(), 0);
     for (stream, position) in &mut streams {
-        let own = before.iter().find(|(other, _)| other == stream).map(|(_, position)| *position);
+        let own = positions.iter().find(|(other, _)| other == stream).map(|(_, position)| *position);
         *position = own.map_or(*position, |own| own.max(*position));
         for planned in plan.splits.iter().filter(|it| it.split.stream == *stream && !it.workers.is_empty()) {
             let is_next = layout.locate(*stream, *position).is_some_and(|(split, _)| split == planned.split);
-            if is_next {
+            if is_next && taken < most {
                 *position = layout.position_in(planned.split, layout.split_len(planned.split));
+                taken += 1;
             }
         }
     }
-    streams
+    *positions = streams;
+    taken
 }
 
 /// The dataset is one large shard.

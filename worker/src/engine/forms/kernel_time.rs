@@ -14,7 +14,7 @@ pub(crate) struct KernelTime {
 }
 
 /// Kept rows may bring the kernel's part of the CPU pool's time to this in the first pass.
-const KERNEL_SHARE: f64 = 0.08;
+const KERNEL_SHARE: f64 = 0.04;
 /// Fewer ticks tell nothing; after so many, what is older counts half.
 const FEW_TICKS: u64 = 40;
 const MANY_TICKS: u64 = 400;
