@@ -27,9 +27,9 @@ test: setup python ## Build and run all tests
 	@cargo test $(QUIET) --workspace --no-run
 	@cargo test $(QUIET) --workspace
 
-chaos: setup ## Kill and suspend roles, cut links, fill disks while a job runs: MINUTES=10 SEED=3
+chaos: setup ## Kill and suspend roles, cut links, fill disks while a job runs: MINUTES=10 SEED=3 BUFFER=1KiB
 	@cargo build $(QUIET) --workspace --bin feedline --bin chaos
-	@target/debug/chaos $(or $(MINUTES),10) $(or $(SEED),1)
+	@target/debug/chaos $(or $(MINUTES),10) $(or $(SEED),1) $(BUFFER)
 
 # Without a sanitizer, so that stable Rust will do; what panics, hangs or takes more than 512 MiB is found. What C libraries do
 # to memory is found with SANITIZER=address, which needs nightly Rust, and clang to build them; it takes thrice the memory.

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use feedline_core::manifest::Manifest;
 use feedline_proto::{decode_manifest, encode_manifest};
 
-use feedline_replica::files::{DirectoryError, fix, prepare_directory, reason, replace_file};
+use feedline_replica::files::{
+    DirectoryError, fix, prepare_directory, reason, remove_unfinished, replace_file,
+};
 
 const MAGIC: &[u8; 8] = b"FEEDIDX\n";
 const VERSION: u32 = 1;
@@ -44,6 +46,7 @@ struct Cached {
 impl IndexStore {
     pub(crate) fn open(folder: PathBuf) -> Result<Self, DirectoryError> {
         prepare_directory(&folder, "the index directory")?;
+        remove_unfinished(&folder, ".index");
         Ok(Self {
             folder,
             cache: Mutex::default(),
@@ -55,7 +58,7 @@ impl IndexStore {
 
     /// The files that indexes have in `folder`, and those that are not whole yet; `*` stands for any text.
     pub(crate) fn files(folder: &Path) -> [PathBuf; 2] {
-        ["*.index", "*.index.new"].map(|name| folder.join(name))
+        ["*.index", "*.index.new*"].map(|name| folder.join(name))
     }
 
     /// Saves an index, durably, unless it was. Blocks.

@@ -91,9 +91,9 @@ async fn open_and_deliver(
     saved: Option<&PositionFile>,
     stop: &CancellationToken,
 ) -> Result<Delivery, Failure> {
-    let buffer_bytes = ClientSettings::default().buffer_bytes / u64::from(args.consumers);
-    let settings =
-        ClientSettings { buffer_bytes: buffer_bytes.max(LEAST_BUFFER_BYTES), ..ClientSettings::default() };
+    let shared = ClientSettings::default().buffer_bytes / u64::from(args.consumers);
+    let buffer_bytes = args.buffer.unwrap_or(shared.max(LEAST_BUFFER_BYTES));
+    let settings = ClientSettings { buffer_bytes, ..ClientSettings::default() };
     let job = tokio::select! {
         job = Job::open(Arc::clone(&cluster.coordinator), cluster.directory(), spec.clone(), settings) => job?,
         () = stop.cancelled() => return Err(interrupted_early()),

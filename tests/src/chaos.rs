@@ -270,8 +270,9 @@ fn stop(id: u32) -> Box<dyn FnOnce(&mut Fleet)> {
     Box::new(move |_| signal(id, Signal::CONT))
 }
 
-/// Runs a job for about this long, with a fault every three seconds. `None` where there are no photographs.
-pub fn run(time: Duration, seed: u64) -> Option<Outcome> {
+/// Runs a job for about this long, with a fault every three seconds, for consumers that hold up to `buffer`. `None` where
+/// there are no photographs.
+pub fn run(time: Duration, seed: u64, buffer: Option<&str>) -> Option<Outcome> {
     let photos = data::photographs("chaos")?;
     let scratch = Scratch::new();
     let photos = photos.to_str().expect("the path is text");
@@ -294,6 +295,7 @@ pub fn run(time: Duration, seed: u64) -> Option<Outcome> {
     let mut arguments = vec!["run", &file, "--coordinator", &urls, "--audit", "--report", "json"];
     arguments.extend(["--http", &http, "--step-ms", &step]);
     arguments.extend(shape);
+    arguments.extend(buffer.into_iter().flat_map(|buffer| ["--buffer", buffer]));
     let run = Running::start_for(&arguments, time * 4 + Duration::from_secs(60));
     let is_possible = |fault: &&Fault| **fault != Fault::FullDisk || !fleet.disks.is_empty();
     let possible: Vec<Fault> = FAULTS.iter().filter(is_possible).copied().collect();

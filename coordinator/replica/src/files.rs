@@ -1,9 +1,15 @@
 //! Writing files so that a crash leaves the old one or the new one, and saying what the system said.
 
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Stands in the name of a file that is not whole yet, after that of the file that it will be.
+const UNFINISHED: &str = ".new";
+/// Nobody writes a file for this long.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// A directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,48 +23,38 @@ pub struct DirectoryError {
     pub reason: String,
 }
 
-/// Puts `parts` into the file at `path`, durably and at once; of several processes that do so at a time, each in turn.
+/// Puts `parts` into the file at `path`, durably and at once. Several processes may do so at a time: the last one's stays.
 ///
 /// # Errors
 /// What the system said.
 pub fn replace_file(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
-    let temporary = Path::new(&temporary);
-    let file = lock_new(temporary)?;
-    let result = write_and_rename(&file, temporary, path, parts);
-    if result.is_err() {
-        // What cannot be removed is overwritten the next time.
-        let _ = fs::remove_file(temporary);
-    }
-    result?;
-    sync_folder_of(path)
-}
-
-/// The file at `temporary`, which is nobody else's until it is dropped.
-fn lock_new(temporary: &Path) -> io::Result<File> {
-    loop {
-        let file = File::options().write(true).create(true).truncate(false).open(temporary)?;
-        file.lock()?;
-        // Who had the lock before may have renamed or removed the file.
-        let locked = file.metadata()?;
-        match fs::metadata(temporary) {
-            Ok(named) if (named.dev(), named.ino()) == (locked.dev(), locked.ino()) => return Ok(file),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-fn write_and_rename(mut file: &File, temporary: &Path, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-    // A process that was killed may have left a longer one.
-    file.set_len(0)?;
+    let mut prefix = path.file_name().unwrap_or_default().to_owned();
+    prefix.push(UNFINISHED);
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new()
+        .prefix(&prefix)
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)?;
     for part in parts {
         file.write_all(part)?;
     }
-    file.sync_all()?;
-    fs::rename(temporary, path)
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    sync_folder_of(path)
+}
+
+/// Removes what processes that were killed long ago had begun to put into files of `folder` that end with `suffix`.
+pub fn remove_unfinished(folder: &Path, suffix: &str) {
+    let begun = format!("{suffix}{UNFINISHED}");
+    let unfinished = |entry: &DirEntry| {
+        let changed = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        let age = changed.and_then(|changed| changed.elapsed().ok());
+        entry.file_name().to_string_lossy().contains(&begun) && age.is_some_and(|age| age > ABANDONED)
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten().filter(unfinished) {
+        // What cannot be removed only takes room.
+        let _ = fs::remove_file(entry.path());
+    }
 }
 
 /// Makes a file's name durable.
@@ -74,14 +70,9 @@ pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
 /// # Errors
 /// When that is not so: one sentence with the fix.
 pub fn prepare_directory(path: &Path, purpose: &'static str) -> Result<(), DirectoryError> {
-    let probe = path.join(".feedline-probe");
     fs::create_dir_all(path)
-        .and_then(|()| File::create(&probe))
-        .and_then(|_| match fs::remove_file(&probe) {
-            // Another process that checks the same directory removed it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        })
+        .and_then(|()| tempfile::Builder::new().prefix(".feedline-probe").tempfile_in(path))
+        .map(drop)
         .map_err(|error| DirectoryError { purpose, path: path.to_owned(), reason: reason(&error) })
 }
 
@@ -107,6 +98,7 @@ pub fn fix(error: &io::Error) -> &'static str {
 mod tests {
     use super::*;
     use std::thread;
+    use std::time::SystemTime;
 
     #[test]
     fn processes_that_start_together_can_use_the_same_directory() {
@@ -126,7 +118,6 @@ mod tests {
     fn a_file_that_several_replace_at_once_is_one_of_theirs() {
         let root = tempfile::tempdir().expect("a folder");
         let path = root.path().join("key.index");
-        fs::write(root.path().join("key.index.new"), [9; 100_000]).expect("what a killed process left");
         let written: Vec<Vec<u8>> = (1..=8).map(|by| vec![by; usize::from(by) * 5_000]).collect();
         thread::scope(|scope| {
             for body in &written {
@@ -140,5 +131,24 @@ mod tests {
             }
         });
         assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn only_what_was_begun_long_ago_is_removed() {
+        let root = tempfile::tempdir().expect("a folder");
+        let long_ago = SystemTime::now() - ABANDONED * 2;
+        for name in ["key.index", "key.index.newAbC", "other.index.newDeF", "theirs.newGhI"] {
+            let file = File::create(root.path().join(name)).expect("written");
+            if name != "other.index.newDeF" {
+                file.set_modified(long_ago).expect("set");
+            }
+        }
+        remove_unfinished(root.path(), ".index");
+        let mut left: Vec<_> = fs::read_dir(root.path())
+            .expect("a folder")
+            .map(|entry| entry.expect("read").file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["key.index", "other.index.newDeF", "theirs.newGhI"]);
     }
 }

@@ -2,6 +2,7 @@
 //! that compute and deliver nothing, all in this process, over gRPC on loopback.
 
 mod load;
+mod threads;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::load::Load;
+use self::threads::{LoadThreads, load_cpu_time};
 use crate::cli::ReportFormat;
 use crate::failure::Failure;
 use crate::process_metrics::cpu_time;
@@ -89,8 +91,10 @@ struct Report {
     reports_per_s: f64,
     /// Time from a request that is decided on to its answer, kept by a majority, under this load.
     commit_ms: Spread,
-    /// Seconds of CPU time of everything here, coordinators, workers and consumers, per second.
-    cores: f64,
+    /// Seconds of CPU time of all coordinators, their ends of connections among it, per second.
+    coordinator_cores: f64,
+    /// The same of workers and consumers, which yield to them.
+    load_cores: f64,
     /// Splits leased since the start; all but the last few were delivered.
     granted: u64,
     /// Size of the largest of the logs then.
@@ -118,23 +122,24 @@ pub(crate) async fn run(args: DecisionsArgs) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     let anywhere = vec!["127.0.0.1:0".to_owned(); args.coordinators as usize];
     let (urls, running) = start(&anywhere, scratch.path(), args.heartbeat, &stop).await?;
+    let threads = LoadThreads::start()?;
     let mut tasks = JoinSet::new();
     let pace = args.pace.map(|pace| f64::from(pace) / f64::from(args.jobs.max(1)));
     let load = Arc::new(Load::new(pace));
     for job in 0..args.jobs {
-        let coordinator = cluster::connect(&urls, &Credentials::default()).await?;
-        tasks.spawn(Arc::clone(&load).consume(coordinator, job));
+        let coordinator = threads.connect(&urls).await?;
+        tasks.spawn_on(Arc::clone(&load).consume(coordinator, job), threads.handle());
     }
     let mut shared = Vec::new();
     for _ in 0..args.connections {
-        shared.push(cluster::connect(&urls, &Credentials::default()).await?);
+        shared.push(threads.connect(&urls).await?);
     }
     for (worker, coordinator) in (0..args.workers).zip(shared.iter().cycle()) {
-        tasks.spawn(Arc::clone(&load).work(Arc::clone(coordinator), worker));
+        tasks.spawn_on(Arc::clone(&load).work(Arc::clone(coordinator), worker), threads.handle());
     }
     load.begun(args.jobs).await;
     load.begin();
-    let (started, cpu) = (Instant::now(), cpu_time());
+    let (started, cpu, load_cpu) = (Instant::now(), cpu_time(), load_cpu_time());
     let prober = cluster::connect(&urls, &Credentials::default()).await?;
     let time = Duration::from_secs(args.seconds);
     let latencies = match args.jobs {
@@ -146,7 +151,7 @@ pub(crate) async fn run(args: DecisionsArgs) -> Result<(), Failure> {
     };
     let seconds = started.elapsed().as_secs_f64();
     let (grants, reports) = load.counts();
-    let cores = (cpu_time() - cpu).as_secs_f64() / seconds;
+    let (cpu, load_cpu) = (cpu_time() - cpu, load_cpu_time().saturating_sub(load_cpu));
     tasks.shutdown().await;
     stop.cancel();
     drop(running);
@@ -159,7 +164,8 @@ pub(crate) async fn run(args: DecisionsArgs) -> Result<(), Failure> {
         grants_per_s: grants as f64 / seconds,
         reports_per_s: reports as f64 / seconds,
         commit_ms: spread(latencies),
-        cores,
+        coordinator_cores: cpu.saturating_sub(load_cpu).as_secs_f64() / seconds,
+        load_cores: load_cpu.as_secs_f64() / seconds,
         granted: load.granted(),
         log_bytes: log_bytes(scratch.path())?,
         restart_s,
@@ -259,7 +265,7 @@ fn spread(mut times: Vec<Duration>) -> Spread {
 impl Report {
     fn text(&self) -> String {
         let Self { coordinators, workers, jobs, seconds, grants_per_s, reports_per_s, .. } = self;
-        let Self { commit_ms, cores, granted, log_bytes, restart_s, .. } = self;
+        let Self { commit_ms, coordinator_cores, load_cores, granted, log_bytes, restart_s, .. } = self;
         let Spread { median, p99, worst, count } = commit_ms;
         let commit = match count {
             0 => "not measured without jobs".to_owned(),
@@ -270,7 +276,7 @@ impl Report {
              grants   {grants_per_s:.0}/s\n\
              reports  {reports_per_s:.0}/s\n\
              commit   {commit}\n\
-             CPU      {cores:.2} cores, workers and consumers among them\n\
+             CPU      {coordinator_cores:.2} cores for the coordinators, {load_cores:.2} for workers and consumers\n\
              restart  {restart_s:.2} s after {granted} splits, with a log of {log_bytes} bytes\n"
         )
     }

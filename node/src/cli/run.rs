@@ -72,6 +72,9 @@ pub(crate) struct RunArgs {
     /// second 60 on.
     #[arg(long, value_name = "MS[,SECOND:MS...]", default_value = "0")]
     pub(crate) step_ms: StepTime,
+    /// Batches that each consumer holds or has on their way, such as 64MiB [default: 256MiB for all, and at least 32MiB].
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
+    pub(crate) buffer: Option<u64>,
     /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,

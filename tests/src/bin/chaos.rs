@@ -1,4 +1,5 @@
 //! `make chaos MINUTES=10 SEED=3`: runs a job while roles are killed and suspended and links are cut, and tells what came of it.
+//! With `BUFFER=1KiB` consumers have no more than that fetched ahead.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +14,8 @@ fn main() -> ExitCode {
         eprintln!("write the minutes and a seed, such as `make chaos MINUTES=10 SEED=3`");
         return ExitCode::from(2);
     };
-    let Some(outcome) = chaos::run(Duration::from_secs_f64(60.0 * minutes), seed) else {
+    let buffer = arguments.next();
+    let Some(outcome) = chaos::run(Duration::from_secs_f64(60.0 * minutes), seed, buffer.as_deref()) else {
         return ExitCode::SUCCESS;
     };
     print!("{outcome}");
