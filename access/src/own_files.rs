@@ -184,9 +184,12 @@ impl Place {
     }
 
     fn refuse(&self, path: &Path) -> String {
+        // What the kernel tells lies where it lies.
+        let is_moved = !self.given.starts_with("/proc");
+        let or_move = if is_moved { ", or start that role with it elsewhere" } else { "" };
         format!(
             "`{}` is not read: it is, leads to or holds `{}`, which a coordinator or worker keeps for itself, as it does its keys, \
-             tokens, log, indexes and kept rows: name files without it, or start that role with it elsewhere",
+             tokens, log, indexes and kept rows: name files without it{or_move}",
             path.display(),
             self.given.display()
         )

@@ -12,7 +12,7 @@ mod secrets;
 
 pub use braces::expand_braces;
 pub use metadata::{is_metadata_address, metadata_host};
-pub use normal::local_path;
+pub use normal::{local_path, local_pattern};
 pub use policy::UrlPolicy;
 pub use read_policy::{ReadPolicy, refused_host};
 pub use secrets::{refuse_secrets, without_query};

@@ -51,22 +51,22 @@ impl Cluster {
                 let coordinator = connect(urls, &credentials).await?;
                 Ok(Self { coordinator, embedded: None, transport: TransportArg::Auto, credentials })
             }
-            [] => Self::start(Self::settings(local), local).await,
+            [] => Self::start(Self::settings(local)?, local).await,
         }
     }
 
     /// A new cluster in this process whose coordinator does not plan: what jobs may use of workers is the caller's to say.
     pub(crate) async fn unplanned(local: &LocalArgs) -> Result<Self, Failure> {
-        let mut settings = Self::settings(local);
+        let mut settings = Self::settings(local)?;
         settings.plan_interval_ms = 0;
         settings.cluster.auto_cache = false;
         Self::start(settings, local).await
     }
 
-    fn settings(local: &LocalArgs) -> CoordinatorSettings {
-        let mut settings = CoordinatorSettings::in_memory(index_dir(local));
+    fn settings(local: &LocalArgs) -> Result<CoordinatorSettings, Failure> {
+        let mut settings = CoordinatorSettings::in_memory(index_dir(local)?);
         settings.cluster.auto_cache = local.auto_cache.is_on();
-        settings
+        Ok(settings)
     }
 
     async fn start(mut settings: CoordinatorSettings, local: &LocalArgs) -> Result<Self, Failure> {
@@ -76,7 +76,7 @@ impl Cluster {
             .await
             .map_err(Failure::failed)?;
         let mut workers = Vec::new();
-        for (number, share) in shares(local).into_iter().enumerate() {
+        for (number, share) in shares(local)?.into_iter().enumerate() {
             workers.push(local_workers::start(
                 local_address(number),
                 share,
@@ -175,6 +175,9 @@ fn local_address(number: usize) -> String {
     format!("{LOCAL}{number}")
 }
 
-fn index_dir(local: &LocalArgs) -> PathBuf {
-    local.index_dir.clone().unwrap_or_else(|| environment::cache_dir().join("index"))
+fn index_dir(local: &LocalArgs) -> Result<PathBuf, Failure> {
+    match &local.index_dir {
+        Some(folder) => Ok(folder.clone()),
+        None => Ok(environment::cache_dir()?.join("index")),
+    }
 }

@@ -2,8 +2,12 @@
 #![expect(clippy::disallowed_methods, reason = "node reads the environment and passes down what it found")]
 
 use std::env;
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, reason};
 
 /// Memory for batches where nobody says how much: this, or a quarter of the machine's where that is less.
 const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
@@ -32,11 +36,42 @@ pub(crate) fn store_options() -> Vec<(String, String)> {
     named.filter(|(name, _)| STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect()
 }
 
-/// `feedline` in the user's cache directory; in the temporary directory for a user without a home.
-pub(crate) fn cache_dir() -> PathBuf {
+/// `feedline` in the user's cache directory; for a user without a home a folder of its own in the temporary directory, which is
+/// made now.
+pub(crate) fn cache_dir() -> Result<PathBuf, Failure> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
-    cache.unwrap_or_else(env::temp_dir).join("feedline")
+    match cache {
+        Some(cache) => Ok(cache.join("feedline")),
+        None => private_folder(&env::temp_dir(), rustix::process::geteuid().as_raw()),
+    }
+}
+
+/// A folder of this user in one in which others may make folders, too: what they could write in would not be its own.
+fn private_folder(parent: &Path, user: u32) -> Result<PathBuf, Failure> {
+    let folder = parent.join(format!("feedline-{user}"));
+    let refused = |why: &str| {
+        Failure::failed(format!(
+            "without HOME caches would lie in {}, and {why}: give --index-dir and --cache-dir, or set XDG_CACHE_HOME",
+            folder.display()
+        ))
+    };
+    let cannot = |error: &io::Error| refused(&format!("that cannot be used: {}", reason(error)));
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(cannot(&error)),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(&folder).map_err(|error| cannot(&error))?;
+    if !found.is_dir() {
+        return Err(refused("that is no folder"));
+    }
+    if found.uid() != user {
+        return Err(refused("that is another user's"));
+    }
+    if found.mode() & 0o022 != 0 {
+        return Err(refused("others can write in it"));
+    }
+    Ok(folder)
 }
 
 /// Cores that this process may use.
@@ -80,4 +115,38 @@ fn memory_bytes() -> Option<u64> {
     let container =
         container.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()).min();
     machine.map(|kib| kib * 1024).into_iter().chain(container).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn without_a_home_caches_lie_in_a_folder_that_only_its_user_writes_in() {
+        let temporary = tempfile::tempdir().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let folder = temporary.path().join(format!("feedline-{user}"));
+        let refusal = |user: u32| private_folder(temporary.path(), user).unwrap_err().to_string();
+        assert_eq!(private_folder(temporary.path(), user).unwrap(), folder);
+        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o077, 0);
+        assert_eq!(private_folder(temporary.path(), user).unwrap(), folder, "it is there already");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(refusal(user).contains("others can write in it"));
+        fs::remove_dir(&folder).unwrap();
+        let planted = temporary.path().join("planted");
+        fs::create_dir(&planted).unwrap();
+        symlink(&planted, &folder).unwrap();
+        let refused = refusal(user);
+        for said in ["that is no folder", "--index-dir", "--cache-dir", "XDG_CACHE_HOME"] {
+            assert!(refused.contains(said), "{refused}");
+        }
+        fs::remove_file(&folder).unwrap();
+        fs::write(&folder, "").unwrap();
+        assert!(refusal(user).contains("that is no folder"));
+        // Whoever made it, it is not that user's.
+        assert!(refusal(user.wrapping_add(1)).contains("another user's"));
+        assert!(private_folder(&folder, user).unwrap_err().to_string().contains("cannot be used"));
+    }
 }

@@ -156,6 +156,7 @@ impl LocalScaler {
                 command.args(["--cache-dir-for-plans", "off"]);
             }
             command.arg("--cache-dir").arg(folder).arg("--cache-disk").arg(cache.limit_bytes.to_string());
+            command.arg("--cache-disk-together").arg(cache.folder_bytes.to_string());
         }
         if let Some(cache) = &share.store_cache {
             command.arg("--cache-store").arg(&cache.url);

@@ -44,7 +44,8 @@ pub(crate) struct Share {
 }
 
 /// Splits the process's resources over its workers; the first ones have the cores that are left over.
-pub(crate) fn shares(args: &LocalArgs) -> Vec<Share> {
+pub(crate) fn shares(args: &LocalArgs) -> Result<Vec<Share>, Failure> {
+    let cache_dir = args.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
     let cores = args.cores.unwrap_or_else(environment::cores);
     let memory_bytes = args.memory.unwrap_or_else(environment::default_memory_bytes);
     let share = |worker| Share {
@@ -55,8 +56,9 @@ pub(crate) fn shares(args: &LocalArgs) -> Vec<Share> {
         // The coordinator of this process has the indexes.
         cache_dir: None,
         row_cache: Some(RowCacheSettings {
-            folder: args.cache_dir.clone().unwrap_or_else(environment::cache_dir).join("rows"),
+            folder: cache_dir.join("rows"),
             limit_bytes: args.cache_disk / u64::from(args.workers),
+            folder_bytes: args.cache_disk,
             is_for_plans: args.cache_dir.is_some(),
         }),
         store_cache: args
@@ -66,7 +68,7 @@ pub(crate) fn shares(args: &LocalArgs) -> Vec<Share> {
         most_fetches: MOST_FETCHES,
         trace: args.trace.is_on(),
     };
-    (0..args.workers).map(share).collect()
+    Ok((0..args.workers).map(share).collect())
 }
 
 /// A worker and its contact to the coordinator.
@@ -162,9 +164,9 @@ mod tests {
             stores: StoreArgs::default(),
             trace: SwitchArg::On,
         };
-        let cores: Vec<u32> = shares(&args).iter().map(|share| share.cores).collect();
+        let cores: Vec<u32> = shares(&args).unwrap().iter().map(|share| share.cores).collect();
         assert_eq!(cores, [3, 3, 2]);
-        assert!(shares(&args).iter().all(|share| share.memory_bytes == 300));
+        assert!(shares(&args).unwrap().iter().all(|share| share.memory_bytes == 300));
         let args = LocalArgs {
             workers: 3,
             cores: Some(1),
@@ -178,6 +180,6 @@ mod tests {
             stores: StoreArgs::default(),
             trace: SwitchArg::On,
         };
-        assert!(shares(&args).iter().all(|share| share.cores == 1 && share.memory_bytes > 0));
+        assert!(shares(&args).unwrap().iter().all(|share| share.cores == 1 && share.memory_bytes > 0));
     }
 }

@@ -27,6 +27,7 @@ mod pipeline_file;
 mod plan;
 mod process_metrics;
 mod progress;
+mod replace;
 mod run;
 mod serve;
 mod signals;

@@ -2,6 +2,7 @@
 //! elsewhere.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use feedline_core::model::JobModel;
@@ -10,6 +11,7 @@ use feedline_core::pipeline::Pipeline;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, reason};
+use crate::replace::replace;
 
 /// Version of the file's format.
 const VERSION: u32 = 1;
@@ -69,10 +71,10 @@ impl SavedTrace {
         }
     }
 
-    /// Writes the trace.
+    /// Writes the trace, whole or not at all.
     pub(crate) fn save(&self, path: &Path) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(self).map_err(Failure::failed)?;
-        fs::write(path, text + "\n").map_err(|error| {
+        write_whole(path, &(text + "\n")).map_err(|error| {
             let path = path.display();
             Failure::failed(format!("cannot write the trace {path}: {}; give another path", reason(&error)))
         })
@@ -142,6 +144,16 @@ impl SavedTrace {
 /// Where the trace of a pipeline file is by default: `a.trace.json` beside `a.yaml`.
 pub(crate) fn beside(file: &Path) -> PathBuf {
     file.with_extension(ENDING)
+}
+
+/// Puts a text in the place of a file, behind links where `path` is one; into what is no file, such as a pipe, it is written.
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let real = match fs::metadata(path) {
+        Ok(found) if !found.is_file() => return fs::write(path, text),
+        Ok(_) => fs::canonicalize(path)?,
+        Err(_) => path.to_owned(),
+    };
+    replace(&real, |file| file.write_all(text.as_bytes()))
 }
 
 fn read(path: &Path, advice: &str) -> Result<String, Failure> {
@@ -215,6 +227,26 @@ pub(crate) mod tests {
         trace.save(&beside(&file)).unwrap();
         assert_eq!(SavedTrace::find(&file).unwrap(), trace);
         assert_eq!(SavedTrace::find(&folder.path().join("a.trace.json")).unwrap(), trace);
+    }
+
+    #[test]
+    fn a_trace_takes_the_place_of_another_as_a_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("a.trace.json"), folder.path().join("link.json"));
+        let (first, second) = (trace("photographs", 1.0), trace("photographs", 2.0));
+        first.save(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let before = fs::File::open(&path).unwrap();
+        second.save(&link).unwrap();
+        // Who reads the first one reads it to its end.
+        let text = io::read_to_string(before).unwrap();
+        assert_eq!(SavedTrace::parse(&text, &path).unwrap(), first);
+        assert_eq!(SavedTrace::find(&path).unwrap(), second);
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no temporary file stays");
+        let failure = second.save(&folder.path().join("missing/a.json")).unwrap_err();
+        assert!(failure.to_string().contains("no such file or directory; give another path"), "{failure}");
+        second.save(Path::new("/dev/null")).unwrap();
     }
 
     #[test]

@@ -206,6 +206,7 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
         row_cache: has_places.then(|| RowCacheSettings {
             folder: directory.join("rows"),
             limit_bytes: 8 << 20,
+            folder_bytes: 8 << 20,
             is_for_plans: true,
         }),
         store_cache: has_places.then(|| StoreCacheSettings {

@@ -47,6 +47,9 @@ pub struct RowCacheSettings {
     pub folder: PathBuf,
     /// Bytes that this worker's rows may take there.
     pub limit_bytes: u64,
+    /// Bytes beyond which it deletes, when it starts, rows of workers that are gone and whose part of the folder nobody has used
+    /// for a day: what it and those that are started with it may take together.
+    pub folder_bytes: u64,
     /// Whether plans may have rows kept there for pipelines that do not ask for it.
     pub is_for_plans: bool,
 }

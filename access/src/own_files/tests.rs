@@ -120,3 +120,13 @@ fn a_star_stands_for_any_text() {
         assert!(!is(name, pattern), "{name} {pattern}");
     }
 }
+
+#[test]
+fn a_refusal_says_what_can_be_done() {
+    let folder = folder(&["token"]);
+    let token = folder.path().join("token");
+    let own = OwnFiles::new([token.clone(), PathBuf::from("/proc")]);
+    assert!(own.check(&token).unwrap_err().ends_with("or start that role with it elsewhere"));
+    let told = own.check(Path::new("/proc/self/environ")).unwrap_err();
+    assert!(told.contains("holds `/proc`") && told.ends_with("name files without it"), "{told}");
+}

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use feedline_access::{OwnFiles, OwnLook};
 use feedline_core::pipeline::Pipeline;
-use feedline_core::urls::{expand_braces, local_path};
+use feedline_core::urls::{expand_braces, local_path, local_pattern};
 
 /// URLs of one pattern that are compared with the coordinator's own files one by one.
 const MOST_COMPARED: usize = 16;
-/// What makes a URL a pattern, braces aside.
-const GLOB: [char; 4] = ['*', '?', '[', ']'];
+/// What makes a path a pattern. Braces are among them where they stand for too many paths to compare each.
+const GLOB: [char; 6] = ['*', '?', '[', ']', '{', '}'];
 
 /// Refuses paths of the coordinator's own files, and folders and globs that come upon one. What links in a folder lead to,
 /// workers look at.
@@ -25,11 +25,11 @@ pub(super) fn check_own(own: &OwnFiles, pipeline: &Pipeline) -> Result<(), Strin
 }
 
 fn check_url(own: &OwnLook, url: &str) -> Result<(), String> {
-    let Some(path) = local_path(url) else { return Ok(()) };
+    let (Some(path), Some(pattern)) = (local_path(url), local_pattern(url)) else { return Ok(()) };
     // A pattern of this directory has no folder before it.
     let is_here = path.is_empty() || path == "/" && !url.starts_with('/') && !url.contains("://");
     let path = Path::new(if is_here { "." } else { path.as_str() });
-    let names = Names::of(url);
+    let names = Names::of(&pattern);
     own.check(path)?;
     if names.is_pattern || path.is_dir() {
         own.check_listing(path, |found| names.may_find(found))
@@ -38,7 +38,7 @@ fn check_url(own: &OwnLook, url: &str) -> Result<(), String> {
     }
 }
 
-/// What a URL finds in its folder, at least: more is taken for found than a glob finds, and never less.
+/// What a path or pattern finds in its folder, at least: more is taken for found than a glob finds, and never less.
 struct Names<'a> {
     is_pattern: bool,
     /// How the name of a file begins and ends.
@@ -51,16 +51,19 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn of(url: &'a str) -> Self {
+    fn of(pattern: &'a str) -> Self {
         let any = Self { is_pattern: true, starts: "", ends: "", is_deep: true, are_hidden: true };
-        // Too many braces, or characters that may stand for any other.
-        if url.contains(['{', '}', '%']) {
+        let Some(first) = pattern.find(GLOB) else {
+            return Self { is_pattern: false, are_hidden: false, ..any };
+        };
+        // Folders that are alternatives: what is in one of them has any name from here on.
+        if pattern.find('{').is_some_and(|brace| pattern[brace..].contains('/')) {
             return any;
         }
-        let are_hidden = url.contains("/.");
-        let Some(first) = url.find(GLOB) else { return Self { is_pattern: false, are_hidden: false, ..any } };
-        let is_deep = url[first..].contains('/') || url.contains("**");
-        let name = url.rsplit('/').next().unwrap_or(url);
+        let are_hidden =
+            ["/.", "{.", ",."].iter().any(|dot| pattern.contains(dot)) || may_begin_empty(pattern);
+        let is_deep = pattern[first..].contains('/') || pattern.contains("**");
+        let name = pattern.rsplit('/').next().unwrap_or(pattern);
         let (starts, ends) = match (name.find(GLOB), name.rfind(GLOB)) {
             (Some(first), Some(last)) => (&name[..first], &name[last + 1..]),
             _ => (name, name),
@@ -89,13 +92,18 @@ impl<'a> Names<'a> {
     }
 }
 
+/// Whether a name begins with braces, behind which, should they stand for nothing, comes a dot.
+fn may_begin_empty(pattern: &str) -> bool {
+    pattern.contains("}.") && (pattern.contains("/{") || pattern.starts_with('{'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn globs_find_what_is_named_alike() {
-        let finds = |url: &str, path: &str| Names::of(url).may_find(Path::new(path));
+        let finds = |url: &str, path: &str| Names::of(&local_pattern(url).unwrap()).may_find(Path::new(path));
         for (url, path) in [
             ("/data/", "records.log"),
             ("/data", "a/records.log"),
@@ -108,6 +116,15 @@ mod tests {
             ("/data/.keys/*", "token"),
             ("/data/*/.keys/token", "a/.keys/token"),
             ("file:///data/%2A", "records.log"),
+            ("file:///data/%7B000..999%7D", "records.log"),
+            ("file:///data%2Frec*", "records.log"),
+            ("/data/{a,b}/{0..99}/x", "a/records.log"),
+            ("/data/rec{o,ords,x}.log", "records.log"),
+            ("/data/{000..999}.index", "*.index"),
+            ("/data/*/x{000..999}.log", "a/x1.log"),
+            ("/data/{.keys,x}{000..999}", ".keys1"),
+            ("/data/{x,.keys}{000..999}", ".keys1"),
+            ("/data/{,x}{,y}.keys", ".keys"),
         ] {
             assert!(finds(url, path), "{url} {path}");
         }
@@ -118,8 +135,54 @@ mod tests {
             ("/data/*", "index/a.index"),
             ("/data/train-*", "records.log"),
             ("/data/*/*.tar", "index/*.index"),
+            ("/users/u/train-{00000..00146}.tar", ".cache/feedline/index/*.index"),
+            ("/users/u/train-{00000..00146}.tar", "records.log"),
+            ("/data/{000..999}.tar", "feedline/records.log"),
+            ("/data/{000..999}.tar", "records.log"),
+            ("/data/*/x-{000..999}", ".cache/x-1"),
+            ("file:///users/u/my%20data/*.jsonl", "index/*.index"),
+            ("file:///users/u/my%20data/*.jsonl", "records.log"),
+            ("/data/100%/x-*", "records.log"),
+            ("/data/100%/x-*", "index/x-*"),
         ] {
             assert!(!finds(url, path), "{url} {path}");
+        }
+    }
+
+    #[test]
+    fn many_alternatives_beside_the_coordinators_own_files_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in [".cache/feedline/index", "my data"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        for name in [".cache/feedline/index/1.index", "records.log", "my data/1.index"] {
+            std::fs::write(at(name), "x").unwrap();
+        }
+        let own = [".cache/feedline/index/*.index", "records.log", "my data/*.index"].map(at);
+        let own = OwnFiles::new(own);
+        let shown = folder.path().display();
+        let check = |url: &str| {
+            let text = format!(
+                "name: a\nsource: {{ url: \"{url}\", format: text }}\noperators: [ batch: {{ size: 4 }} ]"
+            );
+            check_own(&own, &Pipeline::from_yaml(&text, "a.yaml").unwrap())
+        };
+        for url in [
+            format!("{shown}/train-{{00000..00146}}.tar"),
+            format!("{shown}/{{000..999}}.tar"),
+            format!("file://{shown}/my%20data/*.jsonl"),
+            format!("{shown}/100%*.jsonl"),
+        ] {
+            assert_eq!(check(&url), Ok(()), "{url}");
+        }
+        for url in [
+            format!("{shown}/{{records,a}}{{.log,}}{{,0,1,2,3}}"),
+            format!("{shown}/rec{{0,1,2,3,4,5,6,7,8,9,a,b,c,d,e,f,ords}}.log"),
+            format!("{shown}/{{.cache,0,1,2,3,4,5,6,7,8,9,a,b,c,d,e,f}}/feedline/index/*"),
+            format!("file://{shown}/my%20data/%2A.index"),
+        ] {
+            assert!(check(&url).unwrap_err().contains("keeps for itself"), "{url}");
         }
     }
 }

@@ -108,16 +108,19 @@ pub(super) fn is_local(url: &str) -> bool {
     url.split_once("://").is_none_or(|(scheme, _)| scheme.eq_ignore_ascii_case("file"))
 }
 
+/// The local path that a URL of a pipeline is, with its globs, braces and parent folders; `None` where it is no local one.
+pub fn local_pattern(url: &str) -> Option<String> {
+    match url.split_once("://") {
+        _ if !is_local(url) => None,
+        Some((_, rest)) => decoded(rest.strip_prefix("localhost").unwrap_or(rest)).ok(),
+        None => Some(url.to_owned()),
+    }
+}
+
 /// The local path that a URL of a pipeline begins with, up to the first glob or brace, with its parent folders as they are
 /// written; `None` where it is no local one.
 pub fn local_path(url: &str) -> Option<String> {
-    if !is_local(url) {
-        return None;
-    }
-    let path = match url.split_once("://") {
-        Some((_, rest)) => decoded(rest.strip_prefix("localhost").unwrap_or(rest)).ok()?,
-        None => url.to_owned(),
-    };
+    let path = local_pattern(url)?;
     let Some(first) = path.find(PATTERN) else { return Some(path) };
     Some(path[..first].rsplit_once('/').map_or("", |(folder, _)| folder).to_owned() + "/")
 }
@@ -250,6 +253,13 @@ mod tests {
             ("https://host/a", None),
         ] {
             assert_eq!(local_path(url).as_deref(), path, "{url}");
+        }
+        for (url, pattern) in [
+            ("file:///a%20b/%2A.{x,y}", Some("/a b/*.{x,y}")),
+            ("/a%20b/*", Some("/a%20b/*")),
+            ("s3://bucket/*", None),
+        ] {
+            assert_eq!(local_pattern(url).as_deref(), pattern, "{url}");
         }
     }
 

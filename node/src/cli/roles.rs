@@ -131,6 +131,9 @@ pub(crate) struct WorkerArgs {
     /// Whether operators are measured.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) trace: SwitchArg,
+    /// Disk that the rows of all workers may take that are started together [default: --cache-disk].
+    #[arg(long, hide = true, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
+    pub(crate) cache_disk_together: Option<u64>,
     /// Whether plans may keep rows in --cache-dir for pipelines that do not ask for it.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) cache_dir_for_plans: SwitchArg,

@@ -2,17 +2,15 @@
 //! that of the whole.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use feedline_client::digest::{ContentDigest, StreamDigest};
 use feedline_core::position::Position;
 use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
 
 use crate::failure::{Failure, reason};
+use crate::replace::{new_beside, replace};
 
 /// The file's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,23 +77,14 @@ impl PositionFile {
 
     /// Replaces the file at `path`, at once: a crash leaves the old one or the new one.
     pub(super) fn write(&self, path: &Path) -> Result<(), Failure> {
-        self.replace(path).map_err(|error| {
+        let written = replace(path, |file| {
+            serde_json::to_writer_pretty(&mut *file, self)?;
+            file.write_all(b"\n")
+        });
+        written.map_err(|error| {
             let reason = reason(&error);
             Failure::failed(format!("cannot write {}: {reason}; choose another --position", path.display()))
         })
-    }
-
-    fn replace(&self, path: &Path) -> io::Result<()> {
-        let mut file = new_beside(path)?;
-        serde_json::to_writer_pretty(&mut file, self)?;
-        file.write_all(b"\n")?;
-        if let Ok(replaced) = fs::metadata(path) {
-            file.as_file().set_permissions(replaced.permissions())?;
-        }
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        // The new name, too, is to outlive a crash.
-        File::open(folder_of(path))?.sync_all()
     }
 }
 
@@ -107,17 +96,11 @@ pub(super) fn check_writable(path: &Path) -> Result<(), Failure> {
     })
 }
 
-/// A file that takes the place of `path` when it is whole, with the permissions of any new file.
-fn new_beside(path: &Path) -> io::Result<NamedTempFile> {
-    tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(folder_of(path))
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
     use feedline_core::layout::StreamPosition;
     use feedline_core::pipeline::OrderMode;
 

@@ -41,7 +41,7 @@ pub(crate) async fn run(args: UpArgs, log: LogFormat) -> Result<(), Failure> {
     };
     let access = store_access::of_worker(&args.local.stores)?
         .local_by_prefix(secret.is_some())
-        .without(own_files(&args));
+        .without(own_files(&args)?);
     let http = http::start(args.http.as_deref(), &guard, secret.as_ref()).await?;
     let scaler =
         args.autoscale.map(|(_, most)| local_scaler(&args, most, (&bound, &host), log)).transpose()?;
@@ -61,7 +61,7 @@ pub(crate) async fn run(args: UpArgs, log: LogFormat) -> Result<(), Failure> {
         .map_err(Failure::failed)?;
     let served = served(&coordinator, secret.as_ref(), guard.credentials.clone());
     let mut nodes = Vec::new();
-    for share in shares(&args.local).into_iter().filter(|_| scaler.is_none()) {
+    for share in shares(&args.local)?.into_iter().filter(|_| scaler.is_none()) {
         let service = (Arc::clone(&served.for_workers), secret.is_some());
         let with = (access.clone(), args.transport);
         nodes.push(start_worker((&bound, &host), &guard, share, with, service).await?);
@@ -109,7 +109,7 @@ fn local_scaler(
     let program = std::env::current_exe()
         .map_err(|error| Failure::failed(format!("this program cannot find itself: {}", reason(&error))))?;
     let local = LocalArgs { workers: most, ..args.local.clone() };
-    let share = shares(&local).pop().expect("there is at least one");
+    let share = shares(&local)?.pop().expect("there is at least one");
     let scheme = if args.guard.access.tls_cert.is_some() { "https" } else { "http" };
     Ok(LocalScaler::new(WorkerCommand {
         program,
@@ -123,7 +123,7 @@ fn local_scaler(
         guard: args.guard.clone(),
         token: None,
         stores: args.local.stores.clone(),
-        own_files: own_files(args),
+        own_files: own_files(args)?,
     }))
 }
 
@@ -169,7 +169,7 @@ async fn shutdown(
 }
 
 fn settings(args: &UpArgs, access: &Access) -> Result<CoordinatorSettings, Failure> {
-    let mut settings = place(args);
+    let mut settings = place(args)?;
     settings.reads = access.reads().clone();
     settings.own_files = access.own_files().clone();
     settings.cluster.auto_cache = args.local.auto_cache.is_on();
@@ -186,24 +186,22 @@ fn settings(args: &UpArgs, access: &Access) -> Result<CoordinatorSettings, Failu
 }
 
 /// Files of all its roles that no pipeline reads.
-fn own_files(args: &UpArgs) -> OwnFiles {
-    let cache_dir = args.local.cache_dir.clone().unwrap_or_else(environment::cache_dir);
+fn own_files(args: &UpArgs) -> Result<OwnFiles, Failure> {
+    let cache_dir = args.local.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
     let files = [&args.secret.secret_file, &args.tenants.tenants].into_iter().flatten().cloned();
-    let kept = place(args).kept_files().into_iter().chain(store_access::in_cache_dir(&cache_dir));
+    let kept = place(args)?.kept_files().into_iter().chain(store_access::in_cache_dir(&cache_dir));
     let rows = args.local.cache_store.as_deref().and_then(store_access::in_cache_store);
-    store_access::own_files(&args.guard, &args.local.stores, files.chain(kept).chain(rows))
+    Ok(store_access::own_files(&args.guard, &args.local.stores, files.chain(kept).chain(rows)))
 }
 
-fn place(args: &UpArgs) -> CoordinatorSettings {
+fn place(args: &UpArgs) -> Result<CoordinatorSettings, Failure> {
     let index_dir = args.local.index_dir.clone();
-    match &args.data_dir {
-        Some(folder) => {
-            CoordinatorSettings::durable(folder, index_dir.unwrap_or_else(|| folder.join("index")))
-        }
-        None => CoordinatorSettings::in_memory(
-            index_dir.unwrap_or_else(|| environment::cache_dir().join("index")),
-        ),
-    }
+    Ok(match (&args.data_dir, index_dir) {
+        (Some(folder), Some(index_dir)) => CoordinatorSettings::durable(folder, index_dir),
+        (Some(folder), None) => CoordinatorSettings::durable(folder, folder.join("index")),
+        (None, Some(index_dir)) => CoordinatorSettings::in_memory(index_dir),
+        (None, None) => CoordinatorSettings::in_memory(environment::cache_dir()?.join("index")),
+    })
 }
 
 /// The host as it stands in a URL.

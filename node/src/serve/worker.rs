@@ -57,6 +57,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         row_cache: args.cache_dir.as_ref().map(|folder| RowCacheSettings {
             folder: folder.join("rows"),
             limit_bytes: args.cache_disk,
+            folder_bytes: args.cache_disk_together.unwrap_or(args.cache_disk),
             is_for_plans: args.cache_dir_for_plans.is_on(),
         }),
         store_cache: args

@@ -165,9 +165,9 @@ impl Dataset {
     fn open(&self, shard: &ShardRef) -> Result<Arc<Object>, SourceError> {
         let location = Location::parse(&shard.url)?;
         // The shard was listed elsewhere.
-        self.reads.check_shard(&location, shard)?;
+        let file = self.reads.check_shard(&location, shard)?;
         let store = self.reads.open(&location)?;
         let object = Object::new(store, location.key()?, shard.clone());
-        Ok(Arc::new(if location.is_local() { object.in_file(location.rest.into()) } else { object }))
+        Ok(Arc::new(object.at(file)))
     }
 }

@@ -1,23 +1,24 @@
 //! Where local paths really lead: not into the role's own files, and not, through symbolic links, out of the folders that
 //! pipelines may read.
 //!
-//! The way to a folder is looked at once as long as it is among the folders remembered; of what lies in it each entry is looked
-//! at itself, and the links among them are followed each time. A link that is changed between a look and a read is found out
-//! where the file's version is compared: it is another file.
+//! The way to a folder is followed once as long as it is among the folders remembered, with where it led; of what lies in it each
+//! entry is looked at itself, and the links among them are followed each time. A file is then opened where its links led, and
+//! through none there, so that a link that comes after the look leads nowhere. The listing of a store follows links that come
+//! meanwhile, and so may tell names and sizes from elsewhere; what they name is not read.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use feedline_access::{OwnFiles, OwnLook};
 use feedline_core::manifest::ShardRef;
 use feedline_core::urls::UrlPolicy;
 
-use crate::local;
+use crate::local::{self, LocalFile};
 
-/// Folders that are remembered; all are forgotten when there are more. With their paths they take a quarter of a megabyte.
+/// Folders that are remembered; all are forgotten when there are more. With their paths they take half a megabyte.
 const MOST_FOLDERS: usize = 1 << 10;
 /// Time for which the role's own files are taken to be where they were seen, by those who read shard after shard.
 const LOOK: Duration = Duration::from_secs(1);
@@ -36,8 +37,8 @@ pub(crate) struct Links {
     own: OwnFiles,
     confines: Vec<Confine>,
     seen: Mutex<Option<Arc<Seen>>>,
-    /// Those whose entries may be read, links and the role's own files aside.
-    folders: Mutex<HashSet<PathBuf>>,
+    /// Those whose entries may be read, links and the role's own files aside, each with the folder that its links lead to.
+    folders: Mutex<HashMap<PathBuf, PathBuf>>,
 }
 
 /// The role's own files as they were seen.
@@ -64,16 +65,17 @@ impl Links {
         self.own.is_empty() && self.confines.is_empty()
     }
 
-    /// Sees anew where the role's own files are.
+    /// Sees anew where the role's own files are, and where folders lead.
     pub(crate) fn look_anew(&self) {
+        self.folders().clear();
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Checks where a path leads; with a shard, whatever path it was listed by, also that its version is that of no file of the
-    /// role itself. A path that leads nowhere passes: who reads it says so.
-    pub(crate) fn check(&self, path: &str, shard: Option<&ShardRef>) -> Result<(), String> {
+    /// Checks where a path leads, and tells it; with a shard, whatever path it was listed by, also that its version is that of no
+    /// file of the role itself. A path that leads nowhere passes: who reads it says so.
+    pub(crate) fn check(&self, path: &str, shard: Option<&ShardRef>) -> Result<LocalFile, String> {
         if self.is_free() {
-            return Ok(());
+            return Ok(LocalFile::linked(path));
         }
         let seen = self.seen();
         // Behind a slash at the end the system would follow a link before it tells of it.
@@ -81,19 +83,25 @@ impl Links {
         if let Some(shard) = shard
             && let Some((_, own)) = seen.versions.iter().find(|(version, _)| *version == shard.version)
         {
-            return seen.look.check_found(path, own);
+            seen.look.check_found(path, own)?;
         }
         // The files of a folder have the way to it in common.
-        let is_plain = path.file_name().is_some()
-            && path.parent().is_some_and(|folder| self.is_allowed_folder(folder, &seen.look));
-        if !is_plain {
-            return self.check_way(path, &seen.look);
+        if let Some((folder, name)) = path.parent().zip(path.file_name())
+            && let Some(real) = self.allowed_folder(folder, &seen.look)
+        {
+            let real = real.join(name);
+            match local::look_at(&real) {
+                Ok(found) if !found.is_symlink() => {
+                    seen.look.check_found(path, &found)?;
+                    return Ok(LocalFile::plain(real));
+                }
+                Ok(_) => {}
+                // The folder may lead elsewhere by now.
+                Err(_) => drop(self.folders().remove(folder)),
+            }
         }
-        match path.symlink_metadata() {
-            Ok(found) if found.is_symlink() => self.check_way(path, &seen.look),
-            Ok(found) => seen.look.check_found(path, &found),
-            Err(_) => Ok(()),
-        }
+        let real = self.check_way(path, &seen.look)?;
+        Ok(LocalFile::plain(real.unwrap_or_else(|| path.clone())))
     }
 
     fn seen(&self) -> Arc<Seen> {
@@ -107,28 +115,39 @@ impl Links {
         Arc::clone(seen.insert(Arc::new(Seen { at, look, versions })))
     }
 
-    /// Whether whatever lies in a folder may be read, links and entries that are the role's own by what they are aside. Of one
-    /// that is not there nothing is remembered.
-    fn is_allowed_folder(&self, folder: &Path, own: &OwnLook) -> bool {
-        if self.folders.lock().unwrap_or_else(PoisonError::into_inner).contains(folder) {
-            return true;
+    /// Where a folder leads, if whatever lies in it may be read, links and entries that are the role's own by what they are
+    /// aside. Of one that is not there nothing is remembered.
+    fn allowed_folder(&self, folder: &Path, own: &OwnLook) -> Option<PathBuf> {
+        if let Some(real) = self.folders().get(folder) {
+            return Some(real.clone());
         }
-        if !folder.is_dir() || own.may_lie_in(folder) || self.check_way(folder, own).is_err() {
-            return false;
+        let real = self.check_way(folder, own).ok().flatten()?;
+        if !real.is_dir() || own.may_lie_in(&real) {
+            return None;
         }
-        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut folders = self.folders();
         if folders.len() >= MOST_FOLDERS {
             folders.clear();
         }
-        folders.insert(folder.to_owned());
-        true
+        folders.insert(folder.to_owned(), real.clone());
+        Some(real)
     }
 
-    /// Follows all links of a path.
-    fn check_way(&self, path: &Path, own: &OwnLook) -> Result<(), String> {
+    fn folders(&self) -> MutexGuard<'_, HashMap<PathBuf, PathBuf>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows all links of a path: to a path without any, if something is there.
+    fn check_way(&self, path: &Path, own: &OwnLook) -> Result<Option<PathBuf>, String> {
+        let real = std::fs::canonicalize(path).ok();
         own.check(path)?;
-        let Ok(real) = std::fs::canonicalize(path) else { return Ok(()) };
-        self.confines.iter().try_for_each(|confine| confine.check(path, &real))
+        let Some(real) = real else { return Ok(None) };
+        // The links may have changed between the two looks.
+        if real != path {
+            own.check(&real)?;
+        }
+        self.confines.iter().try_for_each(|confine| confine.check(path, &real))?;
+        Ok(Some(real))
     }
 }
 
@@ -179,7 +198,7 @@ mod tests {
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
         let within = links(&[&at("in")]);
         for name in ["in/a", "in/sub/b", "in/near/b", "in", "in/absent", "in/gone"] {
-            assert_eq!(within.check(&at(name), None), Ok(()), "{name}");
+            assert_eq!(within.check(&at(name), None).map(drop), Ok(()), "{name}");
         }
         for name in ["in/away/secret", "in/file", "in/away", "out/secret"] {
             let refused = within.check(&at(name), None).unwrap_err();
@@ -187,9 +206,9 @@ mod tests {
         }
         // The allowed folder may be a link itself.
         let aliased = links(&[&at("alias")]);
-        assert_eq!(aliased.check(&at("alias/a"), None), Ok(()));
+        assert_eq!(aliased.check(&at("alias/a"), None).map(drop), Ok(()));
         assert!(aliased.check(&at("alias/away/secret"), None).is_err());
-        assert_eq!(links(&[]).check(&at("out/secret"), None), Ok(()));
+        assert_eq!(links(&[]).check(&at("out/secret"), None).map(drop), Ok(()));
     }
 
     #[test]
@@ -205,7 +224,7 @@ mod tests {
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
         let within = links(&[&at("a"), &at("a/link/b"), &at("one")]);
         for name in ["a/link/b/x", "a/link/b", "one"] {
-            assert_eq!(within.check(&at(name), None), Ok(()), "{name}");
+            assert_eq!(within.check(&at(name), None).map(drop), Ok(()), "{name}");
         }
         assert!(within.check(&at("a/link/secret"), None).is_err());
     }
@@ -220,7 +239,7 @@ mod tests {
         std::fs::write(root.join("out/secret"), "x").unwrap();
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
         let within = links(&[&at("in")]);
-        assert_eq!(within.check(&at("in/later/secret"), None), Ok(()));
+        assert_eq!(within.check(&at("in/later/secret"), None).map(drop), Ok(()));
         std::os::unix::fs::symlink(root.join("out"), root.join("in/later")).unwrap();
         assert!(within.check(&at("in/later/secret"), None).is_err());
     }
@@ -240,14 +259,14 @@ mod tests {
         for name in ["token", "sets/hard", "sets/link"] {
             assert!(links.check(&at(name), None).unwrap_err().contains("keeps for itself"), "{name}");
         }
-        assert_eq!(links.check(&at("sets/a"), None), Ok(()));
+        assert_eq!(links.check(&at("sets/a"), None).map(drop), Ok(()));
         let shard = |name: &str| {
             let found = std::fs::metadata(root.join(name)).unwrap();
             ShardRef { url: "file:///any".to_owned(), size_bytes: found.len(), version: local::tag(&found) }
         };
         let told = links.check("/any", Some(&shard("sets/hard"))).unwrap_err();
         assert!(told.starts_with("`/any` ") && told.contains(&at("token")), "{told}");
-        assert_eq!(links.check("/any", Some(&shard("sets/a"))), Ok(()));
+        assert_eq!(links.check("/any", Some(&shard("sets/a"))).map(drop), Ok(()));
     }
 
     #[test]
@@ -260,10 +279,60 @@ mod tests {
         }
         let path = root.join("in/a").to_str().unwrap().to_owned();
         let within = links(&[root.join("in").to_str().unwrap()]);
-        assert_eq!(within.check(&path, None), Ok(()));
+        assert_eq!(within.check(&path, None).map(drop), Ok(()));
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(root.join("out/secret"), &path).unwrap();
         assert!(within.check(&path, None).is_err());
+    }
+
+    #[test]
+    fn a_known_folder_that_becomes_a_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(folder.path()).unwrap();
+        for file in ["in/sub/a", "in/next/a", "out/a"] {
+            std::fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
+            std::fs::write(root.join(file), file).unwrap();
+        }
+        let path = root.join("in/sub/a").to_str().unwrap().to_owned();
+        let within = links(&[root.join("in").to_str().unwrap()]);
+        assert_eq!(within.check(&path, None), Ok(LocalFile::plain(root.join("in/sub/a"))));
+        let replace = |to: &str| {
+            std::fs::rename(root.join("in/sub"), root.join(format!("in/before-{}", to.len()))).unwrap();
+            std::os::unix::fs::symlink(root.join(to), root.join("in/sub")).unwrap();
+        };
+        replace("out");
+        assert!(within.check(&path, None).unwrap_err().contains("symbolic link"));
+        // One that stays inside goes on.
+        replace("in/next");
+        assert_eq!(within.check(&path, None), Ok(LocalFile::plain(root.join("in/next/a"))));
+    }
+
+    #[test]
+    fn a_file_behind_links_is_read_where_they_lead() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(folder.path()).unwrap();
+        for file in ["in/v1/a", "in/v2/a"] {
+            std::fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
+            std::fs::write(root.join(file), file).unwrap();
+        }
+        let link = |to: &str, at: &str| std::os::unix::fs::symlink(root.join(to), root.join(at)).unwrap();
+        link("in/v1", "in/current");
+        link("in/v1/a", "in/v2/b");
+        let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
+        let within = links(&[&at("in")]);
+        let is_at = |name: &str, real: &str| {
+            assert_eq!(within.check(&at(name), None), Ok(LocalFile::plain(root.join(real))), "{name}");
+        };
+        is_at("in/current/a", "in/v1/a");
+        is_at("in/v2/b", "in/v1/a");
+        is_at("in/none", "in/none");
+        std::fs::remove_file(root.join("in/current")).unwrap();
+        link("in/v2", "in/current");
+        // Those who read have begun with the first; who lists looks anew.
+        is_at("in/current/a", "in/v1/a");
+        within.look_anew();
+        is_at("in/current/a", "in/v2/a");
+        assert_eq!(Links::new(OwnFiles::default(), []).check("/x", None), Ok(LocalFile::linked("/x")));
     }
 
     #[test]
@@ -277,7 +346,7 @@ mod tests {
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
         let links = Links::new(OwnFiles::new([root.join("*.index")]), []);
         for name in ["a", "sets/1.index", "sets", "."] {
-            assert_eq!(links.check(&at(name), None), Ok(()), "{name}");
+            assert_eq!(links.check(&at(name), None).map(drop), Ok(()), "{name}");
         }
         assert!(links.check(&at("1.index"), None).unwrap_err().contains("*.index"));
         // One that was not there before.
@@ -294,10 +363,11 @@ mod tests {
             let own = root.join(number.to_string());
             std::fs::create_dir(&own).unwrap();
             for file in ["a", "b"] {
-                assert_eq!(within.check(own.join(file).to_str().unwrap(), None), Ok(()));
+                std::fs::write(own.join(file), file).unwrap();
+                assert_eq!(within.check(own.join(file).to_str().unwrap(), None).map(drop), Ok(()));
             }
             let known = within.folders.lock().unwrap();
-            assert!(known.contains(&own) && known.len() <= MOST_FOLDERS);
+            assert!(known.contains_key(&own) && known.len() <= MOST_FOLDERS);
         }
     }
 }

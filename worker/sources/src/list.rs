@@ -68,9 +68,9 @@ impl<'a> Listing<'a> {
         let mut lists = futures::stream::iter(lists).buffered(CONCURRENT_HEADS);
         while let Some(mut found) = lists.try_next().await? {
             // A listing, and links among local files, may lead elsewhere.
-            found
-                .iter()
-                .try_for_each(|shard| self.reads.check_shard(&Location::parse(&shard.url)?, shard))?;
+            for shard in &found {
+                self.reads.check_shard(&Location::parse(&shard.url)?, shard)?;
+            }
             found.sort_by(|a, b| a.url.cmp(&b.url));
             shards.extend(found.into_iter().filter(|shard| seen.insert(shard.url.clone())));
         }

@@ -1,11 +1,14 @@
 //! Reads a part of a local file: at once where it lies in the system's memory, else in one blocking call, which opens,
 //! compares the version, and reads into memory that was not cleared before. The store's own way takes two blocking calls, one
 //! to open and one to read, and clears.
+//!
+//! A file that was looked at is opened where it was seen, through no symbolic link.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
-use std::io::{ErrorKind, IoSliceMut};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, PoisonError, RwLock};
@@ -27,6 +30,83 @@ const MOST_FOLDERS: usize = 1 << 16;
 
 /// For each folder that was read from, whether what lies in memory can be read at once there.
 static FOLDERS: LazyLock<RwLock<HashMap<PathBuf, bool>>> = LazyLock::new(RwLock::default);
+
+/// A file of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LocalFile {
+    path: PathBuf,
+    /// The path has no symbolic links, and none that comes is followed.
+    is_plain: bool,
+}
+
+impl LocalFile {
+    /// The file that a path leads to, through whatever links.
+    pub(crate) fn linked(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), is_plain: false }
+    }
+
+    /// The file at a path on which there are no links.
+    pub(crate) fn plain(path: PathBuf) -> Self {
+        Self { path, is_plain: true }
+    }
+
+    fn open(&self) -> io::Result<File> {
+        if !self.is_plain {
+            return File::open(&self.path);
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        match openat2(CWD, self.path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            Err(error) if is_unsupported(error) => open_compared(&self.path),
+            opened => Ok(File::from(opened?)),
+        }
+    }
+
+    fn failed(&self, shard: &ShardRef, error: &io::Error) -> SourceError {
+        if self.is_plain && Errno::from_io_error(error) == Some(Errno::LOOP) {
+            let path = self.path.display();
+            let sentence = format!(
+                "`{path}` is not read: it, or a folder on the way to it, became a symbolic link after it was looked at: open the \
+                 job again once nothing is moved there"
+            );
+            return SourceError::Refused { sentence };
+        }
+        match error.kind() {
+            // It was there when it was listed.
+            ErrorKind::NotFound => SourceError::ShardChanged { url: shard.url.clone() },
+            _ => SourceError::Store { url: shard.url.clone(), reason: error.to_string(), retryable: false },
+        }
+    }
+}
+
+/// Whether a kernel is too old for a call, or a sandbox does not let it through.
+fn is_unsupported(error: Errno) -> bool {
+    matches!(error, Errno::NOSYS | Errno::PERM)
+}
+
+/// Opens a file, and then asks by what path: where the kernel cannot be told to follow no links.
+fn open_compared(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    let opened = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    if opened == path { Ok(file) } else { Err(Errno::LOOP.into()) }
+}
+
+/// What lies at a path, which may be a link; an error where links lead there.
+pub(crate) fn look_at(path: &Path) -> io::Result<Metadata> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        Err(error) if is_unsupported(error) => look_compared(path),
+        opened => File::from(opened?).metadata(),
+    }
+}
+
+fn look_compared(path: &Path) -> io::Result<Metadata> {
+    let found = path.symlink_metadata()?;
+    let is_plain = match path.parent() {
+        Some(folder) => std::fs::canonicalize(folder)? == folder,
+        None => true,
+    };
+    if is_plain { Ok(found) } else { Err(Errno::LOOP.into()) }
+}
 
 fn is_at_once(path: &Path) -> bool {
     let folders = FOLDERS.read().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +135,8 @@ fn forget(path: &Path) {
 /// The bytes of the shard's file in `range`, if nothing of it has to be waited for: neither its name nor its pages, as io_uring
 /// tries each call before it hands it to a thread. `None` otherwise, before [`read`] has seen the folder, and where that would
 /// fail: it says why.
-pub(crate) fn read_at_once(path: &Path, shard: &ShardRef, range: &Range<u64>) -> Option<Bytes> {
+pub(crate) fn read_at_once(local: &LocalFile, shard: &ShardRef, range: &Range<u64>) -> Option<Bytes> {
+    let path = local.path.as_path();
     let length = range.end - range.start;
     if length > MOST_AT_ONCE_BYTES || !is_at_once(path) {
         return None;
@@ -66,7 +147,8 @@ pub(crate) fn read_at_once(path: &Path, shard: &ShardRef, range: &Range<u64>) ->
         }
     };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let opened = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).map_err(supported);
+    let links = if local.is_plain { ResolveFlags::NO_SYMLINKS } else { ResolveFlags::empty() };
+    let opened = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED | links).map_err(supported);
     let file = File::from(opened.ok()?);
     file.metadata().ok().filter(|metadata| is_version(metadata, shard))?;
     let mut buffer = vec![0; length as usize];
@@ -76,19 +158,14 @@ pub(crate) fn read_at_once(path: &Path, shard: &ShardRef, range: &Range<u64>) ->
 }
 
 /// The bytes of the shard's file in `range`; fewer where the file is shorter. May block.
-pub(crate) fn read(path: &Path, shard: &ShardRef, range: Range<u64>) -> Result<Bytes, SourceError> {
-    let changed = || SourceError::ShardChanged { url: shard.url.clone() };
-    let failed = |error: std::io::Error| match error.kind() {
-        // It was there when it was listed.
-        ErrorKind::NotFound => changed(),
-        _ => SourceError::Store { url: shard.url.clone(), reason: error.to_string(), retryable: false },
-    };
-    let file = File::open(path).map_err(failed)?;
+pub(crate) fn read(local: &LocalFile, shard: &ShardRef, range: Range<u64>) -> Result<Bytes, SourceError> {
+    let failed = |error: io::Error| local.failed(shard, &error);
+    let file = local.open().map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !is_version(&metadata, shard) {
-        return Err(changed());
+        return Err(SourceError::ShardChanged { url: shard.url.clone() });
     }
-    note(path, || fstatfs(&file).is_ok_and(|system| OF_THIS_HOST.contains(&(system.f_type as u32))));
+    note(&local.path, || fstatfs(&file).is_ok_and(|system| OF_THIS_HOST.contains(&(system.f_type as u32))));
     let length = (range.end - range.start) as usize;
     let mut buffer = Vec::with_capacity(length);
     while buffer.len() < length {
@@ -128,6 +205,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("shard");
         std::fs::write(&path, b"0123456789").unwrap();
+        let local = LocalFile::linked(&path);
         let store = LocalFileSystem::new_with_prefix(folder.path()).unwrap();
         let listed: Vec<_> = store.list(None).try_collect().await.unwrap();
         let shard = ShardRef {
@@ -135,21 +213,52 @@ mod tests {
             size_bytes: 10,
             version: listed[0].e_tag.clone().unwrap(),
         };
-        assert_eq!(read_at_once(&path, &shard, &(2..7)), None, "nothing is known of the folder");
-        assert_eq!(read(&path, &shard, 2..7).unwrap(), b"23456"[..]);
-        assert_eq!(read(&path, &shard, 8..12).unwrap(), b"89"[..]);
+        assert_eq!(read_at_once(&local, &shard, &(2..7)), None, "nothing is known of the folder");
+        assert_eq!(read(&local, &shard, 2..7).unwrap(), b"23456"[..]);
+        assert_eq!(read(&local, &shard, 8..12).unwrap(), b"89"[..]);
         // It was just written. Some systems cannot tell what lies in memory, and are not asked again.
-        let at_once = read_at_once(&path, &shard, &(2..7));
+        let at_once = read_at_once(&local, &shard, &(2..7));
         assert_eq!(at_once.is_some(), is_at_once(&path));
         assert!(at_once.is_none_or(|bytes| bytes == b"23456"[..]));
-        assert_eq!(read_at_once(&path, &shard, &(8..12)), None, "it ends before");
+        assert_eq!(read_at_once(&local, &shard, &(8..12)), None, "it ends before");
         let is_changed = |result| matches!(result, Err(SourceError::ShardChanged { .. }));
         std::fs::write(&path, b"0123456789+").unwrap();
-        assert!(is_changed(read(&path, &shard, 2..7)));
-        assert_eq!(read_at_once(&path, &shard, &(2..7)), None, "it is another");
+        assert!(is_changed(read(&local, &shard, 2..7)));
+        assert_eq!(read_at_once(&local, &shard, &(2..7)), None, "it is another");
         std::fs::remove_file(&path).unwrap();
-        assert!(is_changed(read(&path, &shard, 2..7)));
+        assert!(is_changed(read(&local, &shard, 2..7)));
         std::fs::create_dir(&path).unwrap();
-        assert!(is_changed(read(&path, &shard, 2..7)));
+        assert!(is_changed(read(&local, &shard, 2..7)));
+    }
+
+    #[test]
+    fn a_link_that_came_after_the_look_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(folder.path()).unwrap();
+        for name in ["in", "out"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        let path = root.join("in/a");
+        std::fs::write(&path, "0123").unwrap();
+        // Its version says nothing: it is the same file.
+        std::fs::hard_link(&path, root.join("out/a")).unwrap();
+        let found = look_at(&path).unwrap();
+        let shard = ShardRef { url: "file:///a".to_owned(), size_bytes: 4, version: tag(&found) };
+        let plain = LocalFile::plain(path.clone());
+        assert_eq!(read(&plain, &shard, 0..4).unwrap(), b"0123"[..]);
+        assert!(open_compared(&path).is_ok() && look_compared(&path).is_ok());
+        std::fs::rename(root.join("in"), root.join("old")).unwrap();
+        std::os::unix::fs::symlink(root.join("out"), root.join("in")).unwrap();
+        assert_eq!(read(&LocalFile::linked(&path), &shard, 0..4).unwrap(), b"0123"[..]);
+        assert_eq!(read_at_once(&plain, &shard, &(0..4)), None);
+        let refused = read(&plain, &shard, 0..4).unwrap_err();
+        assert!(matches!(&refused, SourceError::Refused { .. }), "{refused}");
+        assert!(refused.to_string().contains("became a symbolic link"), "{refused}");
+        let is_loop = |error: io::Error| Errno::from_io_error(&error) == Some(Errno::LOOP);
+        assert!(is_loop(look_at(&path).unwrap_err()));
+        // The same for kernels that have no call for it.
+        assert!(is_loop(open_compared(&path).unwrap_err()) && is_loop(look_compared(&path).unwrap_err()));
+        // A link itself is seen as one.
+        assert!(look_at(&root.join("in")).unwrap().is_symlink());
     }
 }

@@ -1,7 +1,6 @@
 //! Ranged reads of one shard: pinned to the version that was listed, retried, and counted.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
 
 use crate::error::SourceError;
-use crate::local;
+use crate::local::{self, LocalFile};
 
 /// Neighbouring ranges with at most this many bytes between them are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
@@ -42,7 +41,7 @@ pub(crate) struct Object {
     store: Arc<dyn ObjectStore>,
     key: Key,
     /// Where it lies, if that is a file of this host.
-    file: Option<PathBuf>,
+    file: Option<LocalFile>,
     shard: ShardRef,
     read_bytes: AtomicU64,
     /// Of these, bytes that blocking calls read.
@@ -65,9 +64,9 @@ impl Object {
         }
     }
 
-    /// A shard that lies in a file of this host.
-    pub(crate) fn in_file(self, file: PathBuf) -> Self {
-        Self { file: Some(file), ..self }
+    /// A shard that lies in a file of this host, if it does.
+    pub(crate) fn at(self, file: Option<LocalFile>) -> Self {
+        Self { file, ..self }
     }
 
     pub(crate) fn shard(&self) -> &ShardRef {
@@ -174,13 +173,13 @@ impl Object {
         Ok(bytes)
     }
 
-    async fn read_file(&self, file: &Path, range: Range<u64>) -> Result<Bytes, SourceError> {
+    async fn read_file(&self, file: &LocalFile, range: Range<u64>) -> Result<Bytes, SourceError> {
         if let Some(bytes) = local::read_at_once(file, &self.shard, &range) {
             // Many such reads in a row leave their thread to others in between.
             tokio::task::yield_now().await;
             return Ok(bytes);
         }
-        let (file, shard) = (file.to_owned(), self.shard.clone());
+        let (file, shard) = (file.clone(), self.shard.clone());
         let read = tokio::task::spawn_blocking(move || local::read(&file, &shard, range));
         let bytes = read.await.map_err(|error| self.failed(error.to_string(), false))??;
         self.blocking_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);

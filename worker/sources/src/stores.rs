@@ -17,6 +17,7 @@ use crate::clients;
 use crate::error::SourceError;
 use crate::links::{Confine, Links};
 use crate::list;
+use crate::local::LocalFile;
 use crate::location::Location;
 use crate::object::Object;
 
@@ -110,7 +111,7 @@ impl Stores {
         reads.check_object(&location)?;
         let store = reads.open(&location)?;
         let shard = list::head(store.as_ref(), &location, url).await?;
-        reads.check_shard(&location, &shard)?;
+        let file = reads.check_shard(&location, &shard)?;
         if shard.size_bytes > MAX_FILE_BYTES {
             let reason = format!(
                 "it has {} bytes, and a file that an operator reads has at most {MAX_FILE_BYTES}",
@@ -118,7 +119,7 @@ impl Stores {
             );
             return Err(SourceError::unsupported(&shard, reason));
         }
-        Ok(Object::new(store, location.key()?, shard))
+        Ok(Object::new(store, location.key()?, shard).at(file))
     }
 
     /// Writes an object, whole or not at all. Folders of a local path are made.
@@ -260,17 +261,26 @@ impl Reads {
 
     /// Checks where an object, or a folder that is listed, really lies: by its own URL, and behind links.
     pub(crate) fn check_object(&self, location: &Location) -> Result<(), SourceError> {
-        self.check_at(location, None)
+        self.check_at(location, None).map(drop)
     }
 
-    /// The same of an object that was found, in the version that was.
-    pub(crate) fn check_shard(&self, location: &Location, shard: &ShardRef) -> Result<(), SourceError> {
+    /// The same of an object that was found, in the version that was. Where it is a file of this host, it is read as this tells,
+    /// since what was checked may change.
+    pub(crate) fn check_shard(
+        &self,
+        location: &Location,
+        shard: &ShardRef,
+    ) -> Result<Option<LocalFile>, SourceError> {
         self.check_at(location, Some(shard))
     }
 
-    fn check_at(&self, location: &Location, shard: Option<&ShardRef>) -> Result<(), SourceError> {
+    fn check_at(
+        &self,
+        location: &Location,
+        shard: Option<&ShardRef>,
+    ) -> Result<Option<LocalFile>, SourceError> {
         if self.is_free(location) {
-            return Ok(());
+            return Ok(location.is_local().then(|| LocalFile::linked(&location.rest)));
         }
         let url = location.url();
         self.policy.check_object(&url).map_err(refused)?;
@@ -278,7 +288,11 @@ impl Reads {
         if let Some(name) = &self.credentials {
             self.policy.check_credentials_of_object(name, &url).map_err(refused)?;
         }
-        if location.is_local() { self.links.check(&location.rest, shard).map_err(refused) } else { Ok(()) }
+        if location.is_local() {
+            self.links.check(&location.rest, shard).map(Some).map_err(refused)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Whether nothing confines what is read there.

@@ -2,7 +2,8 @@
 //!
 //! Workers may share a folder: each claims a part of it, the first that no other holds, and finds there what a worker
 //! before it kept. Every life writes segments of its own and reads those of all. A record says its length and carries a
-//! checksum: what was cut off or damaged is as if it had not been kept. Only the writer's thread makes and deletes files.
+//! checksum: what was cut off or damaged is as if it had not been kept. Only the writer's thread makes and deletes files
+//! there; in parts that no worker holds, whoever claims one deletes what nobody has used for a day and there is no room for.
 
 mod evict;
 mod folders;
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use self::folders::{claim, folder_name, found};
+use self::folders::{claim, clear_unused, folder_name, found, note_use};
 use self::kept::Kept;
 use self::write::{Order, Writer};
 use super::ledger::{Column, Ledger};
@@ -57,7 +58,10 @@ struct Shared {
 impl DiskTier {
     pub(super) fn new(place: RowCacheSettings) -> io::Result<Self> {
         let (folder, claim) = match claim(&place.folder) {
-            Ok((folder, claim)) => (folder, Ok(claim)),
+            Ok((folder, claim)) => {
+                clear_unused(&place.folder, place.folder_bytes);
+                (folder, Ok(claim))
+            }
             Err(error) => {
                 let message = format!(
                     "the cache in {} cannot be used: {error}; choose another --cache-dir",
@@ -157,6 +161,14 @@ impl DiskTier {
         let sent = tokio::task::spawn_blocking(move || writer.send(Order::Flush(done))).await;
         if sent.is_ok_and(|sent| sent.is_ok()) {
             let _ = wait.await;
+        }
+    }
+}
+
+impl Drop for DiskTier {
+    fn drop(&mut self) {
+        if self.claim.is_ok() {
+            note_use(&self.shared.folder);
         }
     }
 }

@@ -134,6 +134,25 @@ async fn a_shard_that_somebody_else_listed_is_looked_at_again() {
 }
 
 #[tokio::test]
+async fn a_folder_that_is_exchanged_for_a_link_while_a_job_reads_leads_nowhere() {
+    let folders = Folders::new();
+    std::fs::create_dir(folders.root.path().join("in/sub")).unwrap();
+    std::fs::write(folders.root.path().join("in/sub/x.txt"), "text\n").unwrap();
+    folders.link("in/sub", "in/near");
+    let dataset =
+        Dataset::new(Source::text(folders.at("in/near/x.txt")), Arc::clone(&folders.stores)).unwrap();
+    let shard = dataset.list().await.unwrap().remove(0);
+    dataset.index_shard(&shard).await.unwrap();
+    assert_eq!(folders.stores.get(&folders.at("in/near/x.txt")).await.unwrap(), "text\n");
+    // The version that was listed lies behind the link, too.
+    std::fs::hard_link(folders.at("in/sub/x.txt"), folders.at("out/x.txt")).unwrap();
+    std::fs::rename(folders.at("in/sub"), folders.at("in/old")).unwrap();
+    folders.link("out", "in/sub");
+    is_refused(dataset.index_shard(&shard).await);
+    is_refused(folders.stores.get(&folders.at("in/near/x.txt")).await);
+}
+
+#[tokio::test]
 async fn the_places_of_caches_are_not_the_pipelines() {
     let folders = Folders::new();
     let url = folders.at("cache/x");

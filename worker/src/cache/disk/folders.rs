@@ -3,12 +3,16 @@
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::cache::Prefix;
 
 /// Workers that may share a folder.
 const MAX_PARTS: usize = 256;
+/// A part that nobody has used for so long is not merely that of a worker which is started again, or comes back with demand.
+const UNUSED: Duration = Duration::from_secs(24 * 3600);
+/// File of a part that is locked by the worker that claims it, and tells when one last did.
+const CLAIM: &str = "claim";
 
 /// A file in the folder of a prefix; less is older.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,16 +25,84 @@ pub(super) struct SegmentFile {
 /// The first part of a folder that no other worker holds, and the claim on it.
 pub(super) fn claim(folder: &Path) -> io::Result<(PathBuf, File)> {
     for part in 0..MAX_PARTS {
-        let part = folder.join(format!("part-{part:03}"));
+        let part = part_folder(folder, part);
         std::fs::create_dir_all(&part)?;
-        let file = File::options().create(true).truncate(false).write(true).open(part.join("claim"))?;
+        let file = File::options().create(true).truncate(false).write(true).open(part.join(CLAIM))?;
         match file.try_lock() {
-            Ok(()) => return Ok((part, file)),
+            Ok(()) => {
+                note_use(&part);
+                return Ok((part, file));
+            }
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
     Err(io::Error::other(format!("{MAX_PARTS} workers share it already")))
+}
+
+/// Notes that a part is in use. Where that fails the times of its segments tell.
+pub(super) fn note_use(part: &Path) {
+    let noted = File::options().write(true).open(part.join(CLAIM));
+    let _ = noted.and_then(|file| file.set_modified(SystemTime::now()));
+}
+
+/// Deletes the rows in parts that no worker holds and nobody has used for a day, the longest unused first, until all parts
+/// together hold no more than so many bytes.
+pub(super) fn clear_unused(folder: &Path, limit_bytes: u64) {
+    let parts = (0..MAX_PARTS).map(|part| part_folder(folder, part));
+    let mut parts: Vec<(SystemTime, u64, PathBuf)> = parts
+        .filter_map(|part| {
+            Some((last_use(&part)?, found(&part).iter().map(|(_, bytes)| bytes).sum::<u64>(), part))
+        })
+        .collect();
+    parts.sort_unstable();
+    let mut held_bytes: u64 = parts.iter().map(|(_, bytes, _)| bytes).sum();
+    for (_, bytes, part) in parts {
+        if held_bytes <= limit_bytes {
+            return;
+        }
+        match clear(&part) {
+            Ok(true) => held_bytes -= bytes,
+            Ok(false) => {}
+            Err(error) => {
+                let part = part.display();
+                tracing::warn!(%part, %error, "rows that nobody has used for a day cannot be deleted");
+            }
+        }
+    }
+}
+
+/// Deletes the rows in a part if nobody holds it or has used it for a day. Whether it did.
+fn clear(part: &Path) -> io::Result<bool> {
+    let claim = File::options().write(true).open(part.join(CLAIM))?;
+    match claim.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(false),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    let is_unused = |used| SystemTime::now().duration_since(used).is_ok_and(|unused| unused >= UNUSED);
+    if !last_use(part).is_some_and(is_unused) {
+        return Ok(false);
+    }
+    for (_, folder) in prefix_folders(part) {
+        for file in segment_files(&folder)? {
+            std::fs::remove_file(&file.path)?;
+        }
+        // What is left in it is not ours.
+        let _ = std::fs::remove_dir(&folder);
+    }
+    Ok(true)
+}
+
+/// When a part was claimed or written last; `None` where there is none.
+fn last_use(part: &Path) -> Option<SystemTime> {
+    let claimed = std::fs::metadata(part.join(CLAIM)).ok()?.modified().ok()?;
+    let newest = |(_, folder): (Prefix, PathBuf)| Some(segment_files(&folder).ok()?.last()?.modified);
+    Some(prefix_folders(part).filter_map(newest).fold(claimed, SystemTime::max))
+}
+
+fn part_folder(folder: &Path, part: usize) -> PathBuf {
+    folder.join(format!("part-{part:03}"))
 }
 
 pub(super) fn folder_name(prefix: Prefix) -> String {
@@ -39,16 +111,23 @@ pub(super) fn folder_name(prefix: Prefix) -> String {
 
 /// The prefixes that have a folder, with the bytes in it, the longest ago written first; nothing else in `folder` is ours.
 pub(super) fn found(folder: &Path) -> Vec<(Prefix, u64)> {
-    let paths = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let ours = paths.filter_map(|path| {
-        let name = path.file_name()?.to_str()?;
-        let prefix = Prefix::from_str_radix(name, 16).ok().filter(|prefix| folder_name(*prefix) == name)?;
+    let ours = prefix_folders(folder).filter_map(|(prefix, path)| {
         let files = segment_files(&path).ok()?;
         Some((files.last()?.modified, prefix, files.iter().map(|file| file.bytes).sum::<u64>()))
     });
     let mut ours: Vec<(SystemTime, Prefix, u64)> = ours.collect();
     ours.sort_unstable();
     ours.into_iter().map(|(_, prefix, bytes)| (prefix, bytes)).collect()
+}
+
+/// The folders of prefixes.
+fn prefix_folders(folder: &Path) -> impl Iterator<Item = (Prefix, PathBuf)> {
+    let paths = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    paths.filter_map(|path| {
+        let name = path.file_name()?.to_str()?;
+        let prefix = Prefix::from_str_radix(name, 16).ok().filter(|prefix| folder_name(*prefix) == name)?;
+        Some((prefix, path))
+    })
 }
 
 /// The files in the folder of a prefix, the oldest first; none where there is no such folder.

@@ -1,6 +1,7 @@
 //! Rows outlive the worker; damage, torn tails and limits cost rows, never right ones.
 
 mod full;
+mod parts;
 
 use std::path::Path;
 
@@ -8,8 +9,14 @@ use super::*;
 use crate::cache::planned;
 
 fn tier(folder: &Path, limit_bytes: u64) -> DiskTier {
-    let place = RowCacheSettings { folder: folder.to_owned(), limit_bytes, is_for_plans: false };
-    DiskTier::new(place).expect("a thread starts")
+    tier_of_several(folder, limit_bytes, limit_bytes)
+}
+
+/// One of several workers that may hold so much together.
+fn tier_of_several(folder: &Path, limit_bytes: u64, folder_bytes: u64) -> DiskTier {
+    let folder = folder.to_owned();
+    DiskTier::new(RowCacheSettings { folder, limit_bytes, folder_bytes, is_for_plans: false })
+        .expect("a thread starts")
 }
 
 fn active(tier: &DiskTier, worth: impl IntoIterator<Item = (Prefix, f64)>) {

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
-use std::time::SystemTime;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::oneshot;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::folders::note_use;
 use super::kept::{HEAD_BYTES, Kept, MAGIC, Place};
 use super::{Shared, lock};
 use crate::cache::{Prefix, Row};
@@ -20,6 +22,8 @@ const SEGMENT_BYTES: u64 = 256 << 20;
 const SEGMENT_PART: u64 = 64;
 /// But not below this: files have a price.
 const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
+/// How often the part is noted to be in use, so that it is known after a life that did not end in order.
+const NOTE: Duration = Duration::from_secs(3600);
 
 pub(super) enum Order {
     Keep(Prefix, Vec<Row>),
@@ -62,17 +66,31 @@ impl Writer {
 
     /// Its life: ends with the last sender.
     pub(super) fn run(mut self, orders: &mpsc::Receiver<Order>) {
-        while let Ok(order) = orders.recv() {
+        let mut noted = Instant::now();
+        loop {
+            let order = orders.recv_timeout(NOTE);
+            if noted.elapsed() >= NOTE {
+                note_use(&self.shared.folder);
+                noted = Instant::now();
+            }
             match order {
-                Order::Flush(done) => drop(done.send(())),
-                Order::Keep(prefix, rows) => {
-                    let bytes: u64 = rows.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-                    if !self.shared.failed.load(Ordering::Relaxed) {
-                        let result = self.keep(prefix, rows);
-                        self.note(result);
-                    }
-                    self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                Ok(order) => self.on_order(order),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn on_order(&mut self, order: Order) {
+        match order {
+            Order::Flush(done) => drop(done.send(())),
+            Order::Keep(prefix, rows) => {
+                let bytes: u64 = rows.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+                if !self.shared.failed.load(Ordering::Relaxed) {
+                    let result = self.keep(prefix, rows);
+                    self.note(result);
                 }
+                self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             }
         }
     }
