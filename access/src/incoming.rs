@@ -15,10 +15,21 @@ use tokio_rustls::server::TlsStream;
 
 use crate::{Protocol, Tls};
 
-/// Time that a client has to prove who it is.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Clients that do so at once. Of more the oldest of the network with the most gives way, since who is honest is done soon.
-pub(crate) const HANDSHAKES: usize = 1024;
+/// What clients that are to prove who they are may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HandshakeLimits {
+    /// Clients that do so at once. Of more the oldest of the network with the most gives way, since who is honest is done soon.
+    pub(crate) most: usize,
+    /// Time that each has.
+    pub(crate) timeout: Duration,
+}
+
+impl Default for HandshakeLimits {
+    fn default() -> Self {
+        Self { most: 1024, timeout: Duration::from_secs(2) }
+    }
+}
+
 /// Pause after the system could accept none, such as for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Groups of an IPv6 address that tell networks apart: whoever has one address has all of its network.
@@ -31,17 +42,17 @@ pub fn incoming(
     tls: Arc<Tls>,
     protocol: Protocol,
 ) -> BoxStream<'static, TlsStream<TcpStream>> {
-    incoming_with(listener, tls, protocol, HANDSHAKES)
+    incoming_with(listener, tls, protocol, HandshakeLimits::default())
 }
 
-/// As [`incoming`], with so many handshakes at once.
+/// As [`incoming`], within other limits.
 pub(crate) fn incoming_with(
     listener: TcpListener,
     tls: Arc<Tls>,
     protocol: Protocol,
-    most: usize,
+    limits: HandshakeLimits,
 ) -> BoxStream<'static, TlsStream<TcpStream>> {
-    let handshakes = Handshakes { tls, protocol, most, tasks: JoinSet::new(), open: VecDeque::new() };
+    let handshakes = Handshakes { tls, protocol, limits, tasks: JoinSet::new(), open: VecDeque::new() };
     stream::unfold((listener, handshakes), |(listener, mut handshakes)| async move {
         let proved = handshakes.next(&listener).await;
         Some((proved, (listener, handshakes)))
@@ -53,7 +64,7 @@ pub(crate) fn incoming_with(
 struct Handshakes {
     tls: Arc<Tls>,
     protocol: Protocol,
-    most: usize,
+    limits: HandshakeLimits,
     tasks: JoinSet<io::Result<TlsStream<TcpStream>>>,
     /// The oldest first.
     open: VecDeque<Open>,
@@ -88,16 +99,16 @@ impl Handshakes {
 
     fn begin(&mut self, stream: TcpStream, from: IpAddr) {
         let from = network(from);
-        let is_full = self.open.len() >= self.most;
+        let is_full = self.open.len() >= self.limits.most;
         let gives_way = is_full.then(|| oldest_of_most(self.open.iter().map(|open| open.from))).flatten();
         if let Some(oldest) = gives_way.and_then(|place| self.open.remove(place)) {
             oldest.task.abort();
         }
-        let (tls, protocol) = (Arc::clone(&self.tls), self.protocol);
+        let (tls, protocol, timeout) = (Arc::clone(&self.tls), self.protocol, self.limits.timeout);
         let task = self.tasks.spawn(async move {
             stream.set_nodelay(true)?;
             let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-            tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream, protocol)).await.map_err(late)?
+            tokio::time::timeout(timeout, tls.accept(stream, protocol)).await.map_err(late)?
         });
         self.open.push_back(Open { from, task });
     }

@@ -62,6 +62,10 @@ pub(crate) struct Feed {
     exhausted: bool,
     /// Splits of each stream, in relaxed mode of all, that a plan has at most; 0 where none has said.
     most_splits: u32,
+    /// Consumers of the job; 0 where no plan has said.
+    consumers: u32,
+    /// Whether it was said that a batch waits until other consumers have used up the data.
+    has_said_wait: bool,
     /// What the last plan gave to show to workers.
     ticket: String,
     splits: BTreeMap<SplitRef, SplitFetch>,
@@ -95,6 +99,8 @@ impl Feed {
             planned: BTreeMap::new(),
             exhausted: false,
             most_splits: 0,
+            consumers: 0,
+            has_said_wait: false,
             ticket: String::new(),
             splits: BTreeMap::new(),
             next_attempt: 1,
@@ -174,6 +180,7 @@ impl Feed {
         }
         self.exhausted = plan.exhausted;
         self.most_splits = plan.most_splits;
+        self.consumers = plan.consumers;
         self.ticket = plan.ticket;
         if self.layout.is_none()
             && let Some(layout) = plan.layout

@@ -80,13 +80,16 @@ pub(crate) struct Told {
     pub(crate) workers: Vec<WorkerId>,
     /// Splits that a plan has at most, of each stream.
     pub(crate) most_splits: u32,
+    /// Consumers of the job, of which this tells one.
+    pub(crate) consumers: u32,
     /// Why nothing is answered.
     pub(crate) refusing: Option<Refusal>,
     pub(crate) reports: Vec<ConsumerReport>,
     pub(crate) positions: Vec<StreamPosition>,
     /// Relaxed mode: splits that the consumer holds, and the next undelivered offset of each.
     pub(crate) held: BTreeMap<SplitRef, u32>,
-    next: Option<SplitRef>,
+    /// Relaxed mode: the first split that nobody has taken.
+    pub(crate) next: Option<SplitRef>,
     revision: u64,
 }
 
@@ -96,6 +99,7 @@ impl FakeCoordinator {
             state: JobState::Running,
             workers: workers.iter().map(|&worker| WorkerId(worker)).collect(),
             most_splits: u32::MAX,
+            consumers: 1,
             refusing: None,
             reports: Vec::new(),
             positions: vec![StreamPosition::default(); layout.streams as usize],
@@ -180,6 +184,7 @@ impl FakeCoordinator {
             splits: splits.into_iter().map(planned).collect(),
             exhausted: self.relaxed && told.next.is_none(),
             most_splits: told.most_splits,
+            consumers: told.consumers,
             ticket: String::new(),
         }
     }

@@ -66,10 +66,13 @@ impl IndexStore {
         let fingerprint = manifest.fingerprint();
         // Jobs that are opened at the same time have the same index, and one name for what is not whole yet.
         let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).get(key) == Some(&fingerprint) {
+        let path = self.path(key);
+        let was_saved =
+            self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).get(key) == Some(&fingerprint);
+        // Users are told to remove a file that cannot be used, whatever runs.
+        if was_saved && path.exists() {
             return Ok(());
         }
-        let path = self.path(key);
         let body = encode_manifest(manifest);
         replace_file(&path, &[&header(&body), &body]).map_err(|error| {
             format!(
@@ -120,6 +123,8 @@ impl IndexStore {
             }
         };
         let manifest = decode(&bytes).map_err(|what| {
+            // It is written again, though with the same content.
+            self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
             format!(
                 "the saved index {} cannot be used: {what}; remove it or run `feedline index --rebuild`",
                 path.display()

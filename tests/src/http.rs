@@ -31,7 +31,8 @@ fn value(page: &str, name: &str) -> Option<f64> {
     page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
-/// A loopback port that was free a moment ago.
+/// A loopback port that was free a moment ago, and that another process may have taken since: for what does not say which one
+/// it was given.
 pub fn free_port() -> String {
     free_ports(1).remove(0)
 }

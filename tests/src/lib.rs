@@ -15,6 +15,10 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tempfile::TempDir;
+
+/// Names the user's cache directory; a path that is not absolute counts as none.
+pub const CACHE_HOME: &str = "XDG_CACHE_HOME";
 
 /// The binary under test; `make build` builds it.
 pub fn feedline() -> PathBuf {
@@ -25,6 +29,11 @@ pub fn feedline() -> PathBuf {
     let binary = folder.join("feedline");
     assert!(binary.exists(), "{} is missing: run `make build` first", binary.display());
     binary
+}
+
+/// A new folder to stand in for the user's cache directory: tests share nothing with each other, nor with the user.
+pub fn cache_home() -> TempDir {
+    tempfile::tempdir().expect("a temporary directory can be made")
 }
 
 /// The repository's root.
@@ -69,20 +78,20 @@ impl Call {
 
 /// Calls the binary and waits for it. A call that lasts two minutes hangs: it is killed and the test fails.
 pub fn call(arguments: &[&str]) -> Call {
-    call_in(Path::new("."), arguments)
+    call_in(Path::new("."), cache_home().path(), arguments)
 }
 
-/// Calls the binary in a directory.
-pub fn call_in(directory: &Path, arguments: &[&str]) -> Call {
+/// Calls the binary in a directory, with this one in place of the user's cache directory.
+fn call_in(directory: &Path, cache: &Path, arguments: &[&str]) -> Call {
     let mut command = Command::new("timeout");
     command.arg("--signal=KILL").arg("120").arg(feedline()).args(arguments).current_dir(directory);
-    command.env("XDG_CACHE_HOME", directory.join("cache"));
+    command.env(CACHE_HOME, cache);
     command.output().expect("the binary starts").into()
 }
 
 /// A scratch directory with a pipeline file.
 pub struct Scratch {
-    directory: tempfile::TempDir,
+    directory: TempDir,
 }
 
 impl Default for Scratch {
@@ -100,6 +109,11 @@ impl Scratch {
     /// Its path.
     pub fn path(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// What stands in for the user's cache directory where the binary is called here.
+    pub fn cache(&self) -> PathBuf {
+        self.path().join("cache")
     }
 
     /// A path in it, as text.
@@ -124,7 +138,7 @@ impl Scratch {
 
     /// Calls the binary here.
     pub fn call(&self, arguments: &[&str]) -> Call {
-        call_in(self.path(), arguments)
+        call_in(self.path(), &self.cache(), arguments)
     }
 
     /// Runs a pipeline file with `--report json --audit` and returns the report.

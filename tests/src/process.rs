@@ -1,13 +1,15 @@
 //! Roles as processes: started, watched for the line that says they are ready, killed.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 use crate::http::free_ports;
-use crate::{call, feedline};
+use crate::{CACHE_HOME, cache_home, call, feedline};
 
 /// Long enough for a process to start on a busy machine.
 const START: Duration = Duration::from_secs(30);
@@ -18,29 +20,49 @@ pub struct Role {
     child: Child,
     /// Address that it listens on, such as `127.0.0.1:4711`.
     pub address: String,
+    /// The same of its HTTP side, if it has one.
+    http: Option<String>,
+    cache: TempDir,
 }
 
 impl Role {
-    /// Starts a role and waits until it listens.
+    /// Starts a role and waits until it listens. Its cache directory is its own, unless `environment` has one.
     pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(feedline());
-        command.args(arguments).envs(environment.iter().copied());
+        let (mut command, cache) = (Command::new(feedline()), cache_home());
+        command.args(arguments).env(CACHE_HOME, cache.path()).envs(environment.iter().copied());
         command.stdout(Stdio::piped()).stderr(Stdio::inherit()).stdin(Stdio::null());
         let mut child = command.spawn().expect("the binary starts");
         let stdout = child.stdout.take().expect("piped above");
-        let (sender, line) = sync_channel(1);
+        let has_http = arguments.contains(&"--http");
+        let (sender, said) = sync_channel(1);
         std::thread::spawn(move || {
             let mut reader = BufReader::new(stdout);
-            let mut line = String::new();
-            // A role that ends before it listens gives an empty line.
-            let _ = reader.read_line(&mut line);
-            let _ = sender.send(line);
+            let mut said = String::new();
+            // A role that ends before it listens gives no lines.
+            for _ in 0..1 + usize::from(has_http) {
+                let _ = reader.read_line(&mut said);
+            }
+            let _ = sender.send(said);
             let _ = reader.read_to_end(&mut Vec::new());
         });
-        let line = line.recv_timeout(START).expect("the role says within the time that it listens");
-        let address = line.trim().rsplit(' ').next().unwrap_or_default().to_owned();
-        assert!(line.contains("listening on"), "`feedline {}` said: {line:?}", arguments.join(" "));
-        Self { child, address }
+        let said = said.recv_timeout(START).expect("the role says within the time that it listens");
+        let place =
+            |what: &str| said.lines().find_map(|line| Some(line.split_once(what)?.1.trim().to_owned()));
+        let (address, http) = (place(" listening on "), place(" http on "));
+        let (Some(address), true) = (address, http.is_some() == has_http) else {
+            panic!("`feedline {}` said: {said:?}", arguments.join(" "));
+        };
+        Self { child, address, http, cache }
+    }
+
+    /// The address of its HTTP side, such as `127.0.0.1:4711`.
+    pub fn http(&self) -> &str {
+        self.http.as_deref().expect("it was started with --http")
+    }
+
+    /// What stands in for the user's cache directory.
+    pub fn cache(&self) -> &Path {
+        self.cache.path()
     }
 
     /// Its process id.
@@ -186,5 +208,21 @@ impl Processes {
             arguments.extend(["--peers", &peers]);
         }
         Role::start(&arguments, &[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_role_keeps_of_indexes_is_in_a_directory_that_goes_with_it() {
+        let arguments = ["up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--workers", "1"];
+        let up = Role::start(&arguments, &[]);
+        assert_ne!(up.http(), up.address);
+        let cache = up.cache().to_owned();
+        assert!(cache.join("feedline/index").is_dir(), "nothing is in {}", cache.display());
+        assert_eq!(up.terminate(), 0);
+        assert!(!cache.exists());
     }
 }

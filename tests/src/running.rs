@@ -5,14 +5,18 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 use crate::process::signal;
-use crate::{Call, feedline, wait_for};
+use crate::{CACHE_HOME, Call, cache_home, feedline, wait_for};
 
 /// A call of the binary that has not been waited for.
 #[derive(Debug)]
 pub struct Running {
     id: u32,
     seen: Arc<Seen>,
+    /// In place of the user's cache directory.
+    _cache: TempDir,
 }
 
 /// What is known of a call, and who waits for more.
@@ -37,15 +41,16 @@ impl Running {
 
     /// Starts a call of the binary, which is killed if it lasts longer than this.
     pub fn start_for(arguments: &[&str], longest: Duration) -> Self {
-        let mut command = Command::new("timeout");
+        let (mut command, cache) = (Command::new("timeout"), cache_home());
         // In the foreground `timeout` passes a signal on once; else the whole group gets it as well, which a run takes
         // for a second Ctrl-C.
         let longest = longest.as_secs().to_string();
         command.args(["--foreground", "--signal=KILL", &longest]).arg(feedline()).args(arguments);
+        command.env(CACHE_HOME, cache.path());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
         let mut child = command.spawn().expect("the binary starts");
         let stderr = child.stderr.take().expect("piped above");
-        let running = Self { id: child.id(), seen: Arc::default() };
+        let running = Self { id: child.id(), seen: Arc::default(), _cache: cache };
         let seen = Arc::clone(&running.seen);
         std::thread::spawn(move || seen.watch(child, stderr));
         running

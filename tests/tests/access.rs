@@ -17,7 +17,7 @@ use feedline_core::layout::SplitRef;
 use feedline_proto::door::{Door, Doors};
 use feedline_proto::local::Transport;
 use feedline_proto::{FetchOpen, FetchRequest, WorkerService, grpc};
-use feedline_tests::http::{free_port, get};
+use feedline_tests::http::get;
 use feedline_tests::process::Role;
 use feedline_tests::{Call, Scratch, assert_clean, call, wait_for};
 use futures::StreamExt;
@@ -356,11 +356,12 @@ fn a_network_is_not_served_without_protection_unless_the_user_says_so() {
 fn metrics_take_a_token_where_nobody_shows_a_certificate() {
     let scratch = Scratch::new();
     assert_eq!(scratch.call(&["keys", "new", "keys"]).status, 0);
-    let (secret, http) = (Keys(scratch.file("keys")).file("secret"), free_port());
-    let _up = Role::start(&["up", "--listen", "127.0.0.1:0", "--http", &http, "--secret-file", &secret], &[]);
-    let page = get(&http, "/metrics");
+    let secret = Keys(scratch.file("keys")).file("secret");
+    let arguments = ["up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--secret-file", &secret];
+    let up = Role::start(&arguments, &[]);
+    let page = get(up.http(), "/metrics");
     assert!(page.starts_with("HTTP/1.1 401") && !page.contains("feedline_"), "{page}");
-    assert!(get(&http, "/healthz").starts_with("HTTP/1.1 200"));
+    assert!(get(up.http(), "/healthz").starts_with("HTTP/1.1 200"));
     // A worker knows no tokens: without certificates everybody would read what it measures.
     let keys = Keys(scratch.file("keys"));
     let (cert, key) = (keys.file("role.pem"), keys.file("role-key.pem"));

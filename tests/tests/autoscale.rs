@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use feedline_tests::http::{free_port, metric};
+use feedline_tests::http::metric;
 use feedline_tests::process::Role;
 use feedline_tests::running::Running;
 use feedline_tests::{Scratch, assert_clean, wait_for};
@@ -37,7 +37,7 @@ fn workers_of(parent: u32) -> usize {
 fn workers_come_when_they_are_needed_and_go_when_they_are_not() {
     let scratch = Scratch::new();
     let file = pipeline(&scratch);
-    let (http, index) = (free_port(), scratch.file("index"));
+    let index = scratch.file("index");
     let up = Role::start(
         &[
             "up",
@@ -52,7 +52,7 @@ fn workers_come_when_they_are_needed_and_go_when_they_are_not() {
             "--memory",
             "300MiB",
             "--http",
-            &http,
+            "127.0.0.1:0",
             "--index-dir",
             &index,
         ],
@@ -73,7 +73,7 @@ fn workers_come_when_they_are_needed_and_go_when_they_are_not() {
         "--audit",
     ]);
     wait_for("the third worker", || (workers_of(up.id()) == 3).then_some(()));
-    assert_eq!(metric(&http, "feedline_coordinator_scaled_workers"), 3.0);
+    assert_eq!(metric(up.http(), "feedline_coordinator_scaled_workers"), 3.0);
     assert!(run.ends_within(Duration::from_secs(60)), "6,000 rows at 667 rows/s take 9 s");
     let report = run.wait().report();
     assert_clean(&report);

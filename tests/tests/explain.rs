@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use feedline_tests::{Call, Scratch, data, feedline, root};
+use feedline_tests::{CACHE_HOME, Call, Scratch, data, feedline, root};
 use serde_json::Value;
 
 /// The kinds follow each other by seed.
@@ -28,6 +28,7 @@ fn explain_names_the_bottleneck_of_each_kind_of_pipeline() {
         .arg(root().join("benches/bottlenecks.py"))
         .args(["--names-only", "--json", "--seeds", SEEDS])
         .env("FEEDLINE_BIN", feedline())
+        .env(CACHE_HOME, scratch.cache())
         .env("BENCH_DATA", scratch.path().join("data"))
         .env("EXPLAIN_S", "3")
         .output()

@@ -1,6 +1,6 @@
 //! A worker keeps to its memory budget, whatever the consumer's speed.
 
-use feedline_tests::http::{free_port, metric};
+use feedline_tests::http::metric;
 use feedline_tests::process::Role;
 use feedline_tests::{Scratch, assert_clean, data};
 
@@ -94,11 +94,8 @@ fn peak_memory_stays_under_the_budget_where_whole_blocks_are_read() {
 fn memory_of_ended_jobs_is_given_back() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "40000"]);
-    let http = free_port();
-    let up = Role::start(
-        &["up", "--listen", "127.0.0.1:0", "--workers", "1", "--http", &http, "--memory", "32MiB"],
-        &[("XDG_CACHE_HOME", &scratch.file("cache"))],
-    );
+    let arguments = "up --listen 127.0.0.1:0 --workers 1 --http 127.0.0.1:0 --memory 32MiB";
+    let up = Role::start(&arguments.split(' ').collect::<Vec<_>>(), &[]);
     let mut used = Vec::new();
     for job in 0..10 {
         let text = format!(
@@ -107,7 +104,7 @@ fn memory_of_ended_jobs_is_given_back() {
         );
         let report = scratch.run(&scratch.write("job.yaml", &text), &["--coordinator", &up.url()]);
         assert_eq!(report["rows"], 40000);
-        used.push(metric(&http, "feedline_worker_memory_used_bytes"));
+        used.push(metric(up.http(), "feedline_worker_memory_used_bytes"));
     }
     assert!(used.iter().all(|&bytes| bytes <= f64::from(32 << 20)), "{used:?}");
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use feedline_tests::http::{free_port, get};
+use feedline_tests::http::get;
 use feedline_tests::process::Role;
 use feedline_tests::{Scratch, root};
 
@@ -65,18 +65,13 @@ fn a_running_service_shows_documented_metrics() {
         scratch.file("table")
     );
     let file = scratch.write("job.yaml", &text);
-    let http = free_port();
-    let index = scratch.file("index");
-    let up = Role::start(
-        &["up", "--listen", "127.0.0.1:0", "--workers", "1", "--http", &http, "--index-dir", &index],
-        &[],
-    );
+    let up = Role::start(&["up", "--listen", "127.0.0.1:0", "--workers", "1", "--http", "127.0.0.1:0"], &[]);
     let report = scratch.run(&file, &["--coordinator", &up.url()]);
     assert_eq!(report["rows"], 500);
     for path in ["/healthz", "/readyz"] {
-        assert!(get(&http, path).starts_with("HTTP/1.1 200"), "{path}");
+        assert!(get(up.http(), path).starts_with("HTTP/1.1 200"), "{path}");
     }
-    let page = get(&http, "/metrics");
+    let page = get(up.http(), "/metrics");
     let shown: BTreeSet<String> = page
         .lines()
         .filter(|line| line.starts_with("# TYPE "))

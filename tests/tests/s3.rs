@@ -1,7 +1,7 @@
 //! A real S3 server process serves the same job with the same digest, also when its answers are wrong.
 
 use feedline_tests::store::{Store, Wrong};
-use feedline_tests::{Call, Scratch, assert_clean, data, feedline};
+use feedline_tests::{CACHE_HOME, Call, Scratch, assert_clean, data, feedline};
 use serde_json::Value;
 
 fn run(scratch: &Scratch, server: &Store, file: &str, index: &str) -> Value {
@@ -10,6 +10,7 @@ fn run(scratch: &Scratch, server: &Store, file: &str, index: &str) -> Value {
         .arg(feedline())
         .args(["run", file, "--audit", "--report", "json", "--workers", "2", "--epochs", "2"])
         .args(["--index-dir", &scratch.file(index)])
+        .env(CACHE_HOME, scratch.cache())
         .envs(server.environment())
         .output()
         .expect("the binary starts");

@@ -5,13 +5,13 @@ use std::process::Command;
 
 use feedline_tests::process::Role;
 use feedline_tests::store::{KEY, SECRET, Store};
-use feedline_tests::{Call, Scratch, assert_clean, feedline};
+use feedline_tests::{CACHE_HOME, Call, Scratch, assert_clean, feedline};
 
 /// Calls the binary as one that logs all it can, and has no keys in its environment; nothing of a secret is shown.
 fn call(scratch: &Scratch, arguments: &[&str]) -> Call {
     let mut command = Command::new("timeout");
     command.args(["--signal=KILL", "120"]).arg(feedline()).args(arguments).current_dir(scratch.path());
-    command.env("XDG_CACHE_HOME", scratch.path().join("cache")).env("FEEDLINE_LOG", "trace");
+    command.env(CACHE_HOME, scratch.cache()).env("FEEDLINE_LOG", "trace");
     for name in ["AWS_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"] {
         command.env_remove(name);
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use feedline_tests::http::{free_port, metric};
+use feedline_tests::http::metric;
 use feedline_tests::process::{Processes, Role};
 use feedline_tests::running::Running;
 use feedline_tests::{Scratch, assert_clean, wait_for};
@@ -55,9 +55,8 @@ fn a_client_that_is_killed_gives_all_lent_memory_back() {
     let file = images(&scratch);
     let coordinator = coordinator(&scratch);
     let url = coordinator.url();
-    let http = free_port();
-    let worker = worker(&url, &folder(&scratch, "sockets"), &["--http", &http]);
-    let lent = || metric(&http, "feedline_worker_lent_bytes");
+    let worker = worker(&url, &folder(&scratch, "sockets"), &["--http", "127.0.0.1:0"]);
+    let lent = || metric(worker.http(), "feedline_worker_lent_bytes");
     let by = ["--coordinator", &url, "--transport", "memory"];
     let slow = ["run", &file, "--job", "slow", "--epochs", "1000", "--step-ms", "100"];
     let client = Running::start(&[&slow[..], &by].concat());

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use feedline_tests::process::Role;
-use feedline_tests::{Scratch, call, feedline, wait_for};
+use feedline_tests::{CACHE_HOME, Scratch, call, feedline, wait_for};
 use serde_json::Value;
 
 const CLUSTER: &str = "worker_types:\n  - { name: small, cores: 2, memory: 4GiB, count: 2, max: 50 }\n  \
@@ -69,6 +69,7 @@ fn top_shows_jobs_and_workers() {
     let arguments = ["run", &file, "--coordinator", &url, "--epochs", "1000", "--step-ms", "1"];
     let mut run = Command::new(feedline())
         .args(arguments)
+        .env(CACHE_HOME, scratch.cache())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

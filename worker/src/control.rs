@@ -1,6 +1,7 @@
 //! The control loop: reports to the coordinator, takes over its plan, loads the jobs that it names.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use feedline_core::manifest::Manifest;
 use feedline_proto::services::CoordinatorService;
 use feedline_proto::{decode_manifest, encode_manifest};
 use feedline_sources::Stores;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,7 +20,7 @@ use tokio_util::task::TaskTracker;
 use crate::engine::{Engine, JobContext};
 use crate::tasks::IndexTasks;
 use crate::tickets::Tickets;
-use crate::{WorkerSettings, metrics};
+use crate::{WorkerSettings, kept_index, metrics};
 
 /// A report is repeated after this long without an answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
@@ -230,8 +232,7 @@ impl Control {
 
     /// The dataset's index: from the cache directory if it was fetched before.
     async fn manifest(&self, id: JobId, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
-        let file =
-            self.settings.cache_dir.as_ref().map(|dir| dir.join(format!("{key}-{fingerprint}.manifest")));
+        let file = self.settings.cache_dir.as_ref().map(|dir| kept_index::path(dir, key, fingerprint));
         if let Some(file) = &file
             && let Ok(bytes) = tokio::fs::read(file).await
             && let Ok(manifest) = decode_manifest(&bytes)
@@ -241,14 +242,10 @@ impl Control {
         }
         let manifest = self.coordinator.manifest(id).await?;
         if let Some(file) = file {
-            let bytes = encode_manifest(&manifest);
-            let part = file.with_extension(format!("part-{}", self.worker));
-            let saved = async {
-                tokio::fs::write(&part, bytes).await?;
-                tokio::fs::rename(&part, &file).await
-            };
+            let (path, kept) = (file.clone(), Arc::clone(&manifest));
+            let saved = spawn_blocking(move || kept_index::save(&path, &encode_manifest(&kept))).await;
             // The cache only saves time: without it the index is fetched again.
-            if let Err(error) = saved.await {
+            if let Err(error) = saved.map_err(io::Error::other).flatten() {
                 tracing::warn!(file = %file.display(), %error, "the index could not be kept in the cache directory");
             }
         }

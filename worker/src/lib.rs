@@ -7,6 +7,7 @@ mod cache;
 mod control;
 mod engine;
 mod fetch_room;
+mod kept_index;
 pub mod metrics;
 mod process;
 mod server;

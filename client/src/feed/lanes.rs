@@ -140,9 +140,23 @@ impl Feed {
         }
     }
 
-    /// What to do where the next batch of a lane will never be full: as many splits as the coordinator tells of have arrived
-    /// and have too few rows for it. None of them is done before the batch is, so that no others follow.
-    pub(super) fn never_full(&self, place: usize) -> Option<String> {
+    /// What to do where the next batch of a lane will never be full. Where other consumers may use up the data of a relaxed job,
+    /// after which the last rows go as they are, it only waits for them, and the log says so once.
+    pub(super) fn never_full(&mut self, place: usize) -> Option<String> {
+        let message = self.too_few_rows(place)?;
+        if !self.identity.relaxed || self.consumers == 1 {
+            return Some(message);
+        }
+        if !self.has_said_wait {
+            self.has_said_wait = true;
+            tracing::warn!("waiting until other consumers have used up the data: {message}");
+        }
+        None
+    }
+
+    /// What helps where as many splits as the coordinator tells of have arrived, and have too few rows for the next batch of a
+    /// lane. None of them is done before the batch is, so that no others follow.
+    fn too_few_rows(&self, place: usize) -> Option<String> {
         let (lane, layout) = (&self.lanes[place], self.layout.as_ref()?);
         let (held, most) = (lane.held_complete(), self.most_splits);
         if most == 0 || held < most as usize {

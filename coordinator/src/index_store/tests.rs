@@ -60,6 +60,22 @@ fn any_damage_is_told_with_the_fix() {
 }
 
 #[test]
+fn an_index_that_was_lost_or_damaged_is_written_again() {
+    let (folder, store) = store();
+    let path = folder.path().join("k.index");
+    store.save("k", &manifest(5)).unwrap();
+    fs::remove_file(&path).unwrap();
+    let reopened = |store: &IndexStore| {
+        store.save("k", &manifest(5)).unwrap();
+        IndexStore::open(folder.path().to_owned()).unwrap().load("k").unwrap()
+    };
+    assert_eq!(reopened(&store), Some(manifest(5)), "it was removed");
+    fs::write(&path, b"FEEDIDX?").unwrap();
+    store.load("k").unwrap_err();
+    assert_eq!(reopened(&store), Some(manifest(5)), "it was damaged");
+}
+
+#[test]
 fn a_running_job_keeps_its_index_while_another_builds_a_new_one() {
     let (folder, store) = store();
     store.save("k", &manifest(5)).unwrap();

@@ -405,6 +405,7 @@ impl Cluster {
             splits,
             exhausted,
             most_splits: job.most_wanted(),
+            consumers: job.spec.consumers,
             ticket: String::new(),
         }
     }

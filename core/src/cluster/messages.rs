@@ -286,6 +286,8 @@ pub struct ConsumerPlan {
     pub exhausted: bool,
     /// Most splits of each stream that are ever in `splits`, in relaxed mode in all, however many the consumer asks for.
     pub most_splits: u32,
+    /// Consumers that the job was opened for; 0 where it is not said.
+    pub consumers: u32,
     /// What the consumer shows to workers; empty where they do not ask. The state machine knows none.
     pub ticket: String,
 }

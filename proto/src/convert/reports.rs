@@ -365,6 +365,7 @@ impl From<ConsumerPlan> for wire::ConsumerPlan {
             splits: all(plan.splits),
             exhausted: plan.exhausted,
             most_splits: plan.most_splits,
+            consumers: plan.consumers,
             ticket: plan.ticket,
         }
     }
@@ -382,6 +383,7 @@ impl TryFrom<wire::ConsumerPlan> for ConsumerPlan {
             splits: read_all(plan.splits)?,
             exhausted: plan.exhausted,
             most_splits: plan.most_splits,
+            consumers: plan.consumers,
             ticket: plan.ticket,
         })
     }

@@ -381,6 +381,7 @@ pub(crate) fn consumer_plan() -> ConsumerPlan {
         splits: vec![PlannedSplit { split: split(), from: 3, workers }],
         exhausted: true,
         most_splits: 64,
+        consumers: 3,
         ticket: "feedline-ticket-1.x.y".to_owned(),
     }
 }

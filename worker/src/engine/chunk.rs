@@ -1,6 +1,6 @@
 //! A chunk of a group's rows on its way through the operators: built from what was read, worked on, kept at a cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,7 @@ use arrow::datatypes::DataType;
 use bytes::Bytes;
 use feedline_core::order::RowRef;
 use feedline_core::pipeline::OnError;
-use feedline_operators::{Chunk, Column, Slots};
+use feedline_operators::{Chunk, Column, Image, Slots};
 
 use super::forms::Leave;
 use super::group::Claim;
@@ -38,8 +38,8 @@ pub(super) struct WorkChunk {
     pub(super) bytes: u64,
     /// Its decoded images, in the worker's memory.
     pub(super) images: Claim,
-    /// Bytes of images that a cache had: they count as kept in memory, or as read.
-    pub(super) found_image_bytes: u64,
+    /// Rows, by origin, and addresses of images that a cache had: they count as kept in memory, or as read.
+    pub(super) found_images: BTreeSet<(u32, usize)>,
     /// What it has taken so far, without waiting for turns.
     pub(super) took: Duration,
     /// Once it has passed all operators: it waits to be put into its batch.
@@ -109,7 +109,7 @@ impl ChunkInput {
             reclaimed: Vec::new(),
             bytes: 0,
             images: Claim::new(0, image_bytes),
-            found_image_bytes: 0,
+            found_images: BTreeSet::new(),
             took: Duration::ZERO,
             waiting: None,
         };
@@ -138,9 +138,9 @@ impl ChunkInput {
             trials: job.trials.as_deref(),
             passes_left: job.passes_after(self.rows[self.range.start].pass),
         };
-        let made_bytes = image_bytes(&work.chunk);
-        cut.join(work, caches, &self.found[self.range.clone()], &self.rows[self.range.clone()], &leave)?;
-        work.found_image_bytes = image_bytes(&work.chunk).saturating_sub(made_bytes);
+        let found = &self.found[self.range.clone()];
+        cut.join(work, caches, found, &self.rows[self.range.clone()], &leave)?;
+        work.found_images = found_images(&work.chunk, found);
         work.entered = self.range.len();
         if work.chunk.rows() != work.entered {
             work.reclaim(job);
@@ -178,9 +178,13 @@ impl WorkChunk {
         Ok(())
     }
 
-    /// Counts the decoded images that it has now, so that no groups begin in the room that they take.
+    /// Counts the decoded images that it has now, so that no groups begin in the room that they take: also those that an
+    /// operator has made of found ones.
     fn count_images(&mut self) {
-        self.images.set(image_bytes(&self.chunk).saturating_sub(self.found_image_bytes));
+        let is_found = |origin: u32, image: &Image| self.found_images.contains(&(origin, address(image)));
+        let own = images(&self.chunk).filter(|(origin, image)| !is_found(*origin, image));
+        let bytes = own.map(|(_, image)| image.data.len() as u64).sum();
+        self.images.set(bytes);
     }
 
     /// Under `on_error: skip` rows that failed leave at once.
@@ -221,15 +225,24 @@ fn chunk_bytes(chunk: &Chunk) -> u64 {
     chunk.columns.iter().map(|(_, column)| bytes(column) as u64).sum()
 }
 
-/// Bytes of a chunk's decoded images.
-fn image_bytes(chunk: &Chunk) -> u64 {
-    let bytes = |column: &Column| -> u64 {
-        match column {
-            Column::Images(images) => images.iter().map(|image| image.data.len() as u64).sum(),
-            Column::Arrow(_) | Column::Tensor(_) => 0,
-        }
-    };
-    chunk.columns.iter().map(|(_, column)| bytes(column)).sum()
+/// A chunk's decoded images, each with the origin of its row.
+fn images(chunk: &Chunk) -> impl Iterator<Item = (u32, &Image)> {
+    let columns = chunk.columns.iter().filter_map(|(_, column)| match column {
+        Column::Images(images) => Some(images),
+        Column::Arrow(_) | Column::Tensor(_) => None,
+    });
+    columns.flat_map(move |images| chunk.origins.iter().copied().zip(images))
+}
+
+/// Origins and addresses of the images in rows that a cache had.
+fn found_images(chunk: &Chunk, found: &[Option<Bytes>]) -> BTreeSet<(u32, usize)> {
+    let is_found = |origin: u32| found.get(origin as usize).is_some_and(Option::is_some);
+    let images = images(chunk).filter(|(origin, _)| is_found(*origin));
+    images.map(|(origin, image)| (origin, address(image))).collect()
+}
+
+fn address(image: &Image) -> usize {
+    image.data.as_ptr().addr()
 }
 
 /// Parts of other arrays may be behind an array: only its own values count.
@@ -255,47 +268,77 @@ mod tests {
 
     use arrow::array::{BinaryViewArray, ListArray, StringArray};
     use arrow::datatypes::Int32Type;
-    use feedline_operators::Image;
+    use feedline_core::pipeline::{OperatorKind, Pipeline, RandomHorizontalFlip, Source};
+    use feedline_core::schema::{ColumnType, Schema};
+    use feedline_operators::build_operators;
 
     use super::*;
 
-    fn images(sizes: &[usize]) -> (String, Column) {
+    fn image_column(sizes: &[usize]) -> (String, Column) {
         let image = |size: &usize| Image { width: 1, height: 1, data: vec![0; *size].into() };
         ("image".to_owned(), Column::Images(sizes.iter().map(image).collect()))
+    }
+
+    /// A chunk with images of these sizes.
+    fn work(sizes: &[usize], all: &Arc<AtomicU64>) -> WorkChunk {
+        let rows = sizes.len();
+        WorkChunk {
+            chunk: Chunk::new(vec![image_column(sizes)], (0..rows as u64).collect(), vec![0; rows]),
+            slots: Slots::new(),
+            start: 0,
+            entered: rows,
+            made: rows,
+            handled: 0,
+            reclaimed: Vec::new(),
+            bytes: 0,
+            images: Claim::new(0, all),
+            found_images: BTreeSet::new(),
+            took: Duration::ZERO,
+            waiting: None,
+        }
     }
 
     #[test]
     fn decoded_images_count_as_long_as_a_chunk_has_them_and_found_ones_count_where_they_are_kept() {
         let all = Arc::new(AtomicU64::new(0));
-        let mut work = WorkChunk {
-            chunk: Chunk::new(vec![images(&[300, 600])], vec![0, 1], vec![0, 0]),
-            slots: Slots::new(),
-            start: 0,
-            entered: 2,
-            made: 2,
-            handled: 0,
-            reclaimed: Vec::new(),
-            bytes: 0,
-            images: Claim::new(0, &all),
-            found_image_bytes: 0,
-            took: Duration::ZERO,
-            waiting: None,
-        };
+        let mut work = work(&[300, 600], &all);
         work.count_images();
         assert_eq!(all.load(Ordering::Relaxed), 900);
         let beside = Claim::new(50, &all);
-        work.found_image_bytes = 600;
+        work.found_images = found_images(&work.chunk, &[None, Some(Bytes::new())]);
         work.count_images();
         assert_eq!(all.load(Ordering::Relaxed), 350);
         work.chunk.columns.clear();
         work.count_images();
         assert_eq!(all.load(Ordering::Relaxed), 50, "they have become a part of the batch");
-        work.found_image_bytes = 0;
-        work.chunk.columns.push(images(&[30, 30]));
+        work.chunk.columns.push(image_column(&[30, 30]));
         work.count_images();
         assert_eq!(all.load(Ordering::Relaxed), 110);
         drop((work, beside));
         assert_eq!(all.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn images_that_an_operator_makes_of_found_ones_count() {
+        let all = Arc::new(AtomicU64::new(0));
+        let mut work = work(&[300, 600, 90], &all);
+        // What the cache holds.
+        let _kept = work.chunk.columns.clone();
+        work.found_images = found_images(&work.chunk, &[Some(Bytes::new()), Some(Bytes::new()), None]);
+        work.count_images();
+        assert_eq!(all.load(Ordering::Relaxed), 90);
+        let flip = RandomHorizontalFlip { column: "image".to_owned(), p: 1.0 };
+        let pipeline = Pipeline::builder("p")
+            .source(Source::files("x"))
+            .operator(OperatorKind::RandomHorizontalFlip(flip))
+            .batch(3)
+            .build()
+            .unwrap();
+        let schema = Schema::new([("image", ColumnType::Image)]);
+        let operators = build_operators(&pipeline, &schema, &|_| Err("nothing is read".to_owned())).unwrap();
+        operators[0].operator.apply(&mut work.chunk, &mut work.slots).unwrap();
+        work.count_images();
+        assert_eq!(all.load(Ordering::Relaxed), 990);
     }
 
     #[test]

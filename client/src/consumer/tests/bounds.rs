@@ -106,6 +106,30 @@ async fn a_batch_of_more_splits_than_may_be_held_fails_the_job_with_what_helps()
     }
 }
 
+/// It holds as many splits as it may, with too few rows for a batch: that ends nothing while others can go on.
+#[tokio::test(start_paused = true)]
+async fn one_of_several_consumers_waits_until_the_others_have_used_up_the_data() {
+    let layout = Layout { changes_rows: true, ..layout(4096, 8, 1, 1) };
+    let mut worker = FakeWorker::new(&layout, 8);
+    worker.keep = Some(|row| row % 64 == 0);
+    let coordinator = FakeCoordinator::new(layout.clone(), true, &[1]);
+    coordinator.tell(|told| {
+        told.most_splits = 16;
+        told.consumers = 2;
+    });
+    let workers = FakeWorkers::new([(1, Arc::new(worker))]);
+    let mut consumer = consumer(&coordinator, &workers, true, ClientSettings::default());
+    let early = tokio::time::timeout(Duration::from_secs(60), consumer.next()).await;
+    assert!(early.is_err(), "it waits");
+    let stands = coordinator.tell(|told| (told.state.clone(), told.held.len()));
+    assert_eq!(stands, (JobState::Running, 16));
+    // The other consumer takes the rest.
+    coordinator.tell(|told| told.next = None);
+    let mut rows = all_ids(&drain_all(&mut consumer).await);
+    rows.sort_unstable();
+    assert_eq!(rows, [0, 64]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn splits_of_which_nothing_is_kept_fail_the_job_with_what_helps() {
     let layout = Layout { changes_rows: true, ..layout(4096, 8, 1, 1) };

@@ -18,6 +18,7 @@ fn splits_are_assigned_in_order_to_whoever_has_room() {
     let open = vec![(split(0, 0), 8), (split(0, 1), 4)];
     let after = bench.consumer(ConsumerReport { open, ..taking(job, 0) }).expect("a plan");
     assert_eq!(held(&after), [1, 4]);
+    assert_eq!(after.consumers, 2, "the other may use up the data");
     assert_eq!(after.splits[0].from, 4, "where the consumer stands");
     let status = bench.status(job).position.expect("it runs");
     assert_eq!(status.streams, [StreamPosition { epoch: 0, row: 40 }]);

@@ -1,0 +1,109 @@
+//! The datasets' indexes that a worker keeps in its cache directory, so that it fetches each once. Several workers, and several
+//! tasks of one, may write into one directory, and each may be killed while it does.
+
+use std::fs::{self, DirEntry, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Stands between an index's name and what tells unfinished files apart: see [`crate::kept_indexes`].
+const PART: &str = ".part-";
+/// Nobody writes an index for this long.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+
+/// Where the index of a dataset is kept.
+pub(crate) fn path(folder: &Path, key: &str, fingerprint: &str) -> PathBuf {
+    folder.join(format!("{key}-{fingerprint}.manifest"))
+}
+
+/// Puts an index into `file`, whole or not at all, and removes what killed workers have left beside it. Blocks.
+pub(crate) fn save(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    remove_abandoned(folder);
+    let mut prefix = file.file_stem().unwrap_or_default().to_owned();
+    prefix.push(PART);
+    let mut part = tempfile::Builder::new()
+        .prefix(&prefix)
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)?;
+    part.write_all(bytes)?;
+    part.persist(file)?;
+    Ok(())
+}
+
+fn remove_abandoned(folder: &Path) {
+    let is_abandoned = |entry: &DirEntry| {
+        let changed = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        let age = changed.and_then(|changed| changed.elapsed().ok());
+        is_part(&entry.file_name().to_string_lossy()) && age.is_some_and(|age| age > ABANDONED)
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten().filter(is_abandoned) {
+        // What cannot be removed only takes room.
+        let _ = fs::remove_file(entry.path());
+    }
+}
+
+/// Whether a file has the name of an unfinished index: other files in the directory are the user's.
+fn is_part(name: &str) -> bool {
+    let is_hash = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let index = name.split_once(PART).and_then(|(index, _)| index.split_once('-'));
+    index.is_some_and(|(key, fingerprint)| is_hash(key) && is_hash(fingerprint))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn an_index_that_several_tasks_save_at_once_is_whole_and_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = path(folder.path(), "0a", "1b");
+        let written: Vec<Vec<u8>> = (1..=8).map(|by| vec![by; usize::from(by) * 5_000]).collect();
+        std::thread::scope(|scope| {
+            for body in &written {
+                let file = &file;
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        save(file, body).unwrap();
+                        let found = fs::read(file).unwrap();
+                        assert!(found.iter().all(|byte| *byte == found[0]), "a mixture");
+                        assert_eq!(found.len(), usize::from(found[0]) * 5_000, "a part");
+                    }
+                });
+            }
+        });
+        assert_eq!(names(folder.path()), ["0a-1b.manifest"]);
+    }
+
+    #[test]
+    fn what_killed_workers_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let long_ago = SystemTime::now() - ABANDONED * 2;
+        for name in ["0a-1b.part-7", "0a-2c.part-NeW", "big.tar.part-1"] {
+            let file = File::create(folder.path().join(name)).unwrap();
+            if name != "0a-2c.part-NeW" {
+                file.set_modified(long_ago).unwrap();
+            }
+        }
+        save(&path(folder.path(), "0a", "1b"), b"index").unwrap();
+        assert_eq!(names(folder.path()), ["0a-1b.manifest", "0a-2c.part-NeW", "big.tar.part-1"]);
+    }
+
+    #[test]
+    fn what_is_unfinished_is_among_the_files_that_no_pipeline_reads() {
+        let patterns = crate::kept_indexes(Path::new(""));
+        assert!(patterns.contains(&PathBuf::from(format!("*{PART}*"))), "{patterns:?}");
+    }
+}
