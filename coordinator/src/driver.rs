@@ -95,6 +95,8 @@ pub(crate) struct Driver {
     /// Saved indexes that are awaited, and requests that came meanwhile.
     loading: usize,
     held: Held,
+    /// Whether something was asked that is not decided on yet: it gathers while the decisions before it are written.
+    gathers: bool,
     /// Why the log could not be written.
     stuck: Option<Refusal>,
     known: Members,
@@ -116,6 +118,7 @@ impl Driver {
             indexes: JoinSet::new(),
             loading: 0,
             held: Held::default(),
+            gathers: false,
             stuck: None,
             known: Members::default(),
             gauges: Gauges::default(),
@@ -132,20 +135,23 @@ impl Driver {
             let Parts { disk, inbox, deliveries, commands: asked, desk, .. } = &mut self.parts;
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = desk.news() => self.turn(&mut commands)?,
+                () = desk.news() => self.turn(&mut commands, false)?,
                 taken = asked.recv_many(&mut commands, REQUESTS_TOGETHER) => {
                     if taken == 0 {
                         break;
                     }
-                    self.turn(&mut commands)?;
+                    self.turn(&mut commands, false)?;
                 }
                 event = next(disk, inbox, deliveries, &mut self.indexes) => {
                     self.on_event(event?);
                     self.follow_up()?;
+                    if self.gathers {
+                        self.turn(&mut commands, false)?;
+                    }
                 }
                 _ = ticks.tick() => {
                     self.on_tick();
-                    self.turn(&mut commands)?;
+                    self.turn(&mut commands, true)?;
                 }
             }
         }
@@ -158,10 +164,10 @@ impl Driver {
         self.parts.desk.close();
         self.parts.commands.close();
         while self.parts.commands.recv_many(&mut commands, REQUESTS_TOGETHER).await > 0 {
-            self.turn(&mut commands)?;
+            self.turn(&mut commands, true)?;
         }
-        while !self.parts.desk.is_empty() {
-            self.turn(&mut commands)?;
+        while !self.parts.desk.is_empty() || self.gathers {
+            self.turn(&mut commands, true)?;
         }
         let begun = Instant::now();
         let (kept, handed) = (begun + self.parts.grace, begun + self.parts.grace.min(HAND_OVER));
@@ -186,8 +192,9 @@ impl Driver {
         }
     }
 
-    /// Takes everything in `commands` and the next requests at one time, and decides what follows.
-    fn turn(&mut self, commands: &mut Vec<Command>) -> Result<(), CoordinatorError> {
+    /// Takes everything in `commands` and the next requests at one time, and decides what follows: as soon as what was decided
+    /// before is kept, so that decisions are written and sent together, or now where that takes longer.
+    fn turn(&mut self, commands: &mut Vec<Command>, now: bool) -> Result<(), CoordinatorError> {
         self.look_at_clocks();
         for command in commands.drain(..) {
             self.on_command(command);
@@ -196,7 +203,8 @@ impl Driver {
             self.ask(request, reply);
         }
         gauge!(QUEUED_REQUESTS).set(self.parts.desk.waiting() as f64);
-        if self.stuck.is_none() {
+        self.gathers = !now && self.leads() && self.parts.member.pending_entries() > 0;
+        if self.stuck.is_none() && !self.gathers {
             self.parts.member.decide(self.now);
             self.gauges.publish(self.now.cluster, self.parts.worker_lease_ms);
         }

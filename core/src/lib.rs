@@ -7,6 +7,7 @@
 
 pub mod cluster;
 pub mod consumer;
+pub mod contained;
 pub mod ids;
 pub mod layout;
 pub mod manifest;

@@ -47,6 +47,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use feedline_core::contained::is_contained;
 use feedline_worker::BLOCKING_THREADS;
 use tikv_jemallocator::Jemalloc;
 use tokio::runtime::Runtime;
@@ -64,6 +65,9 @@ const GRACE: Duration = Duration::from_secs(1);
 fn main() -> ExitCode {
     let started = Instant::now();
     panic::set_hook(Box::new(|panic| {
+        if is_contained() {
+            return;
+        }
         let text = panic.to_string().replace('\n', " ");
         eprintln!("feedline: internal error: {text}; this is a defect of feedline, please report it");
     }));

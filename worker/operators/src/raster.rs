@@ -2,6 +2,7 @@
 
 use std::io::Cursor;
 
+use feedline_core::contained::contained;
 use feedline_jpeg::{MAX_DECODED_BYTES, MAX_PIXELS};
 use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
@@ -43,6 +44,11 @@ pub(crate) fn encoding_of(bytes: &[u8]) -> Result<Encoding, String> {
 
 /// Decodes a PNG or WebP, or copies pixels. The place is that of the image, for as long as it is worked on.
 pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<Place>), String> {
+    // The png crate panics on palettes that end amid a colour.
+    contained(|| decode_sound(bytes, encoding), "damaged image: its parts contradict each other")
+}
+
+fn decode_sound(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<Place>), String> {
     if encoding == Encoding::Pixels {
         let Pixels { width, height, data } = pixels(bytes)?;
         return Ok((Image { width, height, data: data.to_vec().into() }, None));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, Int32Builder, ListBuilder};
-use tokenizers::Tokenizer;
+use feedline_core::contained::contained;
+use tokenizers::{Encoding, Tokenizer};
 
 use crate::arrow_types::text_at;
 use crate::{Chunk, Column, Operator, OperatorError, Slots};
@@ -19,8 +20,18 @@ pub(crate) struct TokenizeOperator {
 impl TokenizeOperator {
     /// Reads a `tokenizer.json`; the error is a sentence without a place.
     pub(crate) fn read(bytes: &[u8], path: &str) -> Result<Tokenizer, String> {
-        Tokenizer::from_bytes(bytes)
-            .map_err(|error| format!("`{path}` is not a Hugging Face tokenizer.json: {error}"))
+        // The tokenizers crate panics on some parts that are not what they should be.
+        let read = || Tokenizer::from_bytes(bytes).map_err(|error| error.to_string());
+        contained(read, "a part of it cannot be read")
+            .map_err(|reason| format!("`{path}` is not a Hugging Face tokenizer.json: {reason}"))
+    }
+}
+
+impl TokenizeOperator {
+    fn encode(&self, text: &str) -> Result<Encoding, String> {
+        let encode =
+            || self.tokenizer.encode_fast(text, self.add_special_tokens).map_err(|error| error.to_string());
+        contained(encode, "the tokenizer's parts contradict each other")
     }
 }
 
@@ -42,9 +53,8 @@ impl Operator for TokenizeOperator {
             }
             let encoded = match text {
                 Some(text) => self
-                    .tokenizer
-                    .encode_fast(text, self.add_special_tokens)
-                    .map_err(|error| format!("column `{}` cannot be tokenized: {error}", self.column)),
+                    .encode(text)
+                    .map_err(|reason| format!("column `{}` cannot be tokenized: {reason}", self.column)),
                 None => Err(format!("column `{}` is null", self.column)),
             };
             match encoded {

@@ -24,6 +24,38 @@ async fn what_waits_together_is_committed_together() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_comes_while_a_decision_is_written_is_decided_together() {
+    let mut bench = Bench::new();
+    let task = bench.start();
+    bench.service.list_jobs().await.unwrap();
+    let (begun, has_begun) = oneshot::channel();
+    let (word, waits) = std::sync::mpsc::channel();
+    bench.script.lock().unwrap().gate = Some(Gate { begun, word: waits });
+    let desk = Arc::clone(&bench.desk);
+    let open = |name: u32| {
+        let spec = Box::new(spec(&format!("run {name}")));
+        desk.put(Request::OpenJob { spec, saved: None }).unwrap()
+    };
+    let mut opening = vec![open(0)];
+    has_begun.await.unwrap();
+    for number in 1..4 {
+        opening.push(open(number));
+        // The driver takes each by itself; no tick passes while the write stops.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+    word.send(()).unwrap();
+    for opened in opening {
+        assert!(matches!(opened.await.unwrap(), Reply::Opened(_)));
+    }
+    let script = bench.script.lock().unwrap();
+    let records = script.writes.iter().flatten().map(|write| write.records().len());
+    assert_eq!(records.filter(|records| *records > 0).collect::<Vec<_>>(), [1, 3]);
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_acknowledged_while_the_log_cannot_be_written() {
     let mut bench = Bench::new();
     let task = bench.start();

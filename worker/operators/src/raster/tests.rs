@@ -56,16 +56,36 @@ fn png_of(name: &str, width: u32, height: u32) -> Vec<u8> {
     let mut png = testdata(name);
     png[16..20].copy_from_slice(&width.to_be_bytes());
     png[20..24].copy_from_slice(&height.to_be_bytes());
-    // The header's checksum (PNG, section 5.5) over the changed sizes.
+    let checksum = checksum(&png[12..29]);
+    png[29..33].copy_from_slice(&checksum);
+    png
+}
+
+/// That of a chunk's type and data (PNG, section 5.5).
+fn checksum(chunk: &[u8]) -> [u8; 4] {
     let mut crc = u32::MAX;
-    for &byte in &png[12..29] {
+    for &byte in chunk {
         crc ^= u32::from(byte);
         for _ in 0..8 {
             crc = if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
         }
     }
-    png[29..33].copy_from_slice(&(!crc).to_be_bytes());
-    png
+    (!crc).to_be_bytes()
+}
+
+#[test]
+fn a_palette_that_ends_amid_a_colour_fails_its_image_alone() {
+    let mut png = testdata("palette.png");
+    let at = png.windows(4).position(|bytes| bytes == b"PLTE").unwrap();
+    let length = u32::from_be_bytes(png[at - 4..at].try_into().unwrap()) as usize;
+    let end = at + 4 + length;
+    // Without the last two bytes of its last colour.
+    png.drain(end - 2..end);
+    png[at - 4..at].copy_from_slice(&(length as u32 - 2).to_be_bytes());
+    let checksum = checksum(&png[at..end - 2]);
+    png[end - 2..end + 2].copy_from_slice(&checksum);
+    let refused = decode(&png, Encoding::Png).unwrap_err();
+    assert!(refused.starts_with("damaged "), "{refused}");
 }
 
 #[test]

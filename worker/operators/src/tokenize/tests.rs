@@ -80,6 +80,15 @@ fn a_file_that_is_no_tokenizer_is_named() {
             && message.contains("is not a Hugging Face tokenizer.json"),
         "{message}"
     );
+    // What the library does not bear.
+    std::fs::write(file.path(), tokenizer_json().replace("\"decoder\":null", "\"decoder\":{\"type\":}"))
+        .unwrap();
+    let spec = json!({"tokenize": {"column": "text", "tokenizer": file.path()}});
+    let message = try_build(&schema(), vec![spec]).unwrap_err().message;
+    assert!(
+        message.ends_with("is not a Hugging Face tokenizer.json: a part of it cannot be read"),
+        "{message}"
+    );
     let missing = json!({"tokenize": {"column": "text", "tokenizer": "/nowhere/tokenizer.json"}});
     assert!(try_build(&schema(), vec![missing]).unwrap_err().message.starts_with("operator 1 (tokenize): "));
 }

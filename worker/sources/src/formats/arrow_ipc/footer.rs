@@ -10,6 +10,7 @@ use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::{FileDecoder, read_footer_length};
 use arrow::ipc::{Block as IpcBlock, MetadataVersion, root_as_footer, root_as_message};
 use bytes::Bytes;
+use feedline_core::contained::contained;
 
 use crate::error::SourceError;
 use crate::limits::{MAX_BLOCKS, MAX_DICTIONARY_BYTES, MAX_FOOTER_BYTES, MAX_HEADS_BYTES};
@@ -174,8 +175,7 @@ impl Footer {
 
 /// The Arrow crate panics on some damaged schemas and messages: a bad file must not take a worker down.
 fn without_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode));
-    caught.unwrap_or_else(|_| Err("the Arrow data makes no sense: the file is damaged".to_owned()))
+    contained(decode, "the Arrow data makes no sense: the file is damaged")
 }
 
 fn message_rows(head: &[u8]) -> Result<u32, String> {
