@@ -268,7 +268,7 @@ mod tests {
 
     use arrow::array::{BinaryViewArray, ListArray, StringArray};
     use arrow::datatypes::Int32Type;
-    use feedline_core::pipeline::{OperatorKind, Pipeline, RandomHorizontalFlip, Source};
+    use feedline_core::pipeline::{OperatorKind, Pipeline, RandomHorizontalFlip, Resize, Source};
     use feedline_core::schema::{ColumnType, Schema};
     use feedline_operators::build_operators;
 
@@ -328,9 +328,11 @@ mod tests {
         work.count_images();
         assert_eq!(all.load(Ordering::Relaxed), 90);
         let flip = RandomHorizontalFlip { column: "image".to_owned(), p: 1.0 };
+        let resize = Resize { column: "image".to_owned(), size: [1, 1] };
         let pipeline = Pipeline::builder("p")
             .source(Source::files("x"))
             .operator(OperatorKind::RandomHorizontalFlip(flip))
+            .operator(OperatorKind::Resize(resize))
             .batch(3)
             .build()
             .unwrap();
