@@ -38,10 +38,8 @@ mod tests {
         };
         assert_eq!(contained(panics, "damaged"), Err("damaged".to_owned()));
         assert!(!is_contained(), "only for as long as the work lasts");
-        let within = contained(
-            || contained(panics, "inner").or_else(|_| Ok(2)).map(|it| (it, is_contained())),
-            "outer",
-        );
+        let within =
+            contained(|| contained(panics, "inner").or(Ok(2)).map(|it| (it, is_contained())), "outer");
         assert_eq!(within, Ok((2, true)));
     }
 }

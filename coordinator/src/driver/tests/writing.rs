@@ -29,7 +29,7 @@ async fn what_comes_while_a_decision_is_written_is_decided_together() {
     let task = bench.start();
     bench.service.list_jobs().await.unwrap();
     let (begun, has_begun) = oneshot::channel();
-    let (word, waits) = std::sync::mpsc::channel();
+    let (word, waits) = std::sync::mpsc::sync_channel(1);
     bench.script.lock().unwrap().gate = Some(Gate { begun, word: waits });
     let desk = Arc::clone(&bench.desk);
     let open = |name: u32| {
