@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test chaos fuzz check fmt clean setup build python speed scale size caching kernels trace-cost secure-cost bottlenecks tuning demand bench release
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python speed scale size caching kernels trace-cost secure-cost bottlenecks tuning demand bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,30 @@ test: setup python ## Build and run all tests
 	@echo "building the tests (the first time takes some minutes)"
 	@cargo test $(QUIET) --workspace --no-run
 	@cargo test $(QUIET) --workspace
+	@$(MAKE) test-python
+
+PYTHON ?= $(VENV)/bin/python
+
+# With the library as `cargo build` leaves it: building a wheel would compile everything once more. What needs PyTorch, JAX or
+# TensorFlow is skipped where these are not installed: PYTHON=/path/to/python names an interpreter that has them.
+test-python: setup python ## Build and run the tests of the Python package: PYTHON=python3
+	@cargo build $(QUIET) --workspace
+	@rm -rf target/python && mkdir -p target/python && cp -r client/python/feedline target/python/
+	@cp target/debug/libfeedline_native.so target/python/feedline/_native.abi3.so
+	@PYTHONPATH=$$PWD/target/python $(PYTHON) -m pytest -q -p no:cacheprovider --rootdir client/python client/python/tests
+
+# Strips what only debuggers need.
+wheel: release-python ## Build the Python package as a wheel, in target/wheels
+	@ls target/wheels/*.whl
+
+release-python: setup python
+	@$(VENV)/bin/maturin build --quiet --release --manifest-path client/python/Cargo.toml --out target/wheels
+
+test-wheel: wheel ## Install the wheel into an empty environment, with NumPy alone, and run the README's lines there: WITH=torch
+	@rm -rf target/wheel-venv && python3 -m venv target/wheel-venv
+	@target/wheel-venv/bin/pip install --quiet --disable-pip-version-check $$(ls -t target/wheels/*.whl | head -1) $(WITH)
+	@test -d $(DEMO)/images || { $(MAKE) build && $(FEEDLINE) make-data images $(DEMO)/images --rows 400 --format tfrecord --seed 1; }
+	@target/wheel-venv/bin/python client/python/tests/readme.py README.md
 
 chaos: setup ## Kill and suspend roles, cut links, fill disks while a job runs: MINUTES=10 SEED=3 BUFFER=1KiB
 	@cargo build $(QUIET) --workspace --bin feedline --bin chaos

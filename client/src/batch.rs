@@ -32,6 +32,8 @@ pub struct BatchInfo {
     /// Input rows accounted for: ranges of offsets in splits, in order. Rows that operators removed are included,
     /// and so are whole runs of them that came before.
     pub inputs: Vec<(SplitRef, Range<u32>)>,
+    /// Offsets in splits of the rows that it holds, in order, where operators removed some of `inputs`; else empty.
+    pub kept: Vec<(SplitRef, Vec<u32>)>,
     /// Audit: ids of the rows of `inputs`, in order. Empty unless the job was opened with `audit`.
     pub row_ids: Vec<u64>,
     /// Rows that failed and were skipped or replaced.
@@ -52,6 +54,22 @@ impl BatchInfo {
             if is_last_part(part) {
                 self.skipped.extend_from_slice(&part.payload.skipped);
             }
+        }
+    }
+
+    /// Notes which rows the batch holds, where those are not all that it accounts for.
+    fn note_kept(&mut self, parts: &[Part<Payload>]) {
+        let accounted: u64 = self.inputs.iter().map(|(_, input)| input.len() as u64).sum();
+        if accounted == u64::from(self.rows) {
+            return;
+        }
+        for part in parts.iter().filter(|part| !part.rows.is_empty()) {
+            let rows = part.rows.start as usize..part.rows.end as usize;
+            let offsets = match &part.payload.kept {
+                Some(kept) => kept[rows].to_vec(),
+                None => (part.piece_from + part.rows.start..part.piece_from + part.rows.end).collect(),
+            };
+            self.kept.push((part.split, offsets));
         }
     }
 
@@ -88,6 +106,7 @@ impl TakenBatch {
         let Assembled { epoch, rows, parts, .. } = assembled;
         let mut info = BatchInfo { stream, epoch, rows, ..carried };
         info.account(&parts);
+        info.note_kept(&parts);
         Self { info, parts, schema }
     }
 

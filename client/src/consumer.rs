@@ -18,7 +18,7 @@ use crate::batch::{Batch, BatchInfo};
 use crate::error::ClientError;
 use crate::feed::{Feed, Identity, Taken};
 use crate::fetch::FetchContext;
-use crate::metrics::STALL_SECONDS_TOTAL;
+use crate::metrics::{COPY_SECONDS_TOTAL, STALL_SECONDS_TOTAL, STEP_SECONDS_TOTAL};
 use crate::session::{Session, Shared};
 use crate::settings::ClientSettings;
 use crate::slab::SlabPool;
@@ -61,9 +61,7 @@ impl Consumer {
     /// # Errors
     /// When nothing more can come; asking again gives the same error.
     pub async fn next(&mut self) -> Result<Option<Batch>, ClientError> {
-        if let Some(handed) = self.handed.take() {
-            self.shared.feed().add_step(handed.elapsed().as_nanos() as u64);
-        }
+        self.end_step();
         let mut stall = None;
         loop {
             let taken = self.shared.feed().take(Instant::now());
@@ -93,6 +91,34 @@ impl Consumer {
                 }
             }
         }
+    }
+
+    /// The next batch if it is here, without waiting; `None` when it is not, or nothing more comes: [`Self::next`] tells which.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub fn try_next(&mut self) -> Result<Option<Batch>, ClientError> {
+        let taken = self.shared.feed().take(Instant::now());
+        let Taken::Batch(taken) = taken else { return Ok(None) };
+        self.end_step();
+        self.shared.wake_session();
+        let batch = taken.join().map_err(|message| self.broken(message))?;
+        self.handed = Some(Instant::now());
+        Ok(Some(batch))
+    }
+
+    /// The user asks for the next batch, or would have got it.
+    fn end_step(&mut self) {
+        let Some(handed) = self.handed.take() else { return };
+        let step = handed.elapsed();
+        self.shared.feed().add_step(step.as_nanos() as u64);
+        gauge!(STEP_SECONDS_TOTAL).increment(step.as_secs_f64());
+    }
+
+    /// Notes time that went into copying batches to where the user wants them: a part of the time between batches.
+    pub fn add_copy(&self, time: Duration) {
+        self.shared.feed().add_copy(time.as_nanos() as u64);
+        gauge!(COPY_SECONDS_TOTAL).increment(time.as_secs_f64());
     }
 
     /// Parts that do not go together are a defect of a worker; the rows are taken, so there is no way on.
@@ -142,6 +168,12 @@ impl Consumer {
         drop(stop);
         task.await.map_err(|_| ClientError::Closed)?;
         flushed
+    }
+
+    /// Whether nothing more comes, whatever the reason: [`Self::next`] tells it.
+    pub fn is_over(&self) -> bool {
+        let feed = self.shared.feed();
+        feed.fatal().is_some() || feed.state().is_ended()
     }
 
     /// How the job stood when the coordinator answered last.

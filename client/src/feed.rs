@@ -150,6 +150,10 @@ impl Feed {
         self.stats.step_ns += step_ns;
     }
 
+    pub(crate) fn add_copy(&mut self, copy_ns: u64) {
+        self.stats.copy_ns += copy_ns;
+    }
+
     pub(crate) fn count_network_bytes(&mut self, bytes: u64) {
         self.stats.network_bytes += bytes;
     }

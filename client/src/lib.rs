@@ -38,6 +38,7 @@ mod feed;
 mod fetch;
 mod job;
 mod metrics;
+pub mod origin;
 mod pieces;
 pub mod probe;
 mod session;

@@ -7,6 +7,8 @@ pub(crate) const BATCHES_TOTAL: &str = "feedline_client_batches_total";
 pub(crate) const ROWS_TOTAL: &str = "feedline_client_rows_total";
 pub(crate) const BYTES_TOTAL: &str = "feedline_client_bytes_total";
 pub(crate) const STALL_SECONDS_TOTAL: &str = "feedline_client_stall_seconds_total";
+pub(crate) const STEP_SECONDS_TOTAL: &str = "feedline_client_step_seconds_total";
+pub(crate) const COPY_SECONDS_TOTAL: &str = "feedline_client_copy_seconds_total";
 pub(crate) const BUFFERED_BYTES: &str = "feedline_client_buffered_bytes";
 pub(crate) const FETCHES_TOTAL: &str = "feedline_client_fetches_total";
 pub(crate) const FETCH_FAILURES_TOTAL: &str = "feedline_client_fetch_failures_total";
@@ -46,6 +48,18 @@ pub const METRICS: &[MetricDescription] = &[
     metric(BYTES_TOTAL, MetricKind::Counter, Unit::Bytes, "Bytes delivered"),
     // A gauge, since counters hold whole numbers only; it never goes down.
     metric(STALL_SECONDS_TOTAL, MetricKind::Gauge, Unit::Seconds, "Time that consumers waited for a batch"),
+    metric(
+        STEP_SECONDS_TOTAL,
+        MetricKind::Gauge,
+        Unit::Seconds,
+        "Time between taking a batch and asking for the next: the steps of a training loop",
+    ),
+    metric(
+        COPY_SECONDS_TOTAL,
+        MetricKind::Gauge,
+        Unit::Seconds,
+        "Part of the steps in which batches were copied, such as to an accelerator",
+    ),
     metric(BUFFERED_BYTES, MetricKind::Gauge, Unit::Bytes, "Bytes fetched and not delivered"),
     metric(
         RECEIVED_BYTES_TOTAL,

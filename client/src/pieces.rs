@@ -16,6 +16,8 @@ use crate::slab::{Slab, SlabPool};
 pub(crate) struct PieceData {
     pub(crate) records: RecordBatch,
     pub(crate) row_ids: Option<Vec<u64>>,
+    /// Offsets in the split of its rows; `None` when operators removed none.
+    pub(crate) kept: Option<Vec<u32>>,
     pub(crate) skipped: Vec<SkippedRow>,
     /// Size of its buffer.
     pub(crate) bytes: u64,
@@ -132,7 +134,7 @@ impl PieceReader {
         let schema = self.schema.as_ref().ok_or("a piece comes before its columns")?;
         let records = decode_batch(schema, &header.batch, data)?;
         let PieceHeader { from, to, kept, row_ids, skipped, batch, .. } = header;
-        let payload = PieceData { records, row_ids, skipped, bytes: batch.total_bytes };
+        let payload = PieceData { records, row_ids, kept: kept.clone(), skipped, bytes: batch.total_bytes };
         Ok(ReadPiece { from, to, kept, payload: Arc::new(payload) })
     }
 }

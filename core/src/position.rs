@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{Layout, StreamPosition};
+use crate::manifest::DatasetSummary;
 use crate::pipeline::OrderMode;
 
 /// Where a job stands. A training checkpoint stores it as JSON; restoring it needs the same pipeline and dataset, on
@@ -49,7 +50,7 @@ impl Position {
     pub fn check(
         &self,
         pipeline: &str,
-        dataset: &str,
+        dataset: &DatasetSummary,
         order: OrderMode,
         layout: &Layout,
     ) -> Result<(), String> {
@@ -65,10 +66,10 @@ impl Position {
                 self.pipeline
             ));
         }
-        if self.dataset != dataset {
+        if self.dataset != dataset.fingerprint {
             return Err(format!(
-                "the position belongs to other data (fingerprint {}, this dataset is {dataset}); restore the shards it was saved with",
-                self.dataset
+                "the position belongs to other data (fingerprint {}, this is {}, with {} rows in {} shards); restore the shards it was saved with",
+                self.dataset, dataset.fingerprint, dataset.rows, dataset.shards
             ));
         }
         if self.order != order {

@@ -9,7 +9,7 @@ use feedline_core::cluster::messages::{Refusal, RefusalKind};
 
 /// A command ended without having done all that it was asked for.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// It could never have worked as it was asked for: exit status 2.
     WrongUse(Error),
     /// It was tried and failed: exit status 1.
@@ -38,7 +38,7 @@ impl Failure {
     }
 
     /// The exit status.
-    pub(crate) fn status(&self) -> u8 {
+    pub fn status(&self) -> u8 {
         match self {
             Self::Failed(_) => 1,
             Self::WrongUse(_) => 2,

@@ -335,7 +335,7 @@ impl Cluster {
         }
         if let Some(start) = &spec.start {
             let fingerprint = spec.pipeline.fingerprint();
-            start.check(&fingerprint, &dataset.fingerprint, spec.pipeline.order, &layout)?;
+            start.check(&fingerprint, &dataset, spec.pipeline.order, &layout)?;
         }
         Ok(())
     }

@@ -129,6 +129,17 @@ pub struct Bound {
 /// What bounds a job: the smallest of its bounds.
 pub type Bottleneck = Bound;
 
+/// Such as `cpu of random_resized_crop: 2 cores give 375 rows/s at 5.33 ms of CPU per row`.
+impl std::fmt::Display for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.kind.name())?;
+        if let Some(operator) = &self.operator {
+            write!(f, " of {operator}")?;
+        }
+        write!(f, ": {}", self.why)
+    }
+}
+
 /// The smallest bound: what the job's rate should be. `None` where nothing is known to bound it.
 pub fn bottleneck(model: &JobModel, allocation: &Allocation) -> Option<Bottleneck> {
     bounds(model, allocation).into_iter().next()

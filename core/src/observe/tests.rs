@@ -98,6 +98,7 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
         network_bytes: 1_000 * 10_000 * seconds,
         stall_ns: seconds * 800_000_000,
         step_ns: seconds * 200_000_000,
+        copy_ns: 0,
     };
     let consumers = jobs.iter().map(|job| samples::ConsumerSample {
         job: *job,
@@ -373,6 +374,7 @@ fn reported(counts: &[u64]) -> Samples {
             bytes: next(),
             stall_ns: next(),
             step_ns: next(),
+            copy_ns: next(),
             network_bytes: next(),
         };
     }

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::fmt::Write;
 
-use feedline_core::model::Bottleneck;
 use feedline_core::tenants;
 use feedline_core::view::{ClusterView, JobView, WorkerView};
 
@@ -125,13 +124,8 @@ fn job_line(job: &JobView) -> Vec<String> {
         job.workers.to_string(),
         job.consumers.to_string(),
         job.rows.to_string(),
-        known(job.bottleneck.as_ref().map(show_bottleneck)),
+        known(job.bottleneck.as_ref().map(ToString::to_string)),
     ]
-}
-
-fn show_bottleneck(bound: &Bottleneck) -> String {
-    let operator = bound.operator.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
-    format!("{}{operator}: {}", bound.kind.name(), bound.why)
 }
 
 fn worker_line(worker: &WorkerView) -> Vec<String> {

@@ -13,7 +13,7 @@ mirror!(Revision, wire::Revision, { life, number });
 mirror!(StreamPosition, wire::StreamPosition, { epoch, row });
 mirror!(SplitRef, wire::SplitRef, { epoch, ordinal, stream });
 mirror!(OpenRange, wire::OpenRange, { epoch, from, to });
-mirror!(ConsumerStats, wire::ConsumerStats, { rows, batches, bytes, stall_ns, step_ns, network_bytes });
+mirror!(ConsumerStats, wire::ConsumerStats, { rows, batches, bytes, stall_ns, step_ns, copy_ns, network_bytes });
 mirror!(ProcessCpu, wire::ProcessCpu, { process_ns, transport_ns });
 mirror!(StoreStats, wire::StoreStats, { requests, bytes, wait_ns, distinct_shards, distinct_shard_bytes });
 mirror!(OperatorStats, wire::OperatorStats, {

@@ -368,7 +368,7 @@ pub(crate) fn consumer_report() -> ConsumerReport {
 }
 
 fn delivered() -> ConsumerStats {
-    ConsumerStats { rows: 1, batches: 2, bytes: 3, stall_ns: 4, step_ns: 5, network_bytes: 6 }
+    ConsumerStats { rows: 1, batches: 2, bytes: 3, stall_ns: 4, step_ns: 5, copy_ns: 7, network_bytes: 6 }
 }
 
 pub(crate) fn consumer_plan() -> ConsumerPlan {

@@ -167,6 +167,8 @@ pub struct ConsumerStats {
     /// Time in nanoseconds that the user spent between taking a batch and asking for the next: `rows / step_ns` is the
     /// rate that it could take.
     pub step_ns: u64,
+    /// Part of that time in nanoseconds in which batches were copied to where the user wants them, such as to an accelerator.
+    pub copy_ns: u64,
     /// Bytes received from workers on other hosts, as they are once unpacked.
     pub network_bytes: u64,
 }
@@ -179,6 +181,7 @@ impl ConsumerStats {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.stall_ns = self.stall_ns.saturating_add(other.stall_ns);
         self.step_ns = self.step_ns.saturating_add(other.step_ns);
+        self.copy_ns = self.copy_ns.saturating_add(other.copy_ns);
         self.network_bytes = self.network_bytes.saturating_add(other.network_bytes);
     }
 }

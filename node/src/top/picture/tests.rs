@@ -3,7 +3,7 @@
 use expect_test::expect;
 use feedline_core::cluster::messages::JobState;
 use feedline_core::ids::{JobId, WorkerId};
-use feedline_core::model::BottleneckKind;
+use feedline_core::model::{Bottleneck, BottleneckKind};
 use feedline_core::pipeline::{CacheTier, KeptForm};
 use feedline_core::plan::WantedWorkers;
 use feedline_core::view::{CacheView, WorkerPart};

@@ -1,0 +1,226 @@
+"""What batches are handed out as: NumPy arrays, or tensors of a framework that is imported once it is asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from feedline._native import WrongUse
+
+if TYPE_CHECKING:
+    from feedline import _native
+
+
+class Converter:
+    """Makes of a batch what the training loop wants, in two steps: what may run ahead, and what must wait."""
+
+    is_ahead = False
+    """Whether the batch after the present one is started as soon as it is here."""
+
+    def start(self, native: _native.Batch) -> tuple[Any, float]:
+        """Begins; and the seconds that were spent on copying."""
+        raise NotImplementedError
+
+    def finish(self, started: Any) -> Any:
+        """What is handed out."""
+        return started
+
+
+class NumPy(Converter):
+    """Dicts of NumPy arrays."""
+
+    def start(self, native: _native.Batch) -> tuple[Any, float]:
+        return native.numpy(), 0.0
+
+
+class Arrow(Converter):
+    """Arrow record batches."""
+
+    def __init__(self) -> None:
+        self._record_batch = _imported("pyarrow", "arrow").record_batch
+
+    def start(self, native: _native.Batch) -> tuple[Any, float]:
+        return self._record_batch(native), 0.0
+
+
+class Torch(Converter):
+    """Dicts of PyTorch tensors. Text, bytes and lists stay lists."""
+
+    def __init__(self, device: Any, copy: bool) -> None:
+        self._torch = torch = _imported("torch", "torch")
+        self._device = torch.device("cpu" if device is None else device)
+        self._copy = copy
+        self._cuda: _CudaCopies | None = None
+        if self._device.type == "cuda":
+            if not torch.cuda.is_available():
+                raise WrongUse(
+                    f"device is {str(device)!r}, and PyTorch sees no CUDA device here; give device=\"cpu\", or install PyTorch with CUDA"
+                )
+            self._cuda = _CudaCopies(torch, self._device)
+            self.is_ahead = True
+
+    def start(self, native: _native.Batch) -> tuple[Any, float]:
+        begun = time.perf_counter()
+        arrays = native.numpy()
+        if self._cuda is not None:
+            return self._cuda.start(arrays), time.perf_counter() - begun
+        columns = {name: self._tensor(name, array) for name, array in arrays.items()}
+        return columns, time.perf_counter() - begun if self._copy else 0.0
+
+    def finish(self, started: Any) -> Any:
+        return started if self._cuda is None else self._cuda.finish(started)
+
+    def _tensor(self, name: str, array: np.ndarray[Any, Any]) -> Any:
+        if array.dtype == object:
+            return array.tolist()
+        refuse_missing(name, array)
+        tensor = self._torch.from_numpy(array.copy() if self._copy else _unlocked(array))
+        return tensor if self._device.type == "cpu" else tensor.to(self._device)
+
+
+class _CudaCopies:
+    """Copies to a GPU through pinned memory, on a stream of their own, while the present step computes."""
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        self._torch = torch
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        # Pinned buffers that wait for use, by type and shape, each with the copy that it served last.
+        self._idle: dict[tuple[Any, ...], list[tuple[Any, Any]]] = {}
+
+    def start(self, arrays: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Begins to copy; gives the tensors, which are not there before the event."""
+        torch = self._torch
+        columns: dict[str, Any] = {}
+        used = []
+        for name, array in arrays.items():
+            if array.dtype == object:
+                columns[name] = array.tolist()
+                continue
+            refuse_missing(name, array)
+            pinned = self._pinned(array)
+            pinned.numpy()[...] = array
+            with torch.cuda.stream(self._stream):
+                columns[name] = pinned.to(self._device, non_blocking=True)
+            used.append(((array.dtype.str, array.shape), pinned))
+        event = torch.cuda.Event()
+        event.record(self._stream)
+        for key, pinned in used:
+            self._idle.setdefault(key, []).append((pinned, event))
+        return columns, event
+
+    def finish(self, started: tuple[dict[str, Any], Any]) -> dict[str, Any]:
+        """Makes the present stream wait for the copies; this thread does not."""
+        columns, event = started
+        present = self._torch.cuda.current_stream(self._device)
+        present.wait_event(event)
+        for column in columns.values():
+            if hasattr(column, "record_stream"):
+                column.record_stream(present)
+        return columns
+
+    def _pinned(self, array: np.ndarray[Any, Any]) -> Any:
+        torch = self._torch
+        idle = self._idle.get((array.dtype.str, array.shape), [])
+        for place, (pinned, event) in enumerate(idle):
+            if event.query():
+                del idle[place]
+                return pinned
+        if len(self._idle) > _MOST_SHAPES:
+            self._idle.clear()
+        like = torch.from_numpy(np.empty(0, array.dtype))
+        return torch.empty(array.shape, dtype=like.dtype, pin_memory=True)
+
+
+_MOST_SHAPES = 64
+"""Shapes of which pinned buffers are kept: batches of ever new shapes must not pin ever more memory."""
+
+
+class Jax(Converter):
+    """Dicts of JAX arrays. Text and bytes stay NumPy arrays of objects."""
+
+    def __init__(self, sharding: Any) -> None:
+        self._jax = _imported("jax", "jax")
+        self._sharding = sharding
+        _register_batch(self._jax)
+
+    def start(self, native: _native.Batch) -> tuple[Any, float]:
+        begun = time.perf_counter()
+        columns = {name: self._array(name, array) for name, array in native.numpy().items()}
+        return columns, time.perf_counter() - begun
+
+    def _array(self, name: str, array: np.ndarray[Any, Any]) -> Any:
+        if array.dtype == object:
+            return array
+        refuse_missing(name, array)
+        if self._sharding is None:
+            return self._jax.device_put(array)
+        return self._jax.make_array_from_process_local_data(self._sharding, array)
+
+
+class TensorFlow(Converter):
+    """Dicts of TensorFlow tensors; text and bytes become string tensors, lists ragged ones."""
+
+    def __init__(self) -> None:
+        self._tf = _imported("tensorflow", "tensorflow")
+
+    def start(self, native: _native.Batch) -> tuple[Any, float]:
+        begun = time.perf_counter()
+        columns = {name: self._tensor(name, array) for name, array in native.numpy().items()}
+        return columns, time.perf_counter() - begun
+
+    def _tensor(self, name: str, array: np.ndarray[Any, Any]) -> Any:
+        if array.dtype != object:
+            refuse_missing(name, array)
+            return self._tf.convert_to_tensor(array)
+        values = array.tolist()
+        if any(isinstance(value, np.ndarray | list) for value in values):
+            return self._tf.ragged.constant([list(value) for value in values])
+        return self._tf.constant(["" if value is None else value for value in values])
+
+
+def refuse_missing(name: str, array: np.ndarray[Any, Any]) -> None:
+    """Raises where a column has missing values, which no tensor can hold."""
+    if isinstance(array, np.ma.MaskedArray):
+        count = int(np.ma.count_masked(array))
+        raise WrongUse(
+            f"column {name!r} has {count} missing values in this batch, which a tensor cannot hold; leave such rows out with filter, "
+            "or take NumPy arrays, which are masked there"
+        )
+
+
+def _unlocked(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same memory for PyTorch, which knows no read-only tensors and would warn of each."""
+
+    class View:
+        __array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+        kept = array
+
+    return np.asarray(View())
+
+
+def _imported(name: str, extra: str) -> Any:
+    try:
+        return __import__(name)
+    except ImportError as error:
+        raise WrongUse(f"{name} cannot be imported ({error}); pip install 'feedline[{extra}]'") from None
+
+
+def _register_batch(jax: Any, _known: list[Callable[..., Any]] = []) -> None:  # noqa: B006 - once for each process
+    """Lets JAX see the columns of a batch, as those of a dict."""
+    if _known:
+        return
+    from feedline._batch import Batch
+
+    def flatten(batch: Batch) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
+        names = tuple(sorted(batch))
+        return [(jax.tree_util.DictKey(name), batch[name]) for name in names], names
+
+    def unflatten(names: tuple[str, ...], columns: Any) -> Batch:
+        return Batch(zip(names, columns, strict=True))
+
+    jax.tree_util.register_pytree_with_keys(Batch, flatten, unflatten)
+    _known.append(unflatten)

@@ -1,0 +1,638 @@
+"""Jobs: a pipeline that runs for the ranks of a training job."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import secrets
+import sys
+import weakref
+import zlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from feedline import _native, _ranks, _state
+from feedline._batch import Batch
+from feedline._convert import Arrow, Converter, Jax, NumPy, TensorFlow, Torch
+from feedline._native import JobFailed, WrongUse
+from feedline._pipeline import Pipeline, load
+from feedline._progress import Progress, summary
+
+_ENDLESS = 1_000_000
+"""Epochs of a job for which nobody says how many."""
+_LOOK_SECONDS = 600.0
+_LATELY = 64
+"""Batches behind which a job still knows where it stood: as many as loops may be ahead of their steps."""
+
+_log = logging.getLogger("feedline")
+_open_jobs: weakref.WeakSet[Job] = weakref.WeakSet()
+
+
+def open(
+    pipeline: str | os.PathLike[str] | Pipeline | Mapping[str, Any],
+    *,
+    coordinator: str | Sequence[str] | None = None,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    device: Any = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    replica_size: int | None = None,
+    mesh: Any = None,
+    data_dims: Sequence[str] | None = None,
+    virtual_consumers: int | None = None,
+    name: str | None = None,
+    state: Mapping[str, Any] | None = None,
+    progress: bool = False,
+    buffer: int | None = None,
+    weight: float = 1.0,
+    patience: float | None = None,
+    **service: Any,
+) -> Job:
+    """Opens a job, of which this process is one rank. Nothing runs before the first batch is asked for.
+
+    Args:
+        pipeline: a pipeline file, or a pipeline built by :func:`feedline.read`.
+        coordinator: URL of the service, such as ``http://feedline:7070``; of several coordinators one or more. ``None``: everything
+            runs in this process.
+        batch_size: rows of a batch, in place of the pipeline's.
+        epochs: epochs of the job; ``None``: as many as are asked for. Each ``for`` loop over the job is one epoch.
+        device: where PyTorch tensors are wanted, such as ``"cuda"`` or ``"cpu"``; ``None`` gives NumPy arrays.
+        rank, world_size: this process among those of the training job. By default as torch.distributed, JAX, torchrun, MPI or Slurm say.
+        replica_size: neighbouring ranks that see the same data: tensor, pipeline and context parallel ranks.
+        mesh, data_dims: a ``DeviceMesh`` in place of these, and its dimensions over which data differs.
+        virtual_consumers: slots that rows are dealt to, at least as many as ranks with different data; the same number gives the same
+            batches on any number of ranks.
+        name: of the run, the same on all ranks and new for each run. By default as torchrun or Slurm says, or a random one.
+        state: where to start, as :meth:`Job.state_dict` gave it.
+        progress: shows a bar on a terminal (needs ``tqdm``), and a line at the end of each epoch.
+        buffer: bytes of batches that this process holds or has on their way; 256 MiB by default.
+        weight: claim of the job where there are too few workers for all.
+        patience: seconds without a coordinator after which the job is given up; 60 by default.
+        service: further flags of ``feedline run`` by name: without a coordinator ``workers``, ``cores``, ``memory``, ``index_dir``,
+            ``cache_dir``, ``cache_disk``, ``auto_cache``, ``credentials``; with one ``token_file``, ``tls_ca``, ``tls_cert``, ``tls_key``; and
+            ``http``, an address such as ``"127.0.0.1:7170"`` to serve Prometheus metrics of this process on.
+
+    Raises:
+        WrongUse: when an argument or the pipeline is wrong, with the place and the fix.
+    """
+    found = _pipeline_of(pipeline)
+    if batch_size is not None:
+        found = found.with_batch_size(batch_size)
+    if coordinator is not None:
+        service["coordinator"] = coordinator
+    job = Job(
+        found,
+        ranks=_ranks.find(rank, world_size, replica_size, mesh, data_dims),
+        epochs=epochs,
+        virtual_consumers=virtual_consumers,
+        name=name,
+        progress=progress,
+        buffer=buffer,
+        weight=weight,
+        patience=patience,
+        flags=_flags(service),
+    )
+    if state is not None:
+        job.load_state_dict(state)
+    return job if device is None else job.torch(device)
+
+
+def _pipeline_of(pipeline: Any) -> Pipeline:
+    if isinstance(pipeline, Pipeline):
+        return pipeline
+    if isinstance(pipeline, Mapping):
+        return Pipeline(pipeline)
+    if isinstance(pipeline, str | os.PathLike):
+        return load(pipeline)
+    raise WrongUse(
+        f"a pipeline is the path of a pipeline file or what feedline.read(...) gives, and this is a {type(pipeline).__name__}"
+    )
+
+
+def _flags(options: Mapping[str, Any]) -> list[str]:
+    """Keyword arguments as flags of ``feedline run``: ``cache_dir="x"`` is ``--cache-dir=x``."""
+    flags = []
+    for name, value in options.items():
+        if value is None:
+            continue
+        flag = "--" + name.replace("_", "-")
+        if value is True or value is False:
+            switched = name in ("auto_cache", "trace")
+            flags += [f"{flag}={'on' if value else 'off'}"] if switched else [flag] * value
+        elif isinstance(value, list | tuple):
+            flags += [f"{flag}={one}" for one in value]
+        else:
+            flags.append(f"{flag}={value}")
+    return flags
+
+
+class Job:
+    """A job of which this process takes batches. Made by :func:`feedline.open`.
+
+    A ``for`` loop over it is one epoch, or what is left of it: ``for epoch in range(3): for batch in job: ...``. Leaving the loop
+    early frees what the job holds; the next loop goes on with the batch behind the last one that the loop had. Where the pipeline says
+    ``order: relaxed`` a loop is the whole job. One thread at a time.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        ranks: _ranks.Ranks,
+        epochs: int | None,
+        virtual_consumers: int | None,
+        name: str | None,
+        progress: bool,
+        buffer: int | None,
+        weight: float,
+        patience: float | None,
+        flags: list[str],
+    ) -> None:
+        self._pipeline = pipeline
+        self._checked = pipeline.check()
+        self._parts = _state.parts_of(self._checked)
+        self._ranks = ranks
+        self._is_relaxed = self._checked["order"] == "relaxed"
+        # A relaxed job does not know which batch ends an epoch before it has the next one.
+        self._epochs = (1 if self._is_relaxed else _ENDLESS) if epochs is None else epochs
+        self._asked_slots = virtual_consumers
+        self._slots = ranks.consumers if virtual_consumers is None else virtual_consumers
+        self._name = name
+        self._flags = flags
+        self._settings = {
+            "weight": weight,
+            "buffer_bytes": buffer,
+            "patience_ms": None if patience is None else round(patience * 1000),
+        }
+        self._converter: Converter = NumPy()
+        self._progress = Progress(progress)
+        self._service: _native.Service | None = None
+        self._job: _native.Job | None = None
+        self._consumer: _native.Consumer | None = None
+        self._about: dict[str, Any] = {}
+        self._layout: dict[str, Any] = {}
+        self._steps: int | None = None
+        self._run: str | None = None
+        # Taken and not handed out yet: a batch that is on its way to a device, or one that proved that an epoch is over.
+        self._ahead: deque[tuple[_native.Batch, Any]] = deque()
+        self._loaded: dict[str, Any] | None = None
+        self._places: list[_state.Place] | None = None
+        # Batches had, and where this rank stood behind them.
+        self._lately: deque[tuple[int, list[_state.Place]]] = deque(maxlen=_LATELY)
+        self._taken = 0
+        self._skips: list[tuple[int, int]] = []
+        self._ended = False
+        self._told = _no_stats()
+        self._earlier = _no_stats()
+        _open_jobs.add(self)
+
+    # What batches are.
+
+    def numpy(self) -> Job:
+        """Batches are dicts of NumPy arrays: read-only views of the memory in which they came."""
+        return self._converted(NumPy())
+
+    def torch(self, device: Any = None, *, copy: bool = True) -> Job:
+        """Batches are dicts of PyTorch tensors.
+
+        Args:
+            device: such as ``"cuda"``: batches are copied there one ahead, through pinned memory and on a stream of their own.
+                ``None`` or ``"cpu"``: tensors in the process's memory.
+            copy: on the CPU, whether tensors have memory of their own. Without, they are views that must never be written to: the
+                memory may be another process's.
+        """
+        return self._converted(Torch(device, copy))
+
+    def jax(self, sharding: Any = None) -> Job:
+        """Batches are dicts of JAX arrays; with a ``sharding``, global ones, of which this process gives its part of the rows."""
+        return self._converted(Jax(sharding))
+
+    def arrow(self) -> Job:
+        """Batches are ``pyarrow.RecordBatch``, without a copy."""
+        return self._converted(Arrow())
+
+    def tf(self) -> Job:
+        """Batches are dicts of TensorFlow tensors. :func:`feedline.tensorflow.dataset` makes a ``tf.data.Dataset`` of a job."""
+        return self._converted(TensorFlow())
+
+    def _converted(self, converter: Converter) -> Job:
+        if self._ahead:
+            raise WrongUse("batches are on their way already; choose what they shall be before the first loop")
+        self._converter = converter
+        return self
+
+    # Batches.
+
+    def __iter__(self) -> Iterator[Any]:
+        """One epoch, or what is left of it."""
+        return self._loop(whole_job=False)
+
+    def batches(self) -> Iterator[Any]:
+        """All epochs that are left, one behind the other."""
+        return self._loop(whole_job=True)
+
+    def _loop(self, whole_job: bool) -> Generator[Any]:
+        if self._ended:
+            _log.warning("the %d epochs of job %s are over; open it with more epochs", self._epochs, self._run)
+            return
+        self._open()
+        whole_job = whole_job or self._is_relaxed
+        done = False
+        try:
+            epoch = self._next_epoch()
+            self._progress.begin(epoch, self._steps_left(epoch))
+            while (found := self._take(None if whole_job else epoch)) is not None:
+                native, batch = found
+                if native.epoch != epoch:
+                    self._end_epoch(epoch)
+                    epoch = native.epoch
+                    self._progress.begin(epoch, self._steps_left(epoch))
+                self._progress.step()
+                yield batch
+            self._end_epoch(epoch)
+            done = True
+        finally:
+            self._progress.end()
+            if not done or self._ended:
+                self._release()
+
+    def _take(self, epoch: int | None) -> tuple[_native.Batch, Any] | None:
+        """The next batch, unless it belongs to another epoch than this one, or nothing is left. It counts as handed out."""
+        while True:
+            if epoch is not None and self._is_at_end_of(epoch):
+                return None
+            if not self._ahead and not self._fetch():
+                return None
+            native, started = self._ahead[0]
+            if epoch is not None and native.epoch != epoch:
+                return None
+            self._ahead.popleft()
+            self._taken += 1
+            self._places = native.places or None
+            if self._places is not None:
+                self._lately.append((self._taken, self._places))
+            if any(first < self._taken <= last for first, last in self._skips):
+                continue
+            if self._converter.is_ahead and not self._ahead:
+                self._fetch_if_here()
+            return native, self._finish(native, started)
+
+    def _fetch(self) -> bool:
+        """Waits for a batch; whether there is one."""
+        if self._ended or self._consumer is None:
+            return False
+        native = self._consumer.next()
+        if native is None:
+            self._ended = True
+            return False
+        self._ahead.append((native, self._start(native)))
+        return True
+
+    def _fetch_if_here(self) -> None:
+        native = self._consumer.next_if_here() if self._consumer is not None else None
+        if native is not None:
+            self._ahead.append((native, self._start(native)))
+
+    def _start(self, native: _native.Batch) -> Any:
+        started, seconds = self._converter.start(native)
+        if seconds and self._consumer is not None:
+            self._consumer.add_copy(seconds)
+        return started
+
+    def _finish(self, native: _native.Batch, started: Any) -> Any:
+        columns = self._converter.finish(started)
+        return Batch(columns, native, self._learn_origins) if isinstance(columns, dict) else columns
+
+    def _learn_origins(self) -> None:
+        if self._job is None:
+            raise WrongUse("the job is closed, so nobody can tell where its rows come from; ask while the loop runs")
+        self._job.learn_origins()
+
+    def _is_at_end_of(self, epoch: int) -> bool:
+        """Whether the epoch's last batch was handed out, where the layout knows how many there are."""
+        if self._steps is None or self._places is None:
+            return False
+        return all(place[1] > epoch for place in self._places)
+
+    def _next_epoch(self) -> int:
+        places = self._places or []
+        return min((place[1] for place in places), default=0) if not self._ahead else self._ahead[0][0].epoch
+
+    def _steps_left(self, epoch: int) -> int | None:
+        if self._steps is None or not self._places:
+            return None
+        done = sum(-(-row // self._layout["batch_rows"]) for _, at, row in self._places if at == epoch)
+        return self._steps * len(self._places) - done
+
+    def __len__(self) -> int:
+        """Batches that this rank gets in one epoch.
+
+        Raises:
+            TypeError: where operators change the number of rows, so that nobody knows before.
+        """
+        self._open()
+        if self._steps is None or self._is_relaxed:
+            raise TypeError(
+                "the number of batches of an epoch is not known, since operators change the number of rows, `remainder` is carry or `order` is relaxed"
+            )
+        return self._steps * len(self._own_slots())
+
+    # Where it stands.
+
+    @property
+    def step(self) -> int:
+        """Batches that this rank has had so far, over all epochs, those before a loaded state included."""
+        return self._taken
+
+    def state_dict(self, at: int | None = None) -> dict[str, Any]:
+        """Where the training loop stands: behind the last batch that it had, whatever was fetched ahead of it.
+
+        ``at`` is for loops that take batches ahead of their steps, as those of Accelerate and Lightning may: the state behind this
+        rank's first ``at`` batches, counted as :attr:`step` does.
+
+        Plain data for a checkpoint, less than 1 KiB as JSON for any number of ranks, unless operators change the number of rows:
+        then it has two numbers for each slot of this rank, and the ranks' states are put together by
+        :func:`feedline.merge_states`. Elsewhere, the state of any one rank serves all of them, and any other number of them.
+        """
+        if at is not None and at != self._taken:
+            return self._state_behind(at)
+        if self._places is None and self._loaded is not None:
+            return dict(self._loaded)
+        if self._places is not None:
+            return self._state_of_places()
+        self._open()
+        assert self._job is not None and self._consumer is not None
+        if self._is_relaxed:
+            self._ahead_is_empty()
+            self._consumer.flush()
+            position = json.loads(self._job.status())["position"]
+            return {"version": _state.VERSION, "order": "relaxed", **self._about, "batches": self._taken, "position": position}
+        return self._state_of_places()
+
+    def _state_of_places(self) -> dict[str, Any]:
+        return self._state_of(self._places or [], self._taken)
+
+    def _state_of(self, places: Sequence[_state.Place], taken: int) -> dict[str, Any]:
+        return _state.build(
+            about=self._about, layout=self._layout, ranks=self._ranks.consumers, places=places, taken=taken
+        )
+
+    def _state_behind(self, at: int) -> dict[str, Any]:
+        for taken, places in self._lately:
+            if taken == at:
+                return self._state_of(places, taken)
+        raise WrongUse(
+            f"this rank has had {self._taken} batches and knows where it stood behind the last {len(self._lately)} of them alone, "
+            f"not behind batch {at}"
+        )
+
+    def _ahead_is_empty(self) -> None:
+        if self._ahead:
+            raise WrongUse(
+                "a job with `order: relaxed` that copies batches ahead cannot tell where it stands; use order deterministic, or NumPy arrays"
+            )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on at ``state``, with the next loop; what is under way ends. On any number of ranks and workers.
+
+        Raises:
+            WrongUse: when the state belongs to another pipeline or to other data, with what changed.
+        """
+        state = _state.check(state)
+        _state.check_parts(state, self._parts)
+        position = _state.start_of(state)
+        slots = position["virtual_consumers"]
+        if self._asked_slots is not None and self._asked_slots != slots:
+            raise WrongUse(
+                f"the state has {slots} virtual consumers and the job {self._asked_slots}; open the job with virtual_consumers={slots}"
+            )
+        if slots < self._ranks.consumers:
+            raise WrongUse(
+                f"the state has {slots} virtual consumers, too few for {self._ranks.consumers} ranks with different data; "
+                f"start with at most {slots}, or save with more virtual_consumers next time"
+            )
+        self._release()
+        self._slots = slots
+        self._loaded = state
+        self._places = None
+        self._lately.clear()
+        self._ended = False
+
+    def skip(self, first: int, last: int) -> None:
+        """Leaves out the batches ``first`` to ``last - 1`` of this rank, counted as :attr:`step` does, when the loop comes there.
+
+        For steps around a loss spike: load a state from before, skip, go on. All ranks skip the same. Their rows count as had.
+        """
+        if not 0 <= first < last:
+            raise WrongUse(f"skip({first}, {last}) leaves out nothing; give the first batch and the one behind the last")
+        if first < self._taken:
+            raise WrongUse(f"batch {first} has been had already ({self._taken} were); load a state from before it, then skip")
+        self._skips.append((first, last))
+
+    # How well it is fed.
+
+    def stats(self) -> dict[str, Any]:
+        """What this rank has had so far, and how long it waited.
+
+        ``rows``, ``batches``, ``bytes``; ``step_seconds`` between getting a batch and asking for the next, ``copy_seconds`` of them for
+        copying to a device, ``stall_seconds`` waiting; ``fed``, the share of the time in which it did not wait; ``bound``, what bounds
+        the job at this moment as the service sees it, ``None`` where that is not known.
+        """
+        stats = self._counts()
+        time = stats["step_seconds"] + stats["stall_seconds"]
+        return {**stats, "fed": 1.0 - stats["stall_seconds"] / time if time > 0 else 1.0, "bound": self._bound()}
+
+    def _counts(self) -> dict[str, Any]:
+        present = self._consumer.stats() if self._consumer is not None else _no_stats()
+        return {key: self._earlier[key] + present[key] for key in present}
+
+    def _bound(self) -> str | None:
+        if self._service is None or self._job is None:
+            return None
+        try:
+            return self._service.bottleneck(self._job.id)
+        except _native.FeedlineError:
+            return None
+
+    def _end_epoch(self, epoch: int) -> None:
+        counts = self._counts()
+        epoch_counts = {key: counts[key] - self._told[key] for key in counts}
+        self._told = counts
+        if epoch_counts["batches"] and (self._progress.is_on or _log.isEnabledFor(logging.INFO)):
+            line = summary(epoch, epoch_counts, self._bound())
+            self._progress.tell(line)
+            _log.info("%s", line)
+
+    # Beginning and end.
+
+    @property
+    def ranks(self) -> _ranks.Ranks:
+        """Which part of the data this process gets."""
+        return self._ranks
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline that runs."""
+        return self._pipeline
+
+    def _own_slots(self) -> range:
+        return range(self._ranks.consumer, self._slots, self._ranks.consumers)
+
+    def _open(self) -> None:
+        if self._consumer is not None:
+            return
+        state = self._loaded
+        if self._places is not None:
+            state = self._state_of_places()
+        if self._service is None:
+            self._service = _native.Service(self._flags)
+        start = None if state is None else json.dumps(_state.start_of(state))
+        job = self._service.open_job(
+            pipeline=self._pipeline._text(),
+            file=self._pipeline._file,
+            name=self._job_name(start),
+            epochs=self._epochs,
+            consumers=self._ranks.consumers,
+            virtual_consumers=self._slots,
+            start=start,
+            audit=False,
+            **self._settings,
+        )
+        self._job = job
+        self._learn(job, state)
+        self._consumer = job.consumer(self._ranks.consumer)
+        self._settle(state)
+
+    def _learn(self, job: _native.Job, state: dict[str, Any] | None) -> None:
+        """Waits until the data is known."""
+        while (text := job.prepared(_LOOK_SECONDS)) is None:
+            _log.warning("still indexing the data of job %s", self._run)
+        status = json.loads(text)
+        failed = status["state"].get("failed") if isinstance(status["state"], dict) else None
+        if failed is not None:
+            saved = (state or {}).get("data")
+            was = f"; the data had {saved['rows']} rows in {saved['shards']} shards" if saved else ""
+            raise JobFailed(f"{failed}{was}" if "belongs to other data" in failed else failed)
+        position, dataset = status["position"], status["dataset"]
+        if position is None or status["layout"] is None:
+            return
+        self._layout = status["layout"]
+        self._steps = _native.steps_of_epoch(json.dumps(self._layout))
+        self._about = {
+            "pipeline": position["pipeline"],
+            "dataset": position["dataset"],
+            "parts": self._parts,
+            "data": _state.data_of(dataset),
+        }
+
+    def _settle(self, state: dict[str, Any] | None) -> None:
+        """Where this rank stands before its first batch."""
+        assert self._consumer is not None
+        self._taken = 0 if state is None else state.get("batches", 0)
+        if self._is_relaxed:
+            return
+        places = self._consumer.begin()
+        streams = None if state is None else _state.start_of(state)["streams"]
+        wanted = [(slot, *((streams[slot]["epoch"], streams[slot]["row"]) if streams else (0, 0))) for slot in self._own_slots()]
+        # An ended job has no places; its next batch tells why.
+        if places and places != wanted:
+            run, self._places = self._run, None
+            self._job = None
+            self._release()
+            raise WrongUse(
+                f"a job {run!r} is under way already and this rank of it stands elsewhere, so this may be another run of that name; "
+                "give another name=, or cancel it with `feedline jobs --cancel`"
+            )
+        self._places = wanted
+        if self._steps is not None:
+            self._taken = sum(_state.steps_before(self._layout, self._steps, place) for place in wanted)
+        self._lately.append((self._taken, wanted))
+
+    def _job_name(self, start: str | None) -> str:
+        """The same on all ranks, and another for each place to start at, since a job that runs cannot be rewound."""
+        if self._run is None:
+            self._run = self._name or self._found_name()
+        replica = f"-replica{self._ranks.replica}" if self._ranks.replica else ""
+        place = f"@{zlib.crc32(start.encode()):08x}" if start is not None else ""
+        again = f"-{secrets.token_hex(3)}" if self._ranks.consumers == 1 and self._name is None else ""
+        return f"{self._run}{replica}{place}{again}"
+
+    def _found_name(self) -> str:
+        base = self._checked["name"]
+        if self._ranks.consumers == 1 and self._ranks.replica == 0:
+            return base
+        if self._ranks.run is not None:
+            return f"{base}-{self._ranks.run}"
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            drawn = [secrets.token_hex(4)]
+            distributed.broadcast_object_list(drawn, src=0)
+            return f"{base}-{drawn[0]}"
+        if not any(flag.startswith("--coordinator") for flag in self._flags):
+            return base
+        raise WrongUse(
+            f"{self._ranks.consumers} ranks share this job and nothing tells what this run is called; give name=, the same on all "
+            "ranks and new for each run"
+        )
+
+    def _release(self) -> None:
+        """Gives back what the consumer holds. The next loop goes on where this one stood."""
+        self._ahead.clear()
+        consumer, self._consumer = self._consumer, None
+        job, self._job = self._job, None
+        if consumer is None:
+            return
+        self._earlier = {key: self._earlier[key] + value for key, value in consumer.stats().items()}
+        if self._is_relaxed and not self._ended and job is not None:
+            consumer.flush()
+            self._loaded = {
+                "version": _state.VERSION,
+                "order": "relaxed",
+                **self._about,
+                "batches": self._taken,
+                "position": json.loads(job.status())["position"],
+            }
+        consumer.close()
+        # Others of a group may still be taking batches; what nobody asks for is given up by the service.
+        if job is not None and self._ranks.consumers == 1:
+            job.cancel()
+
+    def close(self) -> None:
+        """Ends this rank's part; without a coordinator, everything that runs in this process for it. A second call does nothing."""
+        self._release()
+        service, self._service = self._service, None
+        if service is not None:
+            service.close()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not _is_finalizing() and getattr(self, "_service", None) is not None:
+            self.close()
+
+    def __reduce__(self) -> Any:
+        raise WrongUse("a job cannot be sent to another process; open it there")
+
+    def __repr__(self) -> str:
+        return f"<feedline.Job {self._run or self._checked['name']!r}: rank {self._ranks.consumer} of {self._ranks.consumers}, {self._taken} batches had>"
+
+
+def _no_stats() -> dict[str, Any]:
+    return {"rows": 0, "batches": 0, "bytes": 0, "stall_seconds": 0.0, "step_seconds": 0.0, "copy_seconds": 0.0}
+
+
+@atexit.register
+def _close_all() -> None:
+    for job in list(_open_jobs):
+        try:
+            job.close()
+        except _native.FeedlineError as error:
+            _log.warning("%s", error)

@@ -1,0 +1,277 @@
+"""Pipelines built in Python: one method for each operator, with the names of the pipeline file as keyword arguments."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from feedline import _native
+from feedline._native import WrongUse
+
+if TYPE_CHECKING:
+    from feedline._job import Job
+
+_BUILT = "pipeline"
+"""What errors call a pipeline that comes from no file."""
+
+
+class Pipeline:
+    """A pipeline: one source, operators in order. Every method gives a new pipeline and leaves this one as it is.
+
+    >>> pipeline = (
+    ...     feedline.read(url="data/*.tfrecord", format="tfrecord", features={"image": "image/encoded"}, seed=5)
+    ...     .shuffle(window=4096)
+    ...     .random_resized_crop(column="image", size=[224, 224])
+    ...     .batch(256)
+    ... )
+    >>> job = pipeline.open()
+    """
+
+    def __init__(self, spec: Mapping[str, Any], file: str = _BUILT) -> None:
+        self._spec: dict[str, Any] = copy.deepcopy(dict(spec))
+        self._file = file
+
+    # What holds for all rows.
+
+    def named(self, name: str) -> Pipeline:
+        """Under this name, which messages, metrics and lists of jobs show."""
+        return self._with(name=name)
+
+    def seed(self, seed: int) -> Pipeline:
+        """With this seed of the order and of every random operator."""
+        return self._with(seed=seed)
+
+    def shuffle(self, window: int) -> Pipeline:
+        """Rows in random order: blocks of the data are permuted, then rows within ``window`` of them. 0 keeps storage order."""
+        return self._with(shuffle={"window": window})
+
+    def order(self, order: Literal["deterministic", "relaxed"]) -> Pipeline:
+        """``deterministic``: batches depend on nothing but the job. ``relaxed``: each rank takes the next ready rows."""
+        return self._with(order=order)
+
+    def on_error(self, on_error: Literal["fail", "skip", "replace"]) -> Pipeline:
+        """What happens to a row that fails: it fails the job, is left out, or is filled with zeros; never silently."""
+        return self._with(on_error=on_error)
+
+    # Operators, in the order of the pipeline file's documentation.
+
+    def decode_image(self, column: str, *, parallelism: int | None = None) -> Pipeline:
+        """Decodes JPEG, PNG or WebP bytes to ``uint8`` of shape ``[height, width, 3]``."""
+        return self._operator("decode_image", parallelism, column=column)
+
+    def resize(self, column: str, size: Sequence[int], *, parallelism: int | None = None) -> Pipeline:
+        """Resizes to ``size`` (height, width in pixels), bilinear with antialiasing."""
+        return self._operator("resize", parallelism, column=column, size=list(size))
+
+    def center_crop(
+        self, column: str, size: Sequence[int], resize: int | None = None, *, parallelism: int | None = None
+    ) -> Pipeline:
+        """Cuts the centre of ``size``; with ``resize`` the shorter side is brought to that many pixels before."""
+        return self._operator("center_crop", parallelism, column=column, size=list(size), resize=resize)
+
+    def random_resized_crop(
+        self,
+        column: str,
+        size: Sequence[int],
+        scale: Sequence[float] | None = None,
+        ratio: Sequence[float] | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Pipeline:
+        """Cuts a random area and resizes it to ``size`` (height, width), as torchvision's ``RandomResizedCrop``."""
+        lists = {"scale": list(scale) if scale else None, "ratio": list(ratio) if ratio else None}
+        return self._operator("random_resized_crop", parallelism, column=column, size=list(size), **lists)
+
+    def random_horizontal_flip(self, column: str, p: float | None = None, *, parallelism: int | None = None) -> Pipeline:
+        """Mirrors left and right with probability ``p`` (one half)."""
+        return self._operator("random_horizontal_flip", parallelism, column=column, p=p)
+
+    def normalize(
+        self,
+        column: str,
+        mean: Sequence[float],
+        std: Sequence[float],
+        dtype: Literal["float32", "float16"] | None = None,
+        layout: Literal["hwc", "chw"] | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Pipeline:
+        """``(x / 255 - mean) / std`` as float; ``mean`` and ``std`` per channel on the scale 0 to 1."""
+        return self._operator(
+            "normalize", parallelism, column=column, mean=list(mean), std=list(std), dtype=dtype, layout=layout
+        )
+
+    def cast(self, column: str, dtype: str, *, parallelism: int | None = None) -> Pipeline:
+        """Converts the elements of a column to ``dtype``, such as ``int64``."""
+        return self._operator("cast", parallelism, column=column, dtype=dtype)
+
+    def select(self, columns: Sequence[str], *, parallelism: int | None = None) -> Pipeline:
+        """Keeps these columns, in this order."""
+        return self._operator("select", parallelism, columns=list(columns))
+
+    def rename(self, columns: Mapping[str, str], *, parallelism: int | None = None) -> Pipeline:
+        """Renames columns: new name to present name."""
+        return self._operator("rename", parallelism, columns=dict(columns))
+
+    def filter(self, where: str, *, parallelism: int | None = None) -> Pipeline:
+        """Keeps the rows for which an SQL expression over the columns is true."""
+        return self._operator("filter", parallelism, where=where)
+
+    def tokenize(
+        self,
+        column: str,
+        tokenizer: str | os.PathLike[str],
+        output: str | None = None,
+        add_special_tokens: bool | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Pipeline:
+        """Splits text into ``int32`` token ids with a Hugging Face ``tokenizer.json``."""
+        options = {"output": output, "add_special_tokens": add_special_tokens}
+        return self._operator("tokenize", parallelism, column=column, tokenizer=os.fspath(tokenizer), **options)
+
+    def truncate(self, column: str, length: int, *, parallelism: int | None = None) -> Pipeline:
+        """Cuts lists to ``length`` elements."""
+        return self._operator("truncate", parallelism, column=column, length=length)
+
+    def pad(self, column: str, length: int, value: int | None = None, *, parallelism: int | None = None) -> Pipeline:
+        """Fills lists up to ``length`` elements, which gives a tensor of shape ``[length]`` per row."""
+        return self._operator("pad", parallelism, column=column, length=length, value=value)
+
+    def recode_jpeg(self, column: str, *, parallelism: int | None = None) -> Pipeline:
+        """Gives JPEGs an index by which crops of them are decoded faster."""
+        return self._operator("recode_jpeg", parallelism, column=column)
+
+    def cache(self, tier: Literal["memory", "disk", "store"], *, parallelism: int | None = None) -> Pipeline:
+        """Keeps the rows that come to it, so that later passes begin here."""
+        return self._operator("cache", parallelism, tier=tier)
+
+    def repeat(self, count: int, *, parallelism: int | None = None) -> Pipeline:
+        """Passes over the data ``count`` times within an epoch, each in its own order."""
+        return self._operator("repeat", parallelism, count=count)
+
+    def burn(self, cpu_us: int, *, parallelism: int | None = None) -> Pipeline:
+        """Burns CPU time, in microseconds per row, to measure with."""
+        return self._operator("burn", parallelism, cpu_us=cpu_us)
+
+    def wait(self, ms: int, *, parallelism: int | None = None) -> Pipeline:
+        """Waits without CPU, in milliseconds per row, to measure with."""
+        return self._operator("wait", parallelism, ms=ms)
+
+    def batch(
+        self,
+        size: int,
+        remainder: Literal["emit", "drop", "carry"] | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Pipeline:
+        """Groups ``size`` rows; the last operator. ``remainder`` says what happens to an epoch's last rows."""
+        return self._operator("batch", parallelism, size=size, remainder=remainder)
+
+    # What becomes of it.
+
+    def open(self, **options: Any) -> Job:
+        """Opens it as a job: see :func:`feedline.open` for the options."""
+        from feedline._job import open
+
+        return open(self, **options)
+
+    def to_yaml(self) -> str:
+        """The pipeline file, with all defaults.
+
+        Raises:
+            WrongUse: when the pipeline is wrong or not whole, with the place and the fix.
+        """
+        return _placed(_native.to_yaml, self._text(), self._file)
+
+    def check(self) -> dict[str, Any]:
+        """The checked pipeline as plain data, with all defaults.
+
+        Raises:
+            WrongUse: when the pipeline is wrong or not whole, with the place and the fix.
+        """
+        return json.loads(_placed(_native.check_pipeline, self._text(), self._file))
+
+    def with_batch_size(self, size: int) -> Pipeline:
+        """With this batch size, in place of that of its ``batch`` or, where it has none, behind its operators."""
+        operators = self._spec.get("operators", [])
+        if not operators or "batch" not in operators[-1]:
+            return self.batch(size)
+        last = {**operators[-1], "batch": {**operators[-1]["batch"], "size": size}}
+        return self._with(operators=[*operators[:-1], last])
+
+    def __repr__(self) -> str:
+        names = [next(iter(operator)) for operator in self._spec.get("operators", [])]
+        return f"<feedline.Pipeline {self._spec.get('name')!r}: {' | '.join(['source', *names])}>"
+
+    def _text(self) -> str:
+        return json.dumps(self._spec)
+
+    def _with(self, **changes: Any) -> Pipeline:
+        return Pipeline({**self._spec, **changes}, self._file)
+
+    def _operator(self, name: str, parallelism: int | None, **parameters: Any) -> Pipeline:
+        given = {**parameters, "parallelism": parallelism}
+        operator = {name: {key: value for key, value in given.items() if value is not None}}
+        return self._with(operators=[*self._spec.get("operators", []), operator])
+
+
+def read(
+    url: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    format: str,
+    features: Mapping[str, str] | None = None,
+    *,
+    name: str = "python",
+    seed: int = 0,
+    order: Literal["deterministic", "relaxed"] = "deterministic",
+    on_error: Literal["fail", "skip", "replace"] = "fail",
+    credentials: str | None = None,
+) -> Pipeline:
+    """Begins a pipeline at its source.
+
+    Args:
+        url: one or several paths, globs, prefixes that end in ``/``, or URLs (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
+        format: ``tfrecord``, ``webdataset``, ``files``, ``parquet``, ``arrow``, ``jsonl``, ``csv`` or ``text``.
+        features: column name to name in the data; by default every column under its own name.
+        name: shown in messages, metrics and lists of jobs.
+        seed: of the order and of every random operator.
+        order: ``deterministic`` or ``relaxed``.
+        on_error: what happens to a row that fails: ``fail``, ``skip`` or ``replace``.
+        credentials: name of the credentials that the workers read the data with.
+    """
+    urls = [os.fspath(url)] if isinstance(url, str | os.PathLike) else [os.fspath(one) for one in url]
+    source: dict[str, Any] = {"url": urls[0] if len(urls) == 1 else urls, "format": format}
+    if features:
+        source["features"] = dict(features)
+    if credentials is not None:
+        source["credentials"] = credentials
+    spec = {"name": name, "source": source, "seed": seed, "order": order, "on_error": on_error, "operators": []}
+    return Pipeline(spec)
+
+
+def load(file: str | os.PathLike[str]) -> Pipeline:
+    """The pipeline in a file. Relative paths in it start at the present directory.
+
+    Raises:
+        WrongUse: when the file cannot be read or is wrong, with the line and the fix.
+    """
+    path = Path(file)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise WrongUse(f"cannot read {path}: {reason.lower()}; give the path of a pipeline file") from None
+    return Pipeline(json.loads(_native.check_pipeline(text, str(path))), str(path))
+
+
+def _placed(check: Any, text: str, file: str) -> str:
+    """Calls ``check``; a pipeline that comes from no file has no lines."""
+    try:
+        return check(text, file)
+    except WrongUse as error:
+        raise WrongUse(re.sub(rf"^{re.escape(file)}:\d+: ", f"{file}: ", str(error))) from None

@@ -1,0 +1,154 @@
+"""Where a job stands, as a training checkpoint stores it: small, readable JSON that says what it belongs to."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from feedline import _native
+from feedline._native import WrongUse
+
+VERSION = 1
+Place = tuple[int, int, int]
+"""Slot, epoch and row in it."""
+
+
+def parts_of(pipeline: dict[str, Any]) -> dict[str, Any]:
+    """What is compared when a state is loaded: short hashes, so that the state stays small."""
+    return {
+        "source": _short(pipeline["source"]),
+        "seed": pipeline["seed"],
+        "shuffle": pipeline["shuffle"]["window"],
+        "operators": [f"{name}:{_short(parameters)}" for operator in pipeline["operators"] for name, parameters in operator.items()],
+    }
+
+
+def _short(part: Any) -> str:
+    if isinstance(part, dict):
+        part = {key: value for key, value in part.items() if key not in ("parallelism", "credentials")}
+    return f"{zlib.crc32(json.dumps(part, sort_keys=True).encode()):08x}"
+
+
+def build(
+    *, about: dict[str, Any], layout: dict[str, Any], ranks: int, places: Sequence[Place], taken: int
+) -> dict[str, Any]:
+    """The state of a deterministic job of which one rank stands at ``places``."""
+    state = {"version": VERSION, "order": "deterministic", **about, "layout": layout, "ranks": ranks}
+    steps = _native.steps_of_epoch(json.dumps(layout))
+    if steps is None:
+        state["batches"] = taken
+        state["slots"] = {str(slot): [epoch, row] for slot, epoch, row in places}
+        return state
+    stepped = [steps_before(layout, steps, place) for place in places]
+    first = min(stepped, default=0)
+    state["epoch"], state["step"] = divmod(first, steps) if steps else (0, 0)
+    state["ahead"] = sum(1 for step in stepped if step > first)
+    return state
+
+
+def steps_before(layout: dict[str, Any], steps: int, place: Place) -> int:
+    """Steps of a slot before its place, over all epochs."""
+    _, epoch, row = place
+    return epoch * steps + -(-row // layout["batch_rows"])
+
+
+def start_of(state: dict[str, Any]) -> dict[str, Any]:
+    """The position that a job starts from to go on at ``state``."""
+    if "position" in state:
+        return state["position"]
+    layout, fingerprints = state["layout"], (state["pipeline"], state["dataset"])
+    if "slots" not in state:
+        found = _native.place_of_step(
+            json.dumps(layout), fingerprints, state["ranks"], state["epoch"], state["step"], state["ahead"]
+        )
+        return json.loads(found)
+    slots = {int(slot): place for slot, place in state["slots"].items()}
+    missing = [slot for slot in range(layout["streams"]) if slot not in slots]
+    if missing:
+        raise WrongUse(
+            f"the state is that of one rank of {state['ranks']}, and operators of this pipeline change the number of rows, so it does not "
+            f"tell where slot {missing[0]} stands; put the states of all ranks together with feedline.merge_states([...])"
+        )
+    return {
+        "version": 1,
+        "pipeline": state["pipeline"],
+        "dataset": state["dataset"],
+        "order": "deterministic",
+        "virtual_consumers": layout["streams"],
+        "streams": [{"epoch": slots[slot][0], "row": slots[slot][1]} for slot in range(layout["streams"])],
+    }
+
+
+def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """One state of a job from the states of all its ranks, taken at the same step.
+
+    Needed only behind operators that change the number of rows (``filter``, ``on_error: skip``): elsewhere the state of any one rank
+    tells where all of them stand. Any number of ranks may load the result.
+
+    Raises:
+        WrongUse: when the states are not those of one job, or a rank's is missing.
+    """
+    given = list(states)
+    if not given:
+        raise WrongUse("merge_states got no state; give those of all ranks")
+    first = given[0]
+    for state in given[1:]:
+        for key in ("pipeline", "dataset", "layout", "ranks"):
+            if state.get(key) != first.get(key):
+                raise WrongUse(f"the states differ in {key!r}, so they are not of the same job; give those of one checkpoint")
+    if "slots" not in first:
+        return dict(first)
+    slots: dict[str, list[int]] = {}
+    for state in given:
+        slots.update(state["slots"])
+    merged = {**first, "slots": dict(sorted(slots.items(), key=lambda item: int(item[0])))}
+    start_of(merged)
+    return merged
+
+
+def check(state: Any) -> dict[str, Any]:
+    """The state, if it is one that this release reads.
+
+    Raises:
+        WrongUse: with what is wrong and what to do.
+    """
+    if not isinstance(state, Mapping) or "version" not in state or "pipeline" not in state:
+        raise WrongUse("this is no state of a job; give what state_dict() returned")
+    if state["version"] != VERSION:
+        raise WrongUse(
+            f"the state has version {state['version']}, this release reads version {VERSION}; load it with the release that made it"
+        )
+    return dict(state)
+
+
+def check_parts(state: dict[str, Any], parts: dict[str, Any]) -> None:
+    """Compares the pipeline that a state was saved with to the present one, part by part.
+
+    Raises:
+        WrongUse: naming every part that changed.
+    """
+    saved = state.get("parts")
+    if saved is None or saved == parts:
+        return
+    changed = [name for name in ("source", "seed", "shuffle") if saved.get(name) != parts.get(name)]
+    before, now = saved.get("operators", []), parts["operators"]
+    if [text.split(":")[0] for text in before] != [text.split(":")[0] for text in now]:
+        names = ", ".join(text.split(":")[0] for text in before)
+        changed.append(f"the list of operators (it was {names})")
+    else:
+        changed += [
+            f"operators[{place}] ({new.split(':')[0]})" for place, (old, new) in enumerate(zip(before, now, strict=True)) if old != new
+        ]
+    # Whether and where rows are kept does not change them.
+    changed = [name for name in changed if not name.endswith("(cache)")]
+    if changed:
+        raise WrongUse(
+            f"the state was saved with another pipeline: {' and '.join(changed)} changed; load it with the pipeline that it was saved with"
+        )
+
+
+def data_of(dataset: dict[str, Any]) -> dict[str, int]:
+    """What a state says of its dataset, for people."""
+    return {key: dataset[key] for key in ("rows", "shards", "bytes")}

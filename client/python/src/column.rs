@@ -1,0 +1,192 @@
+//! Columns as NumPy arrays: views of the buffer that a batch came in, as long as its elements lie there as NumPy wants them.
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray};
+use arrow::buffer::Buffer;
+use arrow::datatypes::{DataType, Field};
+use feedline_proto::batch::BOOL_TENSOR_KEY;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+use crate::errors::FeedlineError;
+
+/// Key of a tensor's shape in its field.
+const SHAPE_KEY: &str = "ARROW:extension:metadata";
+
+/// Memory of a batch that arrays are views of; it is given back with the last of them. NumPy reads it by its array interface.
+#[pyclass(frozen, module = "feedline._native")]
+pub(crate) struct Memory {
+    buffer: Buffer,
+    typestr: &'static str,
+    shape: Vec<usize>,
+}
+
+#[pymethods]
+impl Memory {
+    /// NumPy's array interface, version 3. Read-only: the memory may be another process's, or be sent again.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("data", (self.buffer.as_ptr() as usize, true))?;
+        interface.set_item("typestr", self.typestr)?;
+        interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
+        Ok(interface)
+    }
+}
+
+/// The functions of NumPy that are called for each batch.
+struct Numpy {
+    asarray: Py<PyAny>,
+    array: Py<PyAny>,
+    empty: Py<PyAny>,
+    masked: Py<PyAny>,
+    object: Py<PyAny>,
+}
+
+impl Numpy {
+    fn get(py: Python<'_>) -> PyResult<&Self> {
+        static NUMPY: PyOnceLock<Numpy> = PyOnceLock::new();
+        NUMPY.get_or_try_init(py, || {
+            let numpy = py.import("numpy")?;
+            Ok(Self {
+                asarray: numpy.getattr("asarray")?.unbind(),
+                array: numpy.getattr("array")?.unbind(),
+                empty: numpy.getattr("empty")?.unbind(),
+                masked: numpy.getattr("ma")?.getattr("MaskedArray")?.unbind(),
+                object: numpy.getattr("object_")?.unbind(),
+            })
+        })
+    }
+}
+
+/// A column as a NumPy array: rows first, then the tensor's shape. Scalars with missing values become masked arrays; text, bytes and
+/// lists become arrays of objects, lists of numbers among them as views.
+pub(crate) fn to_numpy<'py>(
+    py: Python<'py>,
+    field: &Field,
+    column: &ArrayRef,
+) -> PyResult<Bound<'py, PyAny>> {
+    match column.data_type() {
+        DataType::FixedSizeList(_, _) => tensor(py, field, column.as_fixed_size_list()),
+        DataType::Boolean => scalars(py, column, booleans(column.as_boolean()), "|b1"),
+        DataType::List(_) => lists(py, column.as_list()),
+        DataType::Utf8 | DataType::Binary | DataType::LargeUtf8 | DataType::LargeBinary => {
+            objects(py, column)
+        }
+        other => {
+            let typestr = typestr(other).ok_or_else(|| unknown(field.name(), other))?;
+            scalars(py, column, values(column), typestr)
+        }
+    }
+}
+
+fn unknown(name: &str, data_type: &DataType) -> PyErr {
+    FeedlineError::new_err(format!(
+        "column `{name}` is {data_type}, which has no NumPy form; take the batch by .arrow()"
+    ))
+}
+
+/// NumPy's name of an element type; `None` where NumPy has none.
+fn typestr(data_type: &DataType) -> Option<&'static str> {
+    Some(match data_type {
+        DataType::Int8 => "|i1",
+        DataType::Int16 => "<i2",
+        DataType::Int32 => "<i4",
+        DataType::Int64 => "<i8",
+        DataType::UInt8 => "|u1",
+        DataType::UInt16 => "<u2",
+        DataType::UInt32 => "<u4",
+        DataType::UInt64 => "<u8",
+        DataType::Float16 => "<f2",
+        DataType::Float32 => "<f4",
+        DataType::Float64 => "<f8",
+        _ => return None,
+    })
+}
+
+/// The elements of a column of numbers, from its first row on.
+fn values(column: &ArrayRef) -> Buffer {
+    let data = column.to_data();
+    let width = data.data_type().primitive_width().unwrap_or(1);
+    data.buffers()[0].slice_with_length(data.offset() * width, data.len() * width)
+}
+
+/// Truth values, one byte each.
+fn booleans(column: &BooleanArray) -> Buffer {
+    Buffer::from_vec(column.values().iter().map(u8::from).collect::<Vec<u8>>())
+}
+
+fn view<'py>(
+    py: Python<'py>,
+    buffer: Buffer,
+    typestr: &'static str,
+    shape: Vec<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let memory = Bound::new(py, Memory { buffer, typestr, shape })?;
+    Numpy::get(py)?.asarray.bind(py).call1((memory,))
+}
+
+fn scalars<'py>(
+    py: Python<'py>,
+    column: &ArrayRef,
+    values: Buffer,
+    typestr: &'static str,
+) -> PyResult<Bound<'py, PyAny>> {
+    let data = view(py, values, typestr, vec![column.len()])?;
+    match column.nulls().filter(|nulls| nulls.null_count() > 0) {
+        None => Ok(data),
+        Some(nulls) => {
+            let missing: Vec<u8> = nulls.iter().map(|valid| u8::from(!valid)).collect();
+            let mask = view(py, Buffer::from_vec(missing), "|b1", vec![column.len()])?;
+            let options = PyDict::new(py);
+            options.set_item("mask", mask)?;
+            Numpy::get(py)?.masked.bind(py).call((data,), Some(&options))
+        }
+    }
+}
+
+fn tensor<'py>(py: Python<'py>, field: &Field, column: &FixedSizeListArray) -> PyResult<Bound<'py, PyAny>> {
+    let elements = column.values();
+    let is_bool = field.metadata().contains_key(BOOL_TENSOR_KEY);
+    let typestr = if is_bool { Some("|b1") } else { typestr(elements.data_type()) };
+    let typestr = typestr.ok_or_else(|| unknown(field.name(), elements.data_type()))?;
+    let mut shape = vec![column.len()];
+    shape.extend(shape_of(field).unwrap_or_else(|| vec![column.value_length() as usize]));
+    view(py, values(elements), typestr, shape)
+}
+
+/// The shape of one row of a tensor, as its field says it.
+fn shape_of(field: &Field) -> Option<Vec<usize>> {
+    let metadata: serde_json::Value = serde_json::from_str(field.metadata().get(SHAPE_KEY)?).ok()?;
+    let extents = metadata.get("shape")?.as_array()?;
+    extents.iter().map(|extent| Some(extent.as_u64()? as usize)).collect()
+}
+
+/// One list for each row: views of the elements where these are numbers.
+fn lists<'py>(py: Python<'py>, column: &ListArray) -> PyResult<Bound<'py, PyAny>> {
+    let numpy = Numpy::get(py)?;
+    let rows = numpy.empty.bind(py).call1((column.len(), &numpy.object))?;
+    let item = Field::new("item", column.value_type(), true);
+    for row in 0..column.len() {
+        if column.is_valid(row) {
+            rows.set_item(row, to_numpy(py, &item, &column.value(row))?)?;
+        }
+    }
+    Ok(rows)
+}
+
+fn objects<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Bound<'py, PyAny>> {
+    let list = PyList::empty(py);
+    let bytes = |found: Option<&[u8]>| found.map(|bytes| PyBytes::new(py, bytes));
+    match column.data_type() {
+        DataType::Utf8 => column.as_string::<i32>().iter().try_for_each(|text| list.append(text))?,
+        DataType::LargeUtf8 => column.as_string::<i64>().iter().try_for_each(|text| list.append(text))?,
+        DataType::Binary => {
+            column.as_binary::<i32>().iter().try_for_each(|found| list.append(bytes(found)))?
+        }
+        _ => column.as_binary::<i64>().iter().try_for_each(|found| list.append(bytes(found)))?,
+    }
+    let numpy = Numpy::get(py)?;
+    numpy.array.bind(py).call1((list, &numpy.object))
+}

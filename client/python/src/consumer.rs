@@ -1,0 +1,151 @@
+//! One rank of a job as Python holds it.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use feedline_client::Consumer as ClientConsumer;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::batch::Batch;
+use crate::errors::{WrongUse, of_client};
+use crate::job::SharedOrigins;
+use crate::runtime;
+
+/// How often a consumer whose place is not known yet is looked at.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A consumer: takes batches and knows where it stands.
+#[pyclass(frozen, module = "feedline._native")]
+pub(crate) struct Consumer {
+    consumer: Mutex<Option<ClientConsumer>>,
+    is_relaxed: bool,
+    origins: SharedOrigins,
+    process: u32,
+}
+
+impl Consumer {
+    pub(crate) fn new(consumer: ClientConsumer, is_relaxed: bool, origins: SharedOrigins) -> Self {
+        Self { consumer: Mutex::new(Some(consumer)), is_relaxed, origins, process: std::process::id() }
+    }
+
+    /// Takes the consumer out, so that no lock is held while something is waited for; another thread that comes meanwhile is told.
+    fn take(&self) -> PyResult<ClientConsumer> {
+        runtime::check_process(self.process)?;
+        let consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        consumer.ok_or_else(|| {
+            WrongUse::new_err(
+                "the job is closed, or another thread is waiting for a batch of it; use a job in one thread",
+            )
+        })
+    }
+
+    fn put_back(&self, consumer: ClientConsumer) {
+        *self.consumer.lock().unwrap_or_else(PoisonError::into_inner) = Some(consumer);
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&ClientConsumer) -> T) -> PyResult<T> {
+        let guard = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let consumer = guard.as_ref().ok_or_else(|| WrongUse::new_err("the job is closed; open it again"))?;
+        Ok(look(consumer))
+    }
+}
+
+/// The next undelivered row of each slot that it owns.
+fn places(consumer: &ClientConsumer) -> Vec<(u32, u32, u64)> {
+    let positions = consumer.positions();
+    positions.into_iter().map(|(slot, position)| (slot, position.epoch, position.row)).collect()
+}
+
+#[pymethods]
+impl Consumer {
+    /// Waits until it is known where this consumer stands, and gives that as [`Self::positions`] does; nothing for a job that has ended.
+    fn begin(&self, py: Python<'_>) -> PyResult<Vec<(u32, u32, u64)>> {
+        let consumer = self.take()?;
+        let begun = runtime::wait(py, async {
+            while places(&consumer).is_empty() && !consumer.is_over() {
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+        let places = places(&consumer);
+        self.put_back(consumer);
+        begun.map(|()| places)
+    }
+
+    /// The next batch; `None` once nothing more comes.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let mut consumer = self.take()?;
+        // Where the batch is here already, no other thread needs to be woken.
+        let found = match consumer.try_next() {
+            Ok(Some(batch)) => Ok(Ok(Some(batch))),
+            Ok(None) => runtime::wait(py, consumer.next()),
+            Err(error) => Ok(Err(error)),
+        };
+        let places = places(&consumer);
+        self.put_back(consumer);
+        let batch = found?.map_err(|error| of_client(&error))?;
+        Ok(batch.map(|batch| Batch::new(batch, places, self.origins.clone())))
+    }
+
+    /// The next batch if it is here already, without waiting; else `None`.
+    fn next_if_here(&self) -> PyResult<Option<Batch>> {
+        let mut consumer = self.take()?;
+        let found = consumer.try_next();
+        let places = places(&consumer);
+        self.put_back(consumer);
+        let batch = found.map_err(|error| of_client(&error))?;
+        Ok(batch.map(|batch| Batch::new(batch, places, self.origins.clone())))
+    }
+
+    /// The next undelivered row of each stream that it owns, as `(stream, epoch, row)`.
+    fn positions(&self) -> PyResult<Vec<(u32, u32, u64)>> {
+        self.with(places)
+    }
+
+    /// Whether the job's order is `relaxed`.
+    #[getter]
+    fn is_relaxed(&self) -> bool {
+        self.is_relaxed
+    }
+
+    /// What was delivered so far; times in seconds.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.with(ClientConsumer::stats)?;
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let told = PyDict::new(py);
+        told.set_item("rows", stats.rows)?;
+        told.set_item("batches", stats.batches)?;
+        told.set_item("bytes", stats.bytes)?;
+        told.set_item("stall_seconds", seconds(stats.stall_ns))?;
+        told.set_item("step_seconds", seconds(stats.step_ns))?;
+        told.set_item("copy_seconds", seconds(stats.copy_ns))?;
+        Ok(told)
+    }
+
+    /// Notes seconds that went into copying batches to where they are used.
+    fn add_copy(&self, seconds: f64) -> PyResult<()> {
+        let time = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
+        self.with(|consumer| consumer.add_copy(time))
+    }
+
+    /// Returns once the coordinator holds what has been taken so far.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let mut consumer = self.take()?;
+        let flushed = runtime::wait(py, consumer.flush());
+        self.put_back(consumer);
+        flushed?.map_err(|error| of_client(&error))
+    }
+
+    /// Reports what was taken and ends the consumer. A second call does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if runtime::check_process(self.process).is_err() {
+            return Ok(());
+        }
+        let consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match consumer {
+            // The job may have ended, or its coordinator gone: there is nobody left to tell.
+            Some(consumer) => runtime::wait(py, consumer.close()).map(drop),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A job as Python holds it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use feedline_client::Job as ClientJob;
+use feedline_client::origin::Origins;
+use feedline_core::cluster::messages::{JobState, JobStatus};
+use feedline_node::Service;
+use feedline_proto::CoordinatorService;
+use pyo3::prelude::*;
+
+use crate::consumer::Consumer;
+use crate::errors::{FeedlineError, of_client};
+use crate::runtime;
+
+/// How often a job whose dataset is being indexed is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Where rows come from, found once it is asked for.
+pub(crate) type SharedOrigins = Arc<Mutex<Option<Origins>>>;
+
+/// A job that was opened or joined.
+#[pyclass(frozen, module = "feedline._native")]
+pub(crate) struct Job {
+    job: ClientJob,
+    coordinator: Arc<dyn CoordinatorService>,
+    /// Seed and shuffle window.
+    order: (u64, u64),
+    is_relaxed: bool,
+    origins: SharedOrigins,
+    process: u32,
+}
+
+impl Job {
+    pub(crate) fn new(
+        job: ClientJob,
+        coordinator: Arc<dyn CoordinatorService>,
+        order: (u64, u64),
+        is_relaxed: bool,
+    ) -> Self {
+        let origins = SharedOrigins::default();
+        Self { job, coordinator, order, is_relaxed, origins, process: std::process::id() }
+    }
+
+    /// How it stands, as JSON.
+    fn told(status: &JobStatus) -> PyResult<String> {
+        serde_json::to_string(status).map_err(|error| FeedlineError::new_err(error.to_string()))
+    }
+}
+
+#[pymethods]
+impl Job {
+    /// The job's id, as `feedline jobs` shows it.
+    #[getter]
+    fn id(&self) -> String {
+        self.job.id().to_string()
+    }
+
+    /// How the job stands, as JSON.
+    fn status(&self, py: Python<'_>) -> PyResult<String> {
+        runtime::check_process(self.process)?;
+        let status = runtime::wait(py, self.job.status())?;
+        Self::told(&status.map_err(|error| of_client(&error))?)
+    }
+
+    /// How the job stands once its dataset is known, or it has ended; `None` while it is not after `seconds`.
+    fn prepared(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<String>> {
+        runtime::check_process(self.process)?;
+        let look = async {
+            loop {
+                let status = self.job.status().await?;
+                if !matches!(status.state, JobState::Preparing { .. }) {
+                    return Ok(status);
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let time = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
+        match runtime::wait(py, async { tokio::time::timeout(time, look).await })? {
+            Ok(status) => Self::told(&status.map_err(|error| of_client(&error))?).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Takes the place of consumer `index` and begins to fetch.
+    fn consumer(&self, index: u32) -> PyResult<Consumer> {
+        runtime::check_process(self.process)?;
+        let _inside = runtime::handle()?;
+        let guard = _inside.enter();
+        let consumer = self.job.consumer(index, Service::session_id());
+        drop(guard);
+        Ok(Consumer::new(consumer, self.is_relaxed, Arc::clone(&self.origins)))
+    }
+
+    /// Gets what [`crate::batch::Batch::rows`] needs: the list of shards. Asked for once.
+    fn learn_origins(&self, py: Python<'_>) -> PyResult<()> {
+        runtime::check_process(self.process)?;
+        if self.origins.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return Ok(());
+        }
+        let (job, coordinator) = (self.job.id(), Arc::clone(&self.coordinator));
+        let found = runtime::wait(py, async move {
+            let manifest = coordinator.manifest(job).await?;
+            Ok((manifest, coordinator.job_details(job).await?.layout))
+        })?;
+        let (manifest, layout) = found.map_err(|refusal| of_client(&refusal))?;
+        let (seed, window) = self.order;
+        let origins = py.detach(|| Origins::new(layout, &manifest, seed, window));
+        *self.origins.lock().unwrap_or_else(PoisonError::into_inner) = Some(origins);
+        Ok(())
+    }
+
+    /// Ends the job for everyone.
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        if runtime::check_process(self.process).is_err() {
+            return Ok(());
+        }
+        let cancelled = runtime::wait(py, self.job.cancel())?;
+        cancelled.map_err(|error| of_client(&error))
+    }
+}

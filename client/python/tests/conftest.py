@@ -1,0 +1,102 @@
+"""What the tests share: small data, clusters of processes, and ranks of one job taken in turn."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import feedline
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[3]
+_NUMBERS = itertools.count()
+
+
+def binary() -> Path:
+    """The program `feedline`, as the build left it, or as the caller says."""
+    return Path(os.environ.get("FEEDLINE_BINARY", _ROOT / "target/debug/feedline"))
+
+
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("feedline")
+
+
+@pytest.fixture(scope="session")
+def numbers(scratch: Path) -> feedline.Pipeline:
+    """997 rows in five shards: `id` from 0, and `kind`, which repeats every 7."""
+    folder = scratch / "numbers"
+    folder.mkdir()
+    rows = [f"{row},{row % 7}" for row in range(997)]
+    for shard in range(5):
+        (folder / f"{shard}.csv").write_text("\n".join(["id,kind", *rows[shard * 200 : (shard + 1) * 200]]) + "\n")
+    return feedline.read(url=folder / "*.csv", format="csv", seed=3, name="numbers").shuffle(window=64)
+
+
+@pytest.fixture(scope="session")
+def local(scratch: Path) -> dict[str, Any]:
+    """Options that keep a job in this process away from the user's folders."""
+    return {"cores": 1, "memory": "64MiB", "index_dir": scratch / "index", "cache_dir": scratch / "cache"}
+
+
+@contextlib.contextmanager
+def running_cluster(folder: Path, workers: int) -> Iterator[str]:
+    """A coordinator and workers in one other process; gives its URL."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [binary(), "up", "--workers", workers, "--cores", workers, "--memory", "192MiB", "--listen", "127.0.0.1:0"]
+    command += ["--data-dir", folder / "data", "--cache-dir", folder / "cache"]
+    process = subprocess.Popen(
+        [str(part) for part in command], stdout=subprocess.PIPE, text=True, env={**os.environ, "FEEDLINE_LOG": "error"}
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert " listening on " in line, line
+        yield "http://" + line.split()[-1]
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def clusters(scratch: Path) -> Iterator[Callable[[int], str]]:
+    """URLs of clusters by their number of workers, started once."""
+    if not binary().exists():
+        pytest.skip(f"{binary()} is not built")
+    with contextlib.ExitStack() as stack:
+        started: dict[int, str] = {}
+
+        def url(workers: int) -> str:
+            if workers not in started:
+                started[workers] = stack.enter_context(running_cluster(scratch / f"cluster{workers}", workers))
+            return started[workers]
+
+        yield url
+
+
+@pytest.fixture
+def run_name(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Names of runs, each new."""
+    return lambda: f"{request.node.name[:60]}-{os.getpid()}-{next(_NUMBERS)}"
+
+
+def ranks_of(pipeline: feedline.Pipeline, count: int, name: str, **options: Any) -> list[feedline.Job]:
+    """All ranks of a job, in this process."""
+    return [feedline.open(pipeline, rank=rank, world_size=count, name=name, **options) for rank in range(count)]
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program of its own, with the same packages."""
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=variables)
+
+
+def has_program(name: str) -> bool:
+    return shutil.which(name) is not None

@@ -1,0 +1,71 @@
+"""Pipelines built in Python are those of the pipeline file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import feedline
+import pytest
+from feedline import _native
+
+
+def test_every_operator_has_a_method_and_every_parameter_a_keyword(tmp_path: Path) -> None:
+    missing = [name for name in _native.operators() if not hasattr(feedline.Pipeline, name)]
+    assert missing == []
+    built = (
+        feedline.read(
+            url=["a/*.tfrecord", "b/*.tfrecord"], format="tfrecord", features={"image": "image/encoded", "label": "l"}, seed=5, name="all"
+        )
+        .shuffle(window=4096)
+        .on_error("skip")
+        .recode_jpeg(column="image")
+        .cache(tier="disk")
+        .random_resized_crop(column="image", size=[224, 224], scale=[0.1, 1.0], ratio=[0.5, 2.0], parallelism=3)
+        .random_horizontal_flip(column="image", p=0.25)
+        .normalize(column="image", mean=[0.5, 0.5, 0.5], std=[0.2, 0.2, 0.2], dtype="float16", layout="chw")
+        .cast(column="label", dtype="int32")
+        .rename(columns={"y": "label"})
+        .select(columns=["image", "y"])
+        .filter(where="y <> 3")
+        .repeat(2)
+        .batch(256, remainder="drop")
+    )
+    file = tmp_path / "all.yaml"
+    file.write_text(built.to_yaml())
+    assert feedline.load(file).check() == built.check()
+    assert "parallelism: 3" in built.to_yaml()
+    assert built.with_batch_size(8).check()["operators"][-1] == {"batch": {"size": 8, "remainder": "drop"}}
+
+
+def test_a_pipeline_is_left_as_it_was() -> None:
+    start = feedline.read(url="x", format="text")
+    one, other = start.batch(2), start.batch(3)
+    assert one.check()["operators"] != other.check()["operators"]
+    assert start.with_batch_size(7).check()["operators"][0]["batch"]["size"] == 7
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "sentence"),
+    [
+        (lambda: feedline.read(url="x", format="txt").batch(2), "pipeline: unknown source.format `txt`"),
+        (lambda: feedline.read(url="x", format="text"), "operators"),
+        (lambda: feedline.read(url="x", format="text").batch(0), "batch"),
+        (lambda: feedline.read(url="x", format="text").resize("a", [1]).batch(2), "size"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_without_lines_that_nobody_wrote(pipeline, sentence: str) -> None:
+    with pytest.raises(feedline.WrongUse) as told:
+        pipeline().check()
+    text = str(told.value)
+    assert sentence in text and "\n" not in text and "pipeline:1" not in text
+
+
+def test_a_file_that_cannot_be_read_or_is_wrong_is_told_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(feedline.WrongUse, match="cannot read .*none.yaml: no such file or directory"):
+        feedline.open(tmp_path / "none.yaml")
+    file = tmp_path / "wrong.yaml"
+    file.write_text("name: x\nsource: { url: a, format: text }\noperators:\n  - batch: { siez: 4 }\n")
+    with pytest.raises(feedline.WrongUse, match=r"wrong.yaml:4: .*did you mean `size`"):
+        feedline.open(file)
+    with pytest.raises(feedline.WrongUse, match="this is a int"):
+        feedline.open(3)  # type: ignore[arg-type]

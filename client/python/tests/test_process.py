@@ -1,0 +1,149 @@
+"""Processes: forks, Ctrl-C, threads, and what is left behind by a loop that was left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import feedline
+import pytest
+from conftest import binary, run_python
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("lines") / "lines.txt"
+    file.write_text("\n".join(f"line {number}" for number in range(500)))
+    return file
+
+
+def program(lines: Path, body: str) -> str:
+    return f"import feedline\npipeline = feedline.read(url={str(lines)!r}, format='text').batch(10)\nlocal = dict(cores=1, index_dir={str(lines.parent / 'index')!r})\n{body}"
+
+
+def test_a_forked_child_is_refused_and_a_spawned_one_works(lines: Path) -> None:
+    body = """
+import os, sys
+job = pipeline.open(**local)
+loop = iter(job)
+next(loop)
+if os.fork() == 0:
+    for attempt in (lambda: next(loop), lambda: next(iter(pipeline.open(**local)))):
+        try:
+            attempt()
+        except feedline.WrongUse as error:
+            assert "spawn" in str(error), error
+        else:
+            os._exit(3)
+    job.close()
+    os._exit(7)
+_, status = os.wait()
+assert os.waitstatus_to_exitcode(status) == 7
+next(loop)
+"""
+    done = run_python(program(lines, body))
+    assert done.returncode == 0, done.stderr
+    spawned = f"""
+import multiprocessing, sys
+sys.path.insert(0, {str(lines.parent)!r})
+import spawned
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(2) as pool:
+        assert pool.map(spawned.rows, range(2)) == [500, 500]
+"""
+    (lines.parent / "spawned.py").write_text(
+        program(lines, "def rows(_):\n    with pipeline.open(**local) as job:\n        return sum(batch.size for batch in job)\n")
+    )
+    done = run_python(spawned)
+    assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_ends_a_wait_at_once(lines: Path) -> None:
+    body = """
+import sys
+job = feedline.read(url=pipeline.check()["source"]["url"], format="text").wait(60_000).batch(1).open(**local)
+try:
+    loop = iter(job)
+    print("waiting", flush=True)
+    next(loop)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program(lines, body)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    # A batch would take a minute.
+    assert process.stdout.readline() == "interrupted\n"
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_other_threads_run_while_one_waits(lines: Path, local: dict[str, Any]) -> None:
+    slow = feedline.read(url=lines, format="text").wait(2_000).batch(1)
+    job = slow.open(**local)
+    counted = 0
+    got = threading.Event()
+
+    def take() -> None:
+        next(iter(job))
+        got.set()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    while not got.is_set():
+        counted += 1
+    thread.join()
+    job.close()
+    assert counted > 10_000, "the interpreter was held while a batch was waited for"
+
+
+def test_a_loop_that_is_left_ends_its_job(lines: Path, clusters: Any, run_name: Any) -> None:
+    url = clusters(1)
+    pipeline = feedline.read(url=lines, format="text", name="left").batch(10)
+    job = pipeline.open(coordinator=url, name=run_name())
+    for _ in job:
+        break
+    running = run_python(
+        f"import json, subprocess\nprint(subprocess.run([{str(binary())!r}, 'jobs', '--json', '--coordinator', {url!r}], capture_output=True, text=True).stdout)"
+    )
+    assert '"running"' not in running.stdout.replace(" ", ""), running.stdout
+    assert sum(batch.size for batch in job) == 490
+    job.close()
+
+
+def test_nothing_hangs_at_the_end_of_a_program_that_closes_nothing(lines: Path) -> None:
+    done = run_python(program(lines, "job = pipeline.open(**local)\nloop = iter(job)\nprint(next(loop).size)"))
+    assert (done.returncode, done.stdout) == (0, "10\n"), done.stderr
+
+
+def test_two_ranks_of_one_name_are_told_apart(lines: Path, clusters: Any, run_name: Any) -> None:
+    pipeline, name = feedline.read(url=lines, format="text").batch(10), run_name()
+    first = pipeline.open(coordinator=clusters(1), name=name)
+    loop = iter(first)
+    for _ in range(30):
+        next(loop)
+    first._consumer.flush()
+    with pytest.raises(feedline.WrongUse, match="is under way already"):
+        next(iter(pipeline.open(coordinator=clusters(1), name=name)))
+    first.close()
+
+
+def test_how_well_a_loop_is_fed_is_told(lines: Path, local: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    slow = feedline.read(url=lines, format="text").wait(2).batch(50)
+    with slow.open(progress=True, **local) as job:
+        for _ in job:
+            pass
+        stats = job.stats()
+    assert stats["rows"] == 500 and stats["batches"] == 10 and stats["bytes"] > 0
+    assert stats["stall_seconds"] > 0.1 and stats["fed"] < 0.5
+    assert "epoch 0: fed " in capsys.readouterr().err

@@ -1,0 +1,57 @@
+"""PyTorch: tensors, the dataset, and what cannot be."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import feedline
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import feedline.torch  # noqa: E402 - needs PyTorch
+
+
+def test_tensors_have_memory_of_their_own_unless_it_is_refused(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with numbers.batch(10).open(device="cpu", **local) as job:
+            batch = next(iter(job))
+        assert isinstance(batch["id"], torch.Tensor) and batch["id"].dtype == torch.int64
+        before = batch["id"].tolist()
+        batch["id"] += 1
+        assert batch["id"].tolist() == [row + 1 for row in before]
+        with numbers.batch(10).open(**local).torch(copy=False) as job:
+            assert next(iter(job))["id"].tolist() == before
+
+
+def test_a_data_loader_takes_the_dataset_and_refuses_workers(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    dataset = feedline.torch.IterableDataset(numbers.batch(100), **local)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=None)
+    assert len(loader) == 10
+    rows = [batch["id"] for batch in loader]
+    assert sorted(torch.cat(rows).tolist()) == list(range(997))
+    with pytest.raises(feedline.WrongUse, match="num_workers=0"):
+        next(iter(torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")))
+    dataset.job.close()
+
+
+def test_a_gpu_that_is_not_there_is_refused_at_once(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(feedline.WrongUse, match="no CUDA device"):
+        numbers.batch(10).open(device="cuda", **local)
+
+
+def test_text_stays_lists_and_missing_values_are_refused(tmp_path: Any, local: dict[str, Any]) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": 1, "t": "x"}\n{"a": null, "t": "y"}\n')
+    rows = feedline.read(url=tmp_path / "x.jsonl", format="jsonl")
+    with rows.select(["t"]).batch(2).open(device="cpu", **local) as job:
+        assert next(iter(job))["t"] == ["x", "y"]
+    pipeline = rows.batch(2)
+    with pipeline.open(device="cpu", **local) as job, pytest.raises(feedline.WrongUse, match="'a' has 1 missing"):
+        next(iter(job))
+    with pipeline.open(**local) as job:
+        assert isinstance(next(iter(job))["a"], np.ma.MaskedArray)

@@ -1,0 +1,147 @@
+//! Where the rows of batches come from: shard and row in it, computed from the job's order alone. The service is not asked.
+
+use std::collections::VecDeque;
+
+use feedline_core::layout::{Layout, SplitRef};
+use feedline_core::manifest::Manifest;
+use feedline_core::order::{BlockTable, PassOrder};
+
+use crate::batch::BatchInfo;
+
+/// Orders of passes that are kept: a batch may lie across the end of one.
+const KEPT_ORDERS: usize = 2;
+
+/// Where a row comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    /// Place of its shard in [`Origins::shards`].
+    pub shard: u32,
+    /// The row's place in its shard, from 0.
+    pub row: u64,
+}
+
+/// Finds the origins of a job's rows.
+#[derive(Debug)]
+pub struct Origins {
+    layout: Layout,
+    table: BlockTable,
+    seed: u64,
+    window: u64,
+    shards: Vec<String>,
+    /// Row id of each shard's first row.
+    starts: Vec<u64>,
+    orders: VecDeque<(u32, PassOrder)>,
+}
+
+impl Origins {
+    /// The origins of a job with this layout and manifest, whose pipeline has this seed and shuffle window.
+    pub fn new(layout: Layout, manifest: &Manifest, seed: u64, window: u64) -> Self {
+        let mut first = 0;
+        let starts = manifest.shards.iter().map(|shard| {
+            let start = first;
+            first += shard.index.rows();
+            start
+        });
+        Self {
+            layout,
+            table: BlockTable::new(manifest),
+            seed,
+            window,
+            starts: starts.collect(),
+            shards: manifest.shards.iter().map(|shard| shard.object.url.clone()).collect(),
+            orders: VecDeque::new(),
+        }
+    }
+
+    /// The URLs of the dataset's shards, in the manifest's order.
+    pub fn shards(&self) -> &[String] {
+        &self.shards
+    }
+
+    /// The origin of each row of a batch, in its order. O(rows of the batch), and once for each pass O(blocks of the dataset).
+    pub fn rows(&mut self, info: &BatchInfo) -> Vec<Origin> {
+        let mut origins = Vec::with_capacity(info.rows as usize);
+        if info.kept.is_empty() {
+            for (split, offsets) in &info.inputs {
+                for offset in offsets.clone() {
+                    origins.push(self.row(*split, offset));
+                }
+            }
+        }
+        for (split, offsets) in &info.kept {
+            for offset in offsets {
+                origins.push(self.row(*split, *offset));
+            }
+        }
+        origins
+    }
+
+    fn row(&mut self, split: SplitRef, offset: u32) -> Origin {
+        let place = self.layout.split_range(split).start + u64::from(offset);
+        let pass = split.epoch * self.layout.passes + (place / self.layout.dataset_rows) as u32;
+        let place = place % self.layout.dataset_rows;
+        let known = self.orders.iter().position(|(of, _)| *of == pass);
+        let known = known.unwrap_or_else(|| {
+            self.orders.truncate(KEPT_ORDERS - 1);
+            self.orders.push_front((pass, PassOrder::new(&self.table, self.seed, pass, self.window)));
+            0
+        });
+        let found = self.orders[known].1.rows(&self.table, place..place + 1)[0];
+        Origin { shard: found.shard, row: found.row_id - self.starts[found.shard as usize] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use feedline_core::manifest::{Block, Shard, ShardIndex, ShardRef};
+    use feedline_core::schema::Schema;
+
+    use super::*;
+    use crate::testing::layout;
+
+    fn manifest(rows_of_shards: &[u32]) -> Manifest {
+        let shard = |(number, rows): (usize, &u32)| Shard {
+            object: ShardRef { url: format!("file:///d/{number}"), size_bytes: 1, version: "1".to_owned() },
+            index: ShardIndex {
+                blocks: vec![Block { rows: *rows, offset: 0, bytes: 1, group: 0, row_bytes: Vec::new() }],
+                schema: None,
+                defects: Vec::new(),
+            },
+        };
+        Manifest { schema: Schema::default(), shards: rows_of_shards.iter().enumerate().map(shard).collect() }
+    }
+
+    #[test]
+    fn rows_are_found_in_storage_order_and_where_operators_removed_some() {
+        let layout = Layout { passes: 2, ..layout(10, 4, 1, 2) };
+        let mut origins = Origins::new(layout.clone(), &manifest(&[3, 7]), 1, 0);
+        assert_eq!(origins.shards(), ["file:///d/0", "file:///d/1"]);
+        let split = layout.locate(0, Default::default()).expect("the stream has rows").0;
+        let all = BatchInfo { rows: 4, inputs: vec![(split, 1..5)], ..BatchInfo::default() };
+        let found: Vec<(u32, u64)> =
+            origins.rows(&all).iter().map(|origin| (origin.shard, origin.row)).collect();
+        assert_eq!(found, [(0, 1), (0, 2), (1, 0), (1, 1)]);
+        let kept = BatchInfo { rows: 1, kept: vec![(split, vec![3])], ..all };
+        assert_eq!(origins.rows(&kept), [Origin { shard: 1, row: 0 }]);
+    }
+
+    #[test]
+    fn every_row_of_every_pass_has_one_origin() {
+        let layout = Layout { passes: 2, ..layout(23, 4, 3, 2) };
+        let mut origins = Origins::new(layout.clone(), &manifest(&[9, 14]), 7, 8);
+        for epoch in 0..layout.epochs {
+            let mut found = Vec::new();
+            for stream in 0..layout.streams {
+                for ordinal in 0..layout.splits(stream) {
+                    let split = SplitRef { epoch, ordinal, stream };
+                    let rows = layout.split_len(split);
+                    let info = BatchInfo { rows, inputs: vec![(split, 0..rows)], ..BatchInfo::default() };
+                    found.extend(origins.rows(&info));
+                }
+            }
+            found.sort_unstable();
+            let shard = |shard, rows| (0..rows).flat_map(move |row| [Origin { shard, row }; 2]);
+            assert_eq!(found, shard(0, 9).chain(shard(1, 14)).collect::<Vec<_>>(), "epoch {epoch}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+"""Lightning: a LightningDataModule that puts the job's place into Lightning's own checkpoints. Run `make demo` first."""
+
+import tempfile
+from pathlib import Path
+
+import feedline.torch
+import lightning
+import torch
+
+
+class Images(lightning.LightningDataModule):
+    """Feedline's batches; `state_dict` and `load_state_dict` are called by the trainer with its checkpoints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.job = feedline.open("examples/demo.yaml", batch_size=64, device="cpu")
+
+    def train_dataloader(self) -> torch.utils.data.DataLoader:
+        return feedline.torch.loader(self.job)
+
+    def state_dict(self) -> dict:
+        # The trainer may have taken a batch ahead of its step.
+        return self.job.state_dict(at=self.trainer.global_step)
+
+    def load_state_dict(self, state: dict) -> None:
+        self.job.load_state_dict(state)
+
+
+class Model(lightning.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(48, 1000))
+        self.seen: list[int] = []
+
+    def training_step(self, batch: dict, _: int) -> torch.Tensor:
+        self.seen += batch["label"].tolist()
+        images = batch["image"].permute(0, 3, 1, 2).float() / 255
+        return torch.nn.functional.cross_entropy(self.layers(images), batch["label"].long() % 1000)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def fit(steps: int, checkpoint: Path | None, root: str) -> tuple[Model, lightning.Trainer]:
+    options = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = lightning.Trainer(max_steps=steps, enable_model_summary=False, default_root_dir=root, **options)
+    model, data = Model(), Images()
+    trainer.fit(model, data, ckpt_path=checkpoint, weights_only=False)
+    return model, trainer
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        whole, _ = fit(10, None, folder)
+        begun, trainer = fit(4, None, folder)
+        file = Path(folder) / "four.ckpt"
+        trainer.save_checkpoint(file)
+        rest, _ = fit(10, file, folder)
+    assert begun.seen + rest.seen == whole.seen, "the resumed run saw other rows"
+    print(f"4 steps, a checkpoint, 6 more: the same {len(whole.seen)} rows as 10 at once")
