@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use feedline_core::layout::{Layout, SplitRef};
 use feedline_core::manifest::Manifest;
-use feedline_core::order::{BlockTable, PassOrder};
+use feedline_core::pipeline::Pipeline;
+use feedline_core::sequence::{Pass, Sequence};
 
 use crate::batch::BatchInfo;
 
@@ -24,18 +25,16 @@ pub struct Origin {
 #[derive(Debug)]
 pub struct Origins {
     layout: Layout,
-    table: BlockTable,
-    seed: u64,
-    window: u64,
+    sequence: Sequence,
     shards: Vec<String>,
     /// Row id of each shard's first row.
     starts: Vec<u64>,
-    orders: VecDeque<(u32, PassOrder)>,
+    orders: VecDeque<(u32, Pass)>,
 }
 
 impl Origins {
-    /// The origins of a job with this layout and manifest, whose pipeline has this seed and shuffle window.
-    pub fn new(layout: Layout, manifest: &Manifest, seed: u64, window: u64) -> Self {
+    /// The origins of a job of this pipeline, with this layout and manifest.
+    pub fn new(layout: Layout, manifest: &Manifest, pipeline: &Pipeline) -> Self {
         let mut first = 0;
         let starts = manifest.shards.iter().map(|shard| {
             let start = first;
@@ -44,9 +43,7 @@ impl Origins {
         });
         Self {
             layout,
-            table: BlockTable::new(manifest),
-            seed,
-            window,
+            sequence: Sequence::new(pipeline, manifest),
             starts: starts.collect(),
             shards: manifest.shards.iter().map(|shard| shard.object.url.clone()).collect(),
             orders: VecDeque::new(),
@@ -83,10 +80,10 @@ impl Origins {
         let known = self.orders.iter().position(|(of, _)| *of == pass);
         let known = known.unwrap_or_else(|| {
             self.orders.truncate(KEPT_ORDERS - 1);
-            self.orders.push_front((pass, PassOrder::new(&self.table, self.seed, pass, self.window)));
+            self.orders.push_front((pass, self.sequence.pass(pass)));
             0
         });
-        let found = self.orders[known].1.rows(&self.table, place..place + 1)[0];
+        let found = self.sequence.rows(&self.orders[known].1, place..place + 1)[0];
         Origin { shard: found.shard, row: found.row_id - self.starts[found.shard as usize] }
     }
 }
@@ -94,6 +91,7 @@ impl Origins {
 #[cfg(test)]
 mod tests {
     use feedline_core::manifest::{Block, Shard, ShardIndex, ShardRef};
+    use feedline_core::pipeline::Source;
     use feedline_core::schema::Schema;
 
     use super::*;
@@ -101,7 +99,12 @@ mod tests {
 
     fn manifest(rows_of_shards: &[u32]) -> Manifest {
         let shard = |(number, rows): (usize, &u32)| Shard {
-            object: ShardRef { url: format!("file:///d/{number}"), size_bytes: 1, version: "1".to_owned() },
+            object: ShardRef {
+                url: format!("file:///d/{number}"),
+                size_bytes: 1,
+                version: "1".to_owned(),
+                part: 0,
+            },
             index: ShardIndex {
                 blocks: vec![Block { rows: *rows, offset: 0, bytes: 1, group: 0, row_bytes: Vec::new() }],
                 schema: None,
@@ -111,10 +114,14 @@ mod tests {
         Manifest { schema: Schema::default(), shards: rows_of_shards.iter().enumerate().map(shard).collect() }
     }
 
+    fn pipeline(window: u64) -> Pipeline {
+        Pipeline::builder("p").source(Source::text("d")).seed(7).shuffle(window).batch(4).build().unwrap()
+    }
+
     #[test]
     fn rows_are_found_in_storage_order_and_where_operators_removed_some() {
         let layout = Layout { passes: 2, ..layout(10, 4, 1, 2) };
-        let mut origins = Origins::new(layout.clone(), &manifest(&[3, 7]), 1, 0);
+        let mut origins = Origins::new(layout.clone(), &manifest(&[3, 7]), &pipeline(0));
         assert_eq!(origins.shards(), ["file:///d/0", "file:///d/1"]);
         let split = layout.locate(0, Default::default()).expect("the stream has rows").0;
         let all = BatchInfo { rows: 4, inputs: vec![(split, 1..5)], ..BatchInfo::default() };
@@ -128,7 +135,7 @@ mod tests {
     #[test]
     fn every_row_of_every_pass_has_one_origin() {
         let layout = Layout { passes: 2, ..layout(23, 4, 3, 2) };
-        let mut origins = Origins::new(layout.clone(), &manifest(&[9, 14]), 7, 8);
+        let mut origins = Origins::new(layout.clone(), &manifest(&[9, 14]), &pipeline(8));
         for epoch in 0..layout.epochs {
             let mut found = Vec::new();
             for stream in 0..layout.streams {

@@ -43,7 +43,7 @@ pub struct StreamPosition {
 /// The cuts of every epoch of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
-    /// Rows of one pass over the dataset.
+    /// Rows of one pass over the dataset; of a mix they may be fewer or more than it has.
     pub dataset_rows: u64,
     /// Passes over the dataset in an epoch.
     pub passes: u32,
@@ -68,7 +68,7 @@ impl Layout {
     pub fn new(pipeline: &Pipeline, dataset: &DatasetSummary, epochs: u32, virtual_consumers: u32) -> Self {
         let batch = u64::from(pipeline.batch_size());
         let passes = pipeline.repeat_count();
-        let rows = dataset.rows.saturating_mul(u64::from(passes));
+        let rows = pipeline.pass_rows(dataset).saturating_mul(u64::from(passes));
         let streams = match pipeline.order {
             OrderMode::Deterministic => virtual_consumers,
             OrderMode::Relaxed => 1,
@@ -80,7 +80,7 @@ impl Layout {
         let batches_per_group =
             (GROUP_BYTES / batch.saturating_mul(mean_row_bytes)).clamp(1, MAX_BATCHES_PER_GROUP);
         Self {
-            dataset_rows: dataset.rows,
+            dataset_rows: pipeline.pass_rows(dataset),
             passes,
             epochs,
             streams,

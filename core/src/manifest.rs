@@ -14,6 +14,9 @@ pub struct ShardRef {
     pub size_bytes: u64,
     /// What changes when the object changes: the store's entity tag, else its modification time.
     pub version: String,
+    /// Which dataset of a mix it belongs to; 0 where there is one.
+    #[serde(default)]
+    pub part: u32,
 }
 
 /// A fixed row range of one shard: the smallest unit of reading and caching.
@@ -106,6 +109,9 @@ pub struct DatasetSummary {
     pub schema: Schema,
     /// Defects that indexing found, over all shards.
     pub defects: u64,
+    /// Rows of each dataset of a mix; empty where there is one dataset.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub part_rows: Vec<u64>,
 }
 
 impl Manifest {
@@ -164,7 +170,21 @@ impl Manifest {
             blocks: blocks().count() as u64,
             schema: self.schema.clone(),
             defects: self.defects().count() as u64,
+            part_rows: self.part_rows(),
         }
+    }
+
+    /// Rows of each dataset of a mix; empty where there is one dataset.
+    fn part_rows(&self) -> Vec<u64> {
+        let parts = self.shards.iter().map(|shard| shard.object.part).max().unwrap_or(0);
+        if parts == 0 {
+            return Vec::new();
+        }
+        let mut rows = vec![0; parts as usize + 1];
+        for shard in &self.shards {
+            rows[shard.object.part as usize] += shard.index.rows();
+        }
+        rows
     }
 
     /// Compares the shards as they are listed now with those that were indexed.

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, Shard};
 use crate::permutation::Permutation;
 use crate::random::mix64;
 
@@ -27,24 +27,38 @@ pub struct RowRef {
 pub struct BlockTable {
     /// (shard, block) in storage order.
     places: Vec<(u32, u32)>,
-    /// Row id of each block's first row, and the number of rows at the end.
+    /// Place of each block's first row among all, and the number of rows at the end.
     starts: Vec<u64>,
+    /// Row id of the first row.
+    first_id: u64,
 }
 
 impl BlockTable {
     /// The table of a dataset.
     pub fn new(manifest: &Manifest) -> Self {
+        Self::of(manifest, |_| true)
+    }
+
+    /// The table of one dataset of a mix. Row ids are those in the whole.
+    pub fn of_part(manifest: &Manifest, part: u32) -> Self {
+        Self::of(manifest, |shard| shard.object.part == part)
+    }
+
+    fn of(manifest: &Manifest, is_in: impl Fn(&Shard) -> bool) -> Self {
+        let before = manifest.shards.iter().take_while(|shard| !is_in(shard));
+        let first_id = before.map(|shard| shard.index.rows()).sum();
         let mut places = Vec::new();
         let mut starts = vec![0];
         let mut rows = 0;
-        for (shard, entry) in manifest.shards.iter().enumerate() {
+        // The shards of a part follow each other.
+        for (shard, entry) in manifest.shards.iter().enumerate().filter(|(_, entry)| is_in(entry)) {
             for (block, description) in entry.index.blocks.iter().enumerate() {
                 rows += u64::from(description.rows);
                 places.push((shard as u32, block as u32));
                 starts.push(rows);
             }
         }
-        Self { places, starts }
+        Self { places, starts, first_id }
     }
 
     /// Rows of the dataset.
@@ -112,7 +126,7 @@ impl PassOrder {
     fn row_of(&self, table: &BlockTable, block: usize, row: u64) -> RowRef {
         let (shard, block_in_shard) = table.places[block];
         RowRef {
-            row_id: table.starts[block] + row,
+            row_id: table.first_id + table.starts[block] + row,
             pass: self.pass,
             shard,
             block: block_in_shard,
@@ -158,7 +172,11 @@ mod tests {
         for &rows in block_rows {
             starts.push(starts.last().expect("not empty") + u64::from(rows));
         }
-        BlockTable { places: (0..block_rows.len() as u32).map(|block| (0, block)).collect(), starts }
+        BlockTable {
+            places: (0..block_rows.len() as u32).map(|block| (0, block)).collect(),
+            starts,
+            first_id: 0,
+        }
     }
 
     proptest! {

@@ -10,6 +10,7 @@ mod limits;
 mod operator_serde;
 mod reads;
 mod render;
+mod source_serde;
 pub mod spec;
 #[cfg(test)]
 mod strategies;

@@ -61,7 +61,7 @@ pub fn read_shard(bytes: &[u8], format: Format, features: &[(&str, &str)]) {
         let url = vec![path.to_str().expect("temporary paths are text").to_owned()];
         let features: BTreeMap<String, String> =
             features.iter().map(|(column, name)| ((*column).to_owned(), (*name).to_owned())).collect();
-        let source = Source { url, format, features, credentials: None };
+        let source = Source { url, format, features, credentials: None, mix: None };
         bench.runtime.block_on(read(source));
     });
 }

@@ -126,8 +126,12 @@ mod tests {
 
     #[test]
     fn defects_are_listed_with_their_place() {
-        let object =
-            ShardRef { url: "file:///d/a.tfrecord".to_owned(), size_bytes: 99, version: "1".to_owned() };
+        let object = ShardRef {
+            url: "file:///d/a.tfrecord".to_owned(),
+            size_bytes: 99,
+            version: "1".to_owned(),
+            part: 0,
+        };
         let defects = vec![Defect { offset: 42, reason: "the last record is cut off".to_owned() }];
         let index = ShardIndex { blocks: Vec::new(), schema: Some(Schema { fields: Vec::new() }), defects };
         let manifest =

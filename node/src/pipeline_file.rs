@@ -34,7 +34,9 @@ pub(crate) fn resolved(mut pipeline: Pipeline) -> Result<Pipeline, Failure> {
 }
 
 fn resolve_paths(pipeline: &mut Pipeline, here: &Path) {
-    for url in &mut pipeline.source.url {
+    let source = &mut pipeline.source;
+    let mixed = source.mix.iter_mut().flat_map(|mix| &mut mix.parts).map(|part| &mut part.source.url);
+    for url in mixed.chain([&mut source.url]).flatten() {
         *url = resolve(url, here);
     }
     for operator in &mut pipeline.operators {

@@ -199,8 +199,7 @@ async fn inspect_dataset(
     if let Some(warning) = defects.warning() {
         eprintln!("feedline: {warning}");
     }
-    let (seed, window) = (spec.pipeline.seed, spec.pipeline.shuffle.window);
-    let audit = || Audit::new(layout.clone(), &manifest, seed, window, spec.start.as_ref());
+    let audit = || Audit::new(layout.clone(), &manifest, &spec.pipeline, spec.start.as_ref());
     Ok((defects, args.audit.then(|| Arc::new(Mutex::new(audit())))))
 }
 

@@ -159,8 +159,7 @@ async fn take_all(
     worker: Arc<OneWorker>,
     pipeline: Pipeline,
 ) -> (Vec<RecordBatch>, AuditReport) {
-    let (seed, window) = (pipeline.seed, pipeline.shuffle.window);
-    let spec = JobSpec { epochs: EPOCHS, audit: true, ..JobSpec::new(pipeline) };
+    let spec = JobSpec { epochs: EPOCHS, audit: true, ..JobSpec::new(pipeline.clone()) };
     let job = Job::open(Arc::clone(&coordinator), worker, spec, ClientSettings::default()).await;
     let job = job.expect("it is sound");
     let mut consumer = job.consumer(0, SessionId(1));
@@ -172,7 +171,7 @@ async fn take_all(
     infos.push(consumer.trailing());
     let layout = job.status().await.expect("the coordinator runs").layout.expect("it ran");
     let manifest = coordinator.manifest(job.id()).await.expect("it ran");
-    let mut audit = Audit::new(layout, &manifest, seed, window, None);
+    let mut audit = Audit::new(layout, &manifest, &pipeline, None);
     infos.iter().for_each(|info| audit.add(info));
     consumer.close().await.expect("the coordinator runs");
     (batches, audit.report(None))

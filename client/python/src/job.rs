@@ -6,6 +6,7 @@ use std::time::Duration;
 use feedline_client::Job as ClientJob;
 use feedline_client::origin::Origins;
 use feedline_core::cluster::messages::{JobState, JobStatus};
+use feedline_core::pipeline::Pipeline;
 use feedline_node::Service;
 use feedline_proto::CoordinatorService;
 use pyo3::prelude::*;
@@ -25,8 +26,7 @@ pub(crate) type SharedOrigins = Arc<Mutex<Option<Origins>>>;
 pub(crate) struct Job {
     job: ClientJob,
     coordinator: Arc<dyn CoordinatorService>,
-    /// Seed and shuffle window.
-    order: (u64, u64),
+    pipeline: Pipeline,
     is_relaxed: bool,
     origins: SharedOrigins,
     process: u32,
@@ -36,11 +36,11 @@ impl Job {
     pub(crate) fn new(
         job: ClientJob,
         coordinator: Arc<dyn CoordinatorService>,
-        order: (u64, u64),
+        pipeline: Pipeline,
         is_relaxed: bool,
     ) -> Self {
         let origins = SharedOrigins::default();
-        Self { job, coordinator, order, is_relaxed, origins, process: std::process::id() }
+        Self { job, coordinator, pipeline, is_relaxed, origins, process: std::process::id() }
     }
 
     /// How it stands, as JSON.
@@ -105,8 +105,7 @@ impl Job {
             Ok((manifest, coordinator.job_details(job).await?.layout))
         })?;
         let (manifest, layout) = found.map_err(|refusal| of_client(&refusal))?;
-        let (seed, window) = self.order;
-        let origins = py.detach(|| Origins::new(layout, &manifest, seed, window));
+        let origins = py.detach(|| Origins::new(layout, &manifest, &self.pipeline));
         *self.origins.lock().unwrap_or_else(PoisonError::into_inner) = Some(origins);
         Ok(())
     }

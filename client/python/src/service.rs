@@ -86,7 +86,7 @@ impl Service {
         let job = runtime::wait(py, ClientJob::open(asked, workers, spec, settings))?;
         let job = job.map_err(|error| of_client(&error))?;
         let is_relaxed = pipeline.order == OrderMode::Relaxed;
-        Ok(Job::new(job, coordinator, (pipeline.seed, pipeline.shuffle.window), is_relaxed))
+        Ok(Job::new(job, coordinator, pipeline, is_relaxed))
     }
 
     /// Whether all roles are this process.

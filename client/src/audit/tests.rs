@@ -1,7 +1,8 @@
 //! The audit counts right: over streams, passes, epochs, and from and to any position.
 
 use feedline_core::manifest::{Block, Shard, ShardIndex, ShardRef};
-use feedline_core::pipeline::OrderMode;
+use feedline_core::order::{BlockTable, PassOrder};
+use feedline_core::pipeline::{OrderMode, Source};
 use feedline_core::position::POSITION_VERSION;
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
 
@@ -18,7 +19,7 @@ fn manifest(rows: u64) -> Manifest {
     let mut blocks = vec![block(7); rows as usize / 7];
     blocks.extend((!rows.is_multiple_of(7)).then(|| block((rows % 7) as u32)));
     let shard = Shard {
-        object: ShardRef { url: "file:///d/0".to_owned(), size_bytes: 10, version: "1".to_owned() },
+        object: ShardRef { url: "file:///d/0".to_owned(), size_bytes: 10, version: "1".to_owned(), part: 0 },
         index: ShardIndex { blocks, schema: Some(schema.clone()), defects: Vec::new() },
     };
     Manifest { schema, shards: vec![shard] }
@@ -62,7 +63,9 @@ fn splits(layout: &Layout) -> Vec<SplitRef> {
 }
 
 fn audit(layout: &Layout, start: Option<&Position>) -> Audit {
-    Audit::new(layout.clone(), &manifest(layout.dataset_rows), SEED, WINDOW, start)
+    let pipeline = Pipeline::builder("p").source(Source::text("d")).seed(SEED).shuffle(WINDOW).batch(4);
+    let pipeline = pipeline.build().unwrap();
+    Audit::new(layout.clone(), &manifest(layout.dataset_rows), &pipeline, start)
 }
 
 #[test]

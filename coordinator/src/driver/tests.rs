@@ -162,7 +162,8 @@ fn consuming_from(job: JobId, row: u64) -> ConsumerReport {
 fn work(task: &Task) -> TaskResult {
     let output = match &task.shards {
         None => {
-            let object = ShardRef { url: "file:///d/0".to_owned(), size_bytes: 100, version: "1".to_owned() };
+            let object =
+                ShardRef { url: "file:///d/0".to_owned(), size_bytes: 100, version: "1".to_owned(), part: 0 };
             TaskOutput::Listed(vec![object])
         }
         Some(_) => {

@@ -12,7 +12,7 @@ fn manifest(rows: u32) -> Arc<Manifest> {
     let mut schema = Schema::default();
     schema.set("x", ColumnType::Scalar(ScalarType::Int64));
     let shard = Shard {
-        object: ShardRef { url: "file:///d/0".to_owned(), size_bytes: 10, version: "1".to_owned() },
+        object: ShardRef { url: "file:///d/0".to_owned(), size_bytes: 10, version: "1".to_owned(), part: 0 },
         index: ShardIndex {
             blocks: vec![Block { rows, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() }],
             schema: Some(schema.clone()),

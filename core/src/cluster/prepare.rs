@@ -297,14 +297,19 @@ impl Cluster {
         }
         infer(&spec.pipeline, &manifest.schema).map_err(|error| error.to_string())?;
         let passes = spec.pipeline.repeat_count();
-        if dataset.rows.checked_mul(u64::from(passes)).is_none() {
+        let pass_rows = spec.pipeline.pass_rows(&dataset);
+        if let Some(empty) = dataset.part_rows.iter().position(|rows| *rows == 0) {
+            return Err(format!("dataset {} of the mix has no rows; leave it out", empty + 1));
+        }
+        if pass_rows.checked_mul(u64::from(passes)).is_none() || pass_rows == u64::MAX {
             return Err(format!(
                 "{passes} passes over {} rows are more rows than can be counted; use a smaller `repeat`",
                 dataset.rows
             ));
         }
         let layout = Layout::new(&spec.pipeline, &dataset, spec.epochs, spec.virtual_consumers);
-        if spec.epochs.checked_mul(layout.passes).is_none() {
+        let rounds = spec.pipeline.rounds_of_pass(&dataset);
+        if spec.epochs.checked_mul(layout.passes).and_then(|passes| passes.checked_mul(rounds)).is_none() {
             return Err(format!(
                 "{} epochs of {} passes are more than {} passes over the dataset; ask for fewer epochs or a smaller `repeat`",
                 spec.epochs,

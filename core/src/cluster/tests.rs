@@ -181,7 +181,12 @@ fn manifest(rows: &[u32]) -> Manifest {
     let mut schema = Schema::default();
     schema.set("text", ColumnType::Scalar(ScalarType::Int64));
     let shard = |(place, &rows): (usize, &u32)| Shard {
-        object: ShardRef { url: format!("file:///d/{place}"), size_bytes: 10, version: "1".to_owned() },
+        object: ShardRef {
+            url: format!("file:///d/{place}"),
+            size_bytes: 10,
+            version: "1".to_owned(),
+            part: 0,
+        },
         index: ShardIndex {
             blocks: vec![Block { rows, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() }],
             schema: Some(schema.clone()),

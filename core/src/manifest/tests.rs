@@ -3,7 +3,7 @@
 use super::*;
 
 fn shard(url: &str, schema: Option<Schema>) -> Shard {
-    let object = ShardRef { url: url.to_owned(), size_bytes: 10, version: "v".to_owned() };
+    let object = ShardRef { url: url.to_owned(), size_bytes: 10, version: "v".to_owned(), part: 0 };
     let block = Block { rows: 3, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() };
     Shard { object, index: ShardIndex { blocks: vec![block], schema, defects: Vec::new() } }
 }

@@ -86,7 +86,8 @@ pub(super) const LOCAL_STORE: &str = "file";
 
 /// Names the store that a pipeline reads: scheme and host or bucket of its first URL, which all of it shares.
 pub(super) fn store_of(pipeline: &Pipeline) -> String {
-    let url = pipeline.source.url.first().map_or("", String::as_str);
+    let datasets = pipeline.source.datasets();
+    let url = datasets.first().and_then(|source| source.url.first()).map_or("", String::as_str);
     match url.split_once("://") {
         Some(("file", _)) | None => LOCAL_STORE.to_owned(),
         Some((scheme, rest)) => format!("{scheme}://{}", rest.split('/').next().unwrap_or_default()),

@@ -22,6 +22,7 @@ fn facts() -> JobFacts {
     let pipeline = Pipeline::builder("photographs").source(Source::tfrecord("data/"));
     let pipeline = pipeline.burn(1).random_resized_crop("image", [8, 8]).batch(4).build().unwrap();
     let dataset = DatasetSummary {
+        part_rows: Vec::new(),
         fingerprint: "f".to_owned(),
         rows: 10_000,
         bytes: 1_000_000_000,

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cache, CacheTier, Filter, OnError, Operator, OperatorKind, Pipeline, Remainder, Shuffle, infer};
+use crate::manifest::DatasetSummary;
+use crate::mix::Mixer;
 use crate::schema::Schema;
 
 #[cfg(test)]
@@ -105,12 +107,30 @@ impl Pipeline {
         source.names().filter(|name| required.contains(*name)).map(str::to_owned).collect()
     }
 
+    /// Rows of one pass over a dataset: those that it has, unless a mix ends before or goes over some of them again. More than can be
+    /// counted are [`u64::MAX`].
+    pub fn pass_rows(&self, dataset: &DatasetSummary) -> u64 {
+        let Some(mix) = &self.source.mix else { return dataset.rows };
+        let rows = rows_of_parts(mix.parts.len(), dataset);
+        Mixer::new(mix, &rows).map_or(u64::MAX, |mixer| mixer.pass_rows())
+    }
+
+    /// How often the dataset that is gone over most often is begun in a pass.
+    pub fn rounds_of_pass(&self, dataset: &DatasetSummary) -> u32 {
+        let Some(mix) = &self.source.mix else { return 1 };
+        let rows = rows_of_parts(mix.parts.len(), dataset);
+        Mixer::new(mix, &rows).map_or(u32::MAX, |mixer| mixer.rounds())
+    }
+
     /// 16 hex digits that stand for everything that affects the rows' content and order: all but the name, caches, the name
     /// of credentials and each operator's parallelism. xxh3-64 of the canonical JSON form.
     pub fn fingerprint(&self) -> String {
         let mut canonical = self.clone();
         canonical.name.clear();
         canonical.source.credentials = None;
+        for part in canonical.source.mix.iter_mut().flat_map(|mix| &mut mix.parts) {
+            part.source.credentials = None;
+        }
         canonical.operators.retain(|operator| !matches!(operator.kind, OperatorKind::Cache(_)));
         for operator in &mut canonical.operators {
             operator.parallelism = None;
@@ -119,6 +139,13 @@ impl Pipeline {
             .expect("a pipeline holds only text, numbers, lists and text-keyed maps");
         format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&json))
     }
+}
+
+/// Rows of each dataset of a mix; the last ones may have no shards, and a mix of one is a dataset.
+fn rows_of_parts(parts: usize, dataset: &DatasetSummary) -> Vec<u64> {
+    let mut rows = if dataset.part_rows.is_empty() { vec![dataset.rows] } else { dataset.part_rows.clone() };
+    rows.resize(parts, 0);
+    rows
 }
 
 /// Turns the columns required after an operator into those required before it.

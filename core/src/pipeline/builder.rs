@@ -1,9 +1,10 @@
 //! Builds a pipeline in Rust: one method per operator with what it requires; the rest by its parameters.
 
 use super::{
-    Batch, Burn, Cache, CacheTier, Cast, CenterCrop, DecodeImage, Filter, Format, Layout, Normalize, OnError,
-    Operator, OperatorKind, OrderMode, Pad, Pipeline, PipelineError, RandomHorizontalFlip, RandomResizedCrop,
-    RecodeJpeg, Remainder, Rename, Repeat, Resize, Select, Shuffle, Size, Source, Tokenize, Truncate, Wait,
+    Batch, Burn, Cache, CacheTier, Cast, CenterCrop, DecodeImage, Filter, Format, Layout, Mix, Normalize,
+    OnError, Operator, OperatorKind, OrderMode, Pad, Pipeline, PipelineError, RandomHorizontalFlip,
+    RandomResizedCrop, RecodeJpeg, Remainder, Rename, Repeat, Resize, Select, Shuffle, Size, Source,
+    Tokenize, Truncate, Wait,
 };
 use crate::schema::ScalarType;
 
@@ -44,7 +45,21 @@ impl Pipeline {
 impl Source {
     /// A source of this format at one path, glob, prefix or URL.
     pub fn new(format: Format, url: impl Into<String>) -> Self {
-        Self { url: vec![url.into()], format, features: Default::default(), credentials: None }
+        Self { url: vec![url.into()], format, features: Default::default(), credentials: None, mix: None }
+    }
+
+    /// Several datasets, mixed.
+    pub fn mixed(mix: Mix) -> Self {
+        let format = mix.parts.first().map_or(Format::Files, |part| part.source.format);
+        Self { url: Vec::new(), format, features: Default::default(), credentials: None, mix: Some(mix) }
+    }
+
+    /// The datasets: those of the mix, or this one.
+    pub fn datasets(&self) -> Vec<&Self> {
+        match &self.mix {
+            Some(mix) => mix.parts.iter().map(|part| &part.source).collect(),
+            None => vec![self],
+        }
     }
 
     /// TFRecord files of `tf.train.Example`.

@@ -15,6 +15,11 @@ const SIDE_MAX: u32 = 16_384;
 const BATCH_ROWS_MAX: u32 = 1_000_000;
 /// Longest time a `wait` or `burn` may spend on one row: beyond it a pipeline would seem to hang.
 const ROW_SECONDS_MAX: u64 = 60;
+/// Most datasets of a mix.
+const MAX_PARTS: usize = 64;
+/// Smallest and largest weight of a dataset: beyond that rows of it would come once in a year, or nothing else.
+const LEAST_WEIGHT: f64 = 1e-6;
+const MOST_WEIGHT: f64 = 1e6;
 
 /// Where in a pipeline something is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +82,7 @@ impl Pipeline {
 fn check_all(pipeline: &Pipeline) -> Result<(), Refusal> {
     check_limits(pipeline)?;
     check_name(&pipeline.name).map_err(|sentence| Refusal::new(Place::Name, sentence))?;
-    check_source(&pipeline.source)?;
+    check_sources(&pipeline.source)?;
     for (index, operator) in pipeline.operators.iter().enumerate() {
         check_operator(operator).map_err(|sentence| Refusal::new(Place::Operator(index), sentence))?;
     }
@@ -93,6 +98,36 @@ fn check_name(name: &str) -> Result<(), String> {
         Some(c) => Err(format!("`{name}` contains {c:?}; use only letters, digits, `_`, `.` and `-`")),
         None => Ok(()),
     }
+}
+
+/// A mix has datasets with weights, and none of them is itself one.
+fn check_sources(source: &Source) -> Result<(), Refusal> {
+    let Some(mix) = &source.mix else { return check_source(source) };
+    let refused = |sentence: String| Refusal::new(Place::Source("mix"), sentence);
+    if mix.parts.is_empty() {
+        return Err(refused("the list is empty; write at least one dataset with url and format".to_owned()));
+    }
+    if mix.parts.len() > MAX_PARTS {
+        let parts = mix.parts.len();
+        return Err(refused(format!(
+            "{parts} datasets are more than {MAX_PARTS}; put some into one by a list of urls"
+        )));
+    }
+    for (place, part) in mix.parts.iter().enumerate() {
+        let number = place + 1;
+        if !(LEAST_WEIGHT..=MOST_WEIGHT).contains(&part.weight) {
+            return Err(refused(format!(
+                "the weight of dataset {number} is {}; write a number from {LEAST_WEIGHT} to {MOST_WEIGHT}",
+                part.weight
+            )));
+        }
+        if part.source.mix.is_some() {
+            return Err(refused(format!("dataset {number} is itself a mix; list its datasets here")));
+        }
+        check_source(&part.source)
+            .map_err(|refusal| refused(format!("dataset {number}: {}", refusal.sentence)))?;
+    }
+    Ok(())
 }
 
 fn check_source(source: &Source) -> Result<(), Refusal> {

@@ -35,7 +35,9 @@ const MAX_EXPRESSION_BYTES: usize = 16 << 10;
 pub(super) fn check_limits(pipeline: &Pipeline) -> Result<(), Refusal> {
     short("the name", &pipeline.name, MAX_NAME_BYTES)
         .map_err(|sentence| Refusal::new(Place::Name, sentence))?;
-    check_source(&pipeline.source)?;
+    for source in pipeline.source.datasets() {
+        check_source(source)?;
+    }
     few("operators", pipeline.operators.len(), MAX_OPERATORS, "put several jobs behind each other")
         .map_err(|sentence| Refusal::new(Place::Operators, sentence))?;
     for (index, operator) in pipeline.operators.iter().enumerate() {

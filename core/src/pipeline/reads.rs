@@ -1,20 +1,33 @@
 //! What a pipeline reads: every URL and path in it, with its place.
 
 use super::check::operator_place;
-use super::{OperatorKind, Pipeline};
+use super::{OperatorKind, Pipeline, Source};
 
 impl Pipeline {
     /// Every URL and path that is read when the pipeline runs, and where in it that stands. A new operator that reads
     /// something belongs here, so that it is checked before it is read.
     pub fn reads(&self) -> Vec<(String, &str)> {
-        let mut reads: Vec<(String, &str)> =
-            self.source.url.iter().map(|url| ("source.url".to_owned(), url.as_str())).collect();
+        let mut reads: Vec<(String, &str)> = Vec::new();
+        for (place, dataset) in self.source.datasets().into_iter().enumerate() {
+            let name = self.source.place_of(place, "url");
+            reads.extend(dataset.url.iter().map(|url| (name.clone(), url.as_str())));
+        }
         for (index, operator) in self.operators.iter().enumerate() {
             if let Some((field, url)) = read_by(&operator.kind) {
                 reads.push((format!("{}.{field}", operator_place(index, &operator.kind)), url));
             }
         }
         reads
+    }
+}
+
+impl Source {
+    /// What messages call a field of one of its datasets.
+    pub(crate) fn place_of(&self, dataset: usize, field: &str) -> String {
+        match &self.mix {
+            Some(_) => format!("source.mix[{dataset}].{field}"),
+            None => format!("source.{field}"),
+        }
     }
 }
 

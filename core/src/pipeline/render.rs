@@ -1,6 +1,6 @@
 //! A pipeline as text: one line for the source, one for the order, one per operator with its key parameters.
 
-use super::{Format, Layout, OnError, OperatorKind, OrderMode, Pipeline, Remainder, Size};
+use super::{Format, Layout, MixStop, OnError, OperatorKind, OrderMode, Pipeline, Remainder, Size, Source};
 
 #[cfg(test)]
 mod tests;
@@ -24,22 +24,16 @@ impl Pipeline {
     }
 
     fn source_summary(&self) -> String {
-        let mut summary = format!("{} {}", self.source.format.name(), self.source.url.join(", "));
-        if !self.source.features.is_empty() {
-            let features: Vec<String> = self
-                .source
-                .features
-                .iter()
-                .map(|(column, data_name)| format!("{column} <- {data_name}"))
-                .collect();
-            summary.push_str(&format!(" ({})", features.join(", ")));
-        }
-        if let Some(name) = &self.source.credentials {
-            summary.push_str(&format!(", credentials {name}"));
-        }
-        summary
+        let Some(mix) = &self.source.mix else { return dataset_summary(&self.source) };
+        let parts =
+            mix.parts.iter().map(|part| format!("{} x {}", part.weight, dataset_summary(&part.source)));
+        let stop = match mix.stop {
+            MixStop::All => "until all are through",
+            MixStop::First => "until the first is through",
+            MixStop::Restart => "until all are through, short ones begun again",
+        };
+        format!("mix of {}; {stop}", parts.collect::<Vec<_>>().join(" + "))
     }
-
     fn order_summary(&self) -> String {
         let order = match self.order {
             OrderMode::Deterministic => "deterministic",
@@ -56,6 +50,19 @@ impl Pipeline {
         };
         format!("{order}, {shuffle}, seed {}, on error {on_error}", self.seed)
     }
+}
+
+fn dataset_summary(source: &Source) -> String {
+    let mut summary = format!("{} {}", source.format.name(), source.url.join(", "));
+    if !source.features.is_empty() {
+        let features: Vec<String> =
+            source.features.iter().map(|(column, data_name)| format!("{column} <- {data_name}")).collect();
+        summary.push_str(&format!(" ({})", features.join(", ")));
+    }
+    if let Some(name) = &source.credentials {
+        summary.push_str(&format!(", credentials {name}"));
+    }
+    summary
 }
 
 impl Format {

@@ -33,23 +33,53 @@ pub struct Pipeline {
     pub operators: Vec<Operator>,
 }
 
-/// Where rows come from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// Where rows come from: one dataset, or several that are mixed.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Source {
-    /// One or several paths, globs, prefixes (ending in `/`) or URLs (`file://`, `s3://`, `gs://`, `az://`, `http(s)://`).
-    #[serde(with = "one_or_many")]
+    /// One or several paths, globs, prefixes (ending in `/`) or URLs (`file://`, `s3://`, `gs://`, `az://`, `http(s)://`). Empty where
+    /// there is a mix.
     pub url: Vec<String>,
-    /// How the objects are encoded.
+    /// How the objects are encoded. Means nothing where there is a mix.
     pub format: Format,
     /// Column name -> name in the data: the feature (tfrecord), extension (webdataset), column (parquet, arrow, csv),
     /// key (jsonl), or `bytes` and `path` (files). Empty: every column under its own name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub features: BTreeMap<String, String>,
     /// Name of the credentials that the objects are read with, which whoever runs the workers gives them. `None`: those of
     /// the workers' environment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<String>,
+    /// Datasets that are mixed, in place of all the above.
+    pub mix: Option<Mix>,
+}
+
+/// Several datasets whose rows are mixed in proportion to weights.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mix {
+    /// The datasets.
+    pub parts: Vec<MixPart>,
+    /// When a pass over them ends.
+    pub stop: MixStop,
+}
+
+/// One dataset of a mix.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MixPart {
+    /// Its share of the rows, relative to the weights of the others. Above 0.
+    pub weight: f64,
+    /// Where its rows come from; itself no mix.
+    pub source: Source,
+}
+
+/// When a pass over a mix ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MixStop {
+    /// When all rows of all datasets were had; those that are through leave the mix to the others.
+    #[default]
+    All,
+    /// When the first dataset is through.
+    First,
+    /// When all datasets are through; short ones are begun again until then.
+    Restart,
 }
 
 /// Encodings of a dataset's objects.
@@ -164,45 +194,4 @@ pub enum OperatorKind {
     Burn(Burn),
     /// Waits without CPU, to measure with.
     Wait(Wait),
-}
-
-/// Reads one string or a list of strings; writes a single string for a list of one.
-mod one_or_many {
-    use std::fmt;
-
-    use serde::de::{self, Deserializer, SeqAccess, Visitor};
-    use serde::{Serialize, Serializer};
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-        deserializer.deserialize_any(OneOrMany)
-    }
-
-    struct OneOrMany;
-
-    impl<'de> Visitor<'de> for OneOrMany {
-        type Value = Vec<String>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a path or a list of paths")
-        }
-
-        fn visit_str<E: de::Error>(self, one: &str) -> Result<Vec<String>, E> {
-            Ok(vec![one.to_owned()])
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut many: A) -> Result<Vec<String>, A::Error> {
-            let mut urls = Vec::new();
-            while let Some(url) = many.next_element()? {
-                urls.push(url);
-            }
-            Ok(urls)
-        }
-    }
-
-    pub(super) fn serialize<S: Serializer>(urls: &[String], serializer: S) -> Result<S::Ok, S::Error> {
-        match urls {
-            [one] => one.serialize(serializer),
-            many => many.serialize(serializer),
-        }
-    }
 }

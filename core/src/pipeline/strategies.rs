@@ -47,8 +47,9 @@ fn sources() -> impl Strategy<Value = Source> {
     ]);
     let features = prop::collection::btree_map(text(), text(), 0..4);
     let credentials = prop::option::of("[a-z0-9_.-]{1,9}");
-    (prop::collection::vec(text(), 1..4), formats, features, credentials)
-        .prop_map(|(url, format, features, credentials)| Source { url, format, features, credentials })
+    (prop::collection::vec(text(), 1..4), formats, features, credentials).prop_map(
+        |(url, format, features, credentials)| Source { url, format, features, credentials, mix: None },
+    )
 }
 
 /// Text that YAML must take care to quote: numbers, booleans, signs, quotes, line ends, other scripts.

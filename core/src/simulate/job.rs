@@ -74,7 +74,12 @@ fn manifest(given: &scenario::Job, number: usize) -> Result<Manifest, String> {
         let rows = u32::try_from(rows)
             .map_err(|_| format!("a shard of job `{}` has {rows} rows; give it more shards", given.name))?;
         Ok(Shard {
-            object: ShardRef { url: format!("{number}/{place}"), size_bytes: bytes, version: "1".to_owned() },
+            object: ShardRef {
+                url: format!("{number}/{place}"),
+                size_bytes: bytes,
+                version: "1".to_owned(),
+                part: 0,
+            },
             index: ShardIndex {
                 blocks: vec![Block { rows, offset: 0, bytes, group: 0, row_bytes: Vec::new() }],
                 schema: Some(schema.clone()),

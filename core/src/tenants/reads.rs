@@ -25,8 +25,12 @@ impl TenantReads {
         for (place, url) in pipeline.reads() {
             self.urls.check(url).map_err(|_| format!("{place}: {}", self.outside(&whom, url)))?;
         }
-        let named = pipeline.source.credentials.as_deref();
-        self.check_named(&whom, named).map_err(|sentence| format!("source.credentials: {sentence}"))
+        for (place, source) in pipeline.source.datasets().into_iter().enumerate() {
+            self.check_named(&whom, source.credentials.as_deref()).map_err(|sentence| {
+                format!("{}: {sentence}", pipeline.source.place_of(place, "credentials"))
+            })?;
+        }
+        Ok(())
     }
 
     /// Checks a URL as pipelines have them: it may be a path, and have globs and braces.

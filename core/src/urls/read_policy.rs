@@ -45,13 +45,14 @@ impl ReadPolicy {
         for (place, url) in pipeline.reads() {
             self.check_url(url).map_err(|sentence| format!("{place}: {sentence}"))?;
         }
-        let source = &pipeline.source;
-        match &source.credentials {
-            Some(name) => self
-                .check_credentials(name, &source.url)
-                .map_err(|sentence| format!("source.credentials: {sentence}")),
-            None => Ok(()),
+        for (place, source) in pipeline.source.datasets().into_iter().enumerate() {
+            if let Some(name) = &source.credentials {
+                self.check_credentials(name, &source.url).map_err(|sentence| {
+                    format!("{}: {sentence}", pipeline.source.place_of(place, "credentials"))
+                })?;
+            }
         }
+        Ok(())
     }
 
     /// Checks a URL as pipelines have them: it may be a path, and have globs and braces.

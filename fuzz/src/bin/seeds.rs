@@ -98,8 +98,7 @@ fn manifest() -> Manifest {
         object: ShardRef {
             url: format!("file:///data/train-{place}.tfrecord"),
             size_bytes: 1000,
-            version: "1".to_owned(),
-        },
+            version: "1".to_owned(), part: 0 },
         index: ShardIndex {
             blocks: vec![Block { rows: 2, offset: 0, bytes: 600, group: 0, row_bytes }],
             schema: Some(schema.clone()),

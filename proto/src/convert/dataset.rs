@@ -9,7 +9,7 @@ use crate::wire;
 /// The present version of a saved manifest.
 const MANIFEST_VERSION: u32 = 1;
 
-mirror!(ShardRef, wire::ShardRef, { url, size_bytes, version });
+mirror!(ShardRef, wire::ShardRef, { url, size_bytes, version, part });
 mirror!(Defect, wire::Defect, { offset, reason });
 
 /// The bytes of a manifest, for a file or for sending in chunks.
@@ -127,6 +127,7 @@ impl From<DatasetSummary> for wire::DatasetSummary {
             blocks: summary.blocks,
             schema: Some(summary.schema.into()),
             defects: summary.defects,
+            part_rows: summary.part_rows,
         }
     }
 }
@@ -143,6 +144,7 @@ impl TryFrom<wire::DatasetSummary> for DatasetSummary {
             blocks: summary.blocks,
             schema: read(summary.schema, "dataset.schema")?,
             defects: summary.defects,
+            part_rows: summary.part_rows,
         })
     }
 }

@@ -1,11 +1,12 @@
 //! Pipelines and their schemas; operators lie beside.
 
 use feedline_core::pipeline::{
-    CacheTier, Format, KeptForm, Layout, OnError, OrderMode, Pipeline, Remainder, Shuffle, Source,
+    CacheTier, Format, KeptForm, Layout, Mix, MixPart, MixStop, OnError, OrderMode, Pipeline, Remainder,
+    Shuffle, Source,
 };
 use feedline_core::schema::{ColumnType, Field, ScalarType, Schema};
 
-use super::{WireError, all, mirror_enum, read, read_all, read_enum, required};
+use super::{WireError, all, mirror_enum, read, read_all, read_enum, read_optional, required};
 use crate::wire;
 
 mirror_enum!(ScalarType, wire::ScalarType, "dtype", {
@@ -18,6 +19,7 @@ mirror_enum!(OrderMode, wire::OrderMode, "order", { Deterministic, Relaxed });
 mirror_enum!(OnError, wire::OnError, "on_error", { Fail, Skip, Replace });
 mirror_enum!(CacheTier, wire::CacheTier, "cache.tier", { Memory, Disk, Store });
 mirror_enum!(KeptForm, wire::KeptForm, "form", { AsIs, Indexed, Pixels });
+mirror_enum!(MixStop, wire::MixStop, "source.stop", { All, First, Restart });
 mirror_enum!(Remainder, wire::Remainder, "remainder", { Emit, Drop, Carry });
 mirror_enum!(Layout, wire::AxisOrder, "layout", { Hwc, Chw });
 
@@ -55,10 +57,38 @@ impl From<Source> for wire::Source {
     fn from(source: Source) -> Self {
         Self {
             urls: source.url,
+            // A mix has those of its datasets.
             format: wire::Format::from(source.format).into(),
             features: source.features,
             credentials: source.credentials,
+            mix: source.mix.map(Into::into),
         }
+    }
+}
+
+impl From<Mix> for wire::Mix {
+    fn from(mix: Mix) -> Self {
+        let part = |part: MixPart| wire::MixPart { weight: part.weight, source: Some(part.source.into()) };
+        Self { parts: mix.parts.into_iter().map(part).collect(), stop: wire::MixStop::from(mix.stop).into() }
+    }
+}
+
+impl TryFrom<wire::Mix> for Mix {
+    type Error = WireError;
+
+    fn try_from(mix: wire::Mix) -> Result<Self, WireError> {
+        let part = |part: wire::MixPart| {
+            let source = required(part.source, "source.mix.source")?;
+            // A mix in a mix is refused by the check; here it would be read without an end.
+            if source.mix.is_some() {
+                return Err(WireError("a dataset of `source.mix` is itself a mix".to_owned()));
+            }
+            Ok(MixPart { weight: part.weight, source: source.try_into()? })
+        };
+        Ok(Self {
+            parts: mix.parts.into_iter().map(part).collect::<Result<_, _>>()?,
+            stop: read_enum::<wire::MixStop, _>(mix.stop, "source.stop")?,
+        })
     }
 }
 
@@ -71,6 +101,7 @@ impl TryFrom<wire::Source> for Source {
             format: read_enum::<wire::Format, _>(source.format, "source.format")?,
             features: source.features,
             credentials: source.credentials,
+            mix: read_optional(source.mix)?,
         })
     }
 }

@@ -63,7 +63,13 @@ pub(crate) fn source() -> Source {
         format: Format::WebDataset,
         features: BTreeMap::from([("image".to_owned(), "jpg".to_owned())]),
         credentials: Some("imagenet".to_owned()),
+        mix: None,
     }
+}
+
+pub(crate) fn mixed() -> Source {
+    let part = |weight| MixPart { weight, source: source() };
+    Source::mixed(Mix { parts: vec![part(0.25), part(3.0)], stop: MixStop::Restart })
 }
 
 pub(crate) fn pipeline() -> Pipeline {
@@ -217,6 +223,7 @@ fn object(place: u64) -> ShardRef {
         url: format!("s3://bucket/train/{place}.tar"),
         size_bytes: 1 << 33,
         version: format!("etag-{place}"),
+        part: 3,
     }
 }
 

@@ -6,7 +6,7 @@ use feedline_core::cluster::messages::{
     ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, WorkerPlan, WorkerReport,
 };
 use feedline_core::model::Bottleneck;
-use feedline_core::pipeline::{OperatorKind, Pipeline, RandomHorizontalFlip};
+use feedline_core::pipeline::{Mix, MixPart, MixStop, OperatorKind, Pipeline, RandomHorizontalFlip, Source};
 use feedline_core::position::Position;
 use feedline_core::view::ClusterView;
 use proptest::prelude::*;
@@ -34,6 +34,10 @@ where
 fn control_messages_come_back() {
     check::<JobSpec, wire::JobSpec>(samples::spec());
     check::<JobSpec, wire::JobSpec>(JobSpec { start: None, ..samples::spec() });
+    check::<Source, wire::Source>(samples::mixed());
+    let nested = Mix { parts: vec![MixPart { weight: 1.0, source: samples::mixed() }], stop: MixStop::All };
+    let nested: wire::Source = Source::mixed(nested).into();
+    assert!(Source::try_from(nested).unwrap_err().to_string().contains("itself a mix"));
     check::<Position, wire::Position>(samples::position());
     check::<WorkerReport, wire::WorkerReport>(samples::worker_report());
     check::<WorkerPlan, wire::WorkerPlan>(samples::worker_plan());

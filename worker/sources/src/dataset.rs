@@ -18,8 +18,13 @@ use crate::object::Object;
 use crate::select::Selection;
 use crate::stores::{Reads, Stores};
 
-/// One source of a pipeline.
+/// The source of a pipeline: one dataset, or several that are mixed.
 pub struct Dataset {
+    parts: Vec<Part>,
+}
+
+/// One dataset.
+struct Part {
     source: Source,
     reads: Reads,
     selection: Selection,
@@ -80,7 +85,8 @@ pub(crate) struct Decoded {
 
 impl std::fmt::Debug for Dataset {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dataset").field("source", &self.source).finish_non_exhaustive()
+        let sources: Vec<&Source> = self.parts.iter().map(|part| &part.source).collect();
+        f.debug_struct("Dataset").field("sources", &sources).finish_non_exhaustive()
     }
 }
 
@@ -98,6 +104,42 @@ impl Dataset {
     /// # Errors
     /// As [`Self::new`].
     pub fn of_tenant(source: Source, stores: Arc<Stores>, tenant: &TenantReads) -> Result<Self, SourceError> {
+        let parts = source.datasets().into_iter();
+        let parts = parts.map(|part| Part::new(part.clone(), Arc::clone(&stores), tenant));
+        Ok(Self { parts: parts.collect::<Result<_, _>>()? })
+    }
+
+    /// The dataset's shards: each URL's sorted by URL, in the order in which the URLs were given, none twice in a dataset of a mix; those
+    /// of one dataset behind those of another.
+    pub async fn list(&self) -> Result<Vec<ShardRef>, SourceError> {
+        let mut shards = Vec::new();
+        for (number, part) in (0..).zip(&self.parts) {
+            let listed = list::list(&part.reads, &part.source.url).await?;
+            shards.extend(listed.into_iter().map(|shard| ShardRef { part: number, ..shard }));
+        }
+        Ok(shards)
+    }
+
+    /// Finds a shard's rows, blocks and columns.
+    pub async fn index_shard(&self, shard: &ShardRef) -> Result<ShardIndex, SourceError> {
+        self.part_of(shard)?.index_shard(shard).await
+    }
+
+    /// Reads rows of a block. Rows that fail are listed, and do not fail the others.
+    pub async fn read_block(&self, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
+        self.part_of(read.shard)?.read_block(read).await
+    }
+
+    fn part_of(&self, shard: &ShardRef) -> Result<&Part, SourceError> {
+        self.parts.get(shard.part as usize).ok_or_else(|| SourceError::Url {
+            url: shard.url.clone(),
+            reason: format!("it is of dataset {} of a mix of {}", shard.part + 1, self.parts.len()),
+        })
+    }
+}
+
+impl Part {
+    fn new(source: Source, stores: Arc<Stores>, tenant: &TenantReads) -> Result<Self, SourceError> {
         if source.url.is_empty() {
             return Err(SourceError::Url {
                 url: String::new(),
@@ -121,13 +163,7 @@ impl Dataset {
         })
     }
 
-    /// The dataset's shards: each URL's sorted by URL, in the order in which the URLs were given, none twice.
-    pub async fn list(&self) -> Result<Vec<ShardRef>, SourceError> {
-        list::list(&self.reads, &self.source.url).await
-    }
-
-    /// Finds a shard's rows, blocks and columns.
-    pub async fn index_shard(&self, shard: &ShardRef) -> Result<ShardIndex, SourceError> {
+    async fn index_shard(&self, shard: &ShardRef) -> Result<ShardIndex, SourceError> {
         let object = self.open(shard)?;
         let selection = &self.selection;
         match self.source.format {
@@ -142,8 +178,7 @@ impl Dataset {
         }
     }
 
-    /// Reads rows of a block. Rows that fail are listed, and do not fail the others.
-    pub async fn read_block(&self, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
+    async fn read_block(&self, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
         let object = self.open(read.shard)?;
         let selection = &self.selection;
         let decoded = match self.source.format {

@@ -262,7 +262,12 @@ mod tests {
         assert_eq!(links.check(&at("sets/a"), None).map(drop), Ok(()));
         let shard = |name: &str| {
             let found = std::fs::metadata(root.join(name)).unwrap();
-            ShardRef { url: "file:///any".to_owned(), size_bytes: found.len(), version: local::tag(&found) }
+            ShardRef {
+                url: "file:///any".to_owned(),
+                size_bytes: found.len(),
+                version: local::tag(&found),
+                part: 0,
+            }
         };
         let told = links.check("/any", Some(&shard("sets/hard"))).unwrap_err();
         assert!(told.starts_with("`/any` ") && told.contains(&at("token")), "{told}");

@@ -39,7 +39,7 @@ pub(crate) async fn head(
     given: &str,
 ) -> Result<ShardRef, SourceError> {
     let meta = store.head(&location.key()?).await.map_err(|error| SourceError::from_store(given, error))?;
-    Ok(ShardRef { url: location.url(), size_bytes: meta.size, version: version_of(&meta) })
+    Ok(ShardRef { url: location.url(), size_bytes: meta.size, version: version_of(&meta), part: 0 })
 }
 
 /// The listing of one source.
@@ -286,7 +286,12 @@ fn is_data(meta: &ObjectMeta, prefix: &Path) -> bool {
 }
 
 fn shard_of(location: &Location, meta: &ObjectMeta) -> ShardRef {
-    ShardRef { url: location.url_of(&meta.location), size_bytes: meta.size, version: version_of(meta) }
+    ShardRef {
+        url: location.url_of(&meta.location),
+        size_bytes: meta.size,
+        version: version_of(meta),
+        part: 0,
+    }
 }
 
 #[cfg(test)]

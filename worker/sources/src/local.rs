@@ -212,6 +212,7 @@ mod tests {
             url: "file:///shard".to_owned(),
             size_bytes: 10,
             version: listed[0].e_tag.clone().unwrap(),
+            part: 0,
         };
         assert_eq!(read_at_once(&local, &shard, &(2..7)), None, "nothing is known of the folder");
         assert_eq!(read(&local, &shard, 2..7).unwrap(), b"23456"[..]);
@@ -243,7 +244,7 @@ mod tests {
         // Its version says nothing: it is the same file.
         std::fs::hard_link(&path, root.join("out/a")).unwrap();
         let found = look_at(&path).unwrap();
-        let shard = ShardRef { url: "file:///a".to_owned(), size_bytes: 4, version: tag(&found) };
+        let shard = ShardRef { url: "file:///a".to_owned(), size_bytes: 4, version: tag(&found), part: 0 };
         let plain = LocalFile::plain(path.clone());
         assert_eq!(read(&plain, &shard, 0..4).unwrap(), b"0123"[..]);
         assert!(open_compared(&path).is_ok() && look_compared(&path).is_ok());

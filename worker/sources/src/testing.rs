@@ -21,7 +21,7 @@ pub(crate) fn dataset(urls: &[&str], format: Format, features: &[(&str, &str)]) 
     let features: BTreeMap<String, String> =
         features.iter().map(|(column, name)| ((*column).to_owned(), (*name).to_owned())).collect();
     let url = urls.iter().map(|url| (*url).to_owned()).collect();
-    let source = Source { url, format, features, credentials: None };
+    let source = Source { url, format, features, credentials: None, mix: None };
     Dataset::new(source, Stores::new(Vec::new())).expect("the url is sound")
 }
 

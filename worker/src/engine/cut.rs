@@ -216,9 +216,10 @@ fn prefix(
         hash.update(format!("{:?} {} {:?}\n", object.url, object.size_bytes, object.version));
     }
     // Under other keys the same URL may be another object: keys may have an endpoint of their own.
-    let source = &pipeline.source;
-    let features = (&source.format, &source.features, &source.credentials, pipeline.on_error, schema);
-    hash.update(format!("{features:?}\n"));
+    for source in pipeline.source.datasets() {
+        let features = (&source.format, &source.features, &source.credentials, pipeline.on_error, schema);
+        hash.update(format!("{features:?}\n"));
+    }
     // Which images are kept as pixels depends on what becomes of them.
     if let Some(making) = making {
         hash.update(making.describe());
@@ -246,7 +247,7 @@ mod tests {
 
     fn of(source: Source, url: &str, version: &str) -> Prefix {
         let pipeline = Pipeline::builder("p").source(source).batch(1).build().unwrap();
-        let object = ShardRef { url: url.to_owned(), size_bytes: 10, version: version.to_owned() };
+        let object = ShardRef { url: url.to_owned(), size_bytes: 10, version: version.to_owned(), part: 0 };
         let blocks = vec![Block { rows: 1, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() }];
         let index = ShardIndex { blocks, schema: Some(Schema::default()), defects: Vec::new() };
         let manifest = Manifest { schema: Schema::default(), shards: vec![Shard { object, index }] };

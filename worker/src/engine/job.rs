@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use arrow::datatypes::SchemaRef;
 use feedline_core::cluster::messages::{JobDetails, Keep, OperatorStats};
 use feedline_core::manifest::Manifest;
-use feedline_core::order::{BlockTable, PassOrder, RowRef};
+use feedline_core::order::RowRef;
 use feedline_core::pipeline::{KeptForm, OnError, Operator, OperatorKind};
 use feedline_core::schema::{ColumnType, Field, Schema};
+use feedline_core::sequence::{Pass, Sequence};
 use feedline_operators::{BuiltOperator, build_operators};
 use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
 use feedline_sources::{Dataset, Stores};
@@ -60,8 +61,8 @@ pub(crate) struct JobContext {
     pub(crate) batch_counters: Arc<Counters>,
     /// Time in nanoseconds in which its next group waited for memory, and its consumer for rows.
     pub(crate) memory_wait_ns: Arc<AtomicU64>,
-    table: BlockTable,
-    passes: Mutex<VecDeque<(u32, Arc<PassOrder>)>>,
+    sequence: Sequence,
+    passes: Mutex<VecDeque<(u32, Pass)>>,
     /// Largest seen: bytes per row of a batch's columns of varying size.
     tail_row_bytes: AtomicU64,
 }
@@ -131,7 +132,7 @@ impl JobContext {
         };
         let cut_counters = cut.as_ref().map(|cut| (Arc::clone(&cut.counters), Arc::clone(&cut.reads)));
         Ok(Self {
-            table: BlockTable::new(&manifest),
+            sequence: Sequence::new(&details.pipeline, &manifest),
             limits,
             tensors: final_tensors(&operators, cut_place.unwrap_or(0), &output, pipeline_renames(&details)),
             output_arrow: output_schema(&output),
@@ -169,23 +170,22 @@ impl JobContext {
             let base = pass * layout.dataset_rows;
             let end = places.end.min(base + layout.dataset_rows);
             let order = self.pass_order(epoch * layout.passes + pass as u32);
-            rows.extend(order.rows(&self.table, start - base..end - base));
+            rows.extend(self.sequence.rows(&order, start - base..end - base));
             start = end;
         }
         rows
     }
 
-    fn pass_order(&self, pass: u32) -> Arc<PassOrder> {
+    fn pass_order(&self, pass: u32) -> Pass {
         let mut passes = self.passes.lock().expect("no code panics while it holds the orders");
         if let Some((_, order)) = passes.iter().find(|(known, _)| *known == pass) {
-            return Arc::clone(order);
+            return order.clone();
         }
-        let pipeline = &self.details.pipeline;
-        let order = Arc::new(PassOrder::new(&self.table, pipeline.seed, pass, pipeline.shuffle.window));
+        let order = self.sequence.pass(pass);
         if passes.len() == KEPT_PASSES {
             passes.pop_front();
         }
-        passes.push_back((pass, Arc::clone(&order)));
+        passes.push_back((pass, order.clone()));
         order
     }
 

@@ -223,6 +223,7 @@ fn build_manifest(dice: &mut Dice, folder: &str, sizes: &[u64], rows_at_least: u
             url: format!("file:///{folder}/{}", shards.len()),
             size_bytes: dice.range(1, 100 << 20),
             version: "1".to_owned(),
+            part: 0,
         };
         let index = ShardIndex { blocks, schema: Some(schema.clone()), defects: Vec::new() };
         shards.push(Shard { object, index });

@@ -219,6 +219,7 @@ fn prepare(task: &Task) -> TaskResult {
             url: "file:///load/0".to_owned(),
             size_bytes: BLOCKS * u64::from(BLOCK_ROWS) * ROW_BYTES,
             version: "1".to_owned(),
+            part: 0,
         }]),
         Some(shards) => {
             let mut schema = Schema::default();

@@ -124,7 +124,8 @@ async fn a_first_row_that_is_a_whole_disk_is_not_looked_into() {
     let path = Path::from("x");
     store.put(&path, b"{}".as_slice().into()).await.unwrap();
     let meta = store.head(&path).await.unwrap();
-    let shard = ShardRef { url: "mem://x".to_owned(), size_bytes: u64::MAX, version: version_of(&meta) };
+    let shard =
+        ShardRef { url: "mem://x".to_owned(), size_bytes: u64::MAX, version: version_of(&meta), part: 0 };
     let object = Object::new(Arc::new(store) as Arc<dyn ObjectStore>, path, shard);
     let bytes = MAX_SAMPLED_ROW_BYTES + 1;
     let block = feedline_core::manifest::Block { rows: 1, offset: 0, bytes, group: 0, row_bytes: Vec::new() };

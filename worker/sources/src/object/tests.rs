@@ -120,6 +120,7 @@ async fn near_ranges_share_a_request() {
         url: "mem://x".to_owned(),
         size_bytes: meta.size,
         version: super::version_of(&meta),
+        part: 0,
     };
     let object = Object::new(Arc::new(inner), path, shard);
     let (buffers, spans) = object.read_ranges(&[5..10, 50..60, 1_000_000..1_000_003]).await.unwrap();

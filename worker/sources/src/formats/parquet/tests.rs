@@ -163,8 +163,12 @@ async fn zeros() -> (Vec<u8>, Arc<crate::object::Object>) {
     store.put(&path, bytes.clone().into()).await.unwrap();
     let meta = store.head(&path).await.unwrap();
     let version = crate::object::version_of(&meta);
-    let shard =
-        feedline_core::manifest::ShardRef { url: "mem://x".to_owned(), size_bytes: meta.size, version };
+    let shard = feedline_core::manifest::ShardRef {
+        url: "mem://x".to_owned(),
+        size_bytes: meta.size,
+        version,
+        part: 0,
+    };
     (bytes, Arc::new(crate::object::Object::new(Arc::new(store), path, shard)))
 }
 

@@ -1,0 +1,276 @@
+//! How sources stand in pipeline files: the keys of one dataset, or `mix` with a list of datasets and their weights.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
+
+use super::spec::{Format, Mix, MixPart, MixStop, Source};
+
+const SOURCE_KEYS: &[&str] = &["url", "format", "features", "credentials", "mix", "stop"];
+const PART_KEYS: &[&str] = &["weight", "url", "format", "features", "credentials"];
+
+/// What stands under the keys of a source or of a dataset of a mix.
+#[derive(Default)]
+struct Entries {
+    url: Option<Urls>,
+    format: Option<Format>,
+    features: Option<BTreeMap<String, String>>,
+    credentials: Option<String>,
+    weight: Option<f64>,
+    mix: Option<Vec<MixPart>>,
+    stop: Option<MixStop>,
+}
+
+impl Entries {
+    fn read<'de, A: MapAccess<'de>>(mut map: A, known: &'static [&'static str]) -> Result<Self, A::Error> {
+        let mut entries = Self::default();
+        while let Some(key) = map.next_key_seed(Key(known))? {
+            match key {
+                "url" => once(&mut entries.url, "url", map.next_value()?)?,
+                "format" => once(&mut entries.format, "format", map.next_value()?)?,
+                "features" => once(&mut entries.features, "features", map.next_value()?)?,
+                "credentials" => {
+                    if let Some(name) = map.next_value::<Option<String>>()? {
+                        once(&mut entries.credentials, "credentials", name)?;
+                    }
+                }
+                "weight" => once(&mut entries.weight, "weight", map.next_value()?)?,
+                "mix" => once(&mut entries.mix, "mix", map.next_value()?)?,
+                _ => once(&mut entries.stop, "stop", map.next_value()?)?,
+            }
+        }
+        Ok(entries)
+    }
+
+    fn source<E: de::Error>(self) -> Result<Source, E> {
+        if let Some(parts) = self.mix {
+            let beside = [
+                ("url", self.url.is_some()),
+                ("format", self.format.is_some()),
+                ("features", self.features.is_some()),
+                ("credentials", self.credentials.is_some()),
+            ];
+            if let Some((key, _)) = beside.into_iter().find(|(_, is_there)| *is_there) {
+                return Err(E::custom(format!(
+                    "`{key}` stands beside `mix`; write it for each dataset in the list"
+                )));
+            }
+            return Ok(Source::mixed(Mix { parts, stop: self.stop.unwrap_or_default() }));
+        }
+        if self.stop.is_some() {
+            return Err(E::custom(
+                "`stop` says when a pass over a `mix` ends, and there is none; leave it out",
+            ));
+        }
+        Ok(Source {
+            url: self.url.ok_or_else(|| E::missing_field("url"))?.0,
+            format: self.format.ok_or_else(|| E::missing_field("format"))?,
+            features: self.features.unwrap_or_default(),
+            credentials: self.credentials,
+            mix: None,
+        })
+    }
+}
+
+/// One of these keys. Refused where it is read, so that the parser knows the line.
+struct Key(&'static [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = &'static str;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<&'static str, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for Key {
+    type Value = &'static str;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("field identifier")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<&'static str, E> {
+        let found = self.0.iter().find(|known| **known == key);
+        found.copied().ok_or_else(|| E::unknown_field(key, self.0))
+    }
+}
+
+fn once<T, E: de::Error>(place: &mut Option<T>, key: &'static str, value: T) -> Result<(), E> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(E::duplicate_field(key)),
+    }
+}
+
+impl<'de> Deserialize<'de> for Source {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfSource;
+        impl<'de> Visitor<'de> for OfSource {
+            type Value = Source;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("struct Source")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Source, A::Error> {
+                Entries::read(map, SOURCE_KEYS)?.source()
+            }
+        }
+        deserializer.deserialize_struct("Source", SOURCE_KEYS, OfSource)
+    }
+}
+
+impl<'de> Deserialize<'de> for MixPart {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfPart;
+        impl<'de> Visitor<'de> for OfPart {
+            type Value = MixPart;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("struct MixPart")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<MixPart, A::Error> {
+                let mut entries = Entries::read(map, PART_KEYS)?;
+                let weight = entries.weight.take().unwrap_or(1.0);
+                Ok(MixPart { weight, source: entries.source()? })
+            }
+        }
+        deserializer.deserialize_struct("MixPart", PART_KEYS, OfPart)
+    }
+}
+
+impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match &self.mix {
+            Some(mix) => {
+                map.serialize_entry("mix", &mix.parts)?;
+                map.serialize_entry("stop", &mix.stop)?;
+            }
+            None => write_dataset(self, &mut map)?,
+        }
+        map.end()
+    }
+}
+
+impl Serialize for MixPart {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("weight", &self.weight)?;
+        write_dataset(&self.source, &mut map)?;
+        map.end()
+    }
+}
+
+fn write_dataset<M: SerializeMap>(source: &Source, map: &mut M) -> Result<(), M::Error> {
+    match source.url.as_slice() {
+        [one] => map.serialize_entry("url", one)?,
+        many => map.serialize_entry("url", many)?,
+    }
+    map.serialize_entry("format", &source.format)?;
+    if !source.features.is_empty() {
+        map.serialize_entry("features", &source.features)?;
+    }
+    match &source.credentials {
+        Some(name) => map.serialize_entry("credentials", name),
+        None => Ok(()),
+    }
+}
+
+/// One string or a list of strings.
+struct Urls(Vec<String>);
+
+impl<'de> Deserialize<'de> for Urls {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Urls;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a path or a list of paths")
+            }
+
+            fn visit_str<E: de::Error>(self, one: &str) -> Result<Urls, E> {
+                Ok(Urls(vec![one.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut many: A) -> Result<Urls, A::Error> {
+                let mut urls = Vec::new();
+                while let Some(url) = many.next_element()? {
+                    urls.push(url);
+                }
+                Ok(Urls(urls))
+            }
+        }
+        deserializer.deserialize_any(OneOrMany)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::pipeline::{MixStop, Pipeline};
+
+    const MIXED: &str = "name: lm
+source:
+  mix:
+    - { weight: 3, url: wiki/*.jsonl, format: jsonl, features: { text: body } }
+    - { url: [books/a.txt, books/b.txt], format: text, credentials: books }
+  stop: restart
+operators: [ batch: { size: 8 } ]
+";
+
+    #[test]
+    fn a_mix_is_read_and_written() {
+        let pipeline = Pipeline::from_yaml(MIXED, "p.yaml").unwrap();
+        let mix = pipeline.source.mix.as_ref().unwrap();
+        let weights: Vec<f64> = mix.parts.iter().map(|part| part.weight).collect();
+        assert_eq!((weights, mix.stop), (vec![3.0, 1.0], MixStop::Restart));
+        assert_eq!(Pipeline::from_yaml(&pipeline.to_yaml(), "p.yaml").unwrap(), pipeline);
+        let reads: Vec<String> =
+            pipeline.reads().into_iter().map(|(place, url)| format!("{place} {url}")).collect();
+        expect![[r#"
+            source.mix[0].url wiki/*.jsonl
+            source.mix[1].url books/a.txt
+            source.mix[1].url books/b.txt"#]]
+        .assert_eq(&reads.join("\n"));
+        expect!["source  mix of 3 x jsonl wiki/*.jsonl (text <- body) + 1 x text books/a.txt, books/b.txt, credentials books; until all are through, short ones begun again"]
+            .assert_eq(pipeline.render().lines().nth(1).unwrap_or_default().trim_start_matches(char::is_alphabetic).trim());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_mix_is_told_with_its_line() {
+        let refusal = |from: &str, to: &str| {
+            assert!(MIXED.contains(from), "{from}");
+            Pipeline::from_yaml(&MIXED.replace(from, to), "p.yaml").unwrap_err().to_string()
+        };
+        let refusals = [
+            refusal("  stop: restart", "  stop: never"),
+            refusal("  stop: restart", "  url: x"),
+            refusal("weight: 3", "weight: 0"),
+            refusal("weight: 3", "wieght: 3"),
+            refusal("format: text, ", ""),
+            refusal("url: wiki/*.jsonl", "url: []"),
+            refusal(
+                &MIXED[MIXED.find("  mix:").unwrap()..MIXED.find("  stop").unwrap()],
+                "  url: x\n  format: text\n",
+            ),
+            refusal(&MIXED[MIXED.find("    - { w").unwrap()..MIXED.find("  stop").unwrap()], "    []\n"),
+        ];
+        expect![[r#"
+            p.yaml:6: unknown source.stop `never`; known: all, first, restart
+            p.yaml:3: `url` stands beside `mix`; write it for each dataset in the list
+            p.yaml:3: source.mix: the weight of dataset 1 is 0; write a number from 0.000001 to 1000000
+            p.yaml:4: unknown key `wieght` in source.mix[0]; did you mean `weight`? (known: weight, url, format, features, credentials)
+            p.yaml:5: source.mix[1] lacks the key `format`; add it
+            p.yaml:3: source.mix: dataset 1: the list is empty; write at least one path, glob or URL
+            p.yaml:3: `stop` says when a pass over a `mix` ends, and there is none; leave it out
+            p.yaml:3: source.mix: the list is empty; write at least one dataset with url and format"#]].assert_eq(&refusals.join("\n"));
+    }
+}
