@@ -58,6 +58,7 @@ pub(crate) fn spec(order: OrderMode) -> JobSpec {
         reindex: false,
         index_only: false,
         weight: 1.0,
+        elastic: false,
     }
 }
 
@@ -186,6 +187,7 @@ impl FakeCoordinator {
             most_splits: told.most_splits,
             consumers: told.consumers,
             ticket: String::new(),
+            slots: None,
         }
     }
 }

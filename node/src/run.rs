@@ -81,6 +81,7 @@ fn spec(args: &RunArgs, pipeline: Pipeline, saved: Option<&PositionFile>) -> Job
         reindex: false,
         index_only: false,
         weight: args.weight,
+        elastic: false,
     }
 }
 

@@ -10,6 +10,7 @@ mod quotas;
 mod relaxed;
 mod restoring;
 mod sampling;
+mod slots;
 
 use super::messages::{
     ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, JobState, JobStatus, Lease, OperatorStats,
@@ -167,6 +168,7 @@ fn spec(batch: u32, consumers: u32) -> JobSpec {
         reindex: false,
         index_only: false,
         weight: 1.0,
+        elastic: false,
     }
 }
 
@@ -237,6 +239,7 @@ fn taking(job: JobId, consumer: u32) -> ConsumerReport {
         unreachable: Vec::new(),
         failed: None,
         stats: ConsumerStats::default(),
+        slots: Default::default(),
     }
 }
 

@@ -164,6 +164,7 @@ pub(crate) fn spec() -> JobSpec {
         reindex: true,
         index_only: false,
         weight: 2.5,
+        elastic: true,
     }
 }
 
@@ -364,6 +365,11 @@ pub(crate) fn consumer_report() -> ConsumerReport {
         unreachable: vec![(split(), WorkerId(6))],
         failed: Some("shard x at 17: bad jpeg".to_owned()),
         stats: delivered(),
+        slots: SlotReport {
+            claims: vec![SlotClaim { stream: 4, generation: 9, position: at(1, 5), stopped: true }],
+            leaving: true,
+            slot_ns: 1_000,
+        },
     }
 }
 
@@ -383,6 +389,7 @@ pub(crate) fn consumer_plan() -> ConsumerPlan {
         most_splits: 64,
         consumers: 3,
         ticket: "feedline-ticket-1.x.y".to_owned(),
+        slots: Some(vec![SlotGrant { stream: 4, generation: 9, position: at(1, 5), release: true }]),
     }
 }
 
@@ -435,5 +442,6 @@ pub(crate) fn job_status() -> JobStatus {
         coordinator_peak_rss_bytes: 1 << 26,
         workers: 3,
         settled: true,
+        slot_owners: vec![(0, 3), (7, 1)],
     }
 }
