@@ -148,12 +148,12 @@ impl Consumer {
         flushed
     }
 
-    /// Leaves an elastic job: says what was delivered, gives its slots back and ends the consumer. Other ranks go on with them right
-    /// there. Call it where a step is complete. In other jobs it is [`Self::close`].
+    /// Leaves an elastic job: says what was delivered and gives the slots back. Other ranks go on with them right there, and nothing
+    /// more comes here. Call it where a step is complete. In other jobs it is [`Self::flush`].
     ///
     /// # Errors
-    /// As [`Self::flush`]; the consumer is ended in any case, and its slots go to others once it counts as lost.
-    pub async fn leave(self) -> Result<(), ClientError> {
+    /// As [`Self::flush`]; the slots then go to others once this rank counts as lost.
+    pub async fn leave(&mut self) -> Result<(), ClientError> {
         self.shared.feed().leave();
         self.shared.wake_session();
         loop {
@@ -163,12 +163,11 @@ impl Consumer {
                     return Err(error);
                 }
                 if feed.has_left() {
-                    break;
+                    return Ok(());
                 }
             }
             self.shared.ready().await;
         }
-        self.close().await
     }
 
     /// The streams that it delivers: in an elastic job its present slots.

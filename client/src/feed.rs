@@ -251,7 +251,7 @@ impl Feed {
             JobState::Failed(message) => Taken::Failed(ClientError::JobFailed(message.clone())),
             JobState::Completed => Taken::Finished,
             // A rank without slots may get some.
-            _ if self.layout.is_some() && !self.slots.is_elastic => Taken::Finished,
+            _ if self.layout.is_some() && !self.may_get_slots() => Taken::Finished,
             _ => Taken::Waiting,
         }
     }

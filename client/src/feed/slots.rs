@@ -185,6 +185,11 @@ impl Feed {
         self.state.is_ended() || (self.slots.has_said_leaving && !has_slots)
     }
 
+    /// Whether slots may come where there are none.
+    pub(super) fn may_get_slots(&self) -> bool {
+        self.slots.is_elastic && !self.slots.leaving
+    }
+
     /// Slots that it delivers.
     pub(crate) fn slots(&self) -> Vec<u32> {
         let mut slots: Vec<u32> =

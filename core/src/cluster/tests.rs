@@ -7,6 +7,7 @@ mod opening;
 mod placing;
 mod preparing;
 mod quotas;
+mod ranks;
 mod relaxed;
 mod restoring;
 mod sampling;
