@@ -93,7 +93,9 @@ async fn take(ranks: &mut [Consumer], count: usize, batches: &mut Vec<Batch>) {
     while taken.iter().any(|taken| *taken < count) {
         for (rank, taken) in ranks.iter_mut().zip(&mut taken) {
             // A dropped wait loses nothing.
-            let Ok(batch) = tokio::time::timeout(Duration::from_millis(20), rank.next()).await else { continue };
+            let Ok(batch) = tokio::time::timeout(Duration::from_millis(20), rank.next()).await else {
+                continue;
+            };
             batches.push(batch.expect("the job does not fail").expect("the epoch goes on"));
             *taken += 1;
         }

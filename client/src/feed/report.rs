@@ -116,7 +116,11 @@ impl Feed {
         // A failure ends the job, so what was delivered before it must be held already.
         let failing = self.failing.as_ref().filter(|_| reports.held + 1 >= reports.version);
         let version = reports.version - u64::from(self.failing.is_some() && failing.is_none());
-        let said = Said { version, unreachable: reports.unreachable.iter().copied().collect(), slots: said_of_slots };
+        let said = Said {
+            version,
+            unreachable: reports.unreachable.iter().copied().collect(),
+            slots: said_of_slots,
+        };
         let report = ConsumerReport {
             job: self.identity.job,
             consumer: self.identity.consumer,

@@ -64,7 +64,10 @@ impl Feed {
     pub(super) fn slot_report(&self) -> (SlotReport, SaidOfSlots) {
         let leaving = self.slots.leaving;
         let Some(layout) = self.layout.as_ref().filter(|_| self.slots.is_elastic) else {
-            return (SlotReport { leaving, ..SlotReport::default() }, SaidOfSlots { leaving, ..Default::default() });
+            return (
+                SlotReport { leaving, ..SlotReport::default() },
+                SaidOfSlots { leaving, ..Default::default() },
+            );
         };
         let claim = |lane: &Lane| SlotClaim {
             stream: lane.stream,

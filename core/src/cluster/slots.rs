@@ -107,8 +107,7 @@ impl Job {
             return false;
         };
         let position = layout.normalise(claim.stream, claim.position);
-        claim.generation < slot.generation
-            && slot.end_of(claim.generation).is_none_or(|end| position > end)
+        claim.generation < slot.generation && slot.end_of(claim.generation).is_none_or(|end| position > end)
     }
 
     /// Progress in slots that the consumer has; notes where it has stopped.
@@ -131,9 +130,9 @@ impl Job {
 
     /// The slots of a consumer, as its plan has them.
     pub(super) fn grants(&self, number: u32, consumer: &Consumer) -> Vec<SlotGrant> {
-        let own = (0..).zip(&self.slots).filter(|(_, slot)| {
-            slot.rank == Some(number) && slot.session == consumer.session
-        });
+        let own = (0..)
+            .zip(&self.slots)
+            .filter(|(_, slot)| slot.rank == Some(number) && slot.session == consumer.session);
         own.map(|(stream, slot)| SlotGrant {
             stream,
             generation: slot.generation,
@@ -192,11 +191,7 @@ impl Job {
                 let leaves = owner.is_leaving && now.saturating_sub(owner.last_seen) <= lease_ms;
                 owner.session == slot.session && (owner.is_here || leaves)
             });
-            let is_due = if is_held {
-                self.dealing.stopped.contains(&stream)
-            } else {
-                target.is_some()
-            };
+            let is_due = if is_held { self.dealing.stopped.contains(&stream) } else { target.is_some() };
             if is_due {
                 moves.entry(*target).or_default().push(stream);
             }
@@ -247,8 +242,7 @@ impl Cluster {
     /// Deals the slots of elastic jobs whose ranks or slots have changed.
     pub(super) fn deal_slots(&mut self, ready: &mut Ready) {
         let now = self.now;
-        let is_due =
-            |job: &&Job| job.spec.elastic && job.dealing.look_at <= now && job.running().is_some();
+        let is_due = |job: &&Job| job.spec.elastic && job.dealing.look_at <= now && job.running().is_some();
         let due: Vec<JobId> = self.jobs.values().filter(is_due).map(|job| job.id).collect();
         for id in due {
             self.deal_slots_of(id, ready);

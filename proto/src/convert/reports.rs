@@ -1,8 +1,8 @@
 //! Reports of workers and consumers, and the plans that answer them.
 
 use feedline_core::cluster::messages::{
-    Allotment, ConsumerPlan, ConsumerReport, FormStats, Keep, Lease, PlannedSplit, SlotClaim, SlotGrant, SlotReport,
-    Task, TaskOutput, TaskResult, TenantPart, TierRoom, WorkerJobStats, WorkerPlan, WorkerReport,
+    Allotment, ConsumerPlan, ConsumerReport, FormStats, Keep, Lease, PlannedSplit, SlotClaim, SlotGrant,
+    SlotReport, Task, TaskOutput, TaskResult, TenantPart, TierRoom, WorkerJobStats, WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_core::layout::{SplitRef, StreamPosition};

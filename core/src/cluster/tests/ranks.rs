@@ -28,6 +28,20 @@ impl Dice {
     }
 }
 
+/// A bug that the simulation itself brings in, to see that it would be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plant {
+    None,
+    /// Ranks deliver more of a slot after they said that they had stopped.
+    GoesOn,
+    /// Ranks say that they have delivered what they deliver next.
+    EarlyClaim,
+    /// Ranks begin with the batch before the one that is due.
+    BeginsEarly,
+    /// Reports say the newest generation of a slot, and not that in which the rank got it.
+    ForgetsGeneration,
+}
+
 /// One slot of a rank.
 #[derive(Debug, Clone)]
 struct Held {
@@ -63,6 +77,7 @@ enum Event {
 }
 
 struct World {
+    plant: Plant,
     bench: Bench,
     job: JobId,
     layout: Layout,
@@ -86,7 +101,7 @@ fn settings() -> Settings {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, plant: Plant) -> Self {
         let mut dice = Dice(seed);
         let slots = 1 + dice.below(8) as u32;
         let mut spec = JobSpec { elastic: true, ..spec(BATCH as u32, 1) };
@@ -99,6 +114,7 @@ impl World {
         let layout = bench.cluster.jobs[&job].layout.clone().expect("it runs");
         let count = slots as usize;
         let mut world = Self {
+            plant,
             bench,
             job,
             layout,
@@ -171,7 +187,11 @@ impl World {
                 return Ok(counts);
             }
             if now > END_MS {
-                return Err(format!("it hangs: {:?} {:#?}", self.bench.cluster.jobs[&self.job].slots, self.active().iter().map(|place| &self.ranks[*place]).collect::<Vec<_>>()));
+                return Err(format!(
+                    "it hangs: {:?} {:#?}",
+                    self.bench.cluster.jobs[&self.job].slots,
+                    self.active().iter().map(|place| &self.ranks[*place]).collect::<Vec<_>>()
+                ));
             }
         }
     }
@@ -228,11 +248,16 @@ impl World {
         let stopped = rank.slots.iter().filter(|(_, slot)| slot.is_stopped);
         let stopped = stopped.map(|(stream, slot)| (*stream, slot.generation)).collect();
         rank.asked = Some((self.number, now, stopped, rank.leaving));
-        let claim = |(stream, slot): (&u32, &Held)| SlotClaim {
-            stream: *stream,
-            generation: slot.generation,
-            position: slot.position,
-            stopped: slot.is_stopped,
+        let (plant, slots) = (self.plant, &self.bench.cluster.jobs[&self.job].slots);
+        let claim = |(stream, slot): (&u32, &Held)| {
+            let forgets = plant == Plant::ForgetsGeneration;
+            let ahead = if plant == Plant::EarlyClaim { BATCH } else { 0 };
+            SlotClaim {
+                stream: *stream,
+                generation: if forgets { slots[*stream as usize].generation } else { slot.generation },
+                position: StreamPosition { row: slot.position.row + ahead, ..slot.position },
+                stopped: slot.is_stopped,
+            }
         };
         let claims = rank.slots.iter().map(claim).collect();
         let report = ConsumerReport {
@@ -247,11 +272,18 @@ impl World {
     }
 
     fn deliver(&mut self, place: usize) {
-        let rank = &mut self.ranks[place];
+        let (rank, begins_early) = (&mut self.ranks[place], self.plant == Plant::BeginsEarly);
         let open = rank.slots.iter_mut().filter(|(stream, slot)| {
-            !slot.is_stopped && !self.layout.is_end(**stream, slot.position)
+            let goes_on = !slot.is_stopped || self.plant == Plant::GoesOn;
+            goes_on && !self.layout.is_end(**stream, slot.position)
         });
-        let Some((stream, slot)) = open.min_by_key(|(stream, slot)| (slot.position, **stream)) else { return };
+        let Some((stream, slot)) = open.min_by_key(|(stream, slot)| (slot.position, **stream)) else {
+            return;
+        };
+        let is_first = !self.delivered[*stream as usize].contains_key(&slot.generation);
+        if begins_early && is_first {
+            slot.position.row = slot.position.row.saturating_sub(BATCH);
+        }
         let (stream, began) = (*stream, slot.position);
         let row = (began.row + BATCH).min(self.layout.stream_rows(stream));
         slot.position = self.layout.normalise(stream, StreamPosition { epoch: began.epoch, row });
@@ -278,7 +310,8 @@ impl World {
     fn on_event(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::Report(request, place, report) => {
-                let (now, heard) = (self.bench.now, self.heard.entry(place).or_insert((self.bench.now, false)));
+                let (now, heard) =
+                    (self.bench.now, self.heard.entry(place).or_insert((self.bench.now, false)));
                 heard.1 |= now - heard.0 > LEASE_MS;
                 heard.0 = now;
                 // Each arrival is a request of its own to the coordinator.
@@ -375,18 +408,16 @@ impl Rank {
             return Ok(());
         }
         for (stream, slot) in &mut self.slots {
-            let own = |grant: &&messages::SlotGrant| {
-                grant.stream == *stream && grant.generation == slot.generation
-            };
+            let own =
+                |grant: &&messages::SlotGrant| grant.stream == *stream && grant.generation == slot.generation;
             match grants.iter().find(own) {
                 Some(grant) => slot.is_wanted |= grant.release,
                 None => slot.is_stopped = true,
             }
         }
         self.slots.retain(|stream, slot| {
-            let own = |grant: &messages::SlotGrant| {
-                grant.stream == *stream && grant.generation == slot.generation
-            };
+            let own =
+                |grant: &messages::SlotGrant| grant.stream == *stream && grant.generation == slot.generation;
             grants.iter().any(own) || !stopped.contains(&(*stream, slot.generation))
         });
         if left {
@@ -413,7 +444,7 @@ fn each_slots_rows_come_once_in_order_whoever_comes_and_goes() {
     let mut sum = [0; 4];
     let mut failed = Vec::new();
     for seed in 0..400 {
-        match World::new(seed).run() {
+        match World::new(seed, Plant::None).run() {
             Ok(counts) => (0..4).for_each(|place| sum[place] += counts[place]),
             Err(message) => failed.push((seed, message)),
         }
@@ -421,4 +452,12 @@ fn each_slots_rows_come_once_in_order_whoever_comes_and_goes() {
     assert!(failed.is_empty(), "{} seeds failed, such as {}: {}", failed.len(), failed[0].0, failed[0].1);
     let [deaths, leaves, leaders, moves] = sum;
     assert!(deaths > 100 && leaves > 100 && leaders > 100 && moves > 4_000, "{sum:?}");
+}
+
+#[test]
+fn planted_bugs_of_ranks_are_found() {
+    for plant in [Plant::GoesOn, Plant::EarlyClaim, Plant::BeginsEarly, Plant::ForgetsGeneration] {
+        let is_found = (0..200).any(|seed| World::new(seed, plant).run().is_err());
+        assert!(is_found, "200 seeds do not find {plant:?}");
+    }
 }

@@ -75,8 +75,7 @@ fn who_joins_gets_slots_where_their_owners_stopped() {
         let claims = own.iter().map(|grant| claim(grant, 4, false)).collect();
         ask(&mut bench, claiming(job, rank, claims))
     });
-    let wanted: Vec<SlotGrant> =
-        plans.iter().flat_map(grants).filter(|grant| grant.release).collect();
+    let wanted: Vec<SlotGrant> = plans.iter().flat_map(grants).filter(|grant| grant.release).collect();
     let [wanted] = wanted.as_slice() else { panic!("{plans:?}") };
     assert_eq!(wanted.position, at(4));
     let owner = u32::from(wanted.stream % 2 == 1);
@@ -157,7 +156,11 @@ fn a_rank_that_delivered_nothing_meanwhile_joins_again() {
     bench.pass(10_000);
     ask(&mut bench, taking(job, 1));
     bench.pass(5_001);
-    let back = claiming(job, 0, zero.iter().map(|grant| claim(grant, if grant.stream == 0 { 8 } else { 0 }, true)).collect());
+    let back = claiming(
+        job,
+        0,
+        zero.iter().map(|grant| claim(grant, if grant.stream == 0 { 8 } else { 0 }, true)).collect(),
+    );
     assert_eq!(brief(&ask(&mut bench, back)), []);
     let wanted = brief(&ask(&mut bench, taking(job, 1)));
     assert_eq!(wanted.iter().filter(|(_, _, release)| *release).count(), 2);
