@@ -12,8 +12,10 @@ use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
 use feedline_core::cluster::messages::JobSpec;
 use feedline_core::ids::{SessionId, WorkerId};
 use feedline_core::pipeline::Pipeline;
-use feedline_tests::Scratch;
 use feedline_tests::embedded::{OneWorker, worker_settings};
+use feedline_tests::process::Processes;
+use feedline_tests::running::Running;
+use feedline_tests::{Scratch, wait_for_rows};
 use feedline_worker::{ProcessClock, RunningWorker};
 
 const SLOTS: u32 = 12;
@@ -45,7 +47,7 @@ impl Scene {
     /// What was delivered, against what there is; once the job is over.
     async fn end(self, batches: &[Batch]) {
         let manifest = self.coordinator.service().manifest(self.job.id()).await.expect("it is indexed");
-        let layout = self.job.status().await.unwrap().layout.expect("it ran");
+        let layout = self.job.status().await.expect("the coordinator runs").layout.expect("it ran");
         let mut audit = Audit::new(layout, &manifest, self.seed, self.window, None);
         batches.iter().for_each(|batch| audit.add(&batch.info));
         let report = audit.report(None);
@@ -188,4 +190,51 @@ async fn slots_of_a_lost_rank_go_on_where_it_was_last_heard_of() {
     batches.extend(others);
     assert_eq!(digests(&batches), expected);
     scene.end(&batches).await;
+}
+
+/// Ranks as processes: one leaves with Ctrl-C, another comes, and together they take every row once.
+#[test]
+fn ranks_that_are_processes_leave_and_join() {
+    let scratch = Scratch::new();
+    spec(&scratch, 2, true);
+    let file = scratch.file("lines.txt");
+    let pipeline = format!(
+        "name: lines\nsource: {{ url: {file}, format: text }}\nseed: 5\noperators: [ batch: {{ size: 8 }} ]"
+    );
+    let pipeline = scratch.write("pipeline.yaml", &pipeline);
+    let processes = Processes::start(scratch.path().join("cluster"), 1);
+    let url = processes.url();
+    let rank = |rank: &str| {
+        Running::start(&[
+            "run",
+            &pipeline,
+            "--coordinator",
+            &url,
+            "--job",
+            "train",
+            "--elastic",
+            "--virtual-consumers",
+            "12",
+            "--consumers",
+            "2",
+            "--rank",
+            rank,
+            "--report",
+            "json",
+            "--step-ms",
+            "4",
+        ])
+    };
+    let (first, second) = (rank("0"), rank("5"));
+    wait_for_rows(&url, 1_000);
+    first.interrupt();
+    let first = first.wait();
+    assert!(first.stderr.contains("left; the job goes on with the ranks that stay"), "{}", first.stderr);
+    let third = rank("2");
+    let taken: Vec<u64> = [first, second.wait(), third.wait()]
+        .iter()
+        .map(|call| call.report()["rows"].as_u64().expect("rows are a number"))
+        .collect();
+    assert_eq!(taken.iter().sum::<u64>(), LINES, "{taken:?}");
+    assert!(taken.iter().all(|rows| *rows > 0), "{taken:?}");
 }

@@ -51,6 +51,9 @@ struct Held {
     is_stopped: bool,
 }
 
+/// A report: its number, when it was sent, the slots that it said were stopped, and whether it said that the rank leaves.
+type Asked = (RequestId, Millis, Vec<(u32, u64)>, bool);
+
 /// One session of a rank, as the client behaves.
 #[derive(Debug)]
 struct Rank {
@@ -65,14 +68,14 @@ struct Rank {
     slots: BTreeMap<u32, Held>,
     last: Option<StreamPosition>,
     seen: Revision,
-    /// The report that waits for its answer: its number, when it was sent, and what it said was stopped.
-    asked: Option<(RequestId, Millis, Vec<(u32, u64)>, bool)>,
+    /// The report that waits for its answer.
+    asked: Option<Asked>,
     slot_ns: u64,
 }
 
 #[derive(Debug)]
 enum Event {
-    Report(RequestId, usize, ConsumerReport),
+    Report(RequestId, usize, Box<ConsumerReport>),
     Answer(RequestId, usize, Box<Reply>),
 }
 
@@ -267,7 +270,7 @@ impl World {
             ..taking(self.job, rank.number)
         };
         for _ in 0..1 + u64::from(self.dice.chance(50)) {
-            self.send(Event::Report(self.number, place, report.clone()));
+            self.send(Event::Report(self.number, place, Box::new(report.clone())));
         }
     }
 
@@ -318,7 +321,7 @@ impl World {
                 self.bench.request += 1;
                 let asked = self.bench.request;
                 self.asker.insert(asked, (place, request));
-                self.step(Input::Consumer { request: asked, report })
+                self.step(Input::Consumer { request: asked, report: *report })
             }
             Event::Answer(sent, place, reply) => {
                 let now = self.bench.now;
