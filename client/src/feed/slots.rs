@@ -106,9 +106,6 @@ impl Feed {
             !is_own && heard.contains(&(lane.stream, lane.generation))
         };
         self.lanes.retain(|lane| !is_over(lane));
-        if self.slots.leaving {
-            return self.stop_all();
-        }
         let Some(layout) = &self.layout else { return };
         for grant in grants {
             if self.lanes.iter().all(|lane| lane.stream != grant.stream) {
@@ -116,6 +113,10 @@ impl Feed {
                 (lane.generation, lane.is_wanted) = (grant.generation, grant.release);
                 self.lanes.push(lane);
             }
+        }
+        if self.slots.leaving {
+            // Those that were given to it meanwhile go back as well.
+            return self.stop_all();
         }
         self.stop_wanted();
     }

@@ -194,3 +194,14 @@ async fn the_time_of_a_slots_batch_is_measured_where_ranks_do_not_wait_for_each_
     settle().await;
     assert_eq!(told(&coordinator), 7);
 }
+
+/// The coordinator gave it a slot before it heard that the rank leaves.
+#[tokio::test(start_paused = true)]
+async fn who_leaves_gives_back_what_it_gets_meanwhile() {
+    let layout = layout(96, 4, 2, 2);
+    let (coordinator, mut consumer) = elastic(&layout, &[0]);
+    some(&mut consumer).await;
+    coordinator.tell(|told| told.slots.as_mut().unwrap().insert(1, (4, false)));
+    consumer.leave().await.unwrap();
+    assert_eq!(coordinator.tell(|told| told.slots.clone()), Some([].into()));
+}

@@ -423,20 +423,15 @@ impl Rank {
                 |grant: &messages::SlotGrant| grant.stream == *stream && grant.generation == slot.generation;
             grants.iter().any(own) || !stopped.contains(&(*stream, slot.generation))
         });
-        if left {
-            self.is_done = self.slots.is_empty();
-            return Ok(());
+        for grant in grants {
+            self.slots.entry(grant.stream).or_insert(Held {
+                generation: grant.generation,
+                position: grant.position,
+                is_wanted: grant.release,
+                is_stopped: self.leaving,
+            });
         }
-        if !self.leaving {
-            for grant in grants {
-                self.slots.entry(grant.stream).or_insert(Held {
-                    generation: grant.generation,
-                    position: grant.position,
-                    is_wanted: grant.release,
-                    is_stopped: false,
-                });
-            }
-        }
+        self.is_done = left && self.slots.is_empty();
         self.stop_wanted();
         Ok(())
     }
