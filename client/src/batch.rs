@@ -21,10 +21,17 @@ pub struct Batch {
 }
 
 /// What a batch is made of.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct BatchInfo {
-    /// Stream: the virtual consumer in deterministic mode, 0 in relaxed mode.
+    /// Stream: the virtual consumer in deterministic mode, the slot of an elastic job; 0 in relaxed mode.
     pub stream: u32,
+    /// Step within the epoch, from 0: each stream has one batch in each. `None` where operators may change the number of rows,
+    /// with `remainder: carry`, and in relaxed mode.
+    pub step: Option<u64>,
+    /// Its part of its step: its rows by those of all streams in this step, so that a step's batches together have weight 1,
+    /// and means over batches weighed by it are means over the step's rows. Where `step` is not known, its rows by those that a
+    /// full step has. 0 in relaxed mode.
+    pub weight: f64,
     /// Epoch of its first row, from 0.
     pub epoch: u32,
     /// Rows.
@@ -86,6 +93,13 @@ pub(crate) fn is_last_part(part: &Part<Payload>) -> bool {
     part.rows.end as usize == part.payload.records.num_rows()
 }
 
+/// Which step a batch belongs to, and its part of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PartOfStep {
+    pub(crate) step: Option<u64>,
+    pub(crate) weight: f64,
+}
+
 /// A run of rows that was taken off a stream, not joined yet.
 #[derive(Debug)]
 pub(crate) struct TakenBatch {
@@ -99,12 +113,13 @@ impl TakenBatch {
     /// Puts what came before it (`carried`) and the run together.
     pub(crate) fn new(
         stream: u32,
+        PartOfStep { step, weight }: PartOfStep,
         assembled: Assembled<Payload>,
         carried: BatchInfo,
         schema: Option<SchemaRef>,
     ) -> Self {
         let Assembled { epoch, rows, parts, .. } = assembled;
-        let mut info = BatchInfo { stream, epoch, rows, ..carried };
+        let mut info = BatchInfo { stream, step, weight, epoch, rows, ..carried };
         info.account(&parts);
         info.note_kept(&parts);
         Self { info, parts, schema }

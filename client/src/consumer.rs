@@ -58,6 +58,10 @@ impl Consumer {
     /// The next batch; `None` once nothing more comes, which the coordinator knows by then. Dropping the future loses
     /// nothing.
     ///
+    /// Of several streams it is the one that is furthest behind, so all batches of a step come before those of the next. In an elastic
+    /// job it waits while this rank has no slot, until it gets one or the job ends; a slot that goes to another rank ends
+    /// behind the step that is being delivered.
+    ///
     /// # Errors
     /// When nothing more can come; asking again gives the same error.
     pub async fn next(&mut self) -> Result<Option<Batch>, ClientError> {
@@ -174,6 +178,39 @@ impl Consumer {
     pub fn is_over(&self) -> bool {
         let feed = self.shared.feed();
         feed.fatal().is_some() || feed.state().is_ended()
+    }
+
+    /// Leaves an elastic job: says what was delivered and gives the slots back. Other ranks go on with them right there, and nothing
+    /// more comes here. Call it where a step is complete. In other jobs it is [`Self::flush`].
+    ///
+    /// # Errors
+    /// As [`Self::flush`]; the slots then go to others once this rank counts as lost.
+    pub async fn leave(&mut self) -> Result<(), ClientError> {
+        self.shared.feed().leave();
+        self.shared.wake_session();
+        loop {
+            {
+                let feed = self.shared.feed();
+                if let Some(error) = feed.fatal() {
+                    return Err(error);
+                }
+                if feed.has_left() {
+                    return Ok(());
+                }
+            }
+            self.shared.ready().await;
+        }
+    }
+
+    /// The streams that it delivers: in an elastic job its present slots.
+    pub fn slots(&self) -> Vec<u32> {
+        self.shared.feed().slots()
+    }
+
+    /// Says how long this rank takes for a batch of one slot, in place of what is measured between calls of [`Self::next`]: ranks of
+    /// an elastic job get slots by it. Of use where ranks wait for each other after each batch, which makes all look alike.
+    pub fn set_slot_time(&self, time: Duration) {
+        self.shared.feed().set_slot_time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// How the job stood when the coordinator answered last.

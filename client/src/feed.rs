@@ -5,6 +5,7 @@ mod attempts;
 mod credit;
 mod lanes;
 mod report;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use arrow::datatypes::SchemaRef;
 use feedline_core::cluster::messages::{ConsumerPlan, ConsumerStats, JobState, Revision};
 use feedline_core::consumer::Kind;
 use feedline_core::ids::{JobId, SessionId, WorkerId};
-use feedline_core::layout::{Layout, SplitRef};
+use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use metrics::{counter, gauge};
 use tokio::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use self::attempts::SplitFetch;
 pub(crate) use self::attempts::{FetchOrder, Outcome};
 use self::lanes::Lane;
 pub(crate) use self::report::Said;
-use crate::batch::{BatchInfo, TakenBatch, carry, is_last_part};
+use crate::batch::{BatchInfo, PartOfStep, TakenBatch, carry, is_last_part};
 use crate::error::ClientError;
 use crate::metrics::{BATCHES_TOTAL, BUFFERED_BYTES, BYTES_TOTAL, ROWS_TOTAL};
 use crate::settings::ClientSettings;
@@ -85,6 +86,7 @@ pub(crate) struct Feed {
     /// A row failed: one sentence, once everything before it has been delivered.
     failing: Option<String>,
     reports: report::Reports,
+    slots: slots::Slots,
 }
 
 impl Feed {
@@ -113,6 +115,7 @@ impl Feed {
             fatal: None,
             failing: None,
             reports: report::Reports::new(now),
+            slots: slots::Slots::default(),
         }
     }
 
@@ -148,6 +151,7 @@ impl Feed {
 
     pub(crate) fn add_step(&mut self, step_ns: u64) {
         self.stats.step_ns += step_ns;
+        self.add_slot_time(step_ns);
     }
 
     pub(crate) fn add_copy(&mut self, copy_ns: u64) {
@@ -196,6 +200,11 @@ impl Feed {
             };
             self.layout = Some(layout);
         }
+        match &plan.slots {
+            Some(_) if self.state.is_ended() => self.end_slots(),
+            Some(grants) => self.reconcile(grants),
+            None => {}
+        }
         if self.identity.relaxed && !self.state.is_ended() {
             self.drop_revoked();
             self.reports.forget_done(&self.planned);
@@ -217,17 +226,22 @@ impl Feed {
         }
         loop {
             let Some(place) = self.next_lane() else { return self.nothing_to_take() };
+            let begins = self.layout.as_ref().map(|layout| self.lanes[place].place_in_order(layout));
             let Some(assembled) = self.lanes[place].assembler.next_run() else {
                 return self.nothing_yet(place);
             };
             self.on_delivered(&assembled.parts);
             if assembled.kind == Kind::Batch {
+                let stream = self.lanes[place].stream;
+                let part = begins.map(|begins| self.part_of_step(begins, assembled.rows)).unwrap_or_default();
+                if let Some(begins) = begins {
+                    self.on_slot_delivered(begins);
+                }
                 self.extend_lanes();
                 self.top_up(now);
                 self.count_batch(assembled.rows);
                 let carried = std::mem::take(&mut self.carried);
-                let stream = self.lanes[place].stream;
-                let taken = TakenBatch::new(stream, assembled, carried, self.schema.clone());
+                let taken = TakenBatch::new(stream, part, assembled, carried, self.schema.clone());
                 return Taken::Batch(Box::new(taken));
             }
             carry(&mut self.carried, &assembled);
@@ -240,7 +254,8 @@ impl Feed {
         match &self.state {
             JobState::Failed(message) => Taken::Failed(ClientError::JobFailed(message.clone())),
             JobState::Completed => Taken::Finished,
-            _ if self.layout.is_some() => Taken::Finished,
+            // A rank without slots may get some.
+            _ if self.layout.is_some() && !self.may_get_slots() => Taken::Finished,
             _ => Taken::Waiting,
         }
     }
@@ -269,6 +284,17 @@ impl Feed {
         }
         let (head, _) = self.lanes[place].assembler.missing().next()?;
         failure(&head)
+    }
+
+    /// Which step a batch that begins there belongs to, and its part of it.
+    fn part_of_step(&self, begins: StreamPosition, rows: u32) -> PartOfStep {
+        let Some(layout) = self.layout.as_ref().filter(|_| !self.identity.relaxed) else {
+            return PartOfStep::default();
+        };
+        let step = layout.step_of(begins);
+        let usual = u64::from(layout.batch_rows) * u64::from(layout.streams);
+        let all = step.map_or(usual, |step| layout.step_rows(step));
+        PartOfStep { step, weight: f64::from(rows) / all.max(1) as f64 }
     }
 
     fn count_batch(&mut self, rows: u32) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use feedline_core::cluster::messages::{
     ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, PlannedSplit, Refusal,
-    RefusalKind, Revision, WorkerPlan, WorkerReport,
+    RefusalKind, Revision, SlotGrant, WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
@@ -58,6 +58,7 @@ pub(crate) fn spec(order: OrderMode) -> JobSpec {
         reindex: false,
         index_only: false,
         weight: 1.0,
+        elastic: false,
     }
 }
 
@@ -86,6 +87,8 @@ pub(crate) struct Told {
     pub(crate) refusing: Option<Refusal>,
     pub(crate) reports: Vec<ConsumerReport>,
     pub(crate) positions: Vec<StreamPosition>,
+    /// Elastic jobs: the consumer's slots, each with its generation and whether it is to be released.
+    pub(crate) slots: Option<BTreeMap<u32, (u64, bool)>>,
     /// Relaxed mode: splits that the consumer holds, and the next undelivered offset of each.
     pub(crate) held: BTreeMap<SplitRef, u32>,
     /// Relaxed mode: the first split that nobody has taken.
@@ -103,6 +106,7 @@ impl FakeCoordinator {
             refusing: None,
             reports: Vec::new(),
             positions: vec![StreamPosition::default(); layout.streams as usize],
+            slots: None,
             held: BTreeMap::new(),
             next: Some(SplitRef { epoch: 0, ordinal: 0, stream: 0 }),
             revision: 1,
@@ -129,6 +133,17 @@ impl FakeCoordinator {
         }
         for (stream, position) in &report.positions {
             told.positions[*stream as usize] = *position;
+        }
+        if let Some(slots) = &mut told.slots {
+            for claim in &report.slots.claims {
+                if slots.get(&claim.stream).is_some_and(|(generation, _)| *generation == claim.generation) {
+                    told.positions[claim.stream as usize] = claim.position;
+                    if claim.stopped {
+                        slots.remove(&claim.stream);
+                        told.revision += 1;
+                    }
+                }
+            }
         }
         for (split, offset) in &report.open {
             if let Some(held) = told.held.get_mut(split) {
@@ -176,7 +191,7 @@ impl FakeCoordinator {
             revision: Revision { life: 1, number: told.revision },
             state: told.state.clone(),
             layout: (!matches!(told.state, JobState::Preparing { .. })).then(|| self.layout.clone()),
-            streams: if self.relaxed {
+            streams: if self.relaxed || told.slots.is_some() {
                 Vec::new()
             } else {
                 (0..).zip(told.positions.iter().copied()).collect()
@@ -186,6 +201,7 @@ impl FakeCoordinator {
             most_splits: told.most_splits,
             consumers: told.consumers,
             ticket: String::new(),
+            slots: told.slots.as_ref().map(|slots| slots.iter().map(|slot| grant(told, slot)).collect()),
         }
     }
 }
@@ -248,6 +264,11 @@ impl CoordinatorService for FakeCoordinator {
             None => Ok(self.plan(&told, report.wants)),
         }
     }
+}
+
+fn grant(told: &Told, (stream, (generation, release)): (&u32, &(u64, bool))) -> SlotGrant {
+    let position = told.positions[*stream as usize];
+    SlotGrant { stream: *stream, generation: *generation, position, release: *release }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -15,6 +15,7 @@ pub mod records;
 pub mod samples;
 mod schedule;
 mod seats;
+mod slots;
 mod standby;
 mod status;
 mod turns;
@@ -37,6 +38,7 @@ use self::quotas::Running;
 use self::records::Record;
 use self::samples::WorkerShare;
 use self::seats::Seats;
+pub use self::slots::Slot;
 pub use self::standby::Standby;
 use self::workers::Worker;
 use crate::ids::{JobId, Millis, WorkerId};
@@ -355,6 +357,7 @@ impl Cluster {
         self.take(now, input, ready);
         self.expire(ready);
         self.prepare();
+        self.deal_slots(ready);
         self.schedule(ready);
         self.answer_parked(ready);
     }

@@ -150,6 +150,20 @@ impl Layout {
         )
     }
 
+    /// The step that a batch beginning at this position of a stream belongs to; behind the epoch's rows it is the last one. `None` where
+    /// steps cannot be known in advance.
+    pub fn step_of(&self, position: StreamPosition) -> Option<u64> {
+        let steps = self.steps()?;
+        Some((position.row / u64::from(self.batch_rows)).min(steps.saturating_sub(1)))
+    }
+
+    /// Rows of all streams in one step, where operators keep the number of rows.
+    pub fn step_rows(&self, step: u64) -> u64 {
+        let (steps, last) = self.tail();
+        let full = self.full_rounds() * (self.split_rows / u64::from(self.batch_rows)) + steps;
+        if step < full { u64::from(self.streams) * u64::from(self.batch_rows) } else { last }
+    }
+
     /// The rows of a split, as places in the epoch's row sequence.
     pub fn split_range(&self, split: SplitRef) -> Range<u64> {
         let streams = u64::from(self.streams);

@@ -32,6 +32,7 @@ mod problem;
 mod reasons;
 pub mod scale;
 mod shares;
+mod slots;
 mod solution;
 mod solve;
 mod tune;
@@ -47,5 +48,6 @@ pub use problem::{
 };
 pub use scale::{Climber, ScaleDecision, ScaleInput, ScaleSettings, Scaling, rate_quotient};
 pub use shares::{ReadSteps, shares};
+pub use slots::{SlotRank, deal_slots};
 pub use solution::{Assignment, CachePlan, JobPlan, KeptCut, Objective, OperatorLimit, Plan, WantedWorkers};
 pub use solve::{AfterChecks, Deadline, NoDeadline, solve};

@@ -42,6 +42,7 @@ pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
         reindex: args.rebuild,
         index_only: true,
         weight: 1.0,
+        elastic: false,
     };
     let done = index_and_fill(&cluster, spec, fill, &stop, started).await;
     cluster.shutdown().await;
@@ -154,6 +155,7 @@ mod tests {
             coordinator_peak_rss_bytes: 0,
             workers: 1,
             settled: true,
+            slot_owners: Vec::new(),
         };
         expect![[r#"
             indexed 1 shard: 0 rows in 0 blocks, 0 B, 1 defect; 1.50 s

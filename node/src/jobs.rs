@@ -120,6 +120,7 @@ mod tests {
             coordinator_peak_rss_bytes: 0,
             workers: 1,
             settled: true,
+            slot_owners: Vec::new(),
         }
     }
 

@@ -7,6 +7,7 @@ mod seat;
 mod silence;
 mod step_time;
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -81,6 +82,7 @@ fn spec(args: &RunArgs, pipeline: Pipeline, saved: Option<&PositionFile>) -> Job
         reindex: false,
         index_only: false,
         weight: args.weight,
+        elastic: args.elastic,
     }
 }
 
@@ -100,6 +102,7 @@ async fn open_and_deliver(
     };
     let delivery = deliver(args, cluster, &job, &spec, saved, stop).await;
     if let Err(failure) = &delivery
+        && args.rank.is_none()
         && is_ours_to_end(failure)
         && !cluster.is_embedded()
     {
@@ -131,7 +134,7 @@ async fn deliver(
         announce_resume(args, saved, &ready);
     }
     let (defects, audit) = inspect_dataset(args, cluster, job, spec, &ready).await?;
-    let board = Arc::new(Mutex::new(vec![ConsumerStats::default(); args.consumers as usize]));
+    let board = Arc::new(Mutex::new(vec![ConsumerStats::default(); numbers(args).end as usize]));
     let instructions = Instructions {
         order: spec.pipeline.order,
         digest: !args.no_digest,
@@ -149,10 +152,17 @@ async fn deliver(
     drop(progress);
     seats.iter_mut().for_each(Seat::account_trailing);
     let place = if end == End::Complete { None } else { job.position().await? };
-    if end != End::Complete {
-        consume::abandon(job).await;
-    }
-    let status = consume::wait_until_settled(job).await?;
+    let status = if args.rank.is_some() && end != End::Complete {
+        for seat in &mut seats {
+            seat.leave().await?;
+        }
+        job.status().await?
+    } else {
+        if end != End::Complete {
+            consume::abandon(job).await;
+        }
+        consume::wait_until_settled(job).await?
+    };
     let audit = audit.map(|audit| report_audit(&audit, place.as_ref()));
     Ok(Delivery { seats, end, requested, audit, defects, status })
 }
@@ -170,7 +180,12 @@ fn build_seats(args: &RunArgs, job: &Job, instructions: &Instructions, digests: 
         let share = args.limit.map(|limit| share(limit, args.consumers, index));
         Seat::new(index, job.consumer(index, session), instructions.clone(), share, own)
     };
-    (0..args.consumers).map(seat).collect()
+    numbers(args).map(seat).collect()
+}
+
+/// The consumers of this run.
+fn numbers(args: &RunArgs) -> Range<u32> {
+    args.rank.map_or(0..args.consumers, |rank| rank..rank + 1)
 }
 
 /// The part of `limit` that consumer `index` takes: parts differ by at most one row.
@@ -255,8 +270,9 @@ fn build_report(args: &RunArgs, job: String, delivery: &Delivery, started: Insta
         step_seconds: total.step_ns as f64 / 1e9,
         setup_seconds: (delivery.requested - started).as_secs_f64(),
         first_batch_seconds: first.map(|first| (first - started).as_secs_f64()),
-        consumers: args.consumers,
-        digest: digests.as_ref().map(|digests| combine(digests, slots)),
+        consumers: numbers(args).len() as u32,
+        // Slots of an elastic job go from one rank to another, so no rank knows a slot's order alone.
+        digest: digests.as_ref().filter(|_| !args.elastic).map(|digests| combine(digests, slots)),
         content_digest: digests.map(|digests| digests.content.to_hex()),
         audit: delivery.audit,
         skipped,
@@ -288,6 +304,10 @@ fn verdict(args: &RunArgs, report: &Report, end: End) -> Result<(), Failure> {
         )));
     }
     match (end, &args.position) {
+        (End::Interrupted, None) if args.rank.is_some() => {
+            eprintln!("feedline: left; the job goes on with the ranks that stay");
+            Ok(())
+        }
         (End::Interrupted, None) => Err(Failure::Interrupted(
             "interrupted; give --position FILE to go on from there the next time".to_owned(),
         )),

@@ -18,6 +18,11 @@ pub(super) struct Lane {
     /// Deterministic mode: the split to expect next and the offset to begin at.
     next: Option<(SplitRef, u32)>,
     ended: bool,
+    /// Elastic jobs: the generation in which the slot was got, whether it is wanted for another rank, and whether nothing more
+    /// of it is delivered.
+    pub(super) generation: u64,
+    pub(super) is_wanted: bool,
+    pub(super) is_stopped: bool,
 }
 
 impl Lane {
@@ -36,7 +41,15 @@ impl Lane {
     }
 
     fn relaxed_at(layout: &Layout, stream: u32) -> Self {
-        Self { stream, assembler: Assembler::new(layout.clone()), next: None, ended: false }
+        Self {
+            stream,
+            assembler: Assembler::new(layout.clone()),
+            next: None,
+            ended: false,
+            generation: 0,
+            is_wanted: false,
+            is_stopped: false,
+        }
     }
 
     /// The next undelivered row.
@@ -53,13 +66,18 @@ impl Lane {
         }
     }
 
-    /// Orders lanes: the epoch and row of the next batch. A batch without rows at an epoch's end comes after the
+    /// Orders lanes: the epoch and first row of the next batch. A batch without rows at an epoch's end comes after the
     /// epoch's rows.
-    fn place_in_order(&self, layout: &Layout) -> StreamPosition {
+    pub(super) fn place_in_order(&self, layout: &Layout) -> StreamPosition {
         match self.assembler.owed_epoch() {
             Some(epoch) => StreamPosition { epoch, row: u64::MAX },
             None => self.position(layout),
         }
+    }
+
+    /// Whether nothing comes of it any more.
+    fn is_over(&self) -> bool {
+        self.is_stopped || self.assembler.is_finished()
     }
 
     /// When its next batch is due, compared with other lanes.
@@ -105,14 +123,14 @@ impl Feed {
     /// The lane that the next batch comes from: the one that is furthest behind. `None` when all are finished.
     pub(super) fn next_lane(&self) -> Option<usize> {
         let layout = self.layout.as_ref()?;
-        let open = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.assembler.is_finished());
+        let open = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.is_over());
         open.min_by_key(|(_, lane)| lane.turn(layout)).map(|(place, _)| place)
     }
 
     /// The lanes that are not finished, in the order of their next batches.
     pub(super) fn lanes_in_order(&self) -> Vec<usize> {
         let Some(layout) = &self.layout else { return Vec::new() };
-        let open = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.assembler.is_finished());
+        let open = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.is_over());
         let mut order: Vec<_> = open.map(|(place, lane)| (lane.turn(layout), place)).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, place)| place).collect()
@@ -122,7 +140,7 @@ impl Feed {
     pub(super) fn extend_lanes(&mut self) {
         let Some(layout) = &self.layout else { return };
         if !self.identity.relaxed {
-            for lane in &mut self.lanes {
+            for lane in self.lanes.iter_mut().filter(|lane| !lane.is_stopped) {
                 lane.extend(layout, self.settings.splits_ahead as usize);
             }
             return;

@@ -8,6 +8,7 @@ use feedline_core::layout::{SplitRef, StreamPosition};
 use tokio::time::{Duration, Instant};
 
 use super::Feed;
+use super::slots::SaidOfSlots;
 
 /// Counts what there is to report and what the coordinator holds of it.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub(super) struct Reports {
 pub(crate) struct Said {
     version: u64,
     unreachable: Vec<(SplitRef, WorkerId)>,
+    slots: SaidOfSlots,
 }
 
 impl Reports {
@@ -64,6 +66,11 @@ impl Reports {
     pub(super) fn on_failing(&mut self) {
         self.version += 1;
         self.urgent = true;
+    }
+
+    /// Something is to be said at once, and answered at once.
+    pub(super) fn ask_at_once(&mut self) {
+        (self.urgent, self.flushing) = (true, true);
     }
 
     pub(super) fn on_unreachable(&mut self, split: SplitRef, worker: WorkerId) {
@@ -102,12 +109,18 @@ impl Feed {
     /// The report of the present state.
     pub(crate) fn report(&mut self, now: Instant) -> (ConsumerReport, Said) {
         let (wants, stats) = (self.wants(), self.told_stats(now));
-        let (positions, open) = (self.positions(), self.open());
+        let (slots, said_of_slots) = self.slot_report();
+        let positions = if self.slots.is_elastic { Vec::new() } else { self.positions() };
+        let open = self.open();
         let reports = &mut self.reports;
         // A failure ends the job, so what was delivered before it must be held already.
         let failing = self.failing.as_ref().filter(|_| reports.held + 1 >= reports.version);
         let version = reports.version - u64::from(self.failing.is_some() && failing.is_none());
-        let said = Said { version, unreachable: reports.unreachable.iter().copied().collect() };
+        let said = Said {
+            version,
+            unreachable: reports.unreachable.iter().copied().collect(),
+            slots: said_of_slots,
+        };
         let report = ConsumerReport {
             job: self.identity.job,
             consumer: self.identity.consumer,
@@ -119,6 +132,7 @@ impl Feed {
             unreachable: said.unreachable.clone(),
             failed: failing.cloned(),
             stats,
+            slots,
         };
         reports.urgent = false;
         reports.flushing = false;
@@ -130,6 +144,7 @@ impl Feed {
 
     /// A report was answered: the coordinator holds what it said. Gives the version it holds.
     pub(crate) fn on_report_answered(&mut self, said: &Said) -> u64 {
+        self.on_slots_answered(&said.slots);
         let reports = &mut self.reports;
         reports.held = reports.held.max(said.version);
         for unreachable in &said.unreachable {

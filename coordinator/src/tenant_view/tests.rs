@@ -36,6 +36,7 @@ pub(crate) fn consuming(job: JobId) -> ConsumerReport {
         unreachable: Vec::new(),
         failed: None,
         stats: ConsumerStats::default(),
+        slots: Default::default(),
     }
 }
 

@@ -7,6 +7,7 @@ use super::messages::{
     ConsumerPlan, ConsumerReport, ConsumerStats, JobState, PlannedSplit, Refusal, RefusalKind, Revision,
 };
 use super::records::Record;
+use super::slots::MOST_RANKS;
 use super::workers::Parked;
 use super::{Cluster, Ready, Reply, RequestId};
 use crate::ids::{JobId, Millis, SessionId, WorkerId};
@@ -39,6 +40,11 @@ pub(super) struct Consumer {
     pub(super) earlier: ConsumerStats,
     /// Relaxed mode: splits that this session lost by its silence, and where it stood in them.
     pub(super) lost: BTreeMap<SplitRef, u32>,
+    /// Elastic jobs: whether it takes slots, and whether its session has said that it leaves.
+    pub(super) is_here: bool,
+    pub(super) is_leaving: bool,
+    /// Elastic jobs: nanoseconds that it takes for a batch of one slot; 0 where that is not known.
+    pub(super) slot_ns: u64,
 }
 
 impl Consumer {
@@ -53,6 +59,9 @@ impl Consumer {
             stats: BTreeMap::new(),
             earlier: ConsumerStats::default(),
             lost: BTreeMap::new(),
+            is_here: true,
+            is_leaving: false,
+            slot_ns: 0,
         }
     }
 
@@ -64,6 +73,15 @@ impl Consumer {
         {
             self.earlier.add(&oldest);
         }
+    }
+
+    /// Notes what a rank of an elastic job says of itself. A session that leaves does so for good: what it said before may come
+    /// later. Whether slots are to be dealt anew.
+    fn note_rank(&mut self, report: &ConsumerReport, is_new: bool) -> bool {
+        self.is_leaving = report.slots.leaving || (self.is_leaving && !is_new);
+        self.slot_ns = report.slots.slot_ns;
+        let was_here = std::mem::replace(&mut self.is_here, !self.is_leaving);
+        is_new || was_here != self.is_here
     }
 
     /// Whether it reports rows of splits that it had lost before it delivered them.
@@ -132,13 +150,21 @@ impl Cluster {
             }
             return;
         }
-        self.on_progress(report.job, report.consumer, &report.positions, &report.open, ready);
+        self.on_progress(&report, ready);
         self.on_unreachable(report.job, &report.unreachable, ready);
     }
 
     fn check_consumer(&self, report: &ConsumerReport) -> Result<(), Refusal> {
         let job = self.jobs.get(&report.job).ok_or_else(|| Refusal::unknown_job(report.job))?;
-        if report.consumer >= job.spec.consumers {
+        if job.spec.elastic && report.consumer >= MOST_RANKS {
+            let message = format!(
+                "rank {} is more than a job can have; number ranks from 0 to {}",
+                report.consumer,
+                MOST_RANKS - 1
+            );
+            return Err(Refusal::new(RefusalKind::Invalid, message));
+        }
+        if !job.spec.elastic && report.consumer >= job.spec.consumers {
             return Err(Refusal::new(
                 RefusalKind::Invalid,
                 format!(
@@ -164,7 +190,7 @@ impl Cluster {
                     ),
                 ))
             }
-            _ => self.check_consumer_room(report),
+            _ => self.check_claims(job, report).and_then(|()| self.check_consumer_room(report)),
         }
     }
 
@@ -180,9 +206,10 @@ impl Cluster {
         if job.consumers.get(&report.consumer).is_none_or(silent) {
             self.stale.insert(report.job);
         }
-        if job.consumers.get(&report.consumer).is_some_and(silent) {
+        // Ranks that were given up have been silent for longer than others.
+        if job.consumers.get(&report.consumer).is_some_and(|seat| seat.is_here && silent(seat)) {
             // What kept this one from reporting may have kept all: each gets the time to come back.
-            for (number, seat) in &mut job.consumers {
+            for (number, seat) in job.consumers.iter_mut().filter(|(_, seat)| seat.is_here) {
                 seat.last_seen = now;
                 if job.ended.is_none() {
                     self.seats.see(job.id, *number, now);
@@ -192,8 +219,13 @@ impl Cluster {
         if !job.is_ended() {
             self.seats.see(job.id, report.consumer, now);
         }
+        let is_known = job.consumers.contains_key(&report.consumer);
         let consumer =
             job.consumers.entry(report.consumer).or_insert_with(|| Consumer::remembered(report.session, now));
+        let is_new = !is_known || consumer.session != report.session;
+        if job.spec.elastic && consumer.note_rank(report, is_new) {
+            job.dealing.touch();
+        }
         let mut anew = None;
         // What it takes is a record, and tells by itself that leases are to be looked at.
         if consumer.session != report.session || consumer.wants != wants {
@@ -225,19 +257,15 @@ impl Cluster {
         }
     }
 
-    fn on_progress(
-        &mut self,
-        id: JobId,
-        consumer: u32,
-        positions: &[(u32, StreamPosition)],
-        open: &[(SplitRef, u32)],
-        ready: &mut Ready,
-    ) {
-        let Some(job) = self.jobs.get(&id).filter(|job| job.running().is_some()) else { return };
+    fn on_progress(&mut self, report: &ConsumerReport, ready: &mut Ready) {
+        let (id, consumer) = (report.job, report.consumer);
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.running().is_some()) else { return };
         let mut streams = Vec::new();
         let mut splits = Vec::new();
-        if job.is_relaxed() {
-            for &(split, offset) in open {
+        if job.spec.elastic {
+            streams = job.take_claims(report);
+        } else if job.is_relaxed() {
+            for &(split, offset) in &report.open {
                 let held = job.open.get(&split).filter(|held| held.consumer == Some(consumer));
                 // What is said twice is recorded once.
                 if held.is_some_and(|held| offset > held.offset) && splits.len() < job.open.len() {
@@ -245,8 +273,8 @@ impl Cluster {
                 }
             }
         } else {
-            for &(stream, position) in positions {
-                let owned = stream < job.streams.len() as u32 && job.owner(stream) == consumer;
+            for &(stream, position) in &report.positions {
+                let owned = stream < job.streams.len() as u32 && job.owner(stream) == Some(consumer);
                 let is_news = owned && position > job.streams[stream as usize];
                 if is_news && streams.len() < job.streams.len() {
                     streams.push((stream, position));
@@ -311,6 +339,9 @@ impl Cluster {
     /// another who may take them.
     pub(super) fn expire_consumers(&mut self, ready: &mut Ready) {
         let limit = self.settings.consumer_lease_ms;
+        for job in self.jobs.values_mut().filter(|job| job.spec.elastic && job.running().is_some()) {
+            job.expire_ranks(self.now, limit);
+        }
         let mut lost = Vec::new();
         for job in self.jobs.values_mut().filter(|job| job.is_relaxed() && job.running().is_some()) {
             let silent = |seat: &Consumer| self.now.saturating_sub(seat.last_seen) > limit;
@@ -383,12 +414,19 @@ impl Cluster {
         let mut streams = Vec::new();
         let mut splits = Vec::new();
         let mut exhausted = false;
+        let mut slots = job.spec.elastic.then(Vec::new);
         if let Some(layout) = job.running() {
             if job.is_relaxed() {
                 let held = job.open.iter().filter(|(_, open)| open.consumer == Some(number));
                 splits.extend(held.filter_map(|(split, _)| self.planned(job, *split)));
                 let free = job.open.values().any(|open| open.consumer.is_none());
                 exhausted = !free && layout.is_end(0, job.streams[0]);
+            } else if let Some(slots) = &mut slots {
+                *slots = job.grants(number, consumer);
+                for slot in slots {
+                    let ahead = job.splits_ahead(slot.stream, consumer.wants as usize);
+                    splits.extend(ahead.into_iter().filter_map(|split| self.planned(job, split)));
+                }
             } else {
                 for stream in (number..layout.streams).step_by(job.spec.consumers as usize) {
                     streams.push((stream, job.streams[stream as usize]));
@@ -407,6 +445,7 @@ impl Cluster {
             most_splits: job.most_wanted(),
             consumers: job.spec.consumers,
             ticket: String::new(),
+            slots,
         }
     }
 

@@ -7,6 +7,7 @@ use super::Settings;
 use super::consumers::Consumer;
 use super::messages::{JobSpec, JobState, WorkerJobStats};
 use super::records::Record;
+use super::slots::{Dealing, Slot};
 use crate::ids::{JobId, Millis, SessionId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
 use crate::manifest::DatasetSummary;
@@ -47,6 +48,8 @@ pub(super) struct Job {
     /// Relaxed mode only.
     pub(super) open: BTreeMap<SplitRef, OpenSplit>,
     pub(super) leases: BTreeMap<SplitRef, LeaseState>,
+    /// Elastic jobs: who has each stream.
+    pub(super) slots: Vec<Slot>,
 
     // Soft state: rebuilt from reports.
     pub(super) consumers: BTreeMap<u32, Consumer>,
@@ -59,6 +62,8 @@ pub(super) struct Job {
     pub(super) avoid: BTreeSet<(SplitRef, WorkerId)>,
     /// Splits that are done, and who held them: to be taken from the workers.
     pub(super) released: Vec<(SplitRef, LeaseState)>,
+    /// Elastic jobs: who shall have each slot.
+    pub(super) dealing: Dealing,
 }
 
 impl Job {
@@ -72,12 +77,14 @@ impl Job {
             streams: Vec::new(),
             open: BTreeMap::new(),
             leases: BTreeMap::new(),
+            slots: Vec::new(),
             consumers: BTreeMap::new(),
             worker_stats: BTreeMap::new(),
             last_seen: now,
             unsettled: BTreeMap::new(),
             avoid: BTreeSet::new(),
             released: Vec::new(),
+            dealing: Dealing::default(),
         }
     }
 
@@ -98,8 +105,13 @@ impl Job {
         self.leases.values().flat_map(|lease| lease.holders.iter().map(|holder| holder.worker))
     }
 
-    /// Seats the consumers that hold splits, so that a lost one is noticed.
+    /// Seats the consumers that hold splits or slots, so that a lost one is noticed.
     pub(super) fn remember_consumers(&mut self, now: Millis) {
+        for slot in &self.slots {
+            if let Some(number) = slot.rank {
+                self.consumers.entry(number).or_insert_with(|| Consumer::remembered(slot.session, now));
+            }
+        }
         for number in self.open.values().filter_map(|open| open.consumer) {
             self.consumers.entry(number).or_insert_with(|| Consumer::remembered(SessionId(0), now));
         }
@@ -110,9 +122,18 @@ impl Job {
         now.saturating_sub(self.last_seen) > settings.consumer_lease_ms
     }
 
-    /// The consumer that owns a stream in deterministic mode.
-    pub(super) fn owner(&self, stream: u32) -> u32 {
-        stream % self.spec.consumers
+    /// The consumer that owns a stream in deterministic mode; `None` where an elastic job's waits for one.
+    pub(super) fn owner(&self, stream: u32) -> Option<u32> {
+        if self.spec.elastic {
+            return self.slots.get(stream as usize).and_then(|slot| slot.rank);
+        }
+        Some(stream % self.spec.consumers)
+    }
+
+    /// Splits that a stream's owner asks for.
+    pub(super) fn wants_of(&self, stream: u32) -> usize {
+        let owner = self.owner(stream).and_then(|owner| self.consumers.get(&owner));
+        owner.map_or(0, |consumer| consumer.wants as usize)
     }
 
     pub(super) fn apply(&mut self, record: &Record, now: Millis) {
@@ -140,8 +161,10 @@ impl Job {
             }
             Record::Assigned { consumer, splits, .. } => self.apply_assigned(*consumer, splits),
             Record::Advanced { streams, splits, .. } => self.apply_advanced(streams, splits),
-            Record::Stands { streams, open, .. } => {
+            Record::SlotsMoved { rank, session, slots, .. } => self.apply_moved(*rank, *session, slots),
+            Record::Stands { streams, open, slots, .. } => {
                 self.streams.clone_from(streams);
+                self.slots.clone_from(slots);
                 let open =
                     open.iter().map(|&(split, consumer, offset)| (split, OpenSplit { consumer, offset }));
                 self.open = open.collect();
@@ -169,6 +192,9 @@ impl Job {
             if let Some((split, offset)) = layout.locate(0, position) {
                 self.open.insert(split, OpenSplit { consumer: None, offset });
             }
+        }
+        if self.spec.elastic {
+            self.slots = vec![Slot::unowned(); self.streams.len()];
         }
         self.dataset = Some(dataset.clone());
         self.layout = Some(layout);
@@ -258,7 +284,8 @@ impl Job {
         if let Some(dataset) = &self.dataset {
             records.push(Record::Ready { job, dataset: dataset.clone() });
             let open = self.open.iter().map(|(split, open)| (*split, open.consumer, open.offset)).collect();
-            records.push(Record::Stands { job, streams: self.streams.clone(), open });
+            let (streams, slots) = (self.streams.clone(), self.slots.clone());
+            records.push(Record::Stands { job, streams, open, slots });
         }
         let mut by_worker: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
         for (split, lease) in &self.leases {
@@ -283,7 +310,7 @@ impl Job {
         let consumer = if self.is_relaxed() {
             self.open.get(&split).and_then(|open| open.consumer)
         } else {
-            Some(self.owner(split.stream))
+            self.owner(split.stream)
         };
         if let Some(consumer) = consumer.and_then(|consumer| self.consumers.get_mut(&consumer)) {
             consumer.revision += 1;

@@ -1,10 +1,12 @@
 //! What the coordinator's state machine is told and what it answers. `proto` carries the same over the wire.
 
+mod slots;
 mod stats;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use self::slots::{SlotClaim, SlotGrant, SlotReport};
 pub use self::stats::{ConsumerStats, FormStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats};
 
 use crate::ids::{JobId, SessionId, TaskId, WorkerId};
@@ -41,6 +43,10 @@ pub struct JobSpec {
     /// Its claim where there are too few workers: jobs are fed in proportion to their weights. Above 0.
     #[serde(default = "usual_weight")]
     pub weight: f64,
+    /// Whether consumers come and go: its virtual consumers are slots that the ranks that are there share, and `consumers` is
+    /// how many are expected at first. Deterministic mode only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub elastic: bool,
 }
 
 /// What a job weighs where nobody says.
@@ -63,6 +69,7 @@ impl JobSpec {
             reindex: false,
             index_only: false,
             weight: usual_weight(),
+            elastic: false,
         }
     }
 }
@@ -267,6 +274,8 @@ pub struct ConsumerReport {
     pub failed: Option<String>,
     /// What it has received.
     pub stats: ConsumerStats,
+    /// Elastic jobs: its slots, in place of `positions`.
+    pub slots: SlotReport,
 }
 
 /// What a consumer shall do: complete and repeatable.
@@ -290,6 +299,8 @@ pub struct ConsumerPlan {
     pub consumers: u32,
     /// What the consumer shows to workers; empty where they do not ask. The state machine knows none.
     pub ticket: String,
+    /// Elastic jobs: the slots that it has, in place of `streams`; `None` in others.
+    pub slots: Option<Vec<SlotGrant>>,
 }
 
 /// A split and who serves it.
@@ -392,6 +403,9 @@ pub struct JobStatus {
     pub workers: u32,
     /// Whether every live worker has reported since the job ended.
     pub settled: bool,
+    /// Elastic jobs: ranks and how many slots each has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slot_owners: Vec<(u32, u32)>,
 }
 
 /// Why something was refused. Nothing was changed.

@@ -9,6 +9,7 @@ use super::records::Record;
 use super::{Cluster, Ready, Reply};
 use crate::ids::JobId;
 use crate::manifest::Manifest;
+use crate::pipeline::OrderMode;
 use crate::tenants;
 
 /// Longest name of a job in bytes.
@@ -54,7 +55,7 @@ impl Cluster {
         check_spec(spec).map_err(|message| Refusal::new(RefusalKind::Invalid, message))?;
         let is_same = |job: &&Job| (&job.spec.tenant, &job.spec.name) == (&spec.tenant, &spec.name);
         if let Some(job) = self.jobs.values().filter(is_same).find(|job| !job.is_ended()) {
-            if job.spec == *spec {
+            if is_same_job(&job.spec, spec) {
                 return Ok(Some(job.id));
             }
             return Err(Refusal::new(
@@ -88,6 +89,12 @@ impl Cluster {
             }
         }
     }
+}
+
+/// Whether two specs are of one job. Ranks that come later expect another number of ranks.
+fn is_same_job(open: &JobSpec, asked: &JobSpec) -> bool {
+    let elastic = open.elastic && asked.elastic;
+    open == asked || (elastic && *open == JobSpec { consumers: open.consumers, ..asked.clone() })
 }
 
 /// What can be refused before the dataset is known.
@@ -133,6 +140,11 @@ fn check_spec(spec: &JobSpec) -> Result<(), String> {
             "{} consumers cannot share {} virtual consumers: each needs at least one; open the job with virtual_consumers {} or more",
             spec.consumers, spec.virtual_consumers, spec.consumers
         ));
+    }
+    if spec.elastic && spec.pipeline.order == OrderMode::Relaxed {
+        return Err(
+            "an elastic job has fixed slots, which order: relaxed has not; use order: deterministic, or open the job without elastic: consumers of a relaxed one may be lost and come back as it is".to_owned(),
+        );
     }
     check_start(spec)?;
     let bytes = serde_json::to_vec(spec).expect("a job is plain data").len();

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::messages::{JobSpec, JobState};
-use crate::ids::{JobId, WorkerId};
+use super::slots::Slot;
+use crate::ids::{JobId, SessionId, WorkerId};
 use crate::layout::{SplitRef, StreamPosition};
 use crate::manifest::DatasetSummary;
 
@@ -66,6 +67,17 @@ pub enum Record {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         splits: Vec<(SplitRef, u32)>,
     },
+    /// Elastic jobs: slots were given to a rank, which begins where the log has them.
+    SlotsMoved {
+        /// The job.
+        job: JobId,
+        /// The rank; `None` where its slots wait for one.
+        rank: Option<u32>,
+        /// The rank's session.
+        session: SessionId,
+        /// The slots.
+        slots: Vec<u32>,
+    },
     /// In a compacted log: where the job stood.
     Stands {
         /// The job.
@@ -75,6 +87,9 @@ pub enum Record {
         /// Relaxed mode: splits taken and not done, with their consumer and next offset.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         open: Vec<(SplitRef, Option<u32>, u32)>,
+        /// Elastic jobs: who had each slot.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        slots: Vec<Slot>,
     },
     /// The job ended.
     Ended {
@@ -95,6 +110,7 @@ impl Record {
             | Self::Revoked { job, .. }
             | Self::Assigned { job, .. }
             | Self::Advanced { job, .. }
+            | Self::SlotsMoved { job, .. }
             | Self::Stands { job, .. }
             | Self::Ended { job, .. } => *job,
         }

@@ -115,7 +115,7 @@ impl Cluster {
         let mut splits: Vec<SplitRef> = job.open.keys().copied().collect();
         for stream in 0..layout.streams {
             // Rows may be so few that a consumer needs many splits for a batch: it then asks for more.
-            let wants = job.consumers.get(&job.owner(stream)).map_or(0, |consumer| consumer.wants as usize);
+            let wants = job.wants_of(stream);
             splits.extend(job.splits_from(stream).take(ahead.max(wants)));
         }
         splits.retain(|split| !job.leases.contains_key(split));
@@ -168,7 +168,7 @@ impl Cluster {
         if job.is_relaxed() && job.open.contains_key(&split) {
             return true;
         }
-        let wants = job.consumers.get(&job.owner(split.stream)).map_or(0, |consumer| consumer.wants as usize);
+        let wants = job.wants_of(split.stream);
         for earlier in job.splits_from(split.stream).take(wants.max(1)) {
             if earlier == split {
                 return true;

@@ -100,6 +100,7 @@ impl Cluster {
             coordinator_peak_rss_bytes: 0,
             workers: self.live_workers(),
             settled: job.unsettled.is_empty(),
+            slot_owners: job.slot_owners(),
         }
     }
 }

@@ -7,9 +7,11 @@ mod opening;
 mod placing;
 mod preparing;
 mod quotas;
+mod ranks;
 mod relaxed;
 mod restoring;
 mod sampling;
+mod slots;
 
 use super::messages::{
     ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, JobState, JobStatus, Lease, OperatorStats,
@@ -167,6 +169,7 @@ fn spec(batch: u32, consumers: u32) -> JobSpec {
         reindex: false,
         index_only: false,
         weight: 1.0,
+        elastic: false,
     }
 }
 
@@ -242,6 +245,7 @@ fn taking(job: JobId, consumer: u32) -> ConsumerReport {
         unreachable: Vec::new(),
         failed: None,
         stats: ConsumerStats::default(),
+        slots: Default::default(),
     }
 }
 

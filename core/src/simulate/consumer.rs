@@ -234,6 +234,7 @@ impl Consumer {
             unreachable: Vec::new(),
             failed: None,
             stats,
+            slots: Default::default(),
         }
     }
 }

@@ -41,6 +41,7 @@ impl Job {
             virtual_consumers: given.consumers,
             consumers: given.consumers,
             weight: given.weight,
+            elastic: false,
             ..JobSpec::new(pipeline)
         };
         let layout = Layout::new(&spec.pipeline, &manifest.summary(), spec.epochs, spec.virtual_consumers);

@@ -33,6 +33,7 @@ fn status(job: JobId, state: JobState) -> JobStatus {
         coordinator_peak_rss_bytes: 0,
         workers: 1,
         settled: true,
+        slot_owners: Vec::new(),
     }
 }
 

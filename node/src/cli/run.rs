@@ -18,7 +18,8 @@ use crate::run::StepTime;
     feedline run pipeline.yaml\n  \
     feedline run pipeline.yaml --epochs 3 --consumers 2 --audit --report json\n  \
     feedline run pipeline.yaml --limit 10000 --position place.json\n  \
-    feedline run pipeline.yaml --coordinator http://10.0.0.1:7070"
+    feedline run pipeline.yaml --coordinator http://10.0.0.1:7070\n  \
+    feedline run pipeline.yaml --coordinator http://10.0.0.1:7070 --job train --elastic --virtual-consumers 64 --rank 3"
 )]
 pub(crate) struct RunArgs {
     /// The pipeline file.
@@ -44,6 +45,14 @@ pub(crate) struct RunArgs {
     /// any number of consumers [default: that of the position file, else --consumers].
     #[arg(long, value_name = "V", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) virtual_consumers: Option<u32>,
+    /// Ranks come and go while the job runs: its virtual consumers are slots that those share which are there. --consumers
+    /// is how many are expected at first.
+    #[arg(long, conflicts_with_all = ["position", "limit"])]
+    pub(crate) elastic: bool,
+    /// Take part in an elastic job as this rank alone; others have other numbers. Ctrl-C leaves the job, which goes on with
+    /// the ranks that stay.
+    #[arg(long, value_name = "K", requires = "elastic", requires = "coordinator", requires = "job", conflicts_with = "audit", value_parser = clap::value_parser!(u32).range(..65536))]
+    pub(crate) rank: Option<u32>,
     /// Passes over the dataset.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) epochs: u32,

@@ -74,6 +74,11 @@ impl Seat {
         self.consumer.stats()
     }
 
+    /// Gives its slots of an elastic job back.
+    pub(super) async fn leave(&mut self) -> Result<(), ClientError> {
+        self.consumer.leave().await
+    }
+
     /// Whether it takes no further batch.
     pub(super) fn is_done(&self) -> bool {
         self.finished || self.share.is_some_and(|share| self.stats().rows >= share)

@@ -35,6 +35,7 @@ impl From<JobSpec> for wire::JobSpec {
             reindex: spec.reindex,
             index_only: spec.index_only,
             weight: spec.weight,
+            elastic: spec.elastic,
         }
     }
 }
@@ -56,6 +57,7 @@ impl TryFrom<wire::JobSpec> for JobSpec {
             index_only: spec.index_only,
             // Absent where it is the usual one.
             weight: if spec.weight == 0.0 { 1.0 } else { spec.weight },
+            elastic: spec.elastic,
         })
     }
 }

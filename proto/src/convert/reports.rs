@@ -1,8 +1,8 @@
 //! Reports of workers and consumers, and the plans that answer them.
 
 use feedline_core::cluster::messages::{
-    Allotment, ConsumerPlan, ConsumerReport, FormStats, Keep, Lease, PlannedSplit, Task, TaskOutput,
-    TaskResult, TenantPart, TierRoom, WorkerJobStats, WorkerPlan, WorkerReport,
+    Allotment, ConsumerPlan, ConsumerReport, FormStats, Keep, Lease, PlannedSplit, SlotClaim, SlotGrant,
+    SlotReport, Task, TaskOutput, TaskResult, TenantPart, TierRoom, WorkerJobStats, WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_core::layout::{SplitRef, StreamPosition};
@@ -327,7 +327,42 @@ impl From<ConsumerReport> for wire::ConsumerReport {
             unreachable: unreachable.collect(),
             failed: report.failed,
             stats: Some(report.stats.into()),
+            claims: all(report.slots.claims),
+            leaving: report.slots.leaving,
+            slot_ns: report.slots.slot_ns,
         }
+    }
+}
+
+impl From<SlotClaim> for wire::SlotClaim {
+    fn from(claim: SlotClaim) -> Self {
+        let SlotClaim { stream, generation, position, stopped } = claim;
+        Self { stream, generation, position: Some(position.into()), stopped }
+    }
+}
+
+impl TryFrom<wire::SlotClaim> for SlotClaim {
+    type Error = WireError;
+
+    fn try_from(claim: wire::SlotClaim) -> Result<Self, WireError> {
+        let wire::SlotClaim { stream, generation, position, stopped } = claim;
+        Ok(Self { stream, generation, position: required(position, "claim.position")?.into(), stopped })
+    }
+}
+
+impl From<SlotGrant> for wire::SlotGrant {
+    fn from(grant: SlotGrant) -> Self {
+        let SlotGrant { stream, generation, position, release } = grant;
+        Self { stream, generation, position: Some(position.into()), release }
+    }
+}
+
+impl TryFrom<wire::SlotGrant> for SlotGrant {
+    type Error = WireError;
+
+    fn try_from(grant: wire::SlotGrant) -> Result<Self, WireError> {
+        let wire::SlotGrant { stream, generation, position, release } = grant;
+        Ok(Self { stream, generation, position: required(position, "slot.position")?.into(), release })
     }
 }
 
@@ -351,6 +386,11 @@ impl TryFrom<wire::ConsumerReport> for ConsumerReport {
             unreachable: unreachable.collect::<Result<_, WireError>>()?,
             failed: report.failed,
             stats: required(report.stats, "consumer.stats")?.into(),
+            slots: SlotReport {
+                claims: read_all(report.claims)?,
+                leaving: report.leaving,
+                slot_ns: report.slot_ns,
+            },
         })
     }
 }
@@ -367,6 +407,8 @@ impl From<ConsumerPlan> for wire::ConsumerPlan {
             most_splits: plan.most_splits,
             consumers: plan.consumers,
             ticket: plan.ticket,
+            elastic: plan.slots.is_some(),
+            slots: all(plan.slots.unwrap_or_default()),
         }
     }
 }
@@ -375,6 +417,7 @@ impl TryFrom<wire::ConsumerPlan> for ConsumerPlan {
     type Error = WireError;
 
     fn try_from(plan: wire::ConsumerPlan) -> Result<Self, WireError> {
+        let slots = read_all(plan.slots)?;
         Ok(Self {
             revision: required(plan.revision, "plan.revision")?.into(),
             state: read(plan.state, "plan.state")?,
@@ -385,6 +428,7 @@ impl TryFrom<wire::ConsumerPlan> for ConsumerPlan {
             most_splits: plan.most_splits,
             consumers: plan.consumers,
             ticket: plan.ticket,
+            slots: plan.elastic.then_some(slots),
         })
     }
 }

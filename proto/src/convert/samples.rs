@@ -170,6 +170,7 @@ pub(crate) fn spec() -> JobSpec {
         reindex: true,
         index_only: false,
         weight: 2.5,
+        elastic: true,
     }
 }
 
@@ -371,6 +372,11 @@ pub(crate) fn consumer_report() -> ConsumerReport {
         unreachable: vec![(split(), WorkerId(6))],
         failed: Some("shard x at 17: bad jpeg".to_owned()),
         stats: delivered(),
+        slots: SlotReport {
+            claims: vec![SlotClaim { stream: 4, generation: 9, position: at(1, 5), stopped: true }],
+            leaving: true,
+            slot_ns: 1_000,
+        },
     }
 }
 
@@ -390,6 +396,7 @@ pub(crate) fn consumer_plan() -> ConsumerPlan {
         most_splits: 64,
         consumers: 3,
         ticket: "feedline-ticket-1.x.y".to_owned(),
+        slots: Some(vec![SlotGrant { stream: 4, generation: 9, position: at(1, 5), release: true }]),
     }
 }
 
@@ -442,5 +449,6 @@ pub(crate) fn job_status() -> JobStatus {
         coordinator_peak_rss_bytes: 1 << 26,
         workers: 3,
         settled: true,
+        slot_owners: vec![(0, 3), (7, 1)],
     }
 }

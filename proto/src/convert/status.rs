@@ -83,6 +83,7 @@ impl From<JobStatus> for wire::JobStatus {
             .worker_cpu
             .into_iter()
             .map(|(worker, cpu)| wire::WorkerCpu { worker: worker.0, cpu: Some(cpu.into()) });
+        let owners = status.slot_owners.into_iter().map(|(rank, slots)| wire::SlotOwner { rank, slots });
         Self {
             job: status.job.0,
             tenant: status.tenant,
@@ -101,6 +102,7 @@ impl From<JobStatus> for wire::JobStatus {
             coordinator_peak_rss_bytes: status.coordinator_peak_rss_bytes,
             workers: status.workers,
             settled: status.settled,
+            slot_owners: owners.collect(),
         }
     }
 }
@@ -130,6 +132,7 @@ impl TryFrom<wire::JobStatus> for JobStatus {
             coordinator_peak_rss_bytes: status.coordinator_peak_rss_bytes,
             workers: status.workers,
             settled: status.settled,
+            slot_owners: status.slot_owners.into_iter().map(|owner| (owner.rank, owner.slots)).collect(),
         })
     }
 }

@@ -169,6 +169,7 @@ pub(crate) fn consumer_report(job: JobId, session: u64) -> ConsumerReport {
         unreachable: Vec::new(),
         failed: None,
         stats: ConsumerStats::default(),
+        slots: Default::default(),
     }
 }
 

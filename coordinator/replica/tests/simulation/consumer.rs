@@ -214,6 +214,7 @@ impl Consumer {
             unreachable: self.unreachable.iter().copied().collect(),
             failed: None,
             stats: ConsumerStats::default(),
+            slots: Default::default(),
         }
     }
 

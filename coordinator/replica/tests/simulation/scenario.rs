@@ -275,6 +275,7 @@ fn build_job(
         reindex: dice.chance(100),
         index_only: false,
         weight: 1.0,
+        elastic: false,
     };
     let table = BlockTable::new(&manifest);
     let mut sequence = Vec::new();

@@ -138,7 +138,7 @@ fn unknown_keys() {
         "  format: tfrecord",
         "  formt: tfrecord",
         expect![
-            "pipeline.yaml:4: unknown key `formt` in source; did you mean `format`? (known: url, format, features, credentials)"
+            "pipeline.yaml:4: unknown key `formt` in source; did you mean `format`? (known: url, format, features, credentials, mix, stop)"
         ],
     );
     check(

@@ -175,6 +175,7 @@ fn spec(name: &str) -> JobSpec {
         reindex: false,
         index_only: false,
         weight: 1.0,
+        elastic: false,
     }
 }
 
@@ -190,6 +191,7 @@ fn report(job: JobId, seen: Revision, positions: &[(u32, StreamPosition)]) -> Co
         unreachable: Vec::new(),
         failed: None,
         stats: ConsumerStats::default(),
+        slots: Default::default(),
     }
 }
 

@@ -1,0 +1,240 @@
+//! An elastic job: ranks come, go and are lost within an epoch, and each slot's batches are those of a run whose ranks stay.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use feedline_client::audit::Audit;
+use feedline_client::digest::StreamDigest;
+use feedline_client::{Batch, ClientSettings, Consumer, Job};
+use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
+use feedline_core::cluster::messages::JobSpec;
+use feedline_core::ids::{SessionId, WorkerId};
+use feedline_core::pipeline::Pipeline;
+use feedline_tests::embedded::{OneWorker, worker_settings};
+use feedline_tests::process::Processes;
+use feedline_tests::running::Running;
+use feedline_tests::{Scratch, wait_for_rows};
+use feedline_worker::{ProcessClock, RunningWorker};
+
+const SLOTS: u32 = 12;
+const LINES: u64 = 12_007;
+
+/// A coordinator, a worker and a job in this process.
+struct Scene {
+    coordinator: RunningCoordinator,
+    worker: RunningWorker,
+    job: Job,
+    seed: u64,
+    window: u64,
+}
+
+impl Scene {
+    async fn start(folder: &Path, spec: JobSpec) -> Self {
+        let mut settings = CoordinatorSettings::in_memory(folder.join("index"));
+        settings.cluster.consumer_lease_ms = 1_500;
+        let coordinator = feedline_coordinator::start(settings, 1).await.expect("the folder is writable");
+        let (settings, clock) = (worker_settings(256 << 20), ProcessClock::new());
+        let worker = feedline_worker::start(WorkerId(1), settings, clock, coordinator.service());
+        let worker = worker.expect("threads start");
+        let workers = Arc::new(OneWorker(worker.service()));
+        let (seed, window) = (spec.pipeline.seed, spec.pipeline.shuffle.window);
+        let job = Job::open(coordinator.service(), workers, spec, ClientSettings::default()).await;
+        Self { coordinator, worker, job: job.expect("it is sound"), seed, window }
+    }
+
+    /// What was delivered, against what there is; once the job is over.
+    async fn end(self, batches: &[Batch]) {
+        let manifest = self.coordinator.service().manifest(self.job.id()).await.expect("it is indexed");
+        let layout = self.job.status().await.expect("the coordinator runs").layout.expect("it ran");
+        let mut audit = Audit::new(layout, &manifest, self.seed, self.window, None);
+        batches.iter().for_each(|batch| audit.add(&batch.info));
+        let report = audit.report(None);
+        assert!(report.is_exact(), "{report:?}");
+        self.worker.shutdown().await;
+        self.coordinator.shutdown().await.expect("its log is in memory");
+    }
+
+    fn rank(&self, rank: u32) -> Consumer {
+        self.job.consumer(rank, SessionId(u64::from(rank) + 1))
+    }
+}
+
+fn spec(folder: &Scratch, consumers: u32, elastic: bool) -> JobSpec {
+    let lines: Vec<String> = (0..LINES).map(|number| format!("line {number}")).collect();
+    // Both jobs read the same file.
+    let file = folder.file("lines.txt");
+    if !Path::new(&file).exists() {
+        folder.write("lines.txt", &lines.join("\n"));
+    }
+    let pipeline = format!(
+        "name: lines\nsource: {{ url: {file}, format: text }}\nseed: 5\nshuffle: {{ window: 512 }}\noperators: [ batch: {{ size: 8 }} ]"
+    );
+    let pipeline = Pipeline::from_yaml(&pipeline, "test.yaml").expect("the test's pipeline is right");
+    JobSpec { consumers, virtual_consumers: SLOTS, audit: true, elastic, ..JobSpec::new(pipeline) }
+}
+
+/// The digest of each slot's batches, in the order of delivery.
+fn digests(batches: &[Batch]) -> BTreeMap<u32, String> {
+    let mut digests: BTreeMap<u32, StreamDigest> = BTreeMap::new();
+    for batch in batches {
+        digests.entry(batch.info.stream).or_default().add(&batch.records);
+    }
+    digests.into_iter().map(|(stream, digest)| (stream, digest.to_hex())).collect()
+}
+
+async fn next(rank: &mut Consumer) -> Option<Batch> {
+    let within = tokio::time::timeout(Duration::from_secs(60), rank.next());
+    within.await.expect("a batch comes within a minute").expect("the job does not fail")
+}
+
+/// Ranks take batches in turn until each has taken so many. Whoever has no slot yet is passed over.
+async fn take(ranks: &mut [Consumer], count: usize, batches: &mut Vec<Batch>) {
+    let mut taken = vec![0; ranks.len()];
+    while taken.iter().any(|taken| *taken < count) {
+        for (rank, taken) in ranks.iter_mut().zip(&mut taken) {
+            // A dropped wait loses nothing.
+            let Ok(batch) = tokio::time::timeout(Duration::from_millis(20), rank.next()).await else {
+                continue;
+            };
+            batches.push(batch.expect("the job does not fail").expect("the epoch goes on"));
+            *taken += 1;
+        }
+    }
+}
+
+/// Takes what is left.
+async fn finish(mut ranks: Vec<Consumer>, batches: &mut Vec<Batch>) {
+    let drain = |mut rank: Consumer| async move {
+        let mut taken = Vec::new();
+        while let Some(batch) = next(&mut rank).await {
+            taken.push(batch);
+        }
+        rank.close().await.expect("the coordinator runs");
+        taken
+    };
+    let tasks: Vec<_> = ranks.drain(..).map(|rank| tokio::spawn(drain(rank))).collect();
+    for task in tasks {
+        batches.extend(task.await.expect("no rank panics"));
+    }
+}
+
+async fn leave(mut rank: Consumer) {
+    rank.leave().await.expect("the coordinator runs");
+    assert!(next(&mut rank).await.is_none());
+}
+
+/// What a job gives whose ranks stay.
+async fn fixed(scratch: &Scratch) -> BTreeMap<u32, String> {
+    let scene = Scene::start(scratch.path(), spec(scratch, 2, false)).await;
+    let mut batches = Vec::new();
+    finish(vec![scene.rank(0), scene.rank(1)], &mut batches).await;
+    scene.end(&batches).await;
+    digests(&batches)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_then_five_then_three_then_one_rank_within_an_epoch_deliver_the_same_slots() {
+    let scratch = Scratch::new();
+    let expected = fixed(&scratch).await;
+    assert_eq!(expected.len(), SLOTS as usize);
+    let scene = Scene::start(scratch.path(), spec(&scratch, 2, true)).await;
+    let mut batches = Vec::new();
+    let mut ranks = vec![scene.rank(0), scene.rank(1)];
+    take(&mut ranks, 40, &mut batches).await;
+    // Three join: each takes batches as soon as it has a slot, while the others go on.
+    ranks.extend([7, 3, 12].map(|rank| scene.rank(rank)));
+    take(&mut ranks, 40, &mut batches).await;
+    let owners = scene.job.status().await.unwrap().slot_owners;
+    assert_eq!(owners.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [0, 1, 3, 7, 12], "{owners:?}");
+    // Two leave, the first ones among them.
+    for place in [3, 0] {
+        leave(ranks.remove(place)).await;
+    }
+    take(&mut ranks, 40, &mut batches).await;
+    let owners = scene.job.status().await.unwrap().slot_owners;
+    assert_eq!(owners.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [1, 7, 12], "{owners:?}");
+    for _ in 0..2 {
+        leave(ranks.remove(0)).await;
+    }
+    finish(ranks, &mut batches).await;
+    assert_eq!(digests(&batches), expected);
+    assert_eq!(batches.iter().map(|batch| batch.records.num_rows() as u64).sum::<u64>(), LINES);
+    scene.end(&batches).await;
+}
+
+/// A rank is lost with its last batches: its slots go on where the coordinator last heard of them, and no slot's order changes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_of_a_lost_rank_go_on_where_it_was_last_heard_of() {
+    let scratch = Scratch::new();
+    let expected = fixed(&scratch).await;
+    let scene = Scene::start(scratch.path(), spec(&scratch, 2, true)).await;
+    let mut batches = Vec::new();
+    let mut ranks = vec![scene.rank(0), scene.rank(1)];
+    take(&mut ranks, 30, &mut batches).await;
+    let mut lost = ranks.remove(0);
+    lost.flush().await.expect("the coordinator runs");
+    // These may be lost with it: it is not known whether the coordinator hears of them.
+    let mut last = Vec::new();
+    for _ in 0..9 {
+        last.push(next(&mut lost).await.expect("the epoch goes on"));
+    }
+    drop(lost);
+    let mut others = Vec::new();
+    finish(ranks, &mut others).await;
+    let begins = |batch: &Batch| batch.info.inputs.first().map(|(split, input)| (*split, input.start));
+    let again: Vec<_> = others.iter().map(begins).collect();
+    last.retain(|batch| !again.contains(&begins(batch)));
+    batches.extend(last);
+    batches.extend(others);
+    assert_eq!(digests(&batches), expected);
+    scene.end(&batches).await;
+}
+
+/// Ranks as processes: one leaves with Ctrl-C, another comes, and together they take every row once.
+#[test]
+fn ranks_that_are_processes_leave_and_join() {
+    let scratch = Scratch::new();
+    spec(&scratch, 2, true);
+    let file = scratch.file("lines.txt");
+    let pipeline = format!(
+        "name: lines\nsource: {{ url: {file}, format: text }}\nseed: 5\noperators: [ batch: {{ size: 8 }} ]"
+    );
+    let pipeline = scratch.write("pipeline.yaml", &pipeline);
+    let processes = Processes::start(scratch.path().join("cluster"), 1);
+    let url = processes.url();
+    let rank = |rank: &str| {
+        Running::start(&[
+            "run",
+            &pipeline,
+            "--coordinator",
+            &url,
+            "--job",
+            "train",
+            "--elastic",
+            "--virtual-consumers",
+            "12",
+            "--consumers",
+            "2",
+            "--rank",
+            rank,
+            "--report",
+            "json",
+            "--step-ms",
+            "4",
+        ])
+    };
+    let (first, second) = (rank("0"), rank("5"));
+    wait_for_rows(&url, 1_000);
+    first.interrupt();
+    let first = first.wait();
+    assert!(first.stderr.contains("left; the job goes on with the ranks that stay"), "{}", first.stderr);
+    let third = rank("2");
+    let taken: Vec<u64> = [first, second.wait(), third.wait()]
+        .iter()
+        .map(|call| call.report()["rows"].as_u64().expect("rows are a number"))
+        .collect();
+    assert_eq!(taken.iter().sum::<u64>(), LINES, "{taken:?}");
+    assert!(taken.iter().all(|rows| *rows > 0), "{taken:?}");
+}
