@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray};
@@ -34,8 +34,6 @@ pub struct RowFunction {
 struct Shared {
     call: Arc<FunctionCall>,
     settings: FunctionSettings,
-    calls: AtomicU64,
-    deaths: AtomicU64,
 }
 
 /// What became of a chunk.
@@ -45,6 +43,10 @@ pub struct Applied {
     pub chunk: Chunk,
     /// The places that are left.
     pub slots: Slots,
+    /// Calls that it took.
+    pub calls: u64,
+    /// Processes that died on the way, or were killed for their time or memory.
+    pub deaths: u64,
     /// CPU time that the process used for it.
     pub process_cpu: Duration,
     /// CPU time that a thread of this process used to hand rows over.
@@ -73,18 +75,7 @@ impl Drop for Interest {
 impl RowFunction {
     /// A function that runs in at most `processes` processes, which start when they are needed.
     pub fn new(call: Arc<FunctionCall>, settings: FunctionSettings, processes: usize) -> Self {
-        let shared = Shared { call, settings, calls: AtomicU64::new(0), deaths: AtomicU64::new(0) };
-        Self { shared: Arc::new(shared), pool: ProcessPool::new(processes) }
-    }
-
-    /// Calls so far.
-    pub fn calls(&self) -> u64 {
-        self.shared.calls.load(Ordering::Relaxed)
-    }
-
-    /// Processes that have died or been killed so far, but for those that had nothing to do.
-    pub fn deaths(&self) -> u64 {
-        self.shared.deaths.load(Ordering::Relaxed)
+        Self { shared: Arc::new(Shared { call, settings }), pool: ProcessPool::new(processes) }
     }
 
     /// Has the function make its columns for the rows of a chunk, or choose among them. A row that it fails for becomes
@@ -102,10 +93,17 @@ impl RowFunction {
                 return;
             }
             let begun = thread_cpu();
-            let run = Run { shared: &shared, process, given_up: &*given_up, process_cpu: Duration::ZERO };
+            let run = Run { shared: &shared, process, given_up: &given_up, spent: Spent::default() };
             let result = run.apply(&mut chunk, &mut slots, first_only);
             let thread_cpu = thread_cpu().saturating_sub(begun);
-            let applied = result.map(|process_cpu| Applied { chunk, slots, process_cpu, thread_cpu });
+            let applied = result.map(|Spent { process_cpu, calls, deaths }| Applied {
+                chunk,
+                slots,
+                calls,
+                deaths,
+                process_cpu,
+                thread_cpu,
+            });
             // Who does not wait any more does not need it.
             let _ = answer.send(applied);
         };
@@ -122,7 +120,15 @@ struct Run<'a> {
     shared: &'a Shared,
     process: &'a mut Option<Process>,
     given_up: &'a GivenUp,
+    spent: Spent,
+}
+
+/// What a chunk has taken.
+#[derive(Debug, Default)]
+struct Spent {
     process_cpu: Duration,
+    calls: u64,
+    deaths: u64,
 }
 
 /// What calls have made of a column, in order.
@@ -132,7 +138,7 @@ enum Made {
 }
 
 impl Run<'_> {
-    fn apply(mut self, chunk: &mut Chunk, slots: &mut Slots, first_only: bool) -> Result<Duration, String> {
+    fn apply(mut self, chunk: &mut Chunk, slots: &mut Slots, first_only: bool) -> Result<Spent, String> {
         let call = Arc::clone(&self.shared.call);
         let rows = chunk.rows();
         let mut made = call
@@ -155,7 +161,7 @@ impl Run<'_> {
             chunk.fail(row, named(reason));
         }
         finish(&call, chunk, made)?;
-        Ok(self.process_cpu)
+        Ok(self.spent)
     }
 
     /// A process that has loaded the function.
@@ -214,12 +220,12 @@ impl Run<'_> {
             is_given_up: self.given_up,
         };
         let process = self.process.as_mut().ok_or("it has no process; please report this")?;
-        self.shared.calls.fetch_add(1, Ordering::Relaxed);
+        self.spent.calls += 1;
         let answer = match process.call(layout, bounds) {
             Ok(answer) => answer,
             Err(death) => return self.died(death),
         };
-        self.process_cpu += Duration::from_nanos(answer["cpu_ns"].as_u64().unwrap_or_default());
+        self.spent.process_cpu += Duration::from_nanos(answer["cpu_ns"].as_u64().unwrap_or_default());
         if let Some(reason) = answer["failed"].as_str() {
             return Ok(Outcome::Failed { reason: format!("failed: {reason}"), again: false });
         }
@@ -235,7 +241,7 @@ impl Run<'_> {
         if death == Death::GivenUp {
             return Err("its rows are not wanted any more".to_owned());
         }
-        self.shared.deaths.fetch_add(1, Ordering::Relaxed);
+        self.spent.deaths += 1;
         tracing::warn!(function = %self.shared.call.function.function, "its process {death}; another is started");
         // What took too long once would take as long again: its halves are tried at once.
         let again = !matches!(death, Death::Time(_));

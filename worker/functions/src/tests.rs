@@ -127,17 +127,11 @@ impl Scene {
     }
 
     fn run(&self, function: Function, inputs: &[Field], chunk: Chunk) -> Result<Applied, String> {
-        self.run_counted(function, inputs, chunk).0
-    }
-
-    /// With the calls and deaths that it took.
-    fn run_counted(&self, function: Function, inputs: &[Field], chunk: Chunk) -> (Result<Applied, String>, u64, u64) {
         let is_filter = function.outputs.is_empty();
         let call = FunctionCall { function, is_filter, index: 0, draws: 0, seed: 7, inputs: inputs.to_vec() };
         let function = RowFunction::new(Arc::new(call), self.settings.clone(), 1);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let applied = runtime.block_on(function.apply(chunk, Slots::new(), false));
-        (applied, function.calls(), function.deaths())
+        runtime.block_on(function.apply(chunk, Slots::new(), false))
     }
 
     fn of_numbers(&self, name: &str) -> (Vec<i64>, Vec<(u32, String)>) {
@@ -171,11 +165,10 @@ fn columns_are_made_and_replaced_and_calls_bounded() {
     let Some(scene) = Scene::new() else { return };
     let seen = FunctionOutput::numbers(ScalarType::Int64, []);
     let function = Function { rows: Some(3), ..scene.function("double").output("seen", seen) };
-    let (applied, calls, deaths) = scene.run_counted(function, &x(), numbers(8));
-    let applied = applied.unwrap();
+    let applied = scene.run(function, &x(), numbers(8)).unwrap();
     assert_eq!(values(&applied.chunk, "y"), [0, 2, 4, 6, 8, 10, 12, 14]);
     assert_eq!(values(&applied.chunk, "seen"), [3, 3, 3, 3, 3, 3, 2, 2]);
-    assert_eq!((calls, deaths), (3, 0));
+    assert_eq!((applied.calls, applied.deaths), (3, 0));
     assert!(applied.process_cpu.as_nanos() > 0 && applied.thread_cpu.as_nanos() > 0);
     let mut function = scene.function("in_place");
     function.outputs = [("x".to_owned(), FunctionOutput::numbers(ScalarType::Int64, []))].into();
@@ -259,8 +252,7 @@ fn one_bad_row_fails_alone_with_its_reason() {
 #[test]
 fn a_process_that_dies_by_chance_loses_nothing() {
     let Some(scene) = Scene::new() else { return };
-    let (applied, calls, deaths) = scene.run_counted(scene.function("once"), &x(), numbers(8));
-    let chunk = applied.unwrap().chunk;
+    let Applied { chunk, calls, deaths, .. } = scene.run(scene.function("once"), &x(), numbers(8)).unwrap();
     assert_eq!((values(&chunk, "y"), chunk.failures.len()), ((0..8).collect(), 0));
     assert_eq!((calls, deaths), (2, 1));
 }

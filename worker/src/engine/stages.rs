@@ -12,6 +12,7 @@ use super::chunk::{ChunkInput, WorkChunk};
 use super::group::{Course, Tools};
 use super::job::JobContext;
 use super::trace::{Counters, Lap, Waiting};
+use crate::metrics;
 
 /// Longest part of a wait between two signs that it goes on.
 const WAIT_STEP: Duration = Duration::from_secs(1);
@@ -134,6 +135,7 @@ impl Passage {
         let counters = &job.operator_counters[place];
         counters.add_elsewhere(took, applied.process_cpu, applied.thread_cpu);
         job.charge(applied.thread_cpu);
+        metrics::count_functions(applied.calls, applied.deaths);
         work.applied(&job, place, rows);
         work.took += took;
         self.last = Arc::clone(counters);
