@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use feedline_proto::CoordinatorService;
 use feedline_worker::{
-    Access, FunctionSettings, MOST_FETCHES, ProcessClock, RowCacheSettings, RunningWorker, StoreCacheSettings, WorkerSettings,
+    Access, FunctionSettings, MOST_FETCHES, ProcessClock, RowCacheSettings, RunningWorker,
+    StoreCacheSettings, WorkerSettings,
 };
 use tokio::time::Instant;
 

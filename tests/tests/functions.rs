@@ -1,10 +1,11 @@
 //! Python functions on workers: rows that they fail for give the declared result and a clear message, and every row comes
 //! once whatever becomes of their processes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use feedline_tests::process::Role;
-use feedline_tests::{Call, Scratch, assert_clean, data};
+use feedline_tests::{Call, Scratch, assert_clean, data, root};
 use serde_json::Value;
 
 /// Bad rows are 77 and, of those that are drawn, none.
@@ -114,7 +115,8 @@ impl Scene {
 /// The one sentence that a failed call prints.
 fn sentence(call: &Call) -> &str {
     assert_eq!(call.status, 1, "{call:?}");
-    call.stderr.lines().find(|line| line.starts_with("feedline: ")).expect("it says why")
+    // Before it there may be one that rows take long.
+    call.stderr.lines().rfind(|line| line.starts_with("feedline: ")).expect("it says why")
 }
 
 #[test]
@@ -135,7 +137,7 @@ fn one_bad_row_gives_the_declared_result_and_a_clear_message() {
             assert_clean(&report);
             assert_eq!((&report["rows"], &report["skipped"]["count"]), (&rows.into(), &1.into()), "{report}");
             let failed = &report["skipped"]["first"][0];
-            assert_eq!(failed["row_id"], 77, "{failed}");
+            assert_eq!(failed["row"], 77, "{failed}");
             assert!(failed["reason"].as_str().is_some_and(|reason| reason.contains(said)), "{failed}");
             assert!(failed["shard"].as_str().is_some_and(|shard| shard.contains("table")), "{failed}");
         }
@@ -180,7 +182,8 @@ fn seeded_rows_do_not_depend_on_workers_or_groups() {
 fn a_function_filters_as_an_expression_does() {
     let Some(scene) = Scene::new("filtering by Python functions") else { return };
     let path = scene.scratch.path().display();
-    let function = format!("filter_function: {{ function: \"mine:wanted\", path: [\"{path}\"], columns: [label] }}");
+    let function =
+        format!("filter_function: {{ function: \"mine:wanted\", path: [\"{path}\"], columns: [label] }}");
     let function = scene.run(&scene.write("function", &function, ""), &[]);
     let expression = scene.run(&scene.write("expression", "filter: { where: label = 3 }", ""), &[]);
     assert_clean(&function);
@@ -223,4 +226,62 @@ fn a_worker_that_does_not_run_users_code_says_so() {
         let call = scene.scratch.call(&["run", &file, "--coordinator", &role.url(), "--report", "json"]);
         assert_eq!(call.status, status, "{call:?}");
     }
+}
+
+/// What the interpreter prints.
+fn printed(python: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(python).args(arguments).output().expect("Python starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn a_function_travels_as_code_to_the_python_that_it_was_made_for() {
+    let Some(scene) = Scene::new("pickling Python functions") else { return };
+    let pickle = "import base64, cloudpickle, sys
+add = 4
+def function(batch):
+    return {'length': batch['id'] + add}
+print(base64.b64encode(cloudpickle.dumps(function)).decode(), '%d.%d' % sys.version_info[:2])";
+    let line = printed(&scene.python, &["-c", pickle]);
+    let (code, python) = line.split_once(' ').expect("it prints two words");
+    let pickled = |python: &str| {
+        format!(
+            "map: {{ function: added, code: {code}, columns: [id], outputs: {{ length: {{ dtype: int64 }} }}, \
+             environment: {{ python: \"{python}\", packages: {{ numpy: \"2\" }} }} }}"
+        )
+    };
+    let report = scene.run(&scene.write("pickled", &pickled(python), ""), &["--workers", "2"]);
+    assert_clean(&report);
+    assert_eq!((&report["rows"], &report["skipped"]["count"]), (&400.into(), &0.into()));
+    let call = scene.call(&scene.write("other", &pickled("2.7"), ""), &[]);
+    assert!(
+        sentence(&call).contains("it was written for Python 2.7, but this worker runs"),
+        "{}",
+        call.stderr
+    );
+}
+
+#[test]
+fn the_runner_passes_its_own_tests() {
+    let Some(python) = data::python("the tests of what runs Python functions") else { return };
+    let folder = root().join("worker/functions/python");
+    let folder = folder.to_str().expect("the path is text");
+    let said = printed(&python, &["-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", folder]);
+    assert!(said.contains(" passed"), "{said}");
+}
+
+#[test]
+fn the_example_runs() {
+    let Some(scene) = Scene::new("the example of Python functions") else { return };
+    scene.scratch.make_data("text", "data/pairs", &["--format", "jsonl", "--rows", "300"]);
+    std::fs::create_dir(scene.scratch.path().join("examples")).expect("the scratch directory is writable");
+    for name in ["examples/functions.py", "examples/functions.yaml"] {
+        std::fs::copy(root().join(name), scene.scratch.path().join(name)).expect("the example exists");
+    }
+    let report = scene.run("examples/functions.yaml", &[]);
+    assert_clean(&report);
+    assert_eq!(report["skipped"]["count"], 0, "{report}");
+    assert!(report["rows"].as_u64().is_some_and(|rows| rows > 0), "{report}");
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cache, CacheTier, Filter, Function, OnError, Operator, OperatorKind, Pipeline, Remainder, Shuffle, infer};
+use super::{
+    Cache, CacheTier, Filter, Function, OnError, Operator, OperatorKind, Pipeline, Remainder, Shuffle, infer,
+};
 use crate::schema::Schema;
 
 #[cfg(test)]

@@ -161,7 +161,9 @@ fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), Refusal> 
             let place = operator_place(random, &operators[random].kind);
             let seeded = |function: &super::Function| function.seeded;
             let sentence = if operators[random].kind.function().is_none_or(seeded) {
-                format!("{place} before it is random, and every pass would get the same rows; put cache before it")
+                format!(
+                    "{place} before it is random, and every pass would get the same rows; put cache before it"
+                )
             } else {
                 format!(
                     "the module of {place} before it may change while its rows are kept; say by `version:` which state \
@@ -263,7 +265,12 @@ fn sized([height, width]: Size) -> Result<(), String> {
     Err(format!("size is [{height}, {width}]; write a height and a width from 1 to {SIDE_MAX}"))
 }
 
-pub(super) fn within<T: PartialOrd + std::fmt::Display>(field: &str, value: T, least: T, most: T) -> Result<(), String> {
+pub(super) fn within<T: PartialOrd + std::fmt::Display>(
+    field: &str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<(), String> {
     if value >= least && value <= most {
         return Ok(());
     }

@@ -154,8 +154,8 @@ fn outputs() -> impl Strategy<Value = FunctionOutput> {
         .prop_map(|(dtype, shape)| FunctionOutput::numbers(dtype, shape));
     let elements = dtypes().prop_map(ElementType::Number);
     let elements = prop_oneof![elements, Just(ElementType::Text), Just(ElementType::Bytes)];
-    let others = (elements, any::<bool>())
-        .prop_map(|(dtype, list)| FunctionOutput { dtype, shape: Vec::new(), list });
+    let others =
+        (elements, any::<bool>()).prop_map(|(dtype, list)| FunctionOutput { dtype, shape: Vec::new(), list });
     prop_oneof![numbers, others]
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{
-    FunctionArgs, GraceArgs, GuardArgs, LimitArgs, LocalArgs, RoomArgs, SecretArgs, StoreArgs, SwitchArg, TenantArgs,
+    FunctionArgs, GraceArgs, GuardArgs, LimitArgs, LocalArgs, RoomArgs, SecretArgs, StoreArgs, SwitchArg,
+    TenantArgs,
 };
 use crate::entrance::TransportArg;
 

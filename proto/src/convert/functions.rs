@@ -56,9 +56,8 @@ impl TryFrom<wire::FunctionOutput> for FunctionOutput {
     type Error = WireError;
 
     fn try_from(output: wire::FunctionOutput) -> Result<Self, WireError> {
-        let dtype = ElementType::named(&output.dtype).ok_or_else(|| {
-            WireError(format!("function.outputs: `{}` is no dtype", output.dtype))
-        })?;
+        let dtype = ElementType::named(&output.dtype)
+            .ok_or_else(|| WireError(format!("function.outputs: `{}` is no dtype", output.dtype)))?;
         Ok(Self { dtype, shape: output.shape, list: output.list })
     }
 }

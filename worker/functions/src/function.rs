@@ -83,7 +83,12 @@ impl RowFunction {
     ///
     /// # Errors
     /// One sentence, when the function cannot be run at all.
-    pub async fn apply(&self, mut chunk: Chunk, mut slots: Slots, first_only: bool) -> Result<Applied, String> {
+    pub async fn apply(
+        &self,
+        mut chunk: Chunk,
+        mut slots: Slots,
+        first_only: bool,
+    ) -> Result<Applied, String> {
         let (answer, answered) = oneshot::channel();
         let given_up = Arc::new(GivenUp::default());
         let interest = Interest(Arc::clone(&given_up));
@@ -107,7 +112,8 @@ impl RowFunction {
             // Who does not wait any more does not need it.
             let _ = answer.send(applied);
         };
-        let cannot = |error| format!("there is no thread for the function: {error}; lower --cores or `parallelism`");
+        let cannot =
+            |error| format!("there is no thread for the function: {error}; lower --cores or `parallelism`");
         self.pool.submit(Box::new(work)).map_err(cannot)?;
         let result = answered.await;
         drop(interest);
@@ -152,9 +158,8 @@ impl Run<'_> {
             chunk.fail(row, reason);
         }
         let ranges = ranges(chunk, call.function.rows);
-        let (done, failed) = search(ranges, first_only, |range| {
-            self.call(range, (&*chunk, &mut layout), &mut made)
-        })?;
+        let (done, failed) =
+            search(ranges, first_only, |range| self.call(range, (&*chunk, &mut layout), &mut made))?;
         drop(done);
         let named = |reason: String| format!("the function `{}` {reason}", call.function.function);
         for (row, reason) in failed {
@@ -190,7 +195,8 @@ impl Run<'_> {
         region.clear();
         let mut columns = Vec::with_capacity(call.inputs.len());
         for field in &call.inputs {
-            let column = chunk.column(&field.name).ok_or_else(|| format!("there is no column `{}`", field.name))?;
+            let column =
+                chunk.column(&field.name).ok_or_else(|| format!("there is no column `{}`", field.name))?;
             columns.push(write_column((&field.name, &field.column_type), column, region, nulls)?);
         }
         let seeds = match call.function.seeded {

@@ -45,7 +45,10 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn push(&mut self, bytes: &[u8]) -> Result<u64, String> {
         self.region.push(bytes).map_err(|error| {
-            format!("there is no shared memory for column `{}`: {error}; lower `rows` or the worker's --memory", self.name)
+            format!(
+                "there is no shared memory for column `{}`: {error}; lower `rows` or the worker's --memory",
+                self.name
+            )
         })
     }
 

@@ -49,7 +49,9 @@ pub(crate) fn read_tensor(region: &Region, place: &Value, into: &mut [u8]) -> Re
 pub(crate) fn placeholder(column_type: &ColumnType) -> Result<ArrayRef, String> {
     match column_type {
         ColumnType::Scalar(scalar) => numbers(*scalar, vec![0; scalar.width_bytes()], 1),
-        ColumnType::Utf8 | ColumnType::Binary => texts(*column_type == ColumnType::Utf8, vec![0, 0], Vec::new()),
+        ColumnType::Utf8 | ColumnType::Binary => {
+            texts(*column_type == ColumnType::Utf8, vec![0, 0], Vec::new())
+        }
         ColumnType::List(items) => {
             lists(vec![0, 0], arrow::array::new_empty_array(placeholder(items)?.data_type()))
         }
@@ -92,7 +94,8 @@ fn numbers(scalar: ScalarType, bytes: Vec<u8>, rows: usize) -> Result<ArrayRef, 
     }
     // A copy where bytes do not lie as numbers must.
     let data = ArrayData::builder(arrow_scalar(scalar)).len(rows).add_buffer(Buffer::from_vec(bytes));
-    let data = data.align_buffers(true).build().map_err(|error| format!("its results are no numbers: {error}"))?;
+    let data =
+        data.align_buffers(true).build().map_err(|error| format!("its results are no numbers: {error}"))?;
     Ok(make_array(data))
 }
 
@@ -110,7 +113,9 @@ fn texts(is_text: bool, offsets: Vec<i32>, data: Vec<u8>) -> Result<ArrayRef, St
 fn lists(offsets: Vec<i32>, values: ArrayRef) -> Result<ArrayRef, String> {
     let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
     let lists = ListArray::try_new(field, OffsetBuffer::new(offsets.into()), values, None);
-    lists.map(|lists| Arc::new(lists) as ArrayRef).map_err(|error| format!("its results are no lists: {error}"))
+    lists
+        .map(|lists| Arc::new(lists) as ArrayRef)
+        .map_err(|error| format!("its results are no lists: {error}"))
 }
 
 /// Arrow's name for an element type.

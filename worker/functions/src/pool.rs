@@ -37,7 +37,10 @@ struct State {
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("queue", &self.queue.len()).field("threads", &self.threads).finish_non_exhaustive()
+        f.debug_struct("State")
+            .field("queue", &self.queue.len())
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
     }
 }
 
@@ -62,7 +65,8 @@ impl ProcessPool {
         state.queue.push_back(work);
         if state.queue.len() > state.idle && state.threads < self.most {
             let shared = Arc::clone(&self.shared);
-            let started = std::thread::Builder::new().name("feedline-py".to_owned()).spawn(move || serve(&shared));
+            let started =
+                std::thread::Builder::new().name("feedline-py".to_owned()).spawn(move || serve(&shared));
             match started {
                 Ok(_) => state.threads += 1,
                 Err(error) if state.threads == 0 => {

@@ -104,7 +104,9 @@ impl Process {
     pub(crate) fn start(settings: &FunctionSettings, name: &str, load: &Value) -> Result<Self, String> {
         let python = settings.python.display();
         let cannot = |error: io::Error| {
-            format!("Python cannot be started as `{python}` on this worker: {error}; start it with --python PATH")
+            format!(
+                "Python cannot be started as `{python}` on this worker: {error}; start it with --python PATH"
+            )
         };
         let (socket, other) = UnixStream::pair().map_err(cannot)?;
         let mut child = Command::new(&settings.python)
@@ -313,7 +315,10 @@ fn log_lines(name: &str, lines: ChildStderr) {
                 tracing::info!(target: "feedline_functions", function = name, "{}", text.trim_end());
             }
             Ok(_) if written == MOST_LINES => {
-                tracing::warn!(function = name, "it printed {MOST_LINES} lines; what it prints from now on is left out");
+                tracing::warn!(
+                    function = name,
+                    "it printed {MOST_LINES} lines; what it prints from now on is left out"
+                );
             }
             Ok(_) => {}
         }

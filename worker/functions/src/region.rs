@@ -76,7 +76,8 @@ mod tests {
     #[test]
     fn buffers_lie_aligned_behind_each_other_and_are_read_as_written() {
         let mut region = Region::create().unwrap();
-        let places: Vec<u64> = [&[1; 5][..], &[2; 100_000], &[], &[3]].map(|bytes| region.push(bytes).unwrap()).into();
+        let places: Vec<u64> =
+            [&[1; 5][..], &[2; 100_000], &[], &[3]].map(|bytes| region.push(bytes).unwrap()).into();
         assert!(places.iter().all(|at| at % 64 == 0) && places.is_sorted(), "{places:?}");
         let mut read = [0; 1];
         region.read(places[3], &mut read).unwrap();

@@ -99,7 +99,8 @@ fn python() -> Option<PathBuf> {
     let test = std::env::current_exe().ok()?;
     let target = test.ancestors().nth(3)?.to_owned();
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let found = [target, beside].into_iter().map(|target| target.join("venv/bin/python")).find(|path| path.exists());
+    let found =
+        [target, beside].into_iter().map(|target| target.join("venv/bin/python")).find(|path| path.exists());
     if found.is_none() {
         eprintln!("skipped: Python functions need target/venv (`make test` prepares it)");
     }
@@ -188,9 +189,15 @@ fn every_type_goes_there_and_comes_back() {
         ("tensor", ColumnType::Tensor { scalar: ScalarType::UInt8, shape: vec![2, 2] }),
     ];
     let inputs = fields.map(|(name, column_type)| Field { name: name.to_owned(), column_type });
-    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), Some(2)]), Some(vec![])]);
+    let lists =
+        ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), Some(2)]), Some(vec![])]);
     let image = |height, value| Image { width: 1, height, data: vec![value; height as usize * 3].into() };
-    let tensor = Tensor { scalar: ScalarType::UInt8, shape: vec![2, 2], data: [1, 2, 3, 4, 5, 5, 5, 5][..].into(), rows: 2 };
+    let tensor = Tensor {
+        scalar: ScalarType::UInt8,
+        shape: vec![2, 2],
+        data: [1, 2, 3, 4, 5, 5, 5, 5][..].into(),
+        rows: 2,
+    };
     let texts: ArrayRef = Arc::new(StringViewArray::from(vec![Some("ein größeres Wort"), None]));
     let raw: ArrayRef = Arc::new(arrow::array::BinaryViewArray::from_iter_values([&b"abc"[..], b""]));
     let columns = [
@@ -220,7 +227,10 @@ fn every_type_goes_there_and_comes_back() {
     assert_eq!(upper, ["EIN GRÖSSERES WORT", "NONE"]);
     let words = array(&chunk, "words").as_list::<i32>().clone();
     let first: Vec<_> = words.value(0).as_string_view().iter().map(|word| word.unwrap().to_owned()).collect();
-    assert_eq!((first.as_slice(), words.value(1).len()), (&["ein", "größeres", "Wort"].map(String::from)[..], 0));
+    assert_eq!(
+        (first.as_slice(), words.value(1).len()),
+        (&["ein", "größeres", "Wort"].map(String::from)[..], 0)
+    );
     let sums = array(&chunk, "sums").as_list::<i32>().value(0);
     assert_eq!(sums.as_primitive::<Int32Type>().values(), &[1, 3]);
     let raw: Vec<_> = array(&chunk, "raw").as_binary_view().iter().flatten().collect();
@@ -236,7 +246,10 @@ fn one_bad_row_fails_alone_with_its_reason() {
     let Some(scene) = Scene::new() else { return };
     let bounded = |name: &str| Function { timeout_s: 1, memory: 256 << 20, ..scene.function(name) };
     for (name, said) in [
-        ("picky", "the function `mine:picky` failed: ValueError: five is right out (at mine.py line 27 in picky: raise"),
+        (
+            "picky",
+            "the function `mine:picky` failed: ValueError: five is right out (at mine.py line 27 in picky: raise",
+        ),
         ("segfaults", "the function `mine:segfaults` was killed by signal 11 (segmentation fault)"),
         ("exits", "ended its process with exit code 3"),
         ("sleeps", "took more than 1 s"),
@@ -245,7 +258,11 @@ fn one_bad_row_fails_alone_with_its_reason() {
     ] {
         let chunk = scene.run(bounded(name), &x(), numbers(8)).unwrap().chunk;
         assert_eq!(values(&chunk, "y"), [0, 1, 2, 3, 4, 0, 6, 7], "{name}");
-        assert!(matches!(&chunk.failures[..], [(5, reason)] if reason.contains(said)), "{:?}", chunk.failures);
+        assert!(
+            matches!(&chunk.failures[..], [(5, reason)] if reason.contains(said)),
+            "{:?}",
+            chunk.failures
+        );
     }
 }
 
@@ -261,7 +278,10 @@ fn a_process_that_dies_by_chance_loses_nothing() {
 fn wrong_results_say_what_is_expected_and_what_came() {
     let Some(scene) = Scene::new() else { return };
     for (name, said) in [
-        ("floats", "`y` is float64, but int64 is declared; return it `.astype(numpy.int64)`, or declare float64"),
+        (
+            "floats",
+            "`y` is float64, but int64 is declared; return it `.astype(numpy.int64)`, or declare float64",
+        ),
         ("forgets", "the function returned no `y`, which `outputs` declares; it returned `z`"),
         ("lists", "the function returned a list, not a dict of arrays"),
     ] {
@@ -312,11 +332,23 @@ fn what_cannot_be_loaded_says_why_and_what_to_do() {
     };
     let sound = || scene.function("double");
     for (function, said) in [
-        (Function { function: "nowhere:f".to_owned(), ..sound() }, "there is no module `nowhere` on this worker"),
+        (
+            Function { function: "nowhere:f".to_owned(), ..sound() },
+            "there is no module `nowhere` on this worker",
+        ),
         (Function { function: "mine:nothing".to_owned(), ..sound() }, "module `mine` has no `nothing`"),
-        (Function { environment: Some(environment("2.7", "numpy")), ..sound() }, "written for Python 2.7, but this worker"),
-        (Function { environment: Some(environment("3", "feedline-none")), ..sound() }, "needs feedline-none 2, which is not"),
-        (Function { environment: Some(environment("3", "pip")), ..sound() }, "needs pip 2, but this worker has"),
+        (
+            Function { environment: Some(environment("2.7", "numpy")), ..sound() },
+            "written for Python 2.7, but this worker",
+        ),
+        (
+            Function { environment: Some(environment("3", "feedline-none")), ..sound() },
+            "needs feedline-none 2, which is not",
+        ),
+        (
+            Function { environment: Some(environment("3", "pip")), ..sound() },
+            "needs pip 2, but this worker has",
+        ),
         (Function { code: Some("AAAA".to_owned()), ..sound() }, "cannot be loaded: "),
     ] {
         let refused = scene.run(function, &x(), numbers(1)).unwrap_err();

@@ -215,7 +215,8 @@ mod tests {
 
     /// `read, decode (pinned to 2), wait, crop, flip`, with a cache before `flip`.
     fn limits() -> JobLimits {
-        let operator = |name: &str, pinned, waits| Fixed { name: name.to_owned(), pinned, waits, usual: None };
+        let operator =
+            |name: &str, pinned, waits| Fixed { name: name.to_owned(), pinned, waits, usual: None };
         let operators = vec![
             operator("read", None, false),
             operator("decode", Some(2), false),
@@ -275,7 +276,8 @@ mod tests {
     #[test]
     fn what_runs_in_processes_is_a_stage_of_its_own_with_as_many_turns() {
         let operator = |name: &str, waits, usual| Fixed { name: name.to_owned(), pinned: None, waits, usual };
-        let operators = vec![operator("a", false, None), operator("map", true, Some(3)), operator("b", false, None)];
+        let operators =
+            vec![operator("a", false, None), operator("map", true, Some(3)), operator("b", false, None)];
         let limits = JobLimits::of(operators, None, None);
         assert_eq!((borders(&limits), turns(&limits, 1)), (vec![0..1, 1..2, 2..3], 3));
         limits.obey(Some(&allot(&[("map", 2)])));

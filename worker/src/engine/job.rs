@@ -18,10 +18,10 @@ use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
 use feedline_sources::{Dataset, Stores};
 
 use super::allot::JobLimits;
-use super::runs::Runs;
 use super::cut::{Cut, CutCounters};
 use super::forms::{KernelTime, Trials};
 use super::pace::Pace;
+use super::runs::Runs;
 use super::trace::{Counters, StoreCounters, Tracing};
 use crate::cache::Caches;
 use crate::process::ProcessClock;

@@ -264,8 +264,9 @@ mod size {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<u64, E> {
-                parse(text)
-                    .ok_or_else(|| E::custom(format!("`{text}` is no size; write one such as 512MiB or 1GiB")))
+                parse(text).ok_or_else(|| {
+                    E::custom(format!("`{text}` is no size; write one such as 512MiB or 1GiB"))
+                })
             }
         }
 
