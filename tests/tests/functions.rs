@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use feedline_tests::process::Role;
-use feedline_tests::{Call, Scratch, assert_clean, data, root};
+use feedline_tests::running::Running;
+use feedline_tests::{Call, Scratch, assert_clean, data, root, wait_for};
 use serde_json::Value;
 
 /// Bad rows are 77 and, of those that are drawn, none.
@@ -65,6 +66,11 @@ def draw_tensor(batch, seeds):
     shift = np.arange(8, dtype=np.uint64)[None, :]
     return {"length": (seeds[:, None] >> shift).astype(np.uint8).astype(np.float32)}
 
+def tells_its_process(batch):
+    with open(os.path.join(os.path.dirname(__file__), "started"), "a") as started:
+        print(os.getpid(), file=started)
+    time.sleep(3600)
+
 def wanted(batch):
     return batch["label"] == 3
 "#;
@@ -122,7 +128,7 @@ fn sentence(call: &Call) -> &str {
 #[test]
 fn one_bad_row_gives_the_declared_result_and_a_clear_message() {
     let Some(scene) = Scene::new("running Python functions") else { return };
-    let bounds = ", timeout_s: 1, memory: 300MiB";
+    let bounds = ", timeout_s: 1, memory: 300MiB, rows: 8";
     for (function, said) in [
         ("picky", "`mine:picky` failed: ValueError: row 77 is right out (at mine.py line"),
         ("segfaults", "`mine:segfaults` was killed by signal 11 (segmentation fault)"),
@@ -261,6 +267,26 @@ print(base64.b64encode(cloudpickle.dumps(function)).decode(), '%d.%d' % sys.vers
         "{}",
         call.stderr
     );
+}
+
+#[test]
+fn processes_end_with_a_worker_that_is_killed() {
+    let Some(scene) = Scene::new("killing a worker with Python functions") else { return };
+    let file = scene.write("killed", &scene.map("tells_its_process", ""), "");
+    let python = scene.python.to_str().expect("the path is text");
+    let running = Running::start(&["run", &file, "--python", python]);
+    let started = scene.scratch.file("started");
+    let processes: Vec<u32> = wait_for("the process of a function", || {
+        let text = std::fs::read_to_string(&started).ok().filter(|text| text.ends_with('\n'))?;
+        text.lines().map(|line| line.parse().ok()).collect()
+    });
+    running.kill();
+    // A process that has ended and that nobody has waited for has no memory.
+    let runs = |process: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+        status.is_ok_and(|status| status.contains("VmRSS"))
+    };
+    wait_for("its end", || (!processes.iter().any(runs)).then_some(()));
 }
 
 #[test]

@@ -151,22 +151,29 @@ impl Run<'_> {
             .outputs()
             .map(|(name, column_type)| begin(&call, (name, column_type), rows, slots))
             .collect::<Result<Vec<_>, String>>()?;
+        self.call_all(chunk, &mut made, first_only)?;
+        finish(&call, chunk, made)?;
+        Ok(self.spent)
+    }
+
+    /// Calls the function for all rows that have not failed, and notes those that it fails for.
+    fn call_all(&mut self, chunk: &mut Chunk, made: &mut [Made], first_only: bool) -> Result<(), String> {
+        if ranges(chunk, None).is_empty() {
+            return Ok(());
+        }
         self.ready()?;
         let mut nulls = Vec::new();
         let mut layout = self.write(chunk, &mut nulls)?;
         for (row, reason) in nulls {
             chunk.fail(row, reason);
         }
-        let ranges = ranges(chunk, call.function.rows);
-        let (done, failed) =
-            search(ranges, first_only, |range| self.call(range, (&*chunk, &mut layout), &mut made))?;
-        drop(done);
-        let named = |reason: String| format!("the function `{}` {reason}", call.function.function);
+        let function = &self.shared.call.function;
+        let ranges = ranges(chunk, function.rows);
+        let (_, failed) = search(ranges, first_only, |range| self.call(range, (&*chunk, &mut layout), made))?;
         for (row, reason) in failed {
-            chunk.fail(row, named(reason));
+            chunk.fail(row, format!("the function `{}` {reason}", function.function));
         }
-        finish(&call, chunk, made)?;
-        Ok(self.spent)
+        Ok(())
     }
 
     /// A process that has loaded the function.

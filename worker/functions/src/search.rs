@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn what_failed_by_chance_is_called_again_and_nothing_is_lost() {
         let mut calls = 0;
-        let found = search([0..8], false, |range: Range<usize>| {
+        let found = search(std::iter::once(0..8), false, |range: Range<usize>| {
             calls += 1;
             Ok::<_, Infallible>(match calls {
                 1 => Outcome::Failed { reason: "killed".to_owned(), again: true },

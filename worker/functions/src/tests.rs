@@ -297,6 +297,14 @@ fn wrong_results_say_what_is_expected_and_what_came() {
 }
 
 #[test]
+fn no_rows_need_no_process() {
+    let settings = FunctionSettings { python: "no-python-here".into(), environment: Vec::new() };
+    let scene = Scene { folder: tempfile::tempdir().unwrap(), settings };
+    let chunk = scene.run(scene.function("double"), &x(), numbers(0)).unwrap().chunk;
+    assert!(values(&chunk, "y").is_empty());
+}
+
+#[test]
 fn seeds_are_those_of_the_rows_however_they_are_grouped() {
     let Some(scene) = Scene::new() else { return };
     for name in ["seeded", "generators"] {
