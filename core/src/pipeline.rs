@@ -5,6 +5,7 @@
 mod access;
 mod builder;
 mod check;
+mod functions;
 mod infer;
 mod limits;
 mod operator_serde;

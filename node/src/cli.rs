@@ -1,6 +1,7 @@
 //! The command line: every command and flag, with its unit and default. What the flags mean is up to the commands.
 
 mod access;
+mod functions;
 mod roles;
 mod run;
 mod stores;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use feedline_core::ids::JobId;
 
 pub(crate) use self::access::{AccessArgs, ClientsArg, GuardArgs, SecretArgs};
+pub(crate) use self::functions::FunctionArgs;
 pub(crate) use self::roles::{CoordinatorArgs, UpArgs, WorkerArgs};
 pub(crate) use self::run::{ReportFormat, RunArgs};
 pub(crate) use self::stores::StoreArgs;
@@ -125,6 +127,9 @@ pub(crate) struct LocalArgs {
     /// What pipelines may read, and with which keys.
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
+    /// Python functions of pipelines.
+    #[command(flatten)]
+    pub(crate) functions: FunctionArgs,
     /// Whether operators are measured.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) trace: SwitchArg,

@@ -36,6 +36,31 @@ pub(crate) fn store_options() -> Vec<(String, String)> {
     named.filter(|(name, _)| STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect()
 }
 
+/// What a Python function sees of the environment: where programs, libraries and modules are, in which language, and which
+/// devices are to be used. Nothing else, since keys may be among it.
+pub(crate) fn for_functions() -> Vec<(String, String)> {
+    const NAMES: [&str; 17] = [
+        "PATH",
+        "HOME",
+        "USER",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "TZ",
+        "TMPDIR",
+        "LD_LIBRARY_PATH",
+        "VIRTUAL_ENV",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "HF_HOME",
+        "CUDA_VISIBLE_DEVICES",
+    ];
+    NAMES.iter().filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
+}
+
 /// `feedline` in the user's cache directory; for a user without a home a folder of its own in the temporary directory, which is
 /// made now.
 pub(crate) fn cache_dir() -> Result<PathBuf, Failure> {

@@ -165,6 +165,14 @@ impl LocalScaler {
         if let Some(file) = &stores.credentials {
             command.arg("--credentials").arg(file);
         }
+        match &share.functions {
+            Some(functions) => {
+                command.args(["--functions", "on"]).arg("--python").arg(&functions.python);
+            }
+            None => {
+                command.args(["--functions", "off"]);
+            }
+        }
         for prefix in &stores.allow_url {
             command.args(["--allow-url", prefix]);
         }

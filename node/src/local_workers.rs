@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use feedline_proto::CoordinatorService;
 use feedline_worker::{
-    Access, MOST_FETCHES, ProcessClock, RowCacheSettings, RunningWorker, StoreCacheSettings, WorkerSettings,
+    Access, FunctionSettings, MOST_FETCHES, ProcessClock, RowCacheSettings, RunningWorker,
+    StoreCacheSettings, WorkerSettings,
 };
 use tokio::time::Instant;
 
-use crate::cli::LocalArgs;
+use crate::cli::{LocalArgs, SwitchArg};
 use crate::contact::{Contact, Watched};
 use crate::failure::{Failure, reason};
 use crate::{entropy, environment};
@@ -39,6 +40,8 @@ pub(crate) struct Share {
     pub(crate) store_cache: Option<StoreCacheSettings>,
     /// Fetches that may be open at once.
     pub(crate) most_fetches: u32,
+    /// With what Python functions of pipelines are run, where they are.
+    pub(crate) functions: Option<FunctionSettings>,
     /// Whether operators are measured.
     pub(crate) trace: bool,
 }
@@ -66,6 +69,7 @@ pub(crate) fn shares(args: &LocalArgs) -> Result<Vec<Share>, Failure> {
             .clone()
             .map(|url| StoreCacheSettings { url, limit_bytes: args.cache_store_limit }),
         most_fetches: MOST_FETCHES,
+        functions: args.functions.settings(SwitchArg::On),
         trace: args.trace.is_on(),
     };
     Ok((0..args.workers).map(share).collect())
@@ -99,6 +103,7 @@ pub(crate) fn start(
         store_cache: share.store_cache,
         most_fetches: share.most_fetches,
         asks_for_tickets,
+        functions: share.functions,
         trace: share.trace,
     };
     let contact = Arc::new(Contact::default());
@@ -147,7 +152,7 @@ impl LocalWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{StoreArgs, SwitchArg};
+    use crate::cli::{FunctionArgs, StoreArgs};
 
     #[test]
     fn resources_are_split_evenly() {
@@ -162,6 +167,7 @@ mod tests {
             cache_store_limit: 0,
             auto_cache: SwitchArg::On,
             stores: StoreArgs::default(),
+            functions: FunctionArgs::default(),
             trace: SwitchArg::On,
         };
         let cores: Vec<u32> = shares(&args).unwrap().iter().map(|share| share.cores).collect();
@@ -178,6 +184,7 @@ mod tests {
             cache_store_limit: 0,
             auto_cache: SwitchArg::On,
             stores: StoreArgs::default(),
+            functions: FunctionArgs::default(),
             trace: SwitchArg::On,
         };
         assert!(shares(&args).unwrap().iter().all(|share| share.cores == 1 && share.memory_bytes > 0));

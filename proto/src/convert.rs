@@ -4,6 +4,7 @@
 mod cluster;
 pub(crate) mod dataset;
 mod fetch;
+mod functions;
 mod operators;
 mod pipeline;
 mod reports;

@@ -36,6 +36,7 @@ pub fn worker_settings(memory_bytes: u64) -> WorkerSettings {
         store_cache: None,
         most_fetches: feedline_worker::MOST_FETCHES,
         asks_for_tickets: false,
+        functions: None,
         trace: true,
     }
 }

@@ -26,7 +26,7 @@ pub use feedline_operators::kernel;
 pub use feedline_sources::{Access, Credential};
 pub use process::{BLOCKING_THREADS, ProcessClock};
 pub use settings::{
-    MOST_FETCHES, RowCacheSettings, StoreCacheSettings, WorkerSettings, kept_indexes, kept_rows,
-    kept_store_rows,
+    FunctionSettings, MOST_FETCHES, RowCacheSettings, StoreCacheSettings, WorkerSettings, kept_indexes,
+    kept_rows, kept_store_rows,
 };
 pub use worker::{RunningWorker, start};

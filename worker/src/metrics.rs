@@ -40,6 +40,13 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
     ("counter", "feedline_worker_cache_misses_total", "rows", "Rows that it did not have, by `tier`"),
     ("gauge", "feedline_worker_cache_bytes", "bytes", "What pipelines' caches hold, by `tier`"),
     ("counter", "feedline_worker_tasks_total", "tasks", "Listing and indexing tasks finished"),
+    ("counter", "feedline_worker_function_calls_total", "calls", "Calls of Python functions"),
+    (
+        "counter",
+        "feedline_worker_function_deaths_total",
+        "processes",
+        "Processes of Python functions that died, or were killed for their time or memory",
+    ),
 ];
 
 pub(crate) fn set_lent(lent_bytes: u64) {
@@ -51,6 +58,12 @@ pub(crate) fn set_engine(used_bytes: u64, budget_bytes: u64, groups: usize, leas
     gauge!("feedline_worker_memory_budget_bytes").set(budget_bytes as f64);
     gauge!("feedline_worker_groups_in_flight").set(groups as f64);
     gauge!("feedline_worker_leases").set(leases as f64);
+}
+
+/// What calls of functions came to for one chunk.
+pub(crate) fn count_functions(calls: u64, deaths: u64) {
+    counter!("feedline_worker_function_calls_total").increment(calls);
+    counter!("feedline_worker_function_deaths_total").increment(deaths);
 }
 
 pub(crate) fn count_cache(tier: &'static str, hits: usize, misses: usize) {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use feedline_sources::Access;
 
 pub use crate::cache::StoreCacheSettings;
+pub use feedline_functions::FunctionSettings;
 
 /// Fetches that may be open at once, where nobody says otherwise: each has two pieces on their way at most, which count in the
 /// memory budget.
@@ -36,6 +37,8 @@ pub struct WorkerSettings {
     /// Whether rows are given with tickets only, and so to nobody before the coordinator has said what they are checked with.
     /// Without it tickets are asked for from the first plan on that says so.
     pub asks_for_tickets: bool,
+    /// With what Python functions of pipelines are run; `None`: jobs that have some are refused.
+    pub functions: Option<FunctionSettings>,
     /// Whether what operators do is measured. Without it reports tell of no operators.
     pub trace: bool,
 }

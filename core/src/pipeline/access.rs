@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cache, CacheTier, Filter, OnError, Operator, OperatorKind, Pipeline, Remainder, Shuffle, infer};
+use super::{
+    Cache, CacheTier, Filter, Function, OnError, Operator, OperatorKind, Pipeline, Remainder, Shuffle, infer,
+};
 use crate::manifest::DatasetSummary;
 use crate::mix::Mixer;
 use crate::schema::Schema;
@@ -40,8 +42,7 @@ impl Pipeline {
 
     /// Whether fewer rows may come out than go in: there is a filter, or failing rows are skipped.
     pub fn changes_rows(&self) -> bool {
-        let filters = self.operators.iter().any(|operator| matches!(operator.kind, OperatorKind::Filter(_)));
-        filters || self.on_error == OnError::Skip
+        self.operators.iter().any(|operator| operator.kind.drops_rows()) || self.on_error == OnError::Skip
     }
 
     /// The operators before the `cache`, and where it keeps what they make; `None` without one.
@@ -134,6 +135,9 @@ impl Pipeline {
         canonical.operators.retain(|operator| !matches!(operator.kind, OperatorKind::Cache(_)));
         for operator in &mut canonical.operators {
             operator.parallelism = None;
+            if let OperatorKind::Map(function) | OperatorKind::FilterFunction(function) = &mut operator.kind {
+                *function = function.of_rows();
+            }
         }
         let json = serde_json::to_vec(&canonical)
             .expect("a pipeline holds only text, numbers, lists and text-keyed maps");
@@ -178,6 +182,15 @@ fn require_inputs(kind: &OperatorKind, input: &Schema, required: &mut BTreeSet<S
             require(&p.column, required);
         }
         OperatorKind::RecodeJpeg(p) => require(&p.column, required),
+        OperatorKind::Map(p) | OperatorKind::FilterFunction(p) => {
+            for output in p.outputs.keys() {
+                required.remove(output);
+            }
+            match p.columns.as_slice() {
+                [] => required.extend(input.names().map(str::to_owned)),
+                columns => required.extend(columns.iter().cloned()),
+            }
+        }
         OperatorKind::Cache(_)
         | OperatorKind::Batch(_)
         | OperatorKind::Repeat(_)
@@ -225,12 +238,28 @@ impl OperatorKind {
             Self::Repeat(_) => "repeat",
             Self::Burn(_) => "burn",
             Self::Wait(_) => "wait",
+            Self::Map(_) => "map",
+            Self::FilterFunction(_) => "filter_function",
         }
     }
 
-    /// Whether it draws anew in each pass.
+    /// Whether it draws anew in each pass, or may do something else the next time: nothing behind it is kept.
     pub fn is_random(&self) -> bool {
         matches!(self, Self::RandomResizedCrop(_) | Self::RandomHorizontalFlip(_))
+            || self.function().is_some_and(Function::may_differ)
+    }
+
+    /// The Python function that it calls, if it does.
+    pub fn function(&self) -> Option<&Function> {
+        match self {
+            Self::Map(function) | Self::FilterFunction(function) => Some(function),
+            _ => None,
+        }
+    }
+
+    /// Whether rows leave that have not failed.
+    pub fn drops_rows(&self) -> bool {
+        matches!(self, Self::Filter(_) | Self::FilterFunction(_))
     }
 
     /// Whether it is a matter of the engine, and no step of a row: it has no place among the operators that run.

@@ -1,10 +1,10 @@
 //! Builds a pipeline in Rust: one method per operator with what it requires; the rest by its parameters.
 
 use super::{
-    Batch, Burn, Cache, CacheTier, Cast, CenterCrop, DecodeImage, Filter, Format, Layout, Mix, Normalize,
-    OnError, Operator, OperatorKind, OrderMode, Pad, Pipeline, PipelineError, RandomHorizontalFlip,
-    RandomResizedCrop, RecodeJpeg, Remainder, Rename, Repeat, Resize, Select, Shuffle, Size, Source,
-    Tokenize, Truncate, Wait,
+    Batch, Burn, Cache, CacheTier, Cast, CenterCrop, DecodeImage, Filter, Format, Function, Layout, Mix,
+    Normalize, OnError, Operator, OperatorKind, OrderMode, Pad, Pipeline, PipelineError,
+    RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Remainder, Rename, Repeat, Resize, Select, Shuffle,
+    Size, Source, Tokenize, Truncate, Wait,
 };
 use crate::schema::ScalarType;
 
@@ -259,6 +259,16 @@ impl PipelineBuilder {
     /// Keeps the rows for which an SQL expression is true.
     pub fn filter(self, predicate: impl Into<String>) -> Self {
         self.operator(OperatorKind::Filter(Filter { predicate: predicate.into() }))
+    }
+
+    /// Has a Python function make columns.
+    pub fn map(self, function: Function) -> Self {
+        self.operator(OperatorKind::Map(function))
+    }
+
+    /// Keeps the rows for which a Python function is true.
+    pub fn filter_function(self, function: Function) -> Self {
+        self.operator(OperatorKind::FilterFunction(function))
     }
 
     /// Splits text into token ids, in place and with special tokens.

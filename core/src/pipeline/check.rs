@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::functions::{check_filter_function, check_map};
 use super::limits::check_limits;
 use super::{Operator, OperatorKind, Pipeline, PipelineError, Size, Source};
 use crate::schema::ScalarType;
@@ -193,9 +194,17 @@ fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), Refusal> 
     match operators[..first].iter().position(|operator| operator.kind.is_random()) {
         Some(random) => {
             let place = operator_place(random, &operators[random].kind);
-            let sentence = format!(
-                "{place} before it is random, and every pass would get the same rows; put cache before it"
-            );
+            let seeded = |function: &super::Function| function.seeded;
+            let sentence = if operators[random].kind.function().is_none_or(seeded) {
+                format!(
+                    "{place} before it is random, and every pass would get the same rows; put cache before it"
+                )
+            } else {
+                format!(
+                    "the module of {place} before it may change while its rows are kept; say by `version:` which state \
+                     of it this is, or put cache before it"
+                )
+            };
             Err(Refusal::new(Place::Operator(first), sentence))
         }
         None => Ok(()),
@@ -271,14 +280,16 @@ pub(super) fn check_operator(operator: &Operator) -> Result<(), String> {
         OperatorKind::Repeat(p) => at_least_one("count", p.count),
         OperatorKind::Burn(p) => within("cpu_us", p.cpu_us, 0, ROW_SECONDS_MAX * 1_000_000),
         OperatorKind::Wait(p) => within("ms", p.ms, 0, ROW_SECONDS_MAX * 1_000),
+        OperatorKind::Map(p) => check_map(p),
+        OperatorKind::FilterFunction(p) => check_filter_function(p),
     }
 }
 
-fn named(field: &str, name: &str) -> Result<(), String> {
+pub(super) fn named(field: &str, name: &str) -> Result<(), String> {
     written(field, name, "a column's name")
 }
 
-fn written(field: &str, text: &str, what: &str) -> Result<(), String> {
+pub(super) fn written(field: &str, text: &str, what: &str) -> Result<(), String> {
     if text.trim().is_empty() { Err(format!("{field} is empty; write {what}")) } else { Ok(()) }
 }
 
@@ -289,7 +300,12 @@ fn sized([height, width]: Size) -> Result<(), String> {
     Err(format!("size is [{height}, {width}]; write a height and a width from 1 to {SIDE_MAX}"))
 }
 
-fn within<T: PartialOrd + std::fmt::Display>(field: &str, value: T, least: T, most: T) -> Result<(), String> {
+pub(super) fn within<T: PartialOrd + std::fmt::Display>(
+    field: &str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<(), String> {
     if value >= least && value <= most {
         return Ok(());
     }

@@ -80,6 +80,16 @@ fn output_of(kind: &OperatorKind, input: &Schema) -> Result<Schema, String> {
             })?;
             Ok(input.clone())
         }
+        OperatorKind::Map(p) | OperatorKind::FilterFunction(p) => {
+            for name in &p.columns {
+                column(input, name)?;
+            }
+            let mut output = input.clone();
+            for (name, made) in &p.outputs {
+                output.set(name, made.column_type());
+            }
+            Ok(output)
+        }
         OperatorKind::Filter(_)
         | OperatorKind::Cache(_)
         | OperatorKind::Repeat(_)

@@ -128,6 +128,12 @@ fn check_operator(operator: &Operator) -> Result<(), String> {
         OperatorKind::Repeat(p) if p.count > REPEAT_MAX => {
             Err(format!("count is {}; write at most {REPEAT_MAX}, and open the job for more epochs", p.count))
         }
+        OperatorKind::Map(p) | OperatorKind::FilterFunction(p) => {
+            few("columns", p.columns.len(), MAX_COLUMNS, "leave some out")?;
+            few("outputs", p.outputs.len(), MAX_COLUMNS, "leave some out")?;
+            let mut names = p.columns.iter().chain(p.outputs.keys());
+            names.try_for_each(|name| column_name("a column", name))
+        }
         OperatorKind::Repeat(_)
         | OperatorKind::Cache(_)
         | OperatorKind::Batch(_)

@@ -32,6 +32,8 @@ pub const OPERATOR_NAMES: &[&str] = &[
     "repeat",
     "burn",
     "wait",
+    "map",
+    "filter_function",
 ];
 
 const PARALLELISM: &str = "parallelism";
@@ -58,6 +60,7 @@ impl Serialize for Operator {
             OperatorKind::Repeat(p) => self.write(p, serializer),
             OperatorKind::Burn(p) => self.write(p, serializer),
             OperatorKind::Wait(p) => self.write(p, serializer),
+            OperatorKind::Map(p) | OperatorKind::FilterFunction(p) => self.write(p, serializer),
         }
     }
 }
@@ -171,6 +174,8 @@ impl<'de> DeserializeSeed<'de> for ParametersSeed {
             "repeat" => OperatorKind::Repeat(Deserialize::deserialize(rest)?),
             "burn" => OperatorKind::Burn(Deserialize::deserialize(rest)?),
             "wait" => OperatorKind::Wait(Deserialize::deserialize(rest)?),
+            "map" => OperatorKind::Map(Deserialize::deserialize(rest)?),
+            "filter_function" => OperatorKind::FilterFunction(Deserialize::deserialize(rest)?),
             other => return Err(D::Error::unknown_variant(other, OPERATOR_NAMES)),
         };
         Ok(Operator { kind, parallelism })

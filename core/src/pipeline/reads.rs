@@ -53,7 +53,10 @@ fn read_by(kind: &OperatorKind) -> Option<(&'static str, &str)> {
         | OperatorKind::Batch(_)
         | OperatorKind::Repeat(_)
         | OperatorKind::Burn(_)
-        | OperatorKind::Wait(_) => None,
+        | OperatorKind::Wait(_)
+        // What a function reads, it reads with the worker's rights: that is allowed or refused as a whole.
+        | OperatorKind::Map(_)
+        | OperatorKind::FilterFunction(_) => None,
     }
 }
 

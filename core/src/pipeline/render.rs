@@ -1,6 +1,8 @@
 //! A pipeline as text: one line for the source, one for the order, one per operator with its key parameters.
 
-use super::{Format, Layout, MixStop, OnError, OperatorKind, OrderMode, Pipeline, Remainder, Size, Source};
+use super::{
+    Format, Function, Layout, MixStop, OnError, OperatorKind, OrderMode, Pipeline, Remainder, Size, Source,
+};
 
 #[cfg(test)]
 mod tests;
@@ -142,7 +144,20 @@ fn summary(kind: &OperatorKind) -> String {
         OperatorKind::Repeat(p) => format!("{} passes", p.count),
         OperatorKind::Burn(p) => format!("{} us of CPU per row", p.cpu_us),
         OperatorKind::Wait(p) => format!("{} ms per row", p.ms),
+        OperatorKind::Map(p) | OperatorKind::FilterFunction(p) => function_summary(p),
     }
+}
+
+fn function_summary(function: &Function) -> String {
+    let columns = match function.columns.as_slice() {
+        [] => "all columns".to_owned(),
+        columns => columns.join(", "),
+    };
+    let outputs: Vec<String> =
+        function.outputs.iter().map(|(name, output)| format!("{name}: {}", output.column_type())).collect();
+    let makes = if outputs.is_empty() { String::new() } else { format!(" to {}", outputs.join(", ")) };
+    let seeded = if function.seeded { ", seeded" } else { "" };
+    format!("{} of {columns}{makes}{seeded}", function.function)
 }
 
 fn pixels([height, width]: Size) -> String {

@@ -1,11 +1,13 @@
 //! The types of a pipeline file. Field names and defaults are the file's own: what serde reads is what is documented.
 
+mod function;
 mod operators;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::function::*;
 pub use self::operators::*;
 
 /// A pipeline: one source, operators in order, the last of which is `batch`.
@@ -194,4 +196,8 @@ pub enum OperatorKind {
     Burn(Burn),
     /// Waits without CPU, to measure with.
     Wait(Wait),
+    /// Has a Python function make columns.
+    Map(Function),
+    /// Keeps the rows for which a Python function is true.
+    FilterFunction(Function),
 }

@@ -92,7 +92,7 @@ fn dtypes() -> impl Strategy<Value = ScalarType> {
 }
 
 fn kinds() -> impl Strategy<Value = OperatorKind> {
-    prop_oneof![image_kinds(), column_kinds(), list_kinds()]
+    prop_oneof![image_kinds(), column_kinds(), list_kinds(), function_kinds()]
 }
 
 fn image_kinds() -> impl Strategy<Value = OperatorKind> {
@@ -148,4 +148,42 @@ fn list_kinds() -> impl Strategy<Value = OperatorKind> {
         (text(), 1u32..=PAD_LENGTH_MAX, any::<i64>())
             .prop_map(|(column, length, value)| OperatorKind::Pad(Pad { column, length, value })),
     ]
+}
+
+fn outputs() -> impl Strategy<Value = FunctionOutput> {
+    let numbers = (dtypes(), prop::collection::vec(1u32..9, 0..3))
+        .prop_map(|(dtype, shape)| FunctionOutput::numbers(dtype, shape));
+    let elements = dtypes().prop_map(ElementType::Number);
+    let elements = prop_oneof![elements, Just(ElementType::Text), Just(ElementType::Bytes)];
+    let others =
+        (elements, any::<bool>()).prop_map(|(dtype, list)| FunctionOutput { dtype, shape: Vec::new(), list });
+    prop_oneof![numbers, others]
+}
+
+fn function_kinds() -> impl Strategy<Value = OperatorKind> {
+    let code = (prop::option::of("[A-Za-z0-9+/]{4}{1,3}"), prop::collection::vec("[a-z/]{1,9}", 0..2));
+    let environment = prop::collection::btree_map("[a-z]{1,8}", "[0-9]{1,2}(\\.[0-9]){0,2}", 0..3);
+    let named = ("[a-z]{1,5}(\\.[a-z]{1,5})?:[a-z]{1,5}", code, prop::option::of("[a-z0-9]{1,5}"));
+    let bounds = (1u32..=3600, (1u64 << 24)..(1 << 40), prop::option::of(1u32..10_000), any::<bool>());
+    let columns = prop::collection::btree_set(text(), 0..3);
+    let outputs = prop::collection::btree_map(text(), outputs(), 1..3);
+    (named, columns, outputs, environment, bounds, any::<bool>()).prop_map(
+        |((function, (code, path), version), columns, outputs, packages, bounds, is_filter)| {
+            let python = (code.is_some() || !packages.is_empty()).then(|| "3.11".to_owned());
+            let function = Function {
+                code,
+                path,
+                version,
+                columns: columns.into_iter().collect(),
+                outputs: if is_filter { Default::default() } else { outputs },
+                environment: python.map(|python| FunctionEnvironment { python: Some(python), packages }),
+                timeout_s: bounds.0,
+                memory: bounds.1,
+                rows: bounds.2,
+                seeded: bounds.3,
+                ..Function::new(function)
+            };
+            if is_filter { OperatorKind::FilterFunction(function) } else { OperatorKind::Map(function) }
+        },
+    )
 }

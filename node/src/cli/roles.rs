@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{
-    GraceArgs, GuardArgs, LimitArgs, LocalArgs, RoomArgs, SecretArgs, StoreArgs, SwitchArg, TenantArgs,
+    FunctionArgs, GraceArgs, GuardArgs, LimitArgs, LocalArgs, RoomArgs, SecretArgs, StoreArgs, SwitchArg,
+    TenantArgs,
 };
 use crate::entrance::TransportArg;
 
@@ -119,6 +120,9 @@ pub(crate) struct WorkerArgs {
     /// What pipelines may read, and with which keys.
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
+    /// Python functions of pipelines.
+    #[command(flatten)]
+    pub(crate) functions: FunctionArgs,
     /// Time to serve what it holds after SIGTERM or SIGINT.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,

@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant};
 use super::coordinator::COORDINATOR_FIX;
 use super::{GrpcServer, LAST_ANSWERS, announce, served, stop_coordinator, stop_http, stop_worker};
 use crate::access::{Guard, read_secret, worker_token};
-use crate::cli::{LocalArgs, UpArgs};
+use crate::cli::{LocalArgs, SwitchArg, UpArgs};
 use crate::entrance::TransportArg;
 use crate::failure::{Failure, reason};
 use crate::listen::{self, Bound};
@@ -25,8 +25,10 @@ use crate::logging::LogFormat;
 use crate::{entrance, entropy, environment, http, output, signals, store_access, yaml};
 
 /// Runs all roles until a signal.
-pub(crate) async fn run(args: UpArgs, log: LogFormat) -> Result<(), Failure> {
+pub(crate) async fn run(mut args: UpArgs, log: LogFormat) -> Result<(), Failure> {
     let stop = signals::watch()?;
+    let usual = SwitchArg::of_functions(args.secret.secret_file.is_some());
+    args.local.functions.functions.get_or_insert(usual);
     let guard = Guard::new(&args.guard)?;
     let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
     let bound = listen::bind(&args.listen, "--listen").await?;

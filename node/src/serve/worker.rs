@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{GrpcServer, announce, stop_http, stop_worker};
 use crate::access::Guard;
-use crate::cli::WorkerArgs;
+use crate::cli::{SwitchArg, WorkerArgs};
 use crate::contact::Contact;
 use crate::failure::{Failure, reason};
 use crate::http::{self, Readiness};
@@ -65,6 +65,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
             .map(|url| StoreCacheSettings { url, limit_bytes: args.cache_store_limit }),
         cache_dir: args.cache_dir,
         most_fetches: args.room.max_fetches,
+        functions: args.functions.settings(SwitchArg::of_functions(asks_for_tickets)),
         trace: args.trace.is_on(),
     };
     let coordinators = args.coordinator.join(",");

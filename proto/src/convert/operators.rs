@@ -60,6 +60,8 @@ impl From<OperatorKind> for Kind {
             OperatorKind::Repeat(p) => Self::Repeat(p.into()),
             OperatorKind::Burn(p) => Self::Burn(p.into()),
             OperatorKind::Wait(p) => Self::Wait(p.into()),
+            OperatorKind::Map(p) => Self::Map(p.into()),
+            OperatorKind::FilterFunction(p) => Self::FilterFunction(p.into()),
         }
     }
 }
@@ -88,6 +90,8 @@ impl TryFrom<Kind> for OperatorKind {
             Kind::Repeat(p) => Self::Repeat(p.into()),
             Kind::Burn(p) => Self::Burn(p.into()),
             Kind::Wait(p) => Self::Wait(p.into()),
+            Kind::Map(p) => Self::Map(p.try_into()?),
+            Kind::FilterFunction(p) => Self::FilterFunction(p.try_into()?),
         })
     }
 }

@@ -53,8 +53,30 @@ pub(crate) fn operators() -> Vec<OperatorKind> {
         OperatorKind::Wait(Wait { ms: 2 }),
         OperatorKind::RecodeJpeg(RecodeJpeg { column: column() }),
         OperatorKind::Cache(Cache { tier: CacheTier::Disk }),
+        OperatorKind::Map(function()),
+        OperatorKind::FilterFunction(Function::new("m:keep")),
         OperatorKind::Batch(Batch { size: 128, remainder: Remainder::Carry }),
     ]
+}
+
+fn function() -> Function {
+    Function {
+        code: Some("gA==".to_owned()),
+        path: vec!["/srv/code".to_owned()],
+        version: Some("7".to_owned()),
+        columns: vec!["image".to_owned()],
+        environment: Some(FunctionEnvironment {
+            python: Some("3.11".to_owned()),
+            packages: BTreeMap::from([("numpy".to_owned(), "2.4".to_owned())]),
+        }),
+        timeout_s: 5,
+        memory: 1 << 29,
+        rows: Some(64),
+        seeded: true,
+        ..Function::new("package.module:score")
+            .output("score", FunctionOutput::numbers(ScalarType::Float16, [2, 3]))
+            .output("words", FunctionOutput::list(ElementType::Text))
+    }
 }
 
 pub(crate) fn source() -> Source {

@@ -16,7 +16,7 @@ use crate::filter::FilterOperator;
 use crate::flip::FlipOperator;
 use crate::lists::{PadOperator, TruncateOperator};
 use crate::normalize::NormalizeOperator;
-use crate::operator::{BuiltOperator, Decoding, Operator};
+use crate::operator::{BuiltOperator, Decoding, FunctionCall, Operator};
 use crate::pictures::{Choice, DecodeImageOperator, FixedSizeOperator};
 use crate::recode::RecodeJpegOperator;
 use crate::tokenize::TokenizeOperator;
@@ -61,9 +61,10 @@ pub fn build_operators(
             schema: around[1].clone(),
             parallelism: spec.parallelism,
             wait_per_row,
+            function: one.function(&spec.kind),
             writes: written_column(&spec.kind, &around[1]),
             decodes: decoding(&spec.kind, &around[0]),
-            changes_rows: matches!(spec.kind, OperatorKind::Filter(_)),
+            changes_rows: spec.kind.drops_rows(),
             operator,
         });
         // Draws do not depend on whether JPEGs are recoded: the pixels do not either.
@@ -142,10 +143,25 @@ impl Building<'_> {
             OperatorKind::RecodeJpeg(p) => Arc::new(RecodeJpegOperator { column: p.column.clone() }),
             OperatorKind::Burn(p) => Arc::new(BurnOperator { cpu_us: p.cpu_us }),
             OperatorKind::Wait(_)
+            | OperatorKind::Map(_)
+            | OperatorKind::FilterFunction(_)
             | OperatorKind::Cache(_)
             | OperatorKind::Batch(_)
             | OperatorKind::Repeat(_) => Arc::new(WaitOperator),
         })
+    }
+
+    fn function(&self, kind: &OperatorKind) -> Option<Arc<FunctionCall>> {
+        let function = kind.function()?;
+        let is_given = |name: &String| function.columns.is_empty() || function.columns.contains(name);
+        Some(Arc::new(FunctionCall {
+            function: function.clone(),
+            is_filter: kind.drops_rows(),
+            index: self.index,
+            draws: self.draws,
+            seed: self.seed,
+            inputs: self.input.fields.iter().filter(|field| is_given(&field.name)).cloned().collect(),
+        }))
     }
 
     fn input_type(&self, column: &str) -> Result<&ColumnType, String> {

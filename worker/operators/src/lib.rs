@@ -32,7 +32,7 @@ pub use chunk::{Chunk, Column, FailedRows, Image, Tensor};
 pub use decoding_room::DecodingRoom;
 pub use filter::check_filter;
 pub use forms::{column_in_form, row_in_form};
-pub use operator::{BuiltOperator, Decoding, Operator, OperatorError};
+pub use operator::{BuiltOperator, Decoding, FunctionCall, Operator, OperatorError};
 pub use row_codec::{RowCodec, RowCodecError};
 pub use slots::Slots;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_core::pipeline::Size;
-use feedline_core::schema::Schema;
+use feedline_core::pipeline::{Function, Size};
+use feedline_core::schema::{ColumnType, Field, ScalarType, Schema};
 
 use crate::{Chunk, Slots};
 
@@ -40,6 +40,32 @@ pub struct Decoding {
     pub size: Size,
 }
 
+/// A Python function that is called for rows, in processes beside the worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FunctionCall {
+    /// The function.
+    pub function: Function,
+    /// Whether it chooses among rows instead of making columns.
+    pub is_filter: bool,
+    /// Place among the operators that are built: what its slots are keyed by.
+    pub index: usize,
+    /// What its rows' seeds are keyed by.
+    pub draws: u32,
+    /// The pipeline's seed.
+    pub seed: u64,
+    /// The columns that it is given.
+    pub inputs: Vec<Field>,
+}
+
+impl FunctionCall {
+    /// The columns that it makes; of a filter whether to keep each row.
+    pub fn outputs(&self) -> impl Iterator<Item = (&str, ColumnType)> {
+        let kept = self.is_filter.then_some(("", ColumnType::Scalar(ScalarType::Bool)));
+        let made = self.function.outputs.iter().map(|(name, output)| (name.as_str(), output.column_type()));
+        kept.into_iter().chain(made)
+    }
+}
+
 /// An operator with what the engine needs to know to run it.
 #[derive(Clone)]
 pub struct BuiltOperator {
@@ -51,6 +77,8 @@ pub struct BuiltOperator {
     pub parallelism: Option<u32>,
     /// Time the engine lets pass per row without occupying a thread.
     pub wait_per_row: Option<Duration>,
+    /// The Python function that it is: the engine has it called, and what transforms the rows here does nothing.
+    pub function: Option<Arc<FunctionCall>>,
     /// The column for which it makes new tensor storage, or takes it from [`Slots`].
     pub writes: Option<String>,
     /// What it decodes, if it decodes images.
@@ -59,6 +87,14 @@ pub struct BuiltOperator {
     pub changes_rows: bool,
     /// What transforms the rows.
     pub operator: Arc<dyn Operator>,
+}
+
+impl BuiltOperator {
+    /// Whether it makes new tensor storage for this column, or takes it from [`Slots`].
+    pub fn is_writer_of(&self, column: &str) -> bool {
+        let makes = |call: &Arc<FunctionCall>| call.function.outputs.contains_key(column);
+        self.writes.as_deref() == Some(column) || self.function.as_ref().is_some_and(makes)
+    }
 }
 
 impl std::fmt::Debug for BuiltOperator {

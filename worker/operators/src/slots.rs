@@ -31,7 +31,10 @@ impl Slots {
     /// A tensor for `rows` rows in the operator's slot or, without one, in fresh zeroed storage.
     ///
     /// A slot's old content is not cleared: the caller writes every row.
-    pub(crate) fn tensor(
+    ///
+    /// # Errors
+    /// When the slot is too small.
+    pub fn tensor(
         &mut self,
         operator: usize,
         column: &str,

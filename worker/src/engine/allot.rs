@@ -58,8 +58,21 @@ struct Fixed {
     name: String,
     /// Concurrent executions as the pipeline pins them: no allotment changes that.
     pinned: Option<u32>,
-    /// Whether it waits without work.
+    /// Whether it is a stage of its own: it waits without work, or others work for it.
     waits: bool,
+    /// Concurrent executions where neither the pipeline nor an allotment says.
+    usual: Option<u32>,
+}
+
+impl Fixed {
+    /// Concurrent executions where an allotment says so many. What runs in processes of its own has no more of those.
+    fn limit(&self, said: Option<u32>) -> Option<u32> {
+        let said = match (said, self.usual) {
+            (Some(said), Some(usual)) => Some(said.min(usual)),
+            (said, usual) => said.or(usual),
+        };
+        self.pinned.or(said)
+    }
 }
 
 /// A job's limits.
@@ -81,22 +94,31 @@ pub(crate) struct JobLimits {
 }
 
 impl JobLimits {
-    /// Those that the pipeline itself sets.
-    pub(crate) fn new(operators: &[BuiltOperator], cut: Option<usize>, batch_pinned: Option<u32>) -> Self {
+    /// Those that the pipeline itself sets, on a worker with so many threads.
+    pub(crate) fn new(
+        operators: &[BuiltOperator],
+        cut: Option<usize>,
+        batch_pinned: Option<u32>,
+        threads: u32,
+    ) -> Self {
         let fixed = |operator: &BuiltOperator| Fixed {
             name: operator.name.clone(),
             pinned: operator.parallelism,
-            waits: operator.wait_per_row.is_some(),
+            waits: operator.wait_per_row.is_some() || operator.function.is_some(),
+            // As many processes as cores.
+            usual: operator.function.is_some().then_some(threads),
         };
         Self::of(operators.iter().map(fixed).collect(), cut, batch_pinned)
     }
 
     fn of(operators: Vec<Fixed>, cut: Option<usize>, batch_pinned: Option<u32>) -> Self {
-        let stages = Stages::new(&operators, cut, |place| operators[place].pinned.is_some());
+        let stages = Stages::new(&operators, cut, |place| {
+            operators[place].pinned.or(operators[place].usual).is_some()
+        });
         Self {
             turns: operators
                 .iter()
-                .map(|operator| Arc::new(Limit::new(operator.pinned.unwrap_or(UNLIMITED))))
+                .map(|operator| Arc::new(Limit::new(operator.pinned.or(operator.usual).unwrap_or(UNLIMITED))))
                 .collect(),
             batch: Arc::new(Limit::new(batch_pinned.unwrap_or(UNLIMITED))),
             reads: Arc::new(Limit::new(UNLIMITED)),
@@ -123,7 +145,7 @@ impl JobLimits {
             limits.iter().find(|(operator, limit)| operator == name && *limit > 0).map(|(_, limit)| *limit)
         };
         let limits: Vec<Option<u32>> =
-            self.operators.iter().map(|operator| operator.pinned.or_else(|| said(&operator.name))).collect();
+            self.operators.iter().map(|operator| operator.limit(said(&operator.name))).collect();
         for (turns, limit) in self.turns.iter().zip(&limits) {
             turns.resize(limit.unwrap_or(UNLIMITED));
         }
@@ -193,7 +215,8 @@ mod tests {
 
     /// `read, decode (pinned to 2), wait, crop, flip`, with a cache before `flip`.
     fn limits() -> JobLimits {
-        let operator = |name: &str, pinned, waits| Fixed { name: name.to_owned(), pinned, waits };
+        let operator =
+            |name: &str, pinned, waits| Fixed { name: name.to_owned(), pinned, waits, usual: None };
         let operators = vec![
             operator("read", None, false),
             operator("decode", Some(2), false),
@@ -240,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_limit_makes_borders_and_its_end_takes_them_away() {
-        let operator = |name: &str| Fixed { name: name.to_owned(), pinned: None, waits: false };
+        let operator = |name: &str| Fixed { name: name.to_owned(), pinned: None, waits: false, usual: None };
         let limits = JobLimits::of(["a", "b", "c"].map(operator).into(), None, None);
         let all = std::iter::once(0..3).collect::<Vec<_>>();
         assert_eq!(borders(&limits), all);
@@ -248,6 +271,21 @@ mod tests {
         assert_eq!(borders(&limits), [0..1, 1..2, 2..3]);
         limits.obey(None);
         assert_eq!(borders(&limits), all);
+    }
+
+    #[test]
+    fn what_runs_in_processes_is_a_stage_of_its_own_with_as_many_turns() {
+        let operator = |name: &str, waits, usual| Fixed { name: name.to_owned(), pinned: None, waits, usual };
+        let operators =
+            vec![operator("a", false, None), operator("map", true, Some(3)), operator("b", false, None)];
+        let limits = JobLimits::of(operators, None, None);
+        assert_eq!((borders(&limits), turns(&limits, 1)), (vec![0..1, 1..2, 2..3], 3));
+        limits.obey(Some(&allot(&[("map", 2)])));
+        assert_eq!(turns(&limits, 1), 2);
+        limits.obey(Some(&allot(&[("map", 8)])));
+        assert_eq!(turns(&limits, 1), 3);
+        limits.obey(None);
+        assert_eq!(turns(&limits, 1), 3);
     }
 
     #[test]

@@ -163,6 +163,13 @@ impl WorkChunk {
         }
         let result = operator.operator.apply(&mut self.chunk, &mut self.slots);
         result.map_err(|error| format!("operator {} ({}): {error}", place + 1, operator.name))?;
+        self.applied(job, place, rows_in);
+        lap.to(&job.operator_counters[place]);
+        Ok(())
+    }
+
+    /// Settles what an operator has done to the chunk, which had so many rows.
+    pub(super) fn applied(&mut self, job: &JobContext, place: usize, rows_in: usize) {
         self.settle_failures(job);
         self.count_images();
         if self.chunk.rows() != self.entered {
@@ -174,8 +181,6 @@ impl WorkChunk {
             counters.add_rows(rows_in, self.chunk.rows());
             counters.add_bytes(std::mem::replace(&mut self.bytes, bytes), bytes);
         }
-        lap.to(counters);
-        Ok(())
     }
 
     /// Counts the decoded images that it has now, so that no groups begin in the room that they take: also those that an

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use feedline_core::cluster::messages::{JobDetails, Keep, OperatorStats};
@@ -12,6 +13,7 @@ use feedline_core::order::RowRef;
 use feedline_core::pipeline::{KeptForm, OnError, Operator, OperatorKind};
 use feedline_core::schema::{ColumnType, Field, Schema};
 use feedline_core::sequence::{Pass, Sequence};
+use feedline_functions::RowFunction;
 use feedline_operators::{BuiltOperator, build_operators};
 use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
 use feedline_sources::{Dataset, Stores};
@@ -20,8 +22,10 @@ use super::allot::JobLimits;
 use super::cut::{Cut, CutCounters};
 use super::forms::{KernelTime, Trials};
 use super::pace::Pace;
+use super::runs::Runs;
 use super::trace::{Counters, StoreCounters, Tracing};
 use crate::cache::Caches;
+use crate::process::ProcessClock;
 
 /// A chunk of rows that one thread works on holds about this many encoded bytes.
 const CHUNK_BYTES: u64 = 512 << 10;
@@ -37,6 +41,8 @@ pub(crate) struct JobContext {
     /// Columns that are read: those that can influence the output.
     pub(crate) read_schema: Schema,
     pub(crate) operators: Vec<BuiltOperator>,
+    /// Python functions, by their place among the operators.
+    pub(crate) functions: BTreeMap<usize, Arc<RowFunction>>,
     /// What it may use at present.
     pub(crate) limits: JobLimits,
     /// What the plan has it keep.
@@ -61,6 +67,7 @@ pub(crate) struct JobContext {
     pub(crate) batch_counters: Arc<Counters>,
     /// Time in nanoseconds in which its next group waited for memory, and its consumer for rows.
     pub(crate) memory_wait_ns: Arc<AtomicU64>,
+    clock: Arc<ProcessClock>,
     sequence: Sequence,
     passes: Mutex<VecDeque<(u32, Pass)>>,
     /// Largest seen: bytes per row of a batch's columns of varying size.
@@ -83,7 +90,7 @@ impl JobContext {
         details: JobDetails,
         (manifest, keep): (Arc<Manifest>, Option<Keep>),
         stores: Arc<Stores>,
-        caches: &Caches,
+        (caches, runs): (&Caches, &Runs),
         tracing: &Tracing,
         before: Option<&Self>,
     ) -> Result<Self, String> {
@@ -119,7 +126,11 @@ impl JobContext {
             || JobCounters::new(&operators, batch_parallelism, &manifest, tracing),
             JobCounters::of,
         );
-        let mut limits = JobLimits::new(&operators, cut_place, batch_parallelism);
+        let mut limits = JobLimits::new(&operators, cut_place, batch_parallelism, runs.threads);
+        let functions = match before {
+            Some(before) => before.functions.clone(),
+            None => runs.functions(&operators)?,
+        };
         if let Some(before) = before {
             limits.join(&before.limits);
         }
@@ -153,6 +164,8 @@ impl JobContext {
             tail_row_bytes: AtomicU64::new(tail_row_bytes),
             cut,
             operators,
+            functions,
+            clock: Arc::clone(&tracing.clock),
             read_schema,
             dataset,
             manifest,
@@ -235,6 +248,13 @@ impl JobContext {
     pub(crate) fn passes_after(&self, pass: u32) -> Option<f64> {
         let layout = &self.details.layout;
         (pass > 0).then(|| f64::from((layout.epochs * layout.passes).saturating_sub(pass + 1)))
+    }
+
+    /// A thread beside the pool worked this long for an operator.
+    pub(super) fn charge(&self, cpu: Duration) {
+        if self.is_traced() {
+            self.clock.charge(cpu);
+        }
     }
 
     /// Whether what operators do is measured.
@@ -352,7 +372,7 @@ fn final_tensors(
             } else if operator.changes_rows {
                 // Rows move behind it only if it comes after the writer; then they are copied when the batch is cut.
                 break;
-            } else if operator.writes.as_deref() == Some(&name) {
+            } else if operator.is_writer_of(&name) {
                 writer = Some((place, name.clone()));
                 break;
             }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use feedline_core::pipeline::OnError;
+use feedline_functions::RowFunction;
 use feedline_operators::Slots;
 
 use super::allot::Stages;
@@ -10,6 +12,7 @@ use super::chunk::{ChunkInput, WorkChunk};
 use super::group::{Course, Tools};
 use super::job::JobContext;
 use super::trace::{Counters, Lap, Waiting};
+use crate::metrics;
 
 /// Longest part of a wait between two signs that it goes on.
 const WAIT_STEP: Duration = Duration::from_secs(1);
@@ -75,7 +78,9 @@ impl Passage {
             None => None,
         };
         let wait = stage.and_then(|stage| job.operators[stage.operators.start].wait_per_row);
-        let operators = stage.filter(|_| wait.is_none()).map_or(0..0, |stage| stage.operators.clone());
+        let function = stage.and_then(|stage| job.functions.get(&stage.operators.start));
+        let is_elsewhere = wait.is_some() || function.is_some();
+        let operators = stage.filter(|_| !is_elsewhere).map_or(0..0, |stage| stage.operators.clone());
         let is_built = self.chunk.is_some();
         if let Some(last) = operators.clone().last() {
             self.last = Arc::clone(&job.operator_counters[last]);
@@ -103,6 +108,39 @@ impl Passage {
             }
             self.last = Arc::clone(counters);
         }
+        if let (Some(function), Some(stage)) = (function, stage) {
+            self.call(function, stage.operators.start).await?;
+        }
+        Ok(())
+    }
+
+    /// Has a Python function called, in a process of its own. Each second of it is a step.
+    async fn call(&mut self, function: &RowFunction, place: usize) -> Result<(), String> {
+        let job = Arc::clone(&self.job);
+        let Some(mut work) = self.chunk.take() else { return Ok(()) };
+        let (chunk, slots) = (std::mem::take(&mut work.chunk), std::mem::take(&mut work.slots));
+        let (rows, begun) = (chunk.rows(), Instant::now());
+        let applied = function.apply(chunk, slots, job.on_error() == OnError::Fail);
+        tokio::pin!(applied);
+        let applied = loop {
+            match tokio::time::timeout(WAIT_STEP, &mut applied).await {
+                Ok(applied) => break applied,
+                Err(_) => self.course.steps.step(),
+            }
+        };
+        let name = &job.operators[place].name;
+        let applied = applied.map_err(|error| format!("operator {} ({name}): {error}", place + 1))?;
+        (work.chunk, work.slots) = (applied.chunk, applied.slots);
+        let took = begun.elapsed();
+        let counters = &job.operator_counters[place];
+        counters.add_elsewhere(took, applied.process_cpu, applied.thread_cpu);
+        job.charge(applied.thread_cpu);
+        metrics::count_functions(applied.calls, applied.deaths);
+        work.applied(&job, place, rows);
+        work.took += took;
+        self.last = Arc::clone(counters);
+        self.chunk = Some(work);
+        self.course.steps.step();
         Ok(())
     }
 

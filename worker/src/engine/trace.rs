@@ -107,6 +107,15 @@ impl Counters {
         }
     }
 
+    /// An execution in a process of its own, and the CPU time of this one that went with it.
+    pub(crate) fn add_elsewhere(&self, busy: Duration, process_cpu: Duration, own_cpu: Duration) {
+        if self.on {
+            add_time(&self.cpu_ns, process_cpu + own_cpu);
+            add_time(&self.busy_ns, busy);
+            add_time(&self.latency_ns, busy.saturating_sub(process_cpu + own_cpu));
+        }
+    }
+
     pub(crate) fn snapshot(&self) -> OperatorStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         OperatorStats {

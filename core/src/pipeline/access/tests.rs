@@ -91,7 +91,7 @@ fn nearest_operators() {
         decode -> decode_image
         normalise -> normalize
         shuffle -> -
-        map -> -
+        map -> map
         zip -> -"#]]
     .assert_eq(&shown.join("\n"));
 }

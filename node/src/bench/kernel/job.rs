@@ -38,6 +38,7 @@ pub(super) async fn turn(
         cache_store_limit: 0,
         auto_cache: crate::cli::SwitchArg::Off,
         stores: Default::default(),
+        functions: Default::default(),
         trace: Default::default(),
     };
     let cluster = Cluster::open(&[], &AccessArgs::default(), &local).await?;

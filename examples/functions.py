@@ -1,0 +1,27 @@
+"""Functions that examples/functions.yaml calls: each is given a dict of NumPy arrays, one entry per row."""
+
+import numpy as np
+
+
+def is_short(batch):
+    """Keeps sentences of at most twelve words."""
+    return np.array([len(text.split()) <= 12 for text in batch["text"]])
+
+
+def features(batch):
+    """Counts of letters, and of words, per sentence."""
+    letters = np.zeros((len(batch["text"]), 26), np.float32)
+    for row, text in enumerate(batch["text"]):
+        codes = np.frombuffer(text.lower().encode("ascii", "ignore"), np.uint8)
+        codes = codes[(codes >= 97) & (codes <= 122)] - 97
+        letters[row] = np.bincount(codes, minlength=26)
+    return {"letters": letters, "words": [len(text.split()) for text in batch["text"]]}
+
+
+def with_typo(batch, rngs):
+    """Leaves out a letter of each sentence: the same one in each run, another one in each epoch."""
+    texts = []
+    for text, rng in zip(batch["text"], rngs):
+        place = int(rng.integers(max(len(text), 1)))
+        texts.append(text[:place] + text[place + 1 :])
+    return {"text": texts}

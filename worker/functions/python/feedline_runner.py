@@ -1,0 +1,455 @@
+"""Runs one Python function for a Feedline worker, which starts this in a process of its own.
+
+The worker's socket is standard input: messages of JSON, each behind its length in four bytes (little endian). Rows never
+travel there: they lie in two regions of shared memory, whose descriptors come with the first message. The worker writes
+columns into the first, as plain buffers, and this process what the function returns into the second.
+
+Needs NumPy, and cloudpickle where the function comes as code.
+"""
+
+import base64
+import ctypes
+import faulthandler
+import importlib
+import importlib.metadata
+import inspect
+import json
+import linecache
+import mmap
+import os
+import pickle
+import platform
+import signal
+import socket
+import sys
+import time
+import traceback
+
+try:
+    import numpy as np
+except ImportError:
+    # Said in answer to the first message.
+    np = None
+
+ALIGNMENT = 64
+# Frames of a traceback and characters of a reason that are told.
+MOST_FRAMES = 8
+MOST_REASON = 2000
+PR_SET_PDEATHSIG = 1
+
+
+class Refused(Exception):
+    """What kept the function from being loaded: one sentence."""
+
+
+class WrongResult(Exception):
+    """What the function returned is not what the pipeline declares: one sentence."""
+
+
+def receive(sock):
+    """The next message, or None when the worker has gone."""
+    head = sock.recv(4, socket.MSG_WAITALL)
+    if len(head) < 4:
+        return None
+    return _body(sock, head)
+
+
+def receive_first(sock):
+    """The first message and the descriptors that come with it."""
+    head, descriptors, _, _ = socket.recv_fds(sock, 4, 2)
+    if len(head) < 4:
+        return None, []
+    return _body(sock, head), descriptors
+
+
+def _body(sock, head):
+    left = int.from_bytes(head, "little")
+    parts = []
+    while left > 0:
+        part = sock.recv(min(left, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        left -= len(part)
+    return json.loads(b"".join(parts))
+
+
+def send(sock, message):
+    """Sends a message."""
+    body = json.dumps(message).encode()
+    sock.sendall(len(body).to_bytes(4, "little") + body)
+
+
+# Loading.
+
+
+def matches(wanted, found):
+    """Whether a version is the wanted one, as far as that says: 2.4 stands for 2.4.6."""
+    wanted, found = wanted.split("."), found.split(".")
+    return found[: len(wanted)] == wanted
+
+
+def check_environment(environment):
+    """Refuses an environment that is not the declared one."""
+    if np is None:
+        raise Refused(f"NumPy is not installed for {sys.executable}; install it, or start the worker with another --python")
+    wanted, found = environment.get("python"), platform.python_version()
+    if wanted is not None and not matches(wanted, found):
+        raise Refused(
+            f"it was written for Python {wanted}, but this worker runs {found}; start workers with a --python of that version"
+        )
+    for package, wanted in environment.get("packages", {}).items():
+        try:
+            found = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            raise Refused(
+                f"it needs {package} {wanted}, which is not installed for {sys.executable}; install it on the workers"
+            ) from None
+        if not matches(wanted, found):
+            raise Refused(f"it needs {package} {wanted}, but this worker has {found}; install that version on the workers")
+
+
+def load_function(message):
+    """The function that the worker names."""
+    sys.path[:] = [os.path.abspath(folder) for folder in message["path"]] + [folder for folder in sys.path if folder]
+    if message.get("code") is not None:
+        try:
+            import cloudpickle  # noqa: F401: what it pickles asks for it when it is loaded
+        except ImportError:
+            raise Refused(f"its code needs cloudpickle, which is not installed for {sys.executable}; install it") from None
+        function = pickle.loads(base64.b64decode(message["code"]))
+    else:
+        module, _, name = message["function"].partition(":")
+        try:
+            function = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
+                raise Refused(
+                    f"there is no module `{error.name}` on this worker; install it there, or name its folder by `path: [...]`"
+                ) from None
+            raise
+        for part in name.split("."):
+            if not hasattr(function, part):
+                raise Refused(f"module `{module}` has no `{name}`; correct `function`")
+            function = getattr(function, part)
+    if not callable(function):
+        raise Refused("it cannot be called; name a function")
+    return function
+
+
+def seed_keywords(function):
+    """Which of `seeds` and `rngs` a seeded function takes."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ["seeds"]
+    names = {parameter.name for parameter in parameters}
+    taken = [name for name in ("seeds", "rngs") if name in names]
+    if not taken and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        taken = ["seeds", "rngs"]
+    if not taken:
+        raise Refused("it is `seeded`, but takes neither `seeds` nor `rngs`; give it one of these keywords")
+    return taken
+
+
+class Generators:
+    """A NumPy random generator for each row, made when it is asked for."""
+
+    def __init__(self, seeds):
+        self._seeds = seeds
+
+    def __len__(self):
+        return len(self._seeds)
+
+    def __getitem__(self, row):
+        return np.random.Generator(np.random.Philox(key=int(self._seeds[row])))
+
+
+# What the function is given.
+
+
+def read_column(region, column, start, stop):
+    """The rows from start to stop of a column in the worker's region: views, but for text and bytes."""
+    kind = column["kind"]
+    if kind == "number":
+        shape = tuple(column["shape"])
+        dtype = np.dtype(column["dtype"])
+        size = int(np.prod(shape, dtype=np.int64))
+        array = np.frombuffer(region, dtype, (stop - start) * size, column["at"] + start * size * dtype.itemsize)
+        return array.reshape((stop - start, *shape))
+    offsets = np.frombuffer(region, np.int64, stop - start + 1, column["offsets"] + 8 * start).tolist()
+    valid = None
+    if column.get("valid") is not None:
+        valid = np.frombuffer(region, np.uint8, stop - start, column["valid"] + start)
+    rows = np.empty(stop - start, object)
+    for row in range(stop - start):
+        if valid is None or valid[row]:
+            rows[row] = _read_row(region, column, start + row, offsets[row], offsets[row + 1])
+    return rows
+
+
+def _read_row(region, column, row, start, stop):
+    kind = column["kind"]
+    if kind == "list":
+        return read_column(region, column["items"], start, stop)
+    at = column["data"]
+    if kind == "image":
+        height, width = np.frombuffer(region, np.uint32, 2, column["sizes"] + 8 * row).tolist()
+        return np.frombuffer(region, np.uint8, stop - start, at + start).reshape((height, width, 3))
+    data = region[at + start : at + stop]
+    return data.decode() if kind == "text" else data
+
+
+# What the function returns.
+
+
+class Results:
+    """Writes what the function returned into the region that the worker reads."""
+
+    def __init__(self, descriptor):
+        self._descriptor = descriptor
+        self._region = None
+        self._end = 0
+
+    def begin(self):
+        """Begins anew: the worker has read what was there."""
+        self._end = 0
+
+    def _place(self, size):
+        at = -(-self._end // ALIGNMENT) * ALIGNMENT
+        self._end = at + size
+        if self._region is None or len(self._region) < self._end:
+            room = max(1 << 16, 1 << (self._end - 1).bit_length())
+            os.ftruncate(self._descriptor, room)
+            self._region = mmap.mmap(self._descriptor, room)
+        return at
+
+    def _write_array(self, array):
+        at = self._place(array.nbytes)
+        if array.size:
+            np.frombuffer(self._region, array.dtype, array.size, at)[:] = array.reshape(-1)
+        return at
+
+    def write(self, name, column, values, rows):
+        """Writes a column and returns where it lies; refuses one that is not as declared."""
+        if column.get("list"):
+            return self._write_lists(name, column, values, rows)
+        if column["dtype"] in ("text", "bytes"):
+            return self._write_texts(name, column["dtype"], _sequence(name, values, rows))
+        array = checked_array(name, values, np.dtype(column["dtype"]), (rows, *column["shape"]))
+        return {"at": self._write_array(array), "bytes": array.nbytes}
+
+    def _write_texts(self, name, dtype, values):
+        encoded = [_encoded(name, dtype, value) for value in values]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(value) for value in encoded], out=offsets[1:])
+        at = self._place(int(offsets[-1]))
+        if offsets[-1]:
+            self._region[at : at + int(offsets[-1])] = b"".join(encoded)
+        return {"offsets": self._write_array(offsets), "data": at, "bytes": int(offsets[-1])}
+
+    def _write_lists(self, name, column, values, rows):
+        values = list(_sequence(name, values, rows))
+        offsets = np.zeros(rows + 1, np.int64)
+        if column["dtype"] in ("text", "bytes"):
+            items = [list(_sequence(name, value, None)) for value in values]
+            np.cumsum([len(item) for item in items], out=offsets[1:])
+            written = self._write_texts(name, column["dtype"], [element for item in items for element in item])
+        else:
+            dtype = np.dtype(column["dtype"])
+            arrays = [checked_array(name, value, dtype, (-1,)) for value in values]
+            np.cumsum([len(array) for array in arrays], out=offsets[1:])
+            joined = np.concatenate([np.empty(0, dtype), *arrays])
+            written = {"at": self._write_array(joined), "bytes": joined.nbytes}
+        return {"offsets": self._write_array(offsets), "items": written}
+
+
+def _sequence(name, values, rows):
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+        raise WrongResult(f"`{name}` is {described(values)}, not an array or a list")
+    if rows is not None and len(values) != rows:
+        raise WrongResult(f"`{name}` has {len(values)} rows, but the function was given {rows}; return one for each")
+    return values
+
+
+def _encoded(name, dtype, value):
+    if dtype == "text" and isinstance(value, str):
+        return value.encode()
+    if dtype == "bytes" and isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if dtype == "bytes" and isinstance(value, np.ndarray) and value.dtype == np.uint8:
+        return value.tobytes()
+    raise WrongResult(f"`{name}` holds {described(value)}, but {dtype} is declared")
+
+
+def checked_array(name, values, dtype, shape):
+    """The values as an array of the declared type and shape; -1 stands for any extent."""
+    if isinstance(values, np.ndarray) or hasattr(values, "__array__"):
+        array = np.asarray(values)
+        is_objects = array.dtype == object
+        if is_objects:
+            array = _from_rows(name, list(array), dtype)
+        elif array.dtype != dtype and not np.can_cast(array.dtype, dtype, "safe"):
+            raise WrongResult(
+                f"`{name}` is {array.dtype}, but {dtype} is declared; return it `.astype(numpy.{dtype})`, or declare {array.dtype}"
+            )
+    else:
+        array = _from_rows(name, values, dtype)
+    wanted = tuple(array.shape[axis] if extent == -1 and axis < array.ndim else extent for axis, extent in enumerate(shape))
+    if array.ndim > 0 and array.ndim == len(shape) and shape[0] != -1 and array.shape[0] != shape[0]:
+        raise WrongResult(f"`{name}` has {array.shape[0]} rows, but the function was given {shape[0]}; return one for each")
+    if array.shape != wanted:
+        if shape == (-1,):
+            raise WrongResult(f"`{name}` has shape {list(array.shape)} in a row, but a list of numbers is declared")
+        found = per_row(array.shape) if array.ndim else "a single number for all rows"
+        raise WrongResult(f"`{name}` has {found}, but {per_row(shape)} is declared")
+    return np.ascontiguousarray(array, dtype)
+
+
+def per_row(shape):
+    """What an array of this shape has in each row."""
+    return f"{list(shape[1:])} per row" if len(shape) > 1 else "a single number per row"
+
+
+def _from_rows(name, values, dtype):
+    try:
+        is_real = dtype.kind in "iub" and np.asarray(values).dtype.kind in "fc"
+        if is_real:
+            raise WrongResult(f"`{name}` holds numbers with fractions, but {dtype} is declared; round them")
+        return np.asarray(values, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise WrongResult(f"`{name}` does not become an array of {dtype}: {error}") from None
+
+
+def described(value):
+    """A value's type in a sentence."""
+    if value is None:
+        return "None"
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} with shape {list(value.shape)}"
+    return f"a {type(value).__name__}"
+
+
+# Errors.
+
+
+def reason_of(error):
+    """One sentence: the exception, and the lines of the user's code that it went through, the innermost first."""
+    if isinstance(error, (Refused, WrongResult)):
+        return str(error)
+    text = "".join(traceback.format_exception_only(error)).strip().replace("\n", " ")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file_name__]
+    places = []
+    for frame in reversed(frames[-MOST_FRAMES:]):
+        linecache.checkcache(frame.filename)
+        line = f": {frame.line}" if frame.line else ""
+        places.append(f"{os.path.basename(frame.filename)} line {frame.lineno} in {frame.name}{line}")
+    where = f" (at {', from '.join(places)})" if places else ""
+    return (text + where)[:MOST_REASON]
+
+
+__file_name__ = load_function.__code__.co_filename
+
+
+# The loop.
+
+
+class Runner:
+    """A loaded function, with the regions that it exchanges rows by."""
+
+    def __init__(self, message, descriptors):
+        check_environment(message["environment"])
+        self.input, output = descriptors
+        self.results = Results(output)
+        self.columns = message["columns"]
+        self.outputs = message["outputs"]
+        self.is_filter = message["filter"]
+        self.function = load_function(message)
+        self.seed_keywords = seed_keywords(self.function) if message["seeded"] else []
+
+    def call(self, message):
+        """Calls the function with some rows and says where its results lie."""
+        start, stop = message["from"], message["to"]
+        # A mapping of its own: what the function writes to its arrays is seen by no other call.
+        region = mmap.mmap(self.input, message["bytes"], access=mmap.ACCESS_COPY)
+        batch = {
+            name: read_column(region, column, start, stop) for name, column in zip(self.columns, message["columns"])
+        }
+        keywords = {}
+        if self.seed_keywords:
+            seeds = read_column(region, message["seeds"], start, stop)
+            offered = {"seeds": seeds, "rngs": Generators(seeds)}
+            keywords = {name: offered[name] for name in self.seed_keywords}
+        result = self.function(batch, **keywords)
+        self.results.begin()
+        if self.is_filter:
+            return [self._write_kept(result, stop - start)]
+        if not isinstance(result, dict):
+            raise WrongResult(f"the function returned {described(result)}, not a dict of arrays")
+        return [self._write_output(output, result, stop - start) for output in self.outputs]
+
+    def _write_kept(self, result, rows):
+        array = np.asarray(result)
+        if array.dtype != np.bool_ or array.shape != (rows,):
+            raise WrongResult(
+                f"the function returned {described(array)}, not {rows} truth values, one for each row that it was given"
+            )
+        return self.results.write("the result", {"dtype": "bool", "shape": []}, array, rows)
+
+    def _write_output(self, output, result, rows):
+        name = output["name"]
+        if name not in result:
+            returned = ", ".join(f"`{key}`" for key in result) or "nothing"
+            raise WrongResult(f"the function returned no `{name}`, which `outputs` declares; it returned {returned}")
+        return self.results.write(name, output, result[name], rows)
+
+
+def die_with_worker(parent):
+    """Has the system end this process when the worker goes, however that ends."""
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return
+    if parent and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def take_socket():
+    """The worker's socket, which was standard input; what the function prints goes to standard error."""
+    sock = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return sock
+
+
+def main():
+    """Loads the function and calls it until the worker goes."""
+    sock = take_socket()
+    faulthandler.enable()
+    message, descriptors = receive_first(sock)
+    if message is None:
+        return
+    die_with_worker(message["parent"])
+    try:
+        runner = Runner(message, descriptors)
+    except BaseException as error:  # an import may do anything, SystemExit too
+        send(sock, {"refused": reason_of(error)})
+        return
+    send(sock, {"loaded": platform.python_version()})
+    while (message := receive(sock)) is not None:
+        began = time.process_time_ns()
+        try:
+            answer = {"columns": runner.call(message)}
+        except Exception as error:
+            if not isinstance(error, WrongResult):
+                traceback.print_exc()
+            answer = {"failed": reason_of(error)}
+        answer["cpu_ns"] = time.process_time_ns() - began
+        sys.stdout.flush()
+        send(sock, answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+//! What a function is given: columns of a chunk, written into the region as plain buffers, and where each lies.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{DataType, UInt8Type};
+use feedline_core::schema::{ColumnType, ScalarType};
+use feedline_operators::{Column, Image};
+use serde_json::{Value, json};
+
+use crate::outputs::{arrow_scalar, numpy_name};
+use crate::region::Region;
+
+/// Writes a column and says where it lies. Rows in which NumPy has no value for a null are added to `failed`.
+pub(crate) fn write_column(
+    (name, column_type): (&str, &ColumnType),
+    column: &Column,
+    region: &mut Region,
+    failed: &mut Vec<(usize, String)>,
+) -> Result<Value, String> {
+    let writer = Writer { name, region };
+    match (column, column_type) {
+        (Column::Tensor(tensor), _) => {
+            let bytes = tensor.rows * tensor.row_bytes();
+            writer.numbers(&tensor.data[..bytes], tensor.scalar, &tensor.shape)
+        }
+        (Column::Images(images), _) => writer.images(images),
+        (Column::Arrow(array), ColumnType::Tensor { scalar, shape }) => writer.tensors(array, *scalar, shape),
+        (Column::Arrow(array), column_type) => {
+            let mut writer = writer;
+            writer.array(array, column_type, &mut |row, reason| failed.push((row, reason)))
+        }
+    }
+}
+
+/// Writes one seed per row.
+pub(crate) fn write_seeds(seeds: &[u64], region: &mut Region) -> Result<Value, String> {
+    let bytes: Vec<u8> = seeds.iter().flat_map(|seed| seed.to_ne_bytes()).collect();
+    Writer { name: "seeds", region }.numbers(&bytes, ScalarType::UInt64, &[])
+}
+
+struct Writer<'a> {
+    name: &'a str,
+    region: &'a mut Region,
+}
+
+impl Writer<'_> {
+    fn push(&mut self, bytes: &[u8]) -> Result<u64, String> {
+        self.region.push(bytes).map_err(|error| {
+            format!(
+                "there is no shared memory for column `{}`: {error}; lower `rows` or the worker's --memory",
+                self.name
+            )
+        })
+    }
+
+    fn numbers(mut self, bytes: &[u8], scalar: ScalarType, shape: &[u32]) -> Result<Value, String> {
+        let at = self.push(bytes)?;
+        Ok(json!({"kind": "number", "dtype": numpy_name(scalar), "shape": shape, "at": at}))
+    }
+
+    fn offsets(&mut self, lengths: impl Iterator<Item = usize>) -> Result<u64, String> {
+        let mut end = 0_i64;
+        let ends = lengths.map(|length| {
+            end += length as i64;
+            end
+        });
+        let all: Vec<u8> = std::iter::once(0).chain(ends).flat_map(i64::to_ne_bytes).collect();
+        self.push(&all)
+    }
+
+    fn images(mut self, images: &[Image]) -> Result<Value, String> {
+        let sizes = images.iter().flat_map(|image| [image.height, image.width]);
+        let sizes: Vec<u8> = sizes.flat_map(u32::to_ne_bytes).collect();
+        let sizes = self.push(&sizes)?;
+        let offsets = self.offsets(images.iter().map(|image| image.data.len()))?;
+        let data = images.iter().map(|image| &*image.data).collect::<Vec<_>>().concat();
+        let data = self.push(&data)?;
+        Ok(json!({"kind": "image", "sizes": sizes, "offsets": offsets, "data": data}))
+    }
+
+    /// Tensors that come from the source as they are: nothing in them is null.
+    fn tensors(self, array: &ArrayRef, scalar: ScalarType, shape: &[u32]) -> Result<Value, String> {
+        let lists = array
+            .as_fixed_size_list_opt()
+            .ok_or_else(|| format!("column `{}` holds {}, not tensors", self.name, array.data_type()))?;
+        let per_row = lists.value_length() as usize;
+        let values = lists.values().slice(lists.offset() * per_row, lists.len() * per_row);
+        let bytes = self.number_bytes(&values, scalar)?;
+        self.numbers(&bytes, scalar, shape)
+    }
+
+    /// The elements as NumPy has them; nulls are zeros.
+    fn number_bytes(&self, array: &ArrayRef, scalar: ScalarType) -> Result<Vec<u8>, String> {
+        let wanted = if scalar == ScalarType::Bool { DataType::UInt8 } else { arrow_scalar(scalar) };
+        let array = arrow::compute::cast(array, &wanted)
+            .map_err(|error| format!("column `{}` is not {wanted}: {error}", self.name))?;
+        if scalar == ScalarType::Bool {
+            return Ok(array.as_primitive::<UInt8Type>().values().to_vec());
+        }
+        let (data, width) = (array.to_data(), scalar.width_bytes());
+        Ok(data.buffers()[0].as_slice()[data.offset() * width..(data.offset() + data.len()) * width].to_vec())
+    }
+
+    fn array(
+        &mut self,
+        array: &ArrayRef,
+        column_type: &ColumnType,
+        fail: &mut dyn FnMut(usize, String),
+    ) -> Result<Value, String> {
+        match column_type {
+            ColumnType::Scalar(scalar) => {
+                let mut bytes = self.number_bytes(array, *scalar)?;
+                self.settle_nulls(array, *scalar, &mut bytes, fail);
+                let at = self.push(&bytes)?;
+                Ok(json!({"kind": "number", "dtype": numpy_name(*scalar), "shape": [], "at": at}))
+            }
+            ColumnType::Utf8 | ColumnType::Binary => self.texts(array, column_type),
+            ColumnType::List(items) => self.lists(array, items, fail),
+            ColumnType::Image | ColumnType::Tensor { .. } => {
+                Err(format!("column `{}` holds {}, not {column_type}", self.name, array.data_type()))
+            }
+        }
+    }
+
+    /// A null is not a number where numbers have that, and fails its row elsewhere.
+    fn settle_nulls(
+        &self,
+        array: &ArrayRef,
+        scalar: ScalarType,
+        bytes: &mut [u8],
+        fail: &mut dyn FnMut(usize, String),
+    ) {
+        for row in (0..array.len()).filter(|&row| array.is_null(row)) {
+            let place = row * scalar.width_bytes();
+            match scalar {
+                ScalarType::Float32 => bytes[place..place + 4].copy_from_slice(&f32::NAN.to_ne_bytes()),
+                ScalarType::Float64 => bytes[place..place + 8].copy_from_slice(&f64::NAN.to_ne_bytes()),
+                ScalarType::Float16 => bytes[place..place + 2].copy_from_slice(&0x7e00_u16.to_ne_bytes()),
+                other => fail(
+                    row,
+                    format!(
+                        "column `{}` is null here, which {} has no value for; cast it to float32, or filter such rows \
+                         before",
+                        self.name,
+                        other.name()
+                    ),
+                ),
+            }
+        }
+    }
+
+    fn texts(&mut self, array: &ArrayRef, column_type: &ColumnType) -> Result<Value, String> {
+        let wanted = if *column_type == ColumnType::Utf8 { DataType::Utf8View } else { DataType::BinaryView };
+        let array = arrow::compute::cast(array, &wanted)
+            .map_err(|error| format!("column `{}` is not {column_type}: {error}", self.name))?;
+        let row = |row: usize| -> &[u8] {
+            match array.data_type() {
+                _ if array.is_null(row) => &[],
+                DataType::Utf8View => array.as_string_view().value(row).as_bytes(),
+                _ => array.as_binary_view().value(row),
+            }
+        };
+        let rows: Vec<&[u8]> = (0..array.len()).map(row).collect();
+        let offsets = self.offsets(rows.iter().map(|row| row.len()))?;
+        let data = self.push(&rows.concat())?;
+        let valid = self.valid(&array)?;
+        let kind = if *column_type == ColumnType::Utf8 { "text" } else { "bytes" };
+        Ok(json!({"kind": kind, "offsets": offsets, "data": data, "valid": valid}))
+    }
+
+    /// One byte per row; nothing where no row is null.
+    fn valid(&mut self, array: &ArrayRef) -> Result<Option<u64>, String> {
+        if array.null_count() == 0 {
+            return Ok(None);
+        }
+        let bytes: Vec<u8> = (0..array.len()).map(|row| u8::from(array.is_valid(row))).collect();
+        self.push(&bytes).map(Some)
+    }
+
+    fn lists(
+        &mut self,
+        array: &ArrayRef,
+        items: &ColumnType,
+        fail: &mut dyn FnMut(usize, String),
+    ) -> Result<Value, String> {
+        let lists = match array.data_type() {
+            DataType::List(_) => array.clone(),
+            DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
+                arrow::compute::cast(array, &DataType::new_list(element.data_type().clone(), true))
+                    .map_err(|error| format!("column `{}` is no list: {error}", self.name))?
+            }
+            other => return Err(format!("column `{}` holds {other}, not lists", self.name)),
+        };
+        let lists = lists.as_list::<i32>();
+        let bounds = lists.value_offsets();
+        let (first, last) = (bounds[0] as usize, bounds[lists.len()] as usize);
+        let values = lists.values().slice(first, last - first);
+        let starts = bounds.iter().map(|bound| *bound as usize - first).collect::<Vec<_>>();
+        // An element's null fails the row that it lies in.
+        let mut fail_row = |element: usize, reason: String| {
+            fail(starts.partition_point(|start| *start <= element) - 1, reason);
+        };
+        let offsets = self.offsets(starts.windows(2).map(|pair| pair[1] - pair[0]))?;
+        let items = self.array(&values, items, &mut fail_row)?;
+        let valid = self.valid(array)?;
+        Ok(json!({"kind": "list", "offsets": offsets, "items": items, "valid": valid}))
+    }
+}
