@@ -70,6 +70,9 @@ impl Audit {
     /// Counts the rows that a batch, or what trails behind the last one, accounts for. The job must have been opened
     /// with `audit`.
     pub fn add(&mut self, info: &BatchInfo) {
+        if self.layout.coordinated {
+            return self.add_step(info);
+        }
         let mut ids = info.row_ids.iter();
         for (split, offsets) in &info.inputs {
             let first = self.layout.split_range(*split).start;
@@ -89,6 +92,10 @@ impl Audit {
         }
     }
 
+    fn order(&self, pass: u32) -> PassOrder {
+        PassOrder::new(&self.table, self.seed, pass, self.window)
+    }
+
     /// The pass, over all epochs, of a place in an epoch's row sequence; and the place in it.
     fn pass_of(&self, epoch: u32, place: u64) -> (u32, u64) {
         let rows = self.layout.dataset_rows;
@@ -97,6 +104,9 @@ impl Audit {
 
     /// Compares with what must have come up to `stop`, or up to the job's end.
     pub fn report(&self, stop: Option<&Position>) -> AuditReport {
+        if self.layout.coordinated {
+            return self.report_rounds(stop);
+        }
         let mut marks = self.expected(stop);
         let mut report = AuditReport { unexpected: self.strange, ..AuditReport::default() };
         for pass in self.counts.keys() {
@@ -113,7 +123,7 @@ impl Audit {
     fn compare(&self, pass: u32, marks: &[bool], counts: &[u8], report: &mut AuditReport) {
         let mut expected = vec![false; counts.len()];
         if marks.iter().any(|&marked| marked) {
-            let order = PassOrder::new(&self.table, self.seed, pass, self.window);
+            let order = self.order(pass);
             for start in (0..marks.len() as u64).step_by(CHUNK_ROWS as usize) {
                 let end = (start + CHUNK_ROWS).min(marks.len() as u64);
                 let rows = order.rows(&self.table, start..end);
@@ -182,5 +192,6 @@ impl Audit {
     }
 }
 
+mod rounds;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,8 @@
 //! A pipeline as text: one line for the source, one for the order, one per operator with its key parameters.
 
-use super::{Format, Layout, OnError, OperatorKind, OrderMode, Pipeline, Remainder, Size};
+use super::{
+    BucketByLength, Format, Layout, Longer, OnError, OperatorKind, OrderMode, PadTo, Pipeline, Remainder, Size,
+};
 
 #[cfg(test)]
 mod tests;
@@ -132,10 +134,39 @@ fn summary(kind: &OperatorKind) -> String {
             };
             format!("{} rows, remainder {remainder}", p.size)
         }
+        OperatorKind::BucketByLength(p) => bucket_summary(p),
+        OperatorKind::Pack(p) => {
+            let longer = match p.longer {
+                Longer::Fail => "fail",
+                Longer::Truncate => "truncate",
+            };
+            let window = p.window.map(|window| format!(", window {window}")).unwrap_or_default();
+            format!(
+                "{} into {} elements with {}, {} rows, longer {longer}{window}",
+                p.columns.join(", "),
+                p.length,
+                p.value,
+                p.size
+            )
+        }
         OperatorKind::Repeat(p) => format!("{} passes", p.count),
         OperatorKind::Burn(p) => format!("{} us of CPU per row", p.cpu_us),
         OperatorKind::Wait(p) => format!("{} ms per row", p.ms),
     }
+}
+
+fn bucket_summary(p: &BucketByLength) -> String {
+    let sizes = match p.tokens {
+        Some(tokens) => format!("{tokens} tokens"),
+        None => format!("rows {:?}", p.batch_sizes),
+    };
+    let pad = match p.pad {
+        PadTo::Longest => format!(", padded to the longest with {}", p.value),
+        PadTo::Boundary => format!(", padded to the boundary with {}", p.value),
+        PadTo::None => String::new(),
+    };
+    let window = p.window.map(|window| format!(", window {window}")).unwrap_or_default();
+    format!("{} up to {:?}, {sizes}{pad}{window}", p.columns.join(", "), p.boundaries)
 }
 
 fn pixels([height, width]: Size) -> String {

@@ -1,7 +1,7 @@
 //! Pipelines and their schemas; operators lie beside.
 
 use feedline_core::pipeline::{
-    CacheTier, Format, KeptForm, Layout, OnError, OrderMode, Pipeline, Remainder, Shuffle, Source,
+    CacheTier, Format, KeptForm, Layout, Longer, OnError, OrderMode, PadTo, Pipeline, Remainder, Shuffle, Source,
 };
 use feedline_core::schema::{ColumnType, Field, ScalarType, Schema};
 
@@ -19,6 +19,8 @@ mirror_enum!(OnError, wire::OnError, "on_error", { Fail, Skip, Replace });
 mirror_enum!(CacheTier, wire::CacheTier, "cache.tier", { Memory, Disk, Store });
 mirror_enum!(KeptForm, wire::KeptForm, "form", { AsIs, Indexed, Pixels });
 mirror_enum!(Remainder, wire::Remainder, "remainder", { Emit, Drop, Carry });
+mirror_enum!(PadTo, wire::PadTo, "bucket_by_length.pad", { Longest, Boundary, None });
+mirror_enum!(Longer, wire::Longer, "pack.longer", { Fail, Truncate });
 mirror_enum!(Layout, wire::AxisOrder, "layout", { Hwc, Chw });
 
 impl From<Pipeline> for wire::Pipeline {
