@@ -112,7 +112,10 @@ pub(crate) async fn run_group(
     (split, offsets): (SplitRef, Range<u32>),
     planned: Claim,
 ) -> Result<Finished, String> {
-    let start = job.details.layout.split_range(split).start;
+    let layout = &job.details.layout;
+    // Where it is to begin does not change what is in a round's steps.
+    let offsets = if layout.coordinated { 0..layout.split_len(split) } else { offsets };
+    let start = layout.split_range(split).start;
     let places = start + u64::from(offsets.start)..start + u64::from(offsets.end);
     let rows: Arc<Vec<RowRef>> = Arc::new(job.rows(split.epoch, places));
     let found = match &job.cut {
