@@ -224,7 +224,8 @@ impl<P: Clone> Assembler<P> {
         if front.delivered >= front.len {
             self.splits.pop_front();
         }
-        let parts = vec![Part { payload: piece.payload, rows: 0..rows, split, input, piece_from: piece.from }];
+        let parts =
+            vec![Part { payload: piece.payload, rows: 0..rows, split, input, piece_from: piece.from }];
         Some(Assembled { kind: Kind::Batch, epoch: split.epoch, rows, parts })
     }
 

@@ -87,7 +87,8 @@ pub fn pack_rows(lengths: &[u32], columns: usize, length: u32) -> Vec<Vec<u32>> 
     let mut packed: Vec<Vec<u32>> = Vec::new();
     let mut open: VecDeque<(usize, Vec<u32>)> = VecDeque::new();
     for (row, needed) in (0..).zip(lengths.chunks(columns.max(1))) {
-        let fits = |(_, room): &(usize, Vec<u32>)| room.iter().zip(needed).all(|(room, needed)| needed <= room);
+        let fits =
+            |(_, room): &(usize, Vec<u32>)| room.iter().zip(needed).all(|(room, needed)| needed <= room);
         let place = open.iter().position(fits).unwrap_or_else(|| {
             if open.len() == OPEN_ROWS {
                 open.pop_front();

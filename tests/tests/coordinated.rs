@@ -80,7 +80,8 @@ fn all_consumers_get_the_same_bucket_in_the_same_step() {
     let mut full = 0;
     for step in steps(&one) {
         assert_eq!(step.len(), STREAMS as usize, "every stream has every step");
-        let lists: Vec<Vec<Vec<i32>>> = step.iter().map(|batch| int_lists(&batch.records, "tokens")).collect();
+        let lists: Vec<Vec<Vec<i32>>> =
+            step.iter().map(|batch| int_lists(&batch.records, "tokens")).collect();
         let lengths: Vec<usize> = lists.iter().flatten().map(Vec::len).collect();
         assert!(lengths.iter().all(|length| *length == lengths[0]), "{lengths:?}");
         let longest = lists.iter().flatten().map(|list| own_length(list)).max();
@@ -135,8 +136,7 @@ fn packed_rows_hold_every_token_once_and_tell_rows_apart() {
         assert_eq!(step.len(), STREAMS as usize);
         for batch in step {
             let values = ints(batch, "tokens");
-            let (segments, positions) =
-                (ints(batch, "tokens_segment_ids"), ints(batch, "tokens_positions"));
+            let (segments, positions) = (ints(batch, "tokens_segment_ids"), ints(batch, "tokens_positions"));
             packed += values.len() / 64;
             for place in 0..values.len() {
                 if segments[place] == 0 {
@@ -171,7 +171,9 @@ fn a_run_stopped_at_any_step_goes_on_there_on_other_consumers_and_workers() {
         assert_clean(&whole);
         assert_eq!(whole["audit"]["expected"], 2400);
         let batches = |report: &Value| report["batches"].as_u64().expect("a count");
-        for (limit, consumers, workers) in [("1", "1", "2"), ("100", "3", "1"), ("333", "2", "2"), ("470", "3", "2")] {
+        for (limit, consumers, workers) in
+            [("1", "1", "2"), ("100", "3", "1"), ("333", "2", "2"), ("470", "3", "2")]
+        {
             let place = scratch.file(&format!("place-{kind}-{limit}.json"));
             let mut part = shape.to_vec();
             part.extend(["--position", &place]);

@@ -22,11 +22,7 @@ fn a_step_comes_as_soon_as_a_bucket_has_a_batch_for_each_stream() {
     let dealt: Vec<_> = steps.iter().map(|step| (step.bucket, step.streams.clone())).collect();
     assert_eq!(
         dealt,
-        [
-            (1, vec![vec![1], vec![4]]),
-            (0, vec![vec![0, 2], vec![3, 5]]),
-            (0, vec![vec![6], vec![]]),
-        ]
+        [(1, vec![vec![1], vec![4]]), (0, vec![vec![0, 2], vec![3, 5]]), (0, vec![vec![6], vec![]]),]
     );
 }
 

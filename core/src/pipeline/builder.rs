@@ -1,9 +1,10 @@
 //! Builds a pipeline in Rust: one method per operator with what it requires; the rest by its parameters.
 
 use super::{
-    Batch, BucketByLength, Burn, Cache, CacheTier, Cast, CenterCrop, DecodeImage, Filter, Format, Layout, Longer,
-    Normalize, OnError, Operator, OperatorKind, OrderMode, Pack, Pad, PadTo, Pipeline, PipelineError, RandomHorizontalFlip, RandomResizedCrop,
-    RecodeJpeg, Remainder, Rename, Repeat, Resize, Select, Shuffle, Size, Source, Tokenize, Truncate, Wait,
+    Batch, BucketByLength, Burn, Cache, CacheTier, Cast, CenterCrop, DecodeImage, Filter, Format, Layout,
+    Longer, Normalize, OnError, Operator, OperatorKind, OrderMode, Pack, Pad, PadTo, Pipeline, PipelineError,
+    RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Remainder, Rename, Repeat, Resize, Select, Shuffle,
+    Size, Source, Tokenize, Truncate, Wait,
 };
 use crate::schema::ScalarType;
 

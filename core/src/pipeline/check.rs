@@ -143,7 +143,8 @@ fn check_graph(operators: &[Operator]) -> Result<(), Refusal> {
     }
     check_cache(operators, &places_of("cache"))?;
     let last = operators.len().saturating_sub(1);
-    let batching: Vec<usize> = (0..operators.len()).filter(|&place| operators[place].kind.is_batching()).collect();
+    let batching: Vec<usize> =
+        (0..operators.len()).filter(|&place| operators[place].kind.is_batching()).collect();
     let name = |place: usize| operators[place].kind.name();
     match batching[..] {
         [] => {
@@ -267,7 +268,9 @@ pub(super) fn check_operator(operator: &Operator) -> Result<(), String> {
 fn bucketable(p: &BucketByLength) -> Result<(), String> {
     selectable(&p.columns)?;
     if p.boundaries.is_empty() {
-        return Err("boundaries is empty; write the longest length of each bucket, such as [16, 32, 64]".to_owned());
+        return Err(
+            "boundaries is empty; write the longest length of each bucket, such as [16, 32, 64]".to_owned()
+        );
     }
     if p.boundaries[0] == 0 || !p.boundaries.is_sorted_by(|left, right| left < right) {
         return Err(format!("boundaries is {:?}; write positive lengths, the smaller first", p.boundaries));
@@ -286,7 +289,9 @@ fn bucketable(p: &BucketByLength) -> Result<(), String> {
             }
         }
         None if p.batch_sizes.is_empty() => {
-            return Err(format!("there are no sizes; write batch_sizes, a number for each of the {count} buckets, or tokens"));
+            return Err(format!(
+                "there are no sizes; write batch_sizes, a number for each of the {count} buckets, or tokens"
+            ));
         }
         None if p.batch_sizes.len() != count && p.batch_sizes.len() != count + 1 => {
             return Err(format!(

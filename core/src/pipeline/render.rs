@@ -1,7 +1,8 @@
 //! A pipeline as text: one line for the source, one for the order, one per operator with its key parameters.
 
 use super::{
-    BucketByLength, Format, Layout, Longer, OnError, OperatorKind, OrderMode, PadTo, Pipeline, Remainder, Size,
+    BucketByLength, Format, Layout, Longer, OnError, OperatorKind, OrderMode, PadTo, Pipeline, Remainder,
+    Size,
 };
 
 #[cfg(test)]

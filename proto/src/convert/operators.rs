@@ -2,9 +2,8 @@
 
 use feedline_core::pipeline::{
     Batch, BucketByLength, Burn, Cache, Cast, CenterCrop, DecodeImage, Filter, Normalize, Operator,
-    OperatorKind, Pack, Pad,
-    RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Rename, Repeat, Resize, Select, Size, Tokenize,
-    Truncate, Wait,
+    OperatorKind, Pack, Pad, RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Rename, Repeat, Resize,
+    Select, Size, Tokenize, Truncate, Wait,
 };
 
 use super::{WireError, mirror, read_enum, required};

@@ -1,7 +1,8 @@
 //! Pipelines and their schemas; operators lie beside.
 
 use feedline_core::pipeline::{
-    CacheTier, Format, KeptForm, Layout, Longer, OnError, OrderMode, PadTo, Pipeline, Remainder, Shuffle, Source,
+    CacheTier, Format, KeptForm, Layout, Longer, OnError, OrderMode, PadTo, Pipeline, Remainder, Shuffle,
+    Source,
 };
 use feedline_core::schema::{ColumnType, Field, ScalarType, Schema};
 

@@ -170,9 +170,7 @@ pub(crate) async fn run_group(
             chunks.iter_mut().for_each(|work| work.waiting = None);
             let bytes = chunks.iter().map(|work| work.bytes).sum();
             let result = match parts {
-                Some(parts) => {
-                    assemble(&job, &rows, &failed, offsets, chunks, parts).map(Finished::Piece)
-                }
+                Some(parts) => assemble(&job, &rows, &failed, offsets, chunks, parts).map(Finished::Piece),
                 None => finish_round(&job, &slabs, &rows, &failed, chunks).map(Finished::Round),
             };
             drop(planned);

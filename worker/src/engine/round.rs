@@ -117,7 +117,8 @@ pub(super) fn finish_round(
     let dealt = deal(coordination, &left, job.details.layout.streams);
     let mut pieces = Pieces::new(job, coordination, slabs, &left)?.make(rows, &dealt)?;
     if let Some(last) = pieces.first_mut().and_then(|own| own.last_mut()) {
-        let described = failed.iter().map(|(place, (offset, why))| describe_row(job, &rows[*place], *offset, why));
+        let described =
+            failed.iter().map(|(place, (offset, why))| describe_row(job, &rows[*place], *offset, why));
         last.header.skipped = described.collect();
         let mut is_left = vec![false; rows.len()];
         left.places.iter().for_each(|&place| is_left[place] = true);
@@ -267,8 +268,10 @@ impl<'a> Pieces<'a> {
             Way::Bucket(p) => self.bucketed(p, step, own)?,
             Way::Pack(p) => packed_columns(&self.fillers, own, p.length)?,
         };
-        let bytes: usize =
-            arrays.iter().map(|array| array.to_data().get_slice_memory_size().unwrap_or_default() + 512).sum();
+        let bytes: usize = arrays
+            .iter()
+            .map(|array| array.to_data().get_slice_memory_size().unwrap_or_default() + 512)
+            .sum();
         let (mut buffer, counted) = self.slabs.take(bytes);
         buffer.clear();
         let mut encoder = BatchEncoder::new(own.len() as u32);

@@ -212,7 +212,9 @@ impl BucketByLength {
     /// Rows of a full batch of each bucket.
     pub fn sizes(&self) -> Vec<u32> {
         match self.tokens {
-            Some(tokens) => self.boundaries.iter().map(|&boundary| (tokens / boundary.max(1)).max(1)).collect(),
+            Some(tokens) => {
+                self.boundaries.iter().map(|&boundary| (tokens / boundary.max(1)).max(1)).collect()
+            }
             None => self.batch_sizes.clone(),
         }
     }

@@ -165,7 +165,8 @@ pub(super) fn packed_columns(
 }
 
 fn tensors(item: Arc<Field>, length: u32, values: ArrayRef) -> Result<ArrayRef, String> {
-    let size = i32::try_from(length).map_err(|_| format!("{length} elements are too many for a packed row"))?;
+    let size =
+        i32::try_from(length).map_err(|_| format!("{length} elements are too many for a packed row"))?;
     let tensors = FixedSizeListArray::try_new(item, size, values, None);
     Ok(Arc::new(tensors.map_err(|error| error.to_string())?))
 }
