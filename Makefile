@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python speed scale size caching kernels trace-cost secure-cost bottlenecks tuning demand bench release
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python speed scale size caching kernels padding trace-cost secure-cost bottlenecks tuning demand bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -118,6 +118,9 @@ tuning: release python ## Measure naive, tuned and best settings of five pipelin
 
 caching: release ## Measure what the model keeps of image jobs, epoch by epoch
 	@python3 benches/caching.py
+
+padding: release ## Measure padding and the spread of steps, coordinated and not, on sentence pairs
+	@target/release/feedline bench padding $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.en $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.de
 
 demand: release ## Measure how fast workers come and go as demand changes, with real processes
 	@python3 benches/demand.py

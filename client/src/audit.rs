@@ -8,7 +8,7 @@ use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::manifest::Manifest;
 use feedline_core::pipeline::Pipeline;
 use feedline_core::position::{OpenRange, Position};
-use feedline_core::sequence::Sequence;
+use feedline_core::sequence::{Pass, Sequence};
 use serde::Serialize;
 
 use crate::batch::BatchInfo;
@@ -68,6 +68,9 @@ impl Audit {
     /// Counts the rows that a batch, or what trails behind the last one, accounts for. The job must have been opened
     /// with `audit`.
     pub fn add(&mut self, info: &BatchInfo) {
+        if self.layout.coordinated {
+            return self.add_step(info);
+        }
         let mut ids = info.row_ids.iter();
         for (split, offsets) in &info.inputs {
             let first = self.layout.split_range(*split).start;
@@ -87,6 +90,10 @@ impl Audit {
         }
     }
 
+    fn order(&self, pass: u32) -> Pass {
+        self.sequence.pass(pass)
+    }
+
     /// The pass, over all epochs, of a place in an epoch's row sequence; and the place in it.
     fn pass_of(&self, epoch: u32, place: u64) -> (u32, u64) {
         let rows = self.layout.dataset_rows;
@@ -95,6 +102,9 @@ impl Audit {
 
     /// Compares with what must have come up to `stop`, or up to the job's end.
     pub fn report(&self, stop: Option<&Position>) -> AuditReport {
+        if self.layout.coordinated {
+            return self.report_rounds(stop);
+        }
         let mut marks = self.expected(stop);
         let mut report = AuditReport { unexpected: self.strange, ..AuditReport::default() };
         for pass in self.counts.keys() {
@@ -112,7 +122,7 @@ impl Audit {
         // A mix that begins short datasets again has rows more than once in a pass.
         let mut expected = vec![0_u8; counts.len()];
         if marks.iter().any(|&marked| marked) {
-            let order = self.sequence.pass(pass);
+            let order = self.order(pass);
             for start in (0..marks.len() as u64).step_by(CHUNK_ROWS as usize) {
                 let end = (start + CHUNK_ROWS).min(marks.len() as u64);
                 let rows = self.sequence.rows(&order, start..end);
@@ -182,5 +192,6 @@ impl Audit {
     }
 }
 
+mod rounds;
 #[cfg(test)]
 mod tests;

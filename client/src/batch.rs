@@ -41,7 +41,9 @@ pub struct BatchInfo {
     pub inputs: Vec<(SplitRef, Range<u32>)>,
     /// Offsets in splits of the rows that it holds, in order, where operators removed some of `inputs`; else empty.
     pub kept: Vec<(SplitRef, Vec<u32>)>,
-    /// Audit: ids of the rows of `inputs`, in order. Empty unless the job was opened with `audit`.
+    /// Audit: ids of the rows of `inputs`, in order. Empty unless the job was opened with `audit`. In a coordinated job they
+    /// are always there: ids of the rows that this batch holds, and in the last step of a round, for the first stream, of
+    /// those that operators removed from it.
     pub row_ids: Vec<u64>,
     /// Rows that failed and were skipped or replaced.
     pub skipped: Vec<SkippedRow>,
@@ -56,7 +58,9 @@ impl BatchInfo {
             self.add_input(part.split, part.input.clone());
             if let Some(ids) = &part.payload.row_ids {
                 let place = |offset: u32| (offset - part.piece_from) as usize;
-                self.row_ids.extend_from_slice(&ids[place(part.input.start)..place(part.input.end)]);
+                let range = place(part.input.start)..place(part.input.end);
+                // Where a piece is one step of several streams, its ids are those of this stream's rows.
+                self.row_ids.extend_from_slice(ids.get(range).unwrap_or(ids));
             }
             if is_last_part(part) {
                 self.skipped.extend_from_slice(&part.payload.skipped);

@@ -55,9 +55,13 @@ impl Origins {
         &self.shards
     }
 
-    /// The origin of each row of a batch, in its order. O(rows of the batch), and once for each pass O(blocks of the dataset).
+    /// The origin of each row of a batch, in its order. Of a coordinated job they are those of the rows that the batch holds, packed ones
+    /// one behind the other, and in a round's last step of those that operators removed from the round. O(rows of the batch), and once for each pass O(blocks of the dataset).
     pub fn rows(&mut self, info: &BatchInfo) -> Vec<Origin> {
         let mut origins = Vec::with_capacity(info.rows as usize);
+        if self.layout.coordinated {
+            return info.row_ids.iter().map(|id| self.of_id(*id)).collect();
+        }
         if info.kept.is_empty() {
             for (split, offsets) in &info.inputs {
                 for offset in offsets.clone() {
@@ -84,7 +88,13 @@ impl Origins {
             0
         });
         let found = self.sequence.rows(&self.orders[known].1, place..place + 1)[0];
-        Origin { shard: found.shard, row: found.row_id - self.starts[found.shard as usize] }
+        self.of_id(found.row_id)
+    }
+
+    fn of_id(&self, row_id: u64) -> Origin {
+        // Of shards that begin with the same row all but the last are empty.
+        let shard = self.starts.partition_point(|start| *start <= row_id).saturating_sub(1);
+        Origin { shard: shard as u32, row: row_id - self.starts[shard] }
     }
 }
 

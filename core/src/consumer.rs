@@ -177,6 +177,9 @@ impl<P: Clone> Assembler<P> {
 
     /// Whether enough has arrived for [`Self::next_run`] to give something.
     pub fn has_run(&self) -> bool {
+        if self.layout.coordinated {
+            return self.splits.front().is_some_and(|front| !front.pieces.is_empty());
+        }
         let (rows, flush) = self.available(self.layout.batch_rows);
         self.owed.is_some() || rows >= self.layout.batch_rows || flush
     }
@@ -185,6 +188,9 @@ impl<P: Clone> Assembler<P> {
     pub fn next_run(&mut self) -> Option<Assembled<P>> {
         if let Some(epoch) = self.owed.take() {
             return Some(Assembled { kind: Kind::Batch, epoch, rows: 0, parts: Vec::new() });
+        }
+        if self.layout.coordinated {
+            return self.next_step();
         }
         let wanted = self.layout.batch_rows;
         let (rows, flush) = self.available(wanted);
@@ -206,6 +212,21 @@ impl<P: Clone> Assembler<P> {
             self.owed = owes.then_some(epoch);
         }
         Some(Assembled { kind, epoch, rows: take, parts })
+    }
+
+    /// The next step of a coordinated job: a piece as it is, also where it has no rows for this stream.
+    fn next_step(&mut self) -> Option<Assembled<P>> {
+        let front = self.splits.front_mut()?;
+        let piece = front.pieces.pop_front()?.piece;
+        let rows = piece.rows();
+        let (split, input) = (front.split, front.delivered..piece.to);
+        front.delivered = piece.to;
+        if front.delivered >= front.len {
+            self.splits.pop_front();
+        }
+        let parts =
+            vec![Part { payload: piece.payload, rows: 0..rows, split, input, piece_from: piece.from }];
+        Some(Assembled { kind: Kind::Batch, epoch: split.epoch, rows, parts })
     }
 
     /// What the next run is; `None` when there is nothing at all.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::DatasetSummary;
-use crate::pipeline::{OrderMode, Pipeline, Remainder};
+use crate::pipeline::{OperatorKind, OrderMode, Pipeline, Remainder};
 
 /// Rows of a split where nothing speaks for more or fewer: a lease should outlast a few control round trips.
 const SPLIT_ROWS: u64 = 1024;
@@ -19,6 +19,12 @@ const MAX_SPLITS: u64 = 1 << 16;
 /// Small rows are processed and sent in groups of several batches of about this many encoded bytes.
 const GROUP_BYTES: u64 = 256 << 10;
 const MAX_BATCHES_PER_GROUP: u64 = 64;
+/// A round of a coordinated job has about so many steps of its largest batches, so that few of them are smaller for want of
+/// rows at its end; and at least so many where the dataset is small.
+const STEPS_PER_ROUND: u64 = 16;
+const FEWEST_STEPS: u64 = 4;
+/// Rows that are taken to go into a packed one, where a round's size is chosen.
+const ROWS_PER_PACKED: u64 = 8;
 
 /// A split: `ordinal` counts the splits of one stream in one epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,7 +42,8 @@ pub struct SplitRef {
 pub struct StreamPosition {
     /// Epoch, from 0.
     pub epoch: u32,
-    /// Rows of this stream's epoch that lie before the position, filtered and skipped rows included.
+    /// Rows of this stream's epoch that lie before the position, filtered and skipped rows included. In a coordinated job
+    /// all streams go through all rows together: rows of the epoch that the steps before it have for all streams.
     pub row: u64,
 }
 
@@ -61,11 +68,18 @@ pub struct Layout {
     pub split_rows: u64,
     /// Rows processed and sent together, at most. A multiple of `batch_rows` that divides no split unevenly but its end.
     pub group_rows: u32,
+    /// Whether all streams go through the same rounds: a split is one stream's part of a round of `split_rows` rows, and its
+    /// offsets count the rows that the round's steps have for all streams. Rows become batches by what is in them.
+    #[serde(default)]
+    pub coordinated: bool,
 }
 
 impl Layout {
     /// The layout of a job: depends on the dataset, the pipeline, the epochs and the virtual consumers only.
     pub fn new(pipeline: &Pipeline, dataset: &DatasetSummary, epochs: u32, virtual_consumers: u32) -> Self {
+        if pipeline.is_coordinated() {
+            return Self::coordinated(pipeline, dataset, epochs, virtual_consumers);
+        }
         let batch = u64::from(pipeline.batch_size());
         let passes = pipeline.repeat_count();
         let rows = pipeline.pass_rows(dataset).saturating_mul(u64::from(passes));
@@ -89,6 +103,34 @@ impl Layout {
             changes_rows: pipeline.changes_rows(),
             split_rows,
             group_rows: (batch * batches_per_group).min(split_rows) as u32,
+            coordinated: false,
+        }
+    }
+
+    /// The layout of a job whose batches are made for all streams together: rounds are computed whole.
+    fn coordinated(pipeline: &Pipeline, dataset: &DatasetSummary, epochs: u32, streams: u32) -> Self {
+        let passes = pipeline.repeat_count();
+        let rows = pipeline.pass_rows(dataset).saturating_mul(u64::from(passes));
+        let mean_row_bytes = (dataset.bytes / dataset.rows.max(1)).max(1);
+        let step = u64::from(streams) * largest_batch(pipeline);
+        let chosen = || {
+            let wanted = SPLIT_ROWS.max(STEPS_PER_ROUND.saturating_mul(step)).max(rows / MAX_SPLITS);
+            wanted.min((rows / SPLITS_PER_STREAM).max(FEWEST_STEPS.saturating_mul(step)))
+        };
+        let wanted = round_window(pipeline).unwrap_or_else(chosen);
+        let most = (SPLIT_BYTES / mean_row_bytes).min(u64::from(u32::MAX >> 1)).min(rows.max(1));
+        let round_rows = wanted.min(most.max(1));
+        Self {
+            dataset_rows: pipeline.pass_rows(dataset),
+            passes,
+            epochs,
+            streams,
+            batch_rows: round_rows as u32,
+            remainder: Remainder::Emit,
+            changes_rows: true,
+            split_rows: round_rows,
+            group_rows: round_rows as u32,
+            coordinated: true,
         }
     }
 
@@ -99,6 +141,9 @@ impl Layout {
 
     /// Rounds of full splits, one for each stream, that open an epoch.
     fn full_rounds(&self) -> u64 {
+        if self.coordinated {
+            return self.epoch_rows() / self.split_rows;
+        }
         self.epoch_rows() / (self.split_rows * u64::from(self.streams))
     }
 
@@ -118,11 +163,17 @@ impl Layout {
 
     /// Rows that the layout leaves out of every epoch.
     pub fn dropped_rows(&self) -> u64 {
+        if self.coordinated {
+            return 0;
+        }
         self.epoch_rows() - (0..self.streams).map(|stream| self.stream_rows(stream)).sum::<u64>()
     }
 
     /// Rows of the stream's last, shorter split; 0 where there is none.
     fn tail_rows(&self, stream: u32) -> u64 {
+        if self.coordinated {
+            return self.epoch_rows() % self.split_rows;
+        }
         let (steps, last) = self.tail();
         let streams = u64::from(self.streams);
         steps * u64::from(self.batch_rows) + last / streams + u64::from(u64::from(stream) < last % streams)
@@ -164,8 +215,12 @@ impl Layout {
         if step < full { u64::from(self.streams) * u64::from(self.batch_rows) } else { last }
     }
 
-    /// The rows of a split, as places in the epoch's row sequence.
+    /// The rows of a split, as places in the epoch's row sequence; those of its round where streams share rounds.
     pub fn split_range(&self, split: SplitRef) -> Range<u64> {
+        if self.coordinated {
+            let start = split.ordinal * self.split_rows;
+            return start..(start + self.split_rows).min(self.epoch_rows());
+        }
         let streams = u64::from(self.streams);
         let stream = u64::from(split.stream);
         let full = self.full_rounds();
@@ -255,6 +310,21 @@ impl Layout {
         let splits = (0..self.streams).try_fold(0_u64, |sum, stream| sum.checked_add(self.splits(stream)))?;
         splits.checked_mul(u64::from(self.epochs))
     }
+}
+
+/// Rows of the largest batch of a coordinated pipeline, before they are packed.
+fn largest_batch(pipeline: &Pipeline) -> u64 {
+    let packs = pipeline.operators.iter().any(|operator| matches!(operator.kind, OperatorKind::Pack(_)));
+    u64::from(pipeline.batch_size()) * if packs { ROWS_PER_PACKED } else { 1 }
+}
+
+/// Rows of a round, where the pipeline says so.
+fn round_window(pipeline: &Pipeline) -> Option<u64> {
+    pipeline.operators.iter().find_map(|operator| match &operator.kind {
+        OperatorKind::BucketByLength(bucket) => bucket.window,
+        OperatorKind::Pack(pack) => pack.window,
+        _ => None,
+    })
 }
 
 #[cfg(test)]

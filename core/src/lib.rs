@@ -8,6 +8,7 @@
 pub mod cluster;
 pub mod consumer;
 pub mod contained;
+pub mod coordinated;
 pub mod ids;
 pub mod layout;
 pub mod manifest;

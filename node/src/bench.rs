@@ -2,6 +2,7 @@
 
 mod decisions;
 mod kernel;
+mod padding;
 mod transport;
 
 use clap::{Args, Subcommand};
@@ -24,6 +25,8 @@ enum BenchCommand {
     Transport(transport::TransportArgs),
     /// Lets coordinators decide as fast as they can, for workers and consumers that do nothing but report.
     Decisions(decisions::DecisionsArgs),
+    /// How much of a text's batches is padding, and how far consumers' steps lie apart, coordinated and not.
+    Padding(padding::PaddingArgs),
     /// The sending process of `transport`; it ends with its standard input.
     #[command(hide = true)]
     TransportPeer(transport::PeerArgs),
@@ -35,6 +38,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<(), Failure> {
         BenchCommand::Kernel(args) => kernel::run(args).await,
         BenchCommand::Transport(args) => transport::run(args).await,
         BenchCommand::Decisions(args) => decisions::run(args).await,
+        BenchCommand::Padding(args) => padding::run(&args),
         BenchCommand::TransportPeer(args) => transport::run_peer(args).await,
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int32Type;
-use feedline_client::{ClientSettings, Job, WorkerDirectory};
+use feedline_client::{Batch, ClientSettings, Job, WorkerDirectory};
 use feedline_coordinator::CoordinatorSettings;
-use feedline_core::cluster::messages::{JobSpec, Refusal};
+use feedline_core::cluster::messages::{JobSpec, Refusal, RefusalKind};
 use feedline_core::ids::{SessionId, WorkerId};
 use feedline_core::pipeline::Pipeline;
 use feedline_proto::WorkerService;
@@ -99,4 +99,52 @@ pub fn tensor_bytes(records: &RecordBatch, column: &str) -> Vec<u8> {
 pub fn texts(records: &RecordBatch, column: &str) -> Vec<String> {
     let texts = records.column_by_name(column).expect("the column exists").as_string::<i32>();
     texts.iter().map(|text| text.unwrap_or_default().to_owned()).collect()
+}
+
+/// Workers of a coordinator in this process, by their addresses.
+struct Several(std::collections::BTreeMap<String, Arc<dyn WorkerService>>);
+
+impl WorkerDirectory for Several {
+    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
+        let unknown = || Refusal::new(RefusalKind::NotFound, format!("there is no worker {address}"));
+        self.0.get(address).cloned().ok_or_else(unknown)
+    }
+}
+
+/// Runs a job of so many virtual consumers, all of one consumer, on so many workers and gives the batches in the order in which
+/// they come.
+pub fn batches_of(directory: &Path, pipeline: &str, virtual_consumers: u32, workers: u64) -> Vec<Batch> {
+    let pipeline = Pipeline::from_yaml(pipeline, "test.yaml").expect("the test's pipeline is right");
+    let spec = JobSpec { virtual_consumers, audit: true, ..JobSpec::new(pipeline) };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime starts").block_on(collect(directory, spec, workers))
+}
+
+async fn collect(directory: &Path, spec: JobSpec, workers: u64) -> Vec<Batch> {
+    let settings = CoordinatorSettings::in_memory(directory.join("index"));
+    let coordinator = feedline_coordinator::start(settings, 1).await.expect("the directory is writable");
+    let mut services = std::collections::BTreeMap::new();
+    let mut started = Vec::new();
+    for number in 1..=workers {
+        let address = format!("local:{number}");
+        let settings = WorkerSettings { address: address.clone(), ..worker_settings(256 << 20) };
+        let worker =
+            feedline_worker::start(WorkerId(number), settings, ProcessClock::new(), coordinator.service())
+                .expect("threads start");
+        services.insert(address, worker.service());
+        started.push(worker);
+    }
+    let job =
+        Job::open(coordinator.service(), Arc::new(Several(services)), spec, ClientSettings::default()).await;
+    let mut consumer = job.expect("it is sound").consumer(0, SessionId(1));
+    let mut batches = Vec::new();
+    while let Some(batch) = consumer.next().await.expect("the job does not fail") {
+        batches.push(batch);
+    }
+    consumer.close().await.expect("the coordinator runs");
+    for worker in started {
+        worker.shutdown().await;
+    }
+    coordinator.shutdown().await.expect("its log is in memory");
+    batches
 }

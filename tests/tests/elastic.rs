@@ -26,8 +26,7 @@ struct Scene {
     coordinator: RunningCoordinator,
     worker: RunningWorker,
     job: Job,
-    seed: u64,
-    window: u64,
+    pipeline: Pipeline,
 }
 
 impl Scene {
@@ -39,16 +38,16 @@ impl Scene {
         let worker = feedline_worker::start(WorkerId(1), settings, clock, coordinator.service());
         let worker = worker.expect("threads start");
         let workers = Arc::new(OneWorker(worker.service()));
-        let (seed, window) = (spec.pipeline.seed, spec.pipeline.shuffle.window);
+        let pipeline = spec.pipeline.clone();
         let job = Job::open(coordinator.service(), workers, spec, ClientSettings::default()).await;
-        Self { coordinator, worker, job: job.expect("it is sound"), seed, window }
+        Self { coordinator, worker, job: job.expect("it is sound"), pipeline }
     }
 
     /// What was delivered, against what there is; once the job is over.
     async fn end(self, batches: &[Batch]) {
         let manifest = self.coordinator.service().manifest(self.job.id()).await.expect("it is indexed");
         let layout = self.job.status().await.expect("the coordinator runs").layout.expect("it ran");
-        let mut audit = Audit::new(layout, &manifest, self.seed, self.window, None);
+        let mut audit = Audit::new(layout, &manifest, &self.pipeline, None);
         batches.iter().for_each(|batch| audit.add(&batch.info));
         let report = audit.report(None);
         assert!(report.is_exact(), "{report:?}");

@@ -18,6 +18,7 @@ mod limit;
 mod pace;
 mod pool;
 mod read;
+mod round;
 mod runs;
 mod slab;
 mod split;
@@ -41,10 +42,11 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use self::admission::Chosen;
-use self::group::{FinishedPiece, Tools, run_group};
+use self::group::{Finished, FinishedPiece, Tools, run_group};
 pub(crate) use self::job::JobContext;
 use self::pool::Pool;
 use self::read::Reading;
+use self::round::{Rounds, Streams};
 pub(crate) use self::runs::Runs;
 use self::split::SplitState;
 use self::trace::Charged;
@@ -117,6 +119,8 @@ struct State {
     tenants: BTreeMap<JobId, (Tenant, u64)>,
     /// What could not be kept of jobs, though the plan wanted it.
     refused_keeps: BTreeMap<JobId, Keep>,
+    /// What was computed for streams of coordinated jobs that have no lease here yet.
+    rounds: Rounds,
 }
 
 impl State {
@@ -131,6 +135,18 @@ impl State {
             }
         }
         worth
+    }
+
+    /// A round that was computed for one stream's lease serves those of the others.
+    fn deal_round(&mut self, (split, job): (SplitRef, JobId), streams: Streams, own: (u64, u32)) {
+        for (stream, pieces) in (0..).zip(streams) {
+            let pieces: Vec<Arc<FinishedPiece>> = pieces.into_iter().map(Arc::new).collect();
+            match self.splits.get_mut(&(SplitRef { stream, ..split }, job)) {
+                Some(lease) if stream == split.stream => lease.finish_round(own.0, own.1, pieces),
+                Some(lease) => lease.supply(pieces),
+                None => self.rounds.keep(Rounds::key(job, split), stream, pieces),
+            }
+        }
     }
 
     /// What a job shall keep: what the plan says, unless that was tried in vain, or else what it keeps; `None` for a job of
@@ -288,16 +304,20 @@ impl Engine {
         });
         for (key, from) in wanted {
             let failed = state.failed.get(&key.1).cloned();
-            let State { splits, leases, .. } = &mut *state;
+            let State { splits, leases, rounds, .. } = &mut *state;
             splits.entry(key).or_insert_with(|| {
                 *leases = leases.wrapping_add(1);
                 let mut split = SplitState::new(from, *leases);
                 if let Some(message) = failed {
                     split.fail(0, message);
+                } else if let Some(pieces) = rounds.take(key.1, key.0) {
+                    split.supply(pieces);
                 }
                 split
             });
         }
+        let leased: BTreeSet<_> = state.splits.keys().map(|(split, job)| Rounds::key(*job, *split)).collect();
+        state.rounds.retain(|key| leased.contains(key));
         let active: BTreeSet<JobId> = state.splits.keys().map(|(_, job)| *job).collect();
         self.tools.reading.blocks.keep_jobs(|job| active.contains(&job));
         self.tools.caches.set_active(state.worth());
@@ -341,10 +361,20 @@ impl Engine {
         state.groups -= 1;
         state.reading_bytes -= source_bytes;
         state.exceeds &= !exceeds;
-        if let Some(lease) = state.splits.get_mut(&key)
-            && let Some(result) = result
-        {
-            lease.finish(generation, &offsets, result);
+        match result {
+            Some(Ok(Finished::Round(streams))) => {
+                state.deal_round(key, streams, (generation, offsets.start));
+            }
+            Some(result) => {
+                let piece = result.and_then(|finished| match finished {
+                    Finished::Piece(piece) => Ok(piece),
+                    Finished::Round(_) => Err("a round came for a piece; please report this".to_owned()),
+                });
+                if let Some(lease) = state.splits.get_mut(&key) {
+                    lease.finish(generation, &offsets, piece);
+                }
+            }
+            None => {}
         }
         drop(state);
         self.pump();

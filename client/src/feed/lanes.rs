@@ -176,6 +176,9 @@ impl Feed {
     /// lane. None of them is done before the batch is, so that no others follow.
     fn too_few_rows(&self, place: usize) -> Option<String> {
         let (lane, layout) = (&self.lanes[place], self.layout.as_ref()?);
+        if layout.coordinated {
+            return None;
+        }
         let (held, most) = (lane.held_complete(), self.most_splits);
         if most == 0 || held < most as usize {
             return None;

@@ -143,6 +143,11 @@ impl Cluster {
         for split in missing {
             let urgent = self.is_urgent(job, *split);
             let avoid = |worker| job.avoid.contains(&(*split, worker));
+            if let Some(worker) = self.round_mate(job, *split, &grants).filter(|worker| !avoid(*worker)) {
+                loads.add(worker);
+                grants.entry(worker).or_default().push(*split);
+                continue;
+            }
             // A worker that the consumer could not reach is asked again only when there is no other, wherever.
             let (best, first) = loads.choose(urgent, avoid);
             let elsewhere = || if urgent { self.elsewhere(parts, avoid) } else { None };
@@ -151,6 +156,23 @@ impl Cluster {
             grants.entry(worker).or_default().push(*split);
         }
         grants
+    }
+
+    /// The worker that has, or now gets, another stream's part of the same round of a coordinated job: it computes the round
+    /// for all of them.
+    fn round_mate(
+        &self,
+        job: &Job,
+        split: SplitRef,
+        grants: &BTreeMap<WorkerId, Vec<SplitRef>>,
+    ) -> Option<WorkerId> {
+        let layout = job.running().filter(|layout| layout.coordinated)?;
+        let mates = || (0..layout.streams).map(|stream| SplitRef { stream, ..split });
+        let held = mates().filter_map(|mate| job.leases.get(&mate));
+        let holders = held.flat_map(|lease| lease.holders.iter().map(|holder| holder.worker));
+        let granted = grants.iter().filter(|(_, splits)| mates().any(|mate| splits.contains(&mate)));
+        let mut workers = holders.chain(granted.map(|(worker, _)| *worker));
+        workers.find(|worker| self.takes_leases(*worker))
     }
 
     /// A worker beyond those that the job is to be on.

@@ -15,6 +15,7 @@ fn layout(rows: u64, streams: u32, batch: u32, remainder: Remainder, split_batch
         changes_rows: false,
         split_rows: split_batches * u64::from(batch),
         group_rows: batch,
+        coordinated: false,
     }
 }
 
@@ -100,4 +101,20 @@ fn splits_that_cannot_be_counted_are_none() {
     assert_eq!(too_many.total_splits(), None);
     let repeated = Layout { passes: 3, ..too_many };
     assert_eq!(repeated.epoch_rows(), u64::MAX, "and nothing wraps");
+}
+
+#[test]
+fn streams_of_a_coordinated_job_share_rounds_that_cover_the_epoch() {
+    let layout = Layout { coordinated: true, changes_rows: true, ..layout(1000, 3, 300, Remainder::Emit, 1) };
+    assert_eq!((layout.split_rows, layout.stream_rows(2), layout.dropped_rows()), (300, 1000, 0));
+    for stream in 0..3 {
+        assert_eq!(layout.splits(stream), 4);
+        let ranges: Vec<_> =
+            (0..4).map(|ordinal| layout.split_range(SplitRef { epoch: 0, ordinal, stream })).collect();
+        assert_eq!(ranges, [0..300, 300..600, 600..900, 900..1000]);
+    }
+    let last = SplitRef { epoch: 0, ordinal: 3, stream: 1 };
+    assert_eq!(layout.locate(1, StreamPosition { epoch: 0, row: 950 }), Some((last, 50)));
+    assert_eq!(layout.position_in(last, 100), StreamPosition { epoch: 1, row: 0 });
+    assert_eq!(layout.steps(), None);
 }

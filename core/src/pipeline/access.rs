@@ -17,6 +17,8 @@ impl Pipeline {
     pub fn batch_size(&self) -> u32 {
         let mut sizes = self.operators.iter().filter_map(|operator| match &operator.kind {
             OperatorKind::Batch(batch) => Some(batch.size),
+            OperatorKind::BucketByLength(bucket) => bucket.sizes().into_iter().max(),
+            OperatorKind::Pack(pack) => Some(pack.size),
             _ => None,
         });
         sizes.next().unwrap_or(1)
@@ -29,6 +31,11 @@ impl Pipeline {
             _ => None,
         });
         remainders.next().unwrap_or_default()
+    }
+
+    /// Whether all consumers get batches of one kind in the same step: it ends with `bucket_by_length` or `pack`.
+    pub fn is_coordinated(&self) -> bool {
+        self.operators.last().is_some_and(|operator| operator.kind.is_coordinated())
     }
 
     /// Passes over the rows within an epoch; 1 without a `repeat`.
@@ -191,6 +198,8 @@ fn require_inputs(kind: &OperatorKind, input: &Schema, required: &mut BTreeSet<S
                 columns => required.extend(columns.iter().cloned()),
             }
         }
+        OperatorKind::BucketByLength(p) => required.extend(p.columns.iter().cloned()),
+        OperatorKind::Pack(p) => *required = p.columns.iter().cloned().collect(),
         OperatorKind::Cache(_)
         | OperatorKind::Batch(_)
         | OperatorKind::Repeat(_)
@@ -235,6 +244,8 @@ impl OperatorKind {
             Self::RecodeJpeg(_) => "recode_jpeg",
             Self::Cache(_) => "cache",
             Self::Batch(_) => "batch",
+            Self::BucketByLength(_) => "bucket_by_length",
+            Self::Pack(_) => "pack",
             Self::Repeat(_) => "repeat",
             Self::Burn(_) => "burn",
             Self::Wait(_) => "wait",
@@ -264,6 +275,16 @@ impl OperatorKind {
 
     /// Whether it is a matter of the engine, and no step of a row: it has no place among the operators that run.
     pub fn is_engines(&self) -> bool {
-        matches!(self, Self::Batch(_) | Self::Repeat(_) | Self::Cache(_))
+        matches!(self, Self::Batch(_) | Self::Repeat(_) | Self::Cache(_)) || self.is_coordinated()
+    }
+
+    /// Whether it makes batches for all consumers together.
+    pub fn is_coordinated(&self) -> bool {
+        matches!(self, Self::BucketByLength(_) | Self::Pack(_))
+    }
+
+    /// Whether it makes batches, and so is the last operator.
+    pub fn is_batching(&self) -> bool {
+        matches!(self, Self::Batch(_)) || self.is_coordinated()
     }
 }

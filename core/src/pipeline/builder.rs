@@ -1,10 +1,10 @@
 //! Builds a pipeline in Rust: one method per operator with what it requires; the rest by its parameters.
 
 use super::{
-    Batch, Burn, Cache, CacheTier, Cast, CenterCrop, DecodeImage, Filter, Format, Function, Layout, Mix,
-    Normalize, OnError, Operator, OperatorKind, OrderMode, Pad, Pipeline, PipelineError,
-    RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Remainder, Rename, Repeat, Resize, Select, Shuffle,
-    Size, Source, Tokenize, Truncate, Wait,
+    Batch, BucketByLength, Burn, Cache, CacheTier, Cast, CenterCrop, DecodeImage, Filter, Format, Function,
+    Layout, Longer, Mix, Normalize, OnError, Operator, OperatorKind, OrderMode, Pack, Pad, PadTo, Pipeline,
+    PipelineError, RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Remainder, Rename, Repeat, Resize,
+    Select, Shuffle, Size, Source, Tokenize, Truncate, Wait,
 };
 use crate::schema::ScalarType;
 
@@ -304,6 +304,31 @@ impl PipelineBuilder {
     /// Groups rows; the last operator. A smaller batch comes at an epoch's end.
     pub fn batch(self, size: u32) -> Self {
         self.operator(OperatorKind::Batch(Batch { size, remainder: Remainder::default() }))
+    }
+
+    /// Groups rows of about the same length, in batches of about so many tokens; the last operator.
+    pub fn bucket_by_length(self, column: impl Into<String>, boundaries: &[u32], tokens: u32) -> Self {
+        self.operator(OperatorKind::BucketByLength(BucketByLength {
+            columns: vec![column.into()],
+            boundaries: boundaries.to_vec(),
+            batch_sizes: Vec::new(),
+            tokens: Some(tokens),
+            pad: PadTo::default(),
+            value: 0,
+            window: None,
+        }))
+    }
+
+    /// Packs rows into rows of so many elements, and groups those; the last operator.
+    pub fn pack(self, columns: &[&str], length: u32, size: u32) -> Self {
+        self.operator(OperatorKind::Pack(Pack {
+            columns: columns.iter().map(|&column| column.to_owned()).collect(),
+            length,
+            size,
+            longer: Longer::default(),
+            value: 0,
+            window: None,
+        }))
     }
 
     /// Passes over the rows several times within an epoch.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::functions::{check_filter_function, check_map};
 use super::limits::check_limits;
-use super::{Operator, OperatorKind, Pipeline, PipelineError, Size, Source};
+use super::{BucketByLength, Operator, OperatorKind, OrderMode, Pipeline, PipelineError, Size, Source};
 use crate::schema::ScalarType;
 
 #[cfg(test)]
@@ -87,7 +87,18 @@ fn check_all(pipeline: &Pipeline) -> Result<(), Refusal> {
     for (index, operator) in pipeline.operators.iter().enumerate() {
         check_operator(operator).map_err(|sentence| Refusal::new(Place::Operator(index), sentence))?;
     }
-    check_graph(&pipeline.operators)
+    check_graph(&pipeline.operators)?;
+    check_order(pipeline)
+}
+
+/// In relaxed mode consumers take what is ready, so no two of them are in the same step.
+fn check_order(pipeline: &Pipeline) -> Result<(), Refusal> {
+    if pipeline.order == OrderMode::Deterministic || !pipeline.is_coordinated() {
+        return Ok(());
+    }
+    let last = pipeline.operators.len() - 1;
+    let sentence = "it gives all consumers the same step, which `order: relaxed` does not know; use `order: deterministic`";
+    Err(Refusal::new(Place::Operator(last), sentence))
 }
 
 fn check_name(name: &str) -> Result<(), String> {
@@ -168,19 +179,27 @@ fn check_graph(operators: &[Operator]) -> Result<(), Refusal> {
     }
     check_cache(operators, &places_of("cache"))?;
     let last = operators.len().saturating_sub(1);
-    match places_of("batch")[..] {
+    let batching: Vec<usize> =
+        (0..operators.len()).filter(|&place| operators[place].kind.is_batching()).collect();
+    let name = |place: usize| operators[place].kind.name();
+    match batching[..] {
         [] => {
             Err(Refusal::new(Place::Operators, "there is no batch; end the list with `- batch: {size: 128}`"))
         }
         [only] if only == last => Ok(()),
-        [only] => Err(Refusal::new(
-            Place::Operator(only),
-            "operators follow it, but batch must be the last; move it to the end",
-        )),
-        [first, ..] => Err(Refusal::new(
+        [only] => {
+            let sentence =
+                format!("operators follow it, but {} must be the last; move it to the end", name(only));
+            Err(Refusal::new(Place::Operator(only), sentence))
+        }
+        [first, second, ..] if name(first) == "batch" && name(second) == "batch" => Err(Refusal::new(
             Place::Operator(first),
             "there is another batch after it; keep only the one at the end",
         )),
+        [first, second, ..] => {
+            let sentence = format!("{} after it makes batches as well; keep one of them", name(second));
+            Err(Refusal::new(Place::Operator(first), sentence))
+        }
     }
 }
 
@@ -277,12 +296,64 @@ pub(super) fn check_operator(operator: &Operator) -> Result<(), String> {
         OperatorKind::RecodeJpeg(p) => named("column", &p.column),
         OperatorKind::Cache(_) => Ok(()),
         OperatorKind::Batch(p) => within("size", p.size, 1, BATCH_ROWS_MAX),
+        OperatorKind::BucketByLength(p) => bucketable(p),
+        OperatorKind::Pack(p) => {
+            selectable(&p.columns)?;
+            at_least_one("length", p.length)?;
+            within("size", p.size, 1, BATCH_ROWS_MAX)?;
+            p.window.map_or(Ok(()), windowed)
+        }
         OperatorKind::Repeat(p) => at_least_one("count", p.count),
         OperatorKind::Burn(p) => within("cpu_us", p.cpu_us, 0, ROW_SECONDS_MAX * 1_000_000),
         OperatorKind::Wait(p) => within("ms", p.ms, 0, ROW_SECONDS_MAX * 1_000),
         OperatorKind::Map(p) => check_map(p),
         OperatorKind::FilterFunction(p) => check_filter_function(p),
     }
+}
+
+fn bucketable(p: &BucketByLength) -> Result<(), String> {
+    selectable(&p.columns)?;
+    if p.boundaries.is_empty() {
+        return Err(
+            "boundaries is empty; write the longest length of each bucket, such as [16, 32, 64]".to_owned()
+        );
+    }
+    if p.boundaries[0] == 0 || !p.boundaries.is_sorted_by(|left, right| left < right) {
+        return Err(format!("boundaries is {:?}; write positive lengths, the smaller first", p.boundaries));
+    }
+    let count = p.boundaries.len();
+    match p.tokens {
+        Some(_) if !p.batch_sizes.is_empty() => {
+            return Err("tokens and batch_sizes are both there; keep one of them".to_owned());
+        }
+        Some(tokens) => {
+            let longest = p.boundaries[count - 1];
+            if tokens < longest {
+                return Err(format!(
+                    "tokens is {tokens}, too few for one row of {longest}; write at least {longest}, or a smaller last boundary"
+                ));
+            }
+        }
+        None if p.batch_sizes.is_empty() => {
+            return Err(format!(
+                "there are no sizes; write batch_sizes, a number for each of the {count} buckets, or tokens"
+            ));
+        }
+        None if p.batch_sizes.len() != count && p.batch_sizes.len() != count + 1 => {
+            return Err(format!(
+                "batch_sizes has {} numbers for {count} boundaries; write {count}, or {} to take longer rows as well",
+                p.batch_sizes.len(),
+                count + 1
+            ));
+        }
+        None => {}
+    }
+    p.sizes().into_iter().try_for_each(|size| within("a batch size", size, 1, BATCH_ROWS_MAX))?;
+    p.window.map_or(Ok(()), windowed)
+}
+
+fn windowed(window: u64) -> Result<(), String> {
+    if window >= 1 { Ok(()) } else { Err("window is 0; write at least 1, or leave it out".to_owned()) }
 }
 
 pub(super) fn named(field: &str, name: &str) -> Result<(), String> {

@@ -3,7 +3,7 @@
 use super::check::{check_operator, operator_place};
 use super::suggest::{did_you_mean, listed};
 use super::{
-    CenterCrop, Layout, Normalize, OperatorKind, Pad, Pipeline, PipelineError, Rename, Size, Tokenize,
+    CenterCrop, Layout, Normalize, OperatorKind, Pack, Pad, Pipeline, PipelineError, Rename, Size, Tokenize,
 };
 use crate::schema::{ColumnType, Field, ScalarType, Schema};
 
@@ -73,6 +73,13 @@ fn output_of(kind: &OperatorKind, input: &Schema) -> Result<Schema, String> {
         }
         OperatorKind::Pad(p) => padded(input, p),
         OperatorKind::Batch(_) => batched(input),
+        OperatorKind::BucketByLength(p) => {
+            for name in &p.columns {
+                numbers(input, name, p.value)?;
+            }
+            batched(input)
+        }
+        OperatorKind::Pack(p) => packed(input, p),
         OperatorKind::RecodeJpeg(p) => {
             demand(input, &p.column, "bytes", is_binary, |found| match found {
                 ColumnType::Image | ColumnType::Tensor { .. } => "put it before the operator that decodes it",
@@ -181,20 +188,55 @@ fn tokenized(input: &Schema, p: &Tokenize) -> Result<Schema, String> {
     Ok(with(input, output, ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Int32)))))
 }
 
-fn padded(input: &Schema, p: &Pad) -> Result<Schema, String> {
+/// The elements of a column of lists of numbers, which `value` can fill.
+fn numbers(input: &Schema, name: &str, value: i64) -> Result<ScalarType, String> {
     let is_flat =
         |t: &ColumnType| matches!(t, ColumnType::List(inner) if matches!(**inner, ColumnType::Scalar(_)));
-    let found = demand(input, &p.column, "a list of numbers", is_flat, list_hint)?;
-    let ColumnType::List(inner) = found else { return Ok(input.clone()) };
-    let ColumnType::Scalar(scalar) = **inner else { return Ok(input.clone()) };
-    if !holds(scalar, p.value) {
+    let found = demand(input, name, "a list of numbers", is_flat, list_hint)?;
+    let scalar = match found {
+        ColumnType::List(inner) => match **inner {
+            ColumnType::Scalar(scalar) => Some(scalar),
+            _ => None,
+        },
+        _ => None,
+    };
+    let scalar = scalar.ok_or_else(|| format!("column `{name}` holds no list of numbers; name another"))?;
+    if !holds(scalar, value) {
         return Err(format!(
-            "value {} does not fit {}, the elements of column `{}`; choose a value that fits or cast before",
-            p.value,
-            scalar.name(),
-            p.column
+            "value {value} does not fit {}, the elements of column `{name}`; choose a value that fits or cast before",
+            scalar.name()
         ));
     }
+    Ok(scalar)
+}
+
+/// Packed columns, each with what tells its rows apart. A column that is not packed would have no value for a packed row.
+fn packed(input: &Schema, p: &Pack) -> Result<Schema, String> {
+    if let Some(other) = input.names().find(|name| !p.columns.iter().any(|column| column == name)) {
+        return Err(format!(
+            "column `{other}` is not packed, and several rows share a packed one; name it in columns if it holds lists, or drop it with select before"
+        ));
+    }
+    let mut output = Schema::default();
+    for name in &p.columns {
+        let scalar = numbers(input, name, p.value)?;
+        let shape = vec![p.length];
+        output.set(name, ColumnType::Tensor { scalar, shape: shape.clone() });
+        for kind in ["segment_ids", "positions"] {
+            let beside = format!("{name}_{kind}");
+            if p.columns.contains(&beside) {
+                return Err(format!(
+                    "column `{beside}` has the name of what is made for `{name}`; rename it before"
+                ));
+            }
+            output.set(&beside, ColumnType::Tensor { scalar: ScalarType::Int32, shape: shape.clone() });
+        }
+    }
+    Ok(output)
+}
+
+fn padded(input: &Schema, p: &Pad) -> Result<Schema, String> {
+    let scalar = numbers(input, &p.column, p.value)?;
     Ok(with(input, &p.column, ColumnType::Tensor { scalar, shape: vec![p.length] }))
 }
 

@@ -12,6 +12,8 @@ pub const MAX_COLUMNS: usize = 4_096;
 pub const MAX_COLUMN_NAME_BYTES: usize = 1_024;
 /// Deepest that a column's lists nest.
 pub const MAX_NESTING: usize = 8;
+/// Most boundaries of `bucket_by_length`.
+const MAX_BUCKETS: usize = 1024;
 /// Longest row of a `pad`, in elements.
 pub(super) const PAD_LENGTH_MAX: u32 = 1 << 24;
 /// Most passes of a `repeat`.
@@ -119,6 +121,25 @@ fn check_operator(operator: &Operator) -> Result<(), String> {
         OperatorKind::Truncate(p) => column_name("column", &p.column),
         OperatorKind::Pad(p) => {
             column_name("column", &p.column)?;
+            if p.length > PAD_LENGTH_MAX {
+                return Err(format!("length is {}; write at most {PAD_LENGTH_MAX}", p.length));
+            }
+            Ok(())
+        }
+        OperatorKind::BucketByLength(p) => {
+            few("columns", p.columns.len(), MAX_COLUMNS, "leave some out")?;
+            few("boundaries", p.boundaries.len(), MAX_BUCKETS, "write fewer")?;
+            few("batch_sizes", p.batch_sizes.len(), MAX_BUCKETS + 1, "write fewer")?;
+            p.columns.iter().try_for_each(|column| column_name("a column", column))?;
+            let longest = p.boundaries.last().copied().unwrap_or_default();
+            if longest > PAD_LENGTH_MAX {
+                return Err(format!("a boundary is {longest}; write at most {PAD_LENGTH_MAX}"));
+            }
+            Ok(())
+        }
+        OperatorKind::Pack(p) => {
+            few("columns", p.columns.len(), MAX_COLUMNS, "leave some out")?;
+            p.columns.iter().try_for_each(|column| column_name("a column", column))?;
             if p.length > PAD_LENGTH_MAX {
                 return Err(format!("length is {}; write at most {PAD_LENGTH_MAX}", p.length));
             }

@@ -51,6 +51,8 @@ fn read_by(kind: &OperatorKind) -> Option<(&'static str, &str)> {
         | OperatorKind::Pad(_)
         | OperatorKind::RecodeJpeg(_)
         | OperatorKind::Batch(_)
+        | OperatorKind::BucketByLength(_)
+        | OperatorKind::Pack(_)
         | OperatorKind::Repeat(_)
         | OperatorKind::Burn(_)
         | OperatorKind::Wait(_)

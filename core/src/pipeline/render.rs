@@ -1,7 +1,8 @@
 //! A pipeline as text: one line for the source, one for the order, one per operator with its key parameters.
 
 use super::{
-    Format, Function, Layout, MixStop, OnError, OperatorKind, OrderMode, Pipeline, Remainder, Size, Source,
+    BucketByLength, Format, Function, Layout, Longer, MixStop, OnError, OperatorKind, OrderMode, PadTo,
+    Pipeline, Remainder, Size, Source,
 };
 
 #[cfg(test)]
@@ -141,6 +142,21 @@ fn summary(kind: &OperatorKind) -> String {
             };
             format!("{} rows, remainder {remainder}", p.size)
         }
+        OperatorKind::BucketByLength(p) => bucket_summary(p),
+        OperatorKind::Pack(p) => {
+            let longer = match p.longer {
+                Longer::Fail => "fail",
+                Longer::Truncate => "truncate",
+            };
+            let window = p.window.map(|window| format!(", window {window}")).unwrap_or_default();
+            format!(
+                "{} into {} elements with {}, {} rows, longer {longer}{window}",
+                p.columns.join(", "),
+                p.length,
+                p.value,
+                p.size
+            )
+        }
         OperatorKind::Repeat(p) => format!("{} passes", p.count),
         OperatorKind::Burn(p) => format!("{} us of CPU per row", p.cpu_us),
         OperatorKind::Wait(p) => format!("{} ms per row", p.ms),
@@ -158,6 +174,20 @@ fn function_summary(function: &Function) -> String {
     let makes = if outputs.is_empty() { String::new() } else { format!(" to {}", outputs.join(", ")) };
     let seeded = if function.seeded { ", seeded" } else { "" };
     format!("{} of {columns}{makes}{seeded}", function.function)
+}
+
+fn bucket_summary(p: &BucketByLength) -> String {
+    let sizes = match p.tokens {
+        Some(tokens) => format!("{tokens} tokens"),
+        None => format!("rows {:?}", p.batch_sizes),
+    };
+    let pad = match p.pad {
+        PadTo::Longest => format!(", padded to the longest with {}", p.value),
+        PadTo::Boundary => format!(", padded to the boundary with {}", p.value),
+        PadTo::None => String::new(),
+    };
+    let window = p.window.map(|window| format!(", window {window}")).unwrap_or_default();
+    format!("{} up to {:?}, {sizes}{pad}{window}", p.columns.join(", "), p.boundaries)
 }
 
 fn pixels([height, width]: Size) -> String {

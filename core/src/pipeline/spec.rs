@@ -190,6 +190,10 @@ pub enum OperatorKind {
     Cache(Cache),
     /// Groups rows; must be the last operator.
     Batch(Batch),
+    /// Groups rows of about the same length; the last operator, in place of `batch`. tf.data's `bucket_by_sequence_length`.
+    BucketByLength(BucketByLength),
+    /// Packs several rows into one of a fixed length, and groups those; the last operator, in place of `batch`.
+    Pack(Pack),
     /// Passes over the rows several times within an epoch, each in its own order; tf.data's `repeat(count)`.
     Repeat(Repeat),
     /// Burns CPU time, to measure with.

@@ -104,6 +104,7 @@ impl From<Layout> for wire::Layout {
             changes_rows: layout.changes_rows,
             split_rows: layout.split_rows,
             group_rows: layout.group_rows,
+            coordinated: layout.coordinated,
         }
     }
 }
@@ -126,6 +127,7 @@ impl TryFrom<wire::Layout> for Layout {
             changes_rows: layout.changes_rows,
             split_rows: layout.split_rows,
             group_rows: layout.group_rows,
+            coordinated: layout.coordinated,
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Operators of a pipeline.
 
 use feedline_core::pipeline::{
-    Batch, Burn, Cache, Cast, CenterCrop, DecodeImage, Filter, Normalize, Operator, OperatorKind, Pad,
-    RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Rename, Repeat, Resize, Select, Size, Tokenize,
-    Truncate, Wait,
+    Batch, BucketByLength, Burn, Cache, Cast, CenterCrop, DecodeImage, Filter, Normalize, Operator,
+    OperatorKind, Pack, Pad, RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Rename, Repeat, Resize,
+    Select, Size, Tokenize, Truncate, Wait,
 };
 
 use super::{WireError, mirror, read_enum, required};
@@ -57,6 +57,8 @@ impl From<OperatorKind> for Kind {
             OperatorKind::RecodeJpeg(p) => Self::RecodeJpeg(p.into()),
             OperatorKind::Cache(p) => Self::Cache(p.into()),
             OperatorKind::Batch(p) => Self::Batch(p.into()),
+            OperatorKind::BucketByLength(p) => Self::BucketByLength(p.into()),
+            OperatorKind::Pack(p) => Self::Pack(p.into()),
             OperatorKind::Repeat(p) => Self::Repeat(p.into()),
             OperatorKind::Burn(p) => Self::Burn(p.into()),
             OperatorKind::Wait(p) => Self::Wait(p.into()),
@@ -87,6 +89,8 @@ impl TryFrom<Kind> for OperatorKind {
             Kind::RecodeJpeg(p) => Self::RecodeJpeg(p.into()),
             Kind::Cache(p) => Self::Cache(p.try_into()?),
             Kind::Batch(p) => Self::Batch(p.try_into()?),
+            Kind::BucketByLength(p) => Self::BucketByLength(p.try_into()?),
+            Kind::Pack(p) => Self::Pack(p.try_into()?),
             Kind::Repeat(p) => Self::Repeat(p.into()),
             Kind::Burn(p) => Self::Burn(p.into()),
             Kind::Wait(p) => Self::Wait(p.into()),
@@ -232,5 +236,39 @@ impl TryFrom<wire::Batch> for Batch {
             size: batch.size,
             remainder: read_enum::<wire::Remainder, _>(batch.remainder, "batch.remainder")?,
         })
+    }
+}
+
+impl From<BucketByLength> for wire::BucketByLength {
+    fn from(bucket: BucketByLength) -> Self {
+        let BucketByLength { columns, boundaries, batch_sizes, tokens, pad, value, window } = bucket;
+        Self { columns, boundaries, batch_sizes, tokens, pad: wire::PadTo::from(pad).into(), value, window }
+    }
+}
+
+impl TryFrom<wire::BucketByLength> for BucketByLength {
+    type Error = WireError;
+
+    fn try_from(bucket: wire::BucketByLength) -> Result<Self, WireError> {
+        let pad = read_enum::<wire::PadTo, _>(bucket.pad, "bucket_by_length.pad")?;
+        let wire::BucketByLength { columns, boundaries, batch_sizes, tokens, value, window, .. } = bucket;
+        Ok(Self { columns, boundaries, batch_sizes, tokens, pad, value, window })
+    }
+}
+
+impl From<Pack> for wire::Pack {
+    fn from(pack: Pack) -> Self {
+        let Pack { columns, length, size, longer, value, window } = pack;
+        Self { columns, length, size, longer: wire::Longer::from(longer).into(), value, window }
+    }
+}
+
+impl TryFrom<wire::Pack> for Pack {
+    type Error = WireError;
+
+    fn try_from(pack: wire::Pack) -> Result<Self, WireError> {
+        let longer = read_enum::<wire::Longer, _>(pack.longer, "pack.longer")?;
+        let wire::Pack { columns, length, size, value, window, .. } = pack;
+        Ok(Self { columns, length, size, longer, value, window })
     }
 }

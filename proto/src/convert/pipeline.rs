@@ -1,8 +1,8 @@
 //! Pipelines and their schemas; operators lie beside.
 
 use feedline_core::pipeline::{
-    CacheTier, Format, KeptForm, Layout, Mix, MixPart, MixStop, OnError, OrderMode, Pipeline, Remainder,
-    Shuffle, Source,
+    CacheTier, Format, KeptForm, Layout, Longer, Mix, MixPart, MixStop, OnError, OrderMode, PadTo, Pipeline,
+    Remainder, Shuffle, Source,
 };
 use feedline_core::schema::{ColumnType, Field, ScalarType, Schema};
 
@@ -21,6 +21,8 @@ mirror_enum!(CacheTier, wire::CacheTier, "cache.tier", { Memory, Disk, Store });
 mirror_enum!(KeptForm, wire::KeptForm, "form", { AsIs, Indexed, Pixels });
 mirror_enum!(MixStop, wire::MixStop, "source.stop", { All, First, Restart });
 mirror_enum!(Remainder, wire::Remainder, "remainder", { Emit, Drop, Carry });
+mirror_enum!(PadTo, wire::PadTo, "bucket_by_length.pad", { Longest, Boundary, None });
+mirror_enum!(Longer, wire::Longer, "pack.longer", { Fail, Truncate });
 mirror_enum!(Layout, wire::AxisOrder, "layout", { Hwc, Chw });
 
 impl From<Pipeline> for wire::Pipeline {

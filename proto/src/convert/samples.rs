@@ -55,6 +55,23 @@ pub(crate) fn operators() -> Vec<OperatorKind> {
         OperatorKind::Cache(Cache { tier: CacheTier::Disk }),
         OperatorKind::Map(function()),
         OperatorKind::FilterFunction(Function::new("m:keep")),
+        OperatorKind::BucketByLength(BucketByLength {
+            columns: vec!["tokens".to_owned()],
+            boundaries: vec![16, 32],
+            batch_sizes: vec![64, 32, 16],
+            tokens: Some(1024),
+            pad: PadTo::Boundary,
+            value: -100,
+            window: Some(4096),
+        }),
+        OperatorKind::Pack(Pack {
+            columns: vec!["tokens".to_owned()],
+            length: 512,
+            size: 16,
+            longer: Longer::Truncate,
+            value: -1,
+            window: Some(4096),
+        }),
         OperatorKind::Batch(Batch { size: 128, remainder: Remainder::Carry }),
     ]
 }
@@ -227,6 +244,7 @@ pub(crate) fn layout() -> Layout {
         changes_rows: true,
         split_rows: 1024,
         group_rows: 256,
+        coordinated: true,
     }
 }
 

@@ -21,8 +21,8 @@ use crate::pictures::{Choice, DecodeImageOperator, FixedSizeOperator};
 use crate::recode::RecodeJpegOperator;
 use crate::tokenize::TokenizeOperator;
 
-/// Builds the operators of a pipeline whose source has these columns, without `batch`, `repeat` and `cache`, which are the
-/// engine's. `load` reads a tokenizer's file.
+/// Builds the operators of a pipeline whose source has these columns, without those that are the engine's, such as `batch`
+/// and `cache`. `load` reads a tokenizer's file.
 ///
 /// An operator's place in the result is what its slots are keyed by.
 pub fn build_operators(
@@ -147,6 +147,8 @@ impl Building<'_> {
             | OperatorKind::FilterFunction(_)
             | OperatorKind::Cache(_)
             | OperatorKind::Batch(_)
+            | OperatorKind::BucketByLength(_)
+            | OperatorKind::Pack(_)
             | OperatorKind::Repeat(_) => Arc::new(WaitOperator),
         })
     }

@@ -40,6 +40,15 @@ impl State {
         (streams.len() as u64).max(1)
     }
 
+    /// Whether the round of this split is on its way for another stream, so that it comes for this one as well.
+    fn has_running_round(&self, split: SplitRef, job: JobId) -> bool {
+        let first = SplitRef { stream: 0, ..split };
+        let last = SplitRef { stream: u32::MAX, ..split };
+        let round = self.splits.range((first, JobId(0))..=(last, job));
+        let mut others = round.filter(|((other, id), _)| *id == job && *other != split);
+        others.any(|(_, lease)| lease.running_groups() > 0)
+    }
+
     fn stream_bytes(&self, job: JobId, stream: u32) -> u64 {
         let of = |key: &(SplitRef, JobId)| key.1 == job && key.0.stream == stream;
         self.splits.iter().filter(|(key, _)| of(key)).map(|(_, split)| split.held_bytes()).sum()
@@ -130,8 +139,13 @@ impl Engine {
             else {
                 continue;
             };
+            if layout.coordinated && state.has_running_round(split, id) {
+                continue;
+            }
             let rows = offsets.end - offsets.start;
             let bytes = job.group_bytes(rows);
+            // A round is for all streams.
+            let own_bytes = if layout.coordinated { bytes / u64::from(layout.streams) } else { bytes };
             if bytes > self.memory_bytes {
                 too_large = Some(((split, id), offsets.start, self.too_large(job, rows, bytes)));
                 break;
@@ -139,7 +153,7 @@ impl Engine {
             // An idle buffer of the pool that fits is used again, or freed to make room.
             let has_room = used.saturating_sub(idle) + bytes <= self.memory_bytes;
             let fits = has_room
-                && state.stream_bytes(id, split.stream) + bytes <= share
+                && state.stream_bytes(id, split.stream) + own_bytes <= share
                 && job.limits.admits(
                     bytes,
                     || state.job_bytes(id),
@@ -183,6 +197,14 @@ impl Engine {
 
     /// Why a group of so many bytes cannot be computed here.
     fn too_large(&self, job: &JobContext, rows: u32, bytes: u64) -> String {
+        if job.details.layout.coordinated {
+            return format!(
+                "a round of {rows} rows takes {} MiB, and this worker has {} MiB; give {} a smaller window, or workers a larger --memory",
+                bytes.div_ceil(1 << 20),
+                self.memory_bytes >> 20,
+                job.details.pipeline.operators.last().map_or("the pipeline", |last| last.kind.name())
+            );
+        }
         format!(
             "a group of {rows} rows in whole batches of {} takes {} MiB, and this worker has {} MiB; make batch.size smaller, or give workers a larger --memory",
             job.details.layout.batch_rows,

@@ -51,14 +51,7 @@ pub(super) fn assemble(
     mut chunks: Vec<WorkChunk>,
     parts: Parts,
 ) -> Result<FinishedPiece, String> {
-    let mut failed: BTreeMap<usize, (Option<u64>, String)> = BTreeMap::new();
-    for work in &chunks {
-        for (origin, reason) in &work.chunk.failures {
-            let place = work.start + *origin as usize;
-            let offset = read_failures.get(&place).and_then(|(offset, _)| *offset);
-            failed.insert(place, (offset, reason.clone()));
-        }
-    }
+    let failed = failures(&chunks, read_failures);
     check_failures(job, rows, &failed)?;
     let skipped: Vec<SkippedRow> = failed
         .iter()
@@ -95,6 +88,22 @@ pub(super) fn assemble(
     let data = SlabPool::finish(buffer, counted);
     let waiting = Waiting::begin(&job.batch_counters, None, data.len() as u64);
     Ok(FinishedPiece { header, data, _waiting: waiting })
+}
+
+/// Rows that failed in these chunks, by their place in the group: where in the shard, if that is known, and why.
+pub(super) fn failures(
+    chunks: &[WorkChunk],
+    read_failures: &BTreeMap<usize, (Option<u64>, String)>,
+) -> BTreeMap<usize, (Option<u64>, String)> {
+    let mut failed = BTreeMap::new();
+    for work in chunks {
+        for (origin, reason) in &work.chunk.failures {
+            let place = work.start + *origin as usize;
+            let offset = read_failures.get(&place).and_then(|(offset, _)| *offset);
+            failed.insert(place, (offset, reason.clone()));
+        }
+    }
+    failed
 }
 
 /// Offsets in the split of the rows that remain.

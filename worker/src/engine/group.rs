@@ -19,6 +19,7 @@ use super::chunk::ChunkInput;
 use super::job::JobContext;
 use super::pool::{Pool, Priority};
 use super::read::{Reading, read_rows};
+use super::round::{Streams, finish_round};
 use super::slab::SlabPool;
 use super::stages::run_chunk;
 use super::trace::{Lap, Waiting};
@@ -31,6 +32,14 @@ pub(crate) struct FinishedPiece {
     pub(crate) data: Bytes,
     /// From when it was finished until it is handed to its consumer.
     pub(super) _waiting: Option<Waiting>,
+}
+
+/// What became of a group.
+pub(crate) enum Finished {
+    /// A piece of the split.
+    Piece(FinishedPiece),
+    /// The whole round that the split is a part of: what each stream gets.
+    Round(Streams),
 }
 
 /// What a group needs from its worker.
@@ -102,8 +111,11 @@ pub(crate) async fn run_group(
     course: Course,
     (split, offsets): (SplitRef, Range<u32>),
     planned: Claim,
-) -> Result<FinishedPiece, String> {
-    let start = job.details.layout.split_range(split).start;
+) -> Result<Finished, String> {
+    let layout = &job.details.layout;
+    // Where it is to begin does not change what is in a round's steps.
+    let offsets = if layout.coordinated { 0..layout.split_len(split) } else { offsets };
+    let start = layout.split_range(split).start;
     let places = start + u64::from(offsets.start)..start + u64::from(offsets.end);
     let rows: Arc<Vec<RowRef>> = Arc::new(job.rows(split.epoch, places));
     let found = match &job.cut {
@@ -120,8 +132,9 @@ pub(crate) async fn run_group(
         failed.insert(read[number], (Some(offset), reason));
     }
     check_failures(&job, &rows, &failed)?;
-    let (mut sections, tail, counted) = cut_slab(&job, &tools.slabs, rows.len());
-    drop(planned);
+    // A round's buffers are made when it is known what is in its steps.
+    let mut parts = job.coordination.is_none().then(|| cut_slab(&job, &tools.slabs, rows.len()));
+    let planned = parts.is_none().then_some(planned);
     let batches = Arc::new(encoded.batches);
     let places = Arc::new(read.into_iter().zip(encoded.places).collect::<Vec<_>>());
     let found = Arc::new(found);
@@ -129,7 +142,10 @@ pub(crate) async fn run_group(
     let mut chunks = Vec::new();
     for start in (0..rows.len()).step_by(job.chunk_rows) {
         let range = start..(start + job.chunk_rows).min(rows.len());
-        let slots = cut_slots(&job, &mut sections, range.len());
+        let slots = match &mut parts {
+            Some((sections, ..)) => cut_slots(&job, sections, range.len()),
+            None => Slots::new(),
+        };
         let share = encoded.bytes * (range.len() as u64) / (rows.len() as u64).max(1);
         let input = ChunkInput {
             bytes: share,
@@ -148,18 +164,32 @@ pub(crate) async fn run_group(
     let _turn = job.limits.batch.acquire(course.priority).await;
     let id = job.details.job;
     let work = {
-        let (job, rows) = (Arc::clone(&job), Arc::clone(&rows));
+        let (job, rows, slabs) = (Arc::clone(&job), Arc::clone(&rows), Arc::clone(&tools.slabs));
         move || {
             let mut lap = Lap::begin(job.is_traced());
             chunks.iter_mut().for_each(|work| work.waiting = None);
             let bytes = chunks.iter().map(|work| work.bytes).sum();
-            let result = assemble(&job, &rows, &failed, offsets, chunks, (sections, tail, counted));
-            job.batch_counters.add_bytes(bytes, result.as_ref().map_or(0, |piece| piece.data.len() as u64));
+            let result = match parts {
+                Some(parts) => assemble(&job, &rows, &failed, offsets, chunks, parts).map(Finished::Piece),
+                None => finish_round(&job, &slabs, &rows, &failed, chunks).map(Finished::Round),
+            };
+            drop(planned);
+            job.batch_counters.add_bytes(bytes, result.as_ref().map_or(0, Finished::bytes));
             lap.to(&job.batch_counters);
             result
         }
     };
     tools.pool.run(id, course.priority, work).await.map_err(|panic| panic.to_string())?
+}
+
+impl Finished {
+    /// Bytes of its buffers.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Piece(piece) => piece.data.len() as u64,
+            Self::Round(streams) => streams.iter().flatten().map(|piece| piece.data.len() as u64).sum(),
+        }
+    }
 }
 
 /// Gives a chunk its part of each column of the finished buffer.

@@ -22,6 +22,7 @@ use super::allot::JobLimits;
 use super::cut::{Cut, CutCounters};
 use super::forms::{KernelTime, Trials};
 use super::pace::Pace;
+use super::round::Coordination;
 use super::runs::Runs;
 use super::trace::{Counters, StoreCounters, Tracing};
 use crate::cache::Caches;
@@ -57,6 +58,8 @@ pub(crate) struct JobContext {
     pub(crate) kernel_time: KernelTime,
     /// Counts of the cut; `None` as long as there was none.
     cut_counters: Option<CutCounters>,
+    /// How batches are made for all streams together.
+    pub(crate) coordination: Option<Coordination>,
     pub(crate) tensors: Vec<FinalTensor>,
     pub(crate) output: Schema,
     pub(crate) output_arrow: SchemaRef,
@@ -116,12 +119,27 @@ impl JobContext {
         }
         let batch_parallelism = pipeline.operators.last().and_then(|batch| batch.parallelism);
         let cut_place = cut.as_ref().map(|cut| cut.place);
-        let output = operators.last().map_or_else(|| read_schema.clone(), |last| last.schema.clone());
+        let coordination = Coordination::of(pipeline, &read_schema)?;
+        let delivered = || operators.last().map_or_else(|| read_schema.clone(), |last| last.schema.clone());
+        let (coordination, output) = match coordination {
+            Some((coordination, output)) => (Some(coordination), output),
+            None => (None, delivered()),
+        };
         let dataset = Dataset::of_tenant(pipeline.source.clone(), stores, &details.reads)
             .map_err(|error| error.to_string())?;
         let mean_row_bytes = (details.dataset.bytes / details.dataset.rows.max(1)).max(1);
         let carried = carries_bulk(&read_schema, &output);
         let tail_row_bytes = if carried { mean_row_bytes.max(LEAST_TAIL_BYTES) } else { LEAST_TAIL_BYTES };
+        let fixed = |field: &Field| field.column_type.fixed_row_bytes().unwrap_or(0) as u64;
+        let tail_row_bytes = match &coordination {
+            // All of its columns count as such: no operator writes to a batch in place.
+            Some(_) => tail_row_bytes + output.fields.iter().map(fixed).sum::<u64>(),
+            None => tail_row_bytes,
+        };
+        let tensors = match &coordination {
+            Some(_) => Vec::new(),
+            None => final_tensors(&operators, cut_place.unwrap_or(0), &output, pipeline_renames(&details)),
+        };
         let counters = before.map_or_else(
             || JobCounters::new(&operators, batch_parallelism, &manifest, tracing),
             JobCounters::of,
@@ -145,7 +163,8 @@ impl JobContext {
         Ok(Self {
             sequence: Sequence::new(&details.pipeline, &manifest),
             limits,
-            tensors: final_tensors(&operators, cut_place.unwrap_or(0), &output, pipeline_renames(&details)),
+            tensors,
+            coordination,
             output_arrow: output_schema(&output),
             output,
             chunk_rows: (CHUNK_BYTES / mean_row_bytes).clamp(1, u64::from(details.layout.group_rows))

@@ -112,6 +112,28 @@ impl SplitState {
         }
     }
 
+    /// The round that was begun at `start` is finished: its pieces from there on, up to the split's end.
+    pub(super) fn finish_round(&mut self, generation: u64, start: u32, pieces: Vec<Arc<FinishedPiece>>) {
+        if generation == self.generation {
+            self.running.remove(&start);
+            self.take_over(start, pieces);
+        }
+    }
+
+    /// Takes what was computed for another stream of its round, unless it is on its way here.
+    pub(super) fn supply(&mut self, pieces: Vec<Arc<FinishedPiece>>) {
+        if self.failed.is_none() && self.running.is_empty() && self.finished.is_empty() {
+            self.take_over(self.next, pieces);
+        }
+    }
+
+    fn take_over(&mut self, start: u32, pieces: Vec<Arc<FinishedPiece>>) {
+        for piece in pieces.into_iter().filter(|piece| piece.header.to > start) {
+            self.next = self.next.max(piece.header.to);
+            self.finished.insert(piece.header.from, piece);
+        }
+    }
+
     pub(super) fn fail(&mut self, offset: u32, message: String) {
         if self.failed.as_ref().is_none_or(|(first, _)| offset < *first) {
             self.failed = Some((offset, message));

@@ -254,3 +254,52 @@ fn a_cache_stands_alone_and_before_what_is_random() {
         ],
     );
 }
+
+#[test]
+fn coordinated_batches() {
+    use crate::pipeline::{BucketByLength, OrderMode, PadTo};
+    let bucket = |boundaries: &[u32], batch_sizes: &[u32], tokens| {
+        OperatorKind::BucketByLength(BucketByLength {
+            columns: vec!["tokens".to_owned()],
+            boundaries: boundaries.to_vec(),
+            batch_sizes: batch_sizes.to_vec(),
+            tokens,
+            pad: PadTo::Longest,
+            value: 0,
+            window: None,
+        })
+    };
+    let said =
+        |kind| any().operator(kind).build().map_or_else(|error| error.to_string(), |_| "accepted".to_owned());
+    expect!["operator 1 (bucket_by_length): boundaries is empty; write the longest length of each bucket, such as [16, 32, 64]"]
+        .assert_eq(&said(bucket(&[], &[1], None)));
+    expect!["operator 1 (bucket_by_length): boundaries is [8, 8]; write positive lengths, the smaller first"]
+        .assert_eq(&said(bucket(&[8, 8], &[1, 1], None)));
+    expect!["operator 1 (bucket_by_length): tokens and batch_sizes are both there; keep one of them"]
+        .assert_eq(&said(bucket(&[8], &[1], Some(64))));
+    expect!["operator 1 (bucket_by_length): tokens is 7, too few for one row of 8; write at least 8, or a smaller last boundary"]
+        .assert_eq(&said(bucket(&[8], &[], Some(7))));
+    expect!["operator 1 (bucket_by_length): there are no sizes; write batch_sizes, a number for each of the 1 buckets, or tokens"]
+        .assert_eq(&said(bucket(&[8], &[], None)));
+    expect!["operator 1 (bucket_by_length): batch_sizes has 3 numbers for 1 boundaries; write 1, or 2 to take longer rows as well"]
+        .assert_eq(&said(bucket(&[8], &[1, 2, 3], None)));
+    expect!["accepted"].assert_eq(&said(bucket(&[8], &[4, 2], None)));
+    check(
+        any().pack(&["tokens"], 64, 4).batch(2),
+        expect!["operator 1 (pack): batch after it makes batches as well; keep one of them"],
+    );
+    check(
+        any().pack(&["tokens"], 64, 4).wait(1),
+        expect!["operator 1 (pack): operators follow it, but pack must be the last; move it to the end"],
+    );
+    check(
+        any().pack(&["tokens", "tokens"], 64, 4),
+        expect!["operator 1 (pack): column `tokens` is listed twice; keep one"],
+    );
+    check(
+        any().order(OrderMode::Relaxed).pack(&["tokens"], 64, 4),
+        expect![
+            "operator 1 (pack): it gives all consumers the same step, which `order: relaxed` does not know; use `order: deterministic`"
+        ],
+    );
+}

@@ -182,6 +182,96 @@ pub struct Batch {
     pub remainder: Remainder,
 }
 
+/// Parameters of `bucket_by_length`. All consumers get rows of the same bucket in the same step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BucketByLength {
+    /// Columns of lists. A row is as long as the longest of its lists.
+    pub columns: Vec<String>,
+    /// The longest length in each bucket, in elements, ascending.
+    pub boundaries: Vec<u32>,
+    /// Rows of a batch, for each bucket: one number for each boundary, and one more for rows that are longer than the last.
+    /// Without that one, longer rows fail.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub batch_sizes: Vec<u32>,
+    /// In place of `batch_sizes`: elements of a batch with its padding, so that a bucket of short rows has large batches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u32>,
+    /// To which length the lists of a batch are filled.
+    #[serde(default)]
+    pub pad: PadTo,
+    /// What fills them.
+    #[serde(default)]
+    pub value: i64,
+    /// Rows that are put into buckets together; chosen by the sizes of batches where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
+}
+
+impl BucketByLength {
+    /// Rows of a full batch of each bucket.
+    pub fn sizes(&self) -> Vec<u32> {
+        match self.tokens {
+            Some(tokens) => {
+                self.boundaries.iter().map(|&boundary| (tokens / boundary.max(1)).max(1)).collect()
+            }
+            None => self.batch_sizes.clone(),
+        }
+    }
+
+    /// The longest row that is taken; `None` where any is.
+    pub fn longest(&self) -> Option<u32> {
+        if self.batch_sizes.len() > self.boundaries.len() { None } else { self.boundaries.last().copied() }
+    }
+}
+
+/// To which length the lists of a batch are filled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PadTo {
+    /// To the longest row of the step, whichever consumer gets it: the same length for all consumers.
+    #[default]
+    Longest,
+    /// To the bucket's boundary; to the longest row of the step where rows are longer than the last boundary.
+    Boundary,
+    /// They are not filled.
+    None,
+}
+
+/// Parameters of `pack`. Output: each column becomes a tensor of shape `[length]`, and beside it there are `int32` tensors
+/// `NAME_segment_ids` (1 for the first row in it, 2 for the second, 0 for what is filled) and `NAME_positions` (the
+/// element's place in its row).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pack {
+    /// Columns of lists: all that there are.
+    pub columns: Vec<String>,
+    /// Elements of a packed row, in each column.
+    pub length: u32,
+    /// Packed rows of a batch.
+    pub size: u32,
+    /// What happens to a row that is longer than `length`.
+    #[serde(default)]
+    pub longer: Longer,
+    /// What fills the end.
+    #[serde(default)]
+    pub value: i64,
+    /// Rows that are packed together; chosen by the size of batches where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
+}
+
+/// What happens to a row that is longer than a packed one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Longer {
+    /// It fails, as `on_error` says.
+    #[default]
+    Fail,
+    /// Its end is cut off.
+    Truncate,
+}
+
 /// What happens to the rows of an epoch that do not fill a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
