@@ -13,7 +13,7 @@ from feedline import _native
 from feedline._batch import Batch
 from feedline._job import Job, open
 from feedline._native import CoordinatorLost, FeedlineError, JobFailed, Superseded, WrongUse
-from feedline._pipeline import Pipeline, load, read
+from feedline._pipeline import Pipeline, load, mix, read
 from feedline._ranks import Ranks
 from feedline._state import merge_states
 
@@ -31,6 +31,7 @@ __all__ = [
     "WrongUse",
     "load",
     "merge_states",
+    "mix",
     "open",
     "read",
 ]

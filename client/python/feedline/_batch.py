@@ -44,6 +44,16 @@ class Batch(dict[str, Any]):
         return self._known.slot
 
     @property
+    def step(self) -> int | None:
+        """Step of its epoch, from 0; ``None`` where only its rows tell."""
+        return self._known.step
+
+    @property
+    def weight(self) -> float:
+        """Its part of the rows of its step over all slots: what a rank scales the batch's mean loss by. The weights of a step sum to 1."""
+        return self._known.weight
+
+    @property
     def rows(self) -> list[tuple[str, int]]:
         """Where each row comes from: the URL of its shard and its place in it, from 0.
 

@@ -44,6 +44,7 @@ def open(
     mesh: Any = None,
     data_dims: Sequence[str] | None = None,
     virtual_consumers: int | None = None,
+    elastic: bool = False,
     name: str | None = None,
     state: Mapping[str, Any] | None = None,
     progress: bool = False,
@@ -66,6 +67,8 @@ def open(
         mesh, data_dims: a ``DeviceMesh`` in place of these, and its dimensions over which data differs.
         virtual_consumers: slots that rows are dealt to, at least as many as ranks with different data; the same number gives the same
             batches on any number of ranks.
+        elastic: ranks may join and leave while the job runs (:meth:`Job.leave`), and die; ``virtual_consumers`` slots move between them,
+            more to faster ranks, and each slot's batches stay the same.
         name: of the run, the same on all ranks and new for each run. By default as torchrun or Slurm says, or a random one.
         state: where to start, as :meth:`Job.state_dict` gave it.
         progress: shows a bar on a terminal (needs ``tqdm``), and a line at the end of each epoch.
@@ -84,11 +87,15 @@ def open(
         found = found.with_batch_size(batch_size)
     if coordinator is not None:
         service["coordinator"] = coordinator
+    elif "python" not in service:
+        # Functions of the pipeline run in the same Python, with the same packages.
+        service["python"] = sys.executable
     job = Job(
         found,
         ranks=_ranks.find(rank, world_size, replica_size, mesh, data_dims),
         epochs=epochs,
         virtual_consumers=virtual_consumers,
+        elastic=elastic,
         name=name,
         progress=progress,
         buffer=buffer,
@@ -145,6 +152,7 @@ class Job:
         ranks: _ranks.Ranks,
         epochs: int | None,
         virtual_consumers: int | None,
+        elastic: bool,
         name: str | None,
         progress: bool,
         buffer: int | None,
@@ -160,6 +168,7 @@ class Job:
         # A relaxed job does not know which batch ends an epoch before it has the next one.
         self._epochs = (1 if self._is_relaxed else _ENDLESS) if epochs is None else epochs
         self._asked_slots = virtual_consumers
+        self._elastic = elastic
         self._slots = ranks.consumers if virtual_consumers is None else virtual_consumers
         self._name = name
         self._flags = flags
@@ -186,6 +195,7 @@ class Job:
         self._taken = 0
         self._skips: list[tuple[int, int]] = []
         self._ended = False
+        self._process = os.getpid()
         self._told = _no_stats()
         self._earlier = _no_stats()
         _open_jobs.add(self)
@@ -243,11 +253,14 @@ class Job:
         whole_job = whole_job or self._is_relaxed
         done = False
         try:
+            if self._elastic and not self._ahead:
+                # Which slots it has, and where they stand, is not known before.
+                self._fetch()
             epoch = self._next_epoch()
             self._progress.begin(epoch, self._steps_left(epoch))
             while (found := self._take(None if whole_job else epoch)) is not None:
                 native, batch = found
-                if native.epoch != epoch:
+                if native.epoch > epoch:
                     self._end_epoch(epoch)
                     epoch = native.epoch
                     self._progress.begin(epoch, self._steps_left(epoch))
@@ -268,7 +281,7 @@ class Job:
             if not self._ahead and not self._fetch():
                 return None
             native, started = self._ahead[0]
-            if epoch is not None and native.epoch != epoch:
+            if epoch is not None and native.epoch > epoch:
                 return None
             self._ahead.popleft()
             self._taken += 1
@@ -323,7 +336,7 @@ class Job:
         return min((place[1] for place in places), default=0) if not self._ahead else self._ahead[0][0].epoch
 
     def _steps_left(self, epoch: int) -> int | None:
-        if self._steps is None or not self._places:
+        if self._steps is None or not self._places or self._elastic:
             return None
         done = sum(-(-row // self._layout["batch_rows"]) for _, at, row in self._places if at == epoch)
         return self._steps * len(self._places) - done
@@ -335,9 +348,9 @@ class Job:
             TypeError: where operators change the number of rows, so that nobody knows before.
         """
         self._open()
-        if self._steps is None or self._is_relaxed:
+        if self._steps is None or self._is_relaxed or self._elastic:
             raise TypeError(
-                "the number of batches of an epoch is not known, since operators change the number of rows, `remainder` is carry or `order` is relaxed"
+                "the number of batches of an epoch is not known, since operators change the number of rows, `remainder` is carry, `order` is relaxed or the job is elastic"
             )
         return self._steps * len(self._own_slots())
 
@@ -366,6 +379,8 @@ class Job:
             return self._state_of_places()
         self._open()
         assert self._job is not None and self._consumer is not None
+        if self._elastic:
+            raise WrongUse("this rank of an elastic job has had no batch, so it does not know where the job stands; ask a rank that has")
         if self._is_relaxed:
             self._ahead_is_empty()
             self._consumer.flush()
@@ -377,6 +392,13 @@ class Job:
         return self._state_of(self._places or [], self._taken)
 
     def _state_of(self, places: Sequence[_state.Place], taken: int) -> dict[str, Any]:
+        if self._elastic and self._steps is not None:
+            steps = {_state.steps_before(self._layout, self._steps, place) for place in places}
+            if len(steps) > 1:
+                raise WrongUse(
+                    "this rank has had some batches of the present step and not those of its other slots; ask for the state of an elastic job "
+                    "between steps"
+                )
         return _state.build(
             about=self._about, layout=self._layout, ranks=self._ranks.consumers, places=places, taken=taken
         )
@@ -433,6 +455,28 @@ class Job:
             raise WrongUse(f"batch {first} has been had already ({self._taken} were); load a state from before it, then skip")
         self._skips.append((first, last))
 
+    # Elastic jobs.
+
+    @property
+    def slots(self) -> list[int]:
+        """The slots whose batches this rank gets at present."""
+        if self._elastic:
+            return self._consumer.slots() if self._consumer is not None else []
+        return list(self._own_slots())
+
+    def leave(self) -> None:
+        """Leaves an elastic job between two steps: other ranks go on with this one's slots at once. The next loop joins it again."""
+        if not self._elastic:
+            raise WrongUse("only a rank of an elastic job can leave it while others go on; open the job with elastic=True")
+        if self._ahead:
+            raise WrongUse("batches are on their way to this rank's device; leave an elastic job from a loop over NumPy arrays or CPU tensors")
+        self._release()
+
+    def set_step_time(self, seconds: float) -> None:
+        """Says how long this rank takes for the batch of one slot, where ranks wait for each other and so all look alike."""
+        if self._consumer is not None and self._elastic:
+            self._consumer.set_slot_time(seconds)
+
     # How well it is fed.
 
     def stats(self) -> dict[str, Any]:
@@ -486,7 +530,8 @@ class Job:
         if self._consumer is not None:
             return
         state = self._loaded
-        if self._places is not None:
+        # An elastic job goes on without this rank, which joins it as it was opened.
+        if self._places is not None and not self._elastic:
             state = self._state_of_places()
         if self._service is None:
             self._service = _native.Service(self._flags)
@@ -500,6 +545,7 @@ class Job:
             virtual_consumers=self._slots,
             start=start,
             audit=False,
+            elastic=self._elastic,
             **self._settings,
         )
         self._job = job
@@ -532,6 +578,8 @@ class Job:
     def _settle(self, state: dict[str, Any] | None) -> None:
         """Where this rank stands before its first batch."""
         assert self._consumer is not None
+        if self._elastic:
+            return
         self._taken = 0 if state is None else state.get("batches", 0)
         if self._is_relaxed:
             return
@@ -558,7 +606,7 @@ class Job:
             self._run = self._name or self._found_name()
         replica = f"-replica{self._ranks.replica}" if self._ranks.replica else ""
         place = f"@{zlib.crc32(start.encode()):08x}" if start is not None else ""
-        again = f"-{secrets.token_hex(3)}" if self._ranks.consumers == 1 and self._name is None else ""
+        again = f"-{secrets.token_hex(3)}" if self._ranks.consumers == 1 and self._name is None and not self._elastic else ""
         return f"{self._run}{replica}{place}{again}"
 
     def _found_name(self) -> str:
@@ -584,9 +632,12 @@ class Job:
         self._ahead.clear()
         consumer, self._consumer = self._consumer, None
         job, self._job = self._job, None
-        if consumer is None:
+        if consumer is None or self._process != os.getpid():
+            # What a forked child has belongs to its parent.
             return
         self._earlier = {key: self._earlier[key] + value for key, value in consumer.stats().items()}
+        if self._elastic and not self._ended:
+            consumer.leave()
         if self._is_relaxed and not self._ended and job is not None:
             consumer.flush()
             self._loaded = {
@@ -598,7 +649,7 @@ class Job:
             }
         consumer.close()
         # Others of a group may still be taking batches; what nobody asks for is given up by the service.
-        if job is not None and self._ranks.consumers == 1:
+        if job is not None and self._ranks.consumers == 1 and not self._elastic:
             job.cancel()
 
     def close(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -118,9 +120,63 @@ class Pipeline:
         """Renames columns: new name to present name."""
         return self._operator("rename", parallelism, columns=dict(columns))
 
-    def filter(self, where: str, *, parallelism: int | None = None) -> Pipeline:
-        """Keeps the rows for which an SQL expression over the columns is true."""
+    def filter(self, where: str | Callable[..., Any], *, parallelism: int | None = None, **options: Any) -> Pipeline:
+        """Keeps the rows for which an SQL expression over the columns is true; or those that a Python function keeps, see
+        :meth:`filter_function`."""
+        if not isinstance(where, str):
+            return self.filter_function(where, parallelism=parallelism, **options)
         return self._operator("filter", parallelism, where=where)
+
+    def map(
+        self, function: str | Callable[..., Any], outputs: Mapping[str, Any] | None = None, *, parallelism: int | None = None, **options: Any
+    ) -> Pipeline:
+        """Calls a Python function on workers, in processes of its own, with dicts of NumPy arrays whose first axis is rows.
+
+        Args:
+            function: a function, which travels by cloudpickle; or ``"package.module:function"``, importable on workers.
+            outputs: columns that it adds or replaces: name to a dtype such as ``"float32"``, ``"text"`` or ``"bytes"``; to
+                ``(dtype, shape)`` of a row; or to ``{"dtype": ..., "list": True}`` for lists of any length.
+            options: ``columns`` that it is given (all by default), ``timeout_s``, ``memory``, ``rows`` of one call, ``seeded`` (it then
+                takes ``seeds`` or ``rngs`` as a keyword), ``environment``, ``path``, ``version``.
+        """
+        declared = {name: _output(output) for name, output in (outputs or {}).items()}
+        return self._operator("map", parallelism, **{**_function(function), **options}, outputs=declared or None)
+
+    def filter_function(self, function: str | Callable[..., Any], *, parallelism: int | None = None, **options: Any) -> Pipeline:
+        """Keeps the rows for which a Python function returns a true value; arguments as for :meth:`map`."""
+        return self._operator("filter_function", parallelism, **{**_function(function), **options})
+
+    def bucket_by_length(
+        self,
+        columns: Sequence[str],
+        boundaries: Sequence[int],
+        batch_sizes: Sequence[int] | None = None,
+        tokens: int | None = None,
+        pad: Literal["longest", "boundary", "none"] | None = None,
+        value: int | None = None,
+        window: int | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Pipeline:
+        """In place of ``batch``: rows of one length together, the same bucket for all ranks in a step. Lists become ``[rows, length]``."""
+        lists = {"boundaries": list(boundaries), "batch_sizes": None if batch_sizes is None else list(batch_sizes)}
+        options = {"tokens": tokens, "pad": pad, "value": value, "window": window}
+        return self._operator("bucket_by_length", parallelism, columns=list(columns), **lists, **options)
+
+    def pack(
+        self,
+        columns: Sequence[str],
+        length: int,
+        size: int,
+        longer: Literal["fail", "truncate"] | None = None,
+        value: int | None = None,
+        window: int | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Pipeline:
+        """In place of ``batch``: several rows in one of ``length`` elements, ``size`` of these in a batch; with segment ids and positions."""
+        options = {"longer": longer, "value": value, "window": window}
+        return self._operator("pack", parallelism, columns=list(columns), length=length, size=size, **options)
 
     def tokenize(
         self,
@@ -200,10 +256,12 @@ class Pipeline:
     def with_batch_size(self, size: int) -> Pipeline:
         """With this batch size, in place of that of its ``batch`` or, where it has none, behind its operators."""
         operators = self._spec.get("operators", [])
-        if not operators or "batch" not in operators[-1]:
+        last = next(iter(operators[-1])) if operators else ""
+        if last in ("bucket_by_length", "pack"):
+            raise WrongUse(f"batch_size is for pipelines that end with batch, and this one ends with {last}, which has sizes of its own")
+        if last != "batch":
             return self.batch(size)
-        last = {**operators[-1], "batch": {**operators[-1]["batch"], "size": size}}
-        return self._with(operators=[*operators[:-1], last])
+        return self._with(operators=[*operators[:-1], {"batch": {**operators[-1]["batch"], "size": size}}])
 
     def __repr__(self) -> str:
         names = [next(iter(operator)) for operator in self._spec.get("operators", [])]
@@ -252,6 +310,66 @@ def read(
         source["credentials"] = credentials
     spec = {"name": name, "source": source, "seed": seed, "order": order, "on_error": on_error, "operators": []}
     return Pipeline(spec)
+
+
+def mix(
+    sources: Sequence[Pipeline],
+    weights: Sequence[float] | None = None,
+    stop: Literal["all", "first", "restart"] = "all",
+    **options: Any,
+) -> Pipeline:
+    """Begins a pipeline at several sources, whose rows are mixed in proportion to ``weights``.
+
+    Args:
+        sources: what :func:`feedline.read` gives, without operators.
+        weights: of each; all the same by default.
+        stop: when a pass ends: when ``all`` rows were had, when the ``first`` source is through, or when all are, short ones being
+            begun again (``restart``).
+        options: ``name``, ``seed``, ``order`` and ``on_error``, as for :func:`feedline.read`.
+    """
+    if weights is not None and len(weights) != len(sources):
+        raise WrongUse(f"there are {len(sources)} sources and {len(weights)} weights; give one for each")
+    if any(source._spec.get("operators") for source in sources):
+        raise WrongUse("a source of a mix has operators; put them behind the mix, where they hold for all rows")
+    shares = weights if weights is not None else [1.0] * len(sources)
+    parts = [{"weight": weight, **source._spec["source"]} for source, weight in zip(sources, shares, strict=True)]
+    spec = {"name": "python", "seed": 0, "order": "deterministic", "on_error": "fail", **options}
+    return Pipeline({**spec, "source": {"mix": parts, "stop": stop}, "operators": []})
+
+
+def _output(declared: Any) -> dict[str, Any]:
+    if isinstance(declared, Mapping):
+        return dict(declared)
+    if isinstance(declared, tuple):
+        dtype, shape = declared
+        return {"dtype": str(dtype), "shape": list(shape)}
+    return {"dtype": str(declared)}
+
+
+def _function(function: str | Callable[..., Any]) -> dict[str, Any]:
+    """A function by its name, or with its code and the Python that it was written for."""
+    if isinstance(function, str):
+        return {"function": function}
+    if not callable(function):
+        raise WrongUse(f"a function of workers is callable or the text 'module:function', and this is a {type(function).__name__}")
+    try:
+        import cloudpickle
+    except ImportError:
+        raise WrongUse("functions travel by cloudpickle, which is not installed: pip install 'feedline[functions]'") from None
+    # By value, also where it lies in a module: workers need not have that.
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    by_value = module is not None and module.__name__ != "__main__"
+    if by_value:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        code = base64.b64encode(cloudpickle.dumps(function)).decode()
+    finally:
+        if by_value:
+            cloudpickle.unregister_pickle_by_value(module)
+    name = getattr(function, "__qualname__", type(function).__name__).replace("<", "").replace(">", "")
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    home = getattr(function, "__module__", None) or "main"
+    return {"function": f"{home}:{name}", "code": code, "environment": {"python": python}}
 
 
 def load(file: str | os.PathLike[str]) -> Pipeline:

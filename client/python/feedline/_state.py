@@ -37,6 +37,15 @@ def build(
     """The state of a deterministic job of which one rank stands at ``places``."""
     state = {"version": VERSION, "order": "deterministic", **about, "layout": layout, "ranks": ranks}
     steps = _native.steps_of_epoch(json.dumps(layout))
+    if layout.get("coordinated"):
+        # All slots stand at the same row of their round at the same step.
+        state["batches"] = taken
+        behind = min((place[1:] for place in places), default=(0, 0))
+        ahead = [place[1:] for place in places if place[1:] != behind]
+        state["row"] = list(behind)
+        state["row_ahead"] = list(ahead[0]) if ahead else list(behind)
+        state["ahead"] = len(ahead)
+        return state
     if steps is None:
         state["batches"] = taken
         state["slots"] = {str(slot): [epoch, row] for slot, epoch, row in places}
@@ -59,11 +68,15 @@ def start_of(state: dict[str, Any]) -> dict[str, Any]:
     if "position" in state:
         return state["position"]
     layout, fingerprints = state["layout"], (state["pipeline"], state["dataset"])
-    if "slots" not in state:
+    if "step" in state:
         found = _native.place_of_step(
             json.dumps(layout), fingerprints, state["ranks"], state["epoch"], state["step"], state["ahead"]
         )
         return json.loads(found)
+    if "row" in state:
+        ranks, ahead = state["ranks"], state["ahead"]
+        streams = [state["row_ahead"] if slot // ranks < ahead else state["row"] for slot in range(layout["streams"])]
+        return _position(state, streams)
     slots = {int(slot): place for slot, place in state["slots"].items()}
     missing = [slot for slot in range(layout["streams"]) if slot not in slots]
     if missing:
@@ -71,13 +84,18 @@ def start_of(state: dict[str, Any]) -> dict[str, Any]:
             f"the state is that of one rank of {state['ranks']}, and operators of this pipeline change the number of rows, so it does not "
             f"tell where slot {missing[0]} stands; put the states of all ranks together with feedline.merge_states([...])"
         )
+    return _position(state, [slots[slot] for slot in range(layout["streams"])])
+
+
+def _position(state: Mapping[str, Any], streams: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """A position as the service reads it."""
     return {
         "version": 1,
         "pipeline": state["pipeline"],
         "dataset": state["dataset"],
         "order": "deterministic",
-        "virtual_consumers": layout["streams"],
-        "streams": [{"epoch": slots[slot][0], "row": slots[slot][1]} for slot in range(layout["streams"])],
+        "virtual_consumers": len(streams),
+        "streams": [{"epoch": epoch, "row": row} for epoch, row in streams],
     }
 
 

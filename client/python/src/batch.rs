@@ -1,6 +1,6 @@
 //! A batch as Python gets it.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use arrow::array::{Array, RecordBatch, StructArray};
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
@@ -8,7 +8,7 @@ use feedline_client::{Batch as ClientBatch, BatchInfo};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
-use crate::column::to_numpy;
+use crate::column::{to_dense, to_numpy};
 use crate::errors::FeedlineError;
 use crate::job::SharedOrigins;
 
@@ -20,11 +20,18 @@ pub(crate) struct Batch {
     /// Where its consumer stands once it has it: the next undelivered row of each slot, as `(slot, epoch, row)`.
     places: Vec<(u32, u32, u64)>,
     origins: SharedOrigins,
+    /// Columns of lists that have one length in each batch.
+    dense: Arc<[String]>,
 }
 
 impl Batch {
-    pub(crate) fn new(batch: ClientBatch, places: Vec<(u32, u32, u64)>, origins: SharedOrigins) -> Self {
-        Self { records: batch.records, info: batch.info, places, origins }
+    pub(crate) fn new(
+        batch: ClientBatch,
+        places: Vec<(u32, u32, u64)>,
+        origins: SharedOrigins,
+        dense: Arc<[String]>,
+    ) -> Self {
+        Self { records: batch.records, info: batch.info, places, origins, dense }
     }
 }
 
@@ -35,7 +42,9 @@ impl Batch {
         let columns = PyDict::new(py);
         let schema = self.records.schema_ref();
         for (field, column) in schema.fields().iter().zip(self.records.columns()) {
-            columns.set_item(field.name(), to_numpy(py, field, column)?)?;
+            let is_dense = self.dense.contains(field.name());
+            let array = if is_dense { to_dense(py, field, column)? } else { to_numpy(py, field, column)? };
+            columns.set_item(field.name(), array)?;
         }
         Ok(columns)
     }
@@ -78,6 +87,18 @@ impl Batch {
     #[getter]
     fn places(&self) -> Vec<(u32, u32, u64)> {
         self.places.clone()
+    }
+
+    /// Step of its epoch, from 0; `None` where only its rows tell.
+    #[getter]
+    fn step(&self) -> Option<u64> {
+        self.info.step
+    }
+
+    /// Its part of the rows of its step over all slots.
+    #[getter]
+    fn weight(&self) -> f64 {
+        self.info.weight
     }
 
     /// Bytes of its columns.

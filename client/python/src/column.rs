@@ -81,6 +81,30 @@ pub(crate) fn to_numpy<'py>(
     }
 }
 
+/// A column of lists of one length as an array of shape `[rows, length]`, a view where the elements are numbers; as [`to_numpy`] gives it
+/// where the lengths differ.
+pub(crate) fn to_dense<'py>(
+    py: Python<'py>,
+    field: &Field,
+    column: &ArrayRef,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Some(lists) = column.as_list_opt::<i32>().filter(|lists| lists.null_count() == 0) else {
+        return to_numpy(py, field, column);
+    };
+    let offsets = lists.offsets();
+    let length = offsets.windows(2).next().map_or(0, |pair| pair[1] - pair[0]);
+    let elements = lists.values();
+    let typestr = typestr(elements.data_type()).filter(|_| elements.null_count() == 0);
+    match typestr {
+        Some(typestr) if offsets.windows(2).all(|pair| pair[1] - pair[0] == length) => {
+            let (first, rows) = (offsets[0] as usize, lists.len());
+            let held = elements.slice(first, rows * length as usize);
+            view(py, values(&held), typestr, vec![rows, length as usize])
+        }
+        _ => to_numpy(py, field, column),
+    }
+}
+
 fn unknown(name: &str, data_type: &DataType) -> PyErr {
     FeedlineError::new_err(format!(
         "column `{name}` is {data_type}, which has no NumPy form; take the batch by .arrow()"

@@ -1,6 +1,6 @@
 //! One rank of a job as Python holds it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use feedline_client::Consumer as ClientConsumer;
@@ -21,12 +21,19 @@ pub(crate) struct Consumer {
     consumer: Mutex<Option<ClientConsumer>>,
     is_relaxed: bool,
     origins: SharedOrigins,
+    /// Columns of lists that have one length in each batch.
+    dense: Arc<[String]>,
     process: u32,
 }
 
 impl Consumer {
-    pub(crate) fn new(consumer: ClientConsumer, is_relaxed: bool, origins: SharedOrigins) -> Self {
-        Self { consumer: Mutex::new(Some(consumer)), is_relaxed, origins, process: std::process::id() }
+    pub(crate) fn new(
+        consumer: ClientConsumer,
+        is_relaxed: bool,
+        origins: SharedOrigins,
+        dense: Arc<[String]>,
+    ) -> Self {
+        Self { consumer: Mutex::new(Some(consumer)), is_relaxed, origins, dense, process: std::process::id() }
     }
 
     /// Takes the consumer out, so that no lock is held while something is waited for; another thread that comes meanwhile is told.
@@ -45,9 +52,20 @@ impl Consumer {
     }
 
     fn with<T>(&self, look: impl FnOnce(&ClientConsumer) -> T) -> PyResult<T> {
+        runtime::check_process(self.process)?;
         let guard = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
         let consumer = guard.as_ref().ok_or_else(|| WrongUse::new_err("the job is closed; open it again"))?;
         Ok(look(consumer))
+    }
+}
+
+/// In a forked child nothing may be touched: a thread of the parent may have held a lock.
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        if runtime::check_process(self.process).is_err() {
+            let consumer = self.consumer.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(consumer.take());
+        }
     }
 }
 
@@ -84,7 +102,7 @@ impl Consumer {
         let places = places(&consumer);
         self.put_back(consumer);
         let batch = found?.map_err(|error| of_client(&error))?;
-        Ok(batch.map(|batch| Batch::new(batch, places, self.origins.clone())))
+        Ok(batch.map(|batch| Batch::new(batch, places, self.origins.clone(), Arc::clone(&self.dense))))
     }
 
     /// The next batch if it is here already, without waiting; else `None`.
@@ -94,12 +112,31 @@ impl Consumer {
         let places = places(&consumer);
         self.put_back(consumer);
         let batch = found.map_err(|error| of_client(&error))?;
-        Ok(batch.map(|batch| Batch::new(batch, places, self.origins.clone())))
+        Ok(batch.map(|batch| Batch::new(batch, places, self.origins.clone(), Arc::clone(&self.dense))))
     }
 
     /// The next undelivered row of each stream that it owns, as `(stream, epoch, row)`.
     fn positions(&self) -> PyResult<Vec<(u32, u32, u64)>> {
         self.with(places)
+    }
+
+    /// Leaves an elastic job: reports what was taken and gives the slots back, so that other ranks go on with them at once.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        let mut consumer = self.take()?;
+        let left = runtime::wait(py, consumer.leave());
+        self.put_back(consumer);
+        left?.map_err(|error| of_client(&error))
+    }
+
+    /// The slots that it delivers at present.
+    fn slots(&self) -> PyResult<Vec<u32>> {
+        self.with(ClientConsumer::slots)
+    }
+
+    /// Says how many seconds this rank takes for the batch of one slot, in place of what is measured.
+    fn set_slot_time(&self, seconds: f64) -> PyResult<()> {
+        let time = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
+        self.with(|consumer| consumer.set_slot_time(time))
     }
 
     /// Whether the job's order is `relaxed`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use feedline_client::Job as ClientJob;
 use feedline_client::origin::Origins;
 use feedline_core::cluster::messages::{JobState, JobStatus};
-use feedline_core::pipeline::Pipeline;
+use feedline_core::pipeline::{OperatorKind, PadTo, Pipeline};
 use feedline_node::Service;
 use feedline_proto::CoordinatorService;
 use pyo3::prelude::*;
@@ -46,6 +46,14 @@ impl Job {
     /// How it stands, as JSON.
     fn told(status: &JobStatus) -> PyResult<String> {
         serde_json::to_string(status).map_err(|error| FeedlineError::new_err(error.to_string()))
+    }
+}
+
+/// Columns that an operator fills to one length in each batch.
+fn dense_columns(last: &OperatorKind) -> Vec<String> {
+    match last {
+        OperatorKind::BucketByLength(bucket) if bucket.pad != PadTo::None => bucket.columns.clone(),
+        _ => Vec::new(),
     }
 }
 
@@ -90,7 +98,8 @@ impl Job {
         let guard = _inside.enter();
         let consumer = self.job.consumer(index, Service::session_id());
         drop(guard);
-        Ok(Consumer::new(consumer, self.is_relaxed, Arc::clone(&self.origins)))
+        let dense = self.pipeline.operators.last().map(|last| dense_columns(&last.kind)).unwrap_or_default();
+        Ok(Consumer::new(consumer, self.is_relaxed, Arc::clone(&self.origins), dense.into()))
     }
 
     /// Gets what [`crate::batch::Batch::rows`] needs: the list of shards. Asked for once.

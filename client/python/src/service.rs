@@ -21,6 +21,16 @@ pub(crate) struct Service {
     process: u32,
 }
 
+/// In a forked child nothing may be touched: a thread of the parent may have held a lock.
+impl Drop for Service {
+    fn drop(&mut self) {
+        if runtime::check_process(self.process).is_err() {
+            let service = self.service.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(service.take());
+        }
+    }
+}
+
 impl Service {
     /// Its coordinator, and how its workers are found.
     fn service(&self) -> PyResult<(Arc<dyn CoordinatorService>, Arc<dyn WorkerDirectory>)> {
@@ -43,7 +53,7 @@ impl Service {
     }
 
     /// Opens the job, or joins the one with the same name and settings.
-    #[pyo3(signature = (*, pipeline, file, name, epochs, consumers, virtual_consumers, start, audit, weight, buffer_bytes, patience_ms))]
+    #[pyo3(signature = (*, pipeline, file, name, epochs, consumers, virtual_consumers, start, audit, elastic, weight, buffer_bytes, patience_ms))]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of one private call")]
     fn open_job(
         &self,
@@ -56,6 +66,7 @@ impl Service {
         virtual_consumers: u32,
         start: Option<&str>,
         audit: bool,
+        elastic: bool,
         weight: f64,
         buffer_bytes: Option<u64>,
         patience_ms: Option<u64>,
@@ -73,6 +84,7 @@ impl Service {
             virtual_consumers,
             start,
             audit,
+            elastic,
             weight,
             ..JobSpec::new(pipeline.clone())
         };

@@ -51,7 +51,7 @@ def running_cluster(folder: Path, workers: int) -> Iterator[str]:
     """A coordinator and workers in one other process; gives its URL."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [binary(), "up", "--workers", workers, "--cores", workers, "--memory", "192MiB", "--listen", "127.0.0.1:0"]
-    command += ["--data-dir", folder / "data", "--cache-dir", folder / "cache"]
+    command += ["--data-dir", folder / "data", "--cache-dir", folder / "cache", "--python", sys.executable]
     process = subprocess.Popen(
         [str(part) for part in command], stdout=subprocess.PIPE, text=True, env={**os.environ, "FEEDLINE_LOG": "error"}
     )

@@ -166,7 +166,7 @@ fn every_operator_of_the_pipeline_file_is_in_the_samples() {
     // A new operator must be added to the samples, so that its conversion is tested.
     let names: std::collections::BTreeSet<_> =
         samples::operators().iter().map(std::mem::discriminant).map(|d| format!("{d:?}")).collect();
-    assert_eq!(names.len(), 21);
+    assert_eq!(names.len(), 23);
     check::<Pipeline, wire::Pipeline>(samples::pipeline());
 }
 

@@ -1,0 +1,62 @@
+//! Mixes are read, written, and refused with their lines.
+
+use expect_test::expect;
+
+use crate::pipeline::{MixStop, Pipeline};
+
+const MIXED: &str = "name: lm
+source:
+  mix:
+    - { weight: 3, url: wiki/*.jsonl, format: jsonl, features: { text: body } }
+    - { url: [books/a.txt, books/b.txt], format: text, credentials: books }
+  stop: restart
+operators: [ batch: { size: 8 } ]
+";
+
+#[test]
+fn a_mix_is_read_and_written() {
+    let pipeline = Pipeline::from_yaml(MIXED, "p.yaml").unwrap();
+    let mix = pipeline.source.mix.as_ref().unwrap();
+    let weights: Vec<f64> = mix.parts.iter().map(|part| part.weight).collect();
+    assert_eq!((weights, mix.stop), (vec![3.0, 1.0], MixStop::Restart));
+    assert_eq!(Pipeline::from_yaml(&pipeline.to_yaml(), "p.yaml").unwrap(), pipeline);
+    let reads: Vec<String> =
+        pipeline.reads().into_iter().map(|(place, url)| format!("{place} {url}")).collect();
+    expect![[r#"
+        source.mix[0].url wiki/*.jsonl
+        source.mix[1].url books/a.txt
+        source.mix[1].url books/b.txt"#]]
+    .assert_eq(&reads.join("\n"));
+    expect!["source  mix of 3 x jsonl wiki/*.jsonl (text <- body) + 1 x text books/a.txt, books/b.txt, credentials books; until all are through, short ones begun again"]
+        .assert_eq(pipeline.render().lines().nth(1).unwrap_or_default().trim_start_matches(char::is_alphabetic).trim());
+}
+
+#[test]
+fn what_is_wrong_with_a_mix_is_told_with_its_line() {
+    let refusal = |from: &str, to: &str| {
+        assert!(MIXED.contains(from), "{from}");
+        Pipeline::from_yaml(&MIXED.replace(from, to), "p.yaml").unwrap_err().to_string()
+    };
+    let refusals = [
+        refusal("  stop: restart", "  stop: never"),
+        refusal("  stop: restart", "  url: x"),
+        refusal("weight: 3", "weight: 0"),
+        refusal("weight: 3", "wieght: 3"),
+        refusal("format: text, ", ""),
+        refusal("url: wiki/*.jsonl", "url: []"),
+        refusal(
+            &MIXED[MIXED.find("  mix:").unwrap()..MIXED.find("  stop").unwrap()],
+            "  url: x\n  format: text\n",
+        ),
+        refusal(&MIXED[MIXED.find("    - { w").unwrap()..MIXED.find("  stop").unwrap()], "    []\n"),
+    ];
+    expect![[r#"
+        p.yaml:6: unknown source.stop `never`; known: all, first, restart
+        p.yaml:3: `url` stands beside `mix`; write it for each dataset in the list
+        p.yaml:3: source.mix: the weight of dataset 1 is 0; write a number from 0.000001 to 1000000
+        p.yaml:4: unknown key `wieght` in source.mix[0]; did you mean `weight`? (known: weight, url, format, features, credentials)
+        p.yaml:5: source.mix[1] lacks the key `format`; add it
+        p.yaml:3: source.mix: dataset 1: the list is empty; write at least one path, glob or URL
+        p.yaml:3: `stop` says when a pass over a `mix` ends, and there is none; leave it out
+        p.yaml:3: source.mix: the list is empty; write at least one dataset with url and format"#]].assert_eq(&refusals.join("\n"));
+}
