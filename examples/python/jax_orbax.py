@@ -29,15 +29,15 @@ def train(folder: Path, load: bool, stop_after: int | None) -> list[float]:
     with ocp.CheckpointManager(folder) as checkpoints, feedline.open("examples/demo.yaml", batch_size=50, epochs=1) as job:
         if load:
             latest = checkpoints.latest_step()
-            kinds = ocp.args.Composite(weights=ocp.args.StandardRestore(weights), data=ocp.args.JsonRestore())
+            kinds = ocp.args.Composite(weights=ocp.args.StandardRestore({"w": weights}), data=ocp.args.JsonRestore())
             saved = checkpoints.restore(latest, args=kinds)
-            weights = saved["weights"]
+            weights = saved["weights"]["w"]
             job.load_state_dict(saved["data"])
         for batch in job.jax(sharding):
             weights, value = step(weights, batch["image"], batch["label"])
             losses.append(float(value))
             if len(losses) == stop_after:
-                kinds = ocp.args.Composite(weights=ocp.args.StandardSave(weights), data=ocp.args.JsonSave(job.state_dict()))
+                kinds = ocp.args.Composite(weights=ocp.args.StandardSave({"w": weights}), data=ocp.args.JsonSave(job.state_dict()))
                 checkpoints.save(len(losses), args=kinds)
                 break
     return losses
