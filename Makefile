@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python speed scale size caching kernels padding trace-cost secure-cost bottlenecks tuning demand bench release
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python speed scale size caching kernels padding python-client trace-cost secure-cost bottlenecks tuning demand bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -121,6 +121,10 @@ caching: release ## Measure what the model keeps of image jobs, epoch by epoch
 
 padding: release ## Measure padding and the spread of steps, coordinated and not, on sentence pairs
 	@target/release/feedline bench padding $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.en $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.de
+
+python-client: release wheel ## Measure the Python client against the Rust client: rate, cost of a batch, small batches, stalls
+	@rm -rf target/client-python && $(VENV)/bin/python -m zipfile -e $$(ls -t target/wheels/*.whl | head -1) target/client-python
+	@python3 benches/python_client.py
 
 demand: release ## Measure how fast workers come and go as demand changes, with real processes
 	@python3 benches/demand.py
