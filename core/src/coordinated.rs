@@ -100,7 +100,7 @@ pub fn pack_rows(lengths: &[u32], columns: usize, length: u32) -> Vec<Vec<u32>> 
         let (target, room) = &mut open[place];
         packed[*target].push(row);
         room.iter_mut().zip(needed).for_each(|(room, needed)| *room -= needed);
-        if room.iter().any(|&room| room == 0) {
+        if room.contains(&0) {
             open.remove(place);
         }
     }

@@ -89,7 +89,7 @@ impl Audit {
             let left = self.layout.dataset_rows - from;
             let end = places.end.min(start + left.min(CHUNK_ROWS));
             let order = orders.entry(pass).or_insert_with(|| self.order(pass));
-            for row in self.sequence.rows(&order, from..from + (end - start)) {
+            for row in self.sequence.rows(order, from..from + (end - start)) {
                 let times = &mut times[row.row_id as usize];
                 *times = times.saturating_add(1);
             }
