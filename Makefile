@@ -8,11 +8,12 @@ MAKEFLAGS += --no-print-directory
 # Every cargo call covers the whole workspace, so that features unify alike and all tasks share one build.
 FEEDLINE := target/debug/feedline
 VENV := target/venv
+FRAMEWORKS := target/frameworks
 DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python speed scale size caching kernels padding python-client trace-cost secure-cost bottlenecks tuning demand bench release
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client trace-cost secure-cost bottlenecks tuning demand bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -28,11 +29,10 @@ test: setup python ## Build and run all tests
 	@cargo test $(QUIET) --workspace
 	@$(MAKE) test-python
 
-PYTHON ?= $(VENV)/bin/python
+PYTHON ?= $(shell ls $(FRAMEWORKS)/bin/python 2>/dev/null || echo $(VENV)/bin/python)
 
-# With the library as `cargo build` leaves it: building a wheel would compile everything once more. What needs PyTorch, JAX or
-# TensorFlow is skipped where these are not installed: PYTHON=/path/to/python names an interpreter that has them.
-test-python: setup python ## Build and run the tests of the Python package: PYTHON=python3
+# With the library as `cargo build` leaves it: building a wheel would compile everything once more.
+test-python: setup python frameworks ## Build and run the tests of the Python package: PYTHON=python3
 	@cargo build $(QUIET) --workspace
 	@rm -rf target/python && mkdir -p target/python && cp -r client/python/feedline target/python/
 	@cp target/debug/libfeedline_native.so target/python/feedline/_native.abi3.so
@@ -164,15 +164,24 @@ setup: ## Install what building and testing need
 
 # Only when the requirements changed.
 python:
-	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv
-	@if ! cmp -s tests/requirements.txt $(VENV)/requirements.txt; then \
-		echo "preparing $(VENV)"; \
-		rm -rf $(VENV); \
-		python3 -m venv $(VENV); \
-		if $(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt; then \
-			cp tests/requirements.txt $(VENV)/requirements.txt; \
+	@$(call environment,$(VENV),tests/requirements.txt,,the comparisons with Pillow and tokenizers are skipped)
+
+# The loops of PyTorch, Lightning, Transformers, JAX and Keras, 8 GB with what PyTorch wants for GPUs.
+frameworks:
+	@$(call environment,$(FRAMEWORKS),client/python/tests/requirements.txt,--no-deps,the tests and examples with PyTorch and JAX and TensorFlow are skipped)
+
+# A virtual environment $(1) of the requirements $(2), installed with $(3); where that fails, $(4).
+define environment
+	python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv; \
+	if ! cmp -s $(2) $(1)/requirements.txt; then \
+		echo "preparing $(1)"; \
+		rm -rf $(1); \
+		python3 -m venv $(1); \
+		if $(1)/bin/pip install --quiet --disable-pip-version-check $(3) -r $(2); then \
+			cp $(2) $(1)/requirements.txt; \
 		else \
-			rm -rf $(VENV); \
-			echo "without these Python packages the comparisons with Pillow and tokenizers are skipped" >&2; \
+			rm -rf $(1); \
+			echo "without these Python packages $(4)" >&2; \
 		fi; \
 	fi
+endef
