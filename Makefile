@@ -45,8 +45,8 @@ wheel: release-python ## Build the Python package as a wheel, in target/wheels
 release-python: setup python
 	@$(VENV)/bin/maturin build --quiet --release --manifest-path client/python/Cargo.toml --out target/wheels
 
-test-wheel: wheel ## Install the wheel into an empty environment, with NumPy alone, and run the README's lines there: WITH=torch
-	@rm -rf target/wheel-venv && python3 -m venv target/wheel-venv
+test-wheel: wheel ## Install the wheel into an empty environment, with NumPy alone, and run the README's lines there: WITH=torch USE=python3.13
+	@rm -rf target/wheel-venv && $(or $(USE),python3) -m venv target/wheel-venv
 	@target/wheel-venv/bin/pip install --quiet --disable-pip-version-check $$(ls -t target/wheels/*.whl | head -1) $(WITH)
 	@test -d $(DEMO)/images || { $(MAKE) build && $(FEEDLINE) make-data images $(DEMO)/images --rows 400 --format tfrecord --seed 1; }
 	@target/wheel-venv/bin/python client/python/tests/readme.py README.md
