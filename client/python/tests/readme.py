@@ -1,10 +1,15 @@
-"""Runs the Python lines of a document as they are written: ``readme.py README.md``."""
+"""Runs the Python lines of a document as they are written, and where PyTorch is there with its tensors: ``readme.py README.md``."""
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import re
 import sys
 from pathlib import Path
+from typing import Any
+
+import feedline
 
 
 def main() -> None:
@@ -12,9 +17,24 @@ def main() -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [block for block in blocks if "feedline.open(" in block]
     assert lines, f"{sys.argv[1]} has no Python lines that open a job"
-    for block in lines:
-        exec(compile(block, sys.argv[1], "exec"), {"__name__": "__main__"})
-        print(f"ran {len(block.splitlines())} lines of {sys.argv[1]}")
+    run(lines, "NumPy arrays")
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        feedline.open = functools.partial(feedline.open, device="cpu")
+        for names in run(lines, "PyTorch tensors"):
+            assert isinstance(names["batch"]["image"], torch.Tensor), type(names["batch"]["image"])
+
+
+def run(blocks: list[str], arrays: str) -> list[dict[str, Any]]:
+    """Runs them; what each has named."""
+    found = []
+    for block in blocks:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(block, sys.argv[1], "exec"), names)
+        print(f"ran {len(block.splitlines())} lines of {sys.argv[1]} with {arrays}")
+        found.append(names)
+    return found
 
 
 if __name__ == "__main__":
