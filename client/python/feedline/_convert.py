@@ -185,7 +185,7 @@ class TensorFlow(Converter):
 def refuse_missing(name: str, array: np.ndarray[Any, Any]) -> None:
     """Raises where a column has missing values, which no tensor can hold."""
     if isinstance(array, np.ma.MaskedArray):
-        count = int(np.ma.count_masked(array))
+        count = int(np.ma.getmaskarray(array).sum())
         raise WrongUse(
             f"column {name!r} has {count} missing values in this batch, which a tensor cannot hold; leave such rows out with filter, "
             "or take NumPy arrays, which are masked there"

@@ -172,7 +172,7 @@ class Job:
         self._slots = ranks.consumers if virtual_consumers is None else virtual_consumers
         self._name = name
         self._flags = flags
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "weight": weight,
             "buffer_bytes": buffer,
             "patience_ms": None if patience is None else round(patience * 1000),
