@@ -34,6 +34,20 @@ operators:
   - batch: { size: 16 }
 ";
 
+/// Lists of two data sets in mixed batches of about one length, all consumers' alike.
+const LISTS: &str = "
+name: lists
+source:
+  mix:
+    - { weight: 3, url: DATA/many-*.jsonl, format: jsonl }
+    - { weight: 1, url: DATA/few-*.jsonl, format: jsonl }
+seed: 11
+shuffle: { window: 64 }
+operators:
+  - burn: { cpu_us: 6000 }
+  - bucket_by_length: { columns: [tokens], boundaries: [10, 20, 40], tokens: 160, window: 100 }
+";
+
 struct Chaos {
     scratch: Scratch,
     deterministic: String,
@@ -63,6 +77,23 @@ impl Chaos {
         let deterministic = scratch.write("deterministic.yaml", &text.replace("ORDER\n", ""));
         let relaxed = scratch.write("relaxed.yaml", &text.replace("ORDER", "order: relaxed"));
         Self { scratch, deterministic, relaxed }
+    }
+
+    /// Lists of 1 to 40 numbers, half as many rows as a run has.
+    fn lists() -> Self {
+        let scratch = Scratch::new();
+        for shard in 0..8_u64 {
+            let rows = (0..ROWS / 2).filter(|row| row % 8 == shard);
+            let line = |row: u64| {
+                let length = 1 + random(1, row) as usize % 40;
+                format!("{{\"tokens\":[{}]}}\n", vec![row.to_string(); length].join(","))
+            };
+            let name = if shard < 6 { "many" } else { "few" };
+            scratch.write(&format!("{name}-{shard}.jsonl"), &rows.map(line).collect::<String>());
+        }
+        let folder = scratch.path().to_str().expect("the path is text").to_owned();
+        let deterministic = scratch.write("lists.yaml", &LISTS.replace("DATA", &folder));
+        Self { scratch, deterministic, relaxed: String::new() }
     }
 
     /// What a run without faults reports.
@@ -145,6 +176,22 @@ fn batches_are_the_same_whatever_is_killed() {
         let report = run_with_faults(&chaos, seed, &chaos.deterministic, workers, &shape, seed % 2 == 1);
         assert_eq!(report["digest"], whole["digest"], "seed {seed}");
         assert_eq!(report["content_digest"], whole["content_digest"], "seed {seed}");
+    }
+}
+
+#[test]
+fn mixed_and_coordinated_batches_are_the_same_whatever_is_killed() {
+    let chaos = Chaos::lists();
+    let whole = chaos.whole();
+    for seed in 20..24 {
+        let consumers = ["1", "2", "4"][seed as usize % 3];
+        let shape = ["--epochs", EPOCHS, "--virtual-consumers", "4", "--consumers", consumers];
+        let report = run_with_faults(&chaos, seed, &chaos.deterministic, 2, &shape, seed % 2 == 1);
+        assert_eq!(report["digest"], whole["digest"], "seed {seed}");
+        assert_eq!(report["content_digest"], whole["content_digest"], "seed {seed}");
+    }
+    for seed in 24..27 {
+        stop_and_resume(&chaos, seed, &whole);
     }
 }
 
