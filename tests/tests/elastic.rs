@@ -192,48 +192,70 @@ async fn slots_of_a_lost_rank_go_on_where_it_was_last_heard_of() {
 }
 
 /// Ranks as processes: one leaves with Ctrl-C, another comes, and together they take every row once.
+/// An elastic job as processes: a coordinator, two workers and ranks.
+struct Cluster {
+    processes: Processes,
+    url: String,
+    pipeline: String,
+    _scratch: Scratch,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let scratch = Scratch::new();
+        spec(&scratch, 2, true);
+        let file = scratch.file("lines.txt");
+        let pipeline = format!(
+            "name: lines\nsource: {{ url: {file}, format: text }}\nseed: 5\noperators: [ batch: {{ size: 8 }} ]"
+        );
+        let pipeline = scratch.write("pipeline.yaml", &pipeline);
+        let processes = Processes::start(scratch.path().join("cluster"), 2);
+        Self { url: processes.url(), processes, pipeline, _scratch: scratch }
+    }
+
+    fn rank(&self, rank: &str) -> Running {
+        let shape = ["--elastic", "--virtual-consumers", "12", "--consumers", "2", "--rank", rank];
+        let mut arguments = vec!["run", &self.pipeline, "--coordinator", &self.url, "--job", "train"];
+        arguments.extend(shape);
+        arguments.extend(["--report", "json", "--step-ms", "4"]);
+        Running::start(&arguments)
+    }
+}
+
+/// Rows that each of these ranks had.
+fn rows_of(ranks: Vec<Running>) -> Vec<u64> {
+    let rows = |rank: Running| rank.wait().report()["rows"].as_u64().expect("rows are a number");
+    ranks.into_iter().map(rows).collect()
+}
+
 #[test]
 fn ranks_that_are_processes_leave_and_join() {
-    let scratch = Scratch::new();
-    spec(&scratch, 2, true);
-    let file = scratch.file("lines.txt");
-    let pipeline = format!(
-        "name: lines\nsource: {{ url: {file}, format: text }}\nseed: 5\noperators: [ batch: {{ size: 8 }} ]"
-    );
-    let pipeline = scratch.write("pipeline.yaml", &pipeline);
-    let processes = Processes::start(scratch.path().join("cluster"), 1);
-    let url = processes.url();
-    let rank = |rank: &str| {
-        Running::start(&[
-            "run",
-            &pipeline,
-            "--coordinator",
-            &url,
-            "--job",
-            "train",
-            "--elastic",
-            "--virtual-consumers",
-            "12",
-            "--consumers",
-            "2",
-            "--rank",
-            rank,
-            "--report",
-            "json",
-            "--step-ms",
-            "4",
-        ])
-    };
-    let (first, second) = (rank("0"), rank("5"));
-    wait_for_rows(&url, 1_000);
+    let cluster = Cluster::start();
+    let (first, second) = (cluster.rank("0"), cluster.rank("5"));
+    wait_for_rows(&cluster.url, 1_000);
     first.interrupt();
     let first = first.wait();
     assert!(first.stderr.contains("left; the job goes on with the ranks that stay"), "{}", first.stderr);
-    let third = rank("2");
-    let taken: Vec<u64> = [first, second.wait(), third.wait()]
-        .iter()
-        .map(|call| call.report()["rows"].as_u64().expect("rows are a number"))
-        .collect();
+    let mut taken = vec![first.report()["rows"].as_u64().expect("rows are a number")];
+    taken.extend(rows_of(vec![second, cluster.rank("2")]));
     assert_eq!(taken.iter().sum::<u64>(), LINES, "{taken:?}");
     assert!(taken.iter().all(|rows| *rows > 0), "{taken:?}");
+}
+
+#[test]
+fn slots_move_while_workers_and_the_coordinator_are_killed() {
+    let mut cluster = Cluster::start();
+    let (first, second) = (cluster.rank("0"), cluster.rank("1"));
+    wait_for_rows(&cluster.url, 500);
+    cluster.processes.workers[0].kill();
+    cluster.processes.restart_coordinator(0);
+    let third = cluster.rank("2");
+    cluster.processes.replace_worker(0);
+    wait_for_rows(&cluster.url, 3_000);
+    first.interrupt();
+    cluster.processes.restart_coordinator(0);
+    cluster.processes.workers[1].kill();
+    let mut taken = vec![first.wait().report()["rows"].as_u64().expect("rows are a number")];
+    taken.extend(rows_of(vec![second, third, cluster.rank("3")]));
+    assert_eq!(taken.iter().sum::<u64>(), LINES, "every row comes once: {taken:?}");
 }
