@@ -69,6 +69,17 @@ def test_tensors_have_their_shape_and_are_views_that_outlive_the_job(table: Path
         array[0, 0] = 1
 
 
+def test_dlpack_shares_the_memory_of_a_batch(table: Path, local: dict[str, Any]) -> None:
+    batch = one_batch(feedline.read(url=table, format="parquet").select(["float32"]).batch(4), local)
+    taken = np.from_dlpack(batch["float32"])
+    assert taken.tolist() == [0, 1, 2, 3]
+    assert taken.ctypes.data == batch["float32"].ctypes.data
+    assert not taken.flags.writeable, "others may read the same memory"
+    del batch
+    gc.collect()
+    assert taken.tolist() == [0, 1, 2, 3]
+
+
 def test_arrow_takes_a_batch_without_a_copy(table: Path, local: dict[str, Any]) -> None:
     pipeline = feedline.read(url=table, format="parquet").batch(4)
     with pipeline.open(**local).arrow() as job:
