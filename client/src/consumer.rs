@@ -167,6 +167,7 @@ impl Consumer {
     /// # Errors
     /// As [`Self::flush`]; the consumer is ended in any case.
     pub async fn close(mut self) -> Result<(), ClientError> {
+        self.shared.feed().begin_end();
         let flushed = self.flush().await;
         let Self { stop, task, .. } = self;
         drop(stop);

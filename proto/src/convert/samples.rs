@@ -6,6 +6,7 @@ use feedline_core::cluster::messages::*;
 use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_core::marks::{Base, Count, Mark, Marks, Step};
 use feedline_core::model::{Bottleneck, BottleneckKind};
 use feedline_core::pipeline::{self, *};
 use feedline_core::plan::WantedWorkers;
@@ -417,7 +418,26 @@ pub(crate) fn consumer_report() -> ConsumerReport {
             leaving: true,
             slot_ns: 1_000,
         },
+        marks: MarkReport { marks: Some(Box::new(marks())), is_last: true },
     }
+}
+
+fn marks() -> Marks {
+    let count = Count { batches: 40, epoch: 1, of_epoch: 7 };
+    let list = vec![
+        Mark { lane: 1, position: at(1, 70), batch_of: None },
+        Mark { lane: 0, position: at(1, 80), batch_of: Some(0) },
+    ];
+    let base = Base { positions: vec![at(1, 60), at(1, 64)], count };
+    Marks::of_parts(vec![(0, at(0, 0)), (4, at(0, 9))], base, list, true).expect("they go together")
+}
+
+pub(crate) fn step() -> Step {
+    Step { epochs: Some(2), rounds: 1 << 33, rest: 3 }
+}
+
+pub(crate) fn group_places() -> GroupPlaces {
+    GroupPlaces { positions: vec![(0, at(1, 2)), (2, at(0, 5))], missing: vec![1], waits: true }
 }
 
 fn delivered() -> ConsumerStats {
@@ -437,6 +457,7 @@ pub(crate) fn consumer_plan() -> ConsumerPlan {
         consumers: 3,
         ticket: "feedline-ticket-1.x.y".to_owned(),
         slots: Some(vec![SlotGrant { stream: 4, generation: 9, position: at(1, 5), release: true }]),
+        asked: vec![step(), Step { epochs: None, rounds: 0, rest: 0 }],
     }
 }
 
