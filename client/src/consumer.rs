@@ -139,6 +139,12 @@ impl Consumer {
         })
     }
 
+    /// Says that the user takes a batch ahead of its loop, such as to copy it to a device meanwhile. Of use where other consumers ask
+    /// where this one stands ([`crate::Job::places`]).
+    pub fn set_ahead(&self) {
+        self.shared.feed().set_ahead();
+    }
+
     /// Deterministic mode: the next undelivered row of each owned stream. Empty until the dataset is known.
     pub fn positions(&self) -> Vec<(u32, StreamPosition)> {
         self.shared.feed().positions()

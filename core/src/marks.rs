@@ -32,6 +32,13 @@ impl Step {
         self.rounds.saturating_mul(slots).saturating_add(u64::from(self.rest).min(slots))
     }
 
+    /// Whether it is the end of an epoch: of what comes behind it no batch was had, and of what comes before it all of them. What consumers
+    /// with more batches do once others have none is for their loops to say, so this is no step that one can be told to have come to
+    /// before it has.
+    fn is_end(&self) -> bool {
+        self.epochs.unwrap_or(0) > 0 && self.rounds == 0 && self.rest == 0
+    }
+
     /// Whether nothing has been had before it.
     pub fn is_start(&self) -> bool {
         self.epochs.unwrap_or(0) == 0 && self.rounds == 0 && self.rest == 0
@@ -68,6 +75,8 @@ pub struct Marks {
     base: Base,
     /// Removed rows come in front of the batch that was taken next.
     marks: VecDeque<Mark>,
+    /// Batches at the end that the consumer has not had: those that it will have next.
+    foreseen: u64,
     /// Whether nothing follows.
     is_over: bool,
 }
@@ -106,7 +115,7 @@ impl Marks {
         let positions: Vec<StreamPosition> = began.iter().map(|(_, position)| *position).collect();
         let epoch = first_epoch(&began);
         let base = Base { positions, count: Count { epoch, ..Count::default() } };
-        Self { began, base, marks: VecDeque::new(), is_over: false }
+        Self { began, base, marks: VecDeque::new(), foreseen: 0, is_over: false }
     }
 
     /// What another process sent.
@@ -117,6 +126,7 @@ impl Marks {
         began: Vec<(u32, StreamPosition)>,
         base: Base,
         marks: Vec<Mark>,
+        foreseen: u64,
         is_over: bool,
     ) -> Result<Self, String> {
         let lanes = began.len();
@@ -126,7 +136,7 @@ impl Marks {
         if marks.len() > MOST_MARKS || marks.iter().any(|mark| mark.lane as usize >= lanes) {
             return Err(format!("there are too many marks, or some of streams beyond {lanes}"));
         }
-        Ok(Self { began, base, marks: marks.into(), is_over })
+        Ok(Self { began, base, marks: marks.into(), foreseen, is_over })
     }
 
     /// Where it began: each stream and its next undelivered row.
@@ -144,7 +154,17 @@ impl Marks {
         self.marks.iter()
     }
 
-    /// Batches that the consumer has had, those before the first mark included.
+    /// Batches at the end that the consumer has not had.
+    pub fn foreseen(&self) -> u64 {
+        self.foreseen
+    }
+
+    /// So many more of the last batches were not had.
+    pub fn foresee(&mut self, batches: u64) {
+        self.foreseen += batches;
+    }
+
+    /// Batches that the consumer has had or will have next, those before the first mark included.
     pub fn batches(&self) -> u64 {
         let kept = self.marks.iter().filter(|mark| mark.batch_of.is_some()).count();
         self.base.count.batches.saturating_add(kept as u64)
@@ -207,11 +227,17 @@ impl Marks {
             let Some(batch_of) = mark.batch_of else { continue };
             let next = at.and_one(batch_of);
             if !is_part(next) {
-                return Found::At(self.behind(parts));
+                return self.found(step, at, parts);
             }
             (at, parts) = (next, place + 1);
         }
-        if self.is_over || self.is_last(at, epoch, wanted) { Found::At(self.behind(parts)) } else { Found::Ahead }
+        if self.is_over || self.is_last(at, epoch, wanted) { self.found(step, at, parts) } else { Found::Ahead }
+    }
+
+    /// Behind so many marks lies the step's last batch, with this count.
+    fn found(&self, step: Step, at: Count, marks: usize) -> Found {
+        let is_had = at.batches <= self.batches().saturating_sub(self.foreseen);
+        if step.is_end() && !is_had { Found::Ahead } else { Found::At(self.behind(marks)) }
     }
 
     /// Whether whatever follows the last mark is no part of a step.

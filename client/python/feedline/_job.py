@@ -265,6 +265,8 @@ class Job:
             epoch = self._next_epoch()
             if self._steps_had is not None:
                 self._steps_had.begin(None if whole_job else epoch)
+                if self._converter.is_ahead and self._consumer is not None:
+                    self._consumer.set_ahead()
             self._progress.begin(epoch, self._steps_left(epoch))
             while (found := self._take(None if whole_job else epoch)) is not None:
                 native, batch = found
@@ -276,7 +278,7 @@ class Job:
                 yield batch
             self._end_epoch(epoch)
             if self._steps_had is not None:
-                self._steps_had.end(epoch)
+                self._steps_had.end(None if whole_job else epoch)
             done = True
         finally:
             self._progress.end()
@@ -405,11 +407,7 @@ class Job:
         return self._state_of_places()
 
     def _state_of_places(self) -> dict[str, Any]:
-        places = self._places or []
-        if self._ended and self._steps_had is not None:
-            # Nothing is left for any rank.
-            places = [(slot, self._layout["epochs"], 0) for slot in range(self._slots)]
-        return self._state_of(places, self._taken, self._step_now(), self._asked)
+        return self._state_of(self._places or [], self._taken, self._step_now(), self._asked)
 
     def _step_now(self) -> Step | None:
         return None if self._steps_had is None else self._steps_had.at

@@ -9,6 +9,7 @@ Step = tuple[int | None, int]
 """Whole epochs before, counted from the one in which the rank began, and batches in the next one; with ``None``, batches over all
 epochs."""
 START: Step = (None, 0)
+END: Step = (2**32 - 1, 0)
 
 
 class Steps:
@@ -35,7 +36,9 @@ class Steps:
         if self.at is not None:
             self.at = (self.at[0], self.at[1] + 1)
 
-    def end(self, epoch: int) -> None:
-        """The loop has had all batches of an epoch."""
-        if self.at is not None and self.at[0] is not None:
+    def end(self, epoch: int | None) -> None:
+        """The loop has had all batches of an epoch, or of all that were left."""
+        if epoch is None:
+            self.at = END
+        elif self.at is not None:
             self.at = (epoch - self._first + 1, 0)

@@ -29,6 +29,8 @@ pub(super) struct Marking {
     /// What the next report says.
     told: Option<Box<Marks>>,
     is_ending: bool,
+    /// The user takes a batch ahead of its loop.
+    is_ahead: bool,
 }
 
 impl Feed {
@@ -46,6 +48,11 @@ impl Feed {
     pub(super) fn note_run(&mut self, place: usize, kind: Kind, epoch: u32) {
         let (Some(marks), Some(layout)) = (&mut self.marking.kept, &self.layout) else { return };
         marks.push(mark_of(&self.lanes, place, kind, epoch, layout));
+    }
+
+    /// The user takes a batch ahead of its loop from now on, so the last one that it has taken was not had.
+    pub(crate) fn set_ahead(&mut self) {
+        self.marking.is_ahead = true;
     }
 
     /// Takes what a plan asks.
@@ -98,6 +105,11 @@ impl Feed {
     /// The marks as they will be, as far as `goes_on` says and what has arrived tells. Nothing is taken.
     fn foresee(&self, mut goes_on: impl FnMut(&Marks) -> bool) -> Option<Marks> {
         let (mut marks, layout) = (self.marking.kept.clone()?, self.layout.as_ref()?);
+        let is_over = lane_in_turn(&self.lanes, layout).is_none();
+        marks.foresee(u64::from(self.marking.is_ahead && !is_over));
+        if is_over {
+            marks.end();
+        }
         if !goes_on(&marks) {
             return Some(marks);
         }
@@ -109,6 +121,7 @@ impl Feed {
             };
             let Some(run) = lanes[place].assembler.next_run() else { break };
             marks.push(mark_of(&lanes, place, run.kind, run.epoch, layout));
+            marks.foresee(u64::from(run.kind == Kind::Batch));
             for lane in &mut lanes {
                 lane.extend(layout, self.settings.splits_ahead as usize);
             }

@@ -4,6 +4,7 @@
 mod granting;
 mod limits;
 mod opening;
+mod places;
 mod placing;
 mod preparing;
 mod quotas;

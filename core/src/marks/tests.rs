@@ -144,6 +144,20 @@ fn the_end_of_an_epoch_is_known_once_no_row_of_it_is_left() {
 }
 
 #[test]
+fn a_consumer_has_come_to_the_end_of_an_epoch_once_it_has_had_its_last_batch() {
+    let mut consumer = Consumer::new(vec![row(0, 0)], 3);
+    (0..5).for_each(|_| assert!(consumer.take(10, true)));
+    let mut marks = consumer.marks;
+    marks.foresee(2);
+    assert_eq!(marks.find(step(Some(0), 4, 0)), Found::At(vec![(3, row(1, 0))]), "a step is foreseen");
+    assert_eq!(marks.find(step(Some(1), 0, 0)), Found::Ahead, "an end is not");
+    assert_eq!(marks.find(step(Some(1), 1, 0)), Found::At(vec![(3, row(1, 10))]));
+    let mut marks = marks.clone();
+    marks.foreseen = 1;
+    assert_eq!(marks.find(step(Some(1), 0, 0)), Found::At(vec![(3, row(1, 0))]));
+}
+
+#[test]
 fn a_consumer_keeps_so_much_and_no_more() {
     let mut consumer = Consumer::new(vec![row(0, 0)], 1000);
     (0..3_000).for_each(|turn| assert!(consumer.take(7, turn % 3 == 0)));
@@ -160,7 +174,7 @@ fn what_does_not_go_together_is_not_read() {
     let began = vec![(0, row(0, 0))];
     let base = Base { positions: vec![row(0, 0)], ..Base::default() };
     let mark = Mark { lane: 0, position: row(0, 1), batch_of: Some(0) };
-    let read = |base: &Base, mark: Mark| Marks::of_parts(began.clone(), base.clone(), vec![mark], false);
+    let read = |base: &Base, mark: Mark| Marks::of_parts(began.clone(), base.clone(), vec![mark], 0, false);
     assert!(read(&base, mark).is_ok());
     assert!(read(&base, Mark { lane: 1, ..mark }).unwrap_err().contains("beyond 1"));
     assert!(read(&Base::default(), mark).unwrap_err().contains("where 0 stood"));

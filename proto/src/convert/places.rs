@@ -36,6 +36,7 @@ impl From<Marks> for wire::Marks {
             epoch: base.count.epoch,
             of_epoch: base.count.of_epoch,
             marks: marks.marks().map(write).collect(),
+            foreseen: marks.foreseen(),
             is_over: marks.is_over(),
         }
     }
@@ -52,7 +53,7 @@ impl TryFrom<wire::Marks> for Marks {
             Ok(Mark { lane: mark.lane, position, batch_of: mark.batch_of })
         };
         let list = marks.marks.into_iter().map(read).collect::<Result<_, WireError>>()?;
-        Self::of_parts(read_streams(marks.began)?, base, list, marks.is_over).map_err(WireError)
+        Self::of_parts(read_streams(marks.began)?, base, list, marks.foreseen, marks.is_over).map_err(WireError)
     }
 }
 

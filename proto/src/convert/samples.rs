@@ -429,7 +429,7 @@ fn marks() -> Marks {
         Mark { lane: 0, position: at(1, 80), batch_of: Some(0) },
     ];
     let base = Base { positions: vec![at(1, 60), at(1, 64)], count };
-    Marks::of_parts(vec![(0, at(0, 0)), (4, at(0, 9))], base, list, true).expect("they go together")
+    Marks::of_parts(vec![(0, at(0, 0)), (4, at(0, 9))], base, list, 5, true).expect("they go together")
 }
 
 pub(crate) fn step() -> Step {
