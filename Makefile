@@ -12,7 +12,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python speed scale size caching kernels padding trace-cost secure-cost bottlenecks tuning demand bench release
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python speed scale size caching kernels padding trace-cost secure-cost bottlenecks tuning demand restoring bench release
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -121,6 +121,12 @@ caching: release ## Measure what the model keeps of image jobs, epoch by epoch
 
 padding: release ## Measure padding and the spread of steps, coordinated and not, on sentence pairs
 	@target/release/feedline bench padding $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.en $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.de
+
+restoring: release python ## Measure how long restoring takes, from a state to the next batch, in release mode: ROUNDS=5
+	@cargo build $(QUIET) --release --workspace
+	@rm -rf target/restoring && mkdir -p target/restoring && cp -r client/python/feedline target/restoring/
+	@cp target/release/libfeedline_native.so target/restoring/feedline/_native.abi3.so
+	@$(PYTHON) benches/restoring.py
 
 demand: release ## Measure how fast workers come and go as demand changes, with real processes
 	@python3 benches/demand.py

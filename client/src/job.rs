@@ -134,7 +134,9 @@ impl Job {
             match self.coordinator.places(self.id, step).await {
                 Ok(told) if told.missing.is_empty() || !told.waits || is_late => return Ok(told),
                 Ok(_) => {}
-                Err(refusal) if refusal.kind.is_passing() && !is_late => tokio::time::sleep(BACKOFF_MIN).await,
+                Err(refusal) if refusal.kind.is_passing() && !is_late => {
+                    tokio::time::sleep(BACKOFF_MIN).await
+                }
                 Err(refusal) => return Err(refusal.into()),
             }
         }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use feedline_access::OwnFiles;
 use feedline_core::cluster::Reply;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
-    WorkerReport, source_key,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind,
+    WorkerPlan, WorkerReport, source_key,
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;

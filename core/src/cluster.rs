@@ -32,7 +32,8 @@ use self::job::Job;
 pub use self::limits::Limits;
 use self::limits::kept_text;
 use self::messages::{
-    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobState, JobStatus, Refusal, WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobState, JobStatus, Refusal, WorkerPlan,
+    WorkerReport,
 };
 use self::prepare::Preparation;
 use self::quotas::Running;

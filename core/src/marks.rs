@@ -231,7 +231,11 @@ impl Marks {
             }
             (at, parts) = (next, place + 1);
         }
-        if self.is_over || self.is_last(at, epoch, wanted) { self.found(step, at, parts) } else { Found::Ahead }
+        if self.is_over || self.is_last(at, epoch, wanted) {
+            self.found(step, at, parts)
+        } else {
+            Found::Ahead
+        }
     }
 
     /// Behind so many marks lies the step's last batch, with this count.

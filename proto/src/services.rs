@@ -7,8 +7,8 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
-    WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind,
+    WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
@@ -68,7 +68,8 @@ pub trait CoordinatorService: Send + Sync {
     /// Where all consumers of a job stand at a step. Answers once they have said so, or after about half a second with what is
     /// known.
     async fn places(&self, job: JobId, _step: Step) -> Result<GroupPlaces, Refusal> {
-        let message = format!("where the consumers of job {job} stand is not known here; ask the coordinator itself");
+        let message =
+            format!("where the consumers of job {job} stand is not known here; ask the coordinator itself");
         Err(Refusal::new(RefusalKind::Invalid, message))
     }
 }

@@ -89,8 +89,7 @@ impl Feed {
     /// The consumer ends: the last report says where it stood, since it cannot be asked later.
     pub(crate) fn begin_end(&mut self) {
         let Some(had) = self.marking.kept.as_ref().map(Marks::batches) else { return };
-        self.marking.told =
-            self.foresee(|marks| marks.batches() < had + FORESEEN_AT_END).map(Box::new);
+        self.marking.told = self.foresee(|marks| marks.batches() < had + FORESEEN_AT_END).map(Box::new);
         self.marking.is_ending = true;
         self.reports.on_ending();
     }

@@ -166,7 +166,10 @@ impl Cluster {
             None => Refusal::unknown_job(id),
             Some(job) if job.is_relaxed() || job.spec.elastic => Refusal::new(
                 RefusalKind::Invalid,
-                format!("the consumers of job `{}` have no steps in common; ask each where it stands", job.spec.name),
+                format!(
+                    "the consumers of job `{}` have no steps in common; ask each where it stands",
+                    job.spec.name
+                ),
             ),
             Some(job) if job.layout.is_none() => {
                 Refusal::new(RefusalKind::Unavailable, format!("job {id} is still being prepared; ask again"))

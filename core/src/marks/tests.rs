@@ -164,7 +164,8 @@ fn a_consumer_keeps_so_much_and_no_more() {
     assert!(consumer.marks.marks().count() <= KEPT_BATCHES);
     assert_eq!(consumer.marks.find(step(None, 5, 0)), Found::Gone);
     let mut removed = Marks::begin(vec![(0, row(0, 0)), (1, row(0, 0))]);
-    (0..10_000).for_each(|turn| removed.push(Mark { lane: turn % 2, position: row(turn, 0), batch_of: None }));
+    (0..10_000)
+        .for_each(|turn| removed.push(Mark { lane: turn % 2, position: row(turn, 0), batch_of: None }));
     assert_eq!(removed.marks().count(), 2, "of removed rows the last place of each stream");
     assert_eq!(removed.find(step(None, 0, 0)), Found::At(vec![(0, row(0, 0)), (1, row(0, 0))]));
 }

@@ -53,7 +53,8 @@ impl TryFrom<wire::Marks> for Marks {
             Ok(Mark { lane: mark.lane, position, batch_of: mark.batch_of })
         };
         let list = marks.marks.into_iter().map(read).collect::<Result<_, WireError>>()?;
-        Self::of_parts(read_streams(marks.began)?, base, list, marks.foreseen, marks.is_over).map_err(WireError)
+        Self::of_parts(read_streams(marks.began)?, base, list, marks.foreseen, marks.is_over)
+            .map_err(WireError)
     }
 }
 

@@ -3,7 +3,8 @@
 use std::fmt::Debug;
 
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobState, JobStatus, WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobState, JobStatus, WorkerPlan,
+    WorkerReport,
 };
 use feedline_core::model::Bottleneck;
 use feedline_core::pipeline::{Mix, MixPart, MixStop, OperatorKind, Pipeline, RandomHorizontalFlip, Source};

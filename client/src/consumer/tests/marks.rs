@@ -49,7 +49,10 @@ async fn a_consumer_that_is_asked_says_where_it_stood_and_where_it_will_stand() 
     }
     assert_eq!(consumer.positions(), [(0, at(12)), (1, at(8))]);
     consumer.flush().await.unwrap();
-    assert!(coordinator.tell(|told| told.reports.iter().all(|report| report.marks.marks.is_none())), "unasked");
+    assert!(
+        coordinator.tell(|told| told.reports.iter().all(|report| report.marks.marks.is_none())),
+        "unasked"
+    );
     coordinator.tell(|told| told.asked = vec![step(3), step(6)]);
     let report = said(&coordinator).await;
     assert!(!report.marks.is_last);
