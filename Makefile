@@ -13,7 +13,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client trace-cost secure-cost bottlenecks tuning demand bench release
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client trace-cost secure-cost bottlenecks tuning demand bench release restoring
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -125,6 +125,12 @@ padding: release ## Measure padding and the spread of steps, coordinated and not
 python-client: release wheel ## Measure the Python client against the Rust client: rate, cost of a batch, small batches, stalls
 	@rm -rf target/client-python && $(VENV)/bin/python -m zipfile -e $$(ls -t target/wheels/*.whl | head -1) target/client-python
 	@python3 benches/python_client.py
+
+restoring: release python ## Measure how long restoring takes, from a state to the next batch, in release mode: ROUNDS=5
+	@cargo build $(QUIET) --release --workspace
+	@rm -rf target/restoring && mkdir -p target/restoring && cp -r client/python/feedline target/restoring/
+	@cp target/release/libfeedline_native.so target/restoring/feedline/_native.abi3.so
+	@$(PYTHON) benches/restoring.py
 
 demand: release ## Measure how fast workers come and go as demand changes, with real processes
 	@python3 benches/demand.py

@@ -139,6 +139,12 @@ impl Consumer {
         })
     }
 
+    /// Says that the user takes a batch ahead of its loop, such as to copy it to a device meanwhile. Of use where other consumers ask
+    /// where this one stands ([`crate::Job::places`]).
+    pub fn set_ahead(&self) {
+        self.shared.feed().set_ahead();
+    }
+
     /// Deterministic mode: the next undelivered row of each owned stream. Empty until the dataset is known.
     pub fn positions(&self) -> Vec<(u32, StreamPosition)> {
         self.shared.feed().positions()
@@ -167,6 +173,7 @@ impl Consumer {
     /// # Errors
     /// As [`Self::flush`]; the consumer is ended in any case.
     pub async fn close(mut self) -> Result<(), ClientError> {
+        self.shared.feed().begin_end();
         let flushed = self.flush().await;
         let Self { stop, task, .. } = self;
         drop(stop);

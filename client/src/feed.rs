@@ -4,6 +4,7 @@
 mod attempts;
 mod credit;
 mod lanes;
+mod marks;
 mod report;
 mod slots;
 
@@ -87,6 +88,7 @@ pub(crate) struct Feed {
     failing: Option<String>,
     reports: report::Reports,
     slots: slots::Slots,
+    marking: marks::Marking,
 }
 
 impl Feed {
@@ -116,6 +118,7 @@ impl Feed {
             failing: None,
             reports: report::Reports::new(now),
             slots: slots::Slots::default(),
+            marking: marks::Marking::default(),
         }
     }
 
@@ -172,7 +175,8 @@ impl Feed {
     }
 
     /// Takes the coordinator's plan.
-    pub(crate) fn on_plan(&mut self, plan: ConsumerPlan, now: Instant) {
+    pub(crate) fn on_plan(&mut self, mut plan: ConsumerPlan, now: Instant) {
+        self.on_asked(&mut plan);
         self.revision = plan.revision;
         self.state = plan.state;
         if self.state.is_ended() {
@@ -199,6 +203,7 @@ impl Feed {
                 plan.streams.iter().map(|(stream, position)| Lane::new(&layout, *stream, *position)).collect()
             };
             self.layout = Some(layout);
+            self.begin_marks(plan.consumers, plan.slots.is_some());
         }
         match &plan.slots {
             Some(_) if self.state.is_ended() => self.end_slots(),
@@ -230,6 +235,7 @@ impl Feed {
             let Some(assembled) = self.lanes[place].assembler.next_run() else {
                 return self.nothing_yet(place);
             };
+            self.note_run(place, assembled.kind, assembled.epoch);
             self.on_delivered(&assembled.parts);
             if assembled.kind == Kind::Batch {
                 let stream = self.lanes[place].stream;

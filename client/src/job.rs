@@ -4,8 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::{JobSpec, JobStatus, Refusal, RefusalKind};
+use feedline_core::cluster::messages::{GroupPlaces, JobSpec, JobStatus, Refusal, RefusalKind};
 use feedline_core::ids::{JobId, SessionId};
+use feedline_core::marks::Step;
 use feedline_core::pipeline::OrderMode;
 use feedline_core::position::Position;
 use feedline_proto::CoordinatorService;
@@ -118,6 +119,27 @@ impl Job {
     /// As [`Self::status`].
     pub async fn position(&self) -> Result<Option<Position>, ClientError> {
         Ok(self.status().await?.position)
+    }
+
+    /// Where all consumers stand at a step. Asks for up to `wait` while some of them have not come there or said so; then the
+    /// answer names them. Consumers tell of steps that their next batches are part of as soon as these have arrived, and of the last ones that
+    /// they have had.
+    ///
+    /// # Errors
+    /// When the coordinator does not know the job, or its consumers have no steps in common; when none answers in that time.
+    pub async fn places(&self, step: Step, wait: Duration) -> Result<GroupPlaces, ClientError> {
+        let begun = Instant::now();
+        loop {
+            let is_late = begun.elapsed() >= wait;
+            match self.coordinator.places(self.id, step).await {
+                Ok(told) if told.missing.is_empty() || !told.waits || is_late => return Ok(told),
+                Ok(_) => {}
+                Err(refusal) if refusal.kind.is_passing() && !is_late => {
+                    tokio::time::sleep(BACKOFF_MIN).await
+                }
+                Err(refusal) => return Err(refusal.into()),
+            }
+        }
     }
 
     /// Ends the job for everyone.

@@ -155,6 +155,7 @@ impl Session {
             return;
         }
         let mut feed = self.context.shared.feed();
+        feed.look_at_asks(now);
         if !self.reports.is_empty() && !feed.report_due(now) {
             return;
         }

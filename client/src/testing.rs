@@ -13,6 +13,7 @@ use feedline_core::cluster::messages::{
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::manifest::Manifest;
+use feedline_core::marks::Step;
 use feedline_core::pipeline::{OrderMode, Pipeline, Remainder, Source};
 use feedline_core::view::ClusterView;
 use feedline_proto::{CoordinatorService, WorkerService};
@@ -84,6 +85,8 @@ pub(crate) struct Told {
     pub(crate) most_splits: u32,
     /// Consumers of the job, of which this tells one.
     pub(crate) consumers: u32,
+    /// Steps at which somebody asks where the consumer stands.
+    pub(crate) asked: Vec<Step>,
     /// Why nothing is answered.
     pub(crate) refusing: Option<Refusal>,
     pub(crate) reports: Vec<ConsumerReport>,
@@ -104,6 +107,7 @@ impl FakeCoordinator {
             workers: workers.iter().map(|&worker| WorkerId(worker)).collect(),
             most_splits: u32::MAX,
             consumers: 1,
+            asked: Vec::new(),
             refusing: None,
             reports: Vec::new(),
             positions: vec![StreamPosition::default(); layout.streams as usize],
@@ -203,6 +207,7 @@ impl FakeCoordinator {
             consumers: told.consumers,
             ticket: String::new(),
             slots: told.slots.as_ref().map(|slots| slots.iter().map(|slot| grant(told, slot)).collect()),
+            asked: told.asked.clone(),
         }
     }
 }

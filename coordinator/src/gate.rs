@@ -10,11 +10,12 @@ use feedline_access::ticket::TicketOffice;
 use feedline_access::token::Tokens;
 use feedline_access::{Claims, Scope, Secret, now_s};
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
-    WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind,
+    WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::marks::Step;
 use feedline_core::view::ClusterView;
 use feedline_proto::door::{Door, Doors};
 use feedline_proto::{CoordinatorService, MemberStatus, MembersService, PeerService};
@@ -261,6 +262,11 @@ impl CoordinatorService for View {
         let now_s = now_s();
         let make = || self.office.make(job, consumer, session, now_s);
         Ok(ConsumerPlan { ticket: self.given.ticket((job, consumer, session), now_s, make), ..plan })
+    }
+
+    async fn places(&self, job: JobId, step: Step) -> Result<GroupPlaces, Refusal> {
+        self.demand(&[Scope::Consume], "ask where consumers stand")?;
+        self.inner.places(job, step).await
     }
 }
 

@@ -6,6 +6,7 @@ use feedline_core::cluster::messages::{ConsumerReport, JobSpec, WorkerReport};
 use feedline_core::cluster::{Input, RequestId};
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::marks::Step;
 
 /// What can be asked: an [`Input`] without its number.
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub(crate) enum Request {
     Consumer(ConsumerReport),
     JobDetails(JobId),
     JobStatus(Option<JobId>),
+    Places(JobId, Step),
 }
 
 impl Request {
@@ -29,6 +31,7 @@ impl Request {
             Self::Consumer(report) => Input::Consumer { request, report },
             Self::JobDetails(job) => Input::JobDetails { request, job },
             Self::JobStatus(job) => Input::JobStatus { request, job },
+            Self::Places(job, step) => Input::Places { request, job, step },
         }
     }
 }

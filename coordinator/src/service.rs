@@ -9,11 +9,12 @@ use async_trait::async_trait;
 use feedline_access::OwnFiles;
 use feedline_core::cluster::Reply;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
-    WorkerReport, source_key,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind,
+    WorkerPlan, WorkerReport, source_key,
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::marks::Step;
 use feedline_core::tenants::Tenants;
 use feedline_core::urls::ReadPolicy;
 use feedline_core::view::ClusterView;
@@ -217,6 +218,14 @@ impl CoordinatorService for Service {
             other => Err(mismatch(&other)),
         });
         counted("sync_consumer", answer)
+    }
+
+    async fn places(&self, job: JobId, step: Step) -> Result<GroupPlaces, Refusal> {
+        let answer = self.ask(Request::Places(job, step)).await.and_then(|reply| match reply {
+            Reply::Places(told) => Ok(told),
+            other => Err(mismatch(&other)),
+        });
+        counted("places", answer)
     }
 }
 

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
-    WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind,
+    WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::marks::Step;
 use feedline_core::view::ClusterView;
 use feedline_proto::CoordinatorService;
 
@@ -124,5 +125,10 @@ impl CoordinatorService for TenantView {
     async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
         self.check(report.job).await?;
         self.inner.sync_consumer(report).await
+    }
+
+    async fn places(&self, job: JobId, step: Step) -> Result<GroupPlaces, Refusal> {
+        self.check(job).await?;
+        self.inner.places(job, step).await
     }
 }

@@ -9,6 +9,7 @@ mod limits;
 pub mod messages;
 mod opening;
 mod parts;
+mod places;
 mod prepare;
 mod quotas;
 pub mod records;
@@ -31,7 +32,8 @@ use self::job::Job;
 pub use self::limits::Limits;
 use self::limits::kept_text;
 use self::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, Refusal, WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobState, JobStatus, Refusal, WorkerPlan,
+    WorkerReport,
 };
 use self::prepare::Preparation;
 use self::quotas::Running;
@@ -43,6 +45,7 @@ pub use self::standby::Standby;
 use self::workers::Worker;
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::manifest::Manifest;
+use crate::marks::Step;
 use crate::random::mix64;
 use crate::tenants::Tenants;
 
@@ -168,6 +171,15 @@ pub enum Input {
         /// One job, or all.
         job: Option<JobId>,
     },
+    /// Someone asks where all consumers of a job stand at a step.
+    Places {
+        /// Answered with [`Reply::Places`] once that is known, or the hold time is over.
+        request: RequestId,
+        /// The job.
+        job: JobId,
+        /// The step.
+        step: Step,
+    },
 }
 
 impl Input {
@@ -180,7 +192,8 @@ impl Input {
             | Self::Worker { request, .. }
             | Self::Consumer { request, .. }
             | Self::JobDetails { request, .. }
-            | Self::JobStatus { request, .. } => Some(*request),
+            | Self::JobStatus { request, .. }
+            | Self::Places { request, .. } => Some(*request),
             Self::Tick | Self::Shares { .. } | Self::IndexSaved { .. } => None,
         }
     }
@@ -203,6 +216,8 @@ pub enum Reply {
     Details(Box<JobDetails>),
     /// How jobs stand.
     Status(Vec<JobStatus>),
+    /// Where the consumers of a job stand.
+    Places(GroupPlaces),
     /// Refused; nothing was changed.
     Refused(Refusal),
 }
@@ -236,6 +251,8 @@ pub struct Cluster {
     turn: u64,
     /// Consumers that are there.
     seats: Seats,
+    /// Jobs of whose consumers somebody asks where they stand.
+    asking: BTreeSet<JobId>,
     /// Jobs that run, by tenant.
     running: Running,
     /// First plan revision of a worker that appears: beyond those of every worker given up in this life.
@@ -270,6 +287,7 @@ impl Cluster {
             next_task: mix64(life) >> 1,
             turn: 0,
             seats: Seats::default(),
+            asking: BTreeSet::new(),
             running: Running::new(),
             next_revision: 1,
             placed: BTreeMap::new(),
@@ -385,6 +403,7 @@ impl Cluster {
             Input::IndexSaved { job, saved } => self.on_index_saved(job, saved, ready),
             Input::JobDetails { request, job } => ready.replies.push((request, self.details(job))),
             Input::JobStatus { request, job } => ready.replies.push((request, self.status(job))),
+            Input::Places { request, job, step } => self.on_places(request, job, step, ready),
         }
     }
 

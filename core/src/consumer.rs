@@ -88,7 +88,7 @@ pub struct Assembled<P> {
 }
 
 /// A split in the order of delivery.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Expected<P> {
     split: SplitRef,
     len: u32,
@@ -101,7 +101,7 @@ struct Expected<P> {
     flush: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Held<P> {
     piece: Piece<P>,
     /// Rows delivered.
@@ -109,7 +109,7 @@ struct Held<P> {
 }
 
 /// Puts pieces together.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Assembler<P> {
     layout: Layout,
     splits: VecDeque<Expected<P>>,

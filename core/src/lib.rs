@@ -12,6 +12,7 @@ pub mod coordinated;
 pub mod ids;
 pub mod layout;
 pub mod manifest;
+pub mod marks;
 pub mod mix;
 pub mod model;
 pub mod observe;

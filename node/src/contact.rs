@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, WorkerPlan,
+    WorkerReport,
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::marks::Step;
 use feedline_core::view::ClusterView;
 use feedline_proto::CoordinatorService;
 
@@ -100,5 +102,9 @@ impl CoordinatorService for Watched {
 
     async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
         self.coordinator.sync_consumer(report).await
+    }
+
+    async fn places(&self, job: JobId, step: Step) -> Result<GroupPlaces, Refusal> {
+        self.coordinator.places(job, step).await
     }
 }

@@ -7,6 +7,7 @@ mod fetch;
 mod functions;
 mod operators;
 mod pipeline;
+mod places;
 mod reports;
 mod status;
 mod view;
@@ -18,7 +19,7 @@ mod view;
 pub struct WireError(pub(crate) String);
 
 /// The value of a field that must be there.
-fn required<T>(value: Option<T>, field: &str) -> Result<T, WireError> {
+pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, WireError> {
     value.ok_or_else(|| {
         WireError(format!(
             "the message has no `{field}`, or one that this release does not know; use the same release on both sides"

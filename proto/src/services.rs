@@ -7,12 +7,13 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
-    WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind,
+    WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use feedline_core::manifest::Manifest;
+use feedline_core::marks::Step;
 use feedline_core::view::ClusterView;
 use futures::stream::BoxStream;
 
@@ -63,6 +64,14 @@ pub trait CoordinatorService: Send + Sync {
     /// Takes a consumer's report. Answers when the consumer's plan differs from the one it has seen, or after about
     /// half a second.
     async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal>;
+
+    /// Where all consumers of a job stand at a step. Answers once they have said so, or after about half a second with what is
+    /// known.
+    async fn places(&self, job: JobId, _step: Step) -> Result<GroupPlaces, Refusal> {
+        let message =
+            format!("where the consumers of job {job} stand is not known here; ask the coordinator itself");
+        Err(Refusal::new(RefusalKind::Invalid, message))
+    }
 }
 
 /// What a coordinator answers other coordinators.

@@ -20,12 +20,15 @@ from feedline._convert import Arrow, Converter, Jax, NumPy, TensorFlow, Torch
 from feedline._native import JobFailed, WrongUse
 from feedline._pipeline import Pipeline, load
 from feedline._progress import Progress, summary
+from feedline._steps import Step, Steps
 
 _ENDLESS = 1_000_000
 """Epochs of a job for which nobody says how many."""
 _LOOK_SECONDS = 600.0
 _LATELY = 64
 """Batches behind which a job still knows where it stood: as many as loops may be ahead of their steps."""
+_GROUP_SECONDS = 5.0
+"""Longest that a state is waited for because other ranks have not come to its step."""
 
 _log = logging.getLogger("feedline")
 _open_jobs: weakref.WeakSet[Job] = weakref.WeakSet()
@@ -190,8 +193,11 @@ class Job:
         self._ahead: deque[tuple[_native.Batch, Any]] = deque()
         self._loaded: dict[str, Any] | None = None
         self._places: list[_state.Place] | None = None
-        # Batches had, and where this rank stood behind them.
-        self._lately: deque[tuple[int, list[_state.Place]]] = deque(maxlen=_LATELY)
+        # Batches had, where this rank stood behind them, which step that was, and the job that knows where others stood.
+        self._lately: deque[tuple[int, list[_state.Place], Step | None, _native.Job | None]] = deque(maxlen=_LATELY)
+        # Where only rows tell where others stand: steps had, and the job that can be asked about them, also when its loop is over.
+        self._steps_had: Steps | None = None
+        self._asked: _native.Job | None = None
         self._taken = 0
         self._skips: list[tuple[int, int]] = []
         self._ended = False
@@ -257,6 +263,10 @@ class Job:
                 # Which slots it has, and where they stand, is not known before.
                 self._fetch()
             epoch = self._next_epoch()
+            if self._steps_had is not None:
+                self._steps_had.begin(None if whole_job else epoch)
+                if self._converter.is_ahead and self._consumer is not None:
+                    self._consumer.set_ahead()
             self._progress.begin(epoch, self._steps_left(epoch))
             while (found := self._take(None if whole_job else epoch)) is not None:
                 native, batch = found
@@ -267,6 +277,8 @@ class Job:
                 self._progress.step()
                 yield batch
             self._end_epoch(epoch)
+            if self._steps_had is not None:
+                self._steps_had.end(None if whole_job else epoch)
             done = True
         finally:
             self._progress.end()
@@ -286,8 +298,10 @@ class Job:
             self._ahead.popleft()
             self._taken += 1
             self._places = native.places or None
+            if self._steps_had is not None:
+                self._steps_had.count()
             if self._places is not None:
-                self._lately.append((self._taken, self._places))
+                self._lately.append((self._taken, self._places, self._step_now(), self._asked))
             if any(first < self._taken <= last for first, last in self._skips):
                 continue
             if self._converter.is_ahead and not self._ahead:
@@ -367,9 +381,13 @@ class Job:
         ``at`` is for loops that take batches ahead of their steps, as those of Accelerate and Lightning may: the state behind this
         rank's first ``at`` batches, counted as :attr:`step` does.
 
-        Plain data for a checkpoint, less than 1 KiB as JSON for any number of ranks, unless operators change the number of rows:
-        then it has two numbers for each slot of this rank, and the ranks' states are put together by
-        :func:`feedline.merge_states`. Elsewhere, the state of any one rank serves all of them, and any other number of them.
+        Plain data for a checkpoint, less than 1 KiB as JSON for any number of ranks. The state of any one rank serves all of them, and any
+        other number of them.
+
+        Where operators change the number of rows it has a number for each slot, and the other ranks are asked, through their
+        coordinator, where they stand at the same step; a rank that has not come there answers as soon as its batches are there. Where one has not
+        within five seconds, or there is no coordinator, the state names the ranks that are ``missing``, and
+        :func:`feedline.merge_states` makes one of the states of all.
         """
         if at is not None and at != self._taken:
             return self._state_behind(at)
@@ -389,9 +407,14 @@ class Job:
         return self._state_of_places()
 
     def _state_of_places(self) -> dict[str, Any]:
-        return self._state_of(self._places or [], self._taken)
+        return self._state_of(self._places or [], self._taken, self._step_now(), self._asked)
 
-    def _state_of(self, places: Sequence[_state.Place], taken: int) -> dict[str, Any]:
+    def _step_now(self) -> Step | None:
+        return None if self._steps_had is None else self._steps_had.at
+
+    def _state_of(
+        self, places: Sequence[_state.Place], taken: int, step: Step | None, job: _native.Job | None
+    ) -> dict[str, Any]:
         if self._elastic and self._steps is not None:
             steps = {_state.steps_before(self._layout, self._steps, place) for place in places}
             if len(steps) > 1:
@@ -399,14 +422,42 @@ class Job:
                     "this rank has had some batches of the present step and not those of its other slots; ask for the state of an elastic job "
                     "between steps"
                 )
+        missing: list[int] = []
+        if self._steps_had is not None and len(places) < self._slots:
+            places, missing = self._group_places(places, step, job)
         return _state.build(
-            about=self._about, layout=self._layout, ranks=self._ranks.consumers, places=places, taken=taken
+            about=self._about, layout=self._layout, ranks=self._ranks.consumers, places=places, taken=taken, missing=missing
         )
 
+    def _group_places(
+        self, places: Sequence[_state.Place], step: Step | None, job: _native.Job | None
+    ) -> tuple[Sequence[_state.Place], list[int]]:
+        """Where all slots stand when this rank's stand at ``places``, and the ranks of which that is not known."""
+        own = self._ranks.consumer
+        others = [rank for rank in range(self._ranks.consumers) if rank != own]
+        if step is None or job is None or self._service is None or self._service.is_embedded:
+            return places, others
+        epochs, batches = step
+        rounds, rest = divmod(batches, len(places))
+        try:
+            found, silent = job.places(epochs, rounds, rest, _GROUP_SECONDS)
+        except (_native.FeedlineError, WrongUse) as error:
+            _log.warning("the other ranks of job %s cannot be asked where they stand: %s", self._run, error)
+            return places, others
+        of_others = [place for place in found if place[0] % self._ranks.consumers != own]
+        missing = [rank for rank in silent if rank != own]
+        if own not in silent and sorted(places) != [place for place in found if place[0] % self._ranks.consumers == own]:
+            # Somebody else has been this rank before, so the steps that were counted are not the same.
+            of_others, missing = [], others
+        if missing:
+            _log.warning("the state of job %s does not tell where ranks %s stand; it takes the states of all ranks", self._run, missing)
+            return places, missing
+        return [*places, *of_others], []
+
     def _state_behind(self, at: int) -> dict[str, Any]:
-        for taken, places in self._lately:
+        for taken, places, step, job in self._lately:
             if taken == at:
-                return self._state_of(places, taken)
+                return self._state_of(places, taken, step, job)
         raise WrongUse(
             f"this rank has had {self._taken} batches and knows where it stood behind the last {len(self._lately)} of them alone, "
             f"not behind batch {at}"
@@ -598,7 +649,9 @@ class Job:
         self._places = wanted
         if self._steps is not None:
             self._taken = sum(_state.steps_before(self._layout, self._steps, place) for place in wanted)
-        self._lately.append((self._taken, wanted))
+        counts = self._ranks.consumers > 1 and self._steps is None and not self._layout.get("coordinated")
+        self._steps_had, self._asked = (Steps(wanted), self._job) if counts else (None, None)
+        self._lately.append((self._taken, wanted, self._step_now(), self._asked))
 
     def _job_name(self, start: str | None) -> str:
         """The same on all ranks, and another for each place to start at, since a job that runs cannot be rewound."""

@@ -32,9 +32,16 @@ def _short(part: Any) -> str:
 
 
 def build(
-    *, about: dict[str, Any], layout: dict[str, Any], ranks: int, places: Sequence[Place], taken: int
+    *,
+    about: dict[str, Any],
+    layout: dict[str, Any],
+    ranks: int,
+    places: Sequence[Place],
+    taken: int,
+    missing: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """The state of a deterministic job of which one rank stands at ``places``."""
+    """The state of a deterministic job of which one rank stands at ``places``. Where only rows tell where others stand, these are all that is
+    known, and ``missing`` are the ranks of which it is not."""
     state = {"version": VERSION, "order": "deterministic", **about, "layout": layout, "ranks": ranks}
     steps = _native.steps_of_epoch(json.dumps(layout))
     if layout.get("coordinated"):
@@ -48,13 +55,32 @@ def build(
         return state
     if steps is None:
         state["batches"] = taken
-        state["slots"] = {str(slot): [epoch, row] for slot, epoch, row in places}
+        if len(places) == layout["streams"]:
+            state["places"] = packed(places)
+        else:
+            state["slots"] = {str(slot): [epoch, row] for slot, epoch, row in places}
+            state["missing"] = list(missing)
         return state
     stepped = [steps_before(layout, steps, place) for place in places]
     first = min(stepped, default=0)
     state["epoch"], state["step"] = divmod(first, steps) if steps else (0, 0)
     state["ahead"] = sum(1 for step in stepped if step > first)
     return state
+
+
+def packed(places: Iterable[Place]) -> dict[str, Any]:
+    """Places of all slots in few characters: the first one in order, and how many rows past it each stands; a slot of another epoch
+    has its epoch and row."""
+    stands = [place[1:] for place in sorted(places)]
+    epoch, row = min(stands)
+    past = [at - row if of == epoch else [of, at] for of, at in stands]
+    return {"epoch": epoch, "row": row, "past": past}
+
+
+def unpacked(places: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """The place of each slot, as epoch and row."""
+    epoch, row = places["epoch"], places["row"]
+    return [(one[0], one[1]) if isinstance(one, list) else (epoch, row + one) for one in places["past"]]
 
 
 def steps_before(layout: dict[str, Any], steps: int, place: Place) -> int:
@@ -77,14 +103,27 @@ def start_of(state: dict[str, Any]) -> dict[str, Any]:
         ranks, ahead = state["ranks"], state["ahead"]
         streams = [state["row_ahead"] if slot // ranks < ahead else state["row"] for slot in range(layout["streams"])]
         return _position(state, streams)
+    if "places" in state:
+        return _position(state, unpacked(state["places"]))
     slots = {int(slot): place for slot, place in state["slots"].items()}
     missing = [slot for slot in range(layout["streams"]) if slot not in slots]
     if missing:
-        raise WrongUse(
-            f"the state is that of one rank of {state['ranks']}, and operators of this pipeline change the number of rows, so it does not "
-            f"tell where slot {missing[0]} stands; put the states of all ranks together with feedline.merge_states([...])"
-        )
+        raise WrongUse(_lacks(state, missing[0]))
     return _position(state, [slots[slot] for slot in range(layout["streams"])])
+
+
+def _lacks(state: Mapping[str, Any], slot: int) -> str:
+    """Why a state is not enough to go on at."""
+    silent = state.get("missing") or []
+    if silent:
+        who = f"rank {silent[0]}" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))}"
+        why = f"nobody could tell where {who} of {state['ranks']} stood when it was saved (ranks tell each other through the coordinator that they share)"
+    else:
+        why = f"it is that of one rank of {state['ranks']}"
+    return (
+        f"the state does not say where slot {slot} stands, since operators of this pipeline change the number of rows and {why}; "
+        "put the states of all ranks together with feedline.merge_states([...])"
+    )
 
 
 def _position(state: Mapping[str, Any], streams: Sequence[Sequence[int]]) -> dict[str, Any]:
@@ -102,8 +141,9 @@ def _position(state: Mapping[str, Any], streams: Sequence[Sequence[int]]) -> dic
 def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """One state of a job from the states of all its ranks, taken at the same step.
 
-    Needed only behind operators that change the number of rows (``filter``, ``on_error: skip``): elsewhere the state of any one rank
-    tells where all of them stand. Any number of ranks may load the result.
+    Needed only where operators change the number of rows (``filter``, ``on_error: skip``, ``remainder: carry``) and the ranks share no
+    coordinator, or a rank's state names others as ``missing``: elsewhere the state of any one rank tells where all of them stand. Any number of
+    ranks may load the result.
 
     Raises:
         WrongUse: when the states are not those of one job, or a rank's is missing.
@@ -116,14 +156,18 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
         for key in ("pipeline", "dataset", "layout", "ranks"):
             if state.get(key) != first.get(key):
                 raise WrongUse(f"the states differ in {key!r}, so they are not of the same job; give those of one checkpoint")
-    if "slots" not in first:
+    if all("slots" not in state for state in given):
         return dict(first)
     slots: dict[str, list[int]] = {}
     for state in given:
-        slots.update(state["slots"])
-    merged = {**first, "slots": dict(sorted(slots.items(), key=lambda item: int(item[0])))}
-    start_of(merged)
-    return merged
+        told = state.get("slots") or {str(slot): list(place) for slot, place in enumerate(unpacked(state["places"]))}
+        for slot, place in told.items():
+            if slots.setdefault(slot, place) != place:
+                raise WrongUse(f"the states do not agree where slot {slot} stands; give those of one step")
+    merged = {key: value for key, value in first.items() if key not in ("slots", "places", "missing")}
+    whole = {"slots": slots, **merged}
+    start_of(whole)
+    return {**merged, "places": packed((int(slot), place[0], place[1]) for slot, place in slots.items())}
 
 
 def check(state: Any) -> dict[str, Any]:

@@ -133,6 +133,11 @@ impl Consumer {
         self.with(ClientConsumer::slots)
     }
 
+    /// Says that a batch is taken ahead of the loop.
+    fn set_ahead(&self) -> PyResult<()> {
+        self.with(ClientConsumer::set_ahead)
+    }
+
     /// Says how many seconds this rank takes for the batch of one slot, in place of what is measured.
     fn set_slot_time(&self, seconds: f64) -> PyResult<()> {
         let time = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();

@@ -6,6 +6,8 @@ use std::time::Duration;
 use feedline_client::Job as ClientJob;
 use feedline_client::origin::Origins;
 use feedline_core::cluster::messages::{JobState, JobStatus};
+use feedline_core::layout::StreamPosition;
+use feedline_core::marks::Step;
 use feedline_core::pipeline::{OperatorKind, PadTo, Pipeline};
 use feedline_node::Service;
 use feedline_proto::CoordinatorService;
@@ -20,6 +22,9 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Where rows come from, found once it is asked for.
 pub(crate) type SharedOrigins = Arc<Mutex<Option<Origins>>>;
+
+/// A slot, and the epoch and row at which it stands.
+type Place = (u32, u32, u64);
 
 /// A job that was opened or joined.
 #[pyclass(frozen, module = "feedline._native")]
@@ -117,6 +122,25 @@ impl Job {
         let origins = py.detach(|| Origins::new(layout, &manifest, &self.pipeline));
         *self.origins.lock().unwrap_or_else(PoisonError::into_inner) = Some(origins);
         Ok(())
+    }
+
+    /// Where all ranks stand at a step, as `((slot, epoch, row), ...)`, and the ranks of which that was not known after `seconds`.
+    /// The step is given as [`Step`] has it.
+    #[pyo3(signature = (epochs, rounds, rest, seconds))]
+    fn places(
+        &self,
+        py: Python<'_>,
+        epochs: Option<u32>,
+        rounds: u64,
+        rest: u32,
+        seconds: f64,
+    ) -> PyResult<(Vec<Place>, Vec<u32>)> {
+        runtime::check_process(self.process)?;
+        let wait = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
+        let asked = self.job.places(Step { epochs, rounds, rest }, wait);
+        let told = runtime::wait(py, asked)?.map_err(|error| of_client(&error))?;
+        let place = |(slot, at): (u32, StreamPosition)| (slot, at.epoch, at.row);
+        Ok((told.positions.into_iter().map(place).collect(), told.missing))
     }
 
     /// Ends the job for everyone.

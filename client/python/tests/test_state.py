@@ -99,18 +99,21 @@ def steps_of(jobs: list[feedline.Job], steps: int | None = None) -> list[dict[in
     return found
 
 
-def test_behind_a_filter_the_states_of_all_ranks_go_together(numbers: feedline.Pipeline, clusters: Any, run_name: Any) -> None:
+def test_behind_a_filter_and_without_a_coordinator_the_states_of_all_ranks_go_together(
+    numbers: feedline.Pipeline, clusters: Any, local: Any, run_name: Any
+) -> None:
     pipeline = numbers.filter(where="kind < 4").batch(16)
-    options = {"coordinator": clusters(1), "virtual_consumers": 4, "epochs": 1}
-    whole = steps_of(ranks_of(pipeline, 2, run_name(), **options))
-    jobs = ranks_of(pipeline, 2, run_name(), **options)
+    options = {"virtual_consumers": 4, "epochs": 1}
+    whole = steps_of(ranks_of(pipeline, 2, run_name(), **options, **local))
+    jobs = ranks_of(pipeline, 2, run_name(), **options, **local)
     begun = steps_of(jobs, 3)
     states = [json.loads(json.dumps(job.state_dict())) for job in jobs]
     [job.close() for job in jobs]
     with pytest.raises(feedline.WrongUse, match="feedline.merge_states"):
         feedline.open(pipeline, state=states[0], **options)
     merged = feedline.merge_states(states)
-    assert begun + steps_of(ranks_of(pipeline, 4, run_name(), state=merged, **options)) == whole
+    again = ranks_of(pipeline, 4, run_name(), state=merged, coordinator=clusters(1), **options)
+    assert begun + steps_of(again) == whole
     with pytest.raises(feedline.WrongUse, match="differ in 'layout'"):
         feedline.merge_states([states[0], {**states[1], "layout": {}}])
     with pytest.raises(feedline.WrongUse, match="slot 1 stands"):

@@ -4,6 +4,7 @@
 mod bounds;
 mod chaos;
 mod faults;
+mod marks;
 mod slots;
 
 use std::sync::Arc;

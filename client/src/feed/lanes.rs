@@ -11,7 +11,7 @@ use super::Feed;
 use crate::pieces::Payload;
 
 /// One stream.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Lane {
     pub(super) stream: u32,
     pub(super) assembler: Assembler<Payload>,
@@ -86,7 +86,7 @@ impl Lane {
     }
 
     /// Expects splits until `ahead` of them have not arrived.
-    fn extend(&mut self, layout: &Layout, ahead: usize) {
+    pub(super) fn extend(&mut self, layout: &Layout, ahead: usize) {
         let mut missing = self.assembler.missing().count();
         while missing < ahead
             && let Some((split, from)) = self.next
@@ -119,12 +119,16 @@ impl Lane {
     }
 }
 
+/// The lane that is furthest behind; `None` when all are finished.
+pub(super) fn lane_in_turn(lanes: &[Lane], layout: &Layout) -> Option<usize> {
+    let open = lanes.iter().enumerate().filter(|(_, lane)| !lane.is_over());
+    open.min_by_key(|(_, lane)| lane.turn(layout)).map(|(place, _)| place)
+}
+
 impl Feed {
     /// The lane that the next batch comes from: the one that is furthest behind. `None` when all are finished.
     pub(super) fn next_lane(&self) -> Option<usize> {
-        let layout = self.layout.as_ref()?;
-        let open = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.is_over());
-        open.min_by_key(|(_, lane)| lane.turn(layout)).map(|(place, _)| place)
+        lane_in_turn(&self.lanes, self.layout.as_ref()?)
     }
 
     /// The lanes that are not finished, in the order of their next batches.

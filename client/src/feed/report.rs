@@ -68,6 +68,12 @@ impl Reports {
         self.urgent = true;
     }
 
+    /// The consumer ends: what it says last is waited for.
+    pub(super) fn on_ending(&mut self) {
+        self.version += 1;
+        self.urgent = true;
+    }
+
     /// Something is to be said at once, and answered at once.
     pub(super) fn ask_at_once(&mut self) {
         (self.urgent, self.flushing) = (true, true);
@@ -111,7 +117,7 @@ impl Feed {
         let (wants, stats) = (self.wants(), self.told_stats(now));
         let (slots, said_of_slots) = self.slot_report();
         let positions = if self.slots.is_elastic { Vec::new() } else { self.positions() };
-        let open = self.open();
+        let (open, marks) = (self.open(), self.mark_report());
         let reports = &mut self.reports;
         // A failure ends the job, so what was delivered before it must be held already.
         let failing = self.failing.as_ref().filter(|_| reports.held + 1 >= reports.version);
@@ -133,6 +139,7 @@ impl Feed {
             failed: failing.cloned(),
             stats,
             slots,
+            marks,
         };
         reports.urgent = false;
         reports.flushing = false;

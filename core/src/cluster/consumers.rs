@@ -12,6 +12,7 @@ use super::workers::Parked;
 use super::{Cluster, Ready, Reply, RequestId};
 use crate::ids::{JobId, Millis, SessionId, WorkerId};
 use crate::layout::{SplitRef, StreamPosition};
+use crate::marks::Marks;
 
 /// Splits ahead of each stream that a consumer is told of, or holds in relaxed mode, however many it asks for: a batch can
 /// be put together from as many.
@@ -45,6 +46,10 @@ pub(super) struct Consumer {
     pub(super) is_leaving: bool,
     /// Elastic jobs: nanoseconds that it takes for a batch of one slot; 0 where that is not known.
     pub(super) slot_ns: u64,
+    /// Where its session stood behind its last batches, as far as it was asked.
+    pub(super) marks: Option<Box<Marks>>,
+    /// Whether its session has said that it ends.
+    pub(super) has_ended: bool,
 }
 
 impl Consumer {
@@ -62,6 +67,8 @@ impl Consumer {
             is_here: true,
             is_leaving: false,
             slot_ns: 0,
+            marks: None,
+            has_ended: false,
         }
     }
 
@@ -237,6 +244,7 @@ impl Cluster {
             consumer.session = report.session;
             consumer.revision += 1;
             consumer.lost.clear();
+            (consumer.marks, consumer.has_ended) = (None, false);
         }
         consumer.last_seen = now;
         if consumer.wants != wants {
@@ -244,6 +252,8 @@ impl Cluster {
             consumer.revision += 1;
         }
         consumer.note_stats(report.session, report.stats);
+        job.note_marks(report);
+        let Some(consumer) = job.consumers.get_mut(&report.consumer) else { return };
         let parked = Parked::new(request, now, report.seen, life);
         if let Some(earlier) = consumer.parked.replace(parked) {
             ready
@@ -446,6 +456,7 @@ impl Cluster {
             consumers: job.spec.consumers,
             ticket: String::new(),
             slots,
+            asked: job.asks.of_consumer(number),
         }
     }
 

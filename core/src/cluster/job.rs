@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Settings;
 use super::consumers::Consumer;
 use super::messages::{JobSpec, JobState, WorkerJobStats};
+use super::places::Asks;
 use super::records::Record;
 use super::slots::{Dealing, Slot};
 use crate::ids::{JobId, Millis, SessionId, WorkerId};
@@ -64,6 +65,8 @@ pub(super) struct Job {
     pub(super) released: Vec<(SplitRef, LeaseState)>,
     /// Elastic jobs: who shall have each slot.
     pub(super) dealing: Dealing,
+    /// Steps at which somebody wants to know where the consumers stand.
+    pub(super) asks: Asks,
 }
 
 impl Job {
@@ -85,6 +88,7 @@ impl Job {
             avoid: BTreeSet::new(),
             released: Vec::new(),
             dealing: Dealing::default(),
+            asks: Asks::default(),
         }
     }
 

@@ -1,17 +1,20 @@
 //! What the coordinator's state machine is told and what it answers. `proto` carries the same over the wire.
 
+mod places;
 mod slots;
 mod stats;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use self::places::{GroupPlaces, MarkReport};
 pub use self::slots::{SlotClaim, SlotGrant, SlotReport};
 pub use self::stats::{ConsumerStats, FormStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats};
 
 use crate::ids::{JobId, SessionId, TaskId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
 use crate::manifest::{DatasetSummary, ShardIndex, ShardRef};
+use crate::marks::Step;
 use crate::pipeline::{CacheTier, KeptForm, Pipeline, Source};
 use crate::position::Position;
 use crate::tenants::TenantReads;
@@ -276,6 +279,8 @@ pub struct ConsumerReport {
     pub stats: ConsumerStats,
     /// Elastic jobs: its slots, in place of `positions`.
     pub slots: SlotReport,
+    /// Where it stood behind its last batches, where a plan asks for that, or it says that it ends.
+    pub marks: MarkReport,
 }
 
 /// What a consumer shall do: complete and repeatable.
@@ -301,6 +306,8 @@ pub struct ConsumerPlan {
     pub ticket: String,
     /// Elastic jobs: the slots that it has, in place of `streams`; `None` in others.
     pub slots: Option<Vec<SlotGrant>>,
+    /// Steps at which somebody asks where it stands: its next reports say so as soon as they can.
+    pub asked: Vec<Step>,
 }
 
 /// A split and who serves it.
@@ -478,16 +485,4 @@ pub fn source_key(tenant: &str, source: &Source) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_index_has_the_name_of_its_tenant_and_source() {
-        let key = |tenant: &str, url: &str| source_key(tenant, &Source::text(url));
-        assert_eq!(key("a", "/x"), key("a", "/x"));
-        assert_ne!(key("a", "/x"), key("b", "/x"));
-        assert_ne!(key("a", "/x"), key("a", "/y"));
-        let found = key("", "/x");
-        assert!(found.len() == 64 && found.bytes().all(|digit| digit.is_ascii_hexdigit()), "{found}");
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@
 mod granting;
 mod limits;
 mod opening;
+mod places;
 mod placing;
 mod preparing;
 mod quotas;
@@ -246,6 +247,7 @@ fn taking(job: JobId, consumer: u32) -> ConsumerReport {
         failed: None,
         stats: ConsumerStats::default(),
         slots: Default::default(),
+        marks: Default::default(),
     }
 }
 

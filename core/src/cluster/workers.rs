@@ -278,6 +278,7 @@ impl Cluster {
 
     /// Answers whoever waits and has something new to hear, or has waited long enough.
     pub(super) fn answer_parked(&mut self, ready: &mut Ready) {
+        self.answer_asks(ready);
         let (now, hold) = (self.now, self.settings.hold_ms);
         let due = |worker: &Worker| {
             worker.parked.as_ref().is_some_and(|parked| parked.is_due(worker.revision, now, hold))

@@ -235,6 +235,7 @@ impl Consumer {
             failed: None,
             stats,
             slots: Default::default(),
+            marks: Default::default(),
         }
     }
 }

@@ -10,6 +10,7 @@ use feedline_core::manifest::{ShardIndex, ShardRef};
 use feedline_core::tenants::TenantReads;
 use feedline_core::urls::UrlPolicy;
 
+use super::places::{read_marks, write_marks};
 use super::{WireError, all, read, read_all, read_enum, read_optional, required};
 use crate::wire;
 
@@ -316,6 +317,7 @@ impl From<ConsumerReport> for wire::ConsumerReport {
             .unreachable
             .into_iter()
             .map(|(split, worker)| wire::Unreachable { split: Some(split.into()), worker: worker.0 });
+        let (marks, is_last) = write_marks(report.marks);
         Self {
             job: report.job.0,
             consumer: report.consumer,
@@ -330,6 +332,8 @@ impl From<ConsumerReport> for wire::ConsumerReport {
             claims: all(report.slots.claims),
             leaving: report.slots.leaving,
             slot_ns: report.slots.slot_ns,
+            marks,
+            is_last,
         }
     }
 }
@@ -391,6 +395,7 @@ impl TryFrom<wire::ConsumerReport> for ConsumerReport {
                 leaving: report.leaving,
                 slot_ns: report.slot_ns,
             },
+            marks: read_marks(report.marks, report.is_last)?,
         })
     }
 }
@@ -409,6 +414,7 @@ impl From<ConsumerPlan> for wire::ConsumerPlan {
             ticket: plan.ticket,
             elastic: plan.slots.is_some(),
             slots: all(plan.slots.unwrap_or_default()),
+            asked: all(plan.asked),
         }
     }
 }
@@ -429,6 +435,7 @@ impl TryFrom<wire::ConsumerPlan> for ConsumerPlan {
             consumers: plan.consumers,
             ticket: plan.ticket,
             slots: plan.elastic.then_some(slots),
+            asked: all(plan.asked),
         })
     }
 }
@@ -462,7 +469,7 @@ fn shard_list(shards: Vec<ShardRef>) -> wire::ShardList {
     wire::ShardList { shards: all(shards) }
 }
 
-fn write_streams(streams: Vec<(u32, StreamPosition)>) -> Vec<wire::StreamAt> {
+pub(super) fn write_streams(streams: Vec<(u32, StreamPosition)>) -> Vec<wire::StreamAt> {
     let write = |(stream, position): (u32, StreamPosition)| wire::StreamAt {
         stream,
         position: Some(position.into()),
@@ -470,7 +477,7 @@ fn write_streams(streams: Vec<(u32, StreamPosition)>) -> Vec<wire::StreamAt> {
     streams.into_iter().map(write).collect()
 }
 
-fn read_streams(streams: Vec<wire::StreamAt>) -> Result<Vec<(u32, StreamPosition)>, WireError> {
+pub(super) fn read_streams(streams: Vec<wire::StreamAt>) -> Result<Vec<(u32, StreamPosition)>, WireError> {
     let read = |at: wire::StreamAt| Ok((at.stream, required(at.position, "stream.position")?.into()));
     streams.into_iter().map(read).collect()
 }

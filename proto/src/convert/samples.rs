@@ -1,19 +1,23 @@
 //! One full value of every message, for tests.
 
+mod places;
+mod view;
+
 use std::collections::BTreeMap;
 
 use feedline_core::cluster::messages::*;
 use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
-use feedline_core::model::{Bottleneck, BottleneckKind};
+use feedline_core::marks::Step;
 use feedline_core::pipeline::{self, *};
-use feedline_core::plan::WantedWorkers;
 use feedline_core::position::{OpenRange, Position};
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
 use feedline_core::tenants::TenantReads;
 use feedline_core::urls::UrlPolicy;
-use feedline_core::view::{CacheView, ClusterView, JobView, WorkerPart, WorkerView};
+
+pub(crate) use self::places::{group_places, step};
+pub(crate) use self::view::{bottleneck_kinds, cluster_view};
 
 /// One operator of each kind, every optional field present.
 pub(crate) fn operators() -> Vec<OperatorKind> {
@@ -123,76 +127,6 @@ pub(crate) fn pipeline() -> Pipeline {
         operators: kinds
             .map(|(place, kind)| Operator { kind, parallelism: (place % 2 == 1).then_some(place as u32) })
             .collect(),
-    }
-}
-
-pub(crate) fn bottleneck_kinds() -> [BottleneckKind; 7] {
-    use BottleneckKind::*;
-    [Cpu, Store, Latency, Sequential, Network, Memory, Consumer]
-}
-
-/// A running job that is held up, one that waits, a worker, and a plan that keeps something.
-pub(crate) fn cluster_view() -> ClusterView {
-    let running = JobView {
-        job: JobId(5),
-        tenant: "vision".to_owned(),
-        name: "run-1".to_owned(),
-        state: JobState::Running,
-        consumers: 4,
-        workers: 2,
-        rows: 1 << 40,
-        rows_per_s: 1234.5,
-        demand_rows_per_s: Some(2000.0),
-        fed_fraction: Some(0.617),
-        stall_share: Some(0.25),
-        cores: 12.5,
-        bottleneck: Some(Bottleneck {
-            kind: BottleneckKind::Cpu,
-            operator: Some("decode_image".to_owned()),
-            rows_per_s: 1250.0,
-            why: "12.5 cores give 1250 rows/s".to_owned(),
-        }),
-    };
-    let waiting = JobView {
-        job: JobId(6),
-        state: JobState::Preparing { indexed: 1, shards: 3, workers: 2 },
-        demand_rows_per_s: None,
-        fed_fraction: None,
-        stall_share: None,
-        bottleneck: None,
-        ..running.clone()
-    };
-    let worker = WorkerView {
-        worker: WorkerId(u64::MAX),
-        address: "http://10.0.0.7:7071".to_owned(),
-        worker_type: "8 cores, 4.0 GiB".to_owned(),
-        cores: 8,
-        used_cores: 7.5,
-        memory_bytes: 4 << 30,
-        held_bytes: 1 << 30,
-        peak_rss_bytes: Some(3 << 30),
-        draining: true,
-        memory_full: true,
-        parts: [5, 6]
-            .map(|job| WorkerPart { job: JobId(job), used_cores: 3.75, held_bytes: 1 << 29 })
-            .to_vec(),
-    };
-    let cache = |tier| CacheView {
-        operator: "source".to_owned(),
-        tier,
-        form: KeptForm::Pixels,
-        bytes: 1e9,
-        found_share: (tier == CacheTier::Disk).then_some(0.5),
-        jobs: vec![JobId(5)],
-    };
-    ClusterView {
-        now_ms: 123_456,
-        jobs: vec![running, waiting],
-        workers: vec![worker.clone(), WorkerView { peak_rss_bytes: None, parts: Vec::new(), ..worker }],
-        wanted: vec![WantedWorkers { worker_type: "8 cores, 4.0 GiB".to_owned(), present: 2, wanted: 3 }],
-        caches: CacheTier::ALL.map(cache).into(),
-        reasons: vec!["the least fed job gets 62 %".to_owned()],
-        scaling: Some("3 workers were asked for".to_owned()),
     }
 }
 
@@ -417,6 +351,7 @@ pub(crate) fn consumer_report() -> ConsumerReport {
             leaving: true,
             slot_ns: 1_000,
         },
+        marks: MarkReport { marks: Some(Box::new(places::marks())), is_last: true },
     }
 }
 
@@ -437,6 +372,7 @@ pub(crate) fn consumer_plan() -> ConsumerPlan {
         consumers: 3,
         ticket: "feedline-ticket-1.x.y".to_owned(),
         slots: Some(vec![SlotGrant { stream: 4, generation: 9, position: at(1, 5), release: true }]),
+        asked: vec![step(), Step { epochs: None, rounds: 0, rest: 0 }],
     }
 }
 

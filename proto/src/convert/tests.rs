@@ -3,7 +3,8 @@
 use std::fmt::Debug;
 
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobState, JobStatus, WorkerPlan,
+    WorkerReport,
 };
 use feedline_core::model::Bottleneck;
 use feedline_core::pipeline::{Mix, MixPart, MixStop, OperatorKind, Pipeline, RandomHorizontalFlip, Source};
@@ -49,6 +50,7 @@ fn control_messages_come_back() {
     check::<ConsumerPlan, wire::ConsumerPlan>(samples::consumer_plan());
     check::<ConsumerPlan, wire::ConsumerPlan>(ConsumerPlan { layout: None, ..samples::consumer_plan() });
     check::<JobDetails, wire::JobDetails>(samples::job_details());
+    check::<GroupPlaces, wire::GroupPlaces>(samples::group_places());
     check::<JobStatus, wire::JobStatus>(samples::job_status());
     let bare = JobStatus { dataset: None, layout: None, position: None, ..samples::job_status() };
     check::<JobStatus, wire::JobStatus>(bare);

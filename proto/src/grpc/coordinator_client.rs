@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
-    WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind,
+    WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::marks::Step;
 use feedline_core::view::ClusterView;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
@@ -121,5 +122,10 @@ impl CoordinatorService for RemoteCoordinator {
 
     async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
         self.read(self.client().sync_consumer(wire::ConsumerReport::from(report)).await)
+    }
+
+    async fn places(&self, job: JobId, step: Step) -> Result<GroupPlaces, Refusal> {
+        let request = wire::PlacesRequest { job: job.0, step: Some(step.into()) };
+        self.read(self.client().get_places(request).await)
     }
 }

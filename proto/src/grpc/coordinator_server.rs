@@ -12,8 +12,8 @@ use tonic::{Request, Response, Status, async_trait};
 use super::MANIFEST_CHUNK_BYTES;
 use super::behind::entered;
 use super::refusal::{to_status, unreadable};
-use crate::convert::WireError;
 use crate::convert::dataset::encode_manifest;
+use crate::convert::{WireError, required};
 use crate::services::CoordinatorService;
 use crate::wire;
 use crate::wire::coordinator_server::Coordinator;
@@ -98,6 +98,16 @@ impl Coordinator for CoordinatorAdapter {
     ) -> Result<Response<wire::ConsumerPlan>, Status> {
         let service = of(&request)?;
         answer(service.sync_consumer(read(request)?).await)
+    }
+
+    async fn get_places(
+        &self,
+        request: Request<wire::PlacesRequest>,
+    ) -> Result<Response<wire::GroupPlaces>, Status> {
+        let service = of(&request)?;
+        let wire::PlacesRequest { job, step } = request.into_inner();
+        let step = required(step, "places.step").map_err(unreadable)?;
+        answer(service.places(JobId(job), step.into()).await)
     }
 }
 

@@ -8,11 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use feedline_access::Credentials;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind, WorkerPlan,
-    WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind,
+    WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::marks::Step;
 use feedline_core::view::ClusterView;
 
 use crate::services::CoordinatorService;
@@ -214,5 +215,9 @@ impl CoordinatorService for Coordinators {
             async move { it.sync_consumer(report).await }
         })
         .await
+    }
+
+    async fn places(&self, job: JobId, step: Step) -> Result<GroupPlaces, Refusal> {
+        self.ask(Some(REPORT_PATIENCE), |it| async move { it.places(job, step).await }).await
     }
 }

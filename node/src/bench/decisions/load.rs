@@ -192,6 +192,7 @@ fn report(job: JobId, seen: Revision, positions: &[(u32, StreamPosition)]) -> Co
         failed: None,
         stats: ConsumerStats::default(),
         slots: Default::default(),
+        marks: Default::default(),
     }
 }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use feedline_core::cluster::messages::*;
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
+use feedline_core::marks::Step;
 use feedline_core::view::ClusterView;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -91,6 +92,12 @@ impl CoordinatorService for FakeCoordinator {
     async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
         assert_eq!(report, samples::consumer_report());
         Ok(samples::consumer_plan())
+    }
+
+    async fn places(&self, job: JobId, step: Step) -> Result<GroupPlaces, Refusal> {
+        check(job)?;
+        assert_eq!(step, samples::step());
+        Ok(samples::group_places())
     }
 }
 

@@ -1,0 +1,13 @@
+//! What messages are made of.
+
+use super::*;
+
+#[test]
+fn an_index_has_the_name_of_its_tenant_and_source() {
+    let key = |tenant: &str, url: &str| source_key(tenant, &Source::text(url));
+    assert_eq!(key("a", "/x"), key("a", "/x"));
+    assert_ne!(key("a", "/x"), key("b", "/x"));
+    assert_ne!(key("a", "/x"), key("a", "/y"));
+    let found = key("", "/x");
+    assert!(found.len() == 64 && found.bytes().all(|digit| digit.is_ascii_hexdigit()), "{found}");
+}

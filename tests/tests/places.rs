@@ -1,0 +1,134 @@
+//! Where all consumers stand at a step, behind a filter: what any of them asks is where a new service goes on, with each slot's rows as
+//! they would have come.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::AsArray;
+use feedline_client::{Batch, ClientSettings, Consumer, Job};
+use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
+use feedline_core::cluster::messages::JobSpec;
+use feedline_core::ids::{SessionId, WorkerId};
+use feedline_core::layout::StreamPosition;
+use feedline_core::marks::Step;
+use feedline_core::pipeline::Pipeline;
+use feedline_core::position::Position;
+use feedline_tests::Scratch;
+use feedline_tests::embedded::{OneWorker, worker_settings};
+use feedline_worker::{ProcessClock, RunningWorker};
+
+const SLOTS: u32 = 6;
+const WAIT: Duration = Duration::from_secs(30);
+
+/// Each slot's rows, batch by batch.
+type Slots = BTreeMap<u32, Vec<Vec<String>>>;
+
+/// All roles in this process, and all consumers.
+struct Scene {
+    coordinator: RunningCoordinator,
+    worker: RunningWorker,
+    job: Job,
+}
+
+impl Scene {
+    async fn start(folder: &Path, spec: JobSpec) -> Self {
+        let settings = CoordinatorSettings::in_memory(folder.join("index"));
+        let coordinator = feedline_coordinator::start(settings, 1).await.expect("the folder is writable");
+        let (settings, clock) = (worker_settings(256 << 20), ProcessClock::new());
+        let worker = feedline_worker::start(WorkerId(1), settings, clock, coordinator.service());
+        let worker = worker.expect("threads start");
+        let workers = Arc::new(OneWorker(worker.service()));
+        let job = Job::open(coordinator.service(), workers, spec, ClientSettings::default()).await;
+        Self { coordinator, worker, job: job.expect("it is sound") }
+    }
+
+    fn consumers(&self, count: u32) -> Vec<Consumer> {
+        (0..count).map(|rank| self.job.consumer(rank, SessionId(1))).collect()
+    }
+
+    async fn end(self) {
+        self.worker.shutdown().await;
+        self.coordinator.shutdown().await.expect("its log is in memory");
+    }
+}
+
+fn spec(folder: &Scratch, consumers: u32, start: Option<Position>) -> JobSpec {
+    let lines: Vec<String> = (0..3_000).map(|number| format!("line {number}")).collect();
+    let file = folder.file("lines.txt");
+    if !Path::new(&file).exists() {
+        folder.write("lines.txt", &lines.join("\n"));
+    }
+    let pipeline = format!(
+        "name: lines\nsource: {{ url: {file}, format: text }}\nseed: 5\nshuffle: {{ window: 64 }}\noperators: [ filter: {{ where: \"text LIKE '%7%'\" }}, batch: {{ size: 8 }} ]"
+    );
+    let pipeline = Pipeline::from_yaml(&pipeline, "test.yaml").expect("the test's pipeline is right");
+    JobSpec { consumers, virtual_consumers: SLOTS, start, epochs: 2, ..JobSpec::new(pipeline) }
+}
+
+async fn take(consumer: &mut Consumer, batches: u32, taken: &mut Slots) {
+    for _ in 0..batches {
+        let batch = tokio::time::timeout(WAIT, consumer.next()).await.expect("nothing hangs");
+        let Some(batch) = batch.expect("the job does not fail") else { return };
+        taken.entry(batch.info.stream).or_default().push(rows(&batch));
+    }
+}
+
+fn rows(batch: &Batch) -> Vec<String> {
+    batch.records.column(0).as_string::<i32>().iter().flatten().map(str::to_owned).collect()
+}
+
+async fn rest(consumers: Vec<Consumer>, taken: &mut Slots) {
+    for mut consumer in consumers {
+        take(&mut consumer, u32::MAX, taken).await;
+        consumer.close().await.expect("the coordinator runs");
+    }
+}
+
+async fn position_of(job: &Job, streams: Vec<(u32, StreamPosition)>) -> Position {
+    let position = job.position().await.expect("the coordinator runs").expect("the data is known");
+    Position { streams: streams.into_iter().map(|(_, at)| at).collect(), ..position }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_places_of_a_step_are_where_a_new_service_goes_on() {
+    let scratch = Scratch::new();
+    let scene = Scene::start(scratch.path(), spec(&scratch, 1, None)).await;
+    let mut whole = Slots::new();
+    rest(scene.consumers(1), &mut whole).await;
+    scene.end().await;
+    for (before, steps, after) in [(2, 5, 3), (3, 9, 1), (6, 14, 2)] {
+        let scene = Scene::start(scratch.path(), spec(&scratch, before, None)).await;
+        let mut consumers = scene.consumers(before);
+        let mut taken = Slots::new();
+        let own = SLOTS / before;
+        for consumer in &mut consumers {
+            take(consumer, own * (steps - 1), &mut taken).await;
+        }
+        let step = Step { epochs: None, rounds: u64::from(steps), rest: 0 };
+        let mut told = Vec::new();
+        for consumer in &mut consumers {
+            // Others have not come there.
+            take(consumer, own, &mut taken).await;
+            told.push(scene.job.places(step, WAIT).await.expect("the coordinator runs"));
+        }
+        assert!(told.iter().all(|places| *places == told[0] && places.missing.is_empty()), "{told:?}");
+        let start = position_of(&scene.job, told.swap_remove(0).positions).await;
+        let following = Step { rounds: u64::from(steps) + 1, ..step };
+        let ahead = scene.job.places(following, WAIT).await.expect("the coordinator runs");
+        assert!(ahead.missing.is_empty(), "the next step is known once its rows have arrived");
+        for consumer in consumers {
+            consumer.close().await.expect("the coordinator runs");
+        }
+        let closed = scene.job.places(following, WAIT).await.expect("the coordinator runs");
+        assert_eq!(closed, ahead, "a consumer that ends says what would have come next");
+        let far = scene.job.places(Step { rounds: 1_000, ..step }, WAIT).await.expect("the coordinator runs");
+        assert_eq!((far.missing.len() as u32, far.waits), (before, false), "nobody is left to ask");
+        scene.end().await;
+        let again = Scene::start(scratch.path(), spec(&scratch, after, Some(start))).await;
+        rest(again.consumers(after), &mut taken).await;
+        again.end().await;
+        assert_eq!(taken, whole, "{before} consumers until step {steps}, then {after}");
+    }
+}
