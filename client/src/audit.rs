@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::manifest::Manifest;
+use feedline_core::mix::MixChange;
 use feedline_core::pipeline::Pipeline;
 use feedline_core::position::{OpenRange, Position};
 use feedline_core::sequence::{Pass, Sequence};
@@ -61,7 +62,7 @@ impl Audit {
             })
             .collect();
         let open = start.map(|start| start.open.clone()).unwrap_or_default();
-        let sequence = Sequence::new(pipeline, inputs);
+        let sequence = Sequence::new(pipeline, inputs, &layout.mix);
         Self { layout, sequence, streams, open, counts: BTreeMap::new(), strange: 0 }
     }
 
@@ -79,6 +80,11 @@ impl Audit {
                 self.count(pass, *id);
             }
         }
+    }
+
+    /// Takes over how the job's mix has changed by now.
+    pub fn remix(&mut self, changes: &[MixChange]) {
+        self.sequence = self.sequence.remixed(changes);
     }
 
     fn count(&mut self, pass: u32, row_id: u64) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use feedline_core::cluster::messages::{ConsumerStats, JobState};
 use feedline_core::layout::{SplitRef, StreamPosition};
+use feedline_core::mix::MixChange;
 use feedline_proto::CoordinatorService;
 use futures::Stream;
 use futures::stream;
@@ -19,6 +20,7 @@ use crate::error::ClientError;
 use crate::feed::{Feed, Identity, Taken};
 use crate::fetch::FetchContext;
 use crate::metrics::{COPY_SECONDS_TOTAL, STALL_SECONDS_TOTAL, STEP_SECONDS_TOTAL};
+use crate::origin::Origins;
 use crate::session::{Session, Shared};
 use crate::settings::ClientSettings;
 use crate::slab::SlabPool;
@@ -228,6 +230,17 @@ impl Consumer {
     /// What was delivered, the time that [`Self::next`] waited, and the time between its calls.
     pub fn stats(&self) -> ConsumerStats {
         self.shared.feed().stats()
+    }
+
+    /// How the weights of the job's mix have changed, as far as it tells what comes from `epoch` on: all that has come or been planned for this
+    /// consumer goes by it.
+    pub fn mix_from(&self, epoch: u32) -> Vec<MixChange> {
+        self.shared.feed().mix_from(epoch).to_vec()
+    }
+
+    /// Lets origins go by the mix as this consumer has it.
+    pub fn follow_mix(&self, origins: &mut Origins) {
+        origins.remix(self.shared.feed().mix_from(0));
     }
 
     /// What is accounted for since the last batch: removed, skipped and dropped rows behind it.

@@ -15,6 +15,7 @@ use feedline_core::cluster::messages::{ConsumerPlan, ConsumerStats, JobState, Re
 use feedline_core::consumer::Kind;
 use feedline_core::ids::{JobId, SessionId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
+use feedline_core::mix::MixChange;
 use metrics::{counter, gauge};
 use tokio::time::{Duration, Instant};
 
@@ -130,6 +131,11 @@ impl Feed {
         self.stats
     }
 
+    /// How the job's mix has changed, as far as it tells what comes from `epoch` on.
+    pub(crate) fn mix_from(&self, epoch: u32) -> &[MixChange] {
+        self.layout.as_ref().map(|layout| layout.mix_from(epoch)).unwrap_or_default()
+    }
+
     pub(crate) fn carried(&self) -> BatchInfo {
         self.carried.clone()
     }
@@ -194,6 +200,7 @@ impl Feed {
         self.most_splits = plan.most_splits;
         self.consumers = plan.consumers;
         self.ticket = plan.ticket;
+        let mix = plan.layout.as_ref().map(|layout| layout.mix.clone());
         if self.layout.is_none()
             && let Some(layout) = plan.layout
         {
@@ -204,6 +211,9 @@ impl Feed {
             };
             self.layout = Some(layout);
             self.begin_marks(plan.consumers, plan.slots.is_some());
+        }
+        if let (Some(layout), Some(mix)) = (&mut self.layout, mix) {
+            layout.mix = mix;
         }
         match &plan.slots {
             Some(_) if self.state.is_ended() => self.end_slots(),

@@ -7,6 +7,7 @@ use feedline_access::Credentials;
 use feedline_core::cluster::messages::{GroupPlaces, JobSpec, JobStatus, Refusal, RefusalKind};
 use feedline_core::ids::{JobId, SessionId};
 use feedline_core::marks::Step;
+use feedline_core::mix::MixChange;
 use feedline_core::pipeline::OrderMode;
 use feedline_core::position::Position;
 use feedline_proto::CoordinatorService;
@@ -119,6 +120,15 @@ impl Job {
     /// As [`Self::status`].
     pub async fn position(&self) -> Result<Option<Position>, ClientError> {
         Ok(self.status().await?.position)
+    }
+
+    /// Gives the datasets of the job's mix other weights: one for each, in the pipeline's order, relative to each other. They hold from
+    /// behind everything that was handed out on; the answer tells where that is, and so do all positions from then on.
+    ///
+    /// # Errors
+    /// When the job has no mix, one with `stop: first`, has ended, or has handed out all of its rows; or no coordinator answers.
+    pub async fn set_weights(&self, weights: &[f64]) -> Result<MixChange, ClientError> {
+        patiently(&self.settings, || self.coordinator.set_weights(self.id, weights.to_vec())).await
     }
 
     /// Where all consumers stand at a step. Asks for up to `wait` while some of them have not come there or said so; then the

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use feedline_core::layout::{Layout, SplitRef};
 use feedline_core::manifest::Manifest;
+use feedline_core::mix::MixChange;
 use feedline_core::pipeline::Pipeline;
 use feedline_core::sequence::{Pass, Sequence};
 
@@ -42,11 +43,19 @@ impl Origins {
             start
         });
         Self {
+            sequence: Sequence::new(pipeline, manifest, &layout.mix),
             layout,
-            sequence: Sequence::new(pipeline, manifest),
             starts: starts.collect(),
             shards: manifest.shards.iter().map(|shard| shard.object.url.clone()).collect(),
             orders: VecDeque::new(),
+        }
+    }
+
+    /// Takes over how the job's mix has changed by now.
+    pub fn remix(&mut self, changes: &[MixChange]) {
+        if self.sequence.changes() != changes {
+            self.sequence = self.sequence.remixed(changes);
+            self.orders.clear();
         }
     }
 

@@ -38,6 +38,7 @@ pub(crate) fn layout(rows: u64, batch: u32, streams: u32, split_batches: u64) ->
         split_rows: split_batches * u64::from(batch),
         group_rows: batch,
         coordinated: false,
+        mix: Vec::new(),
     }
 }
 

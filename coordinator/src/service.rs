@@ -15,6 +15,7 @@ use feedline_core::cluster::messages::{
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
 use feedline_core::marks::Step;
+use feedline_core::mix::MixChange;
 use feedline_core::tenants::Tenants;
 use feedline_core::urls::ReadPolicy;
 use feedline_core::view::ClusterView;
@@ -176,6 +177,14 @@ impl CoordinatorService for Service {
 
     async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
         counted("cancel_job", self.ask(Request::CancelJob(job)).await.map(|_| ()))
+    }
+
+    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, Refusal> {
+        let answer = self.ask(Request::SetWeights(job, weights)).await.and_then(|reply| match reply {
+            Reply::Remixed(change) => Ok(change),
+            other => Err(mismatch(&other)),
+        });
+        counted("set_weights", answer)
     }
 
     async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {

@@ -11,6 +11,7 @@ use feedline_core::cluster::messages::{
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
 use feedline_core::marks::Step;
+use feedline_core::mix::MixChange;
 use feedline_core::view::ClusterView;
 use feedline_proto::CoordinatorService;
 
@@ -90,6 +91,11 @@ impl CoordinatorService for TenantView {
     async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
         self.check(job).await?;
         self.inner.cancel_job(job).await
+    }
+
+    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, Refusal> {
+        self.check(job).await?;
+        self.inner.set_weights(job, weights).await
     }
 
     async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {

@@ -13,6 +13,7 @@ mod places;
 mod prepare;
 mod quotas;
 pub mod records;
+mod remix;
 pub mod samples;
 mod schedule;
 mod seats;
@@ -46,6 +47,7 @@ use self::workers::Worker;
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::manifest::Manifest;
 use crate::marks::Step;
+use crate::mix::MixChange;
 use crate::random::mix64;
 use crate::tenants::Tenants;
 
@@ -157,6 +159,15 @@ pub enum Input {
         /// One sentence with the fix where it cannot be.
         saved: Result<(), String>,
     },
+    /// Someone gives the datasets of a job's mix other weights.
+    SetWeights {
+        /// Answered with [`Reply::Remixed`].
+        request: RequestId,
+        /// The job.
+        job: JobId,
+        /// One for each dataset.
+        weights: Vec<f64>,
+    },
     /// Someone asks for what a worker needs to know of a job.
     JobDetails {
         /// Answered with [`Reply::Details`].
@@ -189,6 +200,7 @@ impl Input {
             Self::OpenJob { request, .. }
             | Self::JoinJob { request, .. }
             | Self::CancelJob { request, .. }
+            | Self::SetWeights { request, .. }
             | Self::Worker { request, .. }
             | Self::Consumer { request, .. }
             | Self::JobDetails { request, .. }
@@ -208,6 +220,8 @@ pub enum Reply {
     MayOpen,
     /// The job is cancelled, or had ended before.
     Cancelled,
+    /// From where on the mix has the weights that were given.
+    Remixed(MixChange),
     /// What the worker shall do.
     Worker(WorkerPlan),
     /// What the consumer shall do.
@@ -395,6 +409,10 @@ impl Cluster {
             }
             Input::CancelJob { request, job } => {
                 let reply = self.on_cancel_job(job, ready);
+                ready.replies.push((request, reply));
+            }
+            Input::SetWeights { request, job, weights } => {
+                let reply = self.on_set_weights(job, weights, ready);
                 ready.replies.push((request, reply));
             }
             Input::Worker { request, report } => self.on_worker(request, report, ready),

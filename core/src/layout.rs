@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::DatasetSummary;
+use crate::mix::MixChange;
 use crate::pipeline::{OperatorKind, OrderMode, Pipeline, Remainder};
 
 /// Rows of a split where nothing speaks for more or fewer: a lease should outlast a few control round trips.
@@ -72,6 +73,10 @@ pub struct Layout {
     /// offsets count the rows that the round's steps have for all streams. Rows become batches by what is in them.
     #[serde(default)]
     pub coordinated: bool,
+    /// How the weights of a mix have changed since the job began, in order. They cut nothing, and lie here since all who compute rows have a
+    /// layout.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mix: Vec<MixChange>,
 }
 
 impl Layout {
@@ -104,6 +109,7 @@ impl Layout {
             split_rows,
             group_rows: (batch * batches_per_group).min(split_rows) as u32,
             coordinated: false,
+            mix: Vec::new(),
         }
     }
 
@@ -131,7 +137,28 @@ impl Layout {
             split_rows: round_rows,
             group_rows: round_rows as u32,
             coordinated: true,
+            mix: Vec::new(),
         }
+    }
+
+    /// The pass, over all epochs, and the place in it at which the rows behind this round of an epoch begin: round `ordinal` is the
+    /// `ordinal`-th split of every stream. `None` where the job has no rows behind it.
+    pub fn place_behind(&self, epoch: u32, ordinal: u64) -> Option<(u32, u64)> {
+        let next = ordinal + 1;
+        if next < self.full_rounds() {
+            let streams = if self.coordinated { 1 } else { u64::from(self.streams) };
+            let place = next * self.split_rows * streams;
+            return Some((
+                epoch * self.passes + (place / self.dataset_rows) as u32,
+                place % self.dataset_rows,
+            ));
+        }
+        (epoch + 1 < self.epochs).then(|| ((epoch + 1) * self.passes, 0))
+    }
+
+    /// Of the changes of a mix those that tell what comes from `epoch` on.
+    pub fn mix_from(&self, epoch: u32) -> &[MixChange] {
+        MixChange::from_pass(&self.mix, epoch.saturating_mul(self.passes))
     }
 
     /// Rows of one epoch before operators. No job starts whose epochs have more than can be counted.

@@ -2,9 +2,12 @@
 //! arithmetic on weights and numbers of rows, computable at any place.
 //!
 //! The `k`-th row of a part with share `s` is due at the time `(k + 1/2) / s`; rows come in the order of these times, and of parts where
-//! two are the same. So at every place each part has had its share of the rows before it to less than one row.
+//! two are the same. So at every place each part has had its share of the rows before it to less than one row. Where the weights change,
+//! the rows that are left are dealt anew from there on.
 
 use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
 
 use crate::pipeline::{Mix, MixStop};
 
@@ -13,22 +16,70 @@ const UNIT: u128 = 1 << 40;
 /// Share of the part with the largest weight.
 const LARGEST_SHARE: f64 = (1 << 20) as f64;
 
+/// Weights that hold from a place on, in place of those that held before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MixChange {
+    /// The pass, counted over all epochs.
+    pub pass: u32,
+    /// The first place of the pass for which they hold; they hold for all later passes as well.
+    pub place: u64,
+    /// One for each dataset.
+    pub weights: Vec<f64>,
+}
+
+/// Weights are numbers.
+impl Eq for MixChange {}
+
+impl MixChange {
+    /// Checks weights for a mix of so many datasets.
+    ///
+    /// # Errors
+    /// One clause.
+    pub fn check(weights: &[f64], datasets: usize) -> Result<(), String> {
+        if weights.len() != datasets {
+            return Err(format!("{} weights are given for {datasets} datasets", weights.len()));
+        }
+        match weights.iter().find(|weight| !(weight.is_finite() && **weight > 0.0)) {
+            Some(weight) => Err(format!("weight {weight} is not a number above 0")),
+            None => Ok(()),
+        }
+    }
+
+    /// Of changes in their order those that tell what comes from the beginning of `pass` on.
+    pub fn from_pass(changes: &[Self], pass: u32) -> &[Self] {
+        let later = changes.partition_point(|change| change.pass < pass);
+        // At its beginning the last one before it holds, unless there is one right there.
+        let begins_anew = changes.get(later).is_some_and(|change| change.pass == pass && change.place == 0);
+        &changes[if begins_anew { later } else { later.saturating_sub(1) }..]
+    }
+}
+
 /// The mix of one pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mixer {
-    parts: Vec<Part>,
+    /// The first begins at place 0.
+    phases: Vec<Phase>,
+    /// Rows of each dataset.
+    rows: Vec<u64>,
     pass_rows: u64,
     rounds: u32,
     /// How often each dataset is begun in a pass.
     part_rounds: Vec<u32>,
 }
 
+/// Places over which the weights stay as they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Phase {
+    start: u64,
+    /// Rows of each part before it.
+    done: Vec<u64>,
+    parts: Vec<Part>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     share: u128,
-    /// Rows of the dataset.
-    rows: u64,
-    /// Rows of it that a pass may have at most.
+    /// Rows of it that the phase may have at most.
     bound: u64,
 }
 
@@ -59,55 +110,14 @@ pub struct MixedRow {
     pub row: u64,
 }
 
-impl Mixer {
-    /// The mix of datasets with so many rows. `None` where a pass would have more rows than can be counted.
-    pub fn new(mix: &Mix, rows: &[u64]) -> Option<Self> {
-        let heaviest = mix.parts.iter().map(|part| part.weight).fold(f64::MIN_POSITIVE, f64::max);
-        let share = |weight: f64| (weight / heaviest * LARGEST_SHARE).round().max(1.0) as u128;
-        let bounded = mix.stop != MixStop::Restart;
-        let part = |(part, &rows): (&crate::pipeline::MixPart, &u64)| Part {
-            share: share(part.weight),
-            rows,
-            bound: if bounded { rows } else { u64::MAX },
-        };
-        let mut mixer = Self {
-            parts: mix.parts.iter().zip(rows).map(part).collect(),
-            pass_rows: 0,
-            rounds: 1,
-            part_rounds: Vec::new(),
-        };
-        // What ends a pass: the last row of the part that is through first, or last.
-        let ends = mixer.parts.iter().enumerate().filter(|(_, part)| part.rows > 0);
-        let mut ends: Vec<(u128, usize)> =
-            ends.map(|(place, part)| (part.due(part.rows - 1), place)).collect();
-        ends.sort_unstable();
-        let end = if mix.stop == MixStop::First { ends.first() } else { ends.last() };
-        let Some(&(time, part)) = end else { return Some(mixer) };
-        let counts = mixer.counts_at(time, part + 1);
-        mixer.pass_rows = counts.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count))?;
-        let rounds =
-            counts.iter().zip(&mixer.parts).map(|(count, part)| count.div_ceil(part.rows.max(1)).max(1));
-        mixer.part_rounds = rounds.map(|rounds| u32::try_from(rounds).ok()).collect::<Option<_>>()?;
-        mixer.rounds = mixer.part_rounds.iter().copied().max().unwrap_or(1);
-        Some(mixer)
-    }
+/// Shares in whole numbers: the heaviest has the largest.
+fn shares(weights: impl Iterator<Item = f64> + Clone) -> Vec<u128> {
+    let heaviest = weights.clone().fold(f64::MIN_POSITIVE, f64::max);
+    weights.map(|weight| (weight / heaviest * LARGEST_SHARE).round().max(1.0) as u128).collect()
+}
 
-    /// Rows of a pass.
-    pub fn pass_rows(&self) -> u64 {
-        self.pass_rows
-    }
-
-    /// How often the dataset that is gone over most often is begun in a pass: 1 unless short ones are begun again.
-    pub fn rounds(&self) -> u32 {
-        self.rounds
-    }
-
-    /// How often a dataset is begun in a pass.
-    pub fn rounds_of(&self, part: usize) -> u32 {
-        self.part_rounds.get(part).copied().unwrap_or(1)
-    }
-
-    /// Rows of each part that come before the row due at `time` in the part `before`.
+impl Phase {
+    /// Rows of each part before the one due at `time` in the part `before`, counted from the phase's start.
     fn counts_at(&self, time: u128, before: usize) -> Vec<u64> {
         let count = |(place, part): (usize, &Part)| match place < before {
             true => part.count(time),
@@ -116,25 +126,7 @@ impl Mixer {
         self.parts.iter().enumerate().map(count).collect()
     }
 
-    /// The rows at these places of a pass, in order. O(parts) for each, and for the first the logarithm of all.
-    pub fn rows(&self, places: Range<u64>) -> Vec<MixedRow> {
-        let mut rows = Vec::with_capacity((places.end - places.start) as usize);
-        if places.is_empty() {
-            return rows;
-        }
-        let mut counts = self.counts_before(places.start);
-        for _ in places {
-            let open = self.parts.iter().enumerate().filter(|(place, part)| counts[*place] < part.bound);
-            let Some((_, part)) = open.map(|(place, part)| (part.due(counts[place]), place)).min() else {
-                break;
-            };
-            rows.push(MixedRow { part, row: counts[part] });
-            counts[part] += 1;
-        }
-        rows
-    }
-
-    /// Rows of each part before a place.
+    /// Rows of each part before a place, both counted from the phase's start.
     fn counts_before(&self, place: u64) -> Vec<u64> {
         let total = |time: u128| -> u128 { self.parts.iter().map(|part| u128::from(part.count(time))).sum() };
         let (mut low, mut high) = (0_u128, 1_u128);
@@ -160,6 +152,136 @@ impl Mixer {
         }
         counts
     }
+
+    /// Rows of each part of the pass before this place of it.
+    fn done_before(&self, place: u64) -> Vec<u64> {
+        let counts = self.counts_before(place - self.start);
+        self.done.iter().zip(counts).map(|(done, count)| done + count).collect()
+    }
+
+    fn reweigh(&mut self, weights: &[f64]) {
+        for (part, share) in self.parts.iter_mut().zip(shares(weights.iter().copied())) {
+            part.share = share;
+        }
+    }
+
+    /// Adds the rows at these places of the pass.
+    fn add_rows(&self, places: Range<u64>, rows: &mut Vec<MixedRow>) {
+        let mut counts = self.counts_before(places.start - self.start);
+        for _ in places {
+            let open = self.parts.iter().enumerate().filter(|(place, part)| counts[*place] < part.bound);
+            let Some((_, part)) = open.map(|(place, part)| (part.due(counts[place]), place)).min() else {
+                return;
+            };
+            rows.push(MixedRow { part, row: self.done[part] + counts[part] });
+            counts[part] += 1;
+        }
+    }
+}
+
+impl Mixer {
+    /// The mix of datasets with so many rows. `None` where a pass would have more rows than can be counted.
+    pub fn new(mix: &Mix, rows: &[u64]) -> Option<Self> {
+        let bounded = mix.stop != MixStop::Restart;
+        let shares = shares(mix.parts.iter().map(|part| part.weight));
+        let part =
+            |(&rows, share): (&u64, u128)| Part { share, bound: if bounded { rows } else { u64::MAX } };
+        let phase =
+            Phase { start: 0, done: vec![0; rows.len()], parts: rows.iter().zip(shares).map(part).collect() };
+        let mut mixer = Self {
+            phases: vec![phase],
+            rows: rows.to_vec(),
+            pass_rows: 0,
+            rounds: 1,
+            part_rounds: Vec::new(),
+        };
+        // What ends a pass: the last row of the part that is through first, or last.
+        let phase = &mixer.phases[0];
+        let ends = phase.parts.iter().zip(rows).enumerate().filter(|(_, (_, rows))| **rows > 0);
+        let mut ends: Vec<(u128, usize)> =
+            ends.map(|(place, (part, rows))| (part.due(rows - 1), place)).collect();
+        ends.sort_unstable();
+        let end = if mix.stop == MixStop::First { ends.first() } else { ends.last() };
+        let Some(&(time, part)) = end else { return Some(mixer) };
+        let counts = phase.counts_at(time, part + 1);
+        mixer.pass_rows = counts.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count))?;
+        mixer.part_rounds = mixer.rounds_for(&counts)?;
+        mixer.rounds = mixer.part_rounds.iter().copied().max().unwrap_or(1);
+        Some(mixer)
+    }
+
+    /// The mix of a pass that begins with other weights, where `weights` says so, and has further ones from places of it on. It has as many
+    /// rows as it would have without.
+    pub fn changed<'a>(
+        &self,
+        weights: Option<&[f64]>,
+        changes: impl IntoIterator<Item = (u64, &'a [f64])>,
+    ) -> Self {
+        let mut mixer = self.clone();
+        if let Some(weights) = weights {
+            mixer.phases[0].reweigh(weights);
+        }
+        for (place, weights) in changes.into_iter().filter(|(place, _)| *place < self.pass_rows) {
+            let last = mixer.last_phase();
+            let mut phase = last.clone();
+            if place > last.start {
+                phase.done = last.done_before(place);
+                phase.start = place;
+                for ((part, now), before) in phase.parts.iter_mut().zip(&phase.done).zip(&last.done) {
+                    part.bound = part.bound.saturating_sub(now - before);
+                }
+                phase.reweigh(weights);
+                mixer.phases.push(phase);
+            } else if let Some(last) = mixer.phases.last_mut() {
+                last.reweigh(weights);
+            }
+        }
+        let counts = mixer.last_phase().done_before(self.pass_rows);
+        mixer.part_rounds = mixer.rounds_for(&counts).unwrap_or_default();
+        mixer
+    }
+
+    fn last_phase(&self) -> &Phase {
+        &self.phases[self.phases.len() - 1]
+    }
+
+    /// How often each dataset is begun where a pass has so many rows of each.
+    fn rounds_for(&self, counts: &[u64]) -> Option<Vec<u32>> {
+        let rounds = counts.iter().zip(&self.rows).map(|(count, rows)| count.div_ceil((*rows).max(1)).max(1));
+        rounds.map(|rounds| u32::try_from(rounds).ok()).collect()
+    }
+
+    /// Rows of a pass.
+    pub fn pass_rows(&self) -> u64 {
+        self.pass_rows
+    }
+
+    /// How often the dataset that is gone over most often is begun in a pass, as the job's weights at its start have it: 1 unless
+    /// short ones are begun again.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// How often a dataset is begun in a pass.
+    pub fn rounds_of(&self, part: usize) -> u32 {
+        self.part_rounds.get(part).copied().unwrap_or(1)
+    }
+
+    /// The rows at these places of a pass, in order. O(parts) for each, and for the first the logarithm of all.
+    pub fn rows(&self, places: Range<u64>) -> Vec<MixedRow> {
+        let mut rows = Vec::with_capacity((places.end - places.start) as usize);
+        let first = self.phases.partition_point(|phase| phase.start <= places.start).saturating_sub(1);
+        let ends = self.phases.iter().skip(first + 1).map(|phase| phase.start).chain([places.end]);
+        let mut start = places.start;
+        for (phase, end) in self.phases[first..].iter().zip(ends) {
+            let end = end.min(places.end);
+            if start < end {
+                phase.add_rows(start..end, &mut rows);
+                start = end;
+            }
+        }
+        rows
+    }
 }
 
 #[cfg(test)]
@@ -177,7 +299,7 @@ mod tests {
     /// What comes in the order of the times when rows are due, by sorting all of them.
     fn sorted(mixer: &Mixer, most: u64) -> Vec<MixedRow> {
         let mut all: Vec<(u128, MixedRow)> = Vec::new();
-        for (place, part) in mixer.parts.iter().enumerate() {
+        for (place, part) in mixer.phases[0].parts.iter().enumerate() {
             let rows = (0..part.bound.min(most)).map(|row| (part.due(row), MixedRow { part: place, row }));
             all.extend(rows);
         }
@@ -226,6 +348,61 @@ mod tests {
         }
 
         #[test]
+        fn changed_weights_deal_the_rows_that_are_left_anew(
+            parts in prop::collection::vec((0.01f64..10.0, 1u64..40), 1..5), restart: bool, first: bool,
+            changes in prop::collection::vec((0u64..200, prop::collection::vec(0.01f64..10.0, 5)), 0..4), cut: u64,
+        ) {
+            let (weights, rows): (Vec<f64>, Vec<u64>) = parts.into_iter().unzip();
+            let stop = if restart { MixStop::Restart } else { MixStop::All };
+            let base = Mixer::new(&mix(&weights, stop), &rows).expect("few rows");
+            let mut changes: Vec<(u64, &[f64])> =
+                changes.iter().map(|(place, weights)| (*place, &weights[..rows.len()])).collect();
+            changes.sort_by_key(|(place, _)| *place);
+            let begins = first.then(|| vec![1.0; rows.len()]);
+            let mixer = base.changed(begins.as_deref(), changes.iter().copied());
+            let whole = mixer.rows(0..mixer.pass_rows());
+            prop_assert_eq!(whole.len() as u64, base.pass_rows(), "a pass keeps its length");
+            // One after the other, by a mixer of what is left.
+            let mut had = vec![0_u64; rows.len()];
+            let (mut present, mut since) = (begins.unwrap_or(weights), 0);
+            let mut expected = Vec::new();
+            for end in changes.iter().map(|(place, _)| *place).chain([base.pass_rows()]) {
+                let end = end.min(base.pass_rows());
+                let left: Vec<u64> = rows.iter().zip(&had).map(|(rows, had)| rows.saturating_sub(*had)).collect();
+                let mut due: Vec<(u128, usize, u64)> = Vec::new();
+                for (part, share) in shares(present.iter().copied()).into_iter().enumerate() {
+                    let part_left = if restart { end - since } else { left[part] };
+                    due.extend((0..part_left).map(|row| (Part { share, bound: u64::MAX }.due(row), part, row)));
+                }
+                due.sort_unstable();
+                for (_, part, _) in due.into_iter().take((end - since) as usize) {
+                    expected.push(MixedRow { part, row: had[part] });
+                    had[part] += 1;
+                }
+                since = end;
+                if let Some((_, weights)) = changes.iter().rev().find(|(place, _)| *place == end) {
+                    present = weights.to_vec();
+                }
+            }
+            prop_assert_eq!(&whole, &expected);
+            let cut = cut % mixer.pass_rows();
+            prop_assert_eq!(&mixer.rows(cut..mixer.pass_rows())[..], &whole[cut as usize..]);
+            for (part, rows) in rows.iter().enumerate() {
+                let most = whole.iter().filter(|row| row.part == part).map(|row| row.row / rows + 1).max();
+                prop_assert_eq!(mixer.rounds_of(part), most.unwrap_or(1) as u32);
+            }
+        }
+
+        #[test]
+        fn what_comes_before_a_change_stays_as_it_is(place in 0u64..60, weight in 0.1f64..9.0, restart: bool) {
+            let stop = if restart { MixStop::Restart } else { MixStop::All };
+            let base = Mixer::new(&mix(&[3.0, 1.0], stop), &[40, 20]).expect("few rows");
+            let other = [weight, 1.0];
+            let changed = base.changed(None, [(place, &other[..])]);
+            prop_assert_eq!(base.rows(0..place), changed.rows(0..place));
+        }
+
+        #[test]
         fn shares_hold_to_a_row_at_every_place(weights in prop::collection::vec(0.05f64..1.0, 2..5)) {
             let mixer = Mixer::new(&mix(&weights, MixStop::First), &vec![200; weights.len()]).expect("few rows");
             let total: f64 = weights.iter().sum();
@@ -239,6 +416,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn of_many_changes_those_that_still_matter_are_told() {
+        let change = |pass, place| MixChange { pass, place, weights: vec![1.0] };
+        let all = [change(0, 5), change(1, 0), change(1, 7), change(4, 2)];
+        assert_eq!(MixChange::from_pass(&all, 0), &all[..]);
+        assert_eq!(
+            MixChange::from_pass(&all, 1),
+            &all[1..],
+            "the change at the pass's beginning displaces the one before"
+        );
+        assert_eq!(MixChange::from_pass(&all, 2), &all[2..]);
+        assert_eq!(MixChange::from_pass(&all, 4), &all[2..]);
+        assert_eq!(MixChange::from_pass(&all, 9), &all[3..]);
+        assert_eq!(MixChange::from_pass(&[], 9), &[]);
+    }
+
+    #[test]
+    fn weights_are_checked() {
+        assert_eq!(MixChange::check(&[0.5, 2.0], 2), Ok(()));
+        assert_eq!(MixChange::check(&[0.5], 2), Err("1 weights are given for 2 datasets".to_owned()));
+        assert_eq!(
+            MixChange::check(&[0.5, f64::NAN], 2),
+            Err("weight NaN is not a number above 0".to_owned())
+        );
+        assert_eq!(MixChange::check(&[0.0], 1), Err("weight 0 is not a number above 0".to_owned()));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::{Layout, StreamPosition};
 use crate::manifest::DatasetSummary;
+use crate::mix::MixChange;
 use crate::pipeline::OrderMode;
 
 /// Where a job stands. A training checkpoint stores it as JSON; restoring it needs the same pipeline and dataset, on
@@ -26,6 +27,9 @@ pub struct Position {
     /// Relaxed mode: ranges before the stream's position whose rows have not been delivered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<OpenRange>,
+    /// How the weights of a mix change, as far as it tells what comes from here on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mix: Vec<MixChange>,
 }
 
 /// Rows taken by a consumer of a relaxed job and not delivered yet.

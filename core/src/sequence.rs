@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::manifest::Manifest;
-use crate::mix::Mixer;
+use crate::mix::{MixChange, Mixer};
 use crate::order::{BlockTable, PassOrder, RowRef};
 use crate::pipeline::Pipeline;
 use crate::random::mix64;
@@ -13,8 +13,10 @@ use crate::random::mix64;
 #[derive(Debug)]
 pub struct Sequence {
     /// One for each dataset of a mix; else one.
-    tables: Vec<BlockTable>,
+    tables: Arc<Vec<BlockTable>>,
     mixer: Option<Mixer>,
+    /// How the mix changes, in order.
+    changes: Vec<MixChange>,
     seed: u64,
     window: u64,
 }
@@ -24,19 +26,23 @@ pub struct Sequence {
 pub struct Pass {
     /// For each dataset its order in each of the times that it is gone over.
     orders: Arc<Vec<Vec<PassOrder>>>,
+    mixer: Option<Arc<Mixer>>,
 }
 
 impl Sequence {
-    /// The sequence of a job. The manifest must be that of the pipeline's source.
-    pub fn new(pipeline: &Pipeline, manifest: &Manifest) -> Self {
-        let (seed, window) = (pipeline.seed, pipeline.shuffle.window);
+    /// The sequence of a job with these changes of its mix ([`Layout::mix`]). The manifest must be that of the pipeline's source.
+    ///
+    /// [`Layout::mix`]: crate::layout::Layout::mix
+    pub fn new(pipeline: &Pipeline, manifest: &Manifest, changes: &[MixChange]) -> Self {
+        let (seed, window, changes) = (pipeline.seed, pipeline.shuffle.window, changes.to_vec());
         let Some(mix) = &pipeline.source.mix else {
-            return Self { tables: vec![BlockTable::new(manifest)], mixer: None, seed, window };
+            let tables = Arc::new(vec![BlockTable::new(manifest)]);
+            return Self { tables, mixer: None, changes, seed, window };
         };
         let tables: Vec<BlockTable> =
             (0..mix.parts.len()).map(|part| BlockTable::of_part(manifest, part as u32)).collect();
         let rows: Vec<u64> = tables.iter().map(BlockTable::rows).collect();
-        Self { mixer: Mixer::new(mix, &rows), tables, seed, window }
+        Self { mixer: Mixer::new(mix, &rows), tables: Arc::new(tables), changes, seed, window }
     }
 
     /// Rows of the datasets together: row ids lie below it.
@@ -44,26 +50,52 @@ impl Sequence {
         self.tables.iter().map(BlockTable::rows).sum()
     }
 
+    /// How the mix changes, in order.
+    pub fn changes(&self) -> &[MixChange] {
+        &self.changes
+    }
+
+    /// The same datasets with these changes of the mix.
+    pub fn remixed(&self, changes: &[MixChange]) -> Self {
+        let (tables, mixer) = (Arc::clone(&self.tables), self.mixer.clone());
+        Self { tables, mixer, changes: changes.to_vec(), ..*self }
+    }
+
     /// The order of pass `pass`, counted over all epochs. O(blocks of the datasets).
     pub fn pass(&self, pass: u32) -> Pass {
+        let mixer = self.mixer.as_ref().map(|mixer| Arc::new(self.changed(mixer, pass)));
         let rounds = self.mixer.as_ref().map_or(1, Mixer::rounds);
         let order = |part: usize, round: u32| {
             // The first dataset has the order that it would have alone.
             let seed = if part == 0 { self.seed } else { mix64(self.seed ^ mix64(part as u64)) };
-            PassOrder::new(&self.tables[part], seed, pass * rounds + round, self.window)
+            let number = match round < rounds {
+                true => pass * rounds + round,
+                // More often than the job's first weights would have it: a number that no other pass has.
+                false => mix64(u64::from(pass) << 32 | u64::from(round)) as u32 | 1 << 31,
+            };
+            PassOrder::new(&self.tables[part], seed, number, self.window)
         };
-        let rounds_of = |part: usize| match &self.mixer {
-            Some(mixer) => mixer.rounds_of(part),
-            None => 1,
-        };
+        let rounds_of = |part: usize| mixer.as_ref().map_or(1, |mixer| mixer.rounds_of(part));
         let orders =
             (0..self.tables.len()).map(|part| (0..rounds_of(part)).map(|round| order(part, round)).collect());
-        Pass { orders: Arc::new(orders.collect()) }
+        Pass { orders: Arc::new(orders.collect()), mixer }
+    }
+
+    /// The mix of a pass as the changes have it.
+    fn changed(&self, mixer: &Mixer, pass: u32) -> Mixer {
+        let before = self.changes.iter().take_while(|change| change.pass < pass).last();
+        let within = self.changes.iter().filter(|change| change.pass == pass);
+        let within: Vec<(u64, &[f64])> =
+            within.map(|change| (change.place, change.weights.as_slice())).collect();
+        if before.is_none() && within.is_empty() {
+            return mixer.clone();
+        }
+        mixer.changed(before.map(|change| change.weights.as_slice()), within)
     }
 
     /// The rows at these places of a pass, in order.
     pub fn rows(&self, pass: &Pass, places: Range<u64>) -> Vec<RowRef> {
-        let Some(mixer) = &self.mixer else { return pass.orders[0][0].rows(&self.tables[0], places) };
+        let Some(mixer) = &pass.mixer else { return pass.orders[0][0].rows(&self.tables[0], places) };
         let mixed = mixer.rows(places);
         let mut rows: Vec<Option<RowRef>> = vec![None; mixed.len()];
         // Each dataset's rows lie side by side, so they are looked up together.
@@ -138,7 +170,7 @@ mod tests {
         ) {
             let stop = if restart { MixStop::Restart } else { MixStop::All };
             let (manifest, pipeline) = (manifest(&rows), pipeline(rows.len(), stop, window));
-            let sequence = Sequence::new(&pipeline, &manifest);
+            let sequence = Sequence::new(&pipeline, &manifest, &[]);
             let mixer = sequence.mixer.clone().expect("few rows");
             let order = sequence.pass(pass);
             let whole = sequence.rows(&order, 0..mixer.pass_rows());
@@ -155,12 +187,47 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn a_mix_that_changes_has_every_row_of_a_pass_and_what_came_before_stays(
+            rows in prop::collection::vec(1u32..40, 2..4), places in prop::collection::vec(0u64..60, 1..4), weight in 0.1f64..9.0,
+            restart: bool, pass in 0u32..3,
+        ) {
+            let stop = if restart { MixStop::Restart } else { MixStop::All };
+            let (manifest, pipeline) = (manifest(&rows), pipeline(rows.len(), stop, 8));
+            let mut places = places;
+            places.sort_unstable();
+            let changes: Vec<MixChange> = places
+                .iter()
+                .enumerate()
+                .map(|(number, place)| {
+                    let weights = (0..rows.len()).map(|part| weight + (part * number) as f64).collect();
+                    MixChange { pass: 1, place: *place, weights }
+                })
+                .collect();
+            let before = Sequence::new(&pipeline, &manifest, &changes[..changes.len() - 1]);
+            let after = Sequence::new(&pipeline, &manifest, &changes);
+            let length = after.mixer.clone().expect("few rows").pass_rows();
+            let of = |sequence: &Sequence| sequence.rows(&sequence.pass(pass), 0..length);
+            let (before, after) = (of(&before), of(&after));
+            prop_assert_eq!(after.len() as u64, length);
+            let same = match pass {
+                0 => length,
+                1 => places[places.len() - 1].min(length),
+                _ => 0,
+            };
+            prop_assert_eq!(&before[..same as usize], &after[..same as usize]);
+            let ids: std::collections::BTreeSet<(u64, u32)> = after.iter().map(|row| (row.row_id, row.pass)).collect();
+            prop_assert_eq!(ids.len(), after.len(), "no row comes twice in one pass over its dataset");
+        }
+    }
+
     #[test]
     fn one_dataset_has_the_order_that_it_always_had() {
         let manifest = manifest(&[33]);
         let plain =
             Pipeline::builder("p").source(Source::text("/0")).seed(7).shuffle(8).batch(4).build().unwrap();
-        let sequence = Sequence::new(&plain, &manifest);
+        let sequence = Sequence::new(&plain, &manifest, &[]);
         let table = BlockTable::new(&manifest);
         let expected = PassOrder::new(&table, 7, 2, 8).rows(&table, 3..20);
         assert_eq!(sequence.rows(&sequence.pass(2), 3..20), expected);

@@ -65,7 +65,7 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Plans traced jobs on workers that a file describes: who works on what, and how many workers are wanted.
     Plan(PlanArgs),
-    /// Lists the jobs of a coordinator, or cancels one.
+    /// Lists the jobs of a coordinator, cancels one, or changes the weights of its mix.
     Jobs(JobsArgs),
     /// Shows a coordinator's jobs and workers, what bounds each job and what the planner says, anew each second.
     Top(TopArgs),
@@ -185,7 +185,8 @@ pub(crate) struct IndexArgs {
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
     feedline jobs --coordinator http://10.0.0.1:7070\n  \
-    feedline jobs --coordinator http://10.0.0.1:7070 --cancel 3")]
+    feedline jobs --coordinator http://10.0.0.1:7070 --cancel 3\n  \
+    feedline jobs --coordinator http://10.0.0.1:7070 --weights 3=0.7,0.3")]
 pub(crate) struct JobsArgs {
     /// The coordinator; of several one or more.
     #[arg(long, value_name = "URL,URL", value_delimiter = ',', default_value = "http://127.0.0.1:7070")]
@@ -196,6 +197,10 @@ pub(crate) struct JobsArgs {
     /// Cancel the job with this id, as the table shows it.
     #[arg(long, value_name = "ID", value_parser = parse_job, conflicts_with = "json")]
     pub(crate) cancel: Option<JobId>,
+    /// Give the datasets of the mix of the job with this id these weights, in the pipeline's order. They hold from behind the rows that were
+    /// handed out already.
+    #[arg(long, value_name = "ID=W,W", value_parser = parse_weights, conflicts_with_all = ["json", "cancel"])]
+    pub(crate) weights: Option<JobWeights>,
     /// What is shown to the coordinator.
     #[command(flatten)]
     pub(crate) access: AccessArgs,
@@ -247,6 +252,20 @@ pub(crate) enum MembersChange {
         #[arg(value_name = "URL")]
         url: String,
     },
+}
+
+/// Weights for the mix of a job.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct JobWeights {
+    pub(crate) job: JobId,
+    pub(crate) weights: Vec<f64>,
+}
+
+fn parse_weights(text: &str) -> Result<JobWeights, String> {
+    let (id, weights) = text.split_once('=').ok_or("write a job's id and its weights, such as 3=0.7,0.3")?;
+    let weight = |text: &str| text.trim().parse::<f64>().map_err(|_| format!("`{text}` is no weight"));
+    let weights = weights.split(',').map(weight).collect::<Result<Vec<f64>, String>>()?;
+    Ok(JobWeights { job: parse_job(id.trim())?, weights })
 }
 
 fn parse_job(text: &str) -> Result<JobId, String> {

@@ -11,6 +11,7 @@ use feedline_core::cluster::messages::{
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
 use feedline_core::marks::Step;
+use feedline_core::mix::MixChange;
 use feedline_core::view::ClusterView;
 use feedline_proto::CoordinatorService;
 
@@ -69,6 +70,10 @@ impl CoordinatorService for Watched {
 
     async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
         self.coordinator.cancel_job(job).await
+    }
+
+    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, Refusal> {
+        self.coordinator.set_weights(job, weights).await
     }
 
     async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {

@@ -1,18 +1,23 @@
 //! `feedline jobs`: how a coordinator's jobs stand.
 
 use feedline_core::cluster::messages::{JobState, JobStatus};
+use feedline_core::mix::MixChange;
 use feedline_core::tenants;
 
-use crate::cli::JobsArgs;
+use crate::cli::{JobWeights, JobsArgs};
 use crate::failure::Failure;
 use crate::{cluster, output, table};
 
-/// Lists jobs, or cancels one.
+/// Lists jobs, cancels one, or changes the weights of its mix.
 pub(crate) async fn run(args: JobsArgs) -> Result<(), Failure> {
     let coordinator = cluster::connect(&args.coordinator, &args.access.credentials()?).await?;
     if let Some(job) = args.cancel {
         coordinator.cancel_job(job).await?;
         return Ok(output::print(&format!("job {job} is cancelled\n"))?);
+    }
+    if let Some(JobWeights { job, weights }) = args.weights {
+        let change = coordinator.set_weights(job, weights).await?;
+        return Ok(output::print(&format!("job {job}: {}\n", show_change(&change)))?);
     }
     let jobs = coordinator.list_jobs().await?;
     if args.json {
@@ -20,6 +25,11 @@ pub(crate) async fn run(args: JobsArgs) -> Result<(), Failure> {
         return Ok(output::print(&format!("{line}\n"))?);
     }
     Ok(output::print(&render(&jobs))?)
+}
+
+fn show_change(change: &MixChange) -> String {
+    let weights: Vec<String> = change.weights.iter().map(f64::to_string).collect();
+    format!("weights {} hold from row {} of pass {} on", weights.join(", "), change.place, change.pass)
 }
 
 fn render(jobs: &[JobStatus]) -> String {

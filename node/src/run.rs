@@ -11,9 +11,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use feedline_client::audit::Audit;
+use feedline_client::audit::{Audit, AuditReport};
 use feedline_client::{ClientError, ClientSettings, Job, digest};
 use feedline_core::cluster::messages::{ConsumerStats, JobSpec, JobStatus};
+use feedline_core::layout::Layout;
 use feedline_core::pipeline::Pipeline;
 use feedline_core::position::Position;
 use tokio_util::sync::CancellationToken;
@@ -163,7 +164,7 @@ async fn deliver(
         }
         consume::wait_until_settled(job).await?
     };
-    let audit = audit.map(|audit| report_audit(&audit, place.as_ref()));
+    let audit = audit.map(|audit| report_audit(&audit, status.layout.as_ref(), place.as_ref()));
     Ok(Delivery { seats, end, requested, audit, defects, status })
 }
 
@@ -218,8 +219,12 @@ async fn inspect_dataset(
     Ok((defects, args.audit.then(|| Arc::new(Mutex::new(audit())))))
 }
 
-fn report_audit(audit: &SharedAudit, place: Option<&Position>) -> feedline_client::audit::AuditReport {
-    audit.lock().unwrap_or_else(PoisonError::into_inner).report(place)
+fn report_audit(audit: &SharedAudit, layout: Option<&Layout>, place: Option<&Position>) -> AuditReport {
+    let mut audit = audit.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(layout) = layout {
+        audit.remix(&layout.mix);
+    }
+    audit.report(place)
 }
 
 fn announce_resume(args: &RunArgs, saved: &PositionFile, ready: &JobStatus) {

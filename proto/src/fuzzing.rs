@@ -50,6 +50,8 @@ const MESSAGES: &[(&str, Read)] = &[
     ("PlacesRequest", decode::<wire::PlacesRequest>),
     // What they hold is read by `feedline_replica`, which has a fuzzer of its own.
     ("RaftMessages", decode::<wire::RaftMessages>),
+    ("MixChange", decode::<wire::MixChange>),
+    ("SetWeightsRequest", decode::<wire::SetWeightsRequest>),
     ("WorkerPlan", convert::<wire::WorkerPlan, WorkerPlan>),
     ("WorkerReport", convert::<wire::WorkerReport, WorkerReport>),
 ];

@@ -14,6 +14,7 @@ use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use feedline_core::manifest::Manifest;
 use feedline_core::marks::Step;
+use feedline_core::mix::MixChange;
 use feedline_core::view::ClusterView;
 use futures::stream::BoxStream;
 
@@ -41,6 +42,13 @@ pub trait CoordinatorService: Send + Sync {
 
     /// Ends a job; nothing more of it is computed.
     async fn cancel_job(&self, job: JobId) -> Result<(), Refusal>;
+
+    /// Gives the datasets of a job's mix other weights: one for each, relative to each other. They hold from behind everything that was
+    /// handed out on, and the answer tells where that is.
+    async fn set_weights(&self, job: JobId, _weights: Vec<f64>) -> Result<MixChange, Refusal> {
+        let message = format!("the mix of job {job} cannot be changed here; ask the coordinator itself");
+        Err(Refusal::new(RefusalKind::Invalid, message))
+    }
 
     /// What a worker needs to work on the job; `Unavailable` until the dataset is known.
     async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal>;

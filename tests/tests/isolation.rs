@@ -96,6 +96,7 @@ const TABLE: &[Row] = &[
     // Who reaches a worker may ask where its sockets are; they lie where only the worker's user can go.
     Row("feedline.v1.Entrance/Locate", [Yes, Yes, Yes, Yes], Some(Who::Nobody)),
     Row("feedline.v1.Coordinator/SyncConsumer", [Unknown, Denied, Denied, Denied], Some(Who::B)),
+    Row("feedline.v1.Coordinator/SetWeights", [Unknown, Denied, Denied, Denied], Some(Who::B)),
     Row("feedline.v1.Coordinator/GetPlaces", [Unknown, Denied, Denied, Denied], Some(Who::B)),
     Row("feedline.v1.Coordinator/SyncWorker", [Denied, Denied, Yes, Denied], Some(Who::Worker)),
     Row("feedline.v1.Peer/Introduce", [Denied, Denied, Denied, Denied], Some(Who::Coordinator)),

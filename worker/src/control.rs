@@ -155,6 +155,7 @@ impl Control {
         self.engine.set_tenants(&plan.tenants);
         // First, since the new leases begin with it.
         self.engine.set_allotments(plan.cores, &plan.allotments);
+        self.engine.set_mixes(plan.mixes);
         self.engine.set_leases(&plan.leases);
         self.index_tasks.set(plan.tasks);
         let unloaded = self.engine.unloaded();

@@ -30,9 +30,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use feedline_core::cluster::messages::{Allotment, Keep, Lease, TenantPart};
+use feedline_core::cluster::messages::{Allotment, JobMix, Keep, Lease, TenantPart};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
+use feedline_core::mix::MixChange;
 use feedline_core::plan::CACHE_MEMORY_SHARE;
 use feedline_operators::DecodingRoom;
 use feedline_proto::local::LentBytes;
@@ -115,6 +116,8 @@ struct State {
     failed: BTreeMap<JobId, String>,
     /// What jobs may use; no limits for those that are not named.
     allotments: BTreeMap<JobId, Allotment>,
+    /// How the mixes of jobs with leases have changed.
+    mixes: BTreeMap<JobId, Vec<MixChange>>,
     /// Whose jobs are, and how many bytes may be kept for those; no limit for those that are not named.
     tenants: BTreeMap<JobId, (Tenant, u64)>,
     /// What could not be kept of jobs, though the plan wanted it.
@@ -224,6 +227,9 @@ impl Engine {
         let id = job.details.job;
         let mut state = self.lock();
         job.limits.obey(state.allotments.get(&id));
+        if let Some(changes) = state.mixes.get(&id) {
+            job.remix(changes);
+        }
         let is_new = state.jobs.insert(id, Arc::new(job)).is_none();
         self.tools.caches.set_active(state.worth());
         if is_new {
@@ -288,6 +294,17 @@ impl Engine {
             }
         }
         state.allotments = wanted;
+    }
+
+    /// Takes over how the mixes of jobs have changed, before leases that lie behind a change.
+    pub(crate) fn set_mixes(&self, mixes: Vec<JobMix>) {
+        let mut state = self.lock();
+        for JobMix { job, changes } in &mixes {
+            if let Some(job) = state.jobs.get(job) {
+                job.remix(changes);
+            }
+        }
+        state.mixes = mixes.into_iter().map(|mix| (mix.job, mix.changes)).collect();
     }
 
     /// Takes over the desired leases: complete, so what is not listed is dropped.

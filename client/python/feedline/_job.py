@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import sys
+import time
 import weakref
 import zlib
 from collections import deque
@@ -25,6 +26,7 @@ from feedline._steps import Step, Steps
 _ENDLESS = 1_000_000
 """Epochs of a job for which nobody says how many."""
 _LOOK_SECONDS = 600.0
+_PLAN_SECONDS = 5.0
 _LATELY = 64
 """Batches behind which a job still knows where it stood: as many as loops may be ahead of their steps."""
 _GROUP_SECONDS = 5.0
@@ -168,6 +170,7 @@ class Job:
         self._parts = _state.parts_of(self._checked)
         self._ranks = ranks
         self._is_relaxed = self._checked["order"] == "relaxed"
+        self._is_mixed = "mix" in self._checked["source"]
         # A relaxed job does not know which batch ends an epoch before it has the next one.
         self._epochs = (1 if self._is_relaxed else _ENDLESS) if epochs is None else epochs
         self._asked_slots = virtual_consumers
@@ -187,6 +190,8 @@ class Job:
         self._consumer: _native.Consumer | None = None
         self._about: dict[str, Any] = {}
         self._layout: dict[str, Any] = {}
+        # How the weights of its mix have changed.
+        self._mix: list[dict[str, Any]] = []
         self._steps: int | None = None
         self._run: str | None = None
         # Taken and not handed out yet: a batch that is on its way to a device, or one that proved that an epoch is over.
@@ -426,8 +431,20 @@ class Job:
         if self._steps_had is not None and len(places) < self._slots:
             places, missing = self._group_places(places, step, job)
         return _state.build(
-            about=self._about, layout=self._layout, ranks=self._ranks.consumers, places=places, taken=taken, missing=missing
+            about=self._about,
+            layout=self._layout,
+            ranks=self._ranks.consumers,
+            places=places,
+            taken=taken,
+            missing=missing,
+            mix=self._mix_from(min((place[1] for place in places), default=0)),
         )
+
+    def _mix_from(self, epoch: int) -> list[dict[str, Any]]:
+        """How the weights of the mix change, as far as it tells what comes from an epoch on."""
+        if self._consumer is not None and self._is_mixed:
+            self._mix = json.loads(self._consumer.mix_from(epoch))
+        return self._mix
 
     def _group_places(
         self, places: Sequence[_state.Place], step: Step | None, job: _native.Job | None
@@ -505,6 +522,29 @@ class Job:
         if first < self._taken:
             raise WrongUse(f"batch {first} has been had already ({self._taken} were); load a state from before it, then skip")
         self._skips.append((first, last))
+
+    def set_weights(self, weights: Sequence[float]) -> dict[str, int]:
+        """Gives the datasets of the job's mix other weights while it runs: one for each, in the pipeline's order, relative to each other.
+
+        They hold from behind the rows that were handed out to workers already, for all ranks: one of them says it. States from then on
+        have the change, and a job that goes on at one has it at the same place.
+
+        Returns:
+            ``pass``, counted over all epochs, and ``row`` of it from which the weights hold.
+
+        Raises:
+            WrongUse: when the job has no mix, one with ``stop="first"``, or has handed out all of its rows; or the weights are wrong.
+        """
+        self._open()
+        assert self._job is not None
+        wanted = [float(weight) for weight in weights]
+        number, row = self._job.set_weights(wanted)
+        change = {"pass": number, "place": row, "weights": wanted}
+        # This rank's states have it as soon as its next plan does.
+        until = time.monotonic() + _PLAN_SECONDS
+        while change not in self._mix_from(0) and time.monotonic() < until:
+            time.sleep(0.002)
+        return {"pass": number, "row": row}
 
     # Elastic jobs.
 
@@ -617,7 +657,8 @@ class Job:
         position, dataset = status["position"], status["dataset"]
         if position is None or status["layout"] is None:
             return
-        self._layout = status["layout"]
+        self._layout = {key: value for key, value in status["layout"].items() if key != "mix"}
+        self._mix = status["layout"].get("mix", [])
         self._steps = _native.steps_of_epoch(json.dumps(self._layout))
         self._about = {
             "pipeline": position["pipeline"],
@@ -689,6 +730,7 @@ class Job:
             # What a forked child has belongs to its parent.
             return
         self._earlier = {key: self._earlier[key] + value for key, value in consumer.stats().items()}
+        self._mix = json.loads(consumer.mix_from(0)) if self._is_mixed else []
         if self._elastic and not self._ended:
             consumer.leave()
         if self._is_relaxed and not self._ended and job is not None:

@@ -39,10 +39,13 @@ def build(
     places: Sequence[Place],
     taken: int,
     missing: Sequence[int] = (),
+    mix: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """The state of a deterministic job of which one rank stands at ``places``. Where only rows tell where others stand, these are all that is
-    known, and ``missing`` are the ranks of which it is not."""
+    known, and ``missing`` are the ranks of which it is not. ``mix`` is how the weights of its mix change."""
     state = {"version": VERSION, "order": "deterministic", **about, "layout": layout, "ranks": ranks}
+    if mix:
+        state["mix"] = list(mix)
     steps = _native.steps_of_epoch(json.dumps(layout))
     if layout.get("coordinated"):
         # All slots stand at the same row of their round at the same step.
@@ -98,7 +101,7 @@ def start_of(state: dict[str, Any]) -> dict[str, Any]:
         found = _native.place_of_step(
             json.dumps(layout), fingerprints, state["ranks"], state["epoch"], state["step"], state["ahead"]
         )
-        return json.loads(found)
+        return {**json.loads(found), "mix": state.get("mix", [])}
     if "row" in state:
         ranks, ahead = state["ranks"], state["ahead"]
         streams = [state["row_ahead"] if slot // ranks < ahead else state["row"] for slot in range(layout["streams"])]
@@ -135,6 +138,7 @@ def _position(state: Mapping[str, Any], streams: Sequence[Sequence[int]]) -> dic
         "order": "deterministic",
         "virtual_consumers": len(streams),
         "streams": [{"epoch": epoch, "row": row} for epoch, row in streams],
+        "mix": state.get("mix", []),
     }
 
 

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::batch::Batch;
-use crate::errors::{WrongUse, of_client};
+use crate::errors::{FeedlineError, WrongUse, of_client};
 use crate::job::SharedOrigins;
 use crate::runtime;
 
@@ -20,6 +20,7 @@ const LOOK: Duration = Duration::from_millis(2);
 pub(crate) struct Consumer {
     consumer: Mutex<Option<ClientConsumer>>,
     is_relaxed: bool,
+    is_mixed: bool,
     origins: SharedOrigins,
     /// Columns of lists that have one length in each batch.
     dense: Arc<[String]>,
@@ -29,11 +30,18 @@ pub(crate) struct Consumer {
 impl Consumer {
     pub(crate) fn new(
         consumer: ClientConsumer,
-        is_relaxed: bool,
+        (is_relaxed, is_mixed): (bool, bool),
         origins: SharedOrigins,
         dense: Arc<[String]>,
     ) -> Self {
-        Self { consumer: Mutex::new(Some(consumer)), is_relaxed, origins, dense, process: std::process::id() }
+        Self {
+            consumer: Mutex::new(Some(consumer)),
+            is_relaxed,
+            is_mixed,
+            origins,
+            dense,
+            process: std::process::id(),
+        }
     }
 
     /// Takes the consumer out, so that no lock is held while something is waited for; another thread that comes meanwhile is told.
@@ -49,6 +57,16 @@ impl Consumer {
 
     fn put_back(&self, consumer: ClientConsumer) {
         *self.consumer.lock().unwrap_or_else(PoisonError::into_inner) = Some(consumer);
+    }
+
+    /// Origins of rows go by the mix as this consumer has it.
+    fn follow_mix(&self, consumer: &ClientConsumer) {
+        if !self.is_mixed {
+            return;
+        }
+        if let Some(origins) = self.origins.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            consumer.follow_mix(origins);
+        }
     }
 
     fn with<T>(&self, look: impl FnOnce(&ClientConsumer) -> T) -> PyResult<T> {
@@ -100,6 +118,7 @@ impl Consumer {
             Err(error) => Ok(Err(error)),
         };
         let places = places(&consumer);
+        self.follow_mix(&consumer);
         self.put_back(consumer);
         let batch = found?.map_err(|error| of_client(&error))?;
         Ok(batch.map(|batch| Batch::new(batch, places, self.origins.clone(), Arc::clone(&self.dense))))
@@ -110,6 +129,7 @@ impl Consumer {
         let mut consumer = self.take()?;
         let found = consumer.try_next();
         let places = places(&consumer);
+        self.follow_mix(&consumer);
         self.put_back(consumer);
         let batch = found.map_err(|error| of_client(&error))?;
         Ok(batch.map(|batch| Batch::new(batch, places, self.origins.clone(), Arc::clone(&self.dense))))
@@ -118,6 +138,12 @@ impl Consumer {
     /// The next undelivered row of each stream that it owns, as `(stream, epoch, row)`.
     fn positions(&self) -> PyResult<Vec<(u32, u32, u64)>> {
         self.with(places)
+    }
+
+    /// How the weights of the mix have changed, as far as it tells what comes from `epoch` on, as JSON.
+    fn mix_from(&self, epoch: u32) -> PyResult<String> {
+        let changes = self.with(|consumer| consumer.mix_from(epoch))?;
+        serde_json::to_string(&changes).map_err(|error| FeedlineError::new_err(error.to_string()))
     }
 
     /// Leaves an elastic job: reports what was taken and gives the slots back, so that other ranks go on with them at once.

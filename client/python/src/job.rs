@@ -104,7 +104,8 @@ impl Job {
         let consumer = self.job.consumer(index, Service::session_id());
         drop(guard);
         let dense = self.pipeline.operators.last().map(|last| dense_columns(&last.kind)).unwrap_or_default();
-        Ok(Consumer::new(consumer, self.is_relaxed, Arc::clone(&self.origins), dense.into()))
+        let modes = (self.is_relaxed, self.pipeline.source.mix.is_some());
+        Ok(Consumer::new(consumer, modes, Arc::clone(&self.origins), dense.into()))
     }
 
     /// Gets what [`crate::batch::Batch::rows`] needs: the list of shards. Asked for once.
@@ -141,6 +142,14 @@ impl Job {
         let told = runtime::wait(py, asked)?.map_err(|error| of_client(&error))?;
         let place = |(slot, at): (u32, StreamPosition)| (slot, at.epoch, at.row);
         Ok((told.positions.into_iter().map(place).collect(), told.missing))
+    }
+
+    /// Gives the datasets of the mix other weights; the pass and the place in it from which they hold.
+    fn set_weights(&self, py: Python<'_>, weights: Vec<f64>) -> PyResult<(u32, u64)> {
+        runtime::check_process(self.process)?;
+        let asked = self.job.set_weights(&weights);
+        let change = runtime::wait(py, asked)?.map_err(|error| of_client(&error))?;
+        Ok((change.pass, change.place))
     }
 
     /// Ends the job for everyone.

@@ -47,6 +47,7 @@ pub(crate) fn place_of_step(
         virtual_consumers: layout.streams,
         streams: (0..layout.streams).map(|slot| at_step(&layout, slot, epoch, step_of(slot))).collect(),
         open: Vec::new(),
+        mix: layout.mix_from(epoch).to_vec(),
     };
     serde_json::to_string(&position).map_err(|error| WrongUse::new_err(error.to_string()))
 }

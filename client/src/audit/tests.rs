@@ -38,6 +38,7 @@ fn position(streams: &[(u32, u64)], open: &[OpenRange]) -> Position {
         virtual_consumers: streams.len() as u32,
         streams: streams.iter().map(|&(epoch, row)| StreamPosition { epoch, row }).collect(),
         open: open.to_vec(),
+        mix: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use feedline_access::ticket::TicketKey;
 use feedline_core::ids::SessionId;
+use feedline_core::mix::MixChange;
 use feedline_core::pipeline::Pipeline;
 use feedline_proto::Introduction;
 
@@ -30,6 +31,10 @@ impl CoordinatorService for Recorder {
 
     async fn cancel_job(&self, _: JobId) -> Result<(), Refusal> {
         self.note("cancel_job")
+    }
+
+    async fn set_weights(&self, _: JobId, _: Vec<f64>) -> Result<MixChange, Refusal> {
+        self.note("set_weights")
     }
 
     async fn job_details(&self, _: JobId) -> Result<JobDetails, Refusal> {
@@ -141,6 +146,7 @@ async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, boo
     vec![
         ("open_job", !denied(service.open_job(JobSpec::new(pipeline())).await.err())),
         ("cancel_job", !denied(service.cancel_job(job).await.err())),
+        ("set_weights", !denied(service.set_weights(job, vec![1.0]).await.err())),
         ("job_details", !denied(service.job_details(job).await.err())),
         ("job_status", !denied(service.job_status(job).await.err())),
         ("list_jobs", !denied(service.list_jobs().await.err())),
@@ -155,7 +161,7 @@ async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, boo
 async fn a_token_lets_through_what_its_scope_says_and_nothing_else() {
     let seen = ["job_details", "job_status", "list_jobs", "manifest"];
     let expected: [(Scope, &[&str]); 6] = [
-        (Scope::Submit, &["open_job", "cancel_job", "cluster"]),
+        (Scope::Submit, &["open_job", "cancel_job", "set_weights", "cluster"]),
         // It may join what is open, and nothing is.
         (Scope::Consume, &["sync_consumer"]),
         (Scope::Work, &["sync_worker"]),

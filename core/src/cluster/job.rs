@@ -51,6 +51,8 @@ pub(super) struct Job {
     pub(super) leases: BTreeMap<SplitRef, LeaseState>,
     /// Elastic jobs: who has each stream.
     pub(super) slots: Vec<Slot>,
+    /// Epoch and round of the furthest split that was ever granted.
+    pub(super) granted: Option<(u32, u64)>,
 
     // Soft state: rebuilt from reports.
     pub(super) consumers: BTreeMap<u32, Consumer>,
@@ -81,6 +83,7 @@ impl Job {
             open: BTreeMap::new(),
             leases: BTreeMap::new(),
             slots: Vec::new(),
+            granted: None,
             consumers: BTreeMap::new(),
             worker_stats: BTreeMap::new(),
             last_seen: now,
@@ -149,6 +152,7 @@ impl Job {
             }
             Record::Granted { worker, splits, .. } => {
                 for split in splits {
+                    self.granted = self.granted.max(Some((split.epoch, split.ordinal)));
                     let lease = self.leases.entry(*split).or_default();
                     if lease.holders.iter().all(|holder| holder.worker != *worker) {
                         lease.holders.push(Holder { worker: *worker, granted_at: now });
@@ -166,9 +170,14 @@ impl Job {
             Record::Assigned { consumer, splits, .. } => self.apply_assigned(*consumer, splits),
             Record::Advanced { streams, splits, .. } => self.apply_advanced(streams, splits),
             Record::SlotsMoved { rank, session, slots, .. } => self.apply_moved(*rank, *session, slots),
-            Record::Stands { streams, open, slots, .. } => {
+            Record::Remixed { change, .. } => self.apply_remixed(change),
+            Record::Stands { streams, open, slots, granted, mix, .. } => {
                 self.streams.clone_from(streams);
                 self.slots.clone_from(slots);
+                self.granted = *granted;
+                if let Some(layout) = &mut self.layout {
+                    layout.mix.clone_from(mix);
+                }
                 let open =
                     open.iter().map(|&(split, consumer, offset)| (split, OpenSplit { consumer, offset }));
                 self.open = open.collect();
@@ -182,8 +191,10 @@ impl Job {
     }
 
     fn apply_ready(&mut self, dataset: &DatasetSummary) {
-        let layout = Layout::new(&self.spec.pipeline, dataset, self.spec.epochs, self.spec.virtual_consumers);
+        let mut layout =
+            Layout::new(&self.spec.pipeline, dataset, self.spec.epochs, self.spec.virtual_consumers);
         let start = self.spec.start.as_ref();
+        layout.mix = start.map(|start| start.mix.clone()).unwrap_or_default();
         self.streams = (0..layout.streams)
             .map(|stream| {
                 let position =
@@ -256,7 +267,10 @@ impl Job {
                 to: start + u64::from(layout.split_len(*split)),
             }
         });
+        let begun = self.streams.iter().map(|stream| stream.epoch);
+        let epoch = begun.chain(self.open.keys().map(|split| split.epoch)).min().unwrap_or_default();
         Some(Position {
+            mix: layout.mix_from(epoch).to_vec(),
             version: POSITION_VERSION,
             pipeline: self.spec.pipeline.fingerprint(),
             dataset: dataset.fingerprint.clone(),
@@ -289,7 +303,8 @@ impl Job {
             records.push(Record::Ready { job, dataset: dataset.clone() });
             let open = self.open.iter().map(|(split, open)| (*split, open.consumer, open.offset)).collect();
             let (streams, slots) = (self.streams.clone(), self.slots.clone());
-            records.push(Record::Stands { job, streams, open, slots });
+            let mix = self.layout.as_ref().map(|layout| layout.mix.clone()).unwrap_or_default();
+            records.push(Record::Stands { job, streams, open, slots, granted: self.granted, mix });
         }
         let mut by_worker: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
         for (split, lease) in &self.leases {

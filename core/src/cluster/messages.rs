@@ -15,6 +15,7 @@ use crate::ids::{JobId, SessionId, TaskId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
 use crate::manifest::{DatasetSummary, ShardIndex, ShardRef};
 use crate::marks::Step;
+use crate::mix::MixChange;
 use crate::pipeline::{CacheTier, KeptForm, Pipeline, Source};
 use crate::position::Position;
 use crate::tenants::TenantReads;
@@ -140,6 +141,18 @@ pub struct WorkerPlan {
     pub tenants: Vec<TenantPart>,
     /// What the worker checks consumers' tickets with; empty where they need none. The state machine knows none.
     pub ticket_key: Vec<u8>,
+    /// How the mixes of jobs that it has leases of have changed, where they have: complete for each, and no lease beyond a change comes
+    /// without it.
+    pub mixes: Vec<JobMix>,
+}
+
+/// How the mix of a job has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobMix {
+    /// The job.
+    pub job: JobId,
+    /// All changes, in order.
+    pub changes: Vec<MixChange>,
 }
 
 /// What a tenant's jobs may keep on one worker, whether plans or their pipelines say so.

@@ -6,9 +6,11 @@ use super::job::Job;
 use super::messages::{JobSpec, JobState, Refusal, RefusalKind};
 use super::prepare::Preparation;
 use super::records::Record;
+use super::remix::MOST_CHANGES;
 use super::{Cluster, Ready, Reply};
 use crate::ids::JobId;
 use crate::manifest::Manifest;
+use crate::mix::MixChange;
 use crate::pipeline::OrderMode;
 use crate::tenants;
 
@@ -167,11 +169,32 @@ fn check_start(spec: &JobSpec) -> Result<(), String> {
             start.virtual_consumers
         ));
     }
+    check_mix(spec, &start.mix)?;
     if start.open.len() > MAX_OPEN_RANGES {
         return Err(format!(
             "the position leaves {} ranges of rows open, more than {MAX_OPEN_RANGES}; open the job from an earlier position",
             start.open.len()
         ));
+    }
+    Ok(())
+}
+
+/// What of a start's changes of weights can be refused.
+fn check_mix(spec: &JobSpec, changes: &[MixChange]) -> Result<(), String> {
+    let datasets = spec.pipeline.source.mix.as_ref().map_or(0, |mix| mix.parts.len());
+    if !changes.is_sorted_by_key(|change| (change.pass, change.place)) || changes.len() > MOST_CHANGES {
+        return Err(format!(
+            "the position has {} changes of weights, at most {MOST_CHANGES} in their order are read; the file was edited",
+            changes.len()
+        ));
+    }
+    for change in changes {
+        MixChange::check(&change.weights, datasets).map_err(|clause| {
+            format!(
+                "{clause} in the position, which changes weights in pass {}; the file was edited",
+                change.pass
+            )
+        })?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use super::slots::Slot;
 use crate::ids::{JobId, SessionId, WorkerId};
 use crate::layout::{SplitRef, StreamPosition};
 use crate::manifest::DatasetSummary;
+use crate::mix::MixChange;
 
 /// Splits in one record: what is recorded together fits into one entry of the log.
 pub(super) const MOST_SPLITS: usize = 16_384;
@@ -90,6 +91,19 @@ pub enum Record {
         /// Elastic jobs: who had each slot.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         slots: Vec<Slot>,
+        /// Epoch and round of the furthest split that was ever granted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        granted: Option<(u32, u64)>,
+        /// How the weights of its mix have changed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        mix: Vec<MixChange>,
+    },
+    /// The weights of its mix change, behind everything that was granted.
+    Remixed {
+        /// The job.
+        job: JobId,
+        /// Where, and to what.
+        change: MixChange,
     },
     /// The job ended.
     Ended {
@@ -112,6 +126,7 @@ impl Record {
             | Self::Advanced { job, .. }
             | Self::SlotsMoved { job, .. }
             | Self::Stands { job, .. }
+            | Self::Remixed { job, .. }
             | Self::Ended { job, .. } => *job,
         }
     }

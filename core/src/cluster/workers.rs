@@ -215,7 +215,7 @@ impl Cluster {
         for allotment in allotments.iter_mut().filter(|allotment| allotment.most_cores == 0.0) {
             allotment.most_cores = self.unplanned_cap(allotment.job, id);
         }
-        let tenants = self.tenant_parts(&held);
+        let (tenants, mixes) = (self.tenant_parts(&held), self.mixes(held.iter().copied()));
         WorkerPlan {
             revision: Revision { life: self.life, number: worker.revision },
             leases,
@@ -225,6 +225,7 @@ impl Cluster {
             allotments,
             tenants,
             ticket_key: Vec::new(),
+            mixes,
         }
     }
 

@@ -17,6 +17,7 @@ fn layout(rows: u64, batch: u32, split_batches: u64, remainder: Remainder, chang
         split_rows: split_batches * u64::from(batch),
         group_rows: batch,
         coordinated: false,
+        mix: Vec::new(),
     }
 }
 

@@ -16,6 +16,7 @@ fn layout(rows: u64, streams: u32, batch: u32, remainder: Remainder, split_batch
         split_rows: split_batches * u64::from(batch),
         group_rows: batch,
         coordinated: false,
+        mix: Vec::new(),
     }
 }
 

@@ -115,6 +115,7 @@ mod tests {
             virtual_consumers: 2,
             streams: vec![StreamPosition { epoch: 1, row: 64 }; 2],
             open: Vec::new(),
+            mix: Vec::new(),
         };
         PositionFile::new(position, &Digests::default(), 128)
     }

@@ -1,9 +1,11 @@
 //! Jobs, positions, layouts and splits: what reports, plans and status share.
 
 use feedline_core::cluster::messages::{
-    ConsumerStats, JobSpec, OperatorStats, ProcessCpu, Revision, StoreStats,
+    ConsumerStats, JobMix, JobSpec, OperatorStats, ProcessCpu, Revision, StoreStats,
 };
+use feedline_core::ids::JobId;
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
+use feedline_core::mix::MixChange;
 use feedline_core::position::{OpenRange, Position};
 
 use super::{WireError, all, mirror, read, read_enum, read_optional};
@@ -72,6 +74,7 @@ impl From<Position> for wire::Position {
             virtual_consumers: position.virtual_consumers,
             streams: all(position.streams),
             open: all(position.open),
+            mix: all(position.mix),
         }
     }
 }
@@ -88,7 +91,34 @@ impl TryFrom<wire::Position> for Position {
             virtual_consumers: position.virtual_consumers,
             streams: all(position.streams),
             open: all(position.open),
+            mix: all(position.mix),
         })
+    }
+}
+
+impl From<MixChange> for wire::MixChange {
+    fn from(change: MixChange) -> Self {
+        let MixChange { pass, place, weights } = change;
+        Self { pass, place, weights }
+    }
+}
+
+impl From<wire::MixChange> for MixChange {
+    fn from(change: wire::MixChange) -> Self {
+        let wire::MixChange { pass, place, weights } = change;
+        Self { pass, place, weights }
+    }
+}
+
+impl From<JobMix> for wire::JobMix {
+    fn from(mix: JobMix) -> Self {
+        Self { job: mix.job.0, changes: all(mix.changes) }
+    }
+}
+
+impl From<wire::JobMix> for JobMix {
+    fn from(mix: wire::JobMix) -> Self {
+        Self { job: JobId(mix.job), changes: all(mix.changes) }
     }
 }
 
@@ -105,6 +135,7 @@ impl From<Layout> for wire::Layout {
             split_rows: layout.split_rows,
             group_rows: layout.group_rows,
             coordinated: layout.coordinated,
+            mix: all(layout.mix),
         }
     }
 }
@@ -128,6 +159,7 @@ impl TryFrom<wire::Layout> for Layout {
             split_rows: layout.split_rows,
             group_rows: layout.group_rows,
             coordinated: layout.coordinated,
+            mix: all(layout.mix),
         })
     }
 }

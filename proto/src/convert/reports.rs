@@ -84,6 +84,7 @@ impl From<WorkerPlan> for wire::WorkerPlan {
             allotments: all(plan.allotments),
             tenants: all(plan.tenants),
             ticket_key: plan.ticket_key.into(),
+            mixes: all(plan.mixes),
         }
     }
 }
@@ -104,6 +105,7 @@ impl TryFrom<wire::WorkerPlan> for WorkerPlan {
             allotments: read_all(plan.allotments)?,
             tenants: all(plan.tenants),
             ticket_key: plan.ticket_key.into(),
+            mixes: all(plan.mixes),
         })
     }
 }

@@ -10,6 +10,7 @@ use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
 use feedline_core::marks::Step;
+use feedline_core::mix::MixChange;
 use feedline_core::pipeline::{self, *};
 use feedline_core::position::{OpenRange, Position};
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
@@ -156,7 +157,12 @@ pub(crate) fn position() -> Position {
         virtual_consumers: 16,
         streams: vec![at(0, 7), at(1, 0)],
         open: vec![OpenRange { epoch: 0, from: 3, to: 5 }],
+        mix: vec![mix_change()],
     }
+}
+
+pub(crate) fn mix_change() -> MixChange {
+    MixChange { pass: 2, place: 1 << 40, weights: vec![0.25, 3.0] }
 }
 
 fn at(epoch: u32, row: u64) -> StreamPosition {
@@ -179,6 +185,7 @@ pub(crate) fn layout() -> Layout {
         split_rows: 1024,
         group_rows: 256,
         coordinated: true,
+        mix: vec![mix_change(), mix_change()],
     }
 }
 
@@ -331,6 +338,7 @@ pub(crate) fn worker_plan() -> WorkerPlan {
             TenantPart { tenant: "text".to_owned(), cache_bytes: None, jobs: Vec::new() },
         ],
         ticket_key: vec![1, 255, 0],
+        mixes: vec![JobMix { job: JobId(1), changes: vec![mix_change()] }],
     }
 }
 

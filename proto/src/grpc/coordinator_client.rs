@@ -10,6 +10,7 @@ use feedline_core::cluster::messages::{
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
 use feedline_core::marks::Step;
+use feedline_core::mix::MixChange;
 use feedline_core::view::ClusterView;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
@@ -90,6 +91,11 @@ impl CoordinatorService for RemoteCoordinator {
     async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
         let response = self.client().cancel_job(wire::JobRef { job: job.0 }).await;
         self.answer(response).map(|_| ())
+    }
+
+    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, Refusal> {
+        let response = self.client().set_weights(wire::SetWeightsRequest { job: job.0, weights }).await;
+        self.answer(response).map(Into::into)
     }
 
     async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {

@@ -44,6 +44,15 @@ impl Coordinator for CoordinatorAdapter {
         Ok(Response::new(wire::CancelJobResponse {}))
     }
 
+    async fn set_weights(
+        &self,
+        request: Request<wire::SetWeightsRequest>,
+    ) -> Result<Response<wire::MixChange>, Status> {
+        let service = of(&request)?;
+        let wire::SetWeightsRequest { job, weights } = request.into_inner();
+        answer(service.set_weights(JobId(job), weights).await)
+    }
+
     async fn get_job_details(
         &self,
         request: Request<wire::JobRef>,

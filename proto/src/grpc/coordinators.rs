@@ -14,6 +14,7 @@ use feedline_core::cluster::messages::{
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
 use feedline_core::marks::Step;
+use feedline_core::mix::MixChange;
 use feedline_core::view::ClusterView;
 
 use crate::services::CoordinatorService;
@@ -179,6 +180,14 @@ impl CoordinatorService for Coordinators {
 
     async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
         self.ask(Some(LOOKUP_PATIENCE), |it| async move { it.cancel_job(job).await }).await
+    }
+
+    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, Refusal> {
+        self.ask(Some(LOOKUP_PATIENCE), |it| {
+            let weights = weights.clone();
+            async move { it.set_weights(job, weights).await }
+        })
+        .await
     }
 
     async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {

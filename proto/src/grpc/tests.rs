@@ -88,6 +88,8 @@ async fn every_coordinator_request_comes_through() {
     assert_eq!(client.cluster().await, Ok(samples::cluster_view()));
     assert_eq!(client.sync_worker(samples::worker_report()).await, Ok(samples::worker_plan()));
     assert_eq!(client.sync_consumer(samples::consumer_report()).await, Ok(samples::consumer_plan()));
+    let weights = samples::mix_change().weights;
+    assert_eq!(client.set_weights(JobId(1), weights).await, Ok(samples::mix_change()));
     assert_eq!(client.places(JobId(1), samples::step()).await, Ok(samples::group_places()));
     assert_eq!(client.manifest(JobId(1)).await.unwrap().as_ref(), &samples::manifest());
 }

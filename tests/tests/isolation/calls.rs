@@ -63,6 +63,7 @@ impl Scene {
         match name {
             "OpenJob" => service.open_job(self.spec(own)).await.into(),
             "CancelJob" => service.cancel_job(job).await.into(),
+            "SetWeights" => service.set_weights(job, vec![1.0]).await.into(),
             "GetJobDetails" => service.job_details(job).await.into(),
             "GetJobStatus" => service.job_status(job).await.into(),
             "ListJobs" => service.list_jobs().await.into(),

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use feedline_core::cluster::messages::{JobDetails, Keep, OperatorStats};
 use feedline_core::manifest::Manifest;
+use feedline_core::mix::MixChange;
 use feedline_core::order::RowRef;
 use feedline_core::pipeline::{KeptForm, OnError, Operator, OperatorKind};
 use feedline_core::schema::{ColumnType, Field, Schema};
@@ -34,6 +35,30 @@ const CHUNK_BYTES: u64 = 512 << 10;
 const LEAST_TAIL_BYTES: u64 = 64;
 /// Passes whose order is kept: epochs overlap at most at their borders.
 const KEPT_PASSES: usize = 3;
+
+/// What the order of rows is computed from, and that of passes which are being worked on.
+struct Order {
+    sequence: Arc<Sequence>,
+    passes: VecDeque<(u32, Pass)>,
+}
+
+impl Order {
+    fn new(sequence: Sequence) -> Self {
+        Self { sequence: Arc::new(sequence), passes: VecDeque::new() }
+    }
+
+    fn pass(&mut self, pass: u32) -> Pass {
+        if let Some((_, order)) = self.passes.iter().find(|(known, _)| *known == pass) {
+            return order.clone();
+        }
+        let order = self.sequence.pass(pass);
+        if self.passes.len() == KEPT_PASSES {
+            self.passes.pop_front();
+        }
+        self.passes.push_back((pass, order.clone()));
+        order
+    }
+}
 
 pub(crate) struct JobContext {
     pub(crate) details: JobDetails,
@@ -71,8 +96,7 @@ pub(crate) struct JobContext {
     /// Time in nanoseconds in which its next group waited for memory, and its consumer for rows.
     pub(crate) memory_wait_ns: Arc<AtomicU64>,
     clock: Arc<ProcessClock>,
-    sequence: Sequence,
-    passes: Mutex<VecDeque<(u32, Pass)>>,
+    order: Mutex<Order>,
     /// Largest seen: bytes per row of a batch's columns of varying size.
     tail_row_bytes: AtomicU64,
 }
@@ -161,7 +185,7 @@ impl JobContext {
         };
         let cut_counters = cut.as_ref().map(|cut| (Arc::clone(&cut.counters), Arc::clone(&cut.reads)));
         Ok(Self {
-            sequence: Sequence::new(&details.pipeline, &manifest),
+            order: Mutex::new(Order::new(Sequence::new(&details.pipeline, &manifest, &details.layout.mix))),
             limits,
             tensors,
             coordination,
@@ -179,7 +203,6 @@ impl JobContext {
             pace: before.map_or_else(|| Arc::new(Pace::new(&details.layout)), |job| Arc::clone(&job.pace)),
             kernel_time: KernelTime::default(),
             trials,
-            passes: Mutex::default(),
             tail_row_bytes: AtomicU64::new(tail_row_bytes),
             cut,
             operators,
@@ -201,24 +224,29 @@ impl JobContext {
             let pass = start / layout.dataset_rows;
             let base = pass * layout.dataset_rows;
             let end = places.end.min(base + layout.dataset_rows);
-            let order = self.pass_order(epoch * layout.passes + pass as u32);
-            rows.extend(self.sequence.rows(&order, start - base..end - base));
+            let (sequence, order) = self.pass_order(epoch * layout.passes + pass as u32);
+            rows.extend(sequence.rows(&order, start - base..end - base));
             start = end;
         }
         rows
     }
 
-    fn pass_order(&self, pass: u32) -> Pass {
-        let mut passes = self.passes.lock().expect("no code panics while it holds the orders");
-        if let Some((_, order)) = passes.iter().find(|(known, _)| *known == pass) {
-            return order.clone();
+    fn pass_order(&self, pass: u32) -> (Arc<Sequence>, Pass) {
+        let mut order = self.lock_order();
+        let found = order.pass(pass);
+        (Arc::clone(&order.sequence), found)
+    }
+
+    fn lock_order(&self) -> MutexGuard<'_, Order> {
+        self.order.lock().expect("no code panics while it holds the order")
+    }
+
+    /// Takes over how the mix has changed. Rows before a change stay as they are, and of those behind it none was granted before.
+    pub(crate) fn remix(&self, changes: &[MixChange]) {
+        let mut order = self.lock_order();
+        if order.sequence.changes() != changes {
+            *order = Order::new(order.sequence.remixed(changes));
         }
-        let order = self.sequence.pass(pass);
-        if passes.len() == KEPT_PASSES {
-            passes.pop_front();
-        }
-        passes.push_back((pass, order.clone()));
-        order
     }
 
     pub(crate) fn on_error(&self) -> OnError {

@@ -265,6 +265,7 @@ fn a_start_of_more_than_the_job_has_is_not_kept() {
         virtual_consumers: streams as u32,
         streams: vec![StreamPosition::default(); streams],
         open: vec![OpenRange { epoch: 0, from: 0, to: 1 }; open],
+        mix: Vec::new(),
     };
     let refused = |start| {
         let mut bench = Bench::new();

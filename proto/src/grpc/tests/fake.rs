@@ -9,6 +9,7 @@ use feedline_core::cluster::messages::*;
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
 use feedline_core::marks::Step;
+use feedline_core::mix::MixChange;
 use feedline_core::view::ClusterView;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -61,6 +62,12 @@ impl CoordinatorService for FakeCoordinator {
 
     async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
         check(job)
+    }
+
+    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, Refusal> {
+        check(job)?;
+        assert_eq!(weights, samples::mix_change().weights);
+        Ok(samples::mix_change())
     }
 
     async fn job_details(&self, _job: JobId) -> Result<JobDetails, Refusal> {
