@@ -179,4 +179,6 @@ fn what_does_not_go_together_is_not_read() {
     assert!(read(&base, mark).is_ok());
     assert!(read(&base, Mark { lane: 1, ..mark }).unwrap_err().contains("beyond 1"));
     assert!(read(&Base::default(), mark).unwrap_err().contains("where 0 stood"));
+    let many = Marks::of_parts(began.clone(), base.clone(), vec![mark; KEPT_BATCHES + 2], 0, false);
+    assert!(many.unwrap_err().contains("too many"));
 }
