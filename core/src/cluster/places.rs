@@ -123,7 +123,11 @@ impl Job {
         self.asks.steps.insert(step, ask);
         let mut asks = std::mem::take(&mut self.asks);
         for consumer in 0..self.spec.consumers {
-            asks.note(consumer, |step| self.found(consumer, step));
+            // Of other steps it has said what it can.
+            asks.note(
+                consumer,
+                |other| if other == step { self.found(consumer, step) } else { Found::Ahead },
+            );
         }
         self.asks = asks;
         self.touch_asked(step);

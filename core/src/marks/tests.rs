@@ -87,16 +87,14 @@ proptest! {
         let began = began.into_iter().map(|(epoch, at)| row(epoch, at)).collect();
         let mut consumer = Consumer::new(began, 4);
         let mut early = None;
-        let mut at = 0;
         // Whatever runs are drawn, all that is left comes in the end.
-        for (rows, kind) in runs.iter().copied().cycle().take(4_000) {
-            if at == seen {
+        for (taken, (rows, kind)) in runs.iter().copied().cycle().take(4_000).enumerate() {
+            if taken == seen {
                 early = Some((consumer.marks.clone(), consumer.batches.len()));
             }
             if !consumer.take(rows, kind > 0) {
                 break;
             }
-            at += 1;
         }
         consumer.take(1, true);
         let (early, had) = early.unwrap_or_else(|| (consumer.marks.clone(), consumer.batches.len()));
