@@ -230,6 +230,7 @@ impl Feed {
 
     /// The next batch in order, if it has arrived.
     pub(crate) fn take(&mut self, now: Instant) -> Taken {
+        self.marking.is_asked_for_more = true;
         if let Some(error) = &self.fatal {
             return Taken::Failed(error.clone());
         }
@@ -248,6 +249,7 @@ impl Feed {
             self.note_run(place, assembled.kind, assembled.epoch);
             self.on_delivered(&assembled.parts);
             if assembled.kind == Kind::Batch {
+                self.marking.is_asked_for_more = false;
                 let stream = self.lanes[place].stream;
                 let part = begins.map(|begins| self.part_of_step(begins, assembled.rows)).unwrap_or_default();
                 if let Some(begins) = begins {

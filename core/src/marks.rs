@@ -10,8 +10,6 @@ use crate::layout::StreamPosition;
 /// Batches behind which it is known where the consumer stood: training loops may take batches ahead of their steps, and ranks
 /// may be some steps apart.
 pub const KEPT_BATCHES: usize = 256;
-/// Most marks that are read of what somebody sends.
-const MOST_MARKS: usize = 1 << 20;
 
 /// A step of a job's consumers, by what each has had so far, since the job began where it was opened at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -133,7 +131,7 @@ impl Marks {
         if base.positions.len() != lanes {
             return Err(format!("marks of {lanes} streams say where {} stood", base.positions.len()));
         }
-        if marks.len() > MOST_MARKS || marks.iter().any(|mark| mark.lane as usize >= lanes) {
+        if marks.len() > KEPT_BATCHES + lanes || marks.iter().any(|mark| mark.lane as usize >= lanes) {
             return Err(format!("there are too many marks, or some of streams beyond {lanes}"));
         }
         Ok(Self { began, base, marks: marks.into(), foreseen, is_over })
@@ -191,6 +189,7 @@ impl Marks {
             }
         }
         self.marks.push_back(mark);
+        // Beyond these there are at most the places of removed rows in front of one batch.
         if self.marks.len() > KEPT_BATCHES {
             self.forget_a_batch();
         }

@@ -83,7 +83,7 @@ def packed(places: Iterable[Place]) -> dict[str, Any]:
 def unpacked(places: Mapping[str, Any]) -> list[tuple[int, int]]:
     """The place of each slot, as epoch and row."""
     epoch, row = places["epoch"], places["row"]
-    return [(one[0], one[1]) if isinstance(one, list) else (epoch, row + one) for one in places["past"]]
+    return [(epoch, row + one) if isinstance(one, int) else (one[0], one[1]) for one in places["past"]]
 
 
 def steps_before(layout: dict[str, Any], steps: int, place: Place) -> int:
@@ -162,11 +162,11 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
                 raise WrongUse(f"the states differ in {key!r}, so they are not of the same job; give those of one checkpoint")
     if all("slots" not in state for state in given):
         return dict(first)
-    slots: dict[str, list[int]] = {}
+    slots: dict[str, tuple[int, int]] = {}
     for state in given:
-        told = state.get("slots") or {str(slot): list(place) for slot, place in enumerate(unpacked(state["places"]))}
+        told = state.get("slots") or {str(slot): place for slot, place in enumerate(unpacked(state["places"]))}
         for slot, place in told.items():
-            if slots.setdefault(slot, place) != place:
+            if slots.setdefault(slot, tuple(place)) != tuple(place):
                 raise WrongUse(f"the states do not agree where slot {slot} stands; give those of one step")
     merged = {key: value for key, value in first.items() if key not in ("slots", "places", "missing")}
     whole = {"slots": slots, **merged}

@@ -31,6 +31,8 @@ pub(super) struct Marking {
     is_ending: bool,
     /// The user takes a batch ahead of its loop.
     is_ahead: bool,
+    /// The user has asked for a batch since it took one, so its loop has had that.
+    pub(super) is_asked_for_more: bool,
 }
 
 impl Feed {
@@ -104,9 +106,8 @@ impl Feed {
     /// The marks as they will be, as far as `goes_on` says and what has arrived tells. Nothing is taken.
     fn foresee(&self, mut goes_on: impl FnMut(&Marks) -> bool) -> Option<Marks> {
         let (mut marks, layout) = (self.marking.kept.clone()?, self.layout.as_ref()?);
-        let is_over = lane_in_turn(&self.lanes, layout).is_none();
-        marks.foresee(u64::from(self.marking.is_ahead && !is_over));
-        if is_over {
+        marks.foresee(u64::from(self.marking.is_ahead && !self.marking.is_asked_for_more));
+        if lane_in_turn(&self.lanes, layout).is_none() {
             marks.end();
         }
         if !goes_on(&marks) {

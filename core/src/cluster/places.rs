@@ -1,43 +1,41 @@
 //! Where all consumers of a job stand at one step: asked by whoever saves a checkpoint, told by each consumer of itself. Soft
 //! state: a consumer that was not heard in this life of the coordinator is asked again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::consumers::Consumer;
 use super::job::Job;
 use super::messages::{ConsumerReport, GroupPlaces, JobState, Refusal, RefusalKind};
-use super::{Cluster, Ready, Reply, RequestId};
+use super::{Cluster, Ready, Reply, RequestId, Settings};
 use crate::ids::{JobId, Millis};
 use crate::layout::StreamPosition;
-use crate::marks::{Found, Step};
+use crate::marks::{Found, Marks, Step};
 
 /// Steps of one job that may be asked for at the same time.
 const MOST_STEPS: usize = 64;
 /// A step is asked of consumers for so many times as long as one request waits: whoever asks may ask again.
 const HOLDS: Millis = 2;
+/// Time between looks at whether those who have not answered are there at all.
+const LOOK_MS: Millis = 100;
 
 /// What is asked about one job.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     steps: BTreeMap<Step, Ask>,
-    /// Requests that wait for an answer.
-    parked: Vec<ParkedAsk>,
 }
 
-/// What was heard of one step.
+/// What was heard of one step, and who waits for it.
 #[derive(Debug, Default)]
 struct Ask {
     until: Millis,
     found: BTreeMap<u32, Vec<(u32, StreamPosition)>>,
     /// Consumers that do not know any more where they stood.
     lost: BTreeSet<u32>,
-}
-
-#[derive(Debug)]
-struct ParkedAsk {
-    request: RequestId,
-    step: Step,
-    since: Millis,
+    /// Requests that wait for an answer and since when, the oldest in front.
+    parked: VecDeque<(RequestId, Millis)>,
+    /// Whether something was heard since it was looked at, and when that was.
+    is_news: bool,
+    looked_at: Millis,
 }
 
 impl Asks {
@@ -56,6 +54,7 @@ impl Asks {
                 Found::Gone => ask.lost.insert(consumer),
                 Found::Ahead => false,
             };
+            ask.is_news = true;
         }
         is_news
     }
@@ -95,9 +94,16 @@ impl Job {
     /// A consumer says where it stood, or that it ends.
     pub(super) fn note_marks(&mut self, report: &ConsumerReport) {
         let Some(seat) = self.consumers.get_mut(&report.consumer) else { return };
-        seat.has_ended |= report.marks.is_last;
+        if report.marks.is_last && !seat.has_ended {
+            seat.has_ended = true;
+            self.asks.steps.values_mut().for_each(|ask| ask.is_news = true);
+        }
         let Some(marks) = &report.marks.marks else { return };
-        seat.marks = Some(marks.clone());
+        let is_whole = marks.began() == self.began(report.consumer);
+        // Of what is of no use nothing is kept but that it is.
+        let kept = if is_whole { marks.clone() } else { Box::new(Marks::begin(Vec::new())) };
+        let Some(seat) = self.consumers.get_mut(&report.consumer) else { return };
+        seat.marks = Some(kept);
         let mut asks = std::mem::take(&mut self.asks);
         let is_news = asks.note(report.consumer, |step| self.found(report.consumer, step));
         self.asks = asks;
@@ -106,16 +112,22 @@ impl Job {
         }
     }
 
-    /// Begins to ask for a step, or goes on.
-    fn ask(&mut self, step: Step, until: Millis) {
+    /// Begins to ask for a step, or goes on; the request waits.
+    fn ask(&mut self, step: Step, until: Millis, parked: (RequestId, Millis)) {
         if let Some(ask) = self.asks.steps.get_mut(&step) {
-            ask.until = until;
+            (ask.until, ask.is_news) = (until, true);
+            ask.parked.push_back(parked);
             return;
         }
-        self.asks.steps.insert(step, Ask { until, ..Ask::default() });
+        let ask = Ask { until, is_news: true, parked: [parked].into(), ..Ask::default() };
+        self.asks.steps.insert(step, ask);
         let mut asks = std::mem::take(&mut self.asks);
         for consumer in 0..self.spec.consumers {
-            asks.note(consumer, |step| self.found(consumer, step));
+            // Of other steps it has said what it can.
+            asks.note(
+                consumer,
+                |other| if other == step { self.found(consumer, step) } else { Found::Ahead },
+            );
         }
         self.asks = asks;
         self.touch_asked(step);
@@ -139,9 +151,8 @@ impl Job {
         }
     }
 
-    fn group_places(&self, step: Step, is_silent: impl Fn(&Consumer) -> bool) -> GroupPlaces {
+    fn group_places(&self, ask: &Ask, is_silent: impl Fn(&Consumer) -> bool) -> GroupPlaces {
         let mut told = GroupPlaces::default();
-        let Some(ask) = self.asks.steps.get(&step) else { return told };
         for consumer in 0..self.spec.consumers {
             if let Some(positions) = ask.found.get(&consumer) {
                 told.positions.extend_from_slice(positions);
@@ -156,6 +167,28 @@ impl Job {
         }
         told.positions.sort_unstable_by_key(|(stream, _)| *stream);
         told
+    }
+
+    /// Answers who asks where its consumers stand, once all have said so, nobody else can, or the time is over.
+    fn answer_asks(&mut self, now: Millis, settings: &Settings, ready: &mut Ready) {
+        let is_silent = |seat: &Consumer| now.saturating_sub(seat.last_seen) > settings.consumer_lease_ms;
+        let is_over = |since: Millis| now.saturating_sub(since) >= settings.hold_ms;
+        let mut asks = std::mem::take(&mut self.asks);
+        for ask in asks.steps.values_mut() {
+            let Some((_, oldest)) = ask.parked.front() else { continue };
+            let is_early = now.saturating_sub(ask.looked_at) < LOOK_MS && !is_over(*oldest);
+            if is_early && !ask.is_news {
+                continue;
+            }
+            (ask.is_news, ask.looked_at) = (false, now);
+            let told = self.group_places(ask, is_silent);
+            let is_all = told.missing.is_empty() || !told.waits;
+            while let Some((request, _)) = ask.parked.pop_front_if(|(_, since)| is_all || is_over(*since)) {
+                ready.replies.push((request, Reply::Places(told.clone())));
+            }
+        }
+        self.asks = asks;
+        self.forget_asks(now);
     }
 }
 
@@ -178,8 +211,7 @@ impl Cluster {
                 Refusal::busy(format!("job {id} is asked for {MOST_STEPS} other steps"), hold)
             }
             Some(job) => {
-                job.ask(step, now + HOLDS * hold);
-                job.asks.parked.push(ParkedAsk { request, step, since: now });
+                job.ask(step, now + HOLDS * hold, (request, now));
                 self.asking.insert(id);
                 return;
             }
@@ -187,27 +219,14 @@ impl Cluster {
         ready.replies.push((request, Reply::Refused(refusal)));
     }
 
-    /// Answers who asks where consumers stand, once all have said so, nobody else can, or the time is over.
+    /// Answers who asks where consumers stand.
     pub(super) fn answer_asks(&mut self, ready: &mut Ready) {
-        let (now, hold, lease) = (self.now, self.settings.hold_ms, self.settings.consumer_lease_ms);
-        let is_silent = |seat: &Consumer| now.saturating_sub(seat.last_seen) > lease;
-        for id in self.asking.clone() {
-            let Some(job) = self.jobs.get_mut(&id) else {
-                self.asking.remove(&id);
-                continue;
-            };
-            for ask in std::mem::take(&mut job.asks.parked) {
-                let told = job.group_places(ask.step, is_silent);
-                if !told.missing.is_empty() && told.waits && now.saturating_sub(ask.since) < hold {
-                    job.asks.parked.push(ask);
-                } else {
-                    ready.replies.push((ask.request, Reply::Places(told)));
-                }
-            }
-            job.forget_asks(now);
-            if job.asks.steps.is_empty() {
-                self.asking.remove(&id);
-            }
-        }
+        let (now, settings) = (self.now, &self.settings);
+        let jobs = &mut self.jobs;
+        self.asking.retain(|id| {
+            let Some(job) = jobs.get_mut(id) else { return false };
+            job.answer_asks(now, settings, ready);
+            !job.asks.steps.is_empty()
+        });
     }
 }

@@ -87,16 +87,14 @@ proptest! {
         let began = began.into_iter().map(|(epoch, at)| row(epoch, at)).collect();
         let mut consumer = Consumer::new(began, 4);
         let mut early = None;
-        let mut at = 0;
         // Whatever runs are drawn, all that is left comes in the end.
-        for (rows, kind) in runs.iter().copied().cycle().take(4_000) {
-            if at == seen {
+        for (taken, (rows, kind)) in runs.iter().copied().cycle().take(4_000).enumerate() {
+            if taken == seen {
                 early = Some((consumer.marks.clone(), consumer.batches.len()));
             }
             if !consumer.take(rows, kind > 0) {
                 break;
             }
-            at += 1;
         }
         consumer.take(1, true);
         let (early, had) = early.unwrap_or_else(|| (consumer.marks.clone(), consumer.batches.len()));
@@ -179,4 +177,6 @@ fn what_does_not_go_together_is_not_read() {
     assert!(read(&base, mark).is_ok());
     assert!(read(&base, Mark { lane: 1, ..mark }).unwrap_err().contains("beyond 1"));
     assert!(read(&Base::default(), mark).unwrap_err().contains("where 0 stood"));
+    let many = Marks::of_parts(began.clone(), base.clone(), vec![mark; KEPT_BATCHES + 2], 0, false);
+    assert!(many.unwrap_err().contains("too many"));
 }
