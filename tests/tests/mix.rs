@@ -1,6 +1,22 @@
-//! Several datasets in one job: in proportion to weights, exactly once, and the same on any workers and after a stop.
+//! Several datasets in one job: in proportion to weights, also where these change, exactly once, and the same on any workers and after a stop.
 
-use feedline_tests::{Scratch, assert_clean, embedded};
+use std::path::Path;
+use std::sync::Arc;
+
+use feedline_client::audit::Audit;
+use feedline_client::{Batch, ClientSettings, Job};
+use feedline_coordinator::CoordinatorSettings;
+use feedline_core::cluster::messages::JobSpec;
+use feedline_core::ids::{SessionId, WorkerId};
+use feedline_core::layout::StreamPosition;
+use feedline_core::mix::MixChange;
+use feedline_core::pipeline::Pipeline;
+use feedline_core::position::Position;
+use feedline_tests::embedded::{OneWorker, worker_settings};
+use feedline_tests::process::Processes;
+use feedline_tests::running::Running;
+use feedline_tests::{Scratch, assert_clean, embedded, wait_for_rows};
+use feedline_worker::ProcessClock;
 use serde_json::Value;
 
 /// Two datasets of other formats with the same column: 300 and 100 rows.
@@ -65,4 +81,196 @@ fn a_mix_is_audited_and_the_same_on_other_workers_and_after_a_stop() {
         let rest = run(&["--position", &position]);
         assert_eq!(one["digest"], rest["digest"], "{stop}");
     }
+}
+
+const ROWS: u64 = 40_000;
+
+/// Two datasets of as many rows, which come in turn.
+fn large(scratch: &Scratch, stop: &str) -> String {
+    let lines = |name: &str| (0..ROWS).map(|row| format!("{name} {row}")).collect::<Vec<_>>().join("\n");
+    let (one, other) = (scratch.write("one.txt", &lines("a")), scratch.write("other.txt", &lines("b")));
+    format!(
+        "name: large\nsource:\n  mix:\n    - {{ url: {one}, format: text }}\n    - {{ url: {other}, format: text }}\n  stop: {stop}\n\
+         seed: 3\nshuffle: {{ window: 64 }}\noperators: [ batch: {{ size: 10 }} ]\n"
+    )
+}
+
+/// What a job delivers, and how its weights changed.
+struct Delivered {
+    batches: Vec<Batch>,
+    change: Option<MixChange>,
+    /// Where it stood behind each hundredth batch.
+    positions: Vec<Position>,
+}
+
+impl Delivered {
+    fn texts(&self) -> Vec<String> {
+        self.batches.iter().flat_map(|batch| embedded::texts(&batch.records, "text")).collect()
+    }
+}
+
+/// Runs a job from `start` on; its weights change behind batch 50, where `weights` says so.
+async fn deliver(folder: &Path, yaml: &str, start: Option<Position>, weights: Option<&[f64]>) -> Delivered {
+    let coordinator = feedline_coordinator::start(CoordinatorSettings::in_memory(folder.join("index")), 1);
+    let coordinator = coordinator.await.expect("the folder is writable");
+    let (settings, clock) = (worker_settings(256 << 20), ProcessClock::new());
+    let worker = feedline_worker::start(WorkerId(1), settings, clock, coordinator.service());
+    let worker = worker.expect("threads start");
+    let pipeline = Pipeline::from_yaml(yaml, "test.yaml").expect("the test's pipeline is right");
+    let spec = JobSpec {
+        virtual_consumers: 3,
+        audit: true,
+        epochs: 2,
+        start: start.clone(),
+        ..JobSpec::new(pipeline.clone())
+    };
+    let workers = Arc::new(OneWorker(worker.service()));
+    let job = Job::open(coordinator.service(), workers, spec, ClientSettings::default())
+        .await
+        .expect("it is sound");
+    let mut consumer = job.consumer(0, SessionId(1));
+    let mut delivered = Delivered { batches: Vec::new(), change: None, positions: Vec::new() };
+    while let Some(batch) = consumer.next().await.expect("the job does not fail") {
+        delivered.batches.push(batch);
+        if let Some(weights) = weights.filter(|_| delivered.batches.len() == 50) {
+            delivered.change = Some(job.set_weights(weights).await.expect("there are rows left"));
+        }
+        if delivered.batches.len().is_multiple_of(100) && weights.is_some() {
+            consumer.flush().await.expect("the coordinator runs");
+            let status = job.status().await.expect("the coordinator runs");
+            delivered.positions.push(status.position.expect("it runs"));
+        }
+    }
+    let layout = job.status().await.expect("the coordinator runs").layout.expect("it ran");
+    let manifest = coordinator.service().manifest(job.id()).await.expect("it is indexed");
+    let mut audit = Audit::new(layout, &manifest, &pipeline, start.as_ref());
+    delivered.batches.iter().for_each(|batch| audit.add(&batch.info));
+    let report = audit.report(None);
+    assert!(report.is_exact(), "{report:?}");
+    consumer.close().await.expect("the coordinator runs");
+    worker.shutdown().await;
+    coordinator.shutdown().await.expect("its log is in memory");
+    delivered
+}
+
+/// Compares without printing thousands of rows.
+fn assert_same(found: &[String], expected: &[String], what: &str) {
+    let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
+    let show = |rows: &[String]| differs.map(|place| rows[place..rows.len().min(place + 5)].to_vec());
+    assert_eq!(
+        (found.len(), show(found)),
+        (expected.len(), show(expected)),
+        "{what}: row {differs:?} differs"
+    );
+}
+
+fn share_of_a(rows: &[String]) -> f64 {
+    rows.iter().filter(|row| row.starts_with('a')).count() as f64 / rows.len() as f64
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changed_weights_hold_from_their_place_on_and_replay_from_any_position() {
+    for stop in ["all", "restart"] {
+        let scratch = Scratch::new();
+        let yaml = large(&scratch, stop);
+        let whole = deliver(scratch.path(), &yaml, None, Some(&[4.0, 1.0])).await;
+        let change = whole.change.clone().expect("it was made");
+        let texts = whole.texts();
+        assert_eq!(texts.len() as u64, 4 * ROWS, "a pass keeps its length");
+        assert_eq!(change.pass, 0);
+        // Streams take turns, so what is delivered is in the order of the rows but for a round of splits.
+        let (place, round) = (change.place as usize, 3 * 1024);
+        let before = share_of_a(&texts[..place - round]);
+        let behind = share_of_a(&texts[place + round..place + 3 * round]);
+        assert!((before - 0.5).abs() < 0.01 && (behind - 0.8).abs() < 0.01, "{stop}: {before} {behind}");
+        let next_epoch = texts.len() / 2;
+        assert!(
+            (share_of_a(&texts[next_epoch + round..next_epoch + 4 * round]) - 0.8).abs() < 0.01,
+            "for later passes too"
+        );
+
+        // The same from the beginning, for a job that has the change from its start.
+        let first = &whole.positions[0];
+        let begin = Position {
+            streams: vec![StreamPosition::default(); 3],
+            mix: vec![change.clone()],
+            ..first.clone()
+        };
+        let again = deliver(scratch.path(), &yaml, Some(begin), None).await;
+        assert_same(&again.texts(), &texts, stop);
+        // And from any position on.
+        for (number, position) in whole.positions.iter().enumerate().step_by(whole.positions.len() / 3) {
+            assert_eq!(position.mix, [change.clone()]);
+            let rest = deliver(scratch.path(), &yaml, Some(position.clone()), None).await;
+            let before = whole.batches.iter().take(100 * (number + 1));
+            let begin = before.map(|batch| batch.info.rows as usize).sum::<usize>();
+            let what = format!("{stop} from row {begin}");
+            assert_same(&rest.texts(), &texts[begin..], &what);
+        }
+    }
+}
+
+#[test]
+fn weights_are_changed_by_command_and_stay_whatever_is_killed() {
+    let scratch = Scratch::new();
+    let file = scratch.write("large.yaml", &large(&scratch, "all"));
+    let plain = scratch.run(&file, &[]);
+    let mut processes = Processes::start(scratch.path().join("cluster"), 2);
+    let url = processes.url();
+    let position = scratch.file("position.json");
+    let arguments = ["run", &file, "--coordinator", &url, "--consumers", "2", "--audit", "--report", "json"];
+    let stopping =
+        [&arguments[..], &["--step-ms", "2", "--buffer", "64KiB", "--position", &position]].concat();
+    let run = Running::start(&stopping);
+    wait_for_rows(&url, 500);
+    let jobs: Value =
+        serde_json::from_str(&scratch.call(&["jobs", "--coordinator", &url, "--json"]).stdout).expect("JSON");
+    let id = format!("{:x}", jobs[0]["job"].as_u64().expect("an id"));
+    let reweigh = |weights: &str| {
+        scratch.call(&["jobs", "--coordinator", &url, "--weights", &format!("{id}={weights}")])
+    };
+    let changed = reweigh("4,1");
+    assert_eq!(changed.status, 0, "{}", changed.stderr);
+    assert!(
+        changed.stdout.starts_with(&format!("job {id}: weights 4, 1 hold from row ")),
+        "{}",
+        changed.stdout
+    );
+    for (weights, said) in [
+        ("4", "1 weights are given for 2 datasets"),
+        ("4,x", "`x` is no weight"),
+        ("4,0", "weight 0 is not a number above 0"),
+    ] {
+        let refused = reweigh(weights);
+        assert_ne!(refused.status, 0);
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    }
+    processes.workers[0].kill();
+    processes.restart_coordinator(0);
+    processes.replace_worker(0);
+    wait_for_rows(&url, 10_000);
+    run.interrupt();
+    let part = run.wait();
+    assert_eq!(part.status, 0, "{}", part.stderr);
+    assert_clean(&part.report());
+    let saved: Value =
+        serde_json::from_str(&std::fs::read_to_string(&position).expect("it was written")).expect("JSON");
+    let place = saved["position"]["mix"][0]["place"].as_u64().expect("it has the change");
+    assert!(changed.stdout.contains(&format!("from row {place} of pass 0")), "{}", changed.stdout);
+    let rest = scratch.run(
+        &file,
+        &["--consumers", "1", "--virtual-consumers", "2", "--workers", "2", "--position", &position],
+    );
+    assert_clean(&rest);
+    assert_eq!(rest["content_digest"], plain["content_digest"], "the same rows, in another order");
+    assert_ne!(rest["digest"], plain["digest"]);
+}
+
+#[test]
+fn nothing_waits_for_weights_of_a_job_that_is_not_there() {
+    let scratch = Scratch::new();
+    let processes = Processes::start(scratch.path().join("cluster"), 1);
+    let refused = scratch.call(&["jobs", "--coordinator", &processes.url(), "--weights", "7=1,2"]);
+    assert_ne!(refused.status, 0);
+    assert!(refused.stderr.contains("there is no job 7"), "{}", refused.stderr);
 }

@@ -74,7 +74,7 @@ impl Job {
         let behind = self.granted.max(begun).and_then(|(epoch, round)| layout.place_behind(epoch, round));
         let Some((pass, place)) = behind else {
             return Err(refuse(format!(
-                "all rows of job {name:?} are on their way already, so other weights would hold for none"
+                "all rows of job {name:?} are on their way already, so other weights would hold for none; a smaller `buffer` of its consumers fetches less ahead"
             )));
         };
         let in_pass = layout.mix.iter().filter(|change| change.pass == pass && change.place != place).count();

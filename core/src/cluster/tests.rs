@@ -10,6 +10,7 @@ mod preparing;
 mod quotas;
 mod ranks;
 mod relaxed;
+mod remixing;
 mod restoring;
 mod sampling;
 mod slots;
