@@ -411,10 +411,7 @@ impl Cluster {
                 let reply = self.on_cancel_job(job, ready);
                 ready.replies.push((request, reply));
             }
-            Input::SetWeights { request, job, weights } => {
-                let reply = self.on_set_weights(job, weights, ready);
-                ready.replies.push((request, reply));
-            }
+            Input::SetWeights { request, job, weights } => self.on_set_weights(request, job, weights, ready),
             Input::Worker { request, report } => self.on_worker(request, report, ready),
             Input::Consumer { request, report } => self.on_consumer(request, report, ready),
             Input::Shares { shares } => self.on_shares(&shares),

@@ -1,5 +1,6 @@
 //! What the coordinator's state machine is told and what it answers. `proto` carries the same over the wire.
 
+mod mixes;
 mod places;
 mod slots;
 mod stats;
@@ -7,6 +8,7 @@ mod stats;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use self::mixes::JobMix;
 pub use self::places::{GroupPlaces, MarkReport};
 pub use self::slots::{SlotClaim, SlotGrant, SlotReport};
 pub use self::stats::{ConsumerStats, FormStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats};
@@ -15,7 +17,6 @@ use crate::ids::{JobId, SessionId, TaskId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
 use crate::manifest::{DatasetSummary, ShardIndex, ShardRef};
 use crate::marks::Step;
-use crate::mix::MixChange;
 use crate::pipeline::{CacheTier, KeptForm, Pipeline, Source};
 use crate::position::Position;
 use crate::tenants::TenantReads;
@@ -144,15 +145,6 @@ pub struct WorkerPlan {
     /// How the mixes of jobs that it has leases of have changed, where they have: complete for each, and no lease beyond a change comes
     /// without it.
     pub mixes: Vec<JobMix>,
-}
-
-/// How the mix of a job has changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobMix {
-    /// The job.
-    pub job: JobId,
-    /// All changes, in order.
-    pub changes: Vec<MixChange>,
 }
 
 /// What a tenant's jobs may keep on one worker, whether plans or their pipelines say so.

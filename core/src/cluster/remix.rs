@@ -4,7 +4,7 @@
 use super::job::Job;
 use super::messages::{JobMix, Refusal, RefusalKind};
 use super::records::Record;
-use super::{Cluster, Ready, Reply};
+use super::{Cluster, Ready, Reply, RequestId};
 use crate::ids::JobId;
 use crate::mix::MixChange;
 use crate::pipeline::MixStop;
@@ -15,12 +15,20 @@ pub(super) const MOST_CHANGES: usize = 256;
 const MOST_IN_A_PASS: usize = 8;
 
 impl Cluster {
-    pub(super) fn on_set_weights(&mut self, id: JobId, weights: Vec<f64>, ready: &mut Ready) -> Reply {
-        let Some(job) = self.jobs.get(&id) else { return Reply::Refused(Refusal::unknown_job(id)) };
-        let change = match job.change_to(weights) {
-            Ok(change) => change,
-            Err(refusal) => return Reply::Refused(refusal),
-        };
+    pub(super) fn on_set_weights(
+        &mut self,
+        request: RequestId,
+        job: JobId,
+        weights: Vec<f64>,
+        ready: &mut Ready,
+    ) {
+        let reply = self.set_weights(job, weights, ready).map_or_else(Reply::Refused, Reply::Remixed);
+        ready.replies.push((request, reply));
+    }
+
+    fn set_weights(&mut self, id: JobId, weights: Vec<f64>, ready: &mut Ready) -> Result<MixChange, Refusal> {
+        let job = self.jobs.get(&id).ok_or_else(|| Refusal::unknown_job(id))?;
+        let change = job.change_to(weights)?;
         self.record(Record::Remixed { job: id, change: change.clone() }, ready);
         if let Some(job) = self.jobs.get_mut(&id) {
             job.touch_all_consumers();
@@ -29,7 +37,7 @@ impl Cluster {
         for worker in self.workers.values_mut().filter(|worker| worker.worked_on(id)) {
             worker.revision += 1;
         }
-        Reply::Remixed(change)
+        Ok(change)
     }
 
     /// The changes of the jobs that a worker has leases of.

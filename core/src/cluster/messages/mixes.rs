@@ -1,0 +1,13 @@
+//! How mixes of jobs change, as workers are told.
+
+use crate::ids::JobId;
+use crate::mix::MixChange;
+
+/// How the mix of a job has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobMix {
+    /// The job.
+    pub job: JobId,
+    /// All changes, in order.
+    pub changes: Vec<MixChange>,
+}
