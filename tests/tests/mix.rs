@@ -200,7 +200,7 @@ async fn changed_weights_hold_from_their_place_on_and_replay_from_any_position()
         assert_same(&again.texts(), &texts, stop);
         // And from any position on.
         for (number, position) in whole.positions.iter().enumerate().step_by(whole.positions.len() / 3) {
-            assert_eq!(position.mix, [change.clone()]);
+            assert_eq!(position.mix, std::slice::from_ref(&change));
             let rest = deliver(scratch.path(), &yaml, Some(position.clone()), None).await;
             let before = whole.batches.iter().take(100 * (number + 1));
             let begin = before.map(|batch| batch.info.rows as usize).sum::<usize>();

@@ -54,13 +54,13 @@ fn weights_hold_from_behind_all_that_was_ever_granted() {
     assert_eq!(plan.mixes.len(), 1);
     assert_eq!((plan.mixes[0].job, &plan.mixes[0].changes), (job, &vec![change.clone()]));
     let plan = bench.consumer(taking(job, 0)).expect("a first plan");
-    assert_eq!(plan.layout.expect("it runs").mix, [change.clone()]);
+    assert_eq!(plan.layout.expect("it runs").mix, std::slice::from_ref(&change));
     // Again at the same place: nobody has seen a row of the first.
     let again = bench.reweigh(job, &[1.0, 2.0]).expect("there are rows left");
     assert_eq!((again.pass, again.place), (change.pass, change.place));
     let status = bench.status(job);
-    assert_eq!(status.layout.expect("it runs").mix, [again.clone()]);
-    assert_eq!(status.position.expect("it runs").mix, [again.clone()]);
+    assert_eq!(status.layout.expect("it runs").mix, std::slice::from_ref(&again));
+    assert_eq!(status.position.expect("it runs").mix, std::slice::from_ref(&again));
     // A lost worker's leases are revoked, and what it sent may be in a consumer's hands all the same.
     bench.pass(3_001);
     let later = bench.reweigh(job, &[1.0, 3.0]).expect("there are rows left");
@@ -69,7 +69,7 @@ fn weights_hold_from_behind_all_that_was_ever_granted() {
     for records in [bench.records.clone(), bench.cluster.snapshot()] {
         let mut other = Bench::new();
         other.cluster = Cluster::restore(Settings::default(), LIFE + 1, 0, records);
-        assert_eq!(other.status(job).layout.expect("it runs").mix, [later.clone()]);
+        assert_eq!(other.status(job).layout.expect("it runs").mix, std::slice::from_ref(&later));
         assert_eq!(other.reweigh(job, &[5.0, 1.0]).expect("there are rows left").place, change.place);
     }
 }
@@ -100,7 +100,7 @@ fn a_job_that_goes_on_at_a_position_has_its_changes() {
     let position = bench.status(job).position.expect("it runs");
     let spec = JobSpec { start: Some(position.clone()), ..mixed(MixStop::Restart) };
     let (mut other, job) = running(&spec);
-    assert_eq!(other.status(job).layout.expect("it runs").mix, [change.clone()]);
+    assert_eq!(other.status(job).layout.expect("it runs").mix, std::slice::from_ref(&change));
     let edited = |mix: Vec<MixChange>| {
         let start = Some(Position { mix, ..position.clone() });
         Bench::new().open(&JobSpec { start, ..spec.clone() }).expect_err("edited").message + "\n"
