@@ -13,7 +13,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client trace-cost secure-cost bottlenecks tuning demand bench release restoring
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client trace-cost secure-cost bottlenecks tuning demand restoring bench release release-package
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -122,14 +122,10 @@ caching: release ## Measure what the model keeps of image jobs, epoch by epoch
 padding: release ## Measure padding and the spread of steps, coordinated and not, on sentence pairs
 	@target/release/feedline bench padding $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.en $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.de
 
-python-client: release wheel ## Measure the Python client against the Rust client: rate, cost of a batch, small batches, stalls
-	@rm -rf target/client-python && $(VENV)/bin/python -m zipfile -e $$(ls -t target/wheels/*.whl | head -1) target/client-python
+python-client: release-package ## Measure the Python client against the Rust client: rate, cost of a batch, small batches, stalls
 	@python3 benches/python_client.py
 
-restoring: release python ## Measure how long restoring takes, from a state to the next batch, in release mode: ROUNDS=5
-	@cargo build $(QUIET) --release --workspace
-	@rm -rf target/restoring && mkdir -p target/restoring && cp -r client/python/feedline target/restoring/
-	@cp target/release/libfeedline_native.so target/restoring/feedline/_native.abi3.so
+restoring: release-package ## Measure how long restoring takes, from a state to the next batch, in release mode: ROUNDS=5
 	@$(PYTHON) benches/restoring.py
 
 demand: release ## Measure how fast workers come and go as demand changes, with real processes
@@ -145,6 +141,12 @@ size: setup ## Measure the coordinator's side as clusters grow, in simulated tim
 bench: release ## Measure against tf.data, PyTorch and others: TURNS=1 ONLY=tfdata,feedline
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv
 	@python3 benches/peers.py --only "$(ONLY)"
+
+# The Python package beside the binary, of one build.
+release-package: release python
+	@cargo build $(QUIET) --release --workspace
+	@rm -rf target/client-python && mkdir -p target/client-python && cp -r client/python/feedline target/client-python/
+	@cp target/release/libfeedline_native.so target/client-python/feedline/_native.abi3.so
 
 release: setup
 	@cargo build $(QUIET) --release --workspace --bin feedline

@@ -4,7 +4,7 @@
 Photographs as TFRecord (crop 224, flip, batch 64), sentences (29,000 lines, a filter, batch 128) and a made-up set (2,000,000 lines,
 window 65,536, batch 256) are restored in the process that runs all roles, in one that has just started them, and on a coordinator with
 two workers as processes, where another rank took the state. Prints a Markdown table of medians in seconds with their ranges, and fails where a
-median is one second or more. `make restoring` builds in release mode and calls this with the package in `target/restoring`. ROUNDS is the number of
+median is one second or more. `make restoring` builds in release mode and calls this with the package in `target/client-python`. ROUNDS is the number of
 turns (5); FEEDLINE_SHARED_DATA says where the photographs and sentences are; FEEDLINE_BINARY names another build.
 """
 
@@ -113,7 +113,7 @@ def measure(feedline, pipeline, state, way, url, options):
 
 def main():
     usage.check(__doc__)
-    sys.path.insert(0, str(ROOT / "target/restoring"))
+    sys.path.insert(0, str(ROOT / "target/client-python"))
     import feedline
 
     figures, states = {}, []
