@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import sys
+import threading
 import time
 import weakref
 import zlib
@@ -25,6 +26,7 @@ from feedline._steps import Step, Steps
 
 _ENDLESS = 1_000_000
 """Epochs of a job for which nobody says how many."""
+_MOST_EPOCHS = 2**31
 _LOOK_SECONDS = 600.0
 _PLAN_SECONDS = 5.0
 _LATELY = 64
@@ -173,6 +175,8 @@ class Job:
         self._is_mixed = "mix" in self._checked["source"]
         # A relaxed job does not know which batch ends an epoch before it has the next one.
         self._epochs = (1 if self._is_relaxed else _ENDLESS) if epochs is None else epochs
+        if not 0 < self._epochs <= _MOST_EPOCHS:
+            raise WrongUse(f"a job of {epochs} epochs is none; set epochs to a number from 1 to {_MOST_EPOCHS}")
         self._asked_slots = virtual_consumers
         self._elastic = elastic
         self._slots = ranks.consumers if virtual_consumers is None else virtual_consumers
@@ -206,6 +210,9 @@ class Job:
         self._taken = 0
         self._skips: list[tuple[int, int]] = []
         self._ended = False
+        # Loops begun so far: the last one has the batches.
+        self._loops = 0
+        self._alone = _Alone()
         self._process = os.getpid()
         self._told = _no_stats()
         self._earlier = _no_stats()
@@ -261,6 +268,8 @@ class Job:
             _log.warning("the %d epochs of job %s are over; open it with more epochs", self._epochs, self._run)
             return
         self._open()
+        self._loops += 1
+        loop = self._loops
         whole_job = whole_job or self._is_relaxed
         done = False
         try:
@@ -281,17 +290,25 @@ class Job:
                     self._progress.begin(epoch, self._steps_left(epoch))
                 self._progress.step()
                 yield batch
+                if loop != self._loops:
+                    raise WrongUse("another loop over this job began meanwhile and has its batches now; use one loop at a time")
             self._end_epoch(epoch)
             if self._steps_had is not None:
                 self._steps_had.end(None if whole_job else epoch)
             done = True
         finally:
-            self._progress.end()
-            if not done or self._ended:
-                self._release()
+            # What a later loop goes on with is not this one's to give back.
+            if loop == self._loops:
+                self._progress.end()
+                if not done or self._ended:
+                    self._release()
 
     def _take(self, epoch: int | None) -> tuple[_native.Batch, Any] | None:
         """The next batch, unless it belongs to another epoch than this one, or nothing is left. It counts as handed out."""
+        with self._alone:
+            return self._take_alone(epoch)
+
+    def _take_alone(self, epoch: int | None) -> tuple[_native.Batch, Any] | None:
         while True:
             if epoch is not None and self._is_at_end_of(epoch):
                 return None
@@ -618,8 +635,11 @@ class Job:
         return range(self._ranks.consumer, self._slots, self._ranks.consumers)
 
     def _open(self) -> None:
-        if self._consumer is not None:
-            return
+        with self._alone:
+            if self._consumer is None:
+                self._open_alone()
+
+    def _open_alone(self) -> None:
         state = self._loaded
         # An elastic job goes on without this rank, which joins it as it was opened.
         if self._places is not None and not self._elastic:
@@ -769,6 +789,20 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<feedline.Job {self._run or self._checked['name']!r}: rank {self._ranks.consumer} of {self._ranks.consumers}, {self._taken} batches had>"
+
+
+class _Alone:
+    """What one thread does at a time; another one that comes meanwhile is told."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise WrongUse("another thread is waiting for a batch of this job; use a job in one thread at a time")
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
 
 
 def _no_stats() -> dict[str, Any]:

@@ -151,3 +151,40 @@ def test_how_well_a_loop_is_fed_is_told(lines: Path, local: dict[str, Any], caps
     assert stats["rows"] == 500 and stats["batches"] == 10 and stats["bytes"] > 0
     assert stats["stall_seconds"] > 0.1 and stats["fed"] < 0.5
     assert "epoch 0: fed " in capsys.readouterr().err
+
+
+def test_a_job_has_one_loop_at_a_time(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    with numbers.batch(20).open(epochs=1, **local) as job:
+        first, second = iter(job), iter(job)
+        had = [next(first)["id"].tolist(), next(second)["id"].tolist()]
+        with pytest.raises(feedline.WrongUse, match="another loop over this job began"):
+            next(first)
+        had += [batch["id"].tolist() for batch in second]
+        assert sorted(number for batch in had for number in batch) == list(range(997))
+
+
+def test_two_threads_do_not_get_the_same_batches(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    said: list[str] = []
+    had: list[int] = []
+
+    def loop() -> None:
+        try:
+            for batch in job:
+                had.extend(batch["id"].tolist())
+        except feedline.WrongUse as error:
+            said.append(str(error))
+
+    with numbers.batch(20).open(epochs=1, **local) as job:
+        threads = [threading.Thread(target=loop) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(had) == len(set(had))
+    assert all("another thread" in text or "another loop" in text for text in said), said
+
+
+@pytest.mark.parametrize("epochs", [0, -1, 2**40])
+def test_epochs_that_cannot_be_are_refused(epochs: int, numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    with pytest.raises(feedline.WrongUse, match=f"a job of {epochs} epochs is none"):
+        numbers.batch(20).open(epochs=epochs, **local)
