@@ -11,8 +11,9 @@ Without ``coordinator`` everything runs in this process. Each ``for`` loop over 
 
 from feedline import _native
 from feedline._batch import Batch
-from feedline._job import Job, open
+from feedline._job import Job
 from feedline._native import CoordinatorLost, FeedlineError, JobFailed, Superseded, WrongUse
+from feedline._open import open
 from feedline._pipeline import Pipeline, load, mix, read
 from feedline._ranks import Ranks
 from feedline._state import merge_states

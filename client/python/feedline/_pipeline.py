@@ -233,7 +233,7 @@ class Pipeline:
 
     def open(self, **options: Any) -> Job:
         """Opens it as a job: see :func:`feedline.open` for the options."""
-        from feedline._job import open
+        from feedline._open import open
 
         return open(self, **options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -158,3 +159,26 @@ def _run(environment: Mapping[str, str]) -> str | None:
         if environment.get(variable):
             return environment[variable]
     return None
+
+
+def run_name(base: str, ranks: Ranks, is_remote: bool) -> str:
+    """What a run is called for which nobody says it: the same on all of its ranks.
+
+    Raises:
+        WrongUse: when several ranks share a coordinator and nothing tells.
+    """
+    if ranks.consumers == 1 and ranks.replica == 0:
+        return base
+    if ranks.run is not None:
+        return f"{base}-{ranks.run}"
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        drawn = [secrets.token_hex(4)]
+        distributed.broadcast_object_list(drawn, src=0)
+        return f"{base}-{drawn[0]}"
+    if not is_remote:
+        return base
+    raise WrongUse(
+        f"{ranks.consumers} ranks share this job and nothing tells what this run is called; give name=, the same on all "
+        "ranks and new for each run"
+    )

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from feedline._convert import refuse_missing
 from feedline._job import Job
-from feedline._job import open as open_job
 from feedline._native import WrongUse
+from feedline._open import open as open_job
 
 
 def dataset(job: Any, **options: Any) -> tf.data.Dataset:

@@ -13,8 +13,8 @@ from typing import Any
 import torch.utils.data
 
 from feedline._job import Job
-from feedline._job import open as open_job
 from feedline._native import WrongUse
+from feedline._open import open as open_job
 
 
 class IterableDataset(torch.utils.data.IterableDataset[Any]):

@@ -1,0 +1,119 @@
+"""How a job is opened: its pipeline, its ranks, and the flags of the service that it runs on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from feedline import _ranks
+from feedline._job import Job
+from feedline._native import WrongUse
+from feedline._pipeline import Pipeline, load
+
+
+def open(
+    pipeline: str | os.PathLike[str] | Pipeline | Mapping[str, Any],
+    *,
+    coordinator: str | Sequence[str] | None = None,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    device: Any = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    replica_size: int | None = None,
+    mesh: Any = None,
+    data_dims: Sequence[str] | None = None,
+    virtual_consumers: int | None = None,
+    elastic: bool = False,
+    name: str | None = None,
+    state: Mapping[str, Any] | None = None,
+    progress: bool = False,
+    buffer: int | None = None,
+    weight: float = 1.0,
+    patience: float | None = None,
+    **service: Any,
+) -> Job:
+    """Opens a job, of which this process is one rank. Nothing runs before the first batch is asked for.
+
+    Args:
+        pipeline: a pipeline file, or a pipeline built by :func:`feedline.read`.
+        coordinator: URL of the service, such as ``http://feedline:7070``; of several coordinators one or more. ``None``: everything
+            runs in this process.
+        batch_size: rows of a batch, in place of the pipeline's.
+        epochs: epochs of the job; ``None``: as many as are asked for. Each ``for`` loop over the job is one epoch.
+        device: where PyTorch tensors are wanted, such as ``"cuda"`` or ``"cpu"``; ``None`` gives NumPy arrays.
+        rank, world_size: this process among those of the training job. By default as torch.distributed, JAX, torchrun, MPI or Slurm say.
+        replica_size: neighbouring ranks that see the same data: tensor, pipeline and context parallel ranks.
+        mesh, data_dims: a ``DeviceMesh`` in place of these, and its dimensions over which data differs.
+        virtual_consumers: slots that rows are dealt to, at least as many as ranks with different data; the same number gives the same
+            batches on any number of ranks.
+        elastic: ranks may join and leave while the job runs (:meth:`Job.leave`), and die; ``virtual_consumers`` slots move between them,
+            more to faster ranks, and each slot's batches stay the same.
+        name: of the run, the same on all ranks and new for each run. By default as torchrun or Slurm says, or a random one.
+        state: where to start, as :meth:`Job.state_dict` gave it.
+        progress: shows a bar on a terminal (needs ``tqdm``), and a line at the end of each epoch.
+        buffer: bytes of batches that this process holds or has on their way; 256 MiB by default.
+        weight: claim of the job where there are too few workers for all.
+        patience: seconds without a coordinator after which the job is given up; 60 by default.
+        service: further flags of ``feedline run`` by name: without a coordinator ``workers``, ``cores``, ``memory``, ``index_dir``,
+            ``cache_dir``, ``cache_disk``, ``auto_cache``, ``credentials``; with one ``token_file``, ``tls_ca``, ``tls_cert``, ``tls_key``; and
+            ``http``, an address such as ``"127.0.0.1:7170"`` to serve Prometheus metrics of this process on.
+
+    Raises:
+        WrongUse: when an argument or the pipeline is wrong, with the place and the fix.
+    """
+    found = _pipeline_of(pipeline)
+    if batch_size is not None:
+        found = found.with_batch_size(batch_size)
+    if coordinator is not None:
+        service["coordinator"] = coordinator
+    elif "python" not in service:
+        # Functions of the pipeline run in the same Python, with the same packages.
+        service["python"] = sys.executable
+    job = Job(
+        found,
+        ranks=_ranks.find(rank, world_size, replica_size, mesh, data_dims),
+        epochs=epochs,
+        virtual_consumers=virtual_consumers,
+        elastic=elastic,
+        name=name,
+        progress=progress,
+        buffer=buffer,
+        weight=weight,
+        patience=patience,
+        flags=_flags(service),
+    )
+    if state is not None:
+        job.load_state_dict(state)
+    return job if device is None else job.torch(device)
+
+
+def _pipeline_of(pipeline: Any) -> Pipeline:
+    if isinstance(pipeline, Pipeline):
+        return pipeline
+    if isinstance(pipeline, Mapping):
+        return Pipeline(pipeline)
+    if isinstance(pipeline, str | os.PathLike):
+        return load(pipeline)
+    raise WrongUse(
+        f"a pipeline is the path of a pipeline file or what feedline.read(...) gives, and this is a {type(pipeline).__name__}"
+    )
+
+
+def _flags(options: Mapping[str, Any]) -> list[str]:
+    """Keyword arguments as flags of ``feedline run``: ``cache_dir="x"`` is ``--cache-dir=x``."""
+    flags = []
+    for name, value in options.items():
+        if value is None:
+            continue
+        flag = "--" + name.replace("_", "-")
+        if value is True or value is False:
+            switched = name in ("auto_cache", "trace")
+            flags += [f"{flag}={'on' if value else 'off'}"] if switched else [flag] * value
+        elif isinstance(value, list | tuple):
+            flags += [f"{flag}={one}" for one in value]
+        else:
+            flags.append(f"{flag}={value}")
+    return flags
