@@ -183,6 +183,11 @@ impl Consumer {
         flushed
     }
 
+    /// A view of it.
+    pub fn view(&self) -> ConsumerView {
+        ConsumerView { shared: Arc::clone(&self.shared) }
+    }
+
     /// Whether nothing more comes, whatever the reason: [`Self::next`] tells it.
     pub fn is_over(&self) -> bool {
         let feed = self.shared.feed();
@@ -246,6 +251,29 @@ impl Consumer {
     /// What is accounted for since the last batch: removed, skipped and dropped rows behind it.
     pub fn trailing(&self) -> BatchInfo {
         self.shared.feed().carried()
+    }
+}
+
+/// What can be seen and said of a consumer from elsewhere, also while it waits for a batch.
+#[derive(Clone)]
+pub struct ConsumerView {
+    shared: Arc<Shared>,
+}
+
+impl ConsumerView {
+    /// As [`Consumer::stats`].
+    pub fn stats(&self) -> ConsumerStats {
+        self.shared.feed().stats()
+    }
+
+    /// As [`Consumer::slots`].
+    pub fn slots(&self) -> Vec<u32> {
+        self.shared.feed().slots()
+    }
+
+    /// As [`Consumer::mix_from`].
+    pub fn mix_from(&self, epoch: u32) -> Vec<MixChange> {
+        self.shared.feed().mix_from(epoch).to_vec()
     }
 }
 

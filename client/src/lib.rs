@@ -49,7 +49,7 @@ mod testing;
 mod workers;
 
 pub use batch::{Batch, BatchInfo};
-pub use consumer::Consumer;
+pub use consumer::{Consumer, ConsumerView};
 pub use error::ClientError;
 pub use feedline_access::{Bearer, Credentials, Tls, TlsFiles};
 pub use job::Job;

@@ -19,8 +19,8 @@ class Images(lightning.LightningDataModule):
         return feedline.torch.loader(self.job)
 
     def state_dict(self) -> dict:
-        # The trainer may have taken a batch ahead of its step.
-        return self.job.state_dict(at=self.trainer.global_step)
+        # The trainer may have taken a batch ahead of the one that it is done with; `global_step` counts steps of the optimizer.
+        return self.job.state_dict(at=self.trainer.fit_loop.total_batch_idx + 1)
 
     def load_state_dict(self, state: dict) -> None:
         self.job.load_state_dict(state)

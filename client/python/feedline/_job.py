@@ -28,6 +28,8 @@ _ENDLESS = 1_000_000
 """Epochs of a job for which nobody says how many."""
 _MOST_EPOCHS = 2**31
 _LOOK_SECONDS = 600.0
+_END_SECONDS = 5.0
+"""How long an end waits for a coordinator that does not answer."""
 _PLAN_SECONDS = 5.0
 _LATELY = 64
 """Batches behind which a job still knows where it stood: as many as loops may be ahead of their steps."""
@@ -104,6 +106,9 @@ class Job:
         self._taken = 0
         self._skips: list[tuple[int, int]] = []
         self._ended = False
+        # Where all slots stood when it was opened, where that was not the beginning.
+        self._began_at: list[tuple[int, int]] | None = None
+        self._loads = 0
         # Loops begun so far: the last one has the batches.
         self._loops = 0
         self._alone = _Alone()
@@ -271,6 +276,9 @@ class Job:
         done = sum(-(-row // self._layout["batch_rows"]) for _, at, row in self._places if at == epoch)
         return self._steps * len(self._places) - done
 
+    def __bool__(self) -> bool:
+        return True
+
     def __len__(self) -> int:
         """Batches that this rank gets in one epoch.
 
@@ -349,6 +357,7 @@ class Job:
             taken=taken,
             missing=missing,
             mix=self._mix_from(min((place[1] for place in places), default=0)),
+            start=self._began_at,
         )
 
     def _mix_from(self, epoch: int) -> list[dict[str, Any]]:
@@ -416,12 +425,25 @@ class Job:
                 f"the state has {slots} virtual consumers, too few for {self._ranks.consumers} ranks with different data; "
                 f"start with at most {slots}, or save with more virtual_consumers next time"
             )
+        streams = {(place["epoch"], place["row"]) for place in position["streams"]}
+        if self._elastic and len(streams) > 1:
+            raise WrongUse("the state was saved within a step, and an elastic job begins between steps; take one at which all slots stood alike")
         self._release()
         self._slots = slots
         self._loaded = state
+        self._loads += 1
+        self._taken = self._batches_before(state, position)
         self._places = None
         self._lately.clear()
         self._ended = False
+
+    def _batches_before(self, state: Mapping[str, Any], position: Mapping[str, Any]) -> int:
+        """Batches that this rank counts as had at a state."""
+        steps = _native.steps_of_epoch(json.dumps(state["layout"])) if "layout" in state else None
+        if steps is None:
+            return int(state.get("batches", 0))
+        stands = ((slot, position["streams"][slot]) for slot in self._own_slots())
+        return sum(_state.steps_before(state["layout"], steps, (slot, at["epoch"], at["row"])) for slot, at in stands)
 
     def skip(self, first: int, last: int) -> None:
         """Leaves out the batches ``first`` to ``last - 1`` of this rank, counted as :attr:`step` does, when the loop comes there.
@@ -475,8 +497,11 @@ class Job:
         self._release()
 
     def set_step_time(self, seconds: float) -> None:
-        """Says how long this rank takes for the batch of one slot, where ranks wait for each other and so all look alike."""
-        if self._consumer is not None and self._elastic:
+        """Says how long this rank takes for the batch of one slot, where ranks of an elastic job wait for each other and so all look alike. It holds for
+        the present loop."""
+        if not self._elastic:
+            raise WrongUse("only ranks of an elastic job get slots by their step times; open the job with elastic=True")
+        if self._consumer is not None:
             self._consumer.set_slot_time(seconds)
 
     # How well it is fed.
@@ -534,13 +559,15 @@ class Job:
                 self._open_alone()
 
     def _open_alone(self) -> None:
+        self._process = os.getpid()
         state = self._loaded
         # An elastic job goes on without this rank, which joins it as it was opened.
         if self._places is not None and not self._elastic:
             state = self._state_of_places()
         if self._service is None:
             self._service = _native.Service(self._flags)
-        start = None if state is None else json.dumps(_state.start_of(state))
+        begin = None if state is None else self._position_of(state)
+        start = None if begin is None else json.dumps(begin)
         job = self._service.open_job(
             pipeline=self._pipeline._text(),
             file=self._pipeline._file,
@@ -557,6 +584,13 @@ class Job:
         self._learn(job, state)
         self._consumer = job.consumer(self._ranks.consumer)
         self._settle(state)
+
+    def _position_of(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Where the service begins to go on at a state. One that this rank has alone needs its own slots only."""
+        places = self._places or []
+        if self._service is not None and self._service.is_embedded and places and state is not self._loaded:
+            return _state.start_or_later(state, min(place[1:] for place in places))
+        return _state.start_of(state)
 
     def _learn(self, job: _native.Job, state: dict[str, Any] | None) -> None:
         """Waits until the data is known."""
@@ -590,7 +624,8 @@ class Job:
         if self._is_relaxed:
             return
         places = self._consumer.begin()
-        streams = None if state is None else _state.start_of(state)["streams"]
+        streams = None if state is None else self._position_of(state)["streams"]
+        self._began_at = [(place["epoch"], place["row"]) for place in streams] if streams else None
         wanted = [(slot, *((streams[slot]["epoch"], streams[slot]["row"]) if streams else (0, 0))) for slot in self._own_slots()]
         # An ended job has no places; its next batch tells why.
         if places and places != wanted:
@@ -615,6 +650,8 @@ class Job:
             self._run = self._name or _ranks.run_name(self._checked["name"], self._ranks, is_remote)
         replica = f"-replica{self._ranks.replica}" if self._ranks.replica else ""
         place = f"@{zlib.crc32(start.encode()):08x}" if start is not None else ""
+        # All ranks load alike, so the second time in a process is another job than the first.
+        place += f".{self._loads}" if self._loads > 1 else ""
         again = f"-{secrets.token_hex(3)}" if self._ranks.consumers == 1 and self._name is None and not self._elastic else ""
         return f"{self._run}{replica}{place}{again}"
 
@@ -628,6 +665,22 @@ class Job:
             return
         self._earlier = {key: self._earlier[key] + value for key, value in consumer.stats().items()}
         self._mix = json.loads(consumer.mix_from(0)) if self._is_mixed else []
+        held = False
+        try:
+            self._tell_last(consumer, job)
+        except _native.FeedlineError as error:
+            # Whoever ends a loop has a reason of its own, which this must not hide.
+            _log.warning("%s", error)
+        finally:
+            held = consumer.close(_END_SECONDS)
+        # Others of a group may still be taking batches; what nobody asks for is given up by the service.
+        if held and job is not None and self._ranks.consumers == 1 and not self._elastic:
+            try:
+                job.cancel()
+            except _native.FeedlineError as error:
+                _log.warning("%s", error)
+
+    def _tell_last(self, consumer: _native.Consumer, job: _native.Job | None) -> None:
         if self._elastic and not self._ended:
             consumer.leave()
         if self._is_relaxed and not self._ended and job is not None:
@@ -639,10 +692,6 @@ class Job:
                 "batches": self._taken,
                 "position": json.loads(job.status())["position"],
             }
-        consumer.close()
-        # Others of a group may still be taking batches; what nobody asks for is given up by the service.
-        if job is not None and self._ranks.consumers == 1 and not self._elastic:
-            job.cancel()
 
     def close(self) -> None:
         """Ends this rank's part; without a coordinator, everything that runs in this process for it. A second call does nothing."""
@@ -691,5 +740,5 @@ def _close_all() -> None:
     for job in list(_open_jobs):
         try:
             job.close()
-        except _native.FeedlineError as error:
+        except (_native.FeedlineError, WrongUse) as error:
             _log.warning("%s", error)

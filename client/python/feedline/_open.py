@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,7 @@ def open(
     device: Any = None,
     rank: int | None = None,
     world_size: int | None = None,
+    consumers: int | None = None,
     replica_size: int | None = None,
     mesh: Any = None,
     data_dims: Sequence[str] | None = None,
@@ -45,6 +48,7 @@ def open(
         epochs: epochs of the job; ``None``: as many as are asked for. Each ``for`` loop over the job is one epoch.
         device: where PyTorch tensors are wanted, such as ``"cuda"`` or ``"cpu"``; ``None`` gives NumPy arrays.
         rank, world_size: this process among those of the training job. By default as torch.distributed, JAX, torchrun, MPI or Slurm say.
+        consumers: ranks with different data, in place of ``world_size``: those of one replica group count once.
         replica_size: neighbouring ranks that see the same data: tensor, pipeline and context parallel ranks.
         mesh, data_dims: a ``DeviceMesh`` in place of these, and its dimensions over which data differs.
         virtual_consumers: slots that rows are dealt to, at least as many as ranks with different data; the same number gives the same
@@ -64,6 +68,14 @@ def open(
     Raises:
         WrongUse: when an argument or the pipeline is wrong, with the place and the fix.
     """
+    if consumers is not None:
+        if world_size is not None:
+            raise WrongUse("consumers and world_size say the same; give one of them")
+        world_size = consumers * (replica_size or 1)
+        rank = 0 if rank is None and world_size == 1 else rank
+    if elastic and virtual_consumers is None:
+        raise WrongUse("an elastic job needs virtual_consumers=: the slots that move between ranks, as many as there may ever be ranks or more")
+    _check(service, virtual_consumers=virtual_consumers, buffer=buffer, patience=patience)
     found = _pipeline_of(pipeline)
     if batch_size is not None:
         found = found.with_batch_size(batch_size)
@@ -88,6 +100,28 @@ def open(
     if state is not None:
         job.load_state_dict(state)
     return job if device is None else job.torch(device)
+
+
+_OPTIONS = [
+    "allow_metadata_addresses", "allow_url", "auto_cache", "cache_dir", "cache_disk", "cache_store", "cache_store_limit", "cores", "credentials", "functions",
+    "http", "index_dir", "memory", "python", "tls_ca", "tls_cert", "tls_key", "token_file", "trace", "transport", "workers",
+]  # fmt: skip
+"""Flags of ``feedline run`` that say where a job runs."""
+
+
+def _check(options: Mapping[str, Any], **counts: Any) -> None:
+    for name in options:
+        if name not in _OPTIONS:
+            nearest = difflib.get_close_matches(name, [*_OPTIONS, *inspect.signature(open).parameters], 1)
+            hint = f"; did you mean {nearest[0]}=?" if nearest else f"; there are {', '.join(_OPTIONS)}"
+            raise WrongUse(f"feedline.open() has no option {name}={hint}")
+    for name, value in counts.items():
+        try:
+            is_right = value is None or 0 < value < float("inf")
+        except TypeError:
+            is_right = False
+        if not is_right:
+            raise WrongUse(f"{name} is {value!r}; give a number above 0")
 
 
 def _pipeline_of(pipeline: Any) -> Pipeline:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import functools
 import copy
 import json
 import os
 import re
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -327,10 +329,18 @@ def mix(
             begun again (``restart``).
         options: ``name``, ``seed``, ``order`` and ``on_error``, as for :func:`feedline.read`.
     """
+    if not all(isinstance(source, Pipeline) for source in sources):
+        raise WrongUse("a mix is made of sources; give what feedline.read(...) returns")
     if weights is not None and len(weights) != len(sources):
         raise WrongUse(f"there are {len(sources)} sources and {len(weights)} weights; give one for each")
     if any(source._spec.get("operators") for source in sources):
         raise WrongUse("a source of a mix has operators; put them behind the mix, where they hold for all rows")
+    fresh = {"seed": 0, "order": "deterministic", "on_error": "fail"}
+    for source in sources:
+        lost = [key for key, usual in fresh.items() if source._spec.get(key, usual) != usual]
+        lost += ["shuffle"] if "shuffle" in source._spec else []
+        if lost:
+            raise WrongUse(f"a source of a mix has {lost[0]} of its own; say it of the mix, for which it holds as a whole")
     shares = weights if weights is not None else [1.0] * len(sources)
     parts = [{"weight": weight, **source._spec["source"]} for source, weight in zip(sources, shares, strict=True)]
     spec = {"name": "python", "seed": 0, "order": "deterministic", "on_error": "fail", **options}
@@ -350,6 +360,9 @@ def _function(function: str | Callable[..., Any]) -> dict[str, Any]:
     """A function by its name, or with its code and the Python that it was written for."""
     if isinstance(function, str):
         return {"function": function}
+    named = function
+    while isinstance(named, functools.partial):
+        named = named.func
     if not callable(function):
         raise WrongUse(f"a function of workers is callable or the text 'module:function', and this is a {type(function).__name__}")
     try:
@@ -357,8 +370,9 @@ def _function(function: str | Callable[..., Any]) -> dict[str, Any]:
     except ImportError:
         raise WrongUse("functions travel by cloudpickle, which is not installed: pip install 'feedline[functions]'") from None
     # By value, also where it lies in a module: workers need not have that.
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    by_value = module is not None and module.__name__ != "__main__"
+    module = sys.modules.get(getattr(named, "__module__", None) or "")
+    known = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
+    by_value = module is not None and module.__name__ not in known and _is_users(module)
     if by_value:
         cloudpickle.register_pickle_by_value(module)
     try:
@@ -366,10 +380,17 @@ def _function(function: str | Callable[..., Any]) -> dict[str, Any]:
     finally:
         if by_value:
             cloudpickle.unregister_pickle_by_value(module)
-    name = getattr(function, "__qualname__", type(function).__name__).replace("<", "").replace(">", "")
+    name = getattr(named, "__qualname__", type(named).__name__).replace("<", "").replace(">", "")
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    home = getattr(function, "__module__", None) or "main"
+    home = getattr(named, "__module__", None) or "main"
     return {"function": f"{home}:{name}", "code": code, "environment": {"python": python}}
+
+
+def _is_users(module: Any) -> bool:
+    """Whether a module is the user's own: workers have Python's and those that are installed."""
+    file = getattr(module, "__file__", None)
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return file is not None and not any(file.startswith(folder) for folder in installed if folder)
 
 
 def load(file: str | os.PathLike[str]) -> Pipeline:
@@ -380,7 +401,7 @@ def load(file: str | os.PathLike[str]) -> Pipeline:
     """
     path = Path(file)
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise WrongUse(f"cannot read {path}: {reason.lower()}; give the path of a pipeline file") from None

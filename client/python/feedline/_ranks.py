@@ -72,7 +72,11 @@ def find(
     """The ranks that arguments, a ``DeviceMesh``, ``torch.distributed``, JAX or the environment tell, in this order."""
     environment = os.environ if environment is None else environment
     run = _run(environment)
+    if replica_size is not None and replica_size < 1:
+        raise WrongUse(f"replica_size is {replica_size}; set it to how many neighbouring ranks see the same data, 1 or more")
     if mesh is not None:
+        if (rank, world_size, replica_size) != (None, None, None):
+            raise WrongUse("a mesh tells rank, world_size and replicas; give either mesh= or these")
         return _of_mesh(mesh, data_dims, run)
     if data_dims is not None:
         raise WrongUse("data_dims names dimensions of a mesh; give mesh=, too")

@@ -19,6 +19,8 @@ def parts_of(pipeline: dict[str, Any]) -> dict[str, Any]:
     """What is compared when a state is loaded: short hashes, so that the state stays small."""
     return {
         "source": _short(pipeline["source"]),
+        "order": pipeline["order"],
+        "on_error": pipeline["on_error"],
         "seed": pipeline["seed"],
         "shuffle": pipeline["shuffle"]["window"],
         "operators": [f"{name}:{_short(parameters)}" for operator in pipeline["operators"] for name, parameters in operator.items()],
@@ -26,9 +28,14 @@ def parts_of(pipeline: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short(part: Any) -> str:
+    return f"{zlib.crc32(json.dumps(_rows_of(part), sort_keys=True).encode()):08x}"
+
+
+def _rows_of(part: Any) -> Any:
+    """Of a part of a pipeline what its rows depend on."""
     if isinstance(part, dict):
-        part = {key: value for key, value in part.items() if key not in ("parallelism", "credentials")}
-    return f"{zlib.crc32(json.dumps(part, sort_keys=True).encode()):08x}"
+        return {key: _rows_of(value) for key, value in part.items() if key not in ("parallelism", "credentials")}
+    return [_rows_of(one) for one in part] if isinstance(part, list) else part
 
 
 def build(
@@ -40,13 +47,29 @@ def build(
     taken: int,
     missing: Sequence[int] = (),
     mix: Sequence[dict[str, Any]] = (),
+    start: Sequence[tuple[int, int]] | None = None,
 ) -> dict[str, Any]:
     """The state of a deterministic job of which one rank stands at ``places``. Where only rows tell where others stand, these are all that is
-    known, and ``missing`` are the ranks of which it is not. ``mix`` is how the weights of its mix change."""
+    known, and ``missing`` are the ranks of which it is not. ``mix`` is how the weights of its mix change, and ``start`` where all slots stood at its beginning, where that was not the
+    beginning of an epoch."""
     state = {"version": VERSION, "order": "deterministic", **about, "layout": layout, "ranks": ranks}
     if mix:
         state["mix"] = list(mix)
     steps = _native.steps_of_epoch(json.dumps(layout))
+    is_known = steps is not None or layout.get("coordinated")
+    if is_known and start is not None and not _is_even(start, ranks):
+        # Ranks that began at the state of another number of ranks do not stand alike.
+        state["batches"] = taken
+        all_places = list(places)
+        if len(places) < layout["streams"] and steps is not None and layout["streams"] % ranks == 0:
+            all_places = _places_of_all(state, steps, start, places)
+        if len(all_places) == layout["streams"]:
+            state["places"] = packed(all_places)
+        else:
+            own = places[0][0] % ranks if places else 0
+            state["slots"] = {str(slot): [epoch, row] for slot, epoch, row in places}
+            state["missing"] = [rank for rank in range(ranks) if rank != own]
+        return state
     if layout.get("coordinated"):
         # All slots stand at the same row of their round at the same step.
         state["batches"] = taken
@@ -69,6 +92,44 @@ def build(
     state["epoch"], state["step"] = divmod(first, steps) if steps else (0, 0)
     state["ahead"] = sum(1 for step in stepped if step > first)
     return state
+
+
+def _is_even(stands: Sequence[tuple[int, int]], ranks: int) -> bool:
+    """Whether all ranks stand alike: the first slots of each a step ahead of the others, or none."""
+    first = min(stands, default=(0, 0))
+    ahead = sum(1 for stand in stands[::ranks] if stand != first)
+    others = {stand for stand in stands if stand != first}
+    return len(others) < 2 and all((stand != first) == (slot // ranks < ahead) for slot, stand in enumerate(stands))
+
+
+def _places_of_all(state: dict[str, Any], steps: int, start: Sequence[tuple[int, int]], places: Sequence[Place]) -> list[Place]:
+    """Where all slots stand once every rank has had as many batches since the start as this one, each of the slot that was furthest behind."""
+    layout, ranks = state["layout"], state["ranks"]
+    begun = [steps_before(layout, steps, (slot, *stand)) for slot, stand in enumerate(start)]
+    had = sum(steps_before(layout, steps, place) - begun[place[0]] for place in places)
+    stands: dict[int, list[dict[str, int]]] = {}
+
+    def at(slot: int, step: int) -> Place:
+        if step not in stands:
+            place = _native.place_of_step(json.dumps(layout), (state["pipeline"], state["dataset"]), 1, *divmod(step, steps), 0)
+            stands[step] = json.loads(place)["streams"]
+        return slot, stands[step][slot]["epoch"], stands[step][slot]["row"]
+
+    found = []
+    for rank in range(ranks):
+        own = range(rank, len(begun), ranks)
+        level, above = min(begun[slot] for slot in own), had + max(begun[slot] for slot in own) + 1
+        while above - level > 1:
+            middle = (level + above) // 2
+            needed = sum(max(0, middle - begun[slot]) for slot in own)
+            level, above = (middle, above) if needed <= had else (level, middle)
+        left = had - sum(max(0, level - begun[slot]) for slot in own)
+        for slot in own:
+            stand = max(level, begun[slot])
+            if stand == level and left > 0:
+                stand, left = stand + 1, left - 1
+            found.append(at(slot, stand))
+    return sorted(found)
 
 
 def packed(places: Iterable[Place]) -> dict[str, Any]:
@@ -186,7 +247,19 @@ def check(state: Any) -> dict[str, Any]:
         raise WrongUse(
             f"the state has version {state['version']}, this release reads version {VERSION}; load it with the release that made it"
         )
+    try:
+        start_of(dict(state))
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise WrongUse(f"this is no state of a job, or it was edited ({type(error).__name__}: {error}); give what state_dict() returned") from None
     return dict(state)
+
+
+def start_or_later(state: dict[str, Any], missing_at: tuple[int, int]) -> dict[str, Any]:
+    """As :func:`start_of`, for a service that this rank has alone: slots of other ranks stand anywhere."""
+    if "slots" not in state:
+        return start_of(state)
+    slots = {int(slot): place for slot, place in state["slots"].items()}
+    return _position(state, [slots.get(slot, missing_at) for slot in range(state["layout"]["streams"])])
 
 
 def check_parts(state: dict[str, Any], parts: dict[str, Any]) -> None:
@@ -198,7 +271,10 @@ def check_parts(state: dict[str, Any], parts: dict[str, Any]) -> None:
     saved = state.get("parts")
     if saved is None or saved == parts:
         return
-    changed = [name for name in ("source", "seed", "shuffle") if saved.get(name) != parts.get(name)]
+    if not isinstance(saved, Mapping):
+        raise WrongUse("this is no state of a job; give what state_dict() returned")
+    compared = ("source", "order", "on_error", "seed", "shuffle")
+    changed = [name for name in compared if saved.get(name, parts[name]) != parts[name]]
     before, now = saved.get("operators", []), parts["operators"]
     if [text.split(":")[0] for text in before] != [text.split(":")[0] for text in now]:
         names = ", ".join(text.split(":")[0] for text in before)

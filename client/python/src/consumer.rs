@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use feedline_client::Consumer as ClientConsumer;
+use feedline_client::{Consumer as ClientConsumer, ConsumerView};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -19,7 +19,8 @@ const LOOK: Duration = Duration::from_millis(2);
 #[pyclass(frozen, module = "feedline._native")]
 pub(crate) struct Consumer {
     consumer: Mutex<Option<ClientConsumer>>,
-    is_relaxed: bool,
+    /// For those who look while another thread waits.
+    view: ConsumerView,
     is_mixed: bool,
     origins: SharedOrigins,
     /// Columns of lists that have one length in each batch.
@@ -30,13 +31,13 @@ pub(crate) struct Consumer {
 impl Consumer {
     pub(crate) fn new(
         consumer: ClientConsumer,
-        (is_relaxed, is_mixed): (bool, bool),
+        is_mixed: bool,
         origins: SharedOrigins,
         dense: Arc<[String]>,
     ) -> Self {
         Self {
+            view: consumer.view(),
             consumer: Mutex::new(Some(consumer)),
-            is_relaxed,
             is_mixed,
             origins,
             dense,
@@ -67,6 +68,11 @@ impl Consumer {
         if let Some(origins) = self.origins.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             consumer.follow_mix(origins);
         }
+    }
+
+    fn look(&self) -> PyResult<&ConsumerView> {
+        runtime::check_process(self.process)?;
+        Ok(&self.view)
     }
 
     fn with<T>(&self, look: impl FnOnce(&ClientConsumer) -> T) -> PyResult<T> {
@@ -112,7 +118,7 @@ impl Consumer {
     fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let mut consumer = self.take()?;
         // Where the batch is here already, no other thread needs to be woken.
-        let found = match consumer.try_next() {
+        let found = match py.detach(|| consumer.try_next()) {
             Ok(Some(batch)) => Ok(Ok(Some(batch))),
             Ok(None) => runtime::wait(py, consumer.next()),
             Err(error) => Ok(Err(error)),
@@ -125,9 +131,9 @@ impl Consumer {
     }
 
     /// The next batch if it is here already, without waiting; else `None`.
-    fn next_if_here(&self) -> PyResult<Option<Batch>> {
+    fn next_if_here(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let mut consumer = self.take()?;
-        let found = consumer.try_next();
+        let found = py.detach(|| consumer.try_next());
         let places = places(&consumer);
         self.follow_mix(&consumer);
         self.put_back(consumer);
@@ -135,14 +141,9 @@ impl Consumer {
         Ok(batch.map(|batch| Batch::new(batch, places, self.origins.clone(), Arc::clone(&self.dense))))
     }
 
-    /// The next undelivered row of each stream that it owns, as `(stream, epoch, row)`.
-    fn positions(&self) -> PyResult<Vec<(u32, u32, u64)>> {
-        self.with(places)
-    }
-
     /// How the weights of the mix have changed, as far as it tells what comes from `epoch` on, as JSON.
     fn mix_from(&self, epoch: u32) -> PyResult<String> {
-        let changes = self.with(|consumer| consumer.mix_from(epoch))?;
+        let changes = self.look()?.mix_from(epoch);
         serde_json::to_string(&changes).map_err(|error| FeedlineError::new_err(error.to_string()))
     }
 
@@ -156,7 +157,7 @@ impl Consumer {
 
     /// The slots that it delivers at present.
     fn slots(&self) -> PyResult<Vec<u32>> {
-        self.with(ClientConsumer::slots)
+        Ok(self.look()?.slots())
     }
 
     /// Says that a batch is taken ahead of the loop.
@@ -170,15 +171,9 @@ impl Consumer {
         self.with(|consumer| consumer.set_slot_time(time))
     }
 
-    /// Whether the job's order is `relaxed`.
-    #[getter]
-    fn is_relaxed(&self) -> bool {
-        self.is_relaxed
-    }
-
     /// What was delivered so far; times in seconds.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.with(ClientConsumer::stats)?;
+        let stats = self.look()?.stats();
         let seconds = |ns: u64| ns as f64 / 1e9;
         let told = PyDict::new(py);
         told.set_item("rows", stats.rows)?;
@@ -204,16 +199,21 @@ impl Consumer {
         flushed?.map_err(|error| of_client(&error))
     }
 
-    /// Reports what was taken and ends the consumer. A second call does nothing.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// Reports what was taken and ends the consumer, within so many seconds; whether the coordinator holds it. A second call does nothing.
+    fn close(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         if runtime::check_process(self.process).is_err() {
-            return Ok(());
+            return Ok(true);
         }
+        let bound = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
         let consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner).take();
         match consumer {
             // The job may have ended, or its coordinator gone: there is nobody left to tell.
-            Some(consumer) => runtime::wait(py, consumer.close()).map(drop),
-            None => Ok(()),
+            Some(consumer) => {
+                let closed =
+                    runtime::wait(py, async { tokio::time::timeout(bound, consumer.close()).await })?;
+                Ok(matches!(closed, Ok(Ok(()))))
+            }
+            None => Ok(true),
         }
     }
 }

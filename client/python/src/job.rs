@@ -32,20 +32,14 @@ pub(crate) struct Job {
     job: ClientJob,
     coordinator: Arc<dyn CoordinatorService>,
     pipeline: Pipeline,
-    is_relaxed: bool,
     origins: SharedOrigins,
     process: u32,
 }
 
 impl Job {
-    pub(crate) fn new(
-        job: ClientJob,
-        coordinator: Arc<dyn CoordinatorService>,
-        pipeline: Pipeline,
-        is_relaxed: bool,
-    ) -> Self {
+    pub(crate) fn new(job: ClientJob, coordinator: Arc<dyn CoordinatorService>, pipeline: Pipeline) -> Self {
         let origins = SharedOrigins::default();
-        Self { job, coordinator, pipeline, is_relaxed, origins, process: std::process::id() }
+        Self { job, coordinator, pipeline, origins, process: std::process::id() }
     }
 
     /// How it stands, as JSON.
@@ -104,8 +98,8 @@ impl Job {
         let consumer = self.job.consumer(index, Service::session_id());
         drop(guard);
         let dense = self.pipeline.operators.last().map(|last| dense_columns(&last.kind)).unwrap_or_default();
-        let modes = (self.is_relaxed, self.pipeline.source.mix.is_some());
-        Ok(Consumer::new(consumer, modes, Arc::clone(&self.origins), dense.into()))
+        let is_mixed = self.pipeline.source.mix.is_some();
+        Ok(Consumer::new(consumer, is_mixed, Arc::clone(&self.origins), dense.into()))
     }
 
     /// Gets what [`crate::batch::Batch::rows`] needs: the list of shards. Asked for once.

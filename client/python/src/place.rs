@@ -7,6 +7,9 @@ use pyo3::prelude::*;
 
 use crate::errors::WrongUse;
 
+/// Slots of a job at most.
+const MOST_SLOTS: u32 = 65_536;
+
 /// The place of `slot` before step `step` of `epoch`.
 fn at_step(layout: &Layout, slot: u32, epoch: u32, step: u64) -> StreamPosition {
     let end = StreamPosition { epoch: layout.epochs, row: 0 };
@@ -21,8 +24,13 @@ fn at_step(layout: &Layout, slot: u32, epoch: u32, step: u64) -> StreamPosition 
 }
 
 fn layout_of(text: &str) -> PyResult<Layout> {
-    serde_json::from_str(text)
-        .map_err(|error| WrongUse::new_err(format!("the state has no readable layout: {error}")))
+    let layout: Layout = serde_json::from_str(text)
+        .map_err(|error| WrongUse::new_err(format!("the state has no readable layout: {error}")))?;
+    let sizes = [layout.split_rows, u64::from(layout.batch_rows), u64::from(layout.streams)];
+    if sizes.contains(&0) || layout.streams > MOST_SLOTS {
+        return Err(WrongUse::new_err("the state has a layout that no job has; it was edited"));
+    }
+    Ok(layout)
 }
 
 /// The position of every slot, as JSON that a job starts from, where each of `ranks` ranks stands before step `step` of `epoch` and

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_client::{ClientSettings, Job as ClientJob, WorkerDirectory};
 use feedline_core::cluster::messages::JobSpec;
-use feedline_core::pipeline::{OPERATOR_NAMES, OrderMode};
+use feedline_core::pipeline::OPERATOR_NAMES;
 use feedline_core::position::Position;
 use feedline_node::Service as NodeService;
 use feedline_proto::CoordinatorService;
@@ -97,8 +97,7 @@ impl Service {
         let asked = Arc::clone(&coordinator);
         let job = runtime::wait(py, ClientJob::open(asked, workers, spec, settings))?;
         let job = job.map_err(|error| of_client(&error))?;
-        let is_relaxed = pipeline.order == OrderMode::Relaxed;
-        Ok(Job::new(job, coordinator, pipeline, is_relaxed))
+        Ok(Job::new(job, coordinator, pipeline))
     }
 
     /// Whether all roles are this process.

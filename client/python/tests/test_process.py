@@ -188,3 +188,29 @@ def test_two_threads_do_not_get_the_same_batches(numbers: feedline.Pipeline, loc
 def test_epochs_that_cannot_be_are_refused(epochs: int, numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     with pytest.raises(feedline.WrongUse, match=f"a job of {epochs} epochs is none"):
         numbers.batch(20).open(epochs=epochs, **local)
+
+
+def test_who_waits_can_be_looked_at_from_another_thread(lines: Path, local: dict[str, Any]) -> None:
+    """A second thread sees numbers while the loop waits."""
+    with feedline.read(url=lines, format="text").wait(ms=20).batch(1).open(epochs=1, **local) as job:
+        loop = job.batches()
+        next(loop)
+        seen = []
+        thread = threading.Thread(target=lambda: seen.extend(job.stats()["batches"] for _ in range(500)))
+        thread.start()
+        for _ in range(20):
+            next(loop)
+        thread.join()
+        loop.close()
+    assert len(seen) == 500 and seen == sorted(seen)
+
+
+def test_options_that_are_none_are_named(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    with pytest.raises(feedline.WrongUse, match=r"no option workres=; did you mean workers="):
+        numbers.batch(1).open(workres=2)
+    with pytest.raises(feedline.WrongUse, match="buffer is -1; give a number above 0"):
+        numbers.batch(1).open(buffer=-1)
+    with pytest.raises(feedline.WrongUse, match="needs virtual_consumers="):
+        numbers.batch(1).open(elastic=True)
+    with numbers.batch(100).open(consumers=1, epochs=1, **local) as job:
+        assert job and len(list(job)) == 10

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import feedline
 import pytest
 from conftest import ranks_of
+from feedline import _state
 
 
 def ids(job: Any, count: int | None = None) -> list[list[int]]:
@@ -187,3 +191,103 @@ def test_a_relaxed_job_resumes_with_every_row_once(numbers: feedline.Pipeline, l
     with pipeline.open(state=state, **local) as job:
         rest = ids(job)
     assert sorted(sum(begun + rest, [])) == list(range(997))
+
+
+@pytest.mark.parametrize(("slots", "saved", "first", "loaded", "then"), [(4, 2, 3, 4, 2), (6, 2, 4, 3, 3), (4, 1, 2, 2, 1), (4, 1, 3, 1, 2), (6, 3, 1, 1, 5)])
+def test_a_state_saved_between_the_slots_of_a_step_is_saved_and_loaded_again(
+    slots: int, saved: int, first: int, loaded: int, then: int, numbers: feedline.Pipeline, local: dict[str, Any]
+) -> None:
+    """On another number of ranks these do not stand alike, and any one of them must know it."""
+    pipeline = numbers.batch(10)
+
+    def had(state: dict[str, Any] | None, ranks: int, count: int | None) -> tuple[list[int], list[dict[str, Any]]]:
+        rows: list[int] = []
+        states = []
+        for rank in range(ranks):
+            with feedline.open(
+                pipeline, rank=rank, world_size=ranks, name="again", virtual_consumers=slots, epochs=1, state=state, **local
+            ) as job:
+                for number, batch in enumerate(itertools.islice(job.batches(), count)):
+                    rows += batch["id"].tolist()
+                    assert len(json.dumps(job.state_dict())) < 1024, number
+                states.append(job.state_dict())
+        return rows, states
+
+    begun, states = had(None, saved, first)
+    middle, states = had(states[-1], loaded, then)
+    positions = [_state.start_of(state)["streams"] for state in states]
+    assert all(position == positions[0] for position in positions)
+    for state in states:
+        rest, _ = had(state, 1, None)
+        assert sorted(begun + middle + rest) == list(range(997))
+
+
+def test_batches_are_skipped_behind_a_state_from_before(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    with numbers.batch(10).open(epochs=1, **local) as job:
+        taken = []
+        for batch in job:
+            taken.append(batch["id"].tolist())
+            if job.step == 10:
+                state = job.state_dict()
+            if job.step == 41:
+                break
+        job.load_state_dict(state)
+        assert job.step == 10
+        job.skip(12, 14)
+        again = [batch["id"].tolist() for batch in itertools.islice(job, 10)]
+    assert again == taken[10:12] + taken[14:22]
+
+
+def test_a_group_rewinds_to_one_state_again_and_again(
+    numbers: feedline.Pipeline, clusters: Callable[[int], str], run_name: Callable[[], str]
+) -> None:
+    jobs = ranks_of(numbers.batch(10), 2, run_name(), coordinator=clusters(1), epochs=1)
+    loops = [job.batches() for job in jobs]
+    for loop in loops:
+        next(loop)
+    state = jobs[0].state_dict()
+    seen = []
+    for _ in range(3):
+        for job in jobs:
+            job.load_state_dict(state)
+        loops = [job.batches() for job in jobs]
+        seen.append([next(loop)["id"].tolist() for _ in range(4) for loop in loops])
+    for job in jobs:
+        job.close()
+    assert seen[1] == seen[0] and seen[2] == seen[0]
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        {"version": 1, "pipeline": "x"},
+        {"layout": {}},
+        {"step": -4},
+        {"step": "a"},
+        {"ranks": None},
+        {"parts": 5},
+        {"layout": {"batch_rows": 0}},
+        {"layout": {"streams": 10**9}},
+        {"order": "relaxed", "layout": None},
+    ],
+    ids=str,
+)
+def test_rubbish_is_refused(rubbish: dict[str, Any], numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    with numbers.batch(10).open(**local) as job:
+        next(iter(job))
+        state = job.state_dict()
+    edited = rubbish if "version" in rubbish else {**state, **rubbish}
+    if isinstance(rubbish.get("layout"), dict) and rubbish["layout"]:
+        edited["layout"] = {**state["layout"], **rubbish["layout"]}
+    with pytest.raises(feedline.WrongUse):
+        numbers.batch(10).open(state=edited, **local)
+
+
+def test_a_change_of_what_becomes_of_failed_rows_is_named(numbers: feedline.Pipeline, local: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\nb\nc")
+    read = {"url": tmp_path / "a.txt", "format": "text"}
+    with feedline.read(**read).batch(1).open(**local) as job:
+        next(iter(job))
+        state = job.state_dict()
+    with pytest.raises(feedline.WrongUse, match="on_error changed"):
+        feedline.read(**read, on_error="skip").batch(1).open(state=state, **local)
