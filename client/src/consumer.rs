@@ -5,6 +5,7 @@ use std::sync::Arc;
 use feedline_core::cluster::messages::{ConsumerStats, JobState};
 use feedline_core::layout::{SplitRef, StreamPosition};
 use feedline_core::mix::MixChange;
+use feedline_pinned::Gpu;
 use feedline_proto::CoordinatorService;
 use futures::Stream;
 use futures::stream;
@@ -44,7 +45,7 @@ impl Consumer {
         workers: Arc<dyn WorkerDirectory>,
         settings: ClientSettings,
     ) -> Self {
-        let pool = SlabPool::new(settings.idle_bytes());
+        let pool = slabs(&settings);
         let waits = [settings.patience_ms, settings.admission_ms].map(Duration::from_millis);
         let span = tracing::info_span!("consumer", job = %identity.job, consumer = identity.consumer);
         let job = identity.job;
@@ -251,6 +252,19 @@ impl Consumer {
     /// What is accounted for since the last batch: removed, skipped and dropped rows behind it.
     pub fn trailing(&self) -> BatchInfo {
         self.shared.feed().carried()
+    }
+}
+
+/// Buffers to receive batches into: pinned, where they are copied to a GPU and its driver can be reached.
+fn slabs(settings: &ClientSettings) -> Arc<SlabPool> {
+    let idle_bytes = settings.idle_bytes();
+    match settings.gpu.map(Gpu::open) {
+        None => SlabPool::new(idle_bytes),
+        Some(Ok(gpu)) => SlabPool::pinned(gpu, idle_bytes, settings.buffer_bytes),
+        Some(Err(error)) => {
+            tracing::warn!(%error, "memory for batches cannot be pinned, so copies to the GPU take longer");
+            SlabPool::new(idle_bytes)
+        }
     }
 }
 

@@ -114,7 +114,8 @@ impl PieceReader {
         if offset != filled || filled + bytes > total {
             return Err(format!("{bytes} bytes came for offset {offset} where {filled} of {total} had come"));
         }
-        if bytes == total && (data.as_ptr() as usize).is_multiple_of(ALIGNMENT_BYTES) {
+        let is_aligned = (data.as_ptr() as usize).is_multiple_of(ALIGNMENT_BYTES);
+        if bytes == total && is_aligned && !self.pool.is_pinned() {
             return Ok(Read::Piece { bytes, piece: self.decode(open.header, &data)? });
         }
         let size = usize::try_from(total).map_err(|_| "a piece is larger than the memory")?;

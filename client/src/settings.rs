@@ -23,6 +23,9 @@ pub struct ClientSettings {
     /// Milliseconds after which a fetch that delivers nothing is given up; 10 000 by default. Doubles each time for
     /// the same split, so that rows which take longer than this to compute arrive in the end.
     pub fetch_idle_ms: u64,
+    /// The GPU to which batches are copied, as CUDA counts those that the process may see: batches are then received into pinned
+    /// memory, as long as a batch is one piece. `None`, the default, where there is no such GPU.
+    pub gpu: Option<u32>,
 }
 
 impl Default for ClientSettings {
@@ -35,6 +38,7 @@ impl Default for ClientSettings {
             report_ms: 200,
             hedge_ms: 200,
             fetch_idle_ms: 10_000,
+            gpu: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ class Converter:
     is_ahead = False
     """Whether the batch after the present one is started as soon as it is here."""
 
+    gpu: int | None = None
+    """The GPU that it copies to, as CUDA counts: batches are received into pinned memory for it."""
+
     def start(self, native: _native.Batch) -> tuple[Any, float]:
         """Begins; and the seconds that were spent on copying."""
         raise NotImplementedError
@@ -28,9 +32,15 @@ class Converter:
         """What is handed out."""
         return started
 
+    def close(self) -> None:
+        """Returns once nothing is read any more of batches that were started."""
+
 
 class NumPy(Converter):
     """Dicts of NumPy arrays."""
+
+    def __init__(self, gpu: int | None = None) -> None:
+        self.gpu = gpu
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
         return native.numpy(), 0.0
@@ -61,6 +71,8 @@ class Torch(Converter):
                 )
             self._cuda = _CudaCopies(torch, self._device)
             self.is_ahead = True
+            if torch.version.cuda is not None:
+                self.gpu = torch.cuda.current_device() if self._device.index is None else self._device.index
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
         begun = time.perf_counter()
@@ -73,6 +85,10 @@ class Torch(Converter):
     def finish(self, started: Any) -> Any:
         return started if self._cuda is None else self._cuda.finish(started)
 
+    def close(self) -> None:
+        if self._cuda is not None:
+            self._cuda.close()
+
     def _tensor(self, name: str, array: np.ndarray[Any, Any]) -> Any:
         if array.dtype == object:
             return array.tolist()
@@ -82,34 +98,38 @@ class Torch(Converter):
 
 
 class _CudaCopies:
-    """Copies to a GPU through pinned memory, on a stream of their own, while the present step computes."""
+    """Copies to a GPU out of pinned memory, on a stream of their own, while the present step computes."""
 
     def __init__(self, torch: Any, device: Any) -> None:
         self._torch = torch
         self._device = device
         self._stream = torch.cuda.Stream(device)
-        # Pinned buffers that wait for use, by type and shape, each with the copy that it served last.
-        self._idle: dict[tuple[Any, ...], list[tuple[Any, Any]]] = {}
+        # Of each batch that may still be copied, the oldest first: when it is over, where it was received, and where it was put for it.
+        self._under_way: deque[tuple[Any, list[Any], list[Any]]] = deque()
+        # Pinned buffers that wait for use, by type and shape.
+        self._idle: dict[_Kind, list[Any]] = {}
 
     def start(self, arrays: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         """Begins to copy; gives the tensors, which are not there before the event."""
-        torch = self._torch
+        self._forget_copied()
         columns: dict[str, Any] = {}
-        used = []
+        received, staged = [], []
         for name, array in arrays.items():
             if array.dtype == object:
                 columns[name] = array.tolist()
                 continue
             refuse_missing(name, array)
-            pinned = self._pinned(array)
-            pinned.numpy()[...] = array
-            with torch.cuda.stream(self._stream):
-                columns[name] = pinned.to(self._device, non_blocking=True)
-            used.append(((array.dtype.str, array.shape), pinned))
-        event = torch.cuda.Event()
+            source = self._torch.from_numpy(_unlocked(array))
+            received.append(source)
+            # A batch that was joined from several pieces is not pinned, nor is one that came before the GPU was known.
+            if not source.is_pinned():
+                source = self._stage(source)
+                staged.append(source)
+            with self._torch.cuda.stream(self._stream):
+                columns[name] = source.to(self._device, non_blocking=True)
+        event = self._torch.cuda.Event()
         event.record(self._stream)
-        for key, pinned in used:
-            self._idle.setdefault(key, []).append((pinned, event))
+        self._under_way.append((event, received, staged))
         return columns, event
 
     def finish(self, started: tuple[dict[str, Any], Any]) -> dict[str, Any]:
@@ -122,17 +142,34 @@ class _CudaCopies:
                 column.record_stream(present)
         return columns
 
-    def _pinned(self, array: np.ndarray[Any, Any]) -> Any:
-        torch = self._torch
-        idle = self._idle.get((array.dtype.str, array.shape), [])
-        for place, (pinned, event) in enumerate(idle):
-            if event.query():
-                del idle[place]
-                return pinned
+    def close(self) -> None:
+        """Waits for all copies."""
+        while self._under_way:
+            self._under_way[0][0].synchronize()
+            self._forget_copied()
+        self._idle.clear()
+
+    def _stage(self, tensor: Any) -> Any:
+        """A copy in pinned memory."""
+        idle = self._idle.get(_kind(tensor))
+        pinned = idle.pop() if idle else self._torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        return pinned.copy_(tensor)
+
+    def _forget_copied(self) -> None:
+        """Lets go of what was copied from."""
+        while self._under_way and self._under_way[0][0].query():
+            _, _, staged = self._under_way.popleft()
+            for pinned in staged:
+                self._idle.setdefault(_kind(pinned), []).append(pinned)
         if len(self._idle) > _MOST_SHAPES:
             self._idle.clear()
-        like = torch.from_numpy(np.empty(0, array.dtype))
-        return torch.empty(array.shape, dtype=like.dtype, pin_memory=True)
+
+
+_Kind = tuple[Any, tuple[int, ...]]
+
+
+def _kind(tensor: Any) -> _Kind:
+    return tensor.dtype, tuple(tensor.shape)
 
 
 _MOST_SHAPES = 64
@@ -194,12 +231,13 @@ def refuse_missing(name: str, array: np.ndarray[Any, Any]) -> None:
 
 def _unlocked(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The same memory for PyTorch, which knows no read-only tensors and would warn of each."""
+    return np.asarray(_Unlocked(array))
 
-    class View:
-        __array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
-        kept = array
 
-    return np.asarray(View())
+class _Unlocked:
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+        self._kept = array
 
 
 def _imported(name: str, extra: str) -> Any:

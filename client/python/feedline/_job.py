@@ -119,9 +119,15 @@ class Job:
 
     # What batches are.
 
-    def numpy(self) -> Job:
-        """Batches are dicts of NumPy arrays: read-only views of the memory in which they came."""
-        return self._converted(NumPy())
+    def numpy(self, gpu: int | None = None) -> Job:
+        """Batches are dicts of NumPy arrays: read-only views of the memory in which they came.
+
+        Args:
+            gpu: for loops that copy batches to a GPU themselves, as by CuPy or cuda-python: its number as CUDA counts. Batches are then
+                received into memory that its driver has pinned, as far as they are one piece each. A copy must be over before the
+                batch is let go. Not needed for :meth:`torch`.
+        """
+        return self._converted(NumPy(gpu))
 
     def torch(self, device: Any = None, *, copy: bool = True) -> Job:
         """Batches are dicts of PyTorch tensors.
@@ -149,6 +155,7 @@ class Job:
     def _converted(self, converter: Converter) -> Job:
         if self._ahead:
             raise WrongUse("batches are on their way already; choose what they shall be before the first loop")
+        self._converter.close()
         self._converter = converter
         return self
 
@@ -578,6 +585,7 @@ class Job:
             start=start,
             audit=False,
             elastic=self._elastic,
+            gpu=self._converter.gpu,
             **self._settings,
         )
         self._job = job
@@ -696,6 +704,8 @@ class Job:
     def close(self) -> None:
         """Ends this rank's part; without a coordinator, everything that runs in this process for it. A second call does nothing."""
         self._release()
+        if self._process == os.getpid():
+            self._converter.close()
         service, self._service = self._service, None
         if service is not None:
             service.close()

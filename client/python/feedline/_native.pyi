@@ -76,6 +76,7 @@ class Service:
         weight: float,
         buffer_bytes: int | None,
         patience_ms: int | None,
+        gpu: int | None,
     ) -> Job: ...
     @property
     def is_embedded(self) -> bool: ...

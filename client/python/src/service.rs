@@ -53,7 +53,7 @@ impl Service {
     }
 
     /// Opens the job, or joins the one with the same name and settings.
-    #[pyo3(signature = (*, pipeline, file, name, epochs, consumers, virtual_consumers, start, audit, elastic, weight, buffer_bytes, patience_ms))]
+    #[pyo3(signature = (*, pipeline, file, name, epochs, consumers, virtual_consumers, start, audit, elastic, weight, buffer_bytes, patience_ms, gpu))]
     #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of one private call")]
     fn open_job(
         &self,
@@ -70,6 +70,7 @@ impl Service {
         weight: f64,
         buffer_bytes: Option<u64>,
         patience_ms: Option<u64>,
+        gpu: Option<u32>,
     ) -> PyResult<Job> {
         let (coordinator, workers) = self.service()?;
         let pipeline = NodeService::pipeline(pipeline, file).map_err(|failure| of_failure(&failure))?;
@@ -92,6 +93,7 @@ impl Service {
         let settings = ClientSettings {
             buffer_bytes: buffer_bytes.unwrap_or(usual.buffer_bytes),
             patience_ms: patience_ms.unwrap_or(usual.patience_ms),
+            gpu,
             ..usual
         };
         let asked = Arc::clone(&coordinator);
