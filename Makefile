@@ -13,7 +13,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client trace-cost secure-cost bottlenecks tuning demand restoring bench release release-package
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release release-package
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -127,6 +127,9 @@ python-client: release-package ## Measure the Python client against the Rust cli
 
 restoring: release-package ## Measure how long restoring takes, from a state to the next batch, in release mode: ROUNDS=5
 	@$(PYTHON) benches/restoring.py
+
+resnet: release-package ## Measure a loop that trains a ResNet-50, on a GPU where there is one: STEPS=100 BATCH=256 CORES=16
+	@python3 benches/resnet.py
 
 demand: release ## Measure how fast workers come and go as demand changes, with real processes
 	@python3 benches/demand.py
