@@ -149,16 +149,23 @@ fn links_in_documents_lead_somewhere() {
 }
 
 #[test]
-fn the_architecture_names_what_exists() {
+fn the_architecture_is_short_and_names_what_exists() {
     let path = "docs/ARCHITECTURE.md";
     let text = fs::read_to_string(root().join(path)).unwrap_or_default();
     assert!(!text.is_empty(), "{path} is missing: write the code map and the invariants there");
+    let lines = text.lines().count();
+    assert!(
+        lines <= 250,
+        "{path} has {lines} lines, more than 250: move what concerns one part to docs/internals.md"
+    );
+    let details = fs::read_to_string(root().join("docs/internals.md")).unwrap_or_default();
+    let text = text + &details;
     let is_path = |name: &&str| {
         let plain = name.chars().all(|letter| letter.is_ascii_alphanumeric() || "/_-.".contains(letter));
         plain && name.contains('/') && (name.ends_with('/') || name.ends_with(".rs"))
     };
     let names = text.split('`').skip(1).step_by(2).filter(is_path);
-    let gone = names.filter(|name| !root().join(name).exists()).map(|name| format!("{path}: {name}"));
+    let gone = names.filter(|name| !root().join(name).exists()).map(|name| format!("docs: {name}"));
     refuse(gone, "name the file or folder as it is now");
 }
 
