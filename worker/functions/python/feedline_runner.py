@@ -442,7 +442,7 @@ def main():
         began = time.process_time_ns()
         try:
             answer = {"columns": runner.call(message)}
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if not isinstance(error, WrongResult):
                 traceback.print_exc()
             answer = {"failed": reason_of(error)}

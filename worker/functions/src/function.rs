@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray};
@@ -34,6 +34,8 @@ pub struct RowFunction {
 struct Shared {
     call: Arc<FunctionCall>,
     settings: FunctionSettings,
+    /// Its processes that died so far.
+    deaths: AtomicU64,
 }
 
 /// What became of a chunk.
@@ -75,7 +77,10 @@ impl Drop for Interest {
 impl RowFunction {
     /// A function that runs in at most `processes` processes, which start when they are needed.
     pub fn new(call: Arc<FunctionCall>, settings: FunctionSettings, processes: usize) -> Self {
-        Self { shared: Arc::new(Shared { call, settings }), pool: ProcessPool::new(processes) }
+        Self {
+            shared: Arc::new(Shared { call, settings, deaths: AtomicU64::new(0) }),
+            pool: ProcessPool::new(processes),
+        }
     }
 
     /// Has the function make its columns for the rows of a chunk, or choose among them. A row that it fails for becomes
@@ -255,7 +260,12 @@ impl Run<'_> {
             return Err("its rows are not wanted any more".to_owned());
         }
         self.spent.deaths += 1;
-        tracing::warn!(function = %self.shared.call.function.function, "its process {death}; another is started");
+        let deaths = self.shared.deaths.fetch_add(1, Ordering::Relaxed) + 1;
+        // A function that dies of a row dies of its halves, too: what is new is told, and how it goes on.
+        if deaths.is_power_of_two() {
+            let function = &self.shared.call.function.function;
+            tracing::warn!(%function, deaths, "the function {death}; another process is started");
+        }
         // What took too long once would take as long again: its halves are tried at once.
         let again = !matches!(death, Death::Time(_));
         Ok(Outcome::Failed { reason: death.to_string(), again })

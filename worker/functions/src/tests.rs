@@ -45,6 +45,11 @@ def segfaults(batch):
         ctypes.string_at(0)
     return {"y": batch["x"]}
 
+def quits(batch):
+    if 5 in batch["x"]:
+        raise SystemExit("no fives")
+    return {"y": batch["x"]}
+
 def exits(batch):
     if 5 in batch["x"]:
         os._exit(3)
@@ -255,6 +260,7 @@ fn one_bad_row_fails_alone_with_its_reason() {
             "the function `mine:picky` failed: ValueError: five is right out (at mine.py line 27 in picky: raise",
         ),
         ("segfaults", "the function `mine:segfaults` was killed by signal 11 (segmentation fault)"),
+        ("quits", "failed: SystemExit: no fives (at mine.py line"),
         ("exits", "ended its process with exit code 3"),
         ("sleeps", "took more than 1 s"),
         ("leaks", "used more than 256 MiB of memory"),
