@@ -15,6 +15,9 @@ pub enum ClientError {
     /// The coordinator knows no such job.
     #[error("{0}")]
     UnknownJob(String),
+    /// No coordinator is reached at the start, when the address may be wrong, too. Trying again later may help.
+    #[error("{0}; check the address, and that a coordinator runs there")]
+    Unreachable(String),
     /// No coordinator answered for the client's patience. Trying again later is right.
     #[error(
         "no coordinator for {seconds} s: {message}; check that it runs, then start again, which goes on where this stopped"
@@ -70,6 +73,6 @@ impl From<Refusal> for ClientError {
 impl ClientError {
     /// Whether doing the same again, without any change, can succeed.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::CoordinatorLost { .. } | Self::Busy { .. })
+        matches!(self, Self::Unreachable(_) | Self::CoordinatorLost { .. } | Self::Busy { .. })
     }
 }

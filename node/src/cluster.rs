@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_access::Credentials;
-use feedline_client::{GrpcWorkers, WorkerDirectory};
+use feedline_client::{ClientError, GrpcWorkers, WorkerDirectory};
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
 use feedline_core::cluster::messages::{Refusal, RefusalKind};
 use feedline_proto::{CoordinatorService, WorkerService, grpc};
@@ -143,9 +143,7 @@ pub(crate) async fn connect(
             Err(refusal) if refusal.kind == RefusalKind::Busy => return Ok(coordinator),
             Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
                 if urls.len() == 1 || Instant::now() >= deadline {
-                    return Err(Failure::failed(format!(
-                        "{refusal}; check the address, and that a coordinator runs there"
-                    )));
+                    return Err(Failure::Failed(ClientError::Unreachable(refusal.to_string()).into()));
                 }
                 tokio::time::sleep(RETRY).await;
             }

@@ -30,7 +30,7 @@ impl Failure {
     }
 
     /// What the client said, where it ended the command.
-    pub(crate) fn client_error(&self) -> Option<&ClientError> {
+    pub fn client_error(&self) -> Option<&ClientError> {
         match self {
             Self::WrongUse(error) | Self::Failed(error) => error.downcast_ref(),
             Self::Interrupted(_) => None,

@@ -41,6 +41,9 @@ fn render(jobs: &[JobStatus]) -> String {
     if are_several {
         head.insert(1, "tenant".to_owned());
     }
+    let extras: Vec<&(&str, Extra)> =
+        EXTRAS.iter().filter(|(_, of)| jobs.iter().any(|job| of(job).is_some())).collect();
+    head.extend(extras.iter().map(|(name, _)| (*name).to_owned()));
     let rows = jobs.iter().map(|job| {
         let (epoch, done) = progress(job);
         let mut line = vec![
@@ -55,10 +58,30 @@ fn render(jobs: &[JobStatus]) -> String {
         if are_several {
             line.insert(1, tenants::shown(&job.tenant).to_owned());
         }
+        line.extend(extras.iter().map(|(_, of)| of(job).unwrap_or_else(|| "-".to_owned())));
         line
     });
     let texts: &[usize] = if are_several { &[1, 2, 3] } else { &[1, 2] };
     table::render(&[head].into_iter().chain(rows).collect::<Vec<_>>(), texts)
+}
+
+/// What only some jobs have.
+type Extra = fn(&JobStatus) -> Option<String>;
+
+/// Columns that are shown where a job has something for them.
+const EXTRAS: [(&str, Extra); 2] = [("slots of ranks", slots), ("weights", weights)];
+
+/// Elastic jobs: each rank and its slots.
+fn slots(job: &JobStatus) -> Option<String> {
+    let owners: Vec<String> = job.slot_owners.iter().map(|(rank, slots)| format!("{rank}:{slots}")).collect();
+    (!owners.is_empty()).then(|| owners.join(" "))
+}
+
+/// The latest weights of a mix whose weights were changed.
+fn weights(job: &JobStatus) -> Option<String> {
+    let change = job.layout.as_ref()?.mix.last()?;
+    let weights: Vec<String> = change.weights.iter().map(f64::to_string).collect();
+    Some(weights.join(","))
 }
 
 /// Whether jobs are of more than one tenant, so that tables tell whose each is.
@@ -108,6 +131,8 @@ mod tests {
     use expect_test::expect;
     use feedline_core::cluster::messages::{ConsumerStats, StoreStats};
     use feedline_core::ids::JobId;
+    use feedline_core::layout::Layout;
+    use feedline_core::pipeline::Remainder;
 
     use super::*;
 
@@ -162,5 +187,32 @@ mod tests {
              2  -       job-2  running    -/2     -          1   200
         "#]]
         .assert_eq(&render(&[of(1, "vision"), of(2, "")]));
+    }
+
+    #[test]
+    fn slots_and_changed_weights_are_shown_where_a_job_has_them() {
+        let layout = Layout {
+            mix: vec![MixChange { pass: 0, place: 500, weights: vec![3.0, 0.5] }],
+            dataset_rows: 1000,
+            passes: 1,
+            epochs: 2,
+            streams: 1,
+            batch_rows: 10,
+            remainder: Remainder::Emit,
+            changes_rows: false,
+            split_rows: 100,
+            group_rows: 100,
+            coordinated: false,
+        };
+        let jobs = [
+            JobStatus { slot_owners: vec![(0, 3), (2, 1)], ..job(1, JobState::Running) },
+            JobStatus { layout: Some(layout), ..job(2, JobState::Running) },
+        ];
+        expect![[r#"
+            id  name   state    epoch  done  consumers  rows  slots of ranks  weights
+             1  job-1  running    -/2     -          1   100         0:3 2:1        -
+             2  job-2  running    -/2     -          1   200               -    3,0.5
+        "#]]
+        .assert_eq(&render(&jobs));
     }
 }

@@ -43,8 +43,8 @@ impl Gpu {
         // SAFETY: `device` is written before the call returns.
         calls.check("cuDeviceGet", unsafe { (calls.device_get)(&raw mut device, ordinal) })?;
         // SAFETY: `device` is one that the driver named, and `context` is written before the call returns.
-        calls
-            .check("cuDevicePrimaryCtxRetain", unsafe { (calls.retain_context)(&raw mut context, device) })?;
+        let retained = unsafe { (calls.retain_context)(&raw mut context, device) };
+        calls.check("cuDevicePrimaryCtxRetain", retained)?;
         Ok(Arc::new(Self { calls, device, context }))
     }
 

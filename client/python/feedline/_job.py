@@ -19,7 +19,7 @@ from typing import Any
 from feedline import _native, _ranks, _state
 from feedline._batch import Batch
 from feedline._convert import Arrow, Converter, Jax, NumPy, TensorFlow, Torch
-from feedline._native import JobFailed, WrongUse
+from feedline._native import CoordinatorLost, JobFailed, WrongUse
 from feedline._pipeline import Pipeline
 from feedline._progress import Progress, summary
 from feedline._steps import Step, Steps
@@ -31,6 +31,7 @@ _LOOK_SECONDS = 600.0
 _END_SECONDS = 5.0
 """How long an end waits for a coordinator that does not answer."""
 _PLAN_SECONDS = 5.0
+_RETRY_SECONDS = 0.5
 _LATELY = 64
 """Batches behind which a job still knows where it stood: as many as loops may be ahead of their steps."""
 _GROUP_SECONDS = 5.0
@@ -572,7 +573,7 @@ class Job:
         if self._places is not None and not self._elastic:
             state = self._state_of_places()
         if self._service is None:
-            self._service = _native.Service(self._flags)
+            self._service = self._connect()
         begin = None if state is None else self._position_of(state)
         start = None if begin is None else json.dumps(begin)
         job = self._service.open_job(
@@ -592,6 +593,18 @@ class Job:
         self._learn(job, state)
         self._consumer = job.consumer(self._ranks.consumer)
         self._settle(state)
+
+    def _connect(self) -> _native.Service:
+        """The service. Where no patience was asked for, a coordinator that cannot be reached is told at once: the address may be wrong."""
+        until = time.monotonic() + (self._settings["patience_ms"] or 0) / 1000
+        while True:
+            try:
+                return _native.Service(self._flags)
+            except CoordinatorLost as error:
+                if time.monotonic() >= until:
+                    raise
+                _log.warning("%s; it is tried again", error)
+                time.sleep(_RETRY_SECONDS)
 
     def _position_of(self, state: dict[str, Any]) -> dict[str, Any]:
         """Where the service begins to go on at a state. One that this rank has alone needs its own slots only."""

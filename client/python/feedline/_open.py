@@ -60,7 +60,8 @@ def open(
         progress: shows a bar on a terminal (needs ``tqdm``), and a line at the end of each epoch.
         buffer: bytes of batches that this process holds or has on their way; 256 MiB by default.
         weight: claim of the job where there are too few workers for all.
-        patience: seconds without a coordinator after which the job is given up; 60 by default.
+        patience: seconds without a coordinator after which the job is given up; 60 by default. Where it is given, a coordinator that is
+            not there yet is waited for as long, too.
         service: further flags of ``feedline run`` by name: without a coordinator ``workers``, ``cores``, ``memory``, ``index_dir``,
             ``cache_dir``, ``cache_disk``, ``auto_cache``, ``credentials``; with one ``token_file``, ``tls_ca``, ``tls_cert``, ``tls_key``; and
             ``http``, an address such as ``"127.0.0.1:7170"`` to serve Prometheus metrics of this process on.
@@ -68,6 +69,11 @@ def open(
     Raises:
         WrongUse: when an argument or the pipeline is wrong, with the place and the fix.
     """
+    whole = {"batch_size": batch_size, "epochs": epochs, "consumers": consumers, "replica_size": replica_size}
+    whole |= {"rank": rank, "world_size": world_size, "virtual_consumers": virtual_consumers, "buffer": buffer}
+    for option, value in whole.items():
+        if value is not None and not hasattr(value, "__index__"):
+            raise WrongUse(f"{option} is {value!r}; give a whole number")
     if consumers is not None:
         if world_size is not None:
             raise WrongUse("consumers and world_size say the same; give one of them")
@@ -75,7 +81,7 @@ def open(
         rank = 0 if rank is None and world_size == 1 else rank
     if elastic and virtual_consumers is None:
         raise WrongUse("an elastic job needs virtual_consumers=: the slots that move between ranks, as many as there may ever be ranks or more")
-    _check(service, virtual_consumers=virtual_consumers, buffer=buffer, patience=patience)
+    _check(service, virtual_consumers=virtual_consumers, buffer=buffer, patience=patience, weight=weight)
     found = _pipeline_of(pipeline)
     if batch_size is not None:
         found = found.with_batch_size(batch_size)

@@ -10,9 +10,11 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from feedline import _native
 from feedline._native import WrongUse
@@ -70,13 +72,13 @@ class Pipeline:
 
     def resize(self, column: str, size: Sequence[int], *, parallelism: int | None = None) -> Pipeline:
         """Resizes to ``size`` (height, width in pixels), bilinear with antialiasing."""
-        return self._operator("resize", parallelism, column=column, size=list(size))
+        return self._operator("resize", parallelism, column=column, size=_many("size", size))
 
     def center_crop(
         self, column: str, size: Sequence[int], resize: int | None = None, *, parallelism: int | None = None
     ) -> Pipeline:
         """Cuts the centre of ``size``; with ``resize`` the shorter side is brought to that many pixels before."""
-        return self._operator("center_crop", parallelism, column=column, size=list(size), resize=resize)
+        return self._operator("center_crop", parallelism, column=column, size=_many("size", size), resize=resize)
 
     def random_resized_crop(
         self,
@@ -88,8 +90,8 @@ class Pipeline:
         parallelism: int | None = None,
     ) -> Pipeline:
         """Cuts a random area and resizes it to ``size`` (height, width), as torchvision's ``RandomResizedCrop``."""
-        lists = {"scale": list(scale) if scale else None, "ratio": list(ratio) if ratio else None}
-        return self._operator("random_resized_crop", parallelism, column=column, size=list(size), **lists)
+        lists = {"scale": _many("scale", scale), "ratio": _many("ratio", ratio)}
+        return self._operator("random_resized_crop", parallelism, column=column, size=_many("size", size), **lists)
 
     def random_horizontal_flip(self, column: str, p: float | None = None, *, parallelism: int | None = None) -> Pipeline:
         """Mirrors left and right with probability ``p`` (one half)."""
@@ -107,7 +109,7 @@ class Pipeline:
     ) -> Pipeline:
         """``(x / 255 - mean) / std`` as float; ``mean`` and ``std`` per channel on the scale 0 to 1."""
         return self._operator(
-            "normalize", parallelism, column=column, mean=list(mean), std=list(std), dtype=dtype, layout=layout
+            "normalize", parallelism, column=column, mean=_many("mean", mean), std=_many("std", std), dtype=dtype, layout=layout
         )
 
     def cast(self, column: str, dtype: str, *, parallelism: int | None = None) -> Pipeline:
@@ -116,10 +118,12 @@ class Pipeline:
 
     def select(self, columns: Sequence[str], *, parallelism: int | None = None) -> Pipeline:
         """Keeps these columns, in this order."""
-        return self._operator("select", parallelism, columns=list(columns))
+        return self._operator("select", parallelism, columns=_many("columns", columns))
 
     def rename(self, columns: Mapping[str, str], *, parallelism: int | None = None) -> Pipeline:
         """Renames columns: new name to present name."""
+        if not isinstance(columns, Mapping):
+            raise WrongUse(f"columns is {columns!r}; give new names with the present ones, such as {{'label': 'class'}}")
         return self._operator("rename", parallelism, columns=dict(columns))
 
     def filter(self, where: str | Callable[..., Any], *, parallelism: int | None = None, **options: Any) -> Pipeline:
@@ -161,9 +165,9 @@ class Pipeline:
         parallelism: int | None = None,
     ) -> Pipeline:
         """In place of ``batch``: rows of one length together, the same bucket for all ranks in a step. Lists become ``[rows, length]``."""
-        lists = {"boundaries": list(boundaries), "batch_sizes": None if batch_sizes is None else list(batch_sizes)}
+        lists = {"boundaries": _many("boundaries", boundaries), "batch_sizes": _many("batch_sizes", batch_sizes)}
         options = {"tokens": tokens, "pad": pad, "value": value, "window": window}
-        return self._operator("bucket_by_length", parallelism, columns=list(columns), **lists, **options)
+        return self._operator("bucket_by_length", parallelism, columns=_many("columns", columns), **lists, **options)
 
     def pack(
         self,
@@ -178,7 +182,7 @@ class Pipeline:
     ) -> Pipeline:
         """In place of ``batch``: several rows in one of ``length`` elements, ``size`` of these in a batch; with segment ids and positions."""
         options = {"longer": longer, "value": value, "window": window}
-        return self._operator("pack", parallelism, columns=list(columns), length=length, size=size, **options)
+        return self._operator("pack", parallelism, columns=_many("columns", columns), length=length, size=size, **options)
 
     def tokenize(
         self,
@@ -270,7 +274,7 @@ class Pipeline:
         return f"<feedline.Pipeline {self._spec.get('name')!r}: {' | '.join(['source', *names])}>"
 
     def _text(self) -> str:
-        return json.dumps(self._spec)
+        return json.dumps(self._spec, default=_plain)
 
     def _with(self, **changes: Any) -> Pipeline:
         return Pipeline({**self._spec, **changes}, self._file)
@@ -304,8 +308,13 @@ def read(
         on_error: what happens to a row that fails: ``fail``, ``skip`` or ``replace``.
         credentials: name of the credentials that the workers read the data with.
     """
-    urls = [os.fspath(url)] if isinstance(url, str | os.PathLike) else [os.fspath(one) for one in url]
+    given = [url] if isinstance(url, str | os.PathLike) else _many("url", url)
+    if not given or not all(isinstance(one, str | os.PathLike) for one in given):
+        raise WrongUse(f"url is {url!r}; give a path, glob or URL, or a list of them")
+    urls = [os.fspath(one) for one in given]
     source: dict[str, Any] = {"url": urls[0] if len(urls) == 1 else urls, "format": format}
+    if features is not None and not isinstance(features, Mapping):
+        raise WrongUse(f"features is {features!r}; give columns with their names in the data, such as {{'image': 'image/encoded'}}")
     if features:
         source["features"] = dict(features)
     if credentials is not None:
@@ -345,6 +354,29 @@ def mix(
     parts = [{"weight": weight, **source._spec["source"]} for source, weight in zip(sources, shares, strict=True)]
     spec = {"name": "python", "seed": 0, "order": "deterministic", "on_error": "fail", **options}
     return Pipeline({**spec, "source": {"mix": parts, "stop": stop}, "operators": []})
+
+
+def _many(name: str, values: Any) -> list[Any] | None:
+    """A list of what was given as any sequence but a text, which is one of characters only by accident."""
+    if values is None:
+        return None
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        examples = {"size": "[height, width], such as [224, 224]", "columns": "a list, such as ['image', 'label']"}
+        raise WrongUse(f"{name} is {values!r}; give {examples.get(name, 'a list')}")
+    return list(values)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know: NumPy's numbers and arrays, paths, and sequences that are no lists."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Iterable):
+        return list(value)
+    raise WrongUse(f"a pipeline has numbers, texts, lists and mappings, and {value!r} is a {type(value).__name__}")
 
 
 def _output(declared: Any) -> dict[str, Any]:

@@ -55,11 +55,6 @@ class Ranks:
         """Which of the processes with the same part it is, from 0."""
         return self.consumer_of_mesh[2] if self.consumer_of_mesh else self.rank % self.replica_size
 
-    @property
-    def count(self) -> int:
-        """Processes of the training job."""
-        return self.world_size if not self.consumer_of_mesh else self.consumer_of_mesh[1]
-
 
 def find(
     rank: int | None,
@@ -90,6 +85,9 @@ def find(
 
 def _of_mesh(mesh: Any, data_dims: Sequence[str] | None, run: str | None) -> Ranks:
     """The mesh's coordinates along the dimensions over which data differs; all others are replicas."""
+    root = mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else mesh
+    if root is not mesh:
+        data_dims, mesh = _dims_of_slice(mesh, root, data_dims), root
     names = list(mesh.mesh_dim_names or ())
     if data_dims is None:
         data_dims = [name for name in names if name in ("dp", "data", "fsdp", "hsdp", "dp_replicate", "dp_shard", "replicate", "shard")]
@@ -111,6 +109,22 @@ def _of_mesh(mesh: Any, data_dims: Sequence[str] | None, run: str | None) -> Ran
         else:
             replica = replica * size + at
     return Ranks(consumer_of_mesh=(consumer, consumers, replica), run=run)
+
+
+def _dims_of_slice(mesh: Any, root: Any, data_dims: Sequence[str] | None) -> Sequence[str]:
+    """The dimensions over which data differs, where a mesh is a part of another one, as ``mesh["dp"]`` is: all of its own, unless some are
+    named. The other one has the ranks that see the same data."""
+    names = list(mesh.mesh_dim_names or ())
+    unknown = [name for name in names if name not in (root.mesh_dim_names or ())]
+    if unknown:
+        raise WrongUse(
+            f"the mesh has {names}, and {unknown[0]!r} is no dimension of the mesh {list(root.mesh_dim_names or ())} that it is a part of, so nothing tells "
+            "which ranks see the same data; give the whole mesh, and name its dimensions of data by data_dims=[...]"
+        )
+    wrong = [name for name in data_dims or () if name not in names]
+    if wrong:
+        raise WrongUse(f"data_dims names {wrong[0]!r}; the mesh has {names}")
+    return names if data_dims is None else data_dims
 
 
 def _of_torch() -> tuple[int, int] | None:

@@ -51,7 +51,9 @@ pub(crate) fn of_client(error: &ClientError) -> PyErr {
         ClientError::JobFailed(_) | ClientError::Cancelled | ClientError::Damaged { .. } => {
             JobFailed::new_err(message)
         }
-        ClientError::CoordinatorLost { .. } | ClientError::Busy { .. } => CoordinatorLost::new_err(message),
+        ClientError::Unreachable(_) | ClientError::CoordinatorLost { .. } | ClientError::Busy { .. } => {
+            CoordinatorLost::new_err(message)
+        }
         ClientError::Superseded(_) => Superseded::new_err(message),
         ClientError::Closed => FeedlineError::new_err(message),
     }
@@ -59,6 +61,9 @@ pub(crate) fn of_client(error: &ClientError) -> PyErr {
 
 /// What the wiring said, as an exception.
 pub(crate) fn of_failure(failure: &Failure) -> PyErr {
+    if let Some(error) = failure.client_error() {
+        return of_client(error);
+    }
     match failure {
         Failure::WrongUse(_) => WrongUse::new_err(failure.to_string()),
         Failure::Failed(_) | Failure::Interrupted(_) => FeedlineError::new_err(failure.to_string()),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import feedline
+import numpy as np
 import pytest
 from conftest import binary, run_python
 
@@ -205,12 +206,44 @@ def test_who_waits_can_be_looked_at_from_another_thread(lines: Path, local: dict
     assert len(seen) == 500 and seen == sorted(seen)
 
 
+def test_a_coordinator_that_is_not_there_yet_is_waited_for_where_patience_is_asked_for(
+    numbers: feedline.Pipeline, local: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def service(flags: list[str]) -> Any:
+        tried.append(flags)
+        if len(tried) < 3:
+            raise feedline.CoordinatorLost("it starts")
+        return service_of_the_package(flags)
+
+    service_of_the_package = feedline._native.Service
+    monkeypatch.setattr(feedline._native, "Service", service)
+    monkeypatch.setattr("feedline._job._RETRY_SECONDS", 0.0)
+    with pytest.raises(feedline.CoordinatorLost, match="it starts"):
+        next(iter(numbers.batch(100).open(**local)))
+    assert len(tried) == 1, "without patience it is told at once"
+    monkeypatch.undo()
+    with pytest.raises(feedline.CoordinatorLost, match="check the address, and that a coordinator runs there"):
+        next(iter(numbers.batch(100).open(coordinator="http://127.0.0.1:1")))
+    monkeypatch.setattr(feedline._native, "Service", service)
+    monkeypatch.setattr("feedline._job._RETRY_SECONDS", 0.0)
+    with numbers.batch(100).open(patience=60, epochs=1, **local) as job:
+        assert sum(batch.size for batch in job) == 997
+    assert len(tried) == 3
+
+
 def test_options_that_are_none_are_named(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     with pytest.raises(feedline.WrongUse, match=r"no option workres=; did you mean workers="):
         numbers.batch(1).open(workres=2)
     with pytest.raises(feedline.WrongUse, match="buffer is -1; give a number above 0"):
         numbers.batch(1).open(buffer=-1)
+    for option, value in {"epochs": "3", "world_size": 1.5, "rank": "0", "buffer": "256MiB", "batch_size": [4]}.items():
+        with pytest.raises(feedline.WrongUse, match=f"^{option} is .*; give a whole number$"):
+            numbers.batch(1).open(**{option: value})
+    with pytest.raises(feedline.WrongUse, match="weight is 'much'; give a number above 0"):
+        numbers.batch(1).open(weight="much")
     with pytest.raises(feedline.WrongUse, match="needs virtual_consumers="):
         numbers.batch(1).open(elastic=True)
-    with numbers.batch(100).open(consumers=1, epochs=1, **local) as job:
+    with numbers.batch(np.int64(100)).open(consumers=np.int32(1), epochs=np.uint8(1), weight=np.float32(1), **local) as job:
         assert job and len(list(job)) == 10

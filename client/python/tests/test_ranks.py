@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import feedline
 import pytest
+from conftest import run_python
 from feedline import _ranks
 
 
@@ -61,6 +63,42 @@ def test_a_mesh_tells_which_dimensions_are_data() -> None:
     assert (both.consumer, both.consumers, both.replica) == (5, 6, 3)
     with pytest.raises(feedline.WrongUse, match="'ep'; the mesh has"):
         found({}, mesh=mesh((0, 0, 0)), data_dims=["ep"])
+
+
+_SLICES = """
+import json
+import feedline
+from feedline import _ranks
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.distributed.device_mesh import init_device_mesh
+
+told = []
+for rank in range(8):
+    dist.init_process_group("fake", rank=rank, world_size=8, store=FakeStore())
+    whole = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp", "cp", "tp"))
+    found = [_ranks.find(None, None, None, mesh) for mesh in (whole, whole["dp"], whole["dp", "tp"])]
+    found.append(_ranks.find(None, None, None, whole["dp", "tp"], ["dp"]))
+    try:
+        _ranks.find(None, None, None, whole["dp", "cp"]._flatten("data"))
+    except feedline.WrongUse as refusal:
+        sentence = str(refusal)
+    told.append([(one.consumer, one.consumers, one.replica) for one in found])
+    dist.destroy_process_group()
+print(json.dumps([told, sentence]))
+"""
+
+
+def test_a_slice_of_a_mesh_has_the_replicas_of_the_whole_one() -> None:
+    pytest.importorskip("torch")
+    done = run_python(_SLICES)
+    assert done.returncode == 0, done.stderr
+    told, sentence = json.loads(done.stdout.splitlines()[-1])
+    whole, data, both, named = ([tuple(one) for one in found] for found in zip(*told, strict=True))
+    assert whole == [(rank // 4, 2, rank % 4) for rank in range(8)]
+    assert data == whole and named == whole
+    assert both == [(rank // 4 * 2 + rank % 2, 4, rank // 2 % 2) for rank in range(8)]
+    assert "give the whole mesh" in sentence
 
 
 @pytest.mark.parametrize(
