@@ -6,6 +6,7 @@
 
 mod function;
 mod inputs;
+mod memory;
 mod outputs;
 mod pool;
 mod process;

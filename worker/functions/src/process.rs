@@ -202,7 +202,7 @@ impl Process {
             }
         }
         // A call that is over in a moment may have taken memory, too.
-        if anonymous_bytes(self.child.id()).is_some_and(|bytes| bytes > bounds.memory_bytes) {
+        if crate::memory::is_above(self.child.id(), bounds.memory_bytes) {
             self.kill();
             return Err(Death::Memory(bounds.memory_bytes));
         }
@@ -219,7 +219,7 @@ impl Process {
             Death::GivenUp
         } else if Instant::now() >= deadline {
             Death::Time(bounds.time)
-        } else if anonymous_bytes(self.child.id()).is_some_and(|bytes| bytes > bounds.memory_bytes) {
+        } else if crate::memory::is_above(self.child.id(), bounds.memory_bytes) {
             Death::Memory(bounds.memory_bytes)
         } else {
             return Ok(());
@@ -293,13 +293,6 @@ fn meaning(signal: i32) -> &'static str {
         Some(Signal::TERM) => " (termination)",
         _ => "",
     }
-}
-
-/// Memory of a process beside what it shares with others; `None` where the system does not tell.
-fn anonymous_bytes(process: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
 /// Writes what the function prints to the worker's log, as far as it is not too much.

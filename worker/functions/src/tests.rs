@@ -12,7 +12,7 @@ use feedline_operators::{Chunk, Column, FunctionCall, Image, Slots, Tensor};
 use crate::{Applied, FunctionSettings, RowFunction};
 
 const MODULE: &str = r#"
-import ctypes, os, time
+import ctypes, os, subprocess, sys, time
 import numpy as np
 
 def double(batch):
@@ -73,6 +73,20 @@ def once(batch):
         open(marker, "w").close()
         os.abort()
     return {"y": batch["x"]}
+
+def hires(batch):
+    if 5 in batch["x"]:
+        hoard = "hoard = b'x' * (400 << 20); import time; time.sleep(1000)"
+        subprocess.run([sys.executable, "-c", hoard])
+    return {"y": batch["x"]}
+
+def forks(batch):
+    much = np.ones(200 << 20, np.uint8)
+    child = os.fork()
+    if child == 0:
+        time.sleep(0.2)
+        os._exit(int(much[0]))
+    return {"y": batch["x"] + os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}
 
 def drops(batch):
     return {"y": batch["x"][batch["x"] != 5]}
@@ -264,6 +278,7 @@ fn one_bad_row_fails_alone_with_its_reason() {
         ("exits", "ended its process with exit code 3"),
         ("sleeps", "took more than 1 s"),
         ("leaks", "used more than 256 MiB of memory"),
+        ("hires", "used more than 256 MiB of memory"),
         ("drops", "failed: `y` has 0 rows, but the function was given 1; return one for each"),
     ] {
         let chunk = scene.run(bounded(name), &x(), numbers(8)).unwrap().chunk;
@@ -274,6 +289,14 @@ fn one_bad_row_fails_alone_with_its_reason() {
             chunk.failures
         );
     }
+}
+
+#[test]
+fn what_a_forked_process_shares_counts_once() {
+    let Some(scene) = Scene::new() else { return };
+    let function = Function { memory: 300 << 20, ..scene.function("forks") };
+    let Applied { chunk, deaths, .. } = scene.run(function, &x(), numbers(8)).unwrap();
+    assert_eq!((values(&chunk, "y"), deaths), ((1..9).collect(), 0), "{:?}", chunk.failures);
 }
 
 #[test]
