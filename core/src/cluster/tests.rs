@@ -1,5 +1,5 @@
 //! The state machine, input by input. What follows from many inputs and faults together is tested by the simulation
-//! in `core/tests/simulation.rs`.
+//! in `coordinator/replica/tests/simulation.rs`.
 
 mod granting;
 mod limits;
