@@ -40,6 +40,8 @@ class NumPy(Converter):
     """Dicts of NumPy arrays."""
 
     def __init__(self, gpu: int | None = None) -> None:
+        if gpu is not None and not (hasattr(gpu, "__index__") and 0 <= gpu < 2**31):
+            raise WrongUse(f"gpu is {gpu!r}; give its number, as CUDA counts from 0")
         self.gpu = gpu
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
@@ -61,7 +63,10 @@ class Torch(Converter):
 
     def __init__(self, device: Any, copy: bool) -> None:
         self._torch = torch = _imported("torch", "torch")
-        self._device = torch.device("cpu" if device is None else device)
+        try:
+            self._device = torch.device("cpu" if device is None else device)
+        except (RuntimeError, TypeError):
+            raise WrongUse(f"device is {device!r}, which PyTorch does not know; give \"cuda\", \"cuda:0\" or \"cpu\"") from None
         self._copy = copy
         self._cuda: _CudaCopies | None = None
         if self._device.type == "cuda":
@@ -69,6 +74,9 @@ class Torch(Converter):
                 raise WrongUse(
                     f"device is {str(device)!r}, and PyTorch sees no CUDA device here; give device=\"cpu\", or install PyTorch with CUDA"
                 )
+            count = torch.cuda.device_count()
+            if self._device.index is not None and self._device.index >= count:
+                raise WrongUse(f"device is {str(device)!r}, and PyTorch sees {count} CUDA devices here, numbered from 0")
             self._cuda = _CudaCopies(torch, self._device)
             self.is_ahead = True
             if torch.version.cuda is not None:
@@ -120,9 +128,10 @@ class _CudaCopies:
                 continue
             refuse_missing(name, array)
             source = self._torch.from_numpy(_unlocked(array))
-            received.append(source)
             # A batch that was joined from several pieces is not pinned, nor is one that came before the GPU was known.
-            if not source.is_pinned():
+            if source.is_pinned():
+                received.append(source)
+            else:
                 source = self._stage(source)
                 staged.append(source)
             with self._torch.cuda.stream(self._stream):

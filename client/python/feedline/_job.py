@@ -21,8 +21,8 @@ from feedline._batch import Batch
 from feedline._convert import Arrow, Converter, Jax, NumPy, TensorFlow, Torch
 from feedline._native import CoordinatorLost, JobFailed, WrongUse
 from feedline._pipeline import Pipeline
-from feedline._progress import Progress, summary
-from feedline._steps import Step, Steps
+from feedline._progress import Progress, Tally, summary
+from feedline._standing import Standing
 
 _ENDLESS = 1_000_000
 """Epochs of a job for which nobody says how many."""
@@ -32,10 +32,6 @@ _END_SECONDS = 5.0
 """How long an end waits for a coordinator that does not answer."""
 _PLAN_SECONDS = 5.0
 _RETRY_SECONDS = 0.5
-_LATELY = 64
-"""Batches behind which a job still knows where it stood: as many as loops may be ahead of their steps."""
-_GROUP_SECONDS = 5.0
-"""Longest that a state is waited for because other ranks have not come to its step."""
 
 _log = logging.getLogger("feedline")
 _open_jobs: weakref.WeakSet[Job] = weakref.WeakSet()
@@ -66,7 +62,6 @@ class Job:
     ) -> None:
         self._pipeline = pipeline
         self._checked = pipeline.check()
-        self._parts = _state.parts_of(self._checked)
         self._ranks = ranks
         self._is_relaxed = self._checked["order"] == "relaxed"
         self._is_mixed = "mix" in self._checked["source"]
@@ -76,7 +71,8 @@ class Job:
             raise WrongUse(f"a job of {epochs} epochs is none; set epochs to a number from 1 to {_MOST_EPOCHS}")
         self._asked_slots = virtual_consumers
         self._elastic = elastic
-        self._slots = ranks.consumers if virtual_consumers is None else virtual_consumers
+        slots = ranks.consumers if virtual_consumers is None else virtual_consumers
+        self._standing = Standing(ranks, self._checked, slots, elastic)
         self._name = name
         self._flags = flags
         self._settings: dict[str, Any] = {
@@ -89,33 +85,19 @@ class Job:
         self._service: _native.Service | None = None
         self._job: _native.Job | None = None
         self._consumer: _native.Consumer | None = None
-        self._about: dict[str, Any] = {}
-        self._layout: dict[str, Any] = {}
         # How the weights of its mix have changed.
         self._mix: list[dict[str, Any]] = []
-        self._steps: int | None = None
         self._run: str | None = None
         # Taken and not handed out yet: a batch that is on its way to a device, or one that proved that an epoch is over.
         self._ahead: deque[tuple[_native.Batch, Any]] = deque()
-        self._loaded: dict[str, Any] | None = None
-        self._places: list[_state.Place] | None = None
-        # Batches had, where this rank stood behind them, which step that was, and the job that knows where others stood.
-        self._lately: deque[tuple[int, list[_state.Place], Step | None, _native.Job | None]] = deque(maxlen=_LATELY)
-        # Where only rows tell where others stand: steps had, and the job that can be asked about them, also when its loop is over.
-        self._steps_had: Steps | None = None
-        self._asked: _native.Job | None = None
-        self._taken = 0
         self._skips: list[tuple[int, int]] = []
         self._ended = False
-        # Where all slots stood when it was opened, where that was not the beginning.
-        self._began_at: list[tuple[int, int]] | None = None
         self._loads = 0
         # Loops begun so far: the last one has the batches.
         self._loops = 0
         self._alone = _Alone()
         self._process = os.getpid()
-        self._told = _no_stats()
-        self._earlier = _no_stats()
+        self._tally = Tally()
         _open_jobs.add(self)
 
     # What batches are.
@@ -184,24 +166,24 @@ class Job:
                 # Which slots it has, and where they stand, is not known before.
                 self._fetch()
             epoch = self._next_epoch()
-            if self._steps_had is not None:
-                self._steps_had.begin(None if whole_job else epoch)
+            if self._standing.loop_steps is not None:
+                self._standing.loop_steps.begin(None if whole_job else epoch)
                 if self._converter.is_ahead and self._consumer is not None:
                     self._consumer.set_ahead()
-            self._progress.begin(epoch, self._steps_left(epoch))
+            self._progress.begin(epoch, self._standing.steps_left(epoch))
             while (found := self._take(None if whole_job else epoch)) is not None:
                 native, batch = found
                 if native.epoch > epoch:
                     self._end_epoch(epoch)
                     epoch = native.epoch
-                    self._progress.begin(epoch, self._steps_left(epoch))
+                    self._progress.begin(epoch, self._standing.steps_left(epoch))
                 self._progress.step()
                 yield batch
                 if loop != self._loops:
                     raise WrongUse("another loop over this job began meanwhile and has its batches now; use one loop at a time")
             self._end_epoch(epoch)
-            if self._steps_had is not None:
-                self._steps_had.end(None if whole_job else epoch)
+            if self._standing.loop_steps is not None:
+                self._standing.loop_steps.end(None if whole_job else epoch)
             done = True
         finally:
             # What a later loop goes on with is not this one's to give back.
@@ -217,7 +199,7 @@ class Job:
 
     def _take_alone(self, epoch: int | None) -> tuple[_native.Batch, Any] | None:
         while True:
-            if epoch is not None and self._is_at_end_of(epoch):
+            if epoch is not None and self._standing.is_at_end_of(epoch):
                 return None
             if not self._ahead and not self._fetch():
                 return None
@@ -225,13 +207,8 @@ class Job:
             if epoch is not None and native.epoch > epoch:
                 return None
             self._ahead.popleft()
-            self._taken += 1
-            self._places = native.places or None
-            if self._steps_had is not None:
-                self._steps_had.count()
-            if self._places is not None:
-                self._lately.append((self._taken, self._places, self._step_now(), self._asked))
-            if any(first < self._taken <= last for first, last in self._skips):
+            self._standing.had(native)
+            if any(first < self._standing.taken <= last for first, last in self._skips):
                 continue
             if self._converter.is_ahead and not self._ahead:
                 self._fetch_if_here()
@@ -268,21 +245,8 @@ class Job:
             raise WrongUse("the job is closed, so nobody can tell where its rows come from; ask while the loop runs")
         self._job.learn_origins()
 
-    def _is_at_end_of(self, epoch: int) -> bool:
-        """Whether the epoch's last batch was handed out, where the layout knows how many there are."""
-        if self._steps is None or self._places is None:
-            return False
-        return all(place[1] > epoch for place in self._places)
-
     def _next_epoch(self) -> int:
-        places = self._places or []
-        return min((place[1] for place in places), default=0) if not self._ahead else self._ahead[0][0].epoch
-
-    def _steps_left(self, epoch: int) -> int | None:
-        if self._steps is None or not self._places or self._elastic:
-            return None
-        done = sum(-(-row // self._layout["batch_rows"]) for _, at, row in self._places if at == epoch)
-        return self._steps * len(self._places) - done
+        return self._ahead[0][0].epoch if self._ahead else self._standing.epoch()
 
     def __bool__(self) -> bool:
         return True
@@ -294,18 +258,18 @@ class Job:
             TypeError: where operators change the number of rows, so that nobody knows before.
         """
         self._open()
-        if self._steps is None or self._is_relaxed or self._elastic:
+        if self._standing.steps is None or self._is_relaxed or self._elastic:
             raise TypeError(
                 "the number of batches of an epoch is not known, since operators change the number of rows, `remainder` is carry, `order` is relaxed or the job is elastic"
             )
-        return self._steps * len(self._own_slots())
+        return self._standing.steps * len(self._standing.own_slots())
 
     # Where it stands.
 
     @property
     def step(self) -> int:
         """Batches that this rank has had so far, over all epochs, those before a loaded state included."""
-        return self._taken
+        return self._standing.taken
 
     def state_dict(self, at: int | None = None) -> dict[str, Any]:
         """Where the training loop stands: behind the last batch that it had, whatever was fetched ahead of it.
@@ -321,12 +285,12 @@ class Job:
         within five seconds, or there is no coordinator, the state names the ranks that are ``missing``, and
         :func:`feedline.merge_states` makes one of the states of all.
         """
-        if at is not None and at != self._taken:
-            return self._state_behind(at)
-        if self._places is None and self._loaded is not None:
-            return dict(self._loaded)
-        if self._places is not None:
-            return self._state_of_places()
+        if at is not None and at != self._standing.taken:
+            return self._standing.state_behind(at, self._mix_from)
+        if self._standing.places is None and self._standing.loaded is not None:
+            return dict(self._standing.loaded)
+        if self._standing.places is not None:
+            return self._standing.state(self._mix_from)
         self._open()
         assert self._job is not None and self._consumer is not None
         if self._elastic:
@@ -334,79 +298,14 @@ class Job:
         if self._is_relaxed:
             self._ahead_is_empty()
             self._consumer.flush()
-            position = json.loads(self._job.status())["position"]
-            return {"version": _state.VERSION, "order": "relaxed", **self._about, "batches": self._taken, "position": position}
-        return self._state_of_places()
-
-    def _state_of_places(self) -> dict[str, Any]:
-        return self._state_of(self._places or [], self._taken, self._step_now(), self._asked)
-
-    def _step_now(self) -> Step | None:
-        return None if self._steps_had is None else self._steps_had.at
-
-    def _state_of(
-        self, places: Sequence[_state.Place], taken: int, step: Step | None, job: _native.Job | None
-    ) -> dict[str, Any]:
-        if self._elastic and self._steps is not None:
-            steps = {_state.steps_before(self._layout, self._steps, place) for place in places}
-            if len(steps) > 1:
-                raise WrongUse(
-                    "this rank has had some batches of the present step and not those of its other slots; ask for the state of an elastic job "
-                    "between steps"
-                )
-        missing: list[int] = []
-        if self._steps_had is not None and len(places) < self._slots:
-            places, missing = self._group_places(places, step, job)
-        return _state.build(
-            about=self._about,
-            layout=self._layout,
-            ranks=self._ranks.consumers,
-            places=places,
-            taken=taken,
-            missing=missing,
-            mix=self._mix_from(min((place[1] for place in places), default=0)),
-            start=self._began_at,
-        )
+            return self._standing.relaxed_state(json.loads(self._job.status())["position"])
+        return self._standing.state(self._mix_from)
 
     def _mix_from(self, epoch: int) -> list[dict[str, Any]]:
         """How the weights of the mix change, as far as it tells what comes from an epoch on."""
         if self._consumer is not None and self._is_mixed:
             self._mix = json.loads(self._consumer.mix_from(epoch))
         return self._mix
-
-    def _group_places(
-        self, places: Sequence[_state.Place], step: Step | None, job: _native.Job | None
-    ) -> tuple[Sequence[_state.Place], list[int]]:
-        """Where all slots stand when this rank's stand at ``places``, and the ranks of which that is not known."""
-        own = self._ranks.consumer
-        others = [rank for rank in range(self._ranks.consumers) if rank != own]
-        if step is None or job is None or self._service is None or self._service.is_embedded:
-            return places, others
-        epochs, batches = step
-        rounds, rest = divmod(batches, len(places))
-        try:
-            found, silent = job.places(epochs, rounds, rest, _GROUP_SECONDS)
-        except (_native.FeedlineError, WrongUse) as error:
-            _log.warning("the other ranks of job %s cannot be asked where they stand: %s", self._run, error)
-            return places, others
-        of_others = [place for place in found if place[0] % self._ranks.consumers != own]
-        missing = [rank for rank in silent if rank != own]
-        if own not in silent and sorted(places) != [place for place in found if place[0] % self._ranks.consumers == own]:
-            # Somebody else has been this rank before, so the steps that were counted are not the same.
-            of_others, missing = [], others
-        if missing:
-            _log.warning("the state of job %s does not tell where ranks %s stand; it takes the states of all ranks", self._run, missing)
-            return places, missing
-        return [*places, *of_others], []
-
-    def _state_behind(self, at: int) -> dict[str, Any]:
-        for taken, places, step, job in self._lately:
-            if taken == at:
-                return self._state_of(places, taken, step, job)
-        raise WrongUse(
-            f"this rank has had {self._taken} batches and knows where it stood behind the last {len(self._lately)} of them alone, "
-            f"not behind batch {at}"
-        )
 
     def _ahead_is_empty(self) -> None:
         if self._ahead:
@@ -421,37 +320,11 @@ class Job:
             WrongUse: when the state belongs to another pipeline or to other data, with what changed.
         """
         state = _state.check(state)
-        _state.check_parts(state, self._parts)
-        position = _state.start_of(state)
-        slots = position["virtual_consumers"]
-        if self._asked_slots is not None and self._asked_slots != slots:
-            raise WrongUse(
-                f"the state has {slots} virtual consumers and the job {self._asked_slots}; open the job with virtual_consumers={slots}"
-            )
-        if slots < self._ranks.consumers:
-            raise WrongUse(
-                f"the state has {slots} virtual consumers, too few for {self._ranks.consumers} ranks with different data; "
-                f"start with at most {slots}, or save with more virtual_consumers next time"
-            )
-        streams = {(place["epoch"], place["row"]) for place in position["streams"]}
-        if self._elastic and len(streams) > 1:
-            raise WrongUse("the state was saved within a step, and an elastic job begins between steps; take one at which all slots stood alike")
+        self._standing.check(state, self._asked_slots)
         self._release()
-        self._slots = slots
-        self._loaded = state
+        self._standing.load(state)
         self._loads += 1
-        self._taken = self._batches_before(state, position)
-        self._places = None
-        self._lately.clear()
         self._ended = False
-
-    def _batches_before(self, state: Mapping[str, Any], position: Mapping[str, Any]) -> int:
-        """Batches that this rank counts as had at a state."""
-        steps = _native.steps_of_epoch(json.dumps(state["layout"])) if "layout" in state else None
-        if steps is None:
-            return int(state.get("batches", 0))
-        stands = ((slot, position["streams"][slot]) for slot in self._own_slots())
-        return sum(_state.steps_before(state["layout"], steps, (slot, at["epoch"], at["row"])) for slot, at in stands)
 
     def skip(self, first: int, last: int) -> None:
         """Leaves out the batches ``first`` to ``last - 1`` of this rank, counted as :attr:`step` does, when the loop comes there.
@@ -460,8 +333,8 @@ class Job:
         """
         if not 0 <= first < last:
             raise WrongUse(f"skip({first}, {last}) leaves out nothing; give the first batch and the one behind the last")
-        if first < self._taken:
-            raise WrongUse(f"batch {first} has been had already ({self._taken} were); load a state from before it, then skip")
+        if first < self._standing.taken:
+            raise WrongUse(f"batch {first} has been had already ({self._standing.taken} were); load a state from before it, then skip")
         self._skips.append((first, last))
 
     def set_weights(self, weights: Sequence[float]) -> dict[str, int]:
@@ -494,7 +367,7 @@ class Job:
         """The slots whose batches this rank gets at present."""
         if self._elastic:
             return self._consumer.slots() if self._consumer is not None else []
-        return list(self._own_slots())
+        return list(self._standing.own_slots())
 
     def leave(self) -> None:
         """Leaves an elastic job between two steps: other ranks go on with this one's slots at once. The next loop joins it again."""
@@ -521,13 +394,9 @@ class Job:
         copying to a device, ``stall_seconds`` waiting; ``fed``, the share of the time in which it did not wait; ``bound``, what bounds
         the job at this moment as the service sees it, ``None`` where that is not known.
         """
-        stats = self._counts()
+        stats = self._tally.counts(self._consumer)
         time = stats["step_seconds"] + stats["stall_seconds"]
         return {**stats, "fed": 1.0 - stats["stall_seconds"] / time if time > 0 else 1.0, "bound": self._bound()}
-
-    def _counts(self) -> dict[str, Any]:
-        present = self._consumer.stats() if self._consumer is not None else _no_stats()
-        return {key: self._earlier[key] + present[key] for key in present}
 
     def _bound(self) -> str | None:
         if self._service is None or self._job is None:
@@ -538,9 +407,7 @@ class Job:
             return None
 
     def _end_epoch(self, epoch: int) -> None:
-        counts = self._counts()
-        epoch_counts = {key: counts[key] - self._told[key] for key in counts}
-        self._told = counts
+        epoch_counts = self._tally.since_last(self._consumer)
         if epoch_counts["batches"] and (self._progress.is_on or _log.isEnabledFor(logging.INFO)):
             line = summary(epoch, epoch_counts, self._bound())
             self._progress.tell(line)
@@ -558,9 +425,6 @@ class Job:
         """The pipeline that runs."""
         return self._pipeline
 
-    def _own_slots(self) -> range:
-        return range(self._ranks.consumer, self._slots, self._ranks.consumers)
-
     def _open(self) -> None:
         with self._alone:
             if self._consumer is None:
@@ -568,10 +432,10 @@ class Job:
 
     def _open_alone(self) -> None:
         self._process = os.getpid()
-        state = self._loaded
+        state = self._standing.loaded
         # An elastic job goes on without this rank, which joins it as it was opened.
-        if self._places is not None and not self._elastic:
-            state = self._state_of_places()
+        if self._standing.places is not None and not self._elastic:
+            state = self._standing.state(self._mix_from)
         if self._service is None:
             self._service = self._connect()
         begin = None if state is None else self._position_of(state)
@@ -582,7 +446,7 @@ class Job:
             name=self._job_name(start),
             epochs=self._epochs,
             consumers=self._ranks.consumers,
-            virtual_consumers=self._slots,
+            virtual_consumers=self._standing.slots,
             start=start,
             audit=False,
             elastic=self._elastic,
@@ -608,8 +472,8 @@ class Job:
 
     def _position_of(self, state: dict[str, Any]) -> dict[str, Any]:
         """Where the service begins to go on at a state. One that this rank has alone needs its own slots only."""
-        places = self._places or []
-        if self._service is not None and self._service.is_embedded and places and state is not self._loaded:
+        places = self._standing.places or []
+        if self._service is not None and self._service.is_embedded and places and state is not self._standing.loaded:
             return _state.start_or_later(state, min(place[1:] for place in places))
         return _state.start_of(state)
 
@@ -626,43 +490,29 @@ class Job:
         position, dataset = status["position"], status["dataset"]
         if position is None or status["layout"] is None:
             return
-        self._layout = {key: value for key, value in status["layout"].items() if key != "mix"}
         self._mix = status["layout"].get("mix", [])
-        self._steps = _native.steps_of_epoch(json.dumps(self._layout))
-        self._about = {
-            "pipeline": position["pipeline"],
-            "dataset": position["dataset"],
-            "parts": self._parts,
-            "data": _state.data_of(dataset),
-        }
+        self._standing.learn(position, status["layout"], dataset)
 
     def _settle(self, state: dict[str, Any] | None) -> None:
         """Where this rank stands before its first batch."""
-        assert self._consumer is not None
+        assert self._service is not None and self._job is not None and self._consumer is not None
         if self._elastic:
             return
-        self._taken = 0 if state is None else state.get("batches", 0)
+        self._standing.taken = 0 if state is None else state.get("batches", 0)
         if self._is_relaxed:
             return
         places = self._consumer.begin()
         streams = None if state is None else self._position_of(state)["streams"]
-        self._began_at = [(place["epoch"], place["row"]) for place in streams] if streams else None
-        wanted = [(slot, *((streams[slot]["epoch"], streams[slot]["row"]) if streams else (0, 0))) for slot in self._own_slots()]
         # An ended job has no places; its next batch tells why.
-        if places and places != wanted:
-            run, self._places = self._run, None
+        if places and places != self._standing.begins_at(streams):
+            run, self._standing.places = self._run, None
             self._job = None
             self._release()
             raise WrongUse(
                 f"a job {run!r} is under way already and this rank of it stands elsewhere, so this may be another run of that name; "
                 "give another name=, or cancel it with `feedline jobs --cancel`"
             )
-        self._places = wanted
-        if self._steps is not None:
-            self._taken = sum(_state.steps_before(self._layout, self._steps, place) for place in wanted)
-        counts = self._ranks.consumers > 1 and self._steps is None and not self._layout.get("coordinated")
-        self._steps_had, self._asked = (Steps(wanted), self._job) if counts else (None, None)
-        self._lately.append((self._taken, wanted, self._step_now(), self._asked))
+        self._standing.settle(streams, self._job, is_shared=not self._service.is_embedded)
 
     def _job_name(self, start: str | None) -> str:
         """The same on all ranks, and another for each place to start at, since a job that runs cannot be rewound."""
@@ -684,7 +534,7 @@ class Job:
         if consumer is None or self._process != os.getpid():
             # What a forked child has belongs to its parent.
             return
-        self._earlier = {key: self._earlier[key] + value for key, value in consumer.stats().items()}
+        self._tally.keep(consumer)
         self._mix = json.loads(consumer.mix_from(0)) if self._is_mixed else []
         held = False
         try:
@@ -706,13 +556,7 @@ class Job:
             consumer.leave()
         if self._is_relaxed and not self._ended and job is not None:
             consumer.flush()
-            self._loaded = {
-                "version": _state.VERSION,
-                "order": "relaxed",
-                **self._about,
-                "batches": self._taken,
-                "position": json.loads(job.status())["position"],
-            }
+            self._standing.loaded = self._standing.relaxed_state(json.loads(job.status())["position"])
 
     def close(self) -> None:
         """Ends this rank's part; without a coordinator, everything that runs in this process for it. A second call does nothing."""
@@ -737,7 +581,7 @@ class Job:
         raise WrongUse("a job cannot be sent to another process; open it there")
 
     def __repr__(self) -> str:
-        return f"<feedline.Job {self._run or self._checked['name']!r}: rank {self._ranks.consumer} of {self._ranks.consumers}, {self._taken} batches had>"
+        return f"<feedline.Job {self._run or self._checked['name']!r}: rank {self._ranks.consumer} of {self._ranks.consumers}, {self._standing.taken} batches had>"
 
 
 class _Alone:
@@ -752,10 +596,6 @@ class _Alone:
 
     def __exit__(self, *exception: object) -> None:
         self._lock.release()
-
-
-def _no_stats() -> dict[str, Any]:
-    return {"rows": 0, "batches": 0, "bytes": 0, "stall_seconds": 0.0, "step_seconds": 0.0, "copy_seconds": 0.0}
 
 
 @atexit.register

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from feedline import _native
 from feedline._native import WrongUse
 
 
@@ -19,6 +20,34 @@ def summary(epoch: int, counts: Mapping[str, Any], bound: str | None) -> str:
         f"{counts['rows']} rows, {rate:.0f} rows/s"
     )
     return f"{line}; bound by {bound}" if bound else line
+
+
+class Tally:
+    """What a job has had over all of its loops, each of which has a consumer of its own."""
+
+    def __init__(self) -> None:
+        self._earlier = _nothing()
+        self._told = _nothing()
+
+    def counts(self, present: _native.Consumer | None) -> dict[str, Any]:
+        """All so far."""
+        of_present = _nothing() if present is None else present.stats()
+        return {key: self._earlier[key] + of_present[key] for key in of_present}
+
+    def since_last(self, present: _native.Consumer | None) -> dict[str, Any]:
+        """What came since this was asked last."""
+        counts = self.counts(present)
+        since = {key: counts[key] - self._told[key] for key in counts}
+        self._told = counts
+        return since
+
+    def keep(self, ended: _native.Consumer) -> None:
+        """Takes over what a consumer has had that ends."""
+        self._earlier = self.counts(ended)
+
+
+def _nothing() -> dict[str, Any]:
+    return {"rows": 0, "batches": 0, "bytes": 0, "stall_seconds": 0.0, "step_seconds": 0.0, "copy_seconds": 0.0}
 
 
 class Progress:

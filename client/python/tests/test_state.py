@@ -87,7 +87,7 @@ def test_the_state_of_any_rank_restores_the_group_on_any_number_of_ranks(
 def steps_of(jobs: list[feedline.Job], steps: int | None = None) -> list[dict[int, list[int]]]:
     """The ids of each slot in each step, of all ranks taken in turn."""
     loops = [iter(job.batches()) for job in jobs]
-    slots = [len(job._own_slots()) for job in jobs]
+    slots = [len(job.slots) for job in jobs]
     found: list[dict[int, list[int]]] = []
     while steps is None or len(found) < steps:
         step = {}

@@ -39,10 +39,11 @@ def test_a_data_loader_takes_the_dataset_and_refuses_workers(numbers: feedline.P
 
 
 def test_a_gpu_that_is_not_there_is_refused_at_once(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    with pytest.raises(feedline.WrongUse, match="no CUDA device"):
-        numbers.batch(10).open(device="cuda", **local)
+    for wrong in ("gpu", "cuda:x", 1.5):
+        with pytest.raises(feedline.WrongUse, match="which PyTorch does not know; give"):
+            numbers.batch(10).open(device=wrong, **local)
+    with pytest.raises(feedline.WrongUse, match="PyTorch sees"):
+        numbers.batch(10).open(device="cuda:99", **local)
 
 
 def test_text_stays_lists_and_missing_values_are_refused(tmp_path: Any, local: dict[str, Any]) -> None:
