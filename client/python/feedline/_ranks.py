@@ -55,11 +55,6 @@ class Ranks:
         """Which of the processes with the same part it is, from 0."""
         return self.consumer_of_mesh[2] if self.consumer_of_mesh else self.rank % self.replica_size
 
-    @property
-    def count(self) -> int:
-        """Processes of the training job."""
-        return self.world_size if not self.consumer_of_mesh else self.consumer_of_mesh[1]
-
 
 def find(
     rank: int | None,
