@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feedline._native import WrongUse
+from feedline._plain import several, shown
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,12 @@ def find(
 def _of_mesh(mesh: Any, data_dims: Sequence[str] | None, run: str | None) -> Ranks:
     """The mesh's coordinates along the dimensions over which data differs; all others are replicas, also those of a bigger mesh that
     this one was cut out of."""
+    if not hasattr(mesh, "mesh_dim_names") or not hasattr(mesh, "get_coordinate"):
+        raise WrongUse(f"mesh is {shown(mesh)}; give a DeviceMesh of PyTorch")
     names = list(mesh.mesh_dim_names or ())
-    if data_dims is None:
+    if data_dims is not None:
+        data_dims = several("data_dims", data_dims)
+    else:
         data_dims = [name for name in names if name in ("dp", "data", "fsdp", "hsdp", "dp_replicate", "dp_shard", "replicate", "shard")]
         if not data_dims:
             raise WrongUse(
@@ -151,7 +156,7 @@ def _root(mesh: Any) -> Any:
     """As each PyTorch says it: the mesh itself, or from 2.2 to 2.8 a registry of meshes."""
     if hasattr(mesh, "_get_root_mesh"):
         return mesh._get_root_mesh()
-    registry = getattr(sys.modules.get("torch.distributed.device_mesh"), "_mesh_resources", None)
+    registry = getattr(sys.modules.get(type(mesh).__module__), "_mesh_resources", None)
     for name in ("get_root_mesh", "get_parent_mesh"):
         if hasattr(registry, name):
             return getattr(registry, name)(mesh) or mesh
