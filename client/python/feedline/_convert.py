@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedline._native import WrongUse
+from feedline._plain import whole_if_any
 
 if TYPE_CHECKING:
     from feedline import _native
@@ -40,9 +41,9 @@ class NumPy(Converter):
     """Dicts of NumPy arrays."""
 
     def __init__(self, gpu: int | None = None) -> None:
-        if gpu is not None and not (hasattr(gpu, "__index__") and 0 <= gpu < 2**31):
-            raise WrongUse(f"gpu is {gpu!r}; give its number, as CUDA counts from 0")
-        self.gpu = gpu
+        self.gpu = whole_if_any("gpu", gpu)
+        if self.gpu is not None and not 0 <= self.gpu < 2**31:
+            raise WrongUse(f"gpu is {gpu}; give its number, as CUDA counts from 0")
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
         return native.numpy(), 0.0

@@ -21,6 +21,7 @@ from feedline._batch import Batch
 from feedline._convert import Arrow, Converter, Jax, NumPy, TensorFlow, Torch
 from feedline._native import CoordinatorLost, JobFailed, WrongUse
 from feedline._pipeline import Pipeline
+from feedline._plain import number, several, whole, whole_if_any
 from feedline._progress import Progress, Tally, summary
 from feedline._standing import Standing
 
@@ -285,6 +286,7 @@ class Job:
         within five seconds, or there is no coordinator, the state names the ranks that are ``missing``, and
         :func:`feedline.merge_states` makes one of the states of all.
         """
+        at = whole_if_any("at", at)
         if at is not None and at != self._standing.taken:
             return self._standing.state_behind(at, self._mix_from)
         if self._standing.places is None and self._standing.loaded is not None:
@@ -331,6 +333,7 @@ class Job:
 
         For steps around a loss spike: load a state from before, skip, go on. All ranks skip the same. Their rows count as had.
         """
+        first, last = whole("first", first), whole("last", last)
         if not 0 <= first < last:
             raise WrongUse(f"skip({first}, {last}) leaves out nothing; give the first batch and the one behind the last")
         if first < self._standing.taken:
@@ -351,14 +354,14 @@ class Job:
         """
         self._open()
         assert self._job is not None
-        wanted = [float(weight) for weight in weights]
-        number, row = self._job.set_weights(wanted)
-        change = {"pass": number, "place": row, "weights": wanted}
+        wanted = [number(f"weights[{place}]", weight) for place, weight in enumerate(several("weights", weights))]
+        first, row = self._job.set_weights(wanted)
+        change = {"pass": first, "place": row, "weights": wanted}
         # This rank's states have it as soon as its next plan does.
         until = time.monotonic() + _PLAN_SECONDS
         while change not in self._mix_from(0) and time.monotonic() < until:
             time.sleep(0.002)
-        return {"pass": number, "row": row}
+        return {"pass": first, "row": row}
 
     # Elastic jobs.
 
@@ -383,7 +386,7 @@ class Job:
         if not self._elastic:
             raise WrongUse("only ranks of an elastic job get slots by their step times; open the job with elastic=True")
         if self._consumer is not None:
-            self._consumer.set_slot_time(seconds)
+            self._consumer.set_slot_time(number("seconds", seconds))
 
     # How well it is fed.
 

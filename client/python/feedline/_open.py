@@ -13,6 +13,8 @@ from feedline import _ranks
 from feedline._job import Job
 from feedline._native import WrongUse
 from feedline._pipeline import Pipeline, load
+from feedline._plain import number, plain, shown, switch, text
+from feedline._plain import whole_if_any as count
 
 
 def open(
@@ -69,11 +71,11 @@ def open(
     Raises:
         WrongUse: when an argument or the pipeline is wrong, with the place and the fix.
     """
-    whole = {"batch_size": batch_size, "epochs": epochs, "consumers": consumers, "replica_size": replica_size}
-    whole |= {"rank": rank, "world_size": world_size, "virtual_consumers": virtual_consumers, "buffer": buffer}
-    for option, value in whole.items():
-        if value is not None and not hasattr(value, "__index__"):
-            raise WrongUse(f"{option} is {value!r}; give a whole number")
+    batch_size, epochs, buffer = count("batch_size", batch_size), count("epochs", epochs), count("buffer", buffer)
+    rank, world_size, consumers = count("rank", rank), count("world_size", world_size), count("consumers", consumers)
+    replica_size, virtual_consumers = count("replica_size", replica_size), count("virtual_consumers", virtual_consumers)
+    elastic, progress, weight = switch("elastic", elastic), switch("progress", progress), number("weight", weight)
+    patience = None if patience is None else number("patience", patience)
     if consumers is not None:
         if world_size is not None:
             raise WrongUse("consumers and world_size say the same; give one of them")
@@ -81,12 +83,12 @@ def open(
         rank = 0 if rank is None and world_size == 1 else rank
     if elastic and virtual_consumers is None:
         raise WrongUse("an elastic job needs virtual_consumers=: the slots that move between ranks, as many as there may ever be ranks or more")
-    _check(service, virtual_consumers=virtual_consumers, buffer=buffer, patience=patience, weight=weight)
+    _check(service, virtual_consumers=virtual_consumers, buffer=buffer, patience=patience)
     found = _pipeline_of(pipeline)
     if batch_size is not None:
         found = found.with_batch_size(batch_size)
     if coordinator is not None:
-        service["coordinator"] = coordinator
+        service["coordinator"] = _urls(coordinator)
     elif "python" not in service:
         # Functions of the pipeline run in the same Python, with the same packages.
         service["python"] = sys.executable
@@ -96,7 +98,7 @@ def open(
         epochs=epochs,
         virtual_consumers=virtual_consumers,
         elastic=elastic,
-        name=name,
+        name=text("name", name),
         progress=progress,
         buffer=buffer,
         weight=weight,
@@ -122,11 +124,7 @@ def _check(options: Mapping[str, Any], **counts: Any) -> None:
             hint = f"; did you mean {nearest[0]}=?" if nearest else f"; there are {', '.join(_OPTIONS)}"
             raise WrongUse(f"feedline.open() has no option {name}={hint}")
     for name, value in counts.items():
-        try:
-            is_right = value is None or 0 < value < float("inf")
-        except TypeError:
-            is_right = False
-        if not is_right:
+        if value is not None and not 0 < value < float("inf"):
             raise WrongUse(f"{name} is {value!r}; give a number above 0")
 
 
@@ -142,17 +140,27 @@ def _pipeline_of(pipeline: Any) -> Pipeline:
     )
 
 
+def _urls(coordinator: Any) -> list[str]:
+    urls = [coordinator] if isinstance(coordinator, str) else plain(coordinator, "coordinator")
+    if not isinstance(urls, list) or not urls or not all(isinstance(url, str) and url for url in urls):
+        raise WrongUse(f"coordinator is {shown(coordinator)}; give the URL of the service, such as http://feedline:7070, or a list of several")
+    return urls
+
+
 def _flags(options: Mapping[str, Any]) -> list[str]:
     """Keyword arguments as flags of ``feedline run``: ``cache_dir="x"`` is ``--cache-dir=x``."""
     flags = []
-    for name, value in options.items():
+    for name, given in options.items():
+        value = plain(given, name)
         if value is None:
             continue
+        if isinstance(value, dict):
+            raise WrongUse(f"{name} is {shown(given)}; give text or a number")
         flag = "--" + name.replace("_", "-")
         if value is True or value is False:
             switched = name in ("auto_cache", "trace")
             flags += [f"{flag}={'on' if value else 'off'}"] if switched else [flag] * value
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, list):
             flags += [f"{flag}={one}" for one in value]
         else:
             flags.append(f"{flag}={value}")

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import base64
 import functools
-import copy
+import inspect
 import json
 import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from feedline import _native
 from feedline._native import WrongUse
+from feedline._plain import plain, several, shown
 
 if TYPE_CHECKING:
     from feedline._job import Job
@@ -39,7 +38,9 @@ class Pipeline:
     """
 
     def __init__(self, spec: Mapping[str, Any], file: str = _BUILT) -> None:
-        self._spec: dict[str, Any] = copy.deepcopy(dict(spec))
+        if not isinstance(spec, Mapping):
+            raise WrongUse(f"a pipeline is what feedline.read(...) gives, or a mapping as in a pipeline file, and this is {shown(spec)}")
+        self._spec: dict[str, Any] = plain(spec, "")
         self._file = file
 
     # What holds for all rows.
@@ -72,13 +73,13 @@ class Pipeline:
 
     def resize(self, column: str, size: Sequence[int], *, parallelism: int | None = None) -> Pipeline:
         """Resizes to ``size`` (height, width in pixels), bilinear with antialiasing."""
-        return self._operator("resize", parallelism, column=column, size=_many("size", size))
+        return self._operator("resize", parallelism, column=column, size=size)
 
     def center_crop(
         self, column: str, size: Sequence[int], resize: int | None = None, *, parallelism: int | None = None
     ) -> Pipeline:
         """Cuts the centre of ``size``; with ``resize`` the shorter side is brought to that many pixels before."""
-        return self._operator("center_crop", parallelism, column=column, size=_many("size", size), resize=resize)
+        return self._operator("center_crop", parallelism, column=column, size=size, resize=resize)
 
     def random_resized_crop(
         self,
@@ -90,8 +91,7 @@ class Pipeline:
         parallelism: int | None = None,
     ) -> Pipeline:
         """Cuts a random area and resizes it to ``size`` (height, width), as torchvision's ``RandomResizedCrop``."""
-        lists = {"scale": _many("scale", scale), "ratio": _many("ratio", ratio)}
-        return self._operator("random_resized_crop", parallelism, column=column, size=_many("size", size), **lists)
+        return self._operator("random_resized_crop", parallelism, column=column, size=size, scale=scale, ratio=ratio)
 
     def random_horizontal_flip(self, column: str, p: float | None = None, *, parallelism: int | None = None) -> Pipeline:
         """Mirrors left and right with probability ``p`` (one half)."""
@@ -108,9 +108,7 @@ class Pipeline:
         parallelism: int | None = None,
     ) -> Pipeline:
         """``(x / 255 - mean) / std`` as float; ``mean`` and ``std`` per channel on the scale 0 to 1."""
-        return self._operator(
-            "normalize", parallelism, column=column, mean=_many("mean", mean), std=_many("std", std), dtype=dtype, layout=layout
-        )
+        return self._operator("normalize", parallelism, column=column, mean=mean, std=std, dtype=dtype, layout=layout)
 
     def cast(self, column: str, dtype: str, *, parallelism: int | None = None) -> Pipeline:
         """Converts the elements of a column to ``dtype``, such as ``int64``."""
@@ -118,19 +116,19 @@ class Pipeline:
 
     def select(self, columns: Sequence[str], *, parallelism: int | None = None) -> Pipeline:
         """Keeps these columns, in this order."""
-        return self._operator("select", parallelism, columns=_many("columns", columns))
+        return self._operator("select", parallelism, columns=_names(columns))
 
     def rename(self, columns: Mapping[str, str], *, parallelism: int | None = None) -> Pipeline:
         """Renames columns: new name to present name."""
-        if not isinstance(columns, Mapping):
-            raise WrongUse(f"columns is {columns!r}; give new names with the present ones, such as {{'label': 'class'}}")
-        return self._operator("rename", parallelism, columns=dict(columns))
+        return self._operator("rename", parallelism, columns=columns)
 
     def filter(self, where: str | Callable[..., Any], *, parallelism: int | None = None, **options: Any) -> Pipeline:
         """Keeps the rows for which an SQL expression over the columns is true; or those that a Python function keeps, see
         :meth:`filter_function`."""
         if not isinstance(where, str):
             return self.filter_function(where, parallelism=parallelism, **options)
+        if options:
+            raise WrongUse(f"filter by an SQL expression takes no {next(iter(options))}=; functions do")
         return self._operator("filter", parallelism, where=where)
 
     def map(
@@ -145,12 +143,12 @@ class Pipeline:
             options: ``columns`` that it is given (all by default), ``timeout_s``, ``memory``, ``rows`` of one call, ``seeded`` (it then
                 takes ``seeds`` or ``rngs`` as a keyword), ``environment``, ``path``, ``version``.
         """
-        declared = {name: _output(output) for name, output in (outputs or {}).items()}
-        return self._operator("map", parallelism, **{**_function(function), **options}, outputs=declared or None)
+        declared = {name: _output(name, output) for name, output in outputs.items()} if isinstance(outputs, Mapping) else outputs
+        return self._operator("map", parallelism, **{**_function(function), **_options(options)}, outputs=declared)
 
     def filter_function(self, function: str | Callable[..., Any], *, parallelism: int | None = None, **options: Any) -> Pipeline:
         """Keeps the rows for which a Python function returns a true value; arguments as for :meth:`map`."""
-        return self._operator("filter_function", parallelism, **{**_function(function), **options})
+        return self._operator("filter_function", parallelism, **{**_function(function), **_options(options)})
 
     def bucket_by_length(
         self,
@@ -165,9 +163,9 @@ class Pipeline:
         parallelism: int | None = None,
     ) -> Pipeline:
         """In place of ``batch``: rows of one length together, the same bucket for all ranks in a step. Lists become ``[rows, length]``."""
-        lists = {"boundaries": _many("boundaries", boundaries), "batch_sizes": _many("batch_sizes", batch_sizes)}
-        options = {"tokens": tokens, "pad": pad, "value": value, "window": window}
-        return self._operator("bucket_by_length", parallelism, columns=_many("columns", columns), **lists, **options)
+        sizes = {"boundaries": boundaries, "batch_sizes": batch_sizes, "tokens": tokens}
+        options = {"pad": pad, "value": value, "window": window}
+        return self._operator("bucket_by_length", parallelism, columns=_names(columns), **sizes, **options)
 
     def pack(
         self,
@@ -182,7 +180,7 @@ class Pipeline:
     ) -> Pipeline:
         """In place of ``batch``: several rows in one of ``length`` elements, ``size`` of these in a batch; with segment ids and positions."""
         options = {"longer": longer, "value": value, "window": window}
-        return self._operator("pack", parallelism, columns=_many("columns", columns), length=length, size=size, **options)
+        return self._operator("pack", parallelism, columns=_names(columns), length=length, size=size, **options)
 
     def tokenize(
         self,
@@ -195,7 +193,7 @@ class Pipeline:
     ) -> Pipeline:
         """Splits text into ``int32`` token ids with a Hugging Face ``tokenizer.json``."""
         options = {"output": output, "add_special_tokens": add_special_tokens}
-        return self._operator("tokenize", parallelism, column=column, tokenizer=os.fspath(tokenizer), **options)
+        return self._operator("tokenize", parallelism, column=column, tokenizer=tokenizer, **options)
 
     def truncate(self, column: str, length: int, *, parallelism: int | None = None) -> Pipeline:
         """Cuts lists to ``length`` elements."""
@@ -274,14 +272,17 @@ class Pipeline:
         return f"<feedline.Pipeline {self._spec.get('name')!r}: {' | '.join(['source', *names])}>"
 
     def _text(self) -> str:
-        return json.dumps(self._spec, default=_plain)
+        return json.dumps(self._spec)
 
     def _with(self, **changes: Any) -> Pipeline:
         return Pipeline({**self._spec, **changes}, self._file)
 
     def _operator(self, name: str, parallelism: int | None, **parameters: Any) -> Pipeline:
+        for key, wanted in inspect.signature(getattr(Pipeline, name)).parameters.items():
+            if wanted.default is wanted.empty and key in parameters and parameters[key] is None:
+                raise WrongUse(f"{name}.{key} is None, and {name} needs it; give a value")
         given = {**parameters, "parallelism": parallelism}
-        operator = {name: {key: value for key, value in given.items() if value is not None}}
+        operator = {name: plain({key: value for key, value in given.items() if value is not None}, name)}
         return self._with(operators=[*self._spec.get("operators", []), operator])
 
 
@@ -308,15 +309,12 @@ def read(
         on_error: what happens to a row that fails: ``fail``, ``skip`` or ``replace``.
         credentials: name of the credentials that the workers read the data with.
     """
-    given = [url] if isinstance(url, str | os.PathLike) else _many("url", url)
-    if not given or not all(isinstance(one, str | os.PathLike) for one in given):
-        raise WrongUse(f"url is {url!r}; give a path, glob or URL, or a list of them")
-    urls = [os.fspath(one) for one in given]
-    source: dict[str, Any] = {"url": urls[0] if len(urls) == 1 else urls, "format": format}
-    if features is not None and not isinstance(features, Mapping):
-        raise WrongUse(f"features is {features!r}; give columns with their names in the data, such as {{'image': 'image/encoded'}}")
+    urls = plain(url, "source.url")
+    if isinstance(urls, list) and not all(isinstance(one, str) for one in urls):
+        raise WrongUse(f"source.url is {shown(url)}; give a path, glob or URL, or a list of them")
+    source: dict[str, Any] = {"url": urls[0] if isinstance(urls, list) and len(urls) == 1 else urls, "format": format}
     if features:
-        source["features"] = dict(features)
+        source["features"] = features
     if credentials is not None:
         source["credentials"] = credentials
     spec = {"name": name, "source": source, "seed": seed, "order": order, "on_error": on_error, "operators": []}
@@ -338,10 +336,11 @@ def mix(
             begun again (``restart``).
         options: ``name``, ``seed``, ``order`` and ``on_error``, as for :func:`feedline.read`.
     """
-    if not all(isinstance(source, Pipeline) for source in sources):
-        raise WrongUse("a mix is made of sources; give what feedline.read(...) returns")
-    if weights is not None and len(weights) != len(sources):
-        raise WrongUse(f"there are {len(sources)} sources and {len(weights)} weights; give one for each")
+    if not isinstance(sources, Sequence) or not sources or not all(isinstance(source, Pipeline) for source in sources):
+        raise WrongUse("a mix is made of sources; give a list of what feedline.read(...) returns")
+    shares = [1.0] * len(sources) if weights is None else several("weights", weights)
+    if len(shares) != len(sources):
+        raise WrongUse(f"there are {len(sources)} sources and {len(shares)} weights; give one for each")
     if any(source._spec.get("operators") for source in sources):
         raise WrongUse("a source of a mix has operators; put them behind the mix, where they hold for all rows")
     fresh = {"seed": 0, "order": "deterministic", "on_error": "fail"}
@@ -350,42 +349,28 @@ def mix(
         lost += ["shuffle"] if "shuffle" in source._spec else []
         if lost:
             raise WrongUse(f"a source of a mix has {lost[0]} of its own; say it of the mix, for which it holds as a whole")
-    shares = weights if weights is not None else [1.0] * len(sources)
     parts = [{"weight": weight, **source._spec["source"]} for source, weight in zip(sources, shares, strict=True)]
     spec = {"name": "python", "seed": 0, "order": "deterministic", "on_error": "fail", **options}
     return Pipeline({**spec, "source": {"mix": parts, "stop": stop}, "operators": []})
 
 
-def _many(name: str, values: Any) -> list[Any] | None:
-    """A list of what was given as any sequence but a text, which is one of characters only by accident."""
-    if values is None:
-        return None
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        examples = {"size": "[height, width], such as [224, 224]", "columns": "a list, such as ['image', 'label']"}
-        raise WrongUse(f"{name} is {values!r}; give {examples.get(name, 'a list')}")
-    return list(values)
+def _names(columns: Any) -> Any:
+    """Columns by name; one alone is a list of it."""
+    return [columns] if isinstance(columns, str) else columns
 
 
-def _plain(value: Any) -> Any:
-    """What JSON does not know: NumPy's numbers and arrays, paths, and sequences that are no lists."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Iterable):
-        return list(value)
-    raise WrongUse(f"a pipeline has numbers, texts, lists and mappings, and {value!r} is a {type(value).__name__}")
+def _options(options: dict[str, Any]) -> dict[str, Any]:
+    return {**options, "columns": _names(options["columns"])} if "columns" in options else options
 
 
-def _output(declared: Any) -> dict[str, Any]:
+def _output(name: str, declared: Any) -> dict[str, Any]:
     if isinstance(declared, Mapping):
         return dict(declared)
-    if isinstance(declared, tuple):
-        dtype, shape = declared
-        return {"dtype": str(dtype), "shape": list(shape)}
-    return {"dtype": str(declared)}
+    if not isinstance(declared, tuple | list):
+        return {"dtype": declared}
+    if len(declared) != 2:
+        raise WrongUse(f"map.outputs.{name} is {shown(declared)}; give a dtype, or (dtype, shape)")
+    return {"dtype": declared[0], "shape": several(f"map.outputs.{name}.shape", declared[1])}
 
 
 def _function(function: str | Callable[..., Any]) -> dict[str, Any]:
@@ -431,6 +416,8 @@ def load(file: str | os.PathLike[str]) -> Pipeline:
     Raises:
         WrongUse: when the file cannot be read or is wrong, with the line and the fix.
     """
+    if not isinstance(file, str | os.PathLike):
+        raise WrongUse(f"the pipeline file is {shown(file)}; give its path, as text or a Path")
     path = Path(file)
     try:
         text = path.read_text(encoding="utf-8")

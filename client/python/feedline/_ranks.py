@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feedline._native import WrongUse
+from feedline._plain import several, shown
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,14 @@ def find(
 
 
 def _of_mesh(mesh: Any, data_dims: Sequence[str] | None, run: str | None) -> Ranks:
-    """The mesh's coordinates along the dimensions over which data differs; all others are replicas."""
-    root = mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else mesh
-    if root is not mesh:
-        data_dims, mesh = _dims_of_slice(mesh, root, data_dims), root
+    """The mesh's coordinates along the dimensions over which data differs; all others are replicas, also those of a bigger mesh that
+    this one was cut out of."""
+    if not hasattr(mesh, "mesh_dim_names") or not hasattr(mesh, "get_coordinate"):
+        raise WrongUse(f"mesh is {shown(mesh)}; give a DeviceMesh of PyTorch")
     names = list(mesh.mesh_dim_names or ())
-    if data_dims is None:
+    if data_dims is not None:
+        data_dims = several("data_dims", data_dims)
+    else:
         data_dims = [name for name in names if name in ("dp", "data", "fsdp", "hsdp", "dp_replicate", "dp_shard", "replicate", "shard")]
         if not data_dims:
             raise WrongUse(
@@ -101,30 +104,63 @@ def _of_mesh(mesh: Any, data_dims: Sequence[str] | None, run: str | None) -> Ran
     place = mesh.get_coordinate()
     if place is None:
         raise WrongUse("this process is not part of the mesh; open the job on the mesh's processes alone")
-    sizes = list(mesh.mesh.shape)
-    consumer, consumers, replica = 0, 1, 0
-    for name, at, size in zip(names, place, sizes, strict=True):
+    consumer, consumers = 0, 1
+    for name, at, size in zip(names, place, mesh.mesh.shape, strict=True):
         if name in data_dims:
             consumer, consumers = consumer * size + at, consumers * size
-        else:
-            replica = replica * size + at
+    along_data = tuple(slice(None) if name in data_dims else at for name, at in zip(names, place, strict=True))
+    replica = _replica(_ranks_in(_whole(mesh).mesh), _ranks_in(mesh.mesh[along_data]))
     return Ranks(consumer_of_mesh=(consumer, consumers, replica), run=run)
 
 
-def _dims_of_slice(mesh: Any, root: Any, data_dims: Sequence[str] | None) -> Sequence[str]:
-    """The dimensions over which data differs, where a mesh is a part of another one, as ``mesh["dp"]`` is: all of its own, unless some are
-    named. The other one has the ranks that see the same data."""
-    names = list(mesh.mesh_dim_names or ())
-    unknown = [name for name in names if name not in (root.mesh_dim_names or ())]
-    if unknown:
+def _replica(everybody: Sequence[int], group: Sequence[int]) -> int:
+    """Which of the groups that together get the data once ``group`` is.
+
+    The groups lie in the whole mesh as copies of one shape. Copies of a shape fill a line in one way at most, which taking the first
+    free place again and again finds; so this needs no names of dimensions, which flattened ones have not in common with the whole.
+    """
+    places = {rank: place for place, rank in enumerate(everybody)}
+    own = sorted(places[rank] for rank in group)
+    numbers: dict[int, int] = {}
+    taken: set[int] = set()
+    for first in range(len(everybody)):
+        if first not in taken:
+            numbers[first] = len(numbers)
+            taken.update(first + place - own[0] for place in own)
+    if len(numbers) * len(own) != len(everybody) or own[0] not in numbers:
+        raise WrongUse(f"the ranks {sorted(group)} are no regular part of their mesh; give the whole mesh, and data_dims=")
+    return numbers[own[0]]
+
+
+def _ranks_in(part: Any) -> list[int]:
+    return [int(rank) for rank in part.flatten().tolist()]
+
+
+def _whole(mesh: Any) -> Any:
+    """The mesh that this one was cut out of, or itself: all processes that open the job.
+
+    Raises:
+        WrongUse: when there are more processes, of which nothing tells whether they see the same data.
+    """
+    whole = _root(mesh)
+    found, (_, world_size) = len(_ranks_in(whole.mesh)), _of_torch() or (0, 1)
+    if found < world_size:
         raise WrongUse(
-            f"the mesh has {names}, and {unknown[0]!r} is no dimension of the mesh {list(root.mesh_dim_names or ())} that it is a part of, so nothing tells "
-            "which ranks see the same data; give the whole mesh, and name its dimensions of data by data_dims=[...]"
+            f"the mesh has {found} of the {world_size} processes of torch.distributed, and nothing tells whether the others see the same "
+            "data; give the whole mesh, and data_dims=, or in its place rank=, world_size= and replica_size="
         )
-    wrong = [name for name in data_dims or () if name not in names]
-    if wrong:
-        raise WrongUse(f"data_dims names {wrong[0]!r}; the mesh has {names}")
-    return names if data_dims is None else data_dims
+    return whole
+
+
+def _root(mesh: Any) -> Any:
+    """As each PyTorch says it: the mesh itself, or from 2.2 to 2.8 a registry of meshes."""
+    if hasattr(mesh, "_get_root_mesh"):
+        return mesh._get_root_mesh()
+    registry = getattr(sys.modules.get(type(mesh).__module__), "_mesh_resources", None)
+    for name in ("get_root_mesh", "get_parent_mesh"):
+        if hasattr(registry, name):
+            return getattr(registry, name)(mesh) or mesh
+    return mesh
 
 
 def _of_torch() -> tuple[int, int] | None:
@@ -185,7 +221,8 @@ def run_name(base: str, ranks: Ranks, is_remote: bool) -> str:
     Raises:
         WrongUse: when several ranks share a coordinator and nothing tells.
     """
-    if ranks.consumers == 1 and ranks.replica == 0:
+    if ranks.consumers == 1:
+        # Replicas share no job, so there is nothing to agree on.
         return base
     if ranks.run is not None:
         return f"{base}-{ranks.run}"

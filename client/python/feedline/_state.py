@@ -9,6 +9,7 @@ from typing import Any
 
 from feedline import _native
 from feedline._native import WrongUse
+from feedline._plain import plain
 
 VERSION = 1
 Place = tuple[int, int, int]
@@ -213,9 +214,12 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     Raises:
         WrongUse: when the states are not those of one job, or a rank's is missing.
     """
+    if isinstance(states, Mapping) or not isinstance(states, Iterable):
+        raise WrongUse("merge_states takes the states of all ranks in a list; give [state, ...]")
     given = list(states)
     if not given:
         raise WrongUse("merge_states got no state; give those of all ranks")
+    given = [check_kind(state) for state in given]
     first = given[0]
     for state in given[1:]:
         for key in ("pipeline", "dataset", "layout", "ranks"):
@@ -241,17 +245,23 @@ def check(state: Any) -> dict[str, Any]:
     Raises:
         WrongUse: with what is wrong and what to do.
     """
-    if not isinstance(state, Mapping) or "version" not in state or "pipeline" not in state:
-        raise WrongUse("this is no state of a job; give what state_dict() returned")
+    state = check_kind(state)
     if state["version"] != VERSION:
         raise WrongUse(
             f"the state has version {state['version']}, this release reads version {VERSION}; load it with the release that made it"
         )
     try:
-        start_of(dict(state))
+        start_of(state)
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise WrongUse(f"this is no state of a job, or it was edited ({type(error).__name__}: {error}); give what state_dict() returned") from None
-    return dict(state)
+    return state
+
+
+def check_kind(state: Any) -> dict[str, Any]:
+    """Plain data, which looks like a state at all. Checkpoints of arrays give numbers back as arrays of none dimensions."""
+    if not isinstance(state, Mapping) or "version" not in state or "pipeline" not in state:
+        raise WrongUse("this is no state of a job; give what state_dict() returned")
+    return plain(state, "state")
 
 
 def start_or_later(state: dict[str, Any], missing_at: tuple[int, int]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -64,6 +65,27 @@ if __name__ == "__main__":
     )
     done = run_python(spawned)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_child_forked_before_anything_ran_opens_its_own(lines: Path) -> None:
+    body = """
+import os
+job = pipeline.open(epochs=1, **local)
+if os.fork() == 0:
+    os._exit(7 if sum(batch.size for batch in job) == 500 else 3)
+_, status = os.wait()
+assert os.waitstatus_to_exitcode(status) == 7
+assert sum(batch.size for batch in job) == 500
+"""
+    done = run_python(program(lines, body))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_job_does_not_travel_to_workers_of_a_data_loader(lines: Path, local: dict[str, Any]) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    dataset = importlib.import_module("feedline.torch").IterableDataset(feedline.read(url=lines, format="text").batch(10), **local)
+    with pytest.raises(feedline.WrongUse, match="cannot be sent to another process; open it there"):
+        next(iter(data.DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="spawn")))
 
 
 def test_ctrl_c_ends_a_wait_at_once(lines: Path) -> None:
@@ -241,7 +263,7 @@ def test_options_that_are_none_are_named(numbers: feedline.Pipeline, local: dict
     for option, value in {"epochs": "3", "world_size": 1.5, "rank": "0", "buffer": "256MiB", "batch_size": [4]}.items():
         with pytest.raises(feedline.WrongUse, match=f"^{option} is .*; give a whole number$"):
             numbers.batch(1).open(**{option: value})
-    with pytest.raises(feedline.WrongUse, match="weight is 'much'; give a number above 0"):
+    with pytest.raises(feedline.WrongUse, match="weight is 'much'; give a number"):
         numbers.batch(1).open(weight="much")
     with pytest.raises(feedline.WrongUse, match="needs virtual_consumers="):
         numbers.batch(1).open(elastic=True)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import feedline
+import numpy as np
 import pytest
 from conftest import run_python
 from feedline import _ranks
@@ -48,7 +54,7 @@ def test_runs_have_the_names_that_launchers_give() -> None:
 def test_a_mesh_tells_which_dimensions_are_data() -> None:
     def mesh(coordinate: tuple[int, ...]):
         return SimpleNamespace(
-            mesh_dim_names=("dp", "cp", "tp"), get_coordinate=lambda: coordinate, mesh=SimpleNamespace(shape=(3, 2, 4))
+            mesh_dim_names=("dp", "cp", "tp"), get_coordinate=lambda: coordinate, mesh=np.arange(24).reshape(3, 2, 4)
         )
 
     seen = {}
@@ -65,40 +71,84 @@ def test_a_mesh_tells_which_dimensions_are_data() -> None:
         found({}, mesh=mesh((0, 0, 0)), data_dims=["ep"])
 
 
-_SLICES = """
+MESHES = """
 import json
-import feedline
-from feedline import _ranks
-import torch.distributed as dist
+import torch.distributed
+from feedline import WrongUse, _ranks
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.distributed.device_mesh import init_device_mesh
 
-told = []
+def seen(mesh, data_dims=None):
+    return _ranks.find(None, None, None, mesh, data_dims, {}).consumer_of_mesh
+
 for rank in range(8):
-    dist.init_process_group("fake", rank=rank, world_size=8, store=FakeStore())
-    whole = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp", "cp", "tp"))
-    found = [_ranks.find(None, None, None, mesh) for mesh in (whole, whole["dp"], whole["dp", "tp"])]
-    found.append(_ranks.find(None, None, None, whole["dp", "tp"], ["dp"]))
+    torch.distributed.init_process_group("fake", rank=rank, world_size=8, store=FakeStore())
+    mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp", "cp", "tp"))
+    found = {"whole": seen(mesh), "part": seen(mesh["dp"]), "two": seen(mesh["dp", "cp"]), "inner": seen(mesh["cp"], ["cp"])}
+    found["whole, outer and inner"] = seen(mesh, ["dp", "tp"])
+    found["outer and inner"] = seen(mesh["dp", "tp"], ["dp", "tp"])
+    found["whole, flat"] = seen(mesh, ["dp", "cp"])
+    found["flat"] = seen(mesh["dp", "cp"]._flatten("dp_cp"), ["dp_cp"])
     try:
-        _ranks.find(None, None, None, whole["dp", "cp"]._flatten("data"))
-    except feedline.WrongUse as refusal:
-        sentence = str(refusal)
-    told.append([(one.consumer, one.consumers, one.replica) for one in found])
-    dist.destroy_process_group()
-print(json.dumps([told, sentence]))
+        seen(DeviceMesh.from_group(mesh["dp"].get_group(), "cpu", mesh_dim_names=("dp",)))
+    except WrongUse as error:
+        found["told"] = str(error)
+    print(json.dumps(found))
+    torch.distributed.destroy_process_group()
 """
 
 
-def test_a_slice_of_a_mesh_has_the_replicas_of_the_whole_one() -> None:
-    pytest.importorskip("torch")
-    done = run_python(_SLICES)
+def test_a_part_of_a_mesh_numbers_replicas_over_the_rest_of_it() -> None:
+    pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    done = run_python(MESHES)
     assert done.returncode == 0, done.stderr
-    told, sentence = json.loads(done.stdout.splitlines()[-1])
-    whole, data, both, named = ([tuple(one) for one in found] for found in zip(*told, strict=True))
-    assert whole == [(rank // 4, 2, rank % 4) for rank in range(8)]
-    assert data == whole and named == whole
-    assert both == [(rank // 4 * 2 + rank % 2, 4, rank // 2 % 2) for rank in range(8)]
-    assert "give the whole mesh" in sentence
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["whole"] for one in found] == [[rank // 4, 2, rank % 4] for rank in range(8)]
+    for part, whole in [("part", "whole"), ("two", "whole"), ("outer and inner", "whole, outer and inner"), ("flat", "whole, flat")]:
+        assert [one[part] for one in found] == [one[whole] for one in found], part
+    assert [one["inner"] for one in found] == [[rank // 2 % 2, 2, rank // 4 * 2 + rank % 2] for rank in range(8)]
+    assert all("the mesh has 2 of the 8 processes of torch.distributed" in one["told"] for one in found)
+
+
+RANK = """
+import json, os, sys
+import feedline
+import torch.distributed
+from torch.distributed.device_mesh import init_device_mesh
+
+torch.distributed.init_process_group("gloo", init_method=sys.argv[3], rank=int(os.environ["RANK"]), world_size=4)
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+had = {}
+for name, part, dims in [("dp", mesh["dp"], ["dp"]), ("tp alone", mesh, [])]:
+    with feedline.open(sys.argv[1], coordinator=sys.argv[2], mesh=part, data_dims=dims, epochs=1) as job:
+        had[name] = [number for batch in job for number in batch["id"].tolist()]
+    torch.distributed.barrier()
+print(json.dumps(had))
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_tensor_parallel_peers_get_the_same_rows(numbers: feedline.Pipeline, clusters: Callable[[int], str], tmp_path: Path) -> None:
+    pytest.importorskip("torch.distributed")
+    file = tmp_path / "mesh.yaml"
+    file.write_text(numbers.batch(10).to_yaml())
+    arguments = [sys.executable, "-c", RANK, str(file), clusters(1), f"file://{tmp_path}/store"]
+    shared = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(arguments, env={**shared, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for rank in range(4)
+    ]
+    try:
+        said = [process.communicate(timeout=120) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0] * 4, [error for _, error in said]
+    had = [json.loads(out.splitlines()[-1]) for out, _ in said]
+    # Ranks 0 and 1 are one tensor-parallel group, 2 and 3 the other.
+    assert had[0]["dp"] == had[1]["dp"] and had[2]["dp"] == had[3]["dp"]
+    assert sorted(had[0]["dp"] + had[2]["dp"]) == list(range(997))
+    assert all(sorted(one["tp alone"]) == list(range(997)) for one in had)
 
 
 @pytest.mark.parametrize(
