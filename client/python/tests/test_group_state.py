@@ -151,7 +151,7 @@ def test_loops_over_epochs_end_with_other_numbers_of_batches_and_go_on_together(
 
 
 def test_a_rank_whose_loop_is_over_does_not_speak_for_those_that_go_on(pipelines: Any, clusters: Any, run_name: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("feedline._job._GROUP_SECONDS", 0.3)
+    monkeypatch.setattr("feedline._standing._GROUP_SECONDS", 0.3)
     options = {"coordinator": clusters(1), "virtual_consumers": 2, "epochs": 1}
     pipeline = pipelines["filter"]
     jobs = ranks_of(pipeline, 2, run_name(), **options)
@@ -179,7 +179,7 @@ def test_a_rank_whose_loop_is_over_does_not_speak_for_those_that_go_on(pipelines
 
 
 def test_a_state_names_the_ranks_that_were_not_there(pipelines: Any, clusters: Any, run_name: Any, monkeypatch: Any, local: Any) -> None:
-    monkeypatch.setattr("feedline._job._GROUP_SECONDS", 0.2)
+    monkeypatch.setattr("feedline._standing._GROUP_SECONDS", 0.2)
     for service in ({"coordinator": clusters(1)}, local):
         with feedline.open(pipelines["filter"], rank=1, world_size=3, name=run_name(), **service) as job:
             next(iter(job))

@@ -241,7 +241,7 @@ def test_a_coordinator_that_is_not_there_yet_is_waited_for_where_patience_is_ask
 
     service_of_the_package = feedline._native.Service
     monkeypatch.setattr(feedline._native, "Service", service)
-    monkeypatch.setattr("feedline._job._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("feedline._running._RETRY_SECONDS", 0.0)
     with pytest.raises(feedline.CoordinatorLost, match="it starts"):
         next(iter(numbers.batch(100).open(**local)))
     assert len(tried) == 1, "without patience it is told at once"
@@ -249,7 +249,7 @@ def test_a_coordinator_that_is_not_there_yet_is_waited_for_where_patience_is_ask
     with pytest.raises(feedline.CoordinatorLost, match="check the address, and that a coordinator runs there"):
         next(iter(numbers.batch(100).open(coordinator="http://127.0.0.1:1")))
     monkeypatch.setattr(feedline._native, "Service", service)
-    monkeypatch.setattr("feedline._job._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("feedline._running._RETRY_SECONDS", 0.0)
     with numbers.batch(100).open(patience=60, epochs=1, **local) as job:
         assert sum(batch.size for batch in job) == 997
     assert len(tried) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib.util
 import inspect
 import subprocess
@@ -37,6 +38,24 @@ def test_functions_take_the_arguments_that_their_stubs_name() -> None:
         if isinstance(node, ast.FunctionDef):
             takes = list(inspect.signature(getattr(_native, node.name)).parameters)
             assert takes == [argument.arg for argument in node.args.args], node.name
+
+
+def test_modules_import_each_other_in_one_direction() -> None:
+    needs: dict[str, set[str]] = {}
+    for file in _PACKAGE.glob("*.py"):
+        # Those within functions, and for types alone, are nobody's need when a module is loaded.
+        imports = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ImportFrom)]
+        names = [str(node.module) for node in imports] + [f"{node.module}.{name.name}" for node in imports for name in node.names]
+        modules = {name.split(".")[1] for name in names if name.startswith("feedline.")}
+        needs[file.stem] = {name for name in modules if (_PACKAGE / f"{name}.py").exists()}
+    assert needs["_job"] and needs["_open"]
+    graphlib.TopologicalSorter(needs).prepare()
+
+
+def test_a_job_tells_what_its_methods_do() -> None:
+    public = [name for name in dir(feedline.Job) if not name.startswith("_")]
+    assert {"state_dict", "load_state_dict", "batches", "torch", "stats", "close"} <= set(public)
+    assert [name for name in public if not inspect.getdoc(getattr(feedline.Job, name))] == []
 
 
 def test_the_package_is_typed() -> None:
