@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from feedline import _native
+from feedline._code import signature
 from feedline._native import WrongUse
 from feedline._plain import plain, several, shown
 
@@ -141,7 +142,8 @@ class Pipeline:
             outputs: columns that it adds or replaces: name to a dtype such as ``"float32"``, ``"text"`` or ``"bytes"``; to
                 ``(dtype, shape)`` of a row; or to ``{"dtype": ..., "list": True}`` for lists of any length.
             options: ``columns`` that it is given (all by default), ``timeout_s``, ``memory``, ``rows`` of one call, ``seeded`` (it then
-                takes ``seeds`` or ``rngs`` as a keyword), ``environment``, ``path``, ``version``.
+                takes ``seeds`` or ``rngs`` as a keyword), ``environment``, ``path``; and ``version``, by which states and caches go: by default it
+                follows from a function's bytecode and what it uses, so its place in a file does not matter.
         """
         declared = {name: _output(name, output) for name, output in outputs.items()} if isinstance(outputs, Mapping) else outputs
         return self._operator("map", parallelism, **{**_function(function), **_options(options)}, outputs=declared)
@@ -400,7 +402,15 @@ def _function(function: str | Callable[..., Any]) -> dict[str, Any]:
     name = getattr(named, "__qualname__", type(named).__name__).replace("<", "").replace(">", "")
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     home = getattr(named, "__module__", None) or "main"
-    return {"function": f"{home}:{name}", "code": code, "environment": {"python": python}}
+    version = signature(function, lambda part: _is_users_part(part, known))
+    return {"function": f"{home}:{name}", "code": code, "version": version, "environment": {"python": python}}
+
+
+def _is_users_part(part: Any, by_value: set[str]) -> bool:
+    """Whether a function or class is the user's own."""
+    name = getattr(part, "__module__", None)
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    return module is None or name in by_value or _is_users(module)
 
 
 def _is_users(module: Any) -> bool:

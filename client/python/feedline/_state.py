@@ -24,8 +24,16 @@ def parts_of(pipeline: dict[str, Any]) -> dict[str, Any]:
         "on_error": pipeline["on_error"],
         "seed": pipeline["seed"],
         "shuffle": pipeline["shuffle"]["window"],
-        "operators": [f"{name}:{_short(parameters)}" for operator in pipeline["operators"] for name, parameters in operator.items()],
+        "operators": [f"{name}:{_short(_of_rows(name, parameters))}" for operator in pipeline["operators"] for name, parameters in operator.items()],
     }
+
+
+def _of_rows(name: str, parameters: Any) -> Any:
+    """Of an operator what its rows depend on: not how a function is run, nor the bytes that a versioned one travels in."""
+    if name not in ("map", "filter_function"):
+        return parameters
+    left_out = {"path", "environment", "timeout_s", "memory", "rows"} | ({"code"} if parameters.get("version") else set())
+    return {key: value for key, value in parameters.items() if key not in left_out}
 
 
 def _short(part: Any) -> str:
@@ -285,7 +293,8 @@ def check_parts(state: dict[str, Any], parts: dict[str, Any]) -> None:
         raise WrongUse("this is no state of a job; give what state_dict() returned")
     compared = ("source", "order", "on_error", "seed", "shuffle")
     changed = [name for name in compared if saved.get(name, parts[name]) != parts[name]]
-    before, now = saved.get("operators", []), parts["operators"]
+    # Whether and where rows are kept does not change them.
+    before, now = ([text for text in of["operators"] if not text.startswith("cache:")] for of in ({"operators": [], **saved}, parts))
     if [text.split(":")[0] for text in before] != [text.split(":")[0] for text in now]:
         names = ", ".join(text.split(":")[0] for text in before)
         changed.append(f"the list of operators (it was {names})")
@@ -293,8 +302,6 @@ def check_parts(state: dict[str, Any], parts: dict[str, Any]) -> None:
         changed += [
             f"operators[{place}] ({new.split(':')[0]})" for place, (old, new) in enumerate(zip(before, now, strict=True)) if old != new
         ]
-    # Whether and where rows are kept does not change them.
-    changed = [name for name in changed if not name.endswith("(cache)")]
     if changed:
         raise WrongUse(
             f"the state was saved with another pipeline: {' and '.join(changed)} changed; load it with the pipeline that it was saved with"

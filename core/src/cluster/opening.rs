@@ -93,10 +93,15 @@ impl Cluster {
     }
 }
 
-/// Whether two specs are of one job. Ranks that come later expect another number of ranks.
+/// Whether two specs are of one job. Ranks that come later to an elastic one expect another number of ranks, and each has sent its functions in
+/// bytes of its own.
 fn is_same_job(open: &JobSpec, asked: &JobSpec) -> bool {
-    let elastic = open.elastic && asked.elastic;
-    open == asked || (elastic && *open == JobSpec { consumers: open.consumers, ..asked.clone() })
+    let mut asked = asked.clone();
+    if open.elastic && asked.elastic {
+        asked.consumers = open.consumers;
+    }
+    asked.pipeline.take_codes(&open.pipeline);
+    *open == asked
 }
 
 /// What can be refused before the dataset is known.

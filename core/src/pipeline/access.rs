@@ -130,6 +130,21 @@ impl Pipeline {
         Mixer::new(mix, &rows).map_or(u32::MAX, |mixer| mixer.rounds())
     }
 
+    /// Takes over the code of functions of the same version: two processes may have sent the same function in different bytes.
+    pub fn take_codes(&mut self, other: &Self) {
+        for (own, other) in self.operators.iter_mut().zip(&other.operators) {
+            if let (
+                OperatorKind::Map(own) | OperatorKind::FilterFunction(own),
+                OperatorKind::Map(other) | OperatorKind::FilterFunction(other),
+            ) = (&mut own.kind, &other.kind)
+                && own.version.is_some()
+                && own.version == other.version
+            {
+                own.code.clone_from(&other.code);
+            }
+        }
+    }
+
     /// 16 hex digits that stand for everything that affects the rows' content and order: all but the name, caches, the name
     /// of credentials and each operator's parallelism. xxh3-64 of the canonical JSON form.
     pub fn fingerprint(&self) -> String {

@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::*;
-use crate::pipeline::{OperatorKind, Repeat};
+use crate::pipeline::{Function, FunctionEnvironment, OperatorKind, Repeat};
 use crate::position::{OpenRange, POSITION_VERSION, Position};
 use crate::tenants::{Quota, TenantReads, Tenants};
 use crate::urls::UrlPolicy;
@@ -18,6 +18,27 @@ fn the_same_spec_joins_and_another_is_refused() {
     assert_eq!(refusal.kind, RefusalKind::Invalid);
     expect!["job `run` is running with other settings; join it with the same pipeline, epochs and consumers, or choose another name"]
         .assert_eq(&refusal.message);
+}
+
+#[test]
+fn ranks_that_send_one_function_in_different_bytes_share_a_job() {
+    let mut bench = Bench::new();
+    let with = |code: &str, version: Option<&str>| {
+        let mut spec = spec(4, 1);
+        let function = Function {
+            code: Some(code.to_owned()),
+            version: version.map(str::to_owned),
+            environment: Some(FunctionEnvironment { python: Some("3.11".to_owned()), ..Default::default() }),
+            ..Function::new("m:f")
+        };
+        spec.pipeline.operators.insert(0, OperatorKind::FilterFunction(function).into());
+        spec
+    };
+    let job = bench.open(&with("AAAA", Some("1"))).expect("a good job");
+    assert_eq!(bench.open(&with("BBBB", Some("1"))), Ok(job));
+    assert!(bench.open(&with("AAAA", Some("2"))).is_err() && bench.open(&with("AAAA", None)).is_err());
+    let opened = bench.cluster.jobs[&job].spec.pipeline.operators[0].kind.function().expect("it has one");
+    assert_eq!(opened.code.as_deref(), Some("AAAA"), "it goes on with what it was opened with");
 }
 
 #[test]

@@ -83,6 +83,19 @@ fn how_a_function_is_run_does_not_change_the_rows_fingerprint() {
     assert_eq!(fingerprint(sound()), fingerprint(bounded));
     let other = Function { version: Some("2".to_owned()), ..sound() };
     assert_ne!(fingerprint(sound()), fingerprint(other));
+    let sent = |code: &str, version: Option<&str>| {
+        let environment = FunctionEnvironment { python: Some("3.11".to_owned()), ..Default::default() };
+        let version = version.map(str::to_owned);
+        fingerprint(Function {
+            code: Some(code.to_owned()),
+            version,
+            environment: Some(environment),
+            ..sound()
+        })
+    };
+    assert_eq!(sent("AAAA", Some("1")), sent("BBBB", Some("1")), "a version stands for the code");
+    assert_ne!(sent("AAAA", Some("1")), sent("AAAA", Some("2")));
+    assert_ne!(sent("AAAA", None), sent("BBBB", None));
 }
 
 #[test]

@@ -78,9 +78,11 @@ impl Function {
         self.seeded || (self.code.is_none() && self.version.is_none())
     }
 
-    /// Itself without what says only how it is run: rows do not depend on that.
+    /// Itself without what says only how it is run: rows do not depend on that. A version stands for the code, of which the bytes may
+    /// differ from process to process.
     pub(in crate::pipeline) fn of_rows(&self) -> Self {
         Self {
+            code: self.code.clone().filter(|_| self.version.is_none()),
             path: Vec::new(),
             environment: None,
             timeout_s: default_timeout_s(),
