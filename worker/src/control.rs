@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::engine::{Engine, JobContext, Runs};
+use crate::engine::{Engine, JobContext};
 use crate::tasks::IndexTasks;
 use crate::tickets::Tickets;
 use crate::{WorkerSettings, kept_index, metrics};
@@ -214,8 +214,7 @@ impl Control {
         };
         let keep = keep.unwrap_or(details.keep);
         let (caches, tracing) = (self.engine.caches(), self.engine.tracing());
-        let runs = Runs { threads: self.settings.cores, functions: self.settings.functions.clone() };
-        let runs = &runs;
+        let runs = &self.engine.runs(&self.settings);
         let load = |keep| {
             let (details, manifest, stores) =
                 (details.clone(), Arc::clone(&manifest), Arc::clone(&self.stores));

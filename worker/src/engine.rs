@@ -177,6 +177,7 @@ impl Engine {
             reading: Arc::new(Reading::new(memory_bytes / CACHE_PART, memory_bytes / READING_PART)),
             planned_bytes: Arc::default(),
             image_bytes: Arc::default(),
+            function_bytes: Arc::default(),
         };
         Ok(Arc::new(Self {
             started: Instant::now(),

@@ -8,7 +8,7 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "gauge",
         "feedline_worker_memory_used_bytes",
         "bytes",
-        "Batches, encoded rows, decoded images from operator to operator, block caches and lent memory",
+        "Batches, encoded rows, decoded images from operator to operator, block caches, lent memory and memory shared with Python functions",
     ),
     ("gauge", "feedline_worker_memory_budget_bytes", "bytes", "The budget for these, as given by --memory"),
     (

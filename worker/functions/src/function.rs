@@ -36,6 +36,8 @@ struct Shared {
     settings: FunctionSettings,
     /// Its processes that died so far.
     deaths: AtomicU64,
+    /// Memory shared with the processes of all functions.
+    held_bytes: Arc<AtomicU64>,
 }
 
 /// What became of a chunk.
@@ -75,10 +77,17 @@ impl Drop for Interest {
 }
 
 impl RowFunction {
-    /// A function that runs in at most `processes` processes, which start when they are needed.
-    pub fn new(call: Arc<FunctionCall>, settings: FunctionSettings, processes: usize) -> Self {
+    /// A function that runs in at most `processes` processes, which start when they are needed. The memory that is shared with
+    /// them counts in `held_bytes`, as that of other functions does.
+    pub fn new(
+        call: Arc<FunctionCall>,
+        settings: FunctionSettings,
+        processes: usize,
+        held_bytes: &Arc<AtomicU64>,
+    ) -> Self {
+        let held_bytes = Arc::clone(held_bytes);
         Self {
-            shared: Arc::new(Shared { call, settings, deaths: AtomicU64::new(0) }),
+            shared: Arc::new(Shared { call, settings, deaths: AtomicU64::new(0), held_bytes }),
             pool: ProcessPool::new(processes),
         }
     }
@@ -189,7 +198,8 @@ impl Run<'_> {
         let function = &self.shared.call.function;
         let name = &function.function;
         let cannot = |why: &str| format!("the function `{name}` cannot be loaded: {why}");
-        let mut process = Process::start(&self.shared.settings, name, &load_message(&self.shared.call))?;
+        let Shared { call, settings, held_bytes, .. } = self.shared;
+        let mut process = Process::start(settings, name, &load_message(call), held_bytes)?;
         let bounds = Bounds { time: LOAD_TIME, memory_bytes: function.memory, is_given_up: self.given_up };
         let answer = process.answer(bounds).map_err(|death| cannot(&format!("its process {death}")))?;
         if let Some(refused) = answer["refused"].as_str() {

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -94,14 +96,42 @@ pub(crate) struct Process {
     pub(crate) input: Region,
     /// What it returns.
     pub(crate) output: Region,
+    /// What both take, among those of all processes.
+    held: Held,
+}
+
+/// Bytes of one of many, as a part of their sum.
+#[derive(Debug)]
+struct Held {
+    own: u64,
+    all: Arc<AtomicU64>,
+}
+
+impl Held {
+    fn set(&mut self, bytes: u64) {
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+        self.all.fetch_sub(std::mem::replace(&mut self.own, bytes), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 impl Process {
-    /// Starts a process for the function that `load` describes; the thread that does so must outlive it.
+    /// Starts a process for the function that `load` describes; the thread that does so must outlive it. What its regions take
+    /// counts in `held_bytes`.
     ///
     /// # Errors
     /// One sentence when the interpreter cannot be started.
-    pub(crate) fn start(settings: &FunctionSettings, name: &str, load: &Value) -> Result<Self, String> {
+    pub(crate) fn start(
+        settings: &FunctionSettings,
+        name: &str,
+        load: &Value,
+        held_bytes: &Arc<AtomicU64>,
+    ) -> Result<Self, String> {
         let python = settings.python.display();
         let cannot = |error: io::Error| {
             format!(
@@ -127,7 +157,8 @@ impl Process {
             reader.spawn(move || log_lines(&name, lines)).map_err(cannot)?;
         }
         let (input, output) = (Region::create().map_err(cannot)?, Region::create().map_err(cannot)?);
-        let mut process = Self { child, socket, input, output };
+        let held = Held { own: 0, all: Arc::clone(held_bytes) };
+        let mut process = Self { child, socket, input, output, held };
         process.introduce(load).map_err(|error| cannot(process.why(error)))?;
         Ok(process)
     }
@@ -160,12 +191,19 @@ impl Process {
 
     /// Sends a message and waits for the answer, within bounds; a process that exceeds them is killed.
     pub(crate) fn call(&mut self, message: &Value, bounds: Bounds<'_>) -> Result<Value, Death> {
+        self.count_regions();
         let text = message.to_string();
         let sent = self.socket.write_all(&(text.len() as u32).to_le_bytes());
-        match sent.and_then(|()| self.socket.write_all(text.as_bytes())) {
+        let answer = match sent.and_then(|()| self.socket.write_all(text.as_bytes())) {
             Ok(()) => self.answer(bounds),
             Err(_) => Err(self.end()),
-        }
+        };
+        self.count_regions();
+        answer
+    }
+
+    fn count_regions(&mut self) {
+        self.held.set(self.input.held_bytes() + self.output.held_bytes());
     }
 
     /// Waits for a message.

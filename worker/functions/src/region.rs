@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rustix::fs::MemfdFlags;
 
@@ -59,6 +59,11 @@ impl Region {
     /// Bytes that it has as the process made it.
     pub(crate) fn size(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+
+    /// Bytes of memory that it takes: of what was never written to there is none. 0 where the system does not tell.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.file.metadata().map_or(0, |found| found.blocks() * 512)
     }
 }
 

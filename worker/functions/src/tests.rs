@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, ListArray, StringViewArray};
 use arrow::datatypes::{Float32Type, Int32Type, Int64Type};
@@ -149,7 +150,7 @@ impl Scene {
     fn run(&self, function: Function, inputs: &[Field], chunk: Chunk) -> Result<Applied, String> {
         let is_filter = function.outputs.is_empty();
         let call = FunctionCall { function, is_filter, index: 0, draws: 0, seed: 7, inputs: inputs.to_vec() };
-        let function = RowFunction::new(Arc::new(call), self.settings.clone(), 1);
+        let function = RowFunction::new(Arc::new(call), self.settings.clone(), 1, &Arc::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(function.apply(chunk, Slots::new(), false))
     }
@@ -411,7 +412,7 @@ fn nobody_waits_for_rows_that_are_not_wanted() {
     let Some(scene) = Scene::new() else { return };
     let function = scene.function("sleeps");
     let call = FunctionCall { function, is_filter: false, index: 0, draws: 0, seed: 7, inputs: x() };
-    let function = RowFunction::new(Arc::new(call), scene.settings.clone(), 1);
+    let function = RowFunction::new(Arc::new(call), scene.settings.clone(), 1, &Arc::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let soon = std::time::Duration::from_millis(300);
@@ -422,4 +423,27 @@ fn nobody_waits_for_rows_that_are_not_wanted() {
         assert_eq!(values(&rows.chunk, "y"), [0, 1, 2, 3]);
         assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
     });
+}
+
+#[test]
+fn memory_shared_with_processes_counts_as_long_as_they_live() {
+    let Some(scene) = Scene::new() else { return };
+    let held: Arc<AtomicU64> = Arc::default();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let function = |name| {
+        let function = scene.function(name);
+        let call = FunctionCall { function, is_filter: false, index: 0, draws: 0, seed: 7, inputs: x() };
+        RowFunction::new(Arc::new(call), scene.settings.clone(), 1, &held)
+    };
+    let run =
+        |function: &RowFunction, chunk| runtime.block_on(function.apply(chunk, Slots::new(), false)).unwrap();
+    let lives = function("double");
+    run(&lives, numbers(100_000));
+    let both_ways = held.load(Ordering::Relaxed);
+    assert!((1_600_000..4_000_000).contains(&both_ways), "{both_ways}");
+    let dies = run(&function("exits"), numbers(100_000));
+    assert!(dies.deaths > 8 && dies.chunk.failed_rows().contains(5), "{}", dies.deaths);
+    // Each process was given all rows; those that have died hold nothing, and one may still live.
+    let after = held.load(Ordering::Relaxed);
+    assert!((both_ways..3 * both_ways).contains(&after), "{after} after {both_ways}");
 }

@@ -7,7 +7,8 @@ use feedline_core::cluster::messages::{ProcessCpu, WorkerJobStats};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 
-use super::{Engine, JobContext, State, Tracing};
+use super::{Engine, JobContext, Runs, State, Tracing};
+use crate::WorkerSettings;
 
 impl Engine {
     /// Leases whose rows are all computed.
@@ -29,6 +30,12 @@ impl Engine {
             used + typical.unwrap_or(0) > self.memory_bytes
         };
         full() && (!self.tools.caches.free_inactive() || full())
+    }
+
+    /// With what a worker of these settings runs its jobs.
+    pub(crate) fn runs(&self, settings: &WorkerSettings) -> Runs {
+        let function_bytes = Arc::clone(&self.tools.function_bytes);
+        Runs { threads: settings.cores, functions: settings.functions.clone(), function_bytes }
     }
 
     /// Whether it traces, and the clock of its process.
@@ -64,10 +71,12 @@ impl Engine {
     pub(super) fn used_bytes(&self, state: &State) -> u64 {
         let planned = self.tools.planned_bytes.load(Ordering::Relaxed);
         let images = self.tools.image_bytes.load(Ordering::Relaxed);
+        let functions = self.tools.function_bytes.load(Ordering::Relaxed);
         let blocks = self.tools.reading.held_bytes();
         let kept = self.tools.caches.memory_bytes();
         let passing = self.lent_now() + self.decoding.taken_bytes();
-        self.tools.slabs.allocated_bytes() + planned + state.reading_bytes + images + blocks + kept + passing
+        let working = planned + state.reading_bytes + images + functions;
+        self.tools.slabs.allocated_bytes() + working + blocks + kept + passing
     }
 
     fn lent_now(&self) -> u64 {

@@ -53,6 +53,8 @@ pub(crate) struct Tools {
     pub(crate) planned_bytes: Arc<AtomicU64>,
     /// Bytes of decoded images that chunks hold from operator to operator.
     pub(crate) image_bytes: Arc<AtomicU64>,
+    /// Bytes of memory that processes of functions share with the worker.
+    pub(crate) function_bytes: Arc<AtomicU64>,
 }
 
 /// A group's way among others.

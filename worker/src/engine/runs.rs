@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use feedline_functions::RowFunction;
 use feedline_operators::BuiltOperator;
@@ -15,6 +16,8 @@ pub(crate) struct Runs {
     pub(crate) threads: u32,
     /// With what functions are run; `None` where they are not allowed.
     pub(crate) functions: Option<FunctionSettings>,
+    /// Memory shared with the processes of functions.
+    pub(crate) function_bytes: Arc<AtomicU64>,
 }
 
 impl Runs {
@@ -39,7 +42,8 @@ impl Runs {
                 ));
             };
             let processes = operator.parallelism.unwrap_or(self.threads) as usize;
-            let function = RowFunction::new(Arc::clone(call), settings.clone(), processes);
+            let function =
+                RowFunction::new(Arc::clone(call), settings.clone(), processes, &self.function_bytes);
             functions.insert(place, Arc::new(function));
         }
         Ok(functions)
