@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,8 +13,6 @@ from feedline._native import WrongUse
 from feedline._plain import number, several, whole, whole_if_any
 from feedline._progress import summary
 from feedline._running import Running
-
-_PLAN_SECONDS = 5.0
 
 _log = logging.getLogger("feedline")
 
@@ -219,8 +216,8 @@ class Job(Running):
     def set_weights(self, weights: Sequence[float]) -> dict[str, int]:
         """Gives the datasets of the job's mix other weights while it runs: one for each, in the pipeline's order, relative to each other.
 
-        They hold from behind the rows that were handed out to workers already, for all ranks: one of them says it. States from then on
-        have the change, and a job that goes on at one has it at the same place.
+        They hold from behind the rows that were handed out to workers already, for all ranks: one of them says it. States of all ranks
+        from then on have the change, and a job that goes on at one has it at the same place.
 
         Returns:
             ``pass``, counted over all epochs, and ``row`` of it from which the weights hold.
@@ -232,11 +229,6 @@ class Job(Running):
         assert self._job is not None
         wanted = [number(f"weights[{place}]", weight) for place, weight in enumerate(several("weights", weights))]
         first, row = self._job.set_weights(wanted)
-        change = {"pass": first, "place": row, "weights": wanted}
-        # This rank's states have it as soon as its next plan does.
-        until = time.monotonic() + _PLAN_SECONDS
-        while change not in self._mix_from(0) and time.monotonic() < until:
-            time.sleep(0.002)
         return {"pass": first, "row": row}
 
     # Elastic jobs.

@@ -20,6 +20,7 @@ _LOOK_SECONDS = 600.0
 _END_SECONDS = 5.0
 """How long an end waits for a coordinator that does not answer."""
 _RETRY_SECONDS = 0.5
+_MIX_SECONDS = 2.0
 
 _log = logging.getLogger("feedline")
 _open_jobs: weakref.WeakSet[Running] = weakref.WeakSet()
@@ -121,10 +122,25 @@ class Running(Told):
         self._standing.settle(streams, self._job, is_shared=not self._service.is_embedded)
 
     def _mix_from(self, epoch: int) -> list[dict[str, Any]]:
-        """How the weights of the mix change, as far as it tells what comes from an epoch on."""
-        if self._consumer is not None and self._is_mixed:
-            self._mix = json.loads(self._consumer.mix_from(epoch))
+        """How the weights of the mix change, as far as it tells what comes from an epoch on, also where somebody else has changed them and
+        this rank's consumer was not told yet."""
+        if self._consumer is not None and self._job is not None and self._is_mixed:
+            self._mix = json.loads(self._mix_as_told(self._job, epoch) or self._consumer.mix_from(epoch))
         return self._mix
+
+    def _mix_as_told(self, job: _native.Job, epoch: int) -> str | None:
+        try:
+            told = job.mix_from(epoch, _MIX_SECONDS)
+        except _native.FeedlineError as error:
+            _log.warning("whether the weights of job %s have changed cannot be asked: %s", self._run, error)
+            return None
+        if told is None:
+            _log.warning(
+                "no coordinator said within %d s whether the weights of job %s have changed; a change of the last moments may be missing",
+                _MIX_SECONDS,
+                self._run,
+            )
+        return told
 
     # End.
 
@@ -137,7 +153,6 @@ class Running(Told):
             # What a forked child has belongs to its parent.
             return
         self._tally.keep(consumer)
-        self._mix = json.loads(consumer.mix_from(0)) if self._is_mixed else []
         held = False
         try:
             self._tell_last(consumer, job)
@@ -154,6 +169,8 @@ class Running(Told):
                 _log.warning("%s", error)
 
     def _tell_last(self, consumer: _native.Consumer, job: _native.Job | None) -> None:
+        if self._is_mixed and job is not None:
+            self._mix = json.loads(self._mix_as_told(job, 0) or consumer.mix_from(0))
         if self._elastic and not self._ended:
             consumer.leave()
         if self._is_relaxed and not self._ended and job is not None:

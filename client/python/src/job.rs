@@ -138,6 +138,18 @@ impl Job {
         Ok((told.positions.into_iter().map(place).collect(), told.missing))
     }
 
+    /// How the weights of the mix have changed by now, whoever changed them, as far as it tells what comes from `epoch` on, as JSON;
+    /// `None` where no coordinator says so within `seconds`.
+    fn mix_from(&self, py: Python<'_>, epoch: u32, seconds: f64) -> PyResult<Option<String>> {
+        runtime::check_process(self.process)?;
+        let time = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
+        let asked = async { tokio::time::timeout(time, self.job.status()).await };
+        let Ok(status) = runtime::wait(py, asked)? else { return Ok(None) };
+        let layout = status.map_err(|error| of_client(&error))?.layout;
+        let told = layout.map(|layout| serde_json::to_string(layout.mix_from(epoch))).transpose();
+        told.map_err(|error| FeedlineError::new_err(error.to_string()))
+    }
+
     /// Gives the datasets of the mix other weights; the pass and the place in it from which they hold.
     fn set_weights(&self, py: Python<'_>, weights: Vec<f64>) -> PyResult<(u32, u64)> {
         runtime::check_process(self.process)?;
