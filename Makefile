@@ -26,7 +26,9 @@ demo: build ## Make a small data set and run a pipeline on it
 test: setup python ## Build and run all tests
 	@echo "building the tests (the first time takes some minutes)"
 	@cargo test $(QUIET) --workspace --no-run
-	@cargo test $(QUIET) --workspace
+# The tests wait for each other more than for the processor: what the next ones need comes meanwhile.
+	@$(MAKE) frameworks & beside=$$!; trap 'kill $$beside 2>/dev/null || true' EXIT; \
+	cargo test $(QUIET) --workspace; wait $$beside
 	@$(MAKE) test-python
 
 PYTHON ?= $(shell ls $(FRAMEWORKS)/bin/python 2>/dev/null || echo $(VENV)/bin/python)
@@ -36,7 +38,7 @@ test-python: setup python frameworks ## Build and run the tests of the Python pa
 	@cargo build $(QUIET) --workspace
 	@rm -rf target/python && mkdir -p target/python && cp -r client/python/feedline target/python/
 	@cp target/debug/libfeedline_native.so target/python/feedline/_native.abi3.so
-	@PYTHONPATH=$$PWD/target/python $(PYTHON) -m pytest -q -p no:cacheprovider --rootdir client/python client/python/tests
+	@PYTHONPATH=$$PWD/target/python $(PYTHON) -m pytest -q -n auto --maxprocesses 4 --dist loadfile -p no:cacheprovider --rootdir client/python client/python/tests
 
 # Strips what only debuggers need.
 wheel: release-python ## Build the Python package as a wheel, in target/wheels
@@ -179,7 +181,7 @@ python:
 
 # The loops of PyTorch, Lightning, Transformers, JAX and Keras, 8 GB with what PyTorch wants for GPUs.
 frameworks:
-	@$(call environment,$(FRAMEWORKS),client/python/tests/requirements.txt,--no-deps,the tests and examples with PyTorch and JAX and TensorFlow are skipped)
+	@$(call environment,$(FRAMEWORKS),client/python/tests/requirements.txt,--no-deps --no-compile,the tests and examples with PyTorch and JAX and TensorFlow are skipped)
 
 # A virtual environment $(1) of the requirements $(2), installed with $(3); where that fails, $(4).
 define environment
