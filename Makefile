@@ -38,7 +38,8 @@ test-python: setup python frameworks ## Build and run the tests of the Python pa
 	@cargo build $(QUIET) --workspace
 	@rm -rf target/python && mkdir -p target/python && cp -r client/python/feedline target/python/
 	@cp target/debug/libfeedline_native.so target/python/feedline/_native.abi3.so
-	@PYTHONPATH=$$PWD/target/python $(PYTHON) -m pytest -q -n auto --maxprocesses 4 --dist loadfile -p no:cacheprovider --rootdir client/python client/python/tests
+	@spread=$$($(PYTHON) -c 'import xdist; print("-n auto --maxprocesses 4 --dist loadfile")' 2>/dev/null || true); \
+	PYTHONPATH=$$PWD/target/python $(PYTHON) -m pytest -q $$spread -p no:cacheprovider --rootdir client/python client/python/tests
 
 # Strips what only debuggers need.
 wheel: release-python ## Build the Python package as a wheel, in target/wheels
@@ -181,7 +182,7 @@ python:
 
 # The loops of PyTorch, Lightning, Transformers, JAX and Keras, 8 GB with what PyTorch wants for GPUs.
 frameworks:
-	@$(call environment,$(FRAMEWORKS),client/python/tests/requirements.txt,--no-deps --no-compile,the tests and examples with PyTorch and JAX and TensorFlow are skipped)
+	@$(call environment,$(FRAMEWORKS),client/python/tests/requirements.txt,--no-deps,the tests and examples with PyTorch and JAX and TensorFlow are skipped)
 
 # A virtual environment $(1) of the requirements $(2), installed with $(3); where that fails, $(4).
 define environment
