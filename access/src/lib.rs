@@ -7,11 +7,11 @@
 //! certificates as their files change.
 
 mod authority;
+pub mod concurrency_limit;
 mod credentials;
 mod exposed;
 mod incoming;
 mod own_files;
-pub mod room;
 mod sealed;
 mod secret;
 pub mod ticket;
@@ -22,7 +22,7 @@ pub use self::authority::{Authority, Certified};
 pub use self::credentials::{Bearer, Credentials};
 pub use self::exposed::warn_if_exposed;
 pub use self::incoming::incoming;
-pub use self::own_files::{OwnFiles, OwnLook};
+pub use self::own_files::{OwnFiles, OwnFilesSnapshot};
 pub use self::secret::Secret;
 pub use self::tls::{Protocol, Tls, TlsFiles};
 pub use self::token::{Claims, Scope};

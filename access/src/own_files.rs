@@ -19,7 +19,7 @@ pub struct OwnFiles {
 
 /// Where they are, as it was seen at one moment.
 #[derive(Debug)]
-pub struct OwnLook {
+pub struct OwnFilesSnapshot {
     places: Vec<Place>,
 }
 
@@ -60,8 +60,8 @@ impl OwnFiles {
     }
 
     /// Sees where they are now.
-    pub fn look(&self) -> OwnLook {
-        OwnLook { places: self.paths.iter().map(|path| Place::new(path)).collect() }
+    pub fn look(&self) -> OwnFilesSnapshot {
+        OwnFilesSnapshot { places: self.paths.iter().map(|path| Place::new(path)).collect() }
     }
 
     /// Checks where a path leads. Of one that leads nowhere its nearest folder is looked at.
@@ -73,7 +73,7 @@ impl OwnFiles {
     }
 }
 
-impl OwnLook {
+impl OwnFilesSnapshot {
     /// As [`OwnFiles::check`].
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use feedline_core::manifest::Manifest;
 use feedline_core::mix::MixChange;
 use feedline_core::pipeline::Pipeline;
 use feedline_core::position::{OpenRange, Position};
-use feedline_core::sequence::{Pass, Sequence};
+use feedline_core::sequence::{Sequence, SharedPass};
 use serde::Serialize;
 
 use crate::batch::BatchInfo;
@@ -96,7 +96,7 @@ impl Audit {
         }
     }
 
-    fn order(&self, pass: u32) -> Pass {
+    fn order(&self, pass: u32) -> SharedPass {
         self.sequence.pass(pass)
     }
 

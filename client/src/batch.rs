@@ -5,11 +5,11 @@ use std::ops::Range;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Schema, SchemaRef};
-use feedline_core::consumer::{Assembled, Kind, Part};
+use feedline_core::consumer::{AssembledBatch, PieceSlice, RunKind};
 use feedline_core::layout::SplitRef;
 use feedline_proto::SkippedRow;
 
-use crate::pieces::Payload;
+use crate::pieces::PieceBytes;
 
 /// A batch.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ pub struct BatchInfo {
 
 impl BatchInfo {
     /// Adds what these parts account for.
-    pub(crate) fn account(&mut self, parts: &[Part<Payload>]) {
+    pub(crate) fn account(&mut self, parts: &[PieceSlice<PieceBytes>]) {
         for part in parts {
             self.add_input(part.split, part.input.clone());
             if let Some(ids) = &part.payload.row_ids {
@@ -69,7 +69,7 @@ impl BatchInfo {
     }
 
     /// Notes which rows the batch holds, where those are not all that it accounts for.
-    fn note_kept(&mut self, parts: &[Part<Payload>]) {
+    fn note_kept(&mut self, parts: &[PieceSlice<PieceBytes>]) {
         let accounted: u64 = self.inputs.iter().map(|(_, input)| input.len() as u64).sum();
         if accounted == u64::from(self.rows) {
             return;
@@ -93,13 +93,13 @@ impl BatchInfo {
 }
 
 /// Whether this part ends its piece: nothing of it comes later.
-pub(crate) fn is_last_part(part: &Part<Payload>) -> bool {
+pub(crate) fn is_last_part(part: &PieceSlice<PieceBytes>) -> bool {
     part.rows.end as usize == part.payload.records.num_rows()
 }
 
 /// Which step a batch belongs to, and its part of it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct PartOfStep {
+pub(crate) struct StepShare {
     pub(crate) step: Option<u64>,
     pub(crate) weight: f64,
 }
@@ -108,7 +108,7 @@ pub(crate) struct PartOfStep {
 #[derive(Debug)]
 pub(crate) struct TakenBatch {
     pub(crate) info: BatchInfo,
-    pub(crate) parts: Vec<Part<Payload>>,
+    pub(crate) parts: Vec<PieceSlice<PieceBytes>>,
     /// Columns, for a batch without rows.
     pub(crate) schema: Option<SchemaRef>,
 }
@@ -117,12 +117,12 @@ impl TakenBatch {
     /// Puts what came before it (`carried`) and the run together.
     pub(crate) fn new(
         stream: u32,
-        PartOfStep { step, weight }: PartOfStep,
-        assembled: Assembled<Payload>,
+        StepShare { step, weight }: StepShare,
+        assembled: AssembledBatch<PieceBytes>,
         carried: BatchInfo,
         schema: Option<SchemaRef>,
     ) -> Self {
-        let Assembled { epoch, rows, parts, .. } = assembled;
+        let AssembledBatch { epoch, rows, parts, .. } = assembled;
         let mut info = BatchInfo { stream, step, weight, epoch, rows, ..carried };
         info.account(&parts);
         info.note_kept(&parts);
@@ -134,9 +134,11 @@ impl TakenBatch {
     /// # Errors
     /// One clause, when the parts do not go together.
     pub(crate) fn join(self) -> Result<Batch, String> {
-        let slice =
-            |part: &Part<Payload>| part.payload.records.slice(part.rows.start as usize, part.rows.len());
-        let filled: Vec<&Part<Payload>> = self.parts.iter().filter(|part| !part.rows.is_empty()).collect();
+        let slice = |part: &PieceSlice<PieceBytes>| {
+            part.payload.records.slice(part.rows.start as usize, part.rows.len())
+        };
+        let filled: Vec<&PieceSlice<PieceBytes>> =
+            self.parts.iter().filter(|part| !part.rows.is_empty()).collect();
         let records = match filled.as_slice() {
             [] => {
                 // A job that goes on right before such a step has seen no columns yet.
@@ -153,8 +155,8 @@ impl TakenBatch {
 }
 
 /// Adds a run that is no batch to what the next batch carries.
-pub(crate) fn carry(carried: &mut BatchInfo, assembled: &Assembled<Payload>) {
-    if assembled.kind == Kind::Dropped {
+pub(crate) fn carry(carried: &mut BatchInfo, assembled: &AssembledBatch<PieceBytes>) {
+    if assembled.kind == RunKind::Dropped {
         carried.dropped_rows += u64::from(assembled.rows);
     }
     carried.account(&assembled.parts);

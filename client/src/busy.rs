@@ -1,7 +1,7 @@
 //! Waiting for room: as long as whoever refused says, and a little longer, each asker by another share, so that those who
 //! were refused together do not come back together.
 
-use feedline_core::cluster::messages::Refusal;
+use feedline_core::cluster::messages::ServiceError;
 use feedline_core::random::mix64;
 use tokio::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// How long to wait before asking again: up to half as long again as was said. `draw` is any number that differs from
 /// asker to asker.
-pub(crate) fn pause(refusal: &Refusal, draw: u64) -> Duration {
+pub(crate) fn pause(refusal: &ServiceError, draw: u64) -> Duration {
     let said = refusal.retry_after_ms.map_or(USUAL, Duration::from_millis).clamp(SHORTEST, LONGEST);
     let share = (mix64(draw) >> 11) as f64 / (1u64 << 53) as f64;
     said + said.mul_f64(share / 2.0)
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn a_pause_is_what_was_said_and_up_to_half_more() {
-        let refusal = Refusal::busy("full", 200);
+        let refusal = ServiceError::busy("full", 200);
         let pauses: BTreeSet<Duration> = (0..1000).map(|draw| pause(&refusal, draw)).collect();
         assert!(pauses.len() > 990, "they differ");
         assert!(pauses.iter().all(|pause| (200..300).contains(&pause.as_millis())));
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn no_wait_is_too_short_or_too_long() {
-        assert!(pause(&Refusal::busy("full", 0), 7) >= SHORTEST);
-        assert!(pause(&Refusal::busy("full", u64::MAX), 7) <= LONGEST.mul_f64(1.5));
+        assert!(pause(&ServiceError::busy("full", 0), 7) >= SHORTEST);
+        assert!(pause(&ServiceError::busy("full", u64::MAX), 7) <= LONGEST.mul_f64(1.5));
     }
 }

@@ -18,18 +18,18 @@ use tracing::Instrument;
 
 use crate::batch::{Batch, BatchInfo};
 use crate::error::ClientError;
-use crate::feed::{Feed, Identity, Taken};
+use crate::feed::{ConsumerIdentity, Feed, TakeResult};
 use crate::fetch::FetchContext;
 use crate::metrics::{COPY_SECONDS_TOTAL, STALL_SECONDS_TOTAL, STEP_SECONDS_TOTAL};
 use crate::origin::Origins;
-use crate::session::{Session, Shared};
+use crate::receive_pool::ReceivePool;
+use crate::session::{Session, SharedFeed};
 use crate::settings::ClientSettings;
-use crate::slab::SlabPool;
 use crate::workers::WorkerDirectory;
 
 /// One rank of a training job. Its background task reports and fetches until the consumer is closed or dropped.
 pub struct Consumer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedFeed>,
     held: watch::Receiver<u64>,
     /// When the user got the latest batch, until the next is asked for.
     handed: Option<Instant>,
@@ -40,7 +40,7 @@ pub struct Consumer {
 
 impl Consumer {
     pub(crate) fn start(
-        identity: Identity,
+        identity: ConsumerIdentity,
         coordinator: Arc<dyn CoordinatorService>,
         workers: Arc<dyn WorkerDirectory>,
         settings: ClientSettings,
@@ -49,7 +49,7 @@ impl Consumer {
         let waits = [settings.patience_ms, settings.admission_ms].map(Duration::from_millis);
         let span = tracing::info_span!("consumer", job = %identity.job, consumer = identity.consumer);
         let job = identity.job;
-        let shared = Shared::new(Feed::new(identity, settings, Instant::now()));
+        let shared = SharedFeed::new(Feed::new(identity, settings, Instant::now()));
         let context = FetchContext { job, workers, shared: Arc::clone(&shared), pool };
         let (sender, held) = watch::channel(0);
         let stop = CancellationToken::new();
@@ -73,23 +73,23 @@ impl Consumer {
         loop {
             let taken = self.shared.feed().take(Instant::now());
             match taken {
-                Taken::Batch(taken) => {
+                TakeResult::Batch(taken) => {
                     drop(stall);
                     self.shared.wake_session();
                     let batch = taken.join().map_err(|message| self.broken(message))?;
                     self.handed = Some(Instant::now());
                     return Ok(Some(batch));
                 }
-                Taken::Waiting => {
+                TakeResult::Waiting => {
                     stall.get_or_insert_with(|| Stall::begin(&self.shared));
                     self.shared.wake_session();
                     self.shared.ready().await;
                 }
-                Taken::Finished => {
+                TakeResult::Finished => {
                     self.flush().await?;
                     return Ok(None);
                 }
-                Taken::Failed(error) => {
+                TakeResult::Failed(error) => {
                     if matches!(error, ClientError::JobFailed(_)) {
                         // The job has failed whether or not the coordinator can be told.
                         let _ = self.flush().await;
@@ -106,7 +106,7 @@ impl Consumer {
     /// As [`Self::next`].
     pub fn try_next(&mut self) -> Result<Option<Batch>, ClientError> {
         let taken = self.shared.feed().take(Instant::now());
-        let Taken::Batch(taken) = taken else { return Ok(None) };
+        let TakeResult::Batch(taken) = taken else { return Ok(None) };
         self.end_step();
         self.shared.wake_session();
         let batch = taken.join().map_err(|message| self.broken(message))?;
@@ -256,14 +256,14 @@ impl Consumer {
 }
 
 /// Buffers to receive batches into: pinned, where they are copied to a GPU and its driver can be reached.
-fn slabs(settings: &ClientSettings) -> Arc<SlabPool> {
+fn slabs(settings: &ClientSettings) -> Arc<ReceivePool> {
     let idle_bytes = settings.idle_bytes();
     match settings.gpu.map(Gpu::open) {
-        None => SlabPool::new(idle_bytes),
-        Some(Ok(gpu)) => SlabPool::pinned(gpu, idle_bytes, settings.buffer_bytes),
+        None => ReceivePool::new(idle_bytes),
+        Some(Ok(gpu)) => ReceivePool::pinned(gpu, idle_bytes, settings.buffer_bytes),
         Some(Err(error)) => {
             tracing::warn!(%error, "memory for batches cannot be pinned, so copies to the GPU take longer");
-            SlabPool::new(idle_bytes)
+            ReceivePool::new(idle_bytes)
         }
     }
 }
@@ -271,7 +271,7 @@ fn slabs(settings: &ClientSettings) -> Arc<SlabPool> {
 /// What can be seen and said of a consumer from elsewhere, also while it waits for a batch.
 #[derive(Clone)]
 pub struct ConsumerView {
-    shared: Arc<Shared>,
+    shared: Arc<SharedFeed>,
 }
 
 impl ConsumerView {
@@ -293,11 +293,11 @@ impl ConsumerView {
 
 /// Counts the time until it is dropped as waiting, also when the waiting future is dropped.
 struct Stall {
-    shared: Arc<Shared>,
+    shared: Arc<SharedFeed>,
 }
 
 impl Stall {
-    fn begin(shared: &Arc<Shared>) -> Self {
+    fn begin(shared: &Arc<SharedFeed>) -> Self {
         shared.feed().begin_stall(Instant::now());
         Self { shared: Arc::clone(shared) }
     }

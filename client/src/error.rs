@@ -1,6 +1,6 @@
 //! Why a consumer gets no further batches.
 
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 
 /// Why a job cannot be opened or a consumer gets no further batches. What was delivered before stays valid, and
 /// opening the job again goes on after it.
@@ -58,14 +58,14 @@ pub enum ClientError {
     Closed,
 }
 
-impl From<Refusal> for ClientError {
-    fn from(refusal: Refusal) -> Self {
+impl From<ServiceError> for ClientError {
+    fn from(refusal: ServiceError) -> Self {
         match refusal.kind {
-            RefusalKind::Invalid | RefusalKind::Denied => Self::Refused(refusal.message),
-            RefusalKind::NotFound => Self::UnknownJob(refusal.message),
-            RefusalKind::Superseded => Self::Superseded(refusal.message),
-            RefusalKind::Unavailable => Self::CoordinatorLost { seconds: 0, message: refusal.message },
-            RefusalKind::Busy => Self::Busy { seconds: 0, message: refusal.message },
+            ServiceErrorKind::Invalid | ServiceErrorKind::Denied => Self::Refused(refusal.message),
+            ServiceErrorKind::NotFound => Self::UnknownJob(refusal.message),
+            ServiceErrorKind::Superseded => Self::Superseded(refusal.message),
+            ServiceErrorKind::Unavailable => Self::CoordinatorLost { seconds: 0, message: refusal.message },
+            ServiceErrorKind::Busy => Self::Busy { seconds: 0, message: refusal.message },
         }
     }
 }

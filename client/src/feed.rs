@@ -3,16 +3,16 @@
 
 mod attempts;
 mod credit;
-mod lanes;
-mod marks;
+mod history;
 mod report;
 mod slots;
+mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::SchemaRef;
 use feedline_core::cluster::messages::{ConsumerPlan, ConsumerStats, JobState, Revision};
-use feedline_core::consumer::Kind;
+use feedline_core::consumer::RunKind;
 use feedline_core::ids::{JobId, SessionId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::mix::MixChange;
@@ -20,17 +20,17 @@ use metrics::{counter, gauge};
 use tokio::time::{Duration, Instant};
 
 use self::attempts::SplitFetch;
-pub(crate) use self::attempts::{FetchOrder, Outcome};
-use self::lanes::Lane;
-pub(crate) use self::report::Said;
-use crate::batch::{BatchInfo, PartOfStep, TakenBatch, carry, is_last_part};
+pub(crate) use self::attempts::{FetchOrder, FetchOutcome};
+pub(crate) use self::report::SentReport;
+use self::streams::StreamFeed;
+use crate::batch::{BatchInfo, StepShare, TakenBatch, carry, is_last_part};
 use crate::error::ClientError;
 use crate::metrics::{BATCHES_TOTAL, BUFFERED_BYTES, BYTES_TOTAL, ROWS_TOTAL};
 use crate::settings::ClientSettings;
 
 /// What [`Feed::take`] found.
 #[derive(Debug)]
-pub(crate) enum Taken {
+pub(crate) enum TakeResult {
     /// A batch; it counts as delivered from here on.
     Batch(Box<TakenBatch>),
     /// Nothing yet.
@@ -43,7 +43,7 @@ pub(crate) enum Taken {
 
 /// Who the consumer is.
 #[derive(Debug, Clone)]
-pub(crate) struct Identity {
+pub(crate) struct ConsumerIdentity {
     pub(crate) job: JobId,
     pub(crate) consumer: u32,
     pub(crate) session: SessionId,
@@ -53,13 +53,13 @@ pub(crate) struct Identity {
 /// The state of one consumer.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    identity: Identity,
+    identity: ConsumerIdentity,
     settings: ClientSettings,
     state: JobState,
     revision: Revision,
     layout: Option<Layout>,
     /// Deterministic mode: one for each owned stream. Relaxed mode: one.
-    lanes: Vec<Lane>,
+    lanes: Vec<StreamFeed>,
     /// The workers of planned splits, and the offset from which each is wanted.
     planned: BTreeMap<SplitRef, (u32, Vec<(WorkerId, String)>)>,
     exhausted: bool,
@@ -88,12 +88,12 @@ pub(crate) struct Feed {
     /// A row failed: one sentence, once everything before it has been delivered.
     failing: Option<String>,
     reports: report::Reports,
-    slots: slots::Slots,
-    marking: marks::Marking,
+    slots: slots::FeedSlots,
+    marking: history::FeedHistory,
 }
 
 impl Feed {
-    pub(crate) fn new(identity: Identity, settings: ClientSettings, now: Instant) -> Self {
+    pub(crate) fn new(identity: ConsumerIdentity, settings: ClientSettings, now: Instant) -> Self {
         Self {
             identity,
             settings,
@@ -118,8 +118,8 @@ impl Feed {
             fatal: None,
             failing: None,
             reports: report::Reports::new(now),
-            slots: slots::Slots::default(),
-            marking: marks::Marking::default(),
+            slots: slots::FeedSlots::default(),
+            marking: history::FeedHistory::default(),
         }
     }
 
@@ -205,9 +205,12 @@ impl Feed {
             && let Some(layout) = plan.layout
         {
             self.lanes = if self.identity.relaxed {
-                vec![Lane::relaxed(&layout)]
+                vec![StreamFeed::relaxed(&layout)]
             } else {
-                plan.streams.iter().map(|(stream, position)| Lane::new(&layout, *stream, *position)).collect()
+                plan.streams
+                    .iter()
+                    .map(|(stream, position)| StreamFeed::new(&layout, *stream, *position))
+                    .collect()
             };
             self.layout = Some(layout);
             self.begin_marks(plan.consumers, plan.slots.is_some());
@@ -229,16 +232,16 @@ impl Feed {
     }
 
     /// The next batch in order, if it has arrived.
-    pub(crate) fn take(&mut self, now: Instant) -> Taken {
+    pub(crate) fn take(&mut self, now: Instant) -> TakeResult {
         self.marking.is_asked_for_more = true;
         if let Some(error) = &self.fatal {
-            return Taken::Failed(error.clone());
+            return TakeResult::Failed(error.clone());
         }
         if self.state == JobState::Cancelled {
-            return Taken::Failed(ClientError::Cancelled);
+            return TakeResult::Failed(ClientError::Cancelled);
         }
         if let Some(message) = &self.failing {
-            return Taken::Failed(ClientError::JobFailed(message.clone()));
+            return TakeResult::Failed(ClientError::JobFailed(message.clone()));
         }
         loop {
             let Some(place) = self.next_lane() else { return self.nothing_to_take() };
@@ -248,7 +251,7 @@ impl Feed {
             };
             self.note_run(place, assembled.kind, assembled.epoch);
             self.on_delivered(&assembled.parts);
-            if assembled.kind == Kind::Batch {
+            if assembled.kind == RunKind::Batch {
                 self.marking.is_asked_for_more = false;
                 let stream = self.lanes[place].stream;
                 let part = begins.map(|begins| self.part_of_step(begins, assembled.rows)).unwrap_or_default();
@@ -260,7 +263,7 @@ impl Feed {
                 self.count_batch(assembled.rows);
                 let carried = std::mem::take(&mut self.carried);
                 let taken = TakenBatch::new(stream, part, assembled, carried, self.schema.clone());
-                return Taken::Batch(Box::new(taken));
+                return TakeResult::Batch(Box::new(taken));
             }
             carry(&mut self.carried, &assembled);
             self.extend_lanes();
@@ -268,29 +271,29 @@ impl Feed {
         }
     }
 
-    fn nothing_to_take(&self) -> Taken {
+    fn nothing_to_take(&self) -> TakeResult {
         match &self.state {
-            JobState::Failed(message) => Taken::Failed(ClientError::JobFailed(message.clone())),
-            JobState::Completed => Taken::Finished,
+            JobState::Failed(message) => TakeResult::Failed(ClientError::JobFailed(message.clone())),
+            JobState::Completed => TakeResult::Finished,
             // A rank without slots may get some.
-            _ if self.layout.is_some() && !self.may_get_slots() => Taken::Finished,
-            _ => Taken::Waiting,
+            _ if self.layout.is_some() && !self.may_get_slots() => TakeResult::Finished,
+            _ => TakeResult::Waiting,
         }
     }
 
     /// The lane whose turn it is has no batch.
-    fn nothing_yet(&mut self, place: usize) -> Taken {
+    fn nothing_yet(&mut self, place: usize) -> TakeResult {
         match &self.state {
-            JobState::Failed(message) => return Taken::Failed(ClientError::JobFailed(message.clone())),
-            JobState::Completed => return Taken::Finished,
+            JobState::Failed(message) => return TakeResult::Failed(ClientError::JobFailed(message.clone())),
+            JobState::Completed => return TakeResult::Finished,
             _ => {}
         }
         if let Some(message) = self.failure_of(place).or_else(|| self.never_full(place)) {
             self.failing = Some(message.clone());
             self.reports.on_failing();
-            return Taken::Failed(ClientError::JobFailed(message));
+            return TakeResult::Failed(ClientError::JobFailed(message));
         }
-        Taken::Waiting
+        TakeResult::Waiting
     }
 
     /// What failed in the split that a lane waits for.
@@ -305,14 +308,14 @@ impl Feed {
     }
 
     /// Which step a batch that begins there belongs to, and its part of it.
-    fn part_of_step(&self, begins: StreamPosition, rows: u32) -> PartOfStep {
+    fn part_of_step(&self, begins: StreamPosition, rows: u32) -> StepShare {
         let Some(layout) = self.layout.as_ref().filter(|_| !self.identity.relaxed) else {
-            return PartOfStep::default();
+            return StepShare::default();
         };
         let step = layout.step_of(begins);
         let usual = u64::from(layout.batch_rows) * u64::from(layout.streams);
         let all = step.map_or(usual, |step| layout.step_rows(step));
-        PartOfStep { step, weight: f64::from(rows) / all.max(1) as f64 }
+        StepShare { step, weight: f64::from(rows) / all.max(1) as f64 }
     }
 
     fn count_batch(&mut self, rows: u32) {
@@ -323,7 +326,7 @@ impl Feed {
     }
 
     /// Rows have left the feed: frees their room and notes what to report.
-    fn on_delivered(&mut self, parts: &[feedline_core::consumer::Part<crate::pieces::Payload>]) {
+    fn on_delivered(&mut self, parts: &[feedline_core::consumer::PieceSlice<crate::pieces::PieceBytes>]) {
         let mut finished: BTreeSet<SplitRef> = BTreeSet::new();
         for part in parts {
             if is_last_part(part) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use feedline_core::ids::JobId;
 use feedline_proto::WorkerService;
 use feedline_proto::services::{FetchOpen, FetchRequest};
@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::busy;
-use crate::feed::{FetchOrder, Outcome};
-use crate::pieces::{PieceReader, Read};
-use crate::session::Shared;
-use crate::slab::SlabPool;
+use crate::feed::{FetchOrder, FetchOutcome};
+use crate::pieces::{FrameEvent, PieceReader};
+use crate::receive_pool::ReceivePool;
+use crate::session::SharedFeed;
 use crate::workers::WorkerDirectory;
 
 /// What all fetches of a consumer share.
@@ -23,8 +23,8 @@ use crate::workers::WorkerDirectory;
 pub(crate) struct FetchContext {
     pub(crate) job: JobId,
     pub(crate) workers: Arc<dyn WorkerDirectory>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) pool: Arc<SlabPool>,
+    pub(crate) shared: Arc<SharedFeed>,
+    pub(crate) pool: Arc<ReceivePool>,
 }
 
 /// Runs one fetch to its end and tells the feed. Ends early when it is aborted: another fetch won, or the consumer
@@ -36,11 +36,11 @@ pub(crate) async fn run(order: FetchOrder, context: FetchContext) {
     context.shared.wake_both();
 }
 
-async fn fetch(order: FetchOrder, context: &FetchContext) -> Outcome {
+async fn fetch(order: FetchOrder, context: &FetchContext) -> FetchOutcome {
     let FetchOrder { split, attempt, from, address, credit_bytes, credit, ticket } = order;
     let worker: Arc<dyn WorkerService> = match context.workers.worker(&address) {
         Ok(worker) => worker,
-        Err(refusal) => return Outcome::Refused(refusal.message),
+        Err(refusal) => return FetchOutcome::Refused(refusal.message),
     };
     let open = FetchOpen { job: context.job, split, from, credit_bytes, ticket };
     let asked = Instant::now();
@@ -53,20 +53,20 @@ async fn fetch(order: FetchOrder, context: &FetchContext) -> Outcome {
     while let Some(frame) = frames.next().await {
         let read = match frame.map(|frame| reader.take(frame)) {
             Ok(Ok(read)) => read,
-            Ok(Err(message)) => return Outcome::Damaged(message),
+            Ok(Err(message)) => return FetchOutcome::Damaged(message),
             Err(refusal) => return refused(refusal, asked),
         };
         let now = Instant::now();
         match read {
-            Read::Nothing => {}
-            Read::Working => context.shared.feed().on_working(split, attempt, now),
-            Read::Opened(bytes) => context.shared.feed().on_piece_opened(split, attempt, bytes, now),
-            Read::Bytes(bytes) => {
+            FrameEvent::Nothing => {}
+            FrameEvent::Working => context.shared.feed().on_working(split, attempt, now),
+            FrameEvent::Opened(bytes) => context.shared.feed().on_piece_opened(split, attempt, bytes, now),
+            FrameEvent::Bytes(bytes) => {
                 let mut feed = context.shared.feed();
                 feed.on_bytes(split, attempt, bytes, now);
                 feed.count_network_bytes(if is_remote { bytes } else { 0 });
             }
-            Read::Piece { bytes, piece } => {
+            FrameEvent::Piece { bytes, piece } => {
                 let mut feed = context.shared.feed();
                 feed.on_bytes(split, attempt, bytes, now);
                 feed.count_network_bytes(if is_remote { bytes } else { 0 });
@@ -74,11 +74,11 @@ async fn fetch(order: FetchOrder, context: &FetchContext) -> Outcome {
                 drop(feed);
                 context.shared.wake_both();
             }
-            Read::Failed(message) => return Outcome::Failed(message),
-            Read::End => return Outcome::End,
+            FrameEvent::Failed(message) => return FetchOutcome::Failed(message),
+            FrameEvent::End => return FetchOutcome::End,
         }
     }
-    Outcome::Broken("the stream ended before the split".to_owned())
+    FetchOutcome::Broken("the stream ended before the split".to_owned())
 }
 
 /// The requests of a fetch: its opening, then whatever credit is given.
@@ -92,14 +92,16 @@ pub(crate) fn requests(open: FetchOpen, credit: watch::Receiver<u64>) -> BoxStre
     stream::iter([FetchRequest::Open(open)]).chain(grants).boxed()
 }
 
-fn refused(refusal: Refusal, asked: Instant) -> Outcome {
+fn refused(refusal: ServiceError, asked: Instant) -> FetchOutcome {
     match refusal.kind {
-        RefusalKind::NotFound => Outcome::NotHere,
-        RefusalKind::Invalid => Outcome::Refused(refusal.message),
+        ServiceErrorKind::NotFound => FetchOutcome::NotHere,
+        ServiceErrorKind::Invalid => FetchOutcome::Refused(refusal.message),
         // The next plan brings another ticket.
-        RefusalKind::Denied | RefusalKind::Superseded | RefusalKind::Unavailable => {
-            Outcome::Broken(refusal.message)
+        ServiceErrorKind::Denied | ServiceErrorKind::Superseded | ServiceErrorKind::Unavailable => {
+            FetchOutcome::Broken(refusal.message)
         }
-        RefusalKind::Busy => Outcome::Busy(busy::pause(&refusal, busy::draw(asked)), refusal.message),
+        ServiceErrorKind::Busy => {
+            FetchOutcome::Busy(busy::pause(&refusal, busy::draw(asked)), refusal.message)
+        }
     }
 }

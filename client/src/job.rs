@@ -4,12 +4,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::{GroupPlaces, JobSpec, JobStatus, Refusal, RefusalKind};
+use feedline_core::cluster::messages::{GroupPositions, JobSpec, JobStatus, ServiceError, ServiceErrorKind};
 use feedline_core::ids::{JobId, SessionId};
-use feedline_core::marks::Step;
 use feedline_core::mix::MixChange;
 use feedline_core::pipeline::OrderMode;
 use feedline_core::position::Position;
+use feedline_core::position_history::StepId;
 use feedline_proto::CoordinatorService;
 use feedline_proto::grpc::connect_coordinators;
 use feedline_proto::local::Transport;
@@ -96,7 +96,7 @@ impl Job {
     /// then runs the consumer's task.
     pub fn consumer(&self, index: u32, session: SessionId) -> Consumer {
         let relaxed = self.order == OrderMode::Relaxed;
-        let identity = crate::feed::Identity { job: self.id, consumer: index, session, relaxed };
+        let identity = crate::feed::ConsumerIdentity { job: self.id, consumer: index, session, relaxed };
         Consumer::start(
             identity,
             Arc::clone(&self.coordinator),
@@ -137,7 +137,7 @@ impl Job {
     ///
     /// # Errors
     /// When the coordinator does not know the job, or its consumers have no steps in common; when none answers in that time.
-    pub async fn places(&self, step: Step, wait: Duration) -> Result<GroupPlaces, ClientError> {
+    pub async fn places(&self, step: StepId, wait: Duration) -> Result<GroupPositions, ClientError> {
         let begun = Instant::now();
         loop {
             let is_late = begun.elapsed() >= wait;
@@ -162,7 +162,7 @@ impl Job {
 }
 
 /// Asks again while the coordinator cannot be reached, or has no room. Every request may be repeated.
-async fn patiently<T, F: Future<Output = Result<T, Refusal>>>(
+async fn patiently<T, F: Future<Output = Result<T, ServiceError>>>(
     settings: &ClientSettings,
     mut ask: impl FnMut() -> F,
 ) -> Result<T, ClientError> {
@@ -175,7 +175,7 @@ async fn patiently<T, F: Future<Output = Result<T, Refusal>>>(
         let asked = Instant::now();
         match ask().await {
             Ok(answer) => return Ok(answer),
-            Err(refusal) if refusal.kind == RefusalKind::Busy => {
+            Err(refusal) if refusal.kind == ServiceErrorKind::Busy => {
                 let pause = busy::pause(&refusal, busy::draw(asked));
                 if begun.elapsed() + pause > admission {
                     return Err(ClientError::Busy {
@@ -191,7 +191,7 @@ async fn patiently<T, F: Future<Output = Result<T, Refusal>>>(
                 // It was there.
                 (start, backoff) = (Instant::now(), BACKOFF_MIN);
             }
-            Err(refusal) if refusal.kind != RefusalKind::Unavailable => return Err(refusal.into()),
+            Err(refusal) if refusal.kind != ServiceErrorKind::Unavailable => return Err(refusal.into()),
             Err(refusal) if start.elapsed() >= patience => {
                 return Err(ClientError::CoordinatorLost {
                     seconds: patience.as_secs(),

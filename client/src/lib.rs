@@ -41,9 +41,9 @@ mod metrics;
 pub mod origin;
 mod pieces;
 pub mod probe;
+mod receive_pool;
 mod session;
 mod settings;
-mod slab;
 #[cfg(test)]
 mod testing;
 mod workers;

@@ -1,6 +1,6 @@
 //! The client's metrics: their names, units and meanings in one table.
 
-use feedline_proto::local::Via;
+use feedline_proto::local::ReceivePath;
 use metrics::Unit;
 
 pub(crate) const BATCHES_TOTAL: &str = "feedline_client_batches_total";
@@ -78,7 +78,7 @@ pub const METRICS: &[MetricDescription] = &[
 ];
 
 /// Counts bytes of batches that came from another process.
-pub(crate) fn count_received(via: Via, bytes: u64) {
+pub(crate) fn count_received(via: ReceivePath, bytes: u64) {
     metrics::counter!(RECEIVED_BYTES_TOTAL, "transport" => via.name()).increment(bytes);
 }
 

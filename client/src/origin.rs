@@ -6,7 +6,7 @@ use feedline_core::layout::{Layout, SplitRef};
 use feedline_core::manifest::Manifest;
 use feedline_core::mix::MixChange;
 use feedline_core::pipeline::Pipeline;
-use feedline_core::sequence::{Pass, Sequence};
+use feedline_core::sequence::{Sequence, SharedPass};
 
 use crate::batch::BatchInfo;
 
@@ -30,7 +30,7 @@ pub struct Origins {
     shards: Vec<String>,
     /// Row id of each shard's first row.
     starts: Vec<u64>,
-    orders: VecDeque<(u32, Pass)>,
+    orders: VecDeque<(u32, SharedPass)>,
 }
 
 impl Origins {

@@ -9,7 +9,7 @@ use feedline_proto::batch::ALIGNMENT_BYTES;
 use feedline_proto::decode_batch;
 use feedline_proto::services::{Frame, PieceHeader, SkippedRow};
 
-use crate::slab::{Slab, SlabPool};
+use crate::receive_pool::{ReceiveBuffer, ReceivePool};
 
 /// What a piece carries beside its place in the split.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct PieceData {
     pub(crate) bytes: u64,
 }
 
-pub(crate) type Payload = Arc<PieceData>;
+pub(crate) type PieceBytes = Arc<PieceData>;
 
 /// A decoded piece.
 #[derive(Debug)]
@@ -31,12 +31,12 @@ pub(crate) struct ReadPiece {
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) kept: Option<Vec<u32>>,
-    pub(crate) payload: Payload,
+    pub(crate) payload: PieceBytes,
 }
 
 /// What a frame told.
 #[derive(Debug)]
-pub(crate) enum Read {
+pub(crate) enum FrameEvent {
     /// Nothing to act on.
     Nothing,
     /// Nothing is ready, and the worker goes on.
@@ -56,7 +56,7 @@ pub(crate) enum Read {
 /// Reads the frames of one fetch, in order.
 #[derive(Debug)]
 pub(crate) struct PieceReader {
-    pool: Arc<SlabPool>,
+    pool: Arc<ReceivePool>,
     schema: Option<SchemaRef>,
     open: Option<OpenPiece>,
 }
@@ -64,11 +64,11 @@ pub(crate) struct PieceReader {
 #[derive(Debug)]
 struct OpenPiece {
     header: PieceHeader,
-    slab: Option<Slab>,
+    slab: Option<ReceiveBuffer>,
 }
 
 impl PieceReader {
-    pub(crate) fn new(pool: Arc<SlabPool>) -> Self {
+    pub(crate) fn new(pool: Arc<ReceivePool>) -> Self {
         Self { pool, schema: None, open: None }
     }
 
@@ -76,38 +76,38 @@ impl PieceReader {
     ///
     /// # Errors
     /// One clause, for frames that do not follow each other or cannot be decoded.
-    pub(crate) fn take(&mut self, frame: Frame) -> Result<Read, String> {
+    pub(crate) fn take(&mut self, frame: Frame) -> Result<FrameEvent, String> {
         match frame {
             Frame::Schema(schema) => {
                 self.schema = Some(schema);
-                Ok(Read::Nothing)
+                Ok(FrameEvent::Nothing)
             }
             Frame::Piece(header) => self.on_header(header),
             Frame::Chunk { offset, data } => self.on_chunk(offset, data),
             Frame::Working if self.open.is_some() => {
                 Err("a worker that goes on stops inside a piece".to_owned())
             }
-            Frame::Working => Ok(Read::Working),
-            Frame::Failed(message) => Ok(Read::Failed(message)),
+            Frame::Working => Ok(FrameEvent::Working),
+            Frame::Failed(message) => Ok(FrameEvent::Failed(message)),
             Frame::End if self.open.is_some() => Err("it ends inside a piece".to_owned()),
-            Frame::End => Ok(Read::End),
+            Frame::End => Ok(FrameEvent::End),
         }
     }
 
-    fn on_header(&mut self, header: PieceHeader) -> Result<Read, String> {
+    fn on_header(&mut self, header: PieceHeader) -> Result<FrameEvent, String> {
         if self.open.is_some() {
             return Err("a piece begins inside another".to_owned());
         }
         check_header(&header)?;
         let bytes = header.batch.total_bytes;
         if bytes == 0 {
-            return Ok(Read::Piece { bytes: 0, piece: self.decode(header, &Bytes::new())? });
+            return Ok(FrameEvent::Piece { bytes: 0, piece: self.decode(header, &Bytes::new())? });
         }
         self.open = Some(OpenPiece { header, slab: None });
-        Ok(Read::Opened(bytes))
+        Ok(FrameEvent::Opened(bytes))
     }
 
-    fn on_chunk(&mut self, offset: u64, data: Bytes) -> Result<Read, String> {
+    fn on_chunk(&mut self, offset: u64, data: Bytes) -> Result<FrameEvent, String> {
         let Some(mut open) = self.open.take() else { return Err("bytes come before their piece".to_owned()) };
         let (bytes, total) = (data.len() as u64, open.header.batch.total_bytes);
         let filled = open.slab.as_ref().map_or(0, |slab| slab.filled() as u64);
@@ -116,7 +116,7 @@ impl PieceReader {
         }
         let is_aligned = (data.as_ptr() as usize).is_multiple_of(ALIGNMENT_BYTES);
         if bytes == total && is_aligned && !self.pool.is_pinned() {
-            return Ok(Read::Piece { bytes, piece: self.decode(open.header, &data)? });
+            return Ok(FrameEvent::Piece { bytes, piece: self.decode(open.header, &data)? });
         }
         let size = usize::try_from(total).map_err(|_| "a piece is larger than the memory")?;
         let slab = open.slab.get_or_insert_with(|| self.pool.take(size));
@@ -125,10 +125,10 @@ impl PieceReader {
         }
         if filled + bytes < total {
             self.open = Some(open);
-            return Ok(Read::Bytes(bytes));
+            return Ok(FrameEvent::Bytes(bytes));
         }
-        let whole = open.slab.take().map(Slab::freeze).unwrap_or_default();
-        Ok(Read::Piece { bytes, piece: self.decode(open.header, &whole)? })
+        let whole = open.slab.take().map(ReceiveBuffer::freeze).unwrap_or_default();
+        Ok(FrameEvent::Piece { bytes, piece: self.decode(open.header, &whole)? })
     }
 
     fn decode(&self, header: PieceHeader, data: &Bytes) -> Result<ReadPiece, String> {

@@ -10,8 +10,8 @@ use futures::StreamExt;
 use tokio::sync::watch;
 
 use crate::fetch::requests;
-use crate::pieces::{PieceReader, Read};
-use crate::slab::SlabPool;
+use crate::pieces::{FrameEvent, PieceReader};
+use crate::receive_pool::ReceivePool;
 
 /// Idle buffers are kept up to this part of the budget, as a consumer does.
 const IDLE_SLABS_DIVISOR: u64 = 4;
@@ -20,14 +20,14 @@ const IDLE_SLABS_DIVISOR: u64 = 4;
 #[derive(Clone)]
 pub struct Probe {
     worker: Arc<dyn WorkerService>,
-    pool: Arc<SlabPool>,
+    pool: Arc<ReceivePool>,
     window_bytes: u64,
 }
 
 impl Probe {
     /// A probe that may hold `buffer_bytes` over `fetches` fetches at a time.
     pub fn new(worker: Arc<dyn WorkerService>, buffer_bytes: u64, fetches: u32) -> Self {
-        let pool = SlabPool::new(buffer_bytes / IDLE_SLABS_DIVISOR);
+        let pool = ReceivePool::new(buffer_bytes / IDLE_SLABS_DIVISOR);
         Self { worker, pool, window_bytes: buffer_bytes / u64::from(fetches.max(1)) }
     }
 
@@ -52,15 +52,15 @@ impl Probe {
         let mut held = None;
         while let Some(frame) = frames.next().await {
             match reader.take(frame.map_err(|refusal| refusal.message)?)? {
-                Read::Nothing | Read::Working | Read::Opened(_) | Read::Bytes(_) => {}
-                Read::Piece { piece, .. } => {
+                FrameEvent::Nothing | FrameEvent::Working | FrameEvent::Opened(_) | FrameEvent::Bytes(_) => {}
+                FrameEvent::Piece { piece, .. } => {
                     let bytes = piece.payload.bytes;
                     total += bytes;
                     drop(held.replace(piece));
                     granted.send_modify(|granted| *granted += bytes);
                 }
-                Read::Failed(message) => return Err(message),
-                Read::End => return Ok(total),
+                FrameEvent::Failed(message) => return Err(message),
+                FrameEvent::End => return Ok(total),
             }
         }
         drop(held);

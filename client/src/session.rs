@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use feedline_core::cluster::messages::{ConsumerPlan, Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ConsumerPlan, ServiceError, ServiceErrorKind};
 use feedline_proto::CoordinatorService;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -16,7 +16,7 @@ use tracing::Instrument;
 
 use crate::busy;
 use crate::error::ClientError;
-use crate::feed::{Feed, Said};
+use crate::feed::{Feed, SentReport};
 use crate::fetch::{self, FetchContext};
 use crate::metrics::RECONNECTS_TOTAL;
 
@@ -29,7 +29,7 @@ const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_millis(250);
 
 /// The feed, and who waits for it.
-pub(crate) struct Shared {
+pub(crate) struct SharedFeed {
     feed: Mutex<Feed>,
     /// The user's side may find a batch.
     ready: Notify,
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     news: Notify,
 }
 
-impl Shared {
+impl SharedFeed {
     pub(crate) fn new(feed: Feed) -> Arc<Self> {
         Arc::new(Self { feed: Mutex::new(feed), ready: Notify::new(), news: Notify::new() })
     }
@@ -66,8 +66,8 @@ impl Shared {
 struct Answer {
     number: u64,
     asked: Instant,
-    said: Said,
-    result: Result<ConsumerPlan, Refusal>,
+    said: SentReport,
+    result: Result<ConsumerPlan, ServiceError>,
 }
 
 pub(crate) struct Session {
@@ -173,14 +173,16 @@ impl Session {
         let Answer { number, asked, said, result } = answer;
         match result {
             Ok(plan) => self.on_plan(number, &said, plan),
-            Err(refusal) if refusal.kind == RefusalKind::Superseded => self.on_superseded(number, refusal),
-            Err(refusal) if refusal.kind == RefusalKind::Unavailable => self.on_unavailable(refusal),
-            Err(refusal) if refusal.kind == RefusalKind::Busy => self.on_busy(asked, &refusal),
+            Err(refusal) if refusal.kind == ServiceErrorKind::Superseded => {
+                self.on_superseded(number, refusal)
+            }
+            Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable => self.on_unavailable(refusal),
+            Err(refusal) if refusal.kind == ServiceErrorKind::Busy => self.on_busy(asked, &refusal),
             Err(refusal) => self.context.shared.feed().set_fatal(refusal.into()),
         }
     }
 
-    fn on_plan(&mut self, number: u64, said: &Said, plan: ConsumerPlan) {
+    fn on_plan(&mut self, number: u64, said: &SentReport, plan: ConsumerPlan) {
         if self.lost_since.take().is_some() {
             counter!(RECONNECTS_TOTAL).increment(1);
             tracing::info!("the coordinator answers again");
@@ -201,7 +203,7 @@ impl Session {
 
     /// An older report is told so when a newer one arrives. Reports may overtake each other on their way, so a single
     /// one proves nothing; two do.
-    fn on_superseded(&mut self, number: u64, refusal: Refusal) {
+    fn on_superseded(&mut self, number: u64, refusal: ServiceError) {
         if number < self.sent || !self.reports.is_empty() {
             return;
         }
@@ -212,7 +214,7 @@ impl Session {
     }
 
     /// There is no room for this consumer, or for its report.
-    fn on_busy(&mut self, asked: Instant, refusal: &Refusal) {
+    fn on_busy(&mut self, asked: Instant, refusal: &ServiceError) {
         let now = Instant::now();
         let since = *self.busy_since.get_or_insert_with(|| {
             tracing::warn!("waiting for room: {refusal}");
@@ -227,7 +229,7 @@ impl Session {
         self.wait_until = self.wait_until.max(now + busy::pause(refusal, busy::draw(asked)));
     }
 
-    fn on_unavailable(&mut self, refusal: Refusal) {
+    fn on_unavailable(&mut self, refusal: ServiceError) {
         let now = Instant::now();
         let since = *self.lost_since.get_or_insert(now);
         if now - since >= self.patience {

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, PlannedSplit, Refusal,
-    RefusalKind, Revision, SlotGrant, WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, PlannedSplit, Revision,
+    ServiceError, ServiceErrorKind, SlotGrant, WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::manifest::Manifest;
-use feedline_core::marks::Step;
 use feedline_core::pipeline::{OrderMode, Pipeline, Remainder, Source};
+use feedline_core::position_history::StepId;
 use feedline_core::view::ClusterView;
 use feedline_proto::{CoordinatorService, WorkerService};
 use tokio::sync::Notify;
@@ -87,9 +87,9 @@ pub(crate) struct Told {
     /// Consumers of the job, of which this tells one.
     pub(crate) consumers: u32,
     /// Steps at which somebody asks where the consumer stands.
-    pub(crate) asked: Vec<Step>,
+    pub(crate) asked: Vec<StepId>,
     /// Why nothing is answered.
-    pub(crate) refusing: Option<Refusal>,
+    pub(crate) refusing: Option<ServiceError>,
     pub(crate) reports: Vec<ConsumerReport>,
     pub(crate) positions: Vec<StreamPosition>,
     /// Elastic jobs: the consumer's slots, each with its generation and whether it is to be released.
@@ -215,43 +215,43 @@ impl FakeCoordinator {
 
 #[async_trait]
 impl CoordinatorService for FakeCoordinator {
-    async fn open_job(&self, _spec: JobSpec) -> Result<JobId, Refusal> {
+    async fn open_job(&self, _spec: JobSpec) -> Result<JobId, ServiceError> {
         match self.tell(|told| told.refusing.clone()) {
             Some(refusal) => Err(refusal),
             None => Ok(JobId(1)),
         }
     }
 
-    async fn cancel_job(&self, _job: JobId) -> Result<(), Refusal> {
+    async fn cancel_job(&self, _job: JobId) -> Result<(), ServiceError> {
         self.tell(|told| told.state = JobState::Cancelled);
         Ok(())
     }
 
-    async fn job_details(&self, _job: JobId) -> Result<JobDetails, Refusal> {
+    async fn job_details(&self, _job: JobId) -> Result<JobDetails, ServiceError> {
         Err(unused())
     }
 
-    async fn job_status(&self, _job: JobId) -> Result<JobStatus, Refusal> {
+    async fn job_status(&self, _job: JobId) -> Result<JobStatus, ServiceError> {
         Err(unused())
     }
 
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
         Err(unused())
     }
 
-    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
         Err(unused())
     }
 
-    async fn manifest(&self, _job: JobId) -> Result<Arc<Manifest>, Refusal> {
+    async fn manifest(&self, _job: JobId) -> Result<Arc<Manifest>, ServiceError> {
         Err(unused())
     }
 
-    async fn sync_worker(&self, _report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+    async fn sync_worker(&self, _report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
         Err(unused())
     }
 
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
         let changed = self.changed.notified();
         {
             let mut told = locked(&self.told);
@@ -282,8 +282,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no test panics while it holds a lock")
 }
 
-fn unused() -> Refusal {
-    Refusal::new(RefusalKind::Invalid, "no test asks for this")
+fn unused() -> ServiceError {
+    ServiceError::new(ServiceErrorKind::Invalid, "no test asks for this")
 }
 
 fn address(worker: u64) -> String {
@@ -301,8 +301,8 @@ impl FakeWorkers {
 }
 
 impl WorkerDirectory for FakeWorkers {
-    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
-        let missing = || Refusal::new(RefusalKind::Invalid, format!("no worker at {address}"));
+    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
+        let missing = || ServiceError::new(ServiceErrorKind::Invalid, format!("no worker at {address}"));
         let worker = self.0.get(address).ok_or_else(missing)?;
         Ok(Arc::new(Served(Arc::clone(worker))))
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::Refusal;
+use feedline_core::cluster::messages::ServiceError;
 use feedline_proto::WorkerService;
 use feedline_proto::grpc::connect_worker_by;
 use feedline_proto::local::Transport;
@@ -20,7 +20,7 @@ pub trait WorkerDirectory: Send + Sync {
     ///
     /// # Errors
     /// When the address cannot be one. An unreachable worker shows at the first request.
-    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, Refusal>;
+    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError>;
 }
 
 /// Workers behind gRPC. Keeps one connection to each.
@@ -39,7 +39,7 @@ impl GrpcWorkers {
 }
 
 impl WorkerDirectory for GrpcWorkers {
-    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
+    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(worker) = connected.get(address) {
             return Ok(Arc::clone(worker));

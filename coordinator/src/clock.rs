@@ -6,14 +6,14 @@ use tokio::time::{Duration, Instant};
 /// A clock that stands still while the coordinator could not take reports: during a slow write, a full disk or a
 /// suspended process. Otherwise every worker would count as lost afterwards for a silence that was the coordinator's.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub(crate) struct PausableClock {
     last: Instant,
     counted: Duration,
     /// More time than this between two looks is not counted.
     longest_step: Duration,
 }
 
-impl Clock {
+impl PausableClock {
     /// A clock that is looked at every `tick_ms` milliseconds or more often.
     pub(crate) fn new(tick_ms: u64) -> Self {
         Self {
@@ -38,7 +38,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn counts_time_but_not_an_interruption() {
-        let mut clock = Clock::new(50);
+        let mut clock = PausableClock::new(50);
         for _ in 0..10 {
             tokio::time::advance(Duration::from_millis(50)).await;
             clock.advance();

@@ -1,7 +1,7 @@
 //! Where a coordinator's log goes: to a file, without keeping the driver from listening, or nowhere.
 
-use feedline_replica::Write;
-use feedline_replica::log::{FileLog, LogError};
+use feedline_raft::LogWrite;
+use feedline_raft::log::{FileLog, LogError};
 use metrics::{gauge, histogram};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -12,14 +12,14 @@ use crate::metrics::{LOG_APPEND_SECONDS, LOG_BYTES};
 /// Writes a member's log.
 pub(crate) trait WriteLog: Send + 'static {
     /// Writes everything, durably and in order. After an error, `writes` is what was not written.
-    fn write(&mut self, writes: &mut Vec<Write>) -> Result<(), LogError>;
+    fn write(&mut self, writes: &mut Vec<LogWrite>) -> Result<(), LogError>;
 
     /// Size in bytes.
     fn len_bytes(&self) -> u64;
 }
 
 impl WriteLog for FileLog {
-    fn write(&mut self, writes: &mut Vec<Write>) -> Result<(), LogError> {
+    fn write(&mut self, writes: &mut Vec<LogWrite>) -> Result<(), LogError> {
         Self::write(self, writes)
     }
 
@@ -29,7 +29,7 @@ impl WriteLog for FileLog {
 }
 
 /// What a write has come to.
-pub(crate) struct Written {
+pub(crate) struct WriteOutcome {
     /// Everything up to this number is on disk.
     pub(crate) number: Option<u64>,
     /// Why not all of it is.
@@ -37,7 +37,7 @@ pub(crate) struct Written {
 }
 
 /// The log, what of the writes is left, and how it went.
-type Done = (Box<dyn WriteLog>, Vec<Write>, Result<(), LogError>);
+type Done = (Box<dyn WriteLog>, Vec<LogWrite>, Result<(), LogError>);
 
 /// A write that a thread is at.
 struct Busy {
@@ -50,7 +50,7 @@ pub(crate) struct Disk {
     /// `None` while a thread has it, and where nothing is kept.
     log: Option<Box<dyn WriteLog>>,
     keeps: bool,
-    queued: Vec<Write>,
+    queued: Vec<LogWrite>,
     busy: Option<Busy>,
 }
 
@@ -66,9 +66,9 @@ impl Disk {
     }
 
     /// Takes writes; gives the number up to which everything is kept already.
-    pub(crate) fn push(&mut self, writes: Vec<Write>) -> Option<u64> {
+    pub(crate) fn push(&mut self, writes: Vec<LogWrite>) -> Option<u64> {
         if !self.keeps {
-            return writes.iter().rev().find_map(Write::number);
+            return writes.iter().rev().find_map(LogWrite::number);
         }
         self.queued.extend(writes);
         None
@@ -83,7 +83,7 @@ impl Disk {
     pub(crate) fn start(&mut self) {
         let Some(mut log) = self.log.take_if(|_| !self.queued.is_empty()) else { return };
         let mut writes = std::mem::take(&mut self.queued);
-        let numbers = writes.iter().map(Write::number).collect();
+        let numbers = writes.iter().map(LogWrite::number).collect();
         let task = tokio::task::spawn_blocking(move || {
             let start = Instant::now();
             let result = log.write(&mut writes);
@@ -95,7 +95,7 @@ impl Disk {
     }
 
     /// Waits for the write under way; for ever where there is none. Can be dropped and called again.
-    pub(crate) async fn written(&mut self) -> Result<Written, CoordinatorError> {
+    pub(crate) async fn written(&mut self) -> Result<WriteOutcome, CoordinatorError> {
         let Some(busy) = &mut self.busy else { return std::future::pending().await };
         let ended = (&mut busy.task).await;
         let (log, rest, result) = ended.map_err(|error| CoordinatorError::Stopped(error.to_string()))?;
@@ -104,6 +104,6 @@ impl Disk {
         let written = numbers.len() - rest.len();
         self.queued.splice(0..0, rest);
         let number = numbers[..written].iter().rev().find_map(|number| *number);
-        Ok(Written { number, error: result.err() })
+        Ok(WriteOutcome { number, error: result.err() })
     }
 }

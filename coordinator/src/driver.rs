@@ -1,34 +1,37 @@
 //! The one task that owns a coordinator's part in the cluster: takes what waits, decides, has it written and sent, answers.
 
-mod held;
 mod indexes;
+mod long_polls;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
-use feedline_core::cluster::samples::{Samples, WorkerShare};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_core::cluster::samples::{Samples, WorkerAllocations};
 use feedline_core::cluster::{Input, Reply, RequestId};
 use feedline_core::ids::{Millis, WorkerId};
-use feedline_replica::{Change, Effects, Member, MemberId, MemberView, Members, Message, Now, Role, Serving};
+use feedline_raft::{
+    Effects, MemberId, MemberView, Members, MembershipChange, Message, MonotonicTime, RaftNode, Role,
+    ServingChange,
+};
 use metrics::gauge;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use self::held::Held;
-use self::indexes::{Indexed, load};
-use crate::clock::Clock;
-use crate::desk::{Ask, DeskEnd};
-use crate::disk::{Disk, Written};
+use self::indexes::{IndexEvent, load};
+use self::long_polls::LongPolls;
+use crate::clock::PausableClock;
+use crate::disk::{Disk, WriteOutcome};
 use crate::error::CoordinatorError;
 use crate::index_store::IndexStore;
-use crate::limits::Limits;
+use crate::limits::RequestLimits;
 use crate::metrics::{Gauges, LEADS, QUEUED_REQUESTS, TERM};
-use crate::peers::{Delivery, Peers};
+use crate::peers::{Peers, SendOutcome};
 use crate::request::Request;
+use crate::request_queue::{QueuedRequest, RequestReceiver};
 
 /// What this process itself asks of the driver: planning, and changes of the members. Requests wait at the desk.
 pub(crate) const QUEUED_COMMANDS: usize = 64;
@@ -38,28 +41,28 @@ const REQUESTS_TOGETHER: usize = 256;
 const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// What the driver is told besides requests.
-pub(crate) enum Command {
+pub(crate) enum DriverCommand {
     /// Whoever plans wants to know what was reported, with the state machine's time; `None` where another leads.
     Observe { reply: oneshot::Sender<Option<(Millis, Box<Samples>)>> },
     /// Whoever plans has decided what jobs may use of workers.
-    Share { shares: BTreeMap<WorkerId, WorkerShare> },
+    Share { shares: BTreeMap<WorkerId, WorkerAllocations> },
     /// Someone asks who takes part.
-    Members { reply: oneshot::Sender<Result<Vec<MemberView>, Refusal>> },
+    Members { reply: oneshot::Sender<Result<Vec<MemberView>, ServiceError>> },
     /// Someone changes who takes part.
-    Change { change: Change, reply: oneshot::Sender<Result<Members, Refusal>> },
+    Change { change: MembershipChange, reply: oneshot::Sender<Result<Members, ServiceError>> },
 }
 
 /// What happens besides requests and time.
 enum Event {
-    Written(Written),
+    Written(WriteOutcome),
     Messages(Vec<Message>),
-    Delivery(Delivery),
-    Index(Indexed),
+    Delivery(SendOutcome),
+    Index(IndexEvent),
 }
 
 /// What the driver works with.
-pub(crate) struct Parts {
-    pub(crate) member: Member,
+pub(crate) struct DriverContext {
+    pub(crate) member: RaftNode,
     pub(crate) disk: Disk,
     pub(crate) store: Arc<IndexStore>,
     pub(crate) peers: Arc<Peers>,
@@ -67,12 +70,12 @@ pub(crate) struct Parts {
     pub(crate) has_state: Arc<AtomicBool>,
     /// Who leads: told to whoever looks whether the coordinator is ready.
     pub(crate) leader: watch::Sender<Option<MemberId>>,
-    pub(crate) deliveries: mpsc::Receiver<Delivery>,
-    pub(crate) commands: mpsc::Receiver<Command>,
+    pub(crate) deliveries: mpsc::Receiver<SendOutcome>,
+    pub(crate) commands: mpsc::Receiver<DriverCommand>,
     /// Where requests wait.
-    pub(crate) desk: DeskEnd,
+    pub(crate) desk: RequestReceiver,
     /// Most that may wait for the log before further jobs are refused.
-    pub(crate) limits: Limits,
+    pub(crate) limits: RequestLimits,
     /// Time to keep and answer what has arrived, at the end.
     pub(crate) grace: Duration,
     /// Messages of other coordinators.
@@ -82,42 +85,42 @@ pub(crate) struct Parts {
 }
 
 pub(crate) struct Driver {
-    parts: Parts,
+    parts: DriverContext,
     waiting: HashMap<RequestId, oneshot::Sender<Reply>>,
-    changing: HashMap<RequestId, oneshot::Sender<Result<Members, Refusal>>>,
+    changing: HashMap<RequestId, oneshot::Sender<Result<Members, ServiceError>>>,
     next_request: RequestId,
-    clock: Clock,
+    clock: PausableClock,
     started: Instant,
-    now: Now,
+    now: MonotonicTime,
     tick: Duration,
     /// Indexes being saved or loaded.
-    indexes: JoinSet<Indexed>,
+    indexes: JoinSet<IndexEvent>,
     /// Saved indexes that are awaited, and requests that came meanwhile.
     loading: usize,
-    held: Held,
+    held: LongPolls,
     /// Whether something was asked that is not decided on yet: it gathers while the decisions before it are written.
     gathers: bool,
     /// Why the log could not be written.
-    stuck: Option<Refusal>,
+    stuck: Option<ServiceError>,
     known: Members,
     gauges: Gauges,
 }
 
 impl Driver {
-    pub(crate) fn new(parts: Parts) -> Self {
+    pub(crate) fn new(parts: DriverContext) -> Self {
         let tick_ms = parts.tick_ms;
         Self {
             parts,
             waiting: HashMap::new(),
             changing: HashMap::new(),
             next_request: 1,
-            clock: Clock::new(tick_ms),
+            clock: PausableClock::new(tick_ms),
             started: Instant::now(),
-            now: Now::default(),
+            now: MonotonicTime::default(),
             tick: Duration::from_millis(tick_ms),
             indexes: JoinSet::new(),
             loading: 0,
-            held: Held::default(),
+            held: LongPolls::default(),
             gathers: false,
             stuck: None,
             known: Members::default(),
@@ -132,7 +135,7 @@ impl Driver {
         let mut commands = Vec::with_capacity(REQUESTS_TOGETHER);
         self.follow_up()?;
         loop {
-            let Parts { disk, inbox, deliveries, commands: asked, desk, .. } = &mut self.parts;
+            let DriverContext { disk, inbox, deliveries, commands: asked, desk, .. } = &mut self.parts;
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = desk.news() => self.turn(&mut commands, false)?,
@@ -177,7 +180,7 @@ impl Driver {
             && (self.parts.disk.has_work() && Instant::now() < kept
                 || hands_over && self.leads() && Instant::now() < handed)
         {
-            let Parts { disk, inbox, deliveries, .. } = &mut self.parts;
+            let DriverContext { disk, inbox, deliveries, .. } = &mut self.parts;
             tokio::select! {
                 event = next(disk, inbox, deliveries, &mut self.indexes) => self.on_event(event?),
                 _ = ticks.tick() => self.on_tick(),
@@ -194,12 +197,12 @@ impl Driver {
 
     /// Takes everything in `commands` and the next requests at one time, and decides what follows: as soon as what was decided
     /// before is kept, so that decisions are written and sent together, or now where that takes longer.
-    fn turn(&mut self, commands: &mut Vec<Command>, now: bool) -> Result<(), CoordinatorError> {
+    fn turn(&mut self, commands: &mut Vec<DriverCommand>, now: bool) -> Result<(), CoordinatorError> {
         self.look_at_clocks();
         for command in commands.drain(..) {
             self.on_command(command);
         }
-        for Ask { request, reply } in self.parts.desk.take(REQUESTS_TOGETHER) {
+        for QueuedRequest { request, reply } in self.parts.desk.take(REQUESTS_TOGETHER) {
             self.ask(request, reply);
         }
         gauge!(QUEUED_REQUESTS).set(self.parts.desk.waiting() as f64);
@@ -219,18 +222,18 @@ impl Driver {
         self.now.real = self.started.elapsed().as_millis() as Millis;
     }
 
-    fn on_command(&mut self, command: Command) {
+    fn on_command(&mut self, command: DriverCommand) {
         match command {
-            Command::Observe { reply } => {
+            DriverCommand::Observe { reply } => {
                 let samples = self.parts.member.cluster().map(|cluster| Box::new(cluster.samples()));
                 // Who no longer waits needs no answer.
                 let _ = reply.send(samples.map(|samples| (self.now.cluster, samples)));
             }
             // Told again with the next plan that differs.
-            Command::Share { .. } if self.stuck.is_some() => {}
-            Command::Share { shares } => self.parts.member.ask(self.now, Input::Shares { shares }),
-            Command::Members { reply } => drop(reply.send(self.parts.member.views())),
-            Command::Change { change, reply } => {
+            DriverCommand::Share { .. } if self.stuck.is_some() => {}
+            DriverCommand::Share { shares } => self.parts.member.ask(self.now, Input::Shares { shares }),
+            DriverCommand::Members { reply } => drop(reply.send(self.parts.member.views())),
+            DriverCommand::Change { change, reply } => {
                 let request = self.number();
                 self.changing.insert(request, reply);
                 self.parts.member.change(self.now, request, change);
@@ -248,7 +251,7 @@ impl Driver {
             return;
         }
         if self.loading > 0 && self.held.len() >= self.parts.limits.unanswered {
-            drop(reply.send(Reply::Refused(Limits::too_many(self.held.len()))));
+            drop(reply.send(Reply::Refused(RequestLimits::too_many(self.held.len()))));
             return;
         }
         let request = self.number();
@@ -264,7 +267,7 @@ impl Driver {
     }
 
     /// Why a request is not taken now. Reports always are: what they change is bounded by what was opened.
-    fn lacks_room(&self, asked: &Request) -> Option<Refusal> {
+    fn lacks_room(&self, asked: &Request) -> Option<ServiceError> {
         if matches!(asked, Request::Worker(_) | Request::Consumer(_)) {
             return None;
         }
@@ -301,22 +304,22 @@ impl Driver {
                 messages.into_iter().for_each(|it| self.parts.member.receive(self.now, it));
             }
             Event::Delivery(delivery) => self.on_delivery(delivery),
-            Event::Index(Indexed::Saved(job, saved)) => {
+            Event::Index(IndexEvent::Saved(job, saved)) => {
                 self.parts.member.ask(self.now, Input::IndexSaved { job, saved });
                 self.parts.member.decide(self.now);
             }
-            Event::Index(Indexed::Loaded(job, saved)) => self.on_loaded(job, saved),
+            Event::Index(IndexEvent::Loaded(job, saved)) => self.on_loaded(job, saved),
         }
     }
 
-    fn on_delivery(&mut self, delivery: Delivery) {
+    fn on_delivery(&mut self, delivery: SendOutcome) {
         match delivery {
-            Delivery::Failed(id) => self.parts.member.on_unreachable(id),
-            Delivery::Snapshot(id, arrived) => self.parts.member.on_snapshot_sent(id, arrived),
+            SendOutcome::Failed(id) => self.parts.member.on_unreachable(id),
+            SendOutcome::Snapshot(id, arrived) => self.parts.member.on_snapshot_sent(id, arrived),
         }
     }
 
-    fn on_written(&mut self, written: Written) {
+    fn on_written(&mut self, written: WriteOutcome) {
         if written.number.is_some() || written.error.is_none() {
             self.parts.member.on_written(self.now, written.number);
         }
@@ -325,7 +328,7 @@ impl Driver {
         }
         match (written.error, &self.stuck) {
             (Some(error), None) => {
-                let refusal = Refusal::new(RefusalKind::Unavailable, error.to_string());
+                let refusal = ServiceError::new(ServiceErrorKind::Unavailable, error.to_string());
                 tracing::error!("{refusal}");
                 self.refuse_waiting(&refusal);
                 self.stuck = Some(refusal);
@@ -373,7 +376,7 @@ impl Driver {
         for failed in self.parts.peers.send(effects.messages) {
             self.on_delivery(failed);
         }
-        let has_ended = matches!(effects.serving, Some(Serving::Ended));
+        let has_ended = matches!(effects.serving, Some(ServingChange::Ended));
         let written = self.parts.disk.push(effects.writes);
         if let Some(serving) = effects.serving {
             self.on_serving(serving);
@@ -400,19 +403,19 @@ impl Driver {
         written
     }
 
-    fn on_serving(&mut self, serving: Serving) {
+    fn on_serving(&mut self, serving: ServingChange) {
         self.gauges = Gauges::default();
         match serving {
-            Serving::Begun { preparing, state } => {
+            ServingChange::Begun { preparing, state } => {
                 tracing::info!(term = self.parts.member.term(), "this coordinator leads");
                 state.iter().for_each(|record| self.gauges.on_record(record));
                 self.loading = preparing.len();
                 for (job, key) in preparing {
                     let store = Arc::clone(&self.parts.store);
-                    self.indexes.spawn_blocking(move || Indexed::Loaded(job, load(&store, &key)));
+                    self.indexes.spawn_blocking(move || IndexEvent::Loaded(job, load(&store, &key)));
                 }
             }
-            Serving::Ended => {
+            ServingChange::Ended => {
                 tracing::info!(term = self.parts.member.term(), "this coordinator leads no more");
                 self.indexes.abort_all();
                 self.loading = 0;
@@ -425,7 +428,7 @@ impl Driver {
         matches!(self.parts.member.role(), Role::Leader { .. })
     }
 
-    fn refuse_waiting(&mut self, refusal: &Refusal) {
+    fn refuse_waiting(&mut self, refusal: &ServiceError) {
         self.held.take();
         for (_, waiting) in self.waiting.drain() {
             let _ = waiting.send(Reply::Refused(refusal.clone()));
@@ -440,8 +443,8 @@ impl Driver {
 async fn next(
     disk: &mut Disk,
     inbox: &mut mpsc::Receiver<Vec<Message>>,
-    deliveries: &mut mpsc::Receiver<Delivery>,
-    indexes: &mut JoinSet<Indexed>,
+    deliveries: &mut mpsc::Receiver<SendOutcome>,
+    indexes: &mut JoinSet<IndexEvent>,
 ) -> Result<Event, CoordinatorError> {
     loop {
         tokio::select! {
@@ -459,13 +462,19 @@ async fn next(
 }
 
 /// What the sender of a report hears whose next one came before a new leader had loaded what it needs.
-fn overtaken() -> Refusal {
-    Refusal::new(RefusalKind::Unavailable, "a later report has come before this one was answered; ask again")
+fn overtaken() -> ServiceError {
+    ServiceError::new(
+        ServiceErrorKind::Unavailable,
+        "a later report has come before this one was answered; ask again",
+    )
 }
 
 /// What a coordinator says that is about to end.
-pub(crate) fn shutting_down() -> Refusal {
-    Refusal::new(RefusalKind::Unavailable, "the coordinator is shutting down; try again once it is back")
+pub(crate) fn shutting_down() -> ServiceError {
+    ServiceError::new(
+        ServiceErrorKind::Unavailable,
+        "the coordinator is shutting down; try again once it is back",
+    )
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Why a coordinator cannot start or go on.
 
-use feedline_replica::files::DirectoryError;
-use feedline_replica::log::LogError;
+use feedline_raft::files::DirectoryError;
+use feedline_raft::log::LogError;
 
 /// Why a coordinator cannot start or go on. Starting changes nothing but a log's torn end; so starting again is always
 /// safe once the cause is gone.

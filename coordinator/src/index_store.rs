@@ -10,9 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use feedline_core::manifest::Manifest;
 use feedline_proto::{decode_manifest, encode_manifest};
 
-use feedline_replica::files::{
-    DirectoryError, fix, prepare_directory, reason, remove_unfinished, replace_file,
-};
+use feedline_raft::files::{DirectoryError, fix, prepare_directory, reason, remove_unfinished, replace_file};
 
 const MAGIC: &[u8; 8] = b"FEEDIDX\n";
 const VERSION: u32 = 1;

@@ -1,15 +1,13 @@
-//! The coordinator role: drives a member of `feedline_replica`, alone or among several, with a clock, a disk, a network
+//! The coordinator role: drives a member of `feedline_raft`, alone or among several, with a clock, a disk, a network
 //! and requests.
 //!
 //! One task owns the member. It knows no worker, client or batch, and decides nothing by itself.
 
+mod bootstrap;
 mod clock;
-mod desk;
 mod disk;
 mod driver;
 mod error;
-mod founding;
-mod gate;
 mod index_store;
 mod limits;
 mod metrics;
@@ -17,12 +15,14 @@ mod peer_service;
 mod peers;
 mod planning;
 mod request;
+mod request_queue;
 mod running;
 mod scaling;
 mod service;
 mod settings;
 mod tenant_gauges;
 mod tenant_view;
+mod token_authenticator;
 
 /// Reads `bytes` as a saved index, and as what such a file holds behind a checksum that is right.
 #[cfg(feature = "fuzzing")]
@@ -31,11 +31,11 @@ pub fn read_index(bytes: &[u8]) {
 }
 
 pub use error::CoordinatorError;
-pub use gate::Gate;
-pub use limits::Limits;
+pub use limits::RequestLimits;
 pub use metrics::{METRICS, MetricDescription, MetricKind, describe_metrics};
 pub use peers::{GrpcPeers, PeerDirectory};
-pub use running::{RunningCoordinator, Surroundings, start, start_in};
+pub use running::{CoordinatorContext, RunningCoordinator, start, start_in};
 pub use scaling::Scaler;
 pub use settings::CoordinatorSettings;
 pub use tenant_view::TenantView;
+pub use token_authenticator::TokenAuthenticator;

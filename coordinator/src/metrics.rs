@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use feedline_core::cluster::messages::{JobState, RefusalKind};
+use feedline_core::cluster::messages::{JobState, ServiceErrorKind};
 use feedline_core::cluster::records::Record;
 use feedline_core::ids::{JobId, Millis, WorkerId};
 use metrics::{Unit, counter, gauge};
@@ -125,14 +125,14 @@ pub fn describe_metrics() {
     }
 }
 
-pub(crate) fn refusal_label(kind: RefusalKind) -> &'static str {
+pub(crate) fn refusal_label(kind: ServiceErrorKind) -> &'static str {
     match kind {
-        RefusalKind::Invalid => "invalid",
-        RefusalKind::NotFound => "not_found",
-        RefusalKind::Denied => "denied",
-        RefusalKind::Superseded => "superseded",
-        RefusalKind::Unavailable => "unavailable",
-        RefusalKind::Busy => "busy",
+        ServiceErrorKind::Invalid => "invalid",
+        ServiceErrorKind::NotFound => "not_found",
+        ServiceErrorKind::Denied => "denied",
+        ServiceErrorKind::Superseded => "superseded",
+        ServiceErrorKind::Unavailable => "unavailable",
+        ServiceErrorKind::Busy => "busy",
     }
 }
 

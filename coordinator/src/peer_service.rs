@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use feedline_core::manifest::Manifest;
-use feedline_proto::{Introduction, PeerService};
-use feedline_replica::{MemberId, Message};
+use feedline_proto::{MemberInfo, PeerService};
+use feedline_raft::{MemberId, Message};
 use tokio::sync::mpsc;
 
 use crate::driver::shutting_down;
@@ -18,7 +18,7 @@ use crate::index_store::IndexStore;
 pub(crate) const QUEUED_BATCHES: usize = 64;
 
 /// This coordinator as the others see it.
-pub(crate) struct PeerSide {
+pub(crate) struct RaftPeerService {
     pub(crate) id: MemberId,
     /// Whether it is, or was, part of a cluster.
     pub(crate) has_state: Arc<AtomicBool>,
@@ -26,44 +26,46 @@ pub(crate) struct PeerSide {
     pub(crate) store: Arc<IndexStore>,
 }
 
-impl PeerSide {
+impl RaftPeerService {
     /// Reads or writes an index where blocking is allowed.
     async fn with_store<T: Send + 'static>(
         &self,
         work: impl FnOnce(&IndexStore) -> Result<T, String> + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, ServiceError> {
         let store = Arc::clone(&self.store);
         let result = tokio::task::spawn_blocking(move || work(&store)).await.map_err(|_| shutting_down())?;
-        result.map_err(|message| Refusal::new(RefusalKind::Unavailable, message))
+        result.map_err(|message| ServiceError::new(ServiceErrorKind::Unavailable, message))
     }
 }
 
 #[async_trait]
-impl PeerService for PeerSide {
-    async fn introduce(&self, _from: Introduction) -> Result<Introduction, Refusal> {
-        Ok(Introduction { id: self.id.get(), has_state: self.has_state.load(Ordering::Acquire) })
+impl PeerService for RaftPeerService {
+    async fn introduce(&self, _from: MemberInfo) -> Result<MemberInfo, ServiceError> {
+        Ok(MemberInfo { id: self.id.get(), has_state: self.has_state.load(Ordering::Acquire) })
     }
 
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), Refusal> {
+    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError> {
         let messages: Result<Vec<Message>, String> =
-            messages.iter().map(|bytes| feedline_replica::decode(bytes)).collect();
-        let messages = messages.map_err(|message| Refusal::new(RefusalKind::Invalid, message))?;
+            messages.iter().map(|bytes| feedline_raft::decode(bytes)).collect();
+        let messages = messages.map_err(|message| ServiceError::new(ServiceErrorKind::Invalid, message))?;
         self.inbox.send(messages).await.map_err(|_| shutting_down())
     }
 
-    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), Refusal> {
+    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
         let key = checked(key)?.to_owned();
         self.with_store(move |store| store.save(&key, &manifest)).await
     }
 
-    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
+    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
         let (key, fingerprint) = (checked(key)?.to_owned(), fingerprint.to_owned());
         self.with_store(move |store| store.manifest(&key, &fingerprint)).await
     }
 }
 
 /// Keys become names of files.
-fn checked(key: &str) -> Result<&str, Refusal> {
+fn checked(key: &str) -> Result<&str, ServiceError> {
     let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_key.then_some(key).ok_or_else(|| Refusal::new(RefusalKind::Invalid, format!("`{key}` names no index")))
+    is_key
+        .then_some(key)
+        .ok_or_else(|| ServiceError::new(ServiceErrorKind::Invalid, format!("`{key}` names no index")))
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use feedline_core::manifest::Manifest;
-use feedline_proto::{Introduction, PeerService, grpc};
-use feedline_replica::{MemberId, Members, Message};
+use feedline_proto::{MemberInfo, PeerService, grpc};
+use feedline_raft::{MemberId, Members, Message};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
@@ -30,7 +30,7 @@ pub trait PeerDirectory: Send + Sync {
     ///
     /// # Errors
     /// For an address that cannot be one.
-    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, Refusal>;
+    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, ServiceError>;
 }
 
 /// Coordinators behind gRPC.
@@ -41,14 +41,14 @@ pub struct GrpcPeers {
 }
 
 impl PeerDirectory for GrpcPeers {
-    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, Refusal> {
+    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, ServiceError> {
         grpc::connect_peer(url, &self.credentials)
     }
 }
 
 /// What became of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Delivery {
+pub(crate) enum SendOutcome {
     /// A coordinator did not take them.
     Failed(MemberId),
     /// A snapshot has arrived, or has not.
@@ -73,22 +73,25 @@ impl Drop for Link {
 pub(crate) struct Peers {
     own: MemberId,
     directory: Arc<dyn PeerDirectory>,
-    deliveries: mpsc::Sender<Delivery>,
+    deliveries: mpsc::Sender<SendOutcome>,
     links: Mutex<BTreeMap<MemberId, Link>>,
 }
 
 impl Peers {
-    pub(crate) fn new(own: MemberId, directory: Arc<dyn PeerDirectory>) -> (Self, mpsc::Receiver<Delivery>) {
+    pub(crate) fn new(
+        own: MemberId,
+        directory: Arc<dyn PeerDirectory>,
+    ) -> (Self, mpsc::Receiver<SendOutcome>) {
         let (deliveries, heard) = mpsc::channel(QUEUED_DELIVERIES);
         (Self { own, directory, deliveries, links: Mutex::default() }, heard)
     }
 
     /// Keeps links to these members, and no others; gives what may have been lost on links that are no more.
-    pub(crate) fn follow(&self, members: &Members) -> Vec<Delivery> {
+    pub(crate) fn follow(&self, members: &Members) -> Vec<SendOutcome> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let is_closed = |id: &MemberId, link: &mut Link| members.url(*id) != Some(&link.url);
         // Nothing more would be sent to a member before it is said what became of its snapshot.
-        let lost = links.extract_if(.., is_closed).map(|(id, _)| Delivery::Snapshot(id, false)).collect();
+        let lost = links.extract_if(.., is_closed).map(|(id, _)| SendOutcome::Snapshot(id, false)).collect();
         for (id, url) in members.0.iter().filter(|(id, _)| **id != self.own) {
             if links.contains_key(id) {
                 continue;
@@ -107,16 +110,16 @@ impl Peers {
     }
 
     /// Sends messages, each to its member; gives what became of those that are not on their way.
-    pub(crate) fn send(&self, messages: Vec<Message>) -> Vec<Delivery> {
+    pub(crate) fn send(&self, messages: Vec<Message>) -> Vec<SendOutcome> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let mut failed = Vec::new();
         for message in messages {
             let Some(id) = MemberId::new(message.to) else { continue };
-            let has_snapshot = feedline_replica::has_snapshot(&message);
+            let has_snapshot = feedline_raft::has_snapshot(&message);
             if links.get(&id).is_none_or(|link| link.queue.try_send(message).is_err()) {
-                failed.push(Delivery::Failed(id));
+                failed.push(SendOutcome::Failed(id));
                 if has_snapshot {
-                    failed.push(Delivery::Snapshot(id, false));
+                    failed.push(SendOutcome::Snapshot(id, false));
                 }
             }
         }
@@ -156,8 +159,8 @@ impl Peers {
     }
 
     /// Who answers at an address.
-    pub(crate) async fn introduce(&self, url: &str) -> Result<Introduction, Refusal> {
-        let own = Introduction { id: self.own.get(), has_state: true };
+    pub(crate) async fn introduce(&self, url: &str) -> Result<MemberInfo, ServiceError> {
+        let own = MemberInfo { id: self.own.get(), has_state: true };
         self.directory.peer(url)?.introduce(own).await
     }
 
@@ -180,7 +183,7 @@ async fn keep_until_done(
     manifest: &Arc<Manifest>,
 ) -> Result<(), String> {
     while let Err(refusal) = peer.keep_index(key, Arc::clone(manifest)).await {
-        if refusal.kind == RefusalKind::Invalid {
+        if refusal.kind == ServiceErrorKind::Invalid {
             return Err(refusal.message);
         }
         tracing::debug!(%refusal, "another coordinator does not keep the index yet");
@@ -194,17 +197,17 @@ async fn deliver(
     id: MemberId,
     peer: Arc<dyn PeerService>,
     mut messages: mpsc::Receiver<Message>,
-    deliveries: mpsc::Sender<Delivery>,
+    deliveries: mpsc::Sender<SendOutcome>,
 ) {
     let mut together = Vec::with_capacity(MESSAGES_TOGETHER);
     while messages.recv_many(&mut together, MESSAGES_TOGETHER).await > 0 {
-        let has_snapshot = together.iter().any(feedline_replica::has_snapshot);
-        let encoded: Vec<Bytes> = together.drain(..).filter_map(|it| feedline_replica::encode(&it)).collect();
+        let has_snapshot = together.iter().any(feedline_raft::has_snapshot);
+        let encoded: Vec<Bytes> = together.drain(..).filter_map(|it| feedline_raft::encode(&it)).collect();
         let arrived = peer.deliver(encoded).await.is_ok();
-        if has_snapshot && deliveries.send(Delivery::Snapshot(id, arrived)).await.is_err() {
+        if has_snapshot && deliveries.send(SendOutcome::Snapshot(id, arrived)).await.is_err() {
             return;
         }
-        if !arrived && deliveries.send(Delivery::Failed(id)).await.is_err() {
+        if !arrived && deliveries.send(SendOutcome::Failed(id)).await.is_err() {
             return;
         }
     }

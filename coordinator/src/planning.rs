@@ -6,20 +6,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_core::cluster::messages::Keep;
-use feedline_core::cluster::samples::{Samples, WorkerShare};
+use feedline_core::cluster::messages::CacheDecision;
+use feedline_core::cluster::samples::{Samples, WorkerAllocations};
 use feedline_core::ids::{JobId, Millis, WorkerId};
-use feedline_core::observe::{Needs, Observer};
-use feedline_core::plan::{CachePolicy, Keeping, Plan, Problem, ReadSteps, Settings, shares, solve};
+use feedline_core::observe::{Observer, ResourceNeeds};
+use feedline_core::plan::{
+    CacheHistory, CachePolicy, Plan, PlannerSettings, Problem, ReadSteps, shares, solve,
+};
 use feedline_core::view::ClusterView;
 use metrics::{gauge, histogram};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::Command;
+use crate::driver::DriverCommand;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
-use crate::scaling::Scaled;
+use crate::scaling::ScalingPolicy;
 use crate::tenant_gauges::TenantGauges;
 
 /// Longest that the choice of caches may take each time.
@@ -29,21 +31,21 @@ const PLANNING: Duration = Duration::from_secs(1);
 
 /// How plans are made.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct How {
+pub(crate) struct PlanningSettings {
     /// Time from one to the next.
     pub(crate) interval: Duration,
     /// Whether it is also decided what jobs keep.
     pub(crate) auto_cache: bool,
-    pub(crate) settings: Settings,
+    pub(crate) settings: PlannerSettings,
 }
 
 /// Plans until `stop`, or until the driver has ended; `scaler` changes the number of workers. After each look, what was seen
 /// is published in `views`.
 pub(crate) async fn run(
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<DriverCommand>,
     views: watch::Sender<Arc<ClusterView>>,
-    how: How,
-    mut scaler: Option<Scaled>,
+    how: PlanningSettings,
+    mut scaler: Option<ScalingPolicy>,
     stop: CancellationToken,
 ) {
     let mut planner = Planner::new(how);
@@ -74,10 +76,10 @@ pub(crate) async fn run(
                 if let Some(scaler) = &mut scaler {
                     scaler.follow(now, planner.needs()).await;
                 }
-                let scaling = scaler.as_ref().and_then(Scaled::said);
+                let scaling = scaler.as_ref().and_then(ScalingPolicy::said);
                 views.send_replace(Arc::new(ClusterView { scaling, ..view }));
                 if let Some(shares) = shares
-                    && commands.send(Command::Share { shares }).await.is_err()
+                    && commands.send(DriverCommand::Share { shares }).await.is_err()
                 {
                     return;
                 }
@@ -91,43 +93,43 @@ pub(crate) async fn run(
 }
 
 /// What was reported; nothing where another leads, `None` once the driver has ended.
-async fn observe(commands: &mpsc::Sender<Command>) -> Option<Option<(Millis, Box<Samples>)>> {
+async fn observe(commands: &mpsc::Sender<DriverCommand>) -> Option<Option<(Millis, Box<Samples>)>> {
     let (reply, answer) = oneshot::channel();
-    commands.send(Command::Observe { reply }).await.ok()?;
+    commands.send(DriverCommand::Observe { reply }).await.ok()?;
     answer.await.ok()
 }
 
 /// What was seen and decided so far.
 #[derive(Debug, Default)]
 struct Planner {
-    settings: Settings,
+    settings: PlannerSettings,
     observer: Observer,
     plan: Option<Plan>,
     /// Decides what jobs keep; `None` where only pipelines do.
-    keeping: Option<Keeping>,
+    keeping: Option<CacheHistory>,
     /// What it decided last.
-    keeps: BTreeMap<JobId, Keep>,
+    keeps: BTreeMap<JobId, CacheDecision>,
     /// What workers were told last.
-    shares: BTreeMap<WorkerId, WorkerShare>,
+    shares: BTreeMap<WorkerId, WorkerAllocations>,
     /// How far jobs have come with reading more.
     reads: ReadSteps,
-    needs: Needs,
+    needs: ResourceNeeds,
     tenants: TenantGauges,
 }
 
 impl Planner {
-    fn new(how: How) -> Self {
-        let keeping = how.auto_cache.then(Keeping::default);
+    fn new(how: PlanningSettings) -> Self {
+        let keeping = how.auto_cache.then(CacheHistory::default);
         Self { keeping, settings: how.settings, ..Self::default() }
     }
 
     /// What the last plan would need.
-    fn needs(&self) -> Needs {
+    fn needs(&self) -> ResourceNeeds {
         self.needs
     }
 
     /// Plans for what was reported; gives what workers are to be told, where that has changed.
-    fn plan(&mut self, now: Millis, samples: &Samples) -> Option<BTreeMap<WorkerId, WorkerShare>> {
+    fn plan(&mut self, now: Millis, samples: &Samples) -> Option<BTreeMap<WorkerId, WorkerAllocations>> {
         let began = Instant::now();
         self.observer.push(now, samples);
         // What caches save is in what jobs take as they fill; which are filled is decided beside the plan.
@@ -162,8 +164,8 @@ impl Planner {
         &mut self,
         plan: Plan,
         problem: &Problem,
-        keeps: &BTreeMap<JobId, Option<Keep>>,
-    ) -> Option<BTreeMap<WorkerId, WorkerShare>> {
+        keeps: &BTreeMap<JobId, Option<CacheDecision>>,
+    ) -> Option<BTreeMap<WorkerId, WorkerAllocations>> {
         self.needs = self.observer.needs(Some(&plan), problem);
         gauge!(FED_FRACTION).set(self.needs.fed_fraction);
         gauge!(WANTED_WORKERS).set(f64::from(self.needs.wanted));
@@ -176,14 +178,14 @@ impl Planner {
     }
 
     /// Logs what is to be kept, where that has changed.
-    fn say_kept(&mut self, keeps: &BTreeMap<JobId, Option<Keep>>) {
-        let keeps: BTreeMap<JobId, Keep> =
+    fn say_kept(&mut self, keeps: &BTreeMap<JobId, Option<CacheDecision>>) {
+        let keeps: BTreeMap<JobId, CacheDecision> =
             keeps.iter().filter_map(|(job, keep)| Some((*job, (*keep)?))).collect();
         for facts in self.observer.facts().filter(|facts| keeps.get(&facts.job) != self.keeps.get(&facts.job))
         {
             let (job, name) = (facts.job, &facts.name);
             match keeps.get(&job) {
-                Some(Keep { after, tier, form }) => {
+                Some(CacheDecision { after, tier, form }) => {
                     let mut running =
                         facts.pipeline.operators.iter().filter(|operator| !operator.kind.is_engines());
                     let before = after.checked_sub(1).and_then(|last| running.nth(last as usize));
@@ -197,7 +199,10 @@ impl Planner {
     }
 
     /// What workers are to be told, if it is something else than what they were told last.
-    fn tell(&mut self, shares: BTreeMap<WorkerId, WorkerShare>) -> Option<BTreeMap<WorkerId, WorkerShare>> {
+    fn tell(
+        &mut self,
+        shares: BTreeMap<WorkerId, WorkerAllocations>,
+    ) -> Option<BTreeMap<WorkerId, WorkerAllocations>> {
         if shares == self.shares {
             return None;
         }

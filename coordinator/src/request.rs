@@ -6,7 +6,7 @@ use feedline_core::cluster::messages::{ConsumerReport, JobSpec, WorkerReport};
 use feedline_core::cluster::{Input, RequestId};
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
-use feedline_core::marks::Step;
+use feedline_core::position_history::StepId;
 
 /// What can be asked: an [`Input`] without its number.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) enum Request {
     Consumer(ConsumerReport),
     JobDetails(JobId),
     JobStatus(Option<JobId>),
-    Places(JobId, Step),
+    Places(JobId, StepId),
 }
 
 impl Request {

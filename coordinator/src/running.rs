@@ -6,36 +6,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use feedline_core::cluster::Reply;
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
-use feedline_core::cluster::samples::{Samples, WorkerShare};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_core::cluster::samples::{Samples, WorkerAllocations};
 use feedline_core::ids::{Millis, WorkerId};
 use feedline_core::random::mix64;
 use feedline_proto::{CoordinatorService, MembersService, PeerService};
-use feedline_replica::log::FileLog;
-use feedline_replica::{Member, MemberId, Members, Message, Stored, Write};
+use feedline_raft::log::FileLog;
+use feedline_raft::{LogWrite, MemberId, Members, Message, PersistedState, RaftNode};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::desk::{Ask, Desk, DeskEnd};
+use crate::bootstrap;
 use crate::disk::Disk;
-use crate::driver::{Command, Driver, Parts, QUEUED_COMMANDS};
+use crate::driver::{Driver, DriverCommand, DriverContext, QUEUED_COMMANDS};
 use crate::error::CoordinatorError;
-use crate::founding;
 use crate::index_store::IndexStore;
-use crate::peer_service::{PeerSide, QUEUED_BATCHES};
-use crate::peers::{Delivery, GrpcPeers, PeerDirectory, Peers};
-use crate::planning::{self, How};
-use crate::scaling::{Scaled, Scaler};
-use crate::service::Service;
+use crate::peer_service::{QUEUED_BATCHES, RaftPeerService};
+use crate::peers::{GrpcPeers, PeerDirectory, Peers, SendOutcome};
+use crate::planning::{self, PlanningSettings};
+use crate::request_queue::{QueuedRequest, RequestQueue, RequestReceiver};
+use crate::scaling::{Scaler, ScalingPolicy};
+use crate::service::LocalCoordinator;
 use crate::settings::CoordinatorSettings;
 
 /// A coordinator that runs. Dropping it ends its task without draining; [`Self::shutdown`] is the orderly way.
 pub struct RunningCoordinator {
-    service: Arc<Service>,
+    service: Arc<LocalCoordinator>,
     peer_service: Arc<dyn PeerService>,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<DriverCommand>,
     /// Who leads.
     standing: watch::Receiver<Option<MemberId>>,
     stop: CancellationToken,
@@ -46,7 +46,7 @@ pub struct RunningCoordinator {
 
 /// What a coordinator works with besides its settings.
 #[derive(Clone, Default)]
-pub struct Surroundings {
+pub struct CoordinatorContext {
     /// Brings as many workers as plans want, within [`CoordinatorSettings::scale`].
     pub scaler: Option<Arc<dyn Scaler>>,
     /// How it finds other coordinators; by gRPC where nothing is said.
@@ -59,7 +59,7 @@ pub struct Surroundings {
 /// # Errors
 /// When a directory cannot be used, another coordinator uses it, or the log is damaged: one sentence with the fix.
 pub async fn start(settings: CoordinatorSettings, life: u64) -> Result<RunningCoordinator, CoordinatorError> {
-    start_in(settings, life, Surroundings::default()).await
+    start_in(settings, life, CoordinatorContext::default()).await
 }
 
 /// As [`start`], in these surroundings.
@@ -69,7 +69,7 @@ pub async fn start(settings: CoordinatorSettings, life: u64) -> Result<RunningCo
 pub async fn start_in(
     settings: CoordinatorSettings,
     life: u64,
-    surroundings: Surroundings,
+    surroundings: CoordinatorContext,
 ) -> Result<RunningCoordinator, CoordinatorError> {
     if settings.tick_ms == 0 {
         return Err(CoordinatorError::Setting("tick_ms is 0; set it to 1 or more, 50 is usual".to_owned()));
@@ -82,7 +82,7 @@ pub async fn start_in(
 /// What was found when starting.
 struct Opened {
     id: MemberId,
-    stored: Stored,
+    stored: PersistedState,
     log: Option<FileLog>,
     store: IndexStore,
 }
@@ -92,7 +92,7 @@ fn open(settings: &CoordinatorSettings, life: u64) -> Result<Opened, Coordinator
     let drawn = MemberId::from_random(mix64(url));
     let store = IndexStore::open(settings.index_dir.clone())?;
     let Some(folder) = &settings.data_dir else {
-        return Ok(Opened { id: drawn, stored: Stored::default(), log: None, store });
+        return Ok(Opened { id: drawn, stored: PersistedState::default(), log: None, store });
     };
     let (log, stored) = FileLog::open(folder, drawn)?;
     Ok(Opened { id: log.id(), stored, log: Some(log), store })
@@ -102,10 +102,10 @@ fn run(
     settings: CoordinatorSettings,
     life: u64,
     opened: Opened,
-    surroundings: Surroundings,
+    surroundings: CoordinatorContext,
 ) -> RunningCoordinator {
     let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
-    let desk = Desk::new();
+    let desk = RequestQueue::new();
     let (inbox_sender, inbox) = mpsc::channel(QUEUED_BATCHES);
     let store = Arc::new(opened.store);
     let directory = surroundings.peers.unwrap_or_else(|| Arc::new(GrpcPeers::default()));
@@ -113,10 +113,15 @@ fn run(
     let peers = Arc::new(peers);
     let has_state = Arc::new(AtomicBool::new(!opened.stored.is_empty()));
     let (views, seen) = watch::channel(Arc::default());
-    let service =
-        Service::new(Arc::clone(&desk), sender.clone(), Arc::clone(&store), Arc::clone(&peers), seen);
+    let service = LocalCoordinator::new(
+        Arc::clone(&desk),
+        sender.clone(),
+        Arc::clone(&store),
+        Arc::clone(&peers),
+        seen,
+    );
     let service = Arc::new(service.that_lets_read(&settings));
-    let peer_side = PeerSide {
+    let peer_side = RaftPeerService {
         id: opened.id,
         has_state: Arc::clone(&has_state),
         inbox: inbox_sender,
@@ -139,13 +144,14 @@ fn run(
         peers,
         deliveries,
         commands,
-        desk: DeskEnd::new(desk),
+        desk: RequestReceiver::new(desk),
         inbox,
     };
     let task = tokio::spawn(starting.run(stop.clone()).instrument(tracing::info_span!("coordinator")));
     let planning = (interval_ms > 0).then(|| {
-        let how = How { interval: Duration::from_millis(interval_ms), auto_cache, settings: plans };
-        let scaled = surroundings.scaler.map(|scaler| Scaled::new(scale, scaler));
+        let how =
+            PlanningSettings { interval: Duration::from_millis(interval_ms), auto_cache, settings: plans };
+        let scaled = surroundings.scaler.map(|scaler| ScalingPolicy::new(scale, scaler));
         let work = planning::run(sender.clone(), views, how, scaled, stop.clone());
         tokio::spawn(work.instrument(tracing::info_span!("planning")))
     });
@@ -158,16 +164,16 @@ struct Starting {
     settings: CoordinatorSettings,
     life: u64,
     id: MemberId,
-    stored: Stored,
+    stored: PersistedState,
     log: Option<FileLog>,
     has_state: Arc<AtomicBool>,
     leader: watch::Sender<Option<MemberId>>,
     directory: Arc<dyn PeerDirectory>,
     store: Arc<IndexStore>,
     peers: Arc<Peers>,
-    deliveries: mpsc::Receiver<Delivery>,
-    commands: mpsc::Receiver<Command>,
-    desk: DeskEnd,
+    deliveries: mpsc::Receiver<SendOutcome>,
+    commands: mpsc::Receiver<DriverCommand>,
+    desk: RequestReceiver,
     inbox: mpsc::Receiver<Vec<Message>>,
 }
 
@@ -181,16 +187,16 @@ impl Starting {
             self.keep_founding().await?;
         }
         self.has_state.store(!self.stored.is_empty(), Ordering::Release);
-        let settings = feedline_replica::Settings {
+        let settings = feedline_raft::RaftSettings {
             cluster: self.settings.cluster.clone(),
             tick_ms: self.settings.tick_ms,
             url: self.settings.url.clone(),
-            ..feedline_replica::Settings::default()
+            ..feedline_raft::RaftSettings::default()
         };
         let member =
-            Member::new(self.id, self.stored, settings, self.life).map_err(CoordinatorError::Foreign)?;
+            RaftNode::new(self.id, self.stored, settings, self.life).map_err(CoordinatorError::Foreign)?;
         let disk = self.log.map_or_else(Disk::memory, |log| Disk::new(Box::new(log)));
-        let parts = Parts {
+        let parts = DriverContext {
             member,
             disk,
             store: self.store,
@@ -213,13 +219,13 @@ impl Starting {
     async fn found(
         &mut self,
         stop: &CancellationToken,
-    ) -> Result<Option<(Stored, Members)>, CoordinatorError> {
+    ) -> Result<Option<(PersistedState, Members)>, CoordinatorError> {
         let (url, peers) = (&self.settings.url, &self.settings.peers);
         if peers.is_empty() {
             let alone = Members([(self.id, url.clone())].into());
-            return Ok(Some((Stored::founded_by(&alone), alone)));
+            return Ok(Some((PersistedState::founded_by(&alone), alone)));
         }
-        let founding = founding::found(self.id, url, peers, self.directory.as_ref());
+        let founding = bootstrap::found(self.id, url, peers, self.directory.as_ref());
         tokio::pin!(founding);
         loop {
             tokio::select! {
@@ -230,7 +236,7 @@ impl Starting {
                     None => return Ok(None),
                 },
                 () = self.desk.news() => {
-                    for Ask { reply, .. } in self.desk.take(REFUSED_TOGETHER) {
+                    for QueuedRequest { reply, .. } in self.desk.take(REFUSED_TOGETHER) {
                         drop(reply.send(Reply::Refused(not_founded())));
                     }
                 }
@@ -244,7 +250,7 @@ impl Starting {
             return Ok(());
         }
         let Some(mut log) = self.log.take() else { return Ok(()) };
-        let mut writes = vec![Write::Install { number: 0, stored: Box::new(self.stored.clone()) }];
+        let mut writes = vec![LogWrite::Install { number: 0, stored: Box::new(self.stored.clone()) }];
         let written = tokio::task::spawn_blocking(move || log.write(&mut writes).map(|()| log));
         self.log = Some(written.await.map_err(|error| CoordinatorError::Stopped(error.to_string()))??);
         Ok(())
@@ -254,22 +260,22 @@ impl Starting {
 /// Requests that are refused at a time before there is a cluster.
 const REFUSED_TOGETHER: usize = 256;
 
-fn not_founded() -> Refusal {
-    Refusal::new(
-        RefusalKind::Unavailable,
+fn not_founded() -> ServiceError {
+    ServiceError::new(
+        ServiceErrorKind::Unavailable,
         "this coordinator waits for the others of --peers; start them, and try again",
     )
 }
 
 /// Answers what came before there was a cluster.
-fn refuse(command: Command) {
+fn refuse(command: DriverCommand) {
     let refusal = not_founded();
     match command {
         // Who no longer waits needs no answer.
-        Command::Observe { reply } => drop(reply.send(None)),
-        Command::Share { .. } => {}
-        Command::Members { reply } => drop(reply.send(Err(refusal))),
-        Command::Change { reply, .. } => drop(reply.send(Err(refusal))),
+        DriverCommand::Observe { reply } => drop(reply.send(None)),
+        DriverCommand::Share { .. } => {}
+        DriverCommand::Members { reply } => drop(reply.send(Err(refusal))),
+        DriverCommand::Change { reply, .. } => drop(reply.send(Err(refusal))),
     }
 }
 
@@ -298,14 +304,14 @@ impl RunningCoordinator {
     /// ended, or another leads.
     pub async fn samples(&self) -> Option<(Millis, Samples)> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(Command::Observe { reply }).await.ok()?;
+        self.commands.send(DriverCommand::Observe { reply }).await.ok()?;
         answer.await.ok().flatten().map(|(now, samples)| (now, *samples))
     }
 
     /// Tells workers at once what jobs may use of them: complete, so a worker that is not listed has no limits. Rows and
     /// their order do not depend on it. `false` when the coordinator has ended.
-    pub async fn share(&self, shares: BTreeMap<WorkerId, WorkerShare>) -> bool {
-        self.commands.send(Command::Share { shares }).await.is_ok()
+    pub async fn share(&self, shares: BTreeMap<WorkerId, WorkerAllocations>) -> bool {
+        self.commands.send(DriverCommand::Share { shares }).await.is_ok()
     }
 
     /// Waits until the coordinator's task ends, which without [`Self::shutdown`] it does only when it cannot go on:

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use feedline_core::ids::Millis;
-use feedline_core::observe::Needs;
-use feedline_core::plan::{ScaleSettings, Scaling};
+use feedline_core::observe::ResourceNeeds;
+use feedline_core::plan::{ScaleHistory, ScaleSettings};
 use metrics::gauge;
 
 use crate::metrics::SCALED_WORKERS;
@@ -31,21 +31,21 @@ pub trait Scaler: Debug + Send + Sync {
 
 /// A scaler and when to ask it.
 #[derive(Debug)]
-pub(crate) struct Scaled {
+pub(crate) struct ScalingPolicy {
     settings: ScaleSettings,
     scaler: Arc<dyn Scaler>,
-    scaling: Scaling,
+    scaling: ScaleHistory,
     /// What was said last.
     said: String,
 }
 
-impl Scaled {
+impl ScalingPolicy {
     pub(crate) fn new(settings: ScaleSettings, scaler: Arc<dyn Scaler>) -> Self {
-        Self { settings, scaler, scaling: Scaling::default(), said: String::new() }
+        Self { settings, scaler, scaling: ScaleHistory::default(), said: String::new() }
     }
 
     /// Decides, and has it done.
-    pub(crate) async fn follow(&mut self, now: Millis, needs: Needs) {
+    pub(crate) async fn follow(&mut self, now: Millis, needs: ResourceNeeds) {
         let present = self.scaler.present();
         let decision = self.scaling.decide(&self.settings, &needs.input(now, present));
         gauge!(SCALED_WORKERS).set(f64::from(decision.wanted));

@@ -9,34 +9,34 @@ use async_trait::async_trait;
 use feedline_access::OwnFiles;
 use feedline_core::cluster::Reply;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind,
-    WorkerPlan, WorkerReport, source_key,
+    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
+    ServiceErrorKind, WorkerPlan, WorkerReport, source_key,
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
-use feedline_core::marks::Step;
 use feedline_core::mix::MixChange;
+use feedline_core::position_history::StepId;
 use feedline_core::tenants::Tenants;
 use feedline_core::urls::ReadPolicy;
 use feedline_core::view::ClusterView;
 use feedline_proto::{CoordinatorService, MemberStatus, MembersService};
-use feedline_replica::{Change, MemberId, MemberView};
+use feedline_raft::{MemberId, MemberView, MembershipChange};
 use metrics::counter;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::own::check_own;
-use crate::desk::Desk;
-use crate::driver::{Command, shutting_down};
+use crate::driver::{DriverCommand, shutting_down};
 use crate::index_store::IndexStore;
 use crate::metrics::{REFUSALS_TOTAL, REQUESTS_TOTAL, refusal_label};
 use crate::peers::Peers;
 use crate::request::Request;
+use crate::request_queue::RequestQueue;
 use crate::settings::CoordinatorSettings;
 
 /// The coordinator as others see it.
-pub(crate) struct Service {
-    desk: Arc<Desk>,
-    commands: mpsc::Sender<Command>,
+pub(crate) struct LocalCoordinator {
+    desk: Arc<RequestQueue>,
+    commands: mpsc::Sender<DriverCommand>,
     store: Arc<IndexStore>,
     peers: Arc<Peers>,
     /// What planning saw last.
@@ -49,10 +49,10 @@ pub(crate) struct Service {
     own: OwnFiles,
 }
 
-impl Service {
+impl LocalCoordinator {
     pub(crate) fn new(
-        desk: Arc<Desk>,
-        commands: mpsc::Sender<Command>,
+        desk: Arc<RequestQueue>,
+        commands: mpsc::Sender<DriverCommand>,
         store: Arc<IndexStore>,
         peers: Arc<Peers>,
         views: watch::Receiver<Arc<ClusterView>>,
@@ -82,7 +82,7 @@ impl Service {
         })
     }
 
-    async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
+    async fn ask(&self, request: Request) -> Result<Reply, ServiceError> {
         let answer = self.desk.put(request)?;
         match answer.await.map_err(|_| shutting_down())? {
             Reply::Refused(refusal) => Err(refusal),
@@ -90,15 +90,15 @@ impl Service {
         }
     }
 
-    async fn details(&self, job: JobId) -> Result<JobDetails, Refusal> {
+    async fn details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
         match self.ask(Request::JobDetails(job)).await? {
             Reply::Details(details) => Ok(*details),
             other => Err(mismatch(&other)),
         }
     }
 
-    async fn open(&self, spec: JobSpec) -> Result<JobId, Refusal> {
-        let invalid = |message: String| Refusal::new(RefusalKind::Invalid, message);
+    async fn open(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
+        let invalid = |message: String| ServiceError::new(ServiceErrorKind::Invalid, message);
         // Before anything is looked up by what the pipeline says, and before it is kept.
         spec.pipeline.check().map_err(|error| invalid(error.to_string()))?;
         self.check_reads(&spec).await.map_err(invalid)?;
@@ -119,7 +119,7 @@ impl Service {
     }
 
     /// The open job of this name and spec; `None` where there is none and it may be opened.
-    async fn join(&self, spec: JobSpec, may_open: bool) -> Result<Option<JobId>, Refusal> {
+    async fn join(&self, spec: JobSpec, may_open: bool) -> Result<Option<JobId>, ServiceError> {
         match self.ask(Request::JoinJob { spec: Box::new(spec), may_open }).await? {
             Reply::Opened(job) => Ok(Some(job)),
             Reply::MayOpen if may_open => Ok(None),
@@ -127,7 +127,7 @@ impl Service {
         }
     }
 
-    async fn find_manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+    async fn find_manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
         let details = self.details(job).await?;
         let (key, fingerprint) = (details.source_key, details.dataset.fingerprint);
         let (kept, wanted) = (key.clone(), fingerprint.clone());
@@ -142,7 +142,7 @@ impl Service {
         Ok(found)
     }
 
-    async fn statuses(&self, job: Option<JobId>) -> Result<Vec<JobStatus>, Refusal> {
+    async fn statuses(&self, job: Option<JobId>) -> Result<Vec<JobStatus>, ServiceError> {
         match self.ask(Request::JobStatus(job)).await? {
             Reply::Status(mut statuses) => {
                 let peak = crate::metrics::peak_rss_bytes();
@@ -157,29 +157,29 @@ impl Service {
     async fn with_store<T: Send + 'static>(
         &self,
         read: impl FnOnce(&IndexStore) -> Result<T, String> + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, ServiceError> {
         let store = Arc::clone(&self.store);
         let result = tokio::task::spawn_blocking(move || read(&store)).await.map_err(|_| shutting_down())?;
-        result.map_err(|message| Refusal::new(RefusalKind::Invalid, message))
+        result.map_err(|message| ServiceError::new(ServiceErrorKind::Invalid, message))
     }
 }
 
 #[async_trait]
-impl CoordinatorService for Service {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+impl CoordinatorService for LocalCoordinator {
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
         counted("open_job", self.open(spec).await)
     }
 
-    async fn join_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+    async fn join_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
         let joined = self.join(spec, false).await;
         counted("open_job", joined.and_then(|job| job.ok_or_else(|| mismatch(&Reply::MayOpen))))
     }
 
-    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
+    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
         counted("cancel_job", self.ask(Request::CancelJob(job)).await.map(|_| ()))
     }
 
-    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, Refusal> {
+    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, ServiceError> {
         let answer = self.ask(Request::SetWeights(job, weights)).await.and_then(|reply| match reply {
             Reply::Remixed(change) => Ok(change),
             other => Err(mismatch(&other)),
@@ -187,33 +187,33 @@ impl CoordinatorService for Service {
         counted("set_weights", answer)
     }
 
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {
+    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
         counted("job_details", self.details(job).await)
     }
 
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {
+    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError> {
         let found = self
             .statuses(Some(job))
             .await
-            .and_then(|statuses| statuses.into_iter().next().ok_or_else(|| Refusal::unknown_job(job)));
+            .and_then(|statuses| statuses.into_iter().next().ok_or_else(|| ServiceError::unknown_job(job)));
         counted("job_status", found)
     }
 
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
         counted("list_jobs", self.statuses(None).await)
     }
 
-    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
         let published = Arc::clone(&self.views.borrow());
         let states = self.statuses(None).await;
         counted("cluster", states.map(|states| (*published).clone().with_states(&states)))
     }
 
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
         counted("manifest", self.find_manifest(job).await)
     }
 
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
         let answer = self.ask(Request::Worker(report)).await.and_then(|reply| match reply {
             Reply::Worker(plan) => Ok(plan),
             other => Err(mismatch(&other)),
@@ -221,7 +221,7 @@ impl CoordinatorService for Service {
         counted("sync_worker", answer)
     }
 
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
         let answer = self.ask(Request::Consumer(report)).await.and_then(|reply| match reply {
             Reply::Consumer(plan) => Ok(plan),
             other => Err(mismatch(&other)),
@@ -229,7 +229,7 @@ impl CoordinatorService for Service {
         counted("sync_consumer", answer)
     }
 
-    async fn places(&self, job: JobId, step: Step) -> Result<GroupPlaces, Refusal> {
+    async fn places(&self, job: JobId, step: StepId) -> Result<GroupPositions, ServiceError> {
         let answer = self.ask(Request::Places(job, step)).await.and_then(|reply| match reply {
             Reply::Places(told) => Ok(told),
             other => Err(mismatch(&other)),
@@ -241,30 +241,32 @@ impl CoordinatorService for Service {
 /// Longest that a new member may take to learn what there is, before whoever waits is told that it goes on.
 const LEARNING: Duration = Duration::from_secs(20);
 
-impl Service {
-    async fn views(&self) -> Result<Vec<MemberView>, Refusal> {
+impl LocalCoordinator {
+    async fn views(&self) -> Result<Vec<MemberView>, ServiceError> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(Command::Members { reply }).await.map_err(|_| shutting_down())?;
+        self.commands.send(DriverCommand::Members { reply }).await.map_err(|_| shutting_down())?;
         answer.await.map_err(|_| shutting_down())?
     }
 
-    async fn change(&self, change: Change) -> Result<Vec<MemberStatus>, Refusal> {
+    async fn change(&self, change: MembershipChange) -> Result<Vec<MemberStatus>, ServiceError> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(Command::Change { change, reply }).await.map_err(|_| shutting_down())?;
+        self.commands.send(DriverCommand::Change { change, reply }).await.map_err(|_| shutting_down())?;
         let late = "the members are not changed yet; `feedline members` tells when they are";
         let changed = tokio::time::timeout(LEARNING, answer).await;
-        changed.map_err(|_| Refusal::new(RefusalKind::Unavailable, late))?.map_err(|_| shutting_down())??;
+        changed
+            .map_err(|_| ServiceError::new(ServiceErrorKind::Unavailable, late))?
+            .map_err(|_| shutting_down())??;
         self.members().await
     }
 
-    async fn member_at(&self, url: &str) -> Result<Option<MemberId>, Refusal> {
+    async fn member_at(&self, url: &str) -> Result<Option<MemberId>, ServiceError> {
         Ok(self.views().await?.iter().find(|member| member.url == url).map(|member| member.id))
     }
 }
 
 #[async_trait]
-impl MembersService for Service {
-    async fn members(&self) -> Result<Vec<MemberStatus>, Refusal> {
+impl MembersService for LocalCoordinator {
+    async fn members(&self) -> Result<Vec<MemberStatus>, ServiceError> {
         let status = |view: MemberView| MemberStatus {
             id: view.id.to_string(),
             url: view.url,
@@ -276,47 +278,47 @@ impl MembersService for Service {
         Ok(self.views().await?.into_iter().map(status).collect())
     }
 
-    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
         let members = self.views().await?;
         let introduced = self.peers.introduce(url).await?;
         let unreadable = || {
-            Refusal::new(
-                RefusalKind::Invalid,
+            ServiceError::new(
+                ServiceErrorKind::Invalid,
                 format!("what answers at {url} has no id; run the same release there"),
             )
         };
         let id = MemberId::new(introduced.id).ok_or_else(unreadable)?;
         if introduced.has_state && members.iter().all(|member| member.id != id) {
-            return Err(Refusal::new(
-                RefusalKind::Invalid,
+            return Err(ServiceError::new(
+                ServiceErrorKind::Invalid,
                 format!(
                     "the coordinator at {url} is part of another cluster, or was; start it on an empty data directory, with this cluster's addresses as its --peers"
                 ),
             ));
         }
         if members.iter().any(|member| member.url == url && member.id != id) {
-            return Err(Refusal::new(
-                RefusalKind::Invalid,
+            return Err(ServiceError::new(
+                ServiceErrorKind::Invalid,
                 format!(
                     "the coordinator at {url} has lost its data directory, so it is not the one that is a member; remove that one first with `feedline members remove {url}`"
                 ),
             ));
         }
-        self.change(Change::Add { id, url: url.to_owned() }).await
+        self.change(MembershipChange::Add { id, url: url.to_owned() }).await
     }
 
-    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
         let Some(id) = self.member_at(url).await? else {
-            return Err(Refusal::new(
-                RefusalKind::NotFound,
+            return Err(ServiceError::new(
+                ServiceErrorKind::NotFound,
                 format!("no coordinator at {url} takes part; `feedline members` lists those that do"),
             ));
         };
-        self.change(Change::Remove { id }).await
+        self.change(MembershipChange::Remove { id }).await
     }
 }
 
-fn counted<T>(kind: &'static str, answer: Result<T, Refusal>) -> Result<T, Refusal> {
+fn counted<T>(kind: &'static str, answer: Result<T, ServiceError>) -> Result<T, ServiceError> {
     counter!(REQUESTS_TOTAL, "kind" => kind).increment(1);
     if let Err(refusal) = &answer {
         counter!(REFUSALS_TOTAL, "kind" => refusal_label(refusal.kind)).increment(1);
@@ -325,9 +327,9 @@ fn counted<T>(kind: &'static str, answer: Result<T, Refusal>) -> Result<T, Refus
 }
 
 /// The state machine answers each request in its own kind; another is a defect, told rather than panicked about.
-fn mismatch(reply: &Reply) -> Refusal {
-    Refusal::new(
-        RefusalKind::Unavailable,
+fn mismatch(reply: &Reply) -> ServiceError {
+    ServiceError::new(
+        ServiceErrorKind::Unavailable,
         format!("the coordinator gave an answer of the wrong kind: {reply:?}"),
     )
 }

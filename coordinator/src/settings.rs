@@ -6,11 +6,11 @@ use feedline_access::OwnFiles;
 use feedline_core::cluster;
 use feedline_core::plan::{self, ScaleSettings};
 use feedline_core::urls::ReadPolicy;
-use feedline_replica::log::FileLog;
+use feedline_raft::log::FileLog;
 use serde::{Deserialize, Serialize};
 
 use crate::index_store::IndexStore;
-use crate::limits::Limits;
+use crate::limits::RequestLimits;
 
 /// Settings of a coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct CoordinatorSettings {
     pub index_dir: PathBuf,
     /// Times and depths of the state machine.
     #[serde(default)]
-    pub cluster: cluster::Settings,
+    pub cluster: cluster::ClusterSettings,
     /// Milliseconds between looks at the clock when nothing else happens; 50 by default.
     #[serde(default = "default_tick_ms")]
     pub tick_ms: u64,
@@ -41,10 +41,10 @@ pub struct CoordinatorSettings {
     pub scale: ScaleSettings,
     /// How plans weigh things, and what resources cost.
     #[serde(default)]
-    pub plan: plan::Settings,
+    pub plan: plan::PlannerSettings,
     /// What may wait before further requests are refused.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: RequestLimits,
     /// Milliseconds that it has at its end to keep and answer what has arrived; 10,000 by default.
     #[serde(default = "default_grace_ms")]
     pub grace_ms: u64,
@@ -74,14 +74,14 @@ impl CoordinatorSettings {
         Self {
             data_dir: None,
             index_dir: index_dir.into(),
-            cluster: cluster::Settings::default(),
+            cluster: cluster::ClusterSettings::default(),
             tick_ms: default_tick_ms(),
             plan_interval_ms: default_plan_interval_ms(),
             peers: Vec::new(),
             url: String::new(),
             scale: ScaleSettings::default(),
-            plan: plan::Settings::default(),
-            limits: Limits::default(),
+            plan: plan::PlannerSettings::default(),
+            limits: RequestLimits::default(),
             grace_ms: default_grace_ms(),
             reads: ReadPolicy::default(),
             own_files: OwnFiles::default(),

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind,
-    WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
+    ServiceErrorKind, WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
-use feedline_core::marks::Step;
 use feedline_core::mix::MixChange;
+use feedline_core::position_history::StepId;
 use feedline_core::view::ClusterView;
 use feedline_proto::CoordinatorService;
 
@@ -45,17 +45,17 @@ impl TenantView {
 
     /// Passes for jobs of the tenant. Only these are remembered: for others the coordinator is asked each time, as it is for
     /// jobs that it does not know.
-    async fn check(&self, job: JobId) -> Result<(), Refusal> {
+    async fn check(&self, job: JobId) -> Result<(), ServiceError> {
         if self.own().contains(&job) {
             return Ok(());
         }
         self.status(job).await.map(|_| ())
     }
 
-    async fn status(&self, job: JobId) -> Result<JobStatus, Refusal> {
+    async fn status(&self, job: JobId) -> Result<JobStatus, ServiceError> {
         let status = self.inner.job_status(job).await?;
         if status.tenant != self.tenant {
-            return Err(Refusal::unknown_job(job));
+            return Err(ServiceError::unknown_job(job));
         }
         self.remember(job);
         Ok(status)
@@ -76,64 +76,64 @@ impl TenantView {
 
 #[async_trait]
 impl CoordinatorService for TenantView {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
         let job = self.inner.open_job(JobSpec { tenant: self.tenant.clone(), ..spec }).await?;
         self.remember(job);
         Ok(job)
     }
 
-    async fn join_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+    async fn join_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
         let job = self.inner.join_job(JobSpec { tenant: self.tenant.clone(), ..spec }).await?;
         self.remember(job);
         Ok(job)
     }
 
-    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
+    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
         self.check(job).await?;
         self.inner.cancel_job(job).await
     }
 
-    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, Refusal> {
+    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, ServiceError> {
         self.check(job).await?;
         self.inner.set_weights(job, weights).await
     }
 
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {
+    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
         self.check(job).await?;
         self.inner.job_details(job).await
     }
 
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {
+    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError> {
         self.status(job).await.map(JobStatus::without_processes)
     }
 
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
         let jobs = self.inner.list_jobs().await?.into_iter();
         Ok(jobs.filter(|job| job.tenant == self.tenant).map(JobStatus::without_processes).collect())
     }
 
-    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
         self.inner.cluster().await.map(|view| view.of_tenant(&self.tenant))
     }
 
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
         self.check(job).await?;
         self.inner.manifest(job).await
     }
 
-    async fn sync_worker(&self, _: WorkerReport) -> Result<WorkerPlan, Refusal> {
-        Err(Refusal::new(
-            RefusalKind::Invalid,
+    async fn sync_worker(&self, _: WorkerReport) -> Result<WorkerPlan, ServiceError> {
+        Err(ServiceError::new(
+            ServiceErrorKind::Invalid,
             "a tenant opens and consumes jobs and cannot report as a worker; start workers with access of their own",
         ))
     }
 
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
         self.check(report.job).await?;
         self.inner.sync_consumer(report).await
     }
 
-    async fn places(&self, job: JobId, step: Step) -> Result<GroupPlaces, Refusal> {
+    async fn places(&self, job: JobId, step: StepId) -> Result<GroupPositions, ServiceError> {
         self.check(job).await?;
         self.inner.places(job, step).await
     }

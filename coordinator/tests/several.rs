@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use feedline_coordinator::{CoordinatorSettings, PeerDirectory, RunningCoordinator, Surroundings, start_in};
-use feedline_core::cluster::messages::{JobSpec, Refusal, RefusalKind};
+use feedline_coordinator::{
+    CoordinatorContext, CoordinatorSettings, PeerDirectory, RunningCoordinator, start_in,
+};
+use feedline_core::cluster::messages::{JobSpec, ServiceError, ServiceErrorKind};
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
 use feedline_core::pipeline::{Pipeline, Source};
-use feedline_proto::{CoordinatorService, Introduction, PeerService};
+use feedline_proto::{CoordinatorService, MemberInfo, PeerService};
 use tempfile::TempDir;
 
 /// Far more than anything here takes.
@@ -41,38 +43,38 @@ struct Way {
 }
 
 impl Way {
-    fn peer(&self) -> Result<Arc<dyn PeerService>, Refusal> {
+    fn peer(&self) -> Result<Arc<dyn PeerService>, ServiceError> {
         let cut = self.network.cut.lock().expect("nobody panics while holding it");
         let is_cut = cut.contains(&self.from) || cut.contains(&self.to);
         let found =
             self.network.reachable.lock().expect("nobody panics while holding it").get(&self.to).cloned();
-        found
-            .filter(|_| !is_cut)
-            .ok_or_else(|| Refusal::new(RefusalKind::Unavailable, format!("{} is not reached", self.to)))
+        found.filter(|_| !is_cut).ok_or_else(|| {
+            ServiceError::new(ServiceErrorKind::Unavailable, format!("{} is not reached", self.to))
+        })
     }
 }
 
 #[async_trait]
 impl PeerService for Way {
-    async fn introduce(&self, from: Introduction) -> Result<Introduction, Refusal> {
+    async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError> {
         self.peer()?.introduce(from).await
     }
 
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), Refusal> {
+    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError> {
         self.peer()?.deliver(messages).await
     }
 
-    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), Refusal> {
+    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
         self.peer()?.keep_index(key, manifest).await
     }
 
-    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
+    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
         self.peer()?.index(key, fingerprint).await
     }
 }
 
 impl PeerDirectory for End {
-    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, Refusal> {
+    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, ServiceError> {
         let (from, to) = (self.own.clone(), url.to_owned());
         Ok(Arc::new(Way { network: Arc::clone(&self.network), from, to }))
     }
@@ -110,7 +112,7 @@ impl Bench {
         settings.peers.clone_from(&self.peers);
         let peers: Arc<dyn PeerDirectory> =
             Arc::new(End { network: Arc::clone(&self.network), own: url(number) });
-        let surroundings = Surroundings { scaler: None, peers: Some(peers) };
+        let surroundings = CoordinatorContext { scaler: None, peers: Some(peers) };
         let running = start_in(settings, self.lives, surroundings).await.expect("it starts");
         self.network
             .reachable
@@ -239,7 +241,7 @@ async fn members_are_added_and_removed_one_at_a_time() {
     let members = bench.running[&leader].members_service().remove_member(&url(gone)).await.unwrap();
     assert_eq!(members.len(), 3);
     let refusal = bench.running[&leader].members_service().remove_member(&url(gone)).await.unwrap_err();
-    assert_eq!(refusal.kind, RefusalKind::NotFound);
+    assert_eq!(refusal.kind, ServiceErrorKind::NotFound);
     bench.kill(leader);
     let next = bench.leader().await;
     assert_eq!(
@@ -316,6 +318,6 @@ async fn nobody_is_removed_without_whom_there_is_no_majority() {
     assert_eq!(members.remove_member(&url(gone)).await.unwrap().len(), 2);
 }
 
-fn is_invalid(refusal: &Refusal) -> bool {
-    refusal.kind == RefusalKind::Invalid
+fn is_invalid(refusal: &ServiceError) -> bool {
+    refusal.kind == ServiceErrorKind::Invalid
 }

@@ -7,7 +7,7 @@ mod tenants;
 
 use std::time::{Duration, Instant};
 
-use feedline_core::plan::{AfterChecks, NoDeadline, Plan, Problem, solve};
+use feedline_core::plan::{CheckLimit, NoDeadline, Plan, Problem, solve};
 
 /// Longest that a coordinator lets one plan take.
 const PLANNING: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ fn main() {
     for (tenants, jobs, workers) in [(10, 1000, 10_000), (1000, 5000, 1000), (1000, 5000, 10_000)] {
         let problem = tenants::crowd(tenants, jobs, workers);
         let start = Instant::now();
-        solve(&problem, None, &AfterChecks::new(0)).expect("the problem is sound");
+        solve(&problem, None, &CheckLimit::new(0)).expect("the problem is sound");
         let hasty_s = start.elapsed().as_secs_f64();
         let start = Instant::now();
         let plan = solve(&problem, None, &|| start.elapsed() > PLANNING).expect("the problem is sound");

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use feedline_core::simulate::{Meter, Phase, Rule, Scenario, Simulation};
+use feedline_core::simulate::{Meter, Phase, ScalingRule, Scenario, Simulation};
 
 /// Simulated seconds before and while it is measured.
 const WARM_UP_S: u32 = 20;
@@ -45,7 +45,7 @@ fn main() {
 
 fn measure(workers: u32) -> String {
     let scenario = Scenario::of_size(workers, WARM_UP_S + MEASURED_S);
-    let mut simulation = Simulation::new(&scenario, Rule::None).expect("the scenario is sound");
+    let mut simulation = Simulation::new(&scenario, ScalingRule::None).expect("the scenario is sound");
     let mut clock = Clock::default();
     while simulation.now() < 1_000 * u64::from(WARM_UP_S) {
         simulation.tick(&mut clock);

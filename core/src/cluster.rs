@@ -3,24 +3,24 @@
 //! It is told the time and what happened ([`Input`]) and says what to persist and what to answer ([`Ready`]). Every
 //! answer waits until the records given before it are persisted. It owns no clock, task, socket or file.
 
+mod candidates;
 mod consumers;
 mod job;
 mod limits;
 pub mod messages;
+mod mix_changes;
 mod opening;
-mod parts;
-mod places;
 mod prepare;
+mod presence;
 mod quotas;
 pub mod records;
-mod remix;
+mod replicated_state;
 pub mod samples;
 mod schedule;
-mod seats;
 mod slots;
-mod standby;
 mod status;
-mod turns;
+mod step_queries;
+mod tenant_rotation;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,32 +29,32 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use self::consumers::MOST_WANTED;
-use self::job::Job;
-pub use self::limits::Limits;
+use self::job::TrackedJob;
+pub use self::limits::ClusterLimits;
 use self::limits::kept_text;
 use self::messages::{
-    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobState, JobStatus, Refusal, WorkerPlan,
-    WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobState, JobStatus, ServiceError,
+    WorkerPlan, WorkerReport,
 };
 use self::prepare::Preparation;
-use self::quotas::Running;
+use self::presence::Presence;
+use self::quotas::RunningJobs;
 use self::records::Record;
-use self::samples::WorkerShare;
-use self::seats::Seats;
-pub use self::slots::Slot;
-pub use self::standby::Standby;
-use self::workers::Worker;
+pub use self::replicated_state::ReplicatedState;
+use self::samples::WorkerAllocations;
+pub use self::slots::SlotOwnership;
+use self::workers::TrackedWorker;
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::manifest::Manifest;
-use crate::marks::Step;
 use crate::mix::MixChange;
+use crate::position_history::StepId;
 use crate::random::mix64;
 use crate::tenants::Tenants;
 
 /// Times, depths, quotas and limits of the state machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct ClusterSettings {
     /// Milliseconds without contact after which a worker's leases are given to others.
     pub worker_lease_ms: u64,
     /// Milliseconds without contact after which a consumer of a relaxed job loses the splits it took, and a job
@@ -74,14 +74,14 @@ pub struct Settings {
     /// What the jobs of each tenant may take together.
     pub tenants: Tenants,
     /// How much there may be at once.
-    pub limits: Limits,
+    pub limits: ClusterLimits,
 }
 
 fn default_auto_cache() -> bool {
     true
 }
 
-impl Default for Settings {
+impl Default for ClusterSettings {
     fn default() -> Self {
         Self {
             worker_lease_ms: 3_000,
@@ -92,7 +92,7 @@ impl Default for Settings {
             straggler_ms: 1_000,
             auto_cache: default_auto_cache(),
             tenants: Tenants::default(),
-            limits: Limits::default(),
+            limits: ClusterLimits::default(),
         }
     }
 }
@@ -150,7 +150,7 @@ pub enum Input {
     /// It was decided what jobs may use of workers: complete, so a worker that is not listed has no limits.
     Shares {
         /// By worker.
-        shares: BTreeMap<WorkerId, WorkerShare>,
+        shares: BTreeMap<WorkerId, WorkerAllocations>,
     },
     /// The index of a job's dataset, as [`Ready::manifests`] had it, is saved, or cannot be.
     IndexSaved {
@@ -189,7 +189,7 @@ pub enum Input {
         /// The job.
         job: JobId,
         /// The step.
-        step: Step,
+        step: StepId,
     },
 }
 
@@ -231,9 +231,9 @@ pub enum Reply {
     /// How jobs stand.
     Status(Vec<JobStatus>),
     /// Where the consumers of a job stand.
-    Places(GroupPlaces),
+    Places(GroupPositions),
     /// Refused; nothing was changed.
-    Refused(Refusal),
+    Refused(ServiceError),
 }
 
 /// What to do after a step: persist `records`, then send `replies`.
@@ -250,12 +250,12 @@ pub struct Ready {
 /// The state machine.
 #[derive(Debug)]
 pub struct Cluster {
-    settings: Settings,
+    settings: ClusterSettings,
     /// Distinguishes revisions of this life from those of earlier ones.
     life: u64,
     now: Millis,
-    jobs: BTreeMap<JobId, Job>,
-    workers: BTreeMap<WorkerId, Worker>,
+    jobs: BTreeMap<JobId, TrackedJob>,
+    workers: BTreeMap<WorkerId, TrackedWorker>,
     preparations: BTreeMap<JobId, Preparation>,
     /// Ended jobs, the one that ended first in front.
     ended: VecDeque<JobId>,
@@ -264,11 +264,11 @@ pub struct Cluster {
     /// Turns in which tasks were handed out so far.
     turn: u64,
     /// Consumers that are there.
-    seats: Seats,
+    seats: Presence,
     /// Jobs of whose consumers somebody asks where they stand.
     asking: BTreeSet<JobId>,
     /// Jobs that run, by tenant.
-    running: Running,
+    running: RunningJobs,
     /// First plan revision of a worker that appears: beyond those of every worker given up in this life.
     next_revision: u64,
     /// Workers of each job as the plan has it, with its cores there; jobs that are not listed go to any.
@@ -285,7 +285,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// An empty cluster. `life` must differ from that of every earlier life of this coordinator.
-    pub fn new(settings: Settings, life: u64) -> Self {
+    pub fn new(settings: ClusterSettings, life: u64) -> Self {
         Self {
             settings,
             life,
@@ -300,9 +300,9 @@ impl Cluster {
             // Results of an earlier life's tasks still arrive and must not be taken for this life's.
             next_task: mix64(life) >> 1,
             turn: 0,
-            seats: Seats::default(),
+            seats: Presence::default(),
             asking: BTreeSet::new(),
-            running: Running::new(),
+            running: RunningJobs::new(),
             next_revision: 1,
             placed: BTreeMap::new(),
             capped: BTreeMap::new(),
@@ -316,7 +316,7 @@ impl Cluster {
     /// and consumers that hold splits, count as seen at `now`, so that they keep them if they report within the lease
     /// time.
     pub fn restore(
-        settings: Settings,
+        settings: ClusterSettings,
         life: u64,
         now: Millis,
         records: impl IntoIterator<Item = Record>,
@@ -334,7 +334,7 @@ impl Cluster {
             }
         }
         for worker in holders {
-            cluster.workers.entry(worker).or_insert_with(|| Worker::remembered(now, 1));
+            cluster.workers.entry(worker).or_insert_with(|| TrackedWorker::remembered(now, 1));
         }
         for job in cluster.jobs.values_mut() {
             for (split, lease) in &job.leases {
@@ -374,7 +374,7 @@ impl Cluster {
 
     /// The records that rebuild the present durable state: what a compacted log holds.
     pub fn snapshot(&self) -> Vec<Record> {
-        let mut records: Vec<Record> = self.jobs.values().flat_map(Job::snapshot).collect();
+        let mut records: Vec<Record> = self.jobs.values().flat_map(TrackedJob::snapshot).collect();
         let ended = |job: &JobId| {
             let state = self.jobs.get(job).and_then(|found| found.ended.clone());
             state.map(|state| Record::Ended { job: *job, state })
@@ -464,7 +464,7 @@ impl Cluster {
     fn apply(&mut self, record: &Record) {
         if let Record::Opened { job, spec } = record {
             self.next_job = self.next_job.max(job.0 + 1);
-            self.jobs.insert(*job, Job::new(*job, (**spec).clone(), self.now));
+            self.jobs.insert(*job, TrackedJob::new(*job, (**spec).clone(), self.now));
             return;
         }
         let job = record.job();

@@ -50,7 +50,7 @@ impl<P> Piece<P> {
 
 /// A run of rows of one piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part<P> {
+pub struct PieceSlice<P> {
     /// The piece's payload.
     pub payload: P,
     /// Rows of the payload.
@@ -65,7 +65,7 @@ pub struct Part<P> {
 
 /// What a run of parts is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RunKind {
     /// A batch for the consumer. It may be empty when others get the last rows of the epoch.
     Batch,
     /// Rows that `remainder: drop` leaves out.
@@ -76,15 +76,15 @@ pub enum Kind {
 
 /// Parts that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assembled<P> {
+pub struct AssembledBatch<P> {
     /// What they are.
-    pub kind: Kind,
+    pub kind: RunKind,
     /// Epoch of the batch's first row.
     pub epoch: u32,
     /// Rows in all.
     pub rows: u32,
     /// The parts in order.
-    pub parts: Vec<Part<P>>,
+    pub parts: Vec<PieceSlice<P>>,
 }
 
 /// A split in the order of delivery.
@@ -185,9 +185,9 @@ impl<P: Clone> Assembler<P> {
     }
 
     /// The next run of rows, if enough have arrived.
-    pub fn next_run(&mut self) -> Option<Assembled<P>> {
+    pub fn next_run(&mut self) -> Option<AssembledBatch<P>> {
         if let Some(epoch) = self.owed.take() {
-            return Some(Assembled { kind: Kind::Batch, epoch, rows: 0, parts: Vec::new() });
+            return Some(AssembledBatch { kind: RunKind::Batch, epoch, rows: 0, parts: Vec::new() });
         }
         if self.layout.coordinated {
             return self.next_step();
@@ -206,16 +206,16 @@ impl<P: Clone> Assembler<P> {
         let kind = self.kind_of(rows, wanted)?;
         let closes_epoch = rows <= wanted && flush && self.splits.iter().any(|expected| expected.flush);
         let parts = self.take(take, rows <= wanted && flush);
-        if kind == Kind::Batch {
+        if kind == RunKind::Batch {
             self.steps += 1;
             let owes = closes_epoch && self.layout.steps().is_some_and(|steps| self.steps < steps);
             self.owed = owes.then_some(epoch);
         }
-        Some(Assembled { kind, epoch, rows: take, parts })
+        Some(AssembledBatch { kind, epoch, rows: take, parts })
     }
 
     /// The next step of a coordinated job: a piece as it is, also where it has no rows for this stream.
-    fn next_step(&mut self) -> Option<Assembled<P>> {
+    fn next_step(&mut self) -> Option<AssembledBatch<P>> {
         let front = self.splits.front_mut()?;
         let piece = front.pieces.pop_front()?.piece;
         let rows = piece.rows();
@@ -225,25 +225,25 @@ impl<P: Clone> Assembler<P> {
             self.splits.pop_front();
         }
         let parts =
-            vec![Part { payload: piece.payload, rows: 0..rows, split, input, piece_from: piece.from }];
-        Some(Assembled { kind: Kind::Batch, epoch: split.epoch, rows, parts })
+            vec![PieceSlice { payload: piece.payload, rows: 0..rows, split, input, piece_from: piece.from }];
+        Some(AssembledBatch { kind: RunKind::Batch, epoch: split.epoch, rows, parts })
     }
 
     /// What the next run is; `None` when there is nothing at all.
-    fn kind_of(&self, rows: u32, wanted: u32) -> Option<Kind> {
+    fn kind_of(&self, rows: u32, wanted: u32) -> Option<RunKind> {
         if rows >= wanted {
-            return Some(Kind::Batch);
+            return Some(RunKind::Batch);
         }
         let front = self.splits.front()?;
         if rows > 0 {
             let drop = self.layout.remainder == Remainder::Drop;
-            return Some(if drop { Kind::Dropped } else { Kind::Batch });
+            return Some(if drop { RunKind::Dropped } else { RunKind::Batch });
         }
         // The layout gives every stream the same number of steps; this one's last may have no rows.
         if front.flush && self.layout.steps().is_some_and(|steps| self.steps < steps) {
-            return Some(Kind::Batch);
+            return Some(RunKind::Batch);
         }
-        Some(Kind::Removed)
+        Some(RunKind::Removed)
     }
 
     /// Rows that can be taken without joining over a flush, up to more than `wanted`; and whether everything up to
@@ -266,7 +266,7 @@ impl<P: Clone> Assembler<P> {
     }
 
     /// Takes `wanted` rows; with `flush` also the removed input rows behind them and the end of the splits.
-    fn take(&mut self, mut wanted: u32, flush: bool) -> Vec<Part<P>> {
+    fn take(&mut self, mut wanted: u32, flush: bool) -> Vec<PieceSlice<P>> {
         let mut parts = Vec::new();
         while let Some(expected) = self.splits.front_mut() {
             while let Some(held) = expected.pieces.front_mut() {
@@ -275,7 +275,7 @@ impl<P: Clone> Assembler<P> {
                 let end = held.taken + take;
                 let offset = if end == rows { held.piece.to } else { held.piece.offset_of(end) };
                 if take > 0 || (end == rows && (flush || wanted > 0)) {
-                    parts.push(Part {
+                    parts.push(PieceSlice {
                         payload: held.piece.payload.clone(),
                         rows: held.taken..end,
                         split: expected.split,

@@ -8,14 +8,14 @@ const OPEN_ROWS: usize = 256;
 
 /// One step of a round: what each stream gets in it, as places among the rows that were dealt. All are of one bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct CoordinatedStep {
     /// The bucket; 0 where there are none.
     pub bucket: usize,
     /// For each stream, its rows in order. A stream may get none in a step that has fewer rows than streams.
     pub streams: Vec<Vec<u32>>,
 }
 
-impl Step {
+impl CoordinatedStep {
     /// The rows of a step, dealt so that no stream gets more than one row more than another.
     fn evenly(bucket: usize, rows: &[u32], streams: u32) -> Self {
         let (count, streams) = (rows.len(), streams as usize);
@@ -46,7 +46,12 @@ pub fn bucket_of(boundaries: &[u32], length: u32) -> usize {
 /// less than half a step and fits there, and comes as a smaller step else.
 ///
 /// `sizes` has a number for each boundary, and one more where rows may be longer than the last.
-pub fn deal_buckets(lengths: &[u32], boundaries: &[u32], sizes: &[u32], streams: u32) -> Vec<Step> {
+pub fn deal_buckets(
+    lengths: &[u32],
+    boundaries: &[u32],
+    sizes: &[u32],
+    streams: u32,
+) -> Vec<CoordinatedStep> {
     let full = |bucket: usize| sizes[bucket] as usize * streams as usize;
     let mut steps = Vec::new();
     let mut buckets: Vec<Vec<u32>> = vec![Vec::new(); sizes.len()];
@@ -54,7 +59,7 @@ pub fn deal_buckets(lengths: &[u32], boundaries: &[u32], sizes: &[u32], streams:
         let bucket = bucket_of(boundaries, length);
         buckets[bucket].push(row);
         if buckets[bucket].len() == full(bucket) {
-            steps.push(Step::evenly(bucket, &std::mem::take(&mut buckets[bucket]), streams));
+            steps.push(CoordinatedStep::evenly(bucket, &std::mem::take(&mut buckets[bucket]), streams));
         }
     }
     for bucket in 0..buckets.len() {
@@ -69,16 +74,18 @@ pub fn deal_buckets(lengths: &[u32], boundaries: &[u32], sizes: &[u32], streams:
             buckets[next].extend(rows);
             buckets[next].sort_unstable();
         } else {
-            steps.push(Step::evenly(bucket, &rows, streams));
+            steps.push(CoordinatedStep::evenly(bucket, &rows, streams));
         }
     }
     steps
 }
 
 /// Deals so many rows into steps of a batch for each stream; the last step has what is left, evenly.
-pub fn deal_evenly(rows: u32, batch: u32, streams: u32) -> Vec<Step> {
+pub fn deal_evenly(rows: u32, batch: u32, streams: u32) -> Vec<CoordinatedStep> {
     let all: Vec<u32> = (0..rows).collect();
-    all.chunks(batch as usize * streams as usize).map(|rows| Step::evenly(0, rows, streams)).collect()
+    all.chunks(batch as usize * streams as usize)
+        .map(|rows| CoordinatedStep::evenly(0, rows, streams))
+        .collect()
 }
 
 /// Packs rows into rows of `length` elements: each goes into the first open packed row that has room for it in every

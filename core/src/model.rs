@@ -27,11 +27,12 @@ pub mod window;
 
 pub use bandwidth::{Bandwidth, Observation};
 pub use bound::{
-    Allocation, Bottleneck, BottleneckKind, Bound, CacheUse, Locality, WorkerShare, bottleneck, bounds,
+    Bottleneck, BottleneckKind, CacheUse, JobResources, Locality, ResourceBound, WorkerTypeShare, bottleneck,
+    bounds,
 };
-pub use job::{CutModel, JobModel, JobObservation, OperatorModel};
+pub use job::{CachePointModel, JobModel, JobObservation, OperatorModel};
 pub use remedy::{CacheRoom, Remedy, remedies};
 pub(crate) use samples::saturating_sum;
-pub use samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample};
+pub use samples::{JobConsumerSample, JobWorkerSample, OperatorSample, StoreSample};
 pub(crate) use text::number;
-pub use window::{Counters, Window};
+pub use window::{CumulativeCounters, SampleWindow};

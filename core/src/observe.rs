@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use self::stores::StoreSeen;
-use self::tenants::TenantsSeen;
+use self::stores::ObservedStore;
+use self::tenants::ObservedTenants;
 use self::terms::{has_done_as_much, operators_cpu_ns, random_operators, store_of, worker_sample};
 use self::waits::{BUSY, cores_at_work, is_at_limit, longest_waits};
 use crate::cluster::messages::{ConsumerStats, FormStats};
@@ -17,11 +17,11 @@ use crate::ids::{JobId, Millis, WorkerId};
 use crate::model::bandwidth::Observation;
 use crate::model::job::JobObservation;
 use crate::model::{
-    Allocation, Bottleneck, ConsumerSample, JobModel, Window, WorkerSample, WorkerShare, bottleneck,
-    saturating_sum,
+    Bottleneck, JobConsumerSample, JobModel, JobResources, JobWorkerSample, SampleWindow, WorkerTypeShare,
+    bottleneck, saturating_sum,
 };
-use crate::pipeline::{CacheTier, KeptForm};
-use crate::plan::{CachePolicy, JobProblem, Problem, Settings, WorkerSlot, WorkerType};
+use crate::pipeline::{CacheEncoding, CacheTier};
+use crate::plan::{CachePolicy, JobProblem, PlannerSettings, Problem, WorkerSlot, WorkerType};
 
 mod needs;
 mod stores;
@@ -29,7 +29,7 @@ mod tenants;
 mod terms;
 mod waits;
 
-pub use needs::Needs;
+pub use needs::ResourceNeeds;
 pub use stores::reads_local_files;
 pub use terms::cut_keys;
 
@@ -76,7 +76,7 @@ struct Known {
 }
 
 impl Known {
-    fn new(worker: &samples::WorkerSample) -> Self {
+    fn new(worker: &samples::WorkerReportSample) -> Self {
         let in_store = worker.caches.iter().find(|room| room.tier == CacheTier::Store);
         Self {
             kind: Observer::type_of(worker),
@@ -93,14 +93,14 @@ struct JobWindows {
     since: Option<Millis>,
     /// Names of the operators that draw anew in each pass.
     random: Vec<String>,
-    workers: BTreeMap<WorkerId, Window<WorkerSample>>,
-    consumers: BTreeMap<u32, Window<ConsumerSample>>,
+    workers: BTreeMap<WorkerId, SampleWindow<JobWorkerSample>>,
+    consumers: BTreeMap<u32, SampleWindow<JobConsumerSample>>,
     store_seen: VecDeque<Observation>,
     waits_for_store: bool,
     /// The operator whose waits hold the job up.
     waits_for: Option<String>,
     /// What forms of kept rows cost, over all workers.
-    forms: BTreeMap<(u32, KeptForm), FormStats>,
+    forms: BTreeMap<(u32, CacheEncoding), FormStats>,
 }
 
 impl Observer {
@@ -140,7 +140,8 @@ impl Observer {
                         windows.forms.entry((form.after, form.form)).or_insert(none).add(form);
                     }
                     let sample = worker_sample(worker, stats, windows, operators_ns, self.workers_of_process);
-                    let window = windows.workers.entry(worker.worker).or_insert_with(|| Window::new(SPAN_MS));
+                    let window =
+                        windows.workers.entry(worker.worker).or_insert_with(|| SampleWindow::new(SPAN_MS));
                     if sample.operators.last().is_some_and(|last| last.rows_out > 0) {
                         windows.since.get_or_insert(now);
                     }
@@ -153,7 +154,7 @@ impl Observer {
                 }
             }
         }
-        let mut sessions: BTreeMap<JobId, Vec<&samples::ConsumerSample>> = BTreeMap::new();
+        let mut sessions: BTreeMap<JobId, Vec<&samples::ConsumerReportSample>> = BTreeMap::new();
         for session in &samples.consumers {
             sessions.entry(session.job).or_default().push(session);
         }
@@ -237,14 +238,14 @@ impl Observer {
     }
 
     /// What a job has if it has all workers: those that do not leave, by type.
-    pub fn allocation(&self, job: JobId) -> Allocation {
-        let mut allocation = Allocation::default();
+    pub fn allocation(&self, job: JobId) -> JobResources {
+        let mut allocation = JobResources::default();
         for worker in self.workers.values().filter(|worker| !worker.draining) {
             let kind = &worker.kind;
             allocation.memory_bytes += kind.memory_bytes;
             match allocation.workers.iter_mut().find(|known| known.worker_type == kind.name) {
                 Some(known) => known.count += 1,
-                None => allocation.workers.push(WorkerShare {
+                None => allocation.workers.push(WorkerTypeShare {
                     worker_type: kind.name.clone(),
                     count: 1,
                     cores: kind.cores,
@@ -267,7 +268,7 @@ impl Observer {
 
     /// The type of a worker: those with as many cores of the same kind, as much memory and the same network are of
     /// one.
-    pub fn type_of(worker: &samples::WorkerSample) -> WorkerType {
+    pub fn type_of(worker: &samples::WorkerReportSample) -> WorkerType {
         let gib = worker.memory_bytes as f64 / f64::from(1 << 30);
         let nic = worker.nic_bytes_per_s as f64;
         let network = if nic > 0.0 { format!(", {:.2} GB/s", nic / 1e9) } else { String::new() };
@@ -287,7 +288,7 @@ impl Observer {
 
     /// The planner's problem: all jobs that have a model, on all workers that do not leave. `cache` says whether it may
     /// reckon with caches that are yet to be filled; those that pipelines name are in the counts already.
-    pub fn problem(&self, settings: Settings, cache: CachePolicy) -> Problem {
+    pub fn problem(&self, settings: PlannerSettings, cache: CachePolicy) -> Problem {
         let mut worker_types: Vec<WorkerType> = Vec::new();
         let mut workers = Vec::new();
         for (id, worker) in self.workers.iter().filter(|(_, worker)| !worker.draining) {
@@ -299,15 +300,15 @@ impl Observer {
             workers.push(WorkerSlot { id: *id, worker_type: place });
         }
         let mut jobs = Vec::new();
-        let mut stores: Vec<(String, StoreSeen)> = Vec::new();
-        let mut tenants = TenantsSeen::default();
+        let mut stores: Vec<(String, ObservedStore)> = Vec::new();
+        let mut tenants = ObservedTenants::default();
         for (id, windows) in &self.jobs {
             let model = JobModel::build(&windows.observation());
             let tenant = tenants.add(&windows.facts, model.is_some());
             let Some(model) = model else { continue };
             let name = store_of(&windows.facts.pipeline);
             let store = stores.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
-                stores.push((name, StoreSeen::default()));
+                stores.push((name, ObservedStore::default()));
                 stores.len() - 1
             });
             stores[store].1.add(&model, windows.waits_for_store);
@@ -325,14 +326,14 @@ impl Observer {
 }
 
 impl JobWindows {
-    fn push_consumers(&mut self, now: Millis, sessions: Vec<&samples::ConsumerSample>) {
+    fn push_consumers(&mut self, now: Millis, sessions: Vec<&samples::ConsumerReportSample>) {
         // A consumer's sessions follow each other, each from 0: their sum only grows.
         let mut sums: BTreeMap<u32, ConsumerStats> = BTreeMap::new();
         for session in sessions {
             sums.entry(session.consumer).or_default().add(&session.stats);
         }
         for (consumer, sum) in sums {
-            let sample = ConsumerSample {
+            let sample = JobConsumerSample {
                 consumer,
                 batches: sum.batches,
                 rows: sum.rows,
@@ -342,14 +343,14 @@ impl JobWindows {
                 step_ns: sum.step_ns,
                 elapsed_ns: sum.stall_ns.saturating_add(sum.step_ns),
             };
-            self.consumers.entry(consumer).or_insert_with(|| Window::new(SPAN_MS)).push(now, sample);
+            self.consumers.entry(consumer).or_insert_with(|| SampleWindow::new(SPAN_MS)).push(now, sample);
         }
     }
 
     /// Remembers what the store gave, where nothing but the store held the job up: otherwise less was asked of it than it
     /// can give, and what it gave says nothing of its limit. `busy` are the workers that have no time to spare.
     fn note_store(&mut self, busy: &BTreeSet<WorkerId>) {
-        let seen: Vec<ConsumerSample> = self.consumers.values().filter_map(recent_of_consumer).collect();
+        let seen: Vec<JobConsumerSample> = self.consumers.values().filter_map(recent_of_consumer).collect();
         let stalled = saturating_sum(seen.iter().map(|consumer| consumer.stall_ns));
         let elapsed = saturating_sum(seen.iter().map(|consumer| consumer.elapsed_ns));
         let is_starved = stalled as f64 > STARVED * elapsed as f64;
@@ -358,7 +359,7 @@ impl JobWindows {
         if !is_starved {
             return;
         }
-        let recent: Vec<WorkerSample> = self.workers.values().filter_map(recent_of_worker).collect();
+        let recent: Vec<JobWorkerSample> = self.workers.values().filter_map(recent_of_worker).collect();
         let busy = recent.iter().filter(|sample| busy.contains(&sample.worker)).count();
         if 2 * busy > recent.len() || recent.iter().any(is_at_limit) {
             return;
@@ -407,16 +408,16 @@ impl JobWindows {
 }
 
 /// What a worker did. Without a newer report there is nothing to tell; its own clock says which time it is about.
-fn recent_of_worker(window: &Window<WorkerSample>) -> Option<WorkerSample> {
+fn recent_of_worker(window: &SampleWindow<JobWorkerSample>) -> Option<JobWorkerSample> {
     window.recent(RECENT_MS).map(|(_, sample)| sample).filter(|sample| sample.elapsed_ns > 0)
 }
 
 /// Of a consumer that has waited all the time it is not seen what it could take: as much as before. Its earlier steps count
 /// for so small a part of the time that its waiting is seen all the same.
-fn with_earlier_steps(recent: ConsumerSample, total: &ConsumerSample) -> ConsumerSample {
+fn with_earlier_steps(recent: JobConsumerSample, total: &JobConsumerSample) -> JobConsumerSample {
     let steps_ns = total.step_ns.min(recent.elapsed_ns / 4);
     let part = |count: u64| (count as f64 * steps_ns as f64 / total.step_ns.max(1) as f64) as u64;
-    ConsumerSample {
+    JobConsumerSample {
         rows: recent.rows.max(part(total.rows)),
         step_ns: steps_ns,
         elapsed_ns: recent.elapsed_ns.saturating_add(steps_ns),
@@ -425,7 +426,7 @@ fn with_earlier_steps(recent: ConsumerSample, total: &ConsumerSample) -> Consume
 }
 
 /// What a consumer took; `None` for one that has left.
-fn recent_of_consumer(window: &Window<ConsumerSample>) -> Option<ConsumerSample> {
+fn recent_of_consumer(window: &SampleWindow<JobConsumerSample>) -> Option<JobConsumerSample> {
     let within = |span_ms| window.recent(span_ms).map(|(_, sample)| sample);
     let recent = within(RECENT_MS).filter(|sample| sample.elapsed_ns > 0)?;
     if recent.step_ns == 0
@@ -433,8 +434,8 @@ fn recent_of_consumer(window: &Window<ConsumerSample>) -> Option<ConsumerSample>
     {
         return Some(with_earlier_steps(recent, total));
     }
-    let rate = |sample: &ConsumerSample| sample.rows as f64 / sample.step_ns.max(1) as f64;
-    let has_changed = |fresh: &ConsumerSample| {
+    let rate = |sample: &JobConsumerSample| sample.rows as f64 / sample.step_ns.max(1) as f64;
+    let has_changed = |fresh: &JobConsumerSample| {
         let change = rate(fresh) / rate(&recent).max(f64::MIN_POSITIVE) - 1.0;
         fresh.batches >= FRESH_BATCHES && change.abs() > CHANGED
     };

@@ -20,18 +20,18 @@
 //! Jobs, types and workers are dense ordinals inside; ids and names are at the rim only. Time is no input: what ends the
 //! work is a [`Deadline`].
 
+mod allocations;
 mod assign;
+mod cache_history;
 mod caches;
 mod caps;
 mod costs;
 mod fallback;
-mod keeping;
 mod level;
 mod linear;
 mod problem;
 mod reasons;
 pub mod scale;
-mod shares;
 mod slots;
 mod solution;
 mod solve;
@@ -41,13 +41,15 @@ mod wanted;
 #[cfg(test)]
 mod testing;
 
-pub use keeping::{Keeping, first_keep};
+pub use allocations::{ReadSteps, shares};
+pub use cache_history::{CacheHistory, first_keep};
 pub use problem::{
-    CACHE_MEMORY_SHARE, CachePolicy, CutProblem, JobProblem, OperatorProblem, Prices, Problem, Settings,
-    TenantProblem, WorkerSlot, WorkerType,
+    CACHE_MEMORY_SHARE, CachePolicy, CutProblem, JobProblem, OperatorProblem, PlannerSettings, Prices,
+    Problem, TenantProblem, WorkerSlot, WorkerType,
 };
-pub use scale::{Climber, ScaleDecision, ScaleInput, ScaleSettings, Scaling, rate_quotient};
-pub use shares::{ReadSteps, shares};
+pub use scale::{Climber, ScaleDecision, ScaleHistory, ScaleInput, ScaleSettings, rate_quotient};
 pub use slots::{SlotRank, deal_slots};
-pub use solution::{Assignment, CachePlan, JobPlan, KeptCut, Objective, OperatorLimit, Plan, WantedWorkers};
-pub use solve::{AfterChecks, Deadline, NoDeadline, solve};
+pub use solution::{
+    Assignment, CachePlan, JobPlan, Objective, OperatorLimit, Plan, PlannedCachePoint, WantedWorkers,
+};
+pub use solve::{CheckLimit, Deadline, NoDeadline, solve};

@@ -23,7 +23,7 @@ pub struct Sequence {
 
 /// The order of one pass. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Pass {
+pub struct SharedPass {
     /// For each dataset its order in each of the times that it is gone over.
     orders: Arc<Vec<Vec<PassOrder>>>,
     mixer: Option<Arc<Mixer>>,
@@ -62,7 +62,7 @@ impl Sequence {
     }
 
     /// The order of pass `pass`, counted over all epochs. O(blocks of the datasets).
-    pub fn pass(&self, pass: u32) -> Pass {
+    pub fn pass(&self, pass: u32) -> SharedPass {
         let mixer = self.mixer.as_ref().map(|mixer| Arc::new(self.changed(mixer, pass)));
         let rounds = self.mixer.as_ref().map_or(1, Mixer::rounds);
         let order = |part: usize, round: u32| {
@@ -78,7 +78,7 @@ impl Sequence {
         let rounds_of = |part: usize| mixer.as_ref().map_or(1, |mixer| mixer.rounds_of(part));
         let orders =
             (0..self.tables.len()).map(|part| (0..rounds_of(part)).map(|round| order(part, round)).collect());
-        Pass { orders: Arc::new(orders.collect()), mixer }
+        SharedPass { orders: Arc::new(orders.collect()), mixer }
     }
 
     /// The mix of a pass as the changes have it.
@@ -94,7 +94,7 @@ impl Sequence {
     }
 
     /// The rows at these places of a pass, in order.
-    pub fn rows(&self, pass: &Pass, places: Range<u64>) -> Vec<RowRef> {
+    pub fn rows(&self, pass: &SharedPass, places: Range<u64>) -> Vec<RowRef> {
         let Some(mixer) = &pass.mixer else { return pass.orders[0][0].rows(&self.tables[0], places) };
         let mixed = mixer.rows(places);
         let mut rows: Vec<Option<RowRef>> = vec![None; mixed.len()];

@@ -19,9 +19,14 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-pub use report::{Audit, Decision, JobOutcome, Report, Second, Step};
-pub use rules::Rule;
-pub use scenario::{Control, Demand, Job, Operator, Scaling, Scenario, WorkerType};
+pub use report::{
+    DemandChange, JobOutcome, ScalingChange, SimulatedAudit, SimulatedSecond, SimulationReport,
+};
+pub use rules::ScalingRule;
+pub use scenario::{
+    Scenario, ScenarioControl, ScenarioDemand, ScenarioJob, ScenarioOperator, ScenarioScaling,
+    ScenarioWorkerType,
+};
 pub use world::Simulation;
 
 /// What the simulation is at work on: told to a [`Meter`], since the core reads no clock.
@@ -55,7 +60,11 @@ impl Meter for () {
 ///
 /// # Errors
 /// One sentence on what is wrong with the scenario.
-pub fn run(scenario: &Scenario, rule: Rule, meter: &mut dyn Meter) -> Result<Report, String> {
+pub fn run(
+    scenario: &Scenario,
+    rule: ScalingRule,
+    meter: &mut dyn Meter,
+) -> Result<SimulationReport, String> {
     let mut simulation = Simulation::new(scenario, rule)?;
     while !simulation.is_over() {
         simulation.tick(meter);

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::messages::{JobState, JobStatus, Keep};
-use crate::cluster::samples::{JobFacts, Samples, WorkerSample};
+use crate::cluster::messages::{CacheDecision, JobState, JobStatus};
+use crate::cluster::samples::{JobFacts, Samples, WorkerReportSample};
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::model::job::JobObservation;
-use crate::model::{self, Allocation, Bottleneck, JobModel, WorkerShare, bottleneck, saturating_sum};
+use crate::model::{self, Bottleneck, JobModel, JobResources, WorkerTypeShare, bottleneck, saturating_sum};
 use crate::observe::Observer;
-use crate::pipeline::{CacheTier, KeptForm, Pipeline};
+use crate::pipeline::{CacheEncoding, CacheTier, Pipeline};
 use crate::plan::{Assignment, CutProblem, JobPlan, Plan, WantedWorkers};
 
 mod own;
@@ -116,7 +116,7 @@ pub struct CacheView {
     /// Where.
     pub tier: CacheTier,
     /// In which form.
-    pub form: KeptForm,
+    pub form: CacheEncoding,
     /// Size of all of it in bytes.
     pub bytes: f64,
     /// Share of the rows asked for that were found of late; `None` where none was asked for.
@@ -140,7 +140,7 @@ impl ClusterView {
         samples: &Samples,
         observer: &Observer,
         plan: Option<&Plan>,
-        keeps: &BTreeMap<JobId, Keep>,
+        keeps: &BTreeMap<JobId, CacheDecision>,
     ) -> Self {
         let planned = |job: JobId| plan.and_then(|plan| plan.jobs.iter().find(|planned| planned.job == job));
         let seen: Vec<Seen<'_>> = samples
@@ -154,15 +154,15 @@ impl ClusterView {
             .collect();
         // A plan of jobs that have ended says nothing of now.
         let plan = plan.filter(|_| seen.iter().any(|job| job.planned.is_some()));
-        let by_id: BTreeMap<WorkerId, &WorkerSample> =
+        let by_id: BTreeMap<WorkerId, &WorkerReportSample> =
             samples.workers.iter().map(|worker| (worker.worker, worker)).collect();
-        let mut recent: BTreeMap<WorkerId, Vec<(JobId, &model::WorkerSample)>> = BTreeMap::new();
+        let mut recent: BTreeMap<WorkerId, Vec<(JobId, &model::JobWorkerSample)>> = BTreeMap::new();
         for job in &seen {
             for sample in &job.observation.recent {
                 recent.entry(sample.worker).or_default().push((job.facts.job, sample));
             }
         }
-        let here = |worker: &WorkerSample| recent.get(&worker.worker).map_or(&[][..], Vec::as_slice);
+        let here = |worker: &WorkerReportSample| recent.get(&worker.worker).map_or(&[][..], Vec::as_slice);
         Self {
             now_ms: now,
             jobs: seen.iter().map(|job| job.view(&by_id, observer)).collect(),
@@ -223,7 +223,7 @@ impl Seen<'_> {
         (asked > 0).then(|| found as f64 / asked as f64)
     }
 
-    fn view(&self, workers: &BTreeMap<WorkerId, &WorkerSample>, observer: &Observer) -> JobView {
+    fn view(&self, workers: &BTreeMap<WorkerId, &WorkerReportSample>, observer: &Observer) -> JobView {
         let consumers = &self.observation.consumers;
         let rows_per_s: f64 = consumers.iter().map(|one| one.rows as f64 / seconds(one.elapsed_ns)).sum();
         let elapsed_ns = saturating_sum(consumers.iter().map(|one| one.elapsed_ns));
@@ -253,8 +253,8 @@ impl Seen<'_> {
 }
 
 /// The planned parts of workers; without a plan, all of all that stay.
-fn allocation(planned: Option<&JobPlan>, workers: &BTreeMap<WorkerId, &WorkerSample>) -> Allocation {
-    let parts: Vec<(&WorkerSample, f64)> = match planned {
+fn allocation(planned: Option<&JobPlan>, workers: &BTreeMap<WorkerId, &WorkerReportSample>) -> JobResources {
+    let parts: Vec<(&WorkerReportSample, f64)> = match planned {
         None => {
             let stay = workers.values().filter(|worker| !worker.draining);
             stay.map(|worker| (*worker, f64::from(worker.cores))).collect()
@@ -264,26 +264,26 @@ fn allocation(planned: Option<&JobPlan>, workers: &BTreeMap<WorkerId, &WorkerSam
             job.assignments.iter().filter_map(part).collect()
         }
     };
-    let mut shares: BTreeMap<String, WorkerShare> = BTreeMap::new();
+    let mut shares: BTreeMap<String, WorkerTypeShare> = BTreeMap::new();
     let mut memory_bytes = 0.0;
     for (worker, cores) in parts {
         let kind = Observer::type_of(worker);
-        let share = shares.entry(kind.name.clone()).or_insert_with(|| WorkerShare {
+        let share = shares.entry(kind.name.clone()).or_insert_with(|| WorkerTypeShare {
             worker_type: kind.name,
             nic_bytes_per_s: kind.nic_bytes_per_s,
-            ..WorkerShare::default()
+            ..WorkerTypeShare::default()
         });
         // The mean of so many.
         share.cores = (share.cores * f64::from(share.count) + cores) / f64::from(share.count + 1);
         share.count += 1;
         memory_bytes += worker.memory_bytes as f64;
     }
-    Allocation { workers: shares.into_values().collect(), memory_bytes, ..Allocation::default() }
+    JobResources { workers: shares.into_values().collect(), memory_bytes, ..JobResources::default() }
 }
 
 /// `recent` is what it did of late for each job.
-fn worker_view(worker: &WorkerSample, recent: &[(JobId, &model::WorkerSample)]) -> WorkerView {
-    let part = |(job, one): &(JobId, &model::WorkerSample)| WorkerPart {
+fn worker_view(worker: &WorkerReportSample, recent: &[(JobId, &model::JobWorkerSample)]) -> WorkerView {
+    let part = |(job, one): &(JobId, &model::JobWorkerSample)| WorkerPart {
         job: *job,
         used_cores: one.process_cpu_ns as f64 / one.elapsed_ns.max(1) as f64,
         held_bytes: one.held_bytes,
@@ -305,7 +305,7 @@ fn worker_view(worker: &WorkerSample, recent: &[(JobId, &model::WorkerSample)]) 
 }
 
 /// What is kept of the jobs, by the plan or by their pipelines; what several jobs read is there once.
-fn caches(observer: &Observer, seen: &[Seen<'_>], keeps: &BTreeMap<JobId, Keep>) -> Vec<CacheView> {
+fn caches(observer: &Observer, seen: &[Seen<'_>], keeps: &BTreeMap<JobId, CacheDecision>) -> Vec<CacheView> {
     let mut views: BTreeMap<(u64, CacheTier), CacheView> = BTreeMap::new();
     for job in seen {
         let pipeline = &job.facts.pipeline;
@@ -329,10 +329,10 @@ fn caches(observer: &Observer, seen: &[Seen<'_>], keeps: &BTreeMap<JobId, Keep>)
 }
 
 /// What the pipeline's own `cache` keeps.
-fn named(pipeline: &Pipeline) -> Option<Keep> {
+fn named(pipeline: &Pipeline) -> Option<CacheDecision> {
     let (before, tier) = pipeline.cached()?;
     let after = before.iter().filter(|operator| !operator.kind.is_engines()).count() as u32;
-    Some(Keep { after, tier, form: KeptForm::AsIs })
+    Some(CacheDecision { after, tier, form: CacheEncoding::AsIs })
 }
 
 fn seconds(ns: u64) -> f64 {

@@ -5,7 +5,7 @@ mod fleet;
 #[path = "plan_size/tenants.rs"]
 mod tenants;
 
-use feedline_core::plan::{AfterChecks, NoDeadline, Plan, solve};
+use feedline_core::plan::{CheckLimit, NoDeadline, Plan, solve};
 
 fn cores_of_each_worker(plan: &Plan) -> std::collections::BTreeMap<u64, f64> {
     let mut cores = std::collections::BTreeMap::new();
@@ -38,7 +38,7 @@ fn a_hundred_jobs_on_a_thousand_workers() {
 #[test]
 fn a_thousand_tenants_keep_to_their_quotas_where_there_is_no_time() {
     let problem = tenants::crowd(1000, 5000, 1000);
-    let plan = solve(&problem, None, &AfterChecks::new(0)).expect("the problem is sound");
+    let plan = solve(&problem, None, &CheckLimit::new(0)).expect("the problem is sound");
     assert!(plan.is_fallback && plan.objective.smallest_fed > 0.0);
     let mut cores = vec![0.0; problem.tenants.len()];
     for (job, planned) in problem.jobs.iter().zip(&plan.jobs) {

@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| feedline_replica::read_anything(bytes));
+fuzz_target!(|bytes: &[u8]| feedline_raft::read_anything(bytes));

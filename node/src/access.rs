@@ -53,7 +53,7 @@ fn bearer(
 }
 
 /// Whom a role serves, and what it shows.
-pub(crate) struct Guard {
+pub(crate) struct ServerSecurity {
     /// What it shows to others.
     pub(crate) credentials: Credentials,
     is_insecure: bool,
@@ -70,7 +70,7 @@ impl Drop for Look {
     }
 }
 
-impl Guard {
+impl ServerSecurity {
     /// Reads what the flags name. Must be called inside a tokio runtime.
     pub(crate) fn new(args: &GuardArgs) -> Result<Self, Failure> {
         let credentials = args.access.credentials_of(args.tls_clients == ClientsArg::Any)?;

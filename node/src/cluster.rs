@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use feedline_access::Credentials;
 use feedline_client::{ClientError, GrpcWorkers, WorkerDirectory};
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{CoordinatorService, WorkerService, grpc};
 use futures::future::join_all;
 
 use crate::cli::{AccessArgs, LocalArgs};
-use crate::entrance::TransportArg;
 use crate::failure::Failure;
+use crate::local_listener::TransportArg;
 use crate::local_workers::{self, LocalWorker, shares};
 use crate::{entropy, environment, store_access};
 
@@ -24,7 +24,7 @@ const CHOOSING: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);
 
 /// A coordinator with its workers.
-pub(crate) struct Cluster {
+pub(crate) struct LocalCluster {
     /// The coordinator.
     pub(crate) coordinator: Arc<dyn CoordinatorService>,
     embedded: Option<Embedded>,
@@ -38,7 +38,7 @@ struct Embedded {
     workers: Vec<LocalWorker>,
 }
 
-impl Cluster {
+impl LocalCluster {
     /// The cluster of these coordinators, or a new one in this process.
     pub(crate) async fn open(
         urls: &[String],
@@ -140,8 +140,8 @@ pub(crate) async fn connect(
         match coordinator.list_jobs().await {
             Ok(_) => return Ok(coordinator),
             // It is there, and whoever asks for more than a list waits for room.
-            Err(refusal) if refusal.kind == RefusalKind::Busy => return Ok(coordinator),
-            Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
+            Err(refusal) if refusal.kind == ServiceErrorKind::Busy => return Ok(coordinator),
+            Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {
                 if urls.len() == 1 || Instant::now() >= deadline {
                     return Err(Failure::Failed(ClientError::Unreachable(refusal.to_string()).into()));
                 }
@@ -156,11 +156,11 @@ pub(crate) async fn connect(
 struct LocalWorkers(Vec<Arc<dyn WorkerService>>);
 
 impl WorkerDirectory for LocalWorkers {
-    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
+    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
         let number = address.strip_prefix(LOCAL).and_then(|number| number.parse::<usize>().ok());
         let worker = number.and_then(|number| self.0.get(number)).cloned();
         worker.ok_or_else(|| {
-            Refusal::new(RefusalKind::Invalid, format!("`{address}` is no worker of this process"))
+            ServiceError::new(ServiceErrorKind::Invalid, format!("`{address}` is no worker of this process"))
         })
     }
 }

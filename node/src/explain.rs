@@ -12,7 +12,7 @@ use clap::Args;
 
 use self::explanation::Explanation;
 use crate::cli::{LocalArgs, ReportFormat};
-use crate::cluster::Cluster;
+use crate::cluster::LocalCluster;
 use crate::failure::Failure;
 use crate::trace_file::SavedTrace;
 use crate::{output, pipeline_file, signals, trace_file};
@@ -52,8 +52,8 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
     let written = pipeline_file::read(&args.file)?;
     let pipeline = pipeline_file::resolved(written.clone())?;
     let stop = signals::watch()?;
-    let cluster = Cluster::unplanned(&args.local).await?;
-    let limits = trace::Limits {
+    let cluster = LocalCluster::unplanned(&args.local).await?;
+    let limits = trace::TraceLimits {
         rows: args.rows.unwrap_or(u64::MAX),
         time: Duration::from_secs(args.seconds),
         step: Duration::from_millis(args.step_ms),

@@ -5,7 +5,7 @@ use std::io;
 
 use anyhow::Error;
 use feedline_client::ClientError;
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 
 /// A command ended without having done all that it was asked for.
 #[derive(Debug)]
@@ -62,11 +62,15 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
+impl From<ServiceError> for Failure {
+    fn from(refusal: ServiceError) -> Self {
         match refusal.kind {
-            RefusalKind::Invalid | RefusalKind::Denied | RefusalKind::NotFound => Self::wrong_use(refusal),
-            RefusalKind::Superseded | RefusalKind::Unavailable | RefusalKind::Busy => Self::failed(refusal),
+            ServiceErrorKind::Invalid | ServiceErrorKind::Denied | ServiceErrorKind::NotFound => {
+                Self::wrong_use(refusal)
+            }
+            ServiceErrorKind::Superseded | ServiceErrorKind::Unavailable | ServiceErrorKind::Busy => {
+                Self::failed(refusal)
+            }
         }
     }
 }

@@ -5,8 +5,8 @@
 //! the client library, which fetches from the workers.
 
 mod command;
-mod reading;
-mod room;
+mod limit;
+mod reader;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use arrow_flight::{
 use async_trait::async_trait;
 use feedline_access::Credentials;
 use feedline_client::{ClientError, ClientSettings, GrpcWorkers, Job};
-use feedline_core::cluster::messages::{JobState, JobStatus, Refusal};
+use feedline_core::cluster::messages::{JobState, JobStatus, ServiceError};
 use feedline_core::ids::JobId;
 use feedline_core::pipeline::{OrderMode, Pipeline, infer};
 use feedline_core::schema::Schema;
 use feedline_proto::CoordinatorService;
+use feedline_proto::authenticator::Authenticator;
 use feedline_proto::batch::output_schema;
-use feedline_proto::door::Door;
-use feedline_proto::grpc::{self, Behind, Known, entered, shown_token, to_status};
+use feedline_proto::grpc::{self, AuthService, CallerService, entered, shown_token, to_status};
 use feedline_proto::local::Transport;
 use futures::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tonic::{Request, Response, Status, Streaming};
 
-use self::command::Command;
-use self::reading::{Pass, Reading};
-use self::room::{RETRY_MS, Room};
+use self::command::FlightCommand;
+use self::limit::{FlightLimit, RETRY_MS};
+use self::reader::{FlightAuthorization, FlightReader};
 use crate::entropy;
 
 /// Bytes of batches that wait here for one Flight client.
@@ -57,21 +57,24 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Jobs of a coordinator as flights.
 pub(crate) struct JobFlights {
-    door: Arc<dyn Door<dyn CoordinatorService>>,
+    door: Arc<dyn Authenticator<dyn CoordinatorService>>,
     workers: Arc<GrpcWorkers>,
-    openings: Room,
-    streams: Room,
+    openings: FlightLimit,
+    streams: FlightLimit,
 }
 
 /// The service behind a coordinator's door.
-pub(crate) type Flights = Known<Behind<dyn CoordinatorService, FlightServiceServer<JobFlights>>>;
+pub(crate) type Flights = CallerService<AuthService<dyn CoordinatorService, FlightServiceServer<JobFlights>>>;
 
 /// The service that reads jobs of the coordinator behind this door, with batches from workers that are shown these
 /// credentials.
-pub(crate) fn service(door: Arc<dyn Door<dyn CoordinatorService>>, credentials: Credentials) -> Flights {
+pub(crate) fn service(
+    door: Arc<dyn Authenticator<dyn CoordinatorService>>,
+    credentials: Credentials,
+) -> Flights {
     let workers = Arc::new(GrpcWorkers::by(Transport::default(), credentials));
-    let openings = Room::new("flights that wait for their data", MOST_OPENINGS.0, MOST_OPENINGS.1);
-    let streams = Room::new("Flight streams", MOST_STREAMS.0, MOST_STREAMS.1);
+    let openings = FlightLimit::new("flights that wait for their data", MOST_OPENINGS.0, MOST_OPENINGS.1);
+    let streams = FlightLimit::new("Flight streams", MOST_STREAMS.0, MOST_STREAMS.1);
     let flights = Arc::new(JobFlights { door: Arc::clone(&door), workers, openings, streams });
     grpc::behind(door, |most_bytes| {
         FlightServiceServer::from_arc(Arc::clone(&flights)).max_decoding_message_size(most_bytes)
@@ -101,8 +104,9 @@ impl JobFlights {
                 "the descriptor has no command; describe the flight by a command with the text of a pipeline file",
             ));
         }
-        let spec =
-            Command::read(&descriptor.cmd).and_then(Command::spec).map_err(Status::invalid_argument)?;
+        let spec = FlightCommand::read(&descriptor.cmd)
+            .and_then(FlightCommand::spec)
+            .map_err(Status::invalid_argument)?;
         let _place = self.openings.enter().map_err(to_status)?;
         let (pipeline, name) = (spec.pipeline.clone(), spec.name.clone());
         let job = coordinator.open_job(spec).await.map_err(to_status)?;
@@ -128,8 +132,8 @@ impl JobFlights {
         &self,
         coordinator: Arc<dyn CoordinatorService>,
         ticket: &Ticket,
-        pass: Pass,
-    ) -> Result<Reading, Status> {
+        pass: FlightAuthorization,
+    ) -> Result<FlightReader, Status> {
         let place: Place = serde_json::from_slice(&ticket.ticket).map_err(|_| {
             Status::invalid_argument("this is no ticket of a job; ask for a flight's tickets first")
         })?;
@@ -146,7 +150,7 @@ impl JobFlights {
         let workers = Arc::clone(&self.workers);
         let job = Job::attach(coordinator, workers, place.job, Self::settings()).await.map_err(refused)?;
         let alone = status.consumers == 1 && details.pipeline.order == OrderMode::Deterministic;
-        Ok(Reading {
+        Ok(FlightReader {
             consumer: job.consumer(place.consumer, entropy::session_id()),
             position: status.position.filter(|_| alone),
             schema,
@@ -168,15 +172,15 @@ fn refused(error: ClientError) -> Status {
         ClientError::UnknownJob(message) => Status::not_found(message),
         ClientError::Superseded(message) => Status::aborted(message),
         ClientError::CoordinatorLost { .. } => Status::unavailable(error.to_string()),
-        ClientError::Busy { .. } => to_status(Refusal::busy(error.to_string(), RETRY_MS)),
+        ClientError::Busy { .. } => to_status(ServiceError::busy(error.to_string(), RETRY_MS)),
         other => Status::failed_precondition(other.to_string()),
     }
 }
 
 /// The refusal for a job whose data takes long: whoever gives its name comes back to it.
-fn still_indexing(name: &str) -> Refusal {
+fn still_indexing(name: &str) -> ServiceError {
     let seconds = OPEN_PATIENCE.as_secs();
-    Refusal::busy(
+    ServiceError::busy(
         format!(
             "the data of job `{name}` is still being indexed after {seconds} s; ask again with the same command and `\"job\": \"{name}\"` in it"
         ),
@@ -239,7 +243,7 @@ impl FlightService for JobFlights {
     async fn do_get(&self, request: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
         let coordinator = entered(&request)?;
         let token = shown_token(request.metadata().as_ref()).map_err(to_status)?;
-        let pass = Pass { door: Arc::clone(&self.door), token: token.map(str::to_owned) };
+        let pass = FlightAuthorization { door: Arc::clone(&self.door), token: token.map(str::to_owned) };
         Ok(Response::new(self.take(coordinator, &request.into_inner(), pass).await?.messages()))
     }
 

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::readers::Readers;
-use crate::access::Guard;
+use crate::access::ServerSecurity;
 use crate::failure::Failure;
 use crate::listen;
 use crate::process_metrics;
@@ -65,7 +65,7 @@ struct Shared {
 /// for one, and else to whoever has a token of the cluster with this secret.
 pub(crate) async fn start(
     address: Option<&str>,
-    guard: &Guard,
+    guard: &ServerSecurity,
     secret: Option<&Secret>,
 ) -> Result<Option<HttpServer>, Failure> {
     let Some(address) = address else { return Ok(None) };

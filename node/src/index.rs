@@ -12,7 +12,7 @@ use feedline_proto::CoordinatorService;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::IndexArgs;
-use crate::cluster::Cluster;
+use crate::cluster::LocalCluster;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::size::{show_bytes, show_count};
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
     let pipeline = pipeline_file::load(&args.file)?;
     let fill = if args.recode { Some(fill::pipeline(&pipeline, &args)?) } else { None };
     let stop = signals::watch()?;
-    let cluster = Cluster::open(&args.coordinator, &args.access, &args.local).await?;
+    let cluster = LocalCluster::open(&args.coordinator, &args.access, &args.local).await?;
     let spec = JobSpec {
         tenant: String::new(),
         name: format!("index-{}-{}", pipeline.name, entropy::name_suffix()),
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
 }
 
 async fn index_and_fill(
-    cluster: &Cluster,
+    cluster: &LocalCluster,
     spec: JobSpec,
     fill: Option<Pipeline>,
     stop: &CancellationToken,

@@ -1,13 +1,12 @@
 //! The only place that wires roles and reads flags and the environment: the `feedline` command ([`run_command`]), and the
-//! same roles for programs that have Feedline inside ([`Service`]).
+//! same roles for programs that have Feedline inside ([`JobService`]).
 
 mod access;
 mod bench;
 mod cli;
 mod cluster;
-mod contact;
+mod coordinator_contact;
 mod credentials_file;
-mod entrance;
 mod entropy;
 mod environment;
 mod explain;
@@ -18,6 +17,7 @@ mod index;
 mod jobs;
 mod keys;
 mod listen;
+mod local_listener;
 mod local_scaler;
 mod local_workers;
 mod logging;
@@ -43,7 +43,7 @@ mod trace_file;
 mod yaml;
 
 pub use self::failure::Failure;
-pub use self::service::Service;
+pub use self::service::JobService;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use crate::failure::{Failure, reason};
 
 /// A listener and the address that it has in fact.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct BoundListener {
     /// The listener.
     pub(crate) listener: TcpListener,
     /// Its address, with the port that the system chose where 0 was asked for.
@@ -17,7 +17,7 @@ pub(crate) struct Bound {
 }
 
 /// Listens on an address such as `127.0.0.1:7070`, which came with `flag`.
-pub(crate) async fn bind(address: &str, flag: &str) -> Result<Bound, Failure> {
+pub(crate) async fn bind(address: &str, flag: &str) -> Result<BoundListener, Failure> {
     let refused = |error: io::Error| match error.kind() {
         io::ErrorKind::AddrInUse => Failure::failed(format!(
             "cannot listen on {address}: the address is in use; stop the other process or choose another {flag}"
@@ -31,11 +31,11 @@ pub(crate) async fn bind(address: &str, flag: &str) -> Result<Bound, Failure> {
     };
     let listener = TcpListener::bind(address).await.map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;
-    Ok(Bound { listener, address })
+    Ok(BoundListener { listener, address })
 }
 
 /// The URL at which others reach a listener, unless the user names it: `0.0.0.0` is no address to connect to.
-pub(crate) fn url(bound: &Bound, scheme: &str, flag: &str) -> Result<String, Failure> {
+pub(crate) fn url(bound: &BoundListener, scheme: &str, flag: &str) -> Result<String, Failure> {
     if bound.address.ip().is_unspecified() {
         return Err(Failure::wrong_use(format!(
             "consumers cannot connect to {}; say with {flag} how they reach this machine",

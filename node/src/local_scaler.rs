@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::cli::{GuardArgs, StoreArgs};
-use crate::entrance::TransportArg;
 use crate::failure::reason;
-use crate::local_workers::Share;
+use crate::local_listener::TransportArg;
+use crate::local_workers::LocalWorkerShare;
 use crate::logging::LogFormat;
 
 /// A worker that ends within this time of its start is taken to be unable to run.
@@ -38,7 +38,7 @@ pub(crate) struct WorkerCommand {
     /// Address that it listens on, with port 0.
     pub(crate) listen: String,
     /// Resources of one worker.
-    pub(crate) share: Share,
+    pub(crate) share: LocalWorkerShare,
     /// Time to serve what it holds.
     pub(crate) grace: Duration,
     /// Host at which consumers reach it; the address that it listens on where there is none.

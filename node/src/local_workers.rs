@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use feedline_proto::CoordinatorService;
 use feedline_worker::{
-    Access, FunctionSettings, MOST_FETCHES, ProcessClock, RowCacheSettings, RunningWorker,
+    FunctionSettings, MOST_FETCHES, ObjectAccess, ProcessClock, RowCacheSettings, RunningWorker,
     StoreCacheSettings, WorkerSettings,
 };
 use tokio::time::Instant;
 
 use crate::cli::{LocalArgs, SwitchArg};
-use crate::contact::{Contact, Watched};
+use crate::coordinator_contact::{CoordinatorContact, CountingCoordinator};
 use crate::failure::{Failure, reason};
 use crate::{entropy, environment};
 
@@ -25,7 +25,7 @@ const STOP: Duration = Duration::from_secs(10);
 
 /// What one worker may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct LocalWorkerShare {
     /// Threads that run operators.
     pub(crate) cores: u32,
     /// Bandwidth of its network in bytes per second and direction; 0 where it is not known, or nothing crosses it.
@@ -47,11 +47,11 @@ pub(crate) struct Share {
 }
 
 /// Splits the process's resources over its workers; the first ones have the cores that are left over.
-pub(crate) fn shares(args: &LocalArgs) -> Result<Vec<Share>, Failure> {
+pub(crate) fn shares(args: &LocalArgs) -> Result<Vec<LocalWorkerShare>, Failure> {
     let cache_dir = args.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
     let cores = args.cores.unwrap_or_else(environment::cores);
     let memory_bytes = args.memory.unwrap_or_else(environment::default_memory_bytes);
-    let share = |worker| Share {
+    let share = |worker| LocalWorkerShare {
         cores: (cores / args.workers + u32::from(worker < cores % args.workers)).max(1),
         // They share it with each other, and with consumers of this machine need none of it.
         nic_bytes_per_s: 0,
@@ -80,15 +80,15 @@ pub(crate) struct LocalWorker {
     /// The worker.
     pub(crate) running: RunningWorker,
     /// Whether its coordinator answers.
-    pub(crate) contact: Arc<Contact>,
+    pub(crate) contact: Arc<CoordinatorContact>,
 }
 
 /// Starts a worker that consumers find at `address`. Where it shows its coordinator who it is, it gives rows with tickets
 /// only.
 pub(crate) fn start(
     address: String,
-    share: Share,
-    access: Access,
+    share: LocalWorkerShare,
+    access: ObjectAccess,
     (coordinator, asks_for_tickets): (Arc<dyn CoordinatorService>, bool),
 ) -> Result<LocalWorker, Failure> {
     let settings = WorkerSettings {
@@ -106,8 +106,8 @@ pub(crate) fn start(
         functions: share.functions,
         trace: share.trace,
     };
-    let contact = Arc::new(Contact::default());
-    let watched = Arc::new(Watched { coordinator, contact: Arc::clone(&contact) });
+    let contact = Arc::new(CoordinatorContact::default());
+    let watched = Arc::new(CountingCoordinator { coordinator, contact: Arc::clone(&contact) });
     let running = feedline_worker::start(entropy::worker_id(), settings, Arc::clone(&CLOCK), watched)
         .map_err(|error| {
             Failure::failed(format!(

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{MemberStatus, grpc};
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
     let members = loop {
         match ask(&args.coordinator, &credentials, args.change.as_ref()).await {
             Ok(members) => break members,
-            Err(refusal) if refusal.kind == RefusalKind::Unavailable && Instant::now() < deadline => {
+            Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable && Instant::now() < deadline => {
                 tokio::time::sleep(RETRY).await;
             }
             Err(refusal) => return Err(refusal.into()),
@@ -43,10 +43,11 @@ async fn ask(
     urls: &[String],
     credentials: &Credentials,
     change: Option<&MembersChange>,
-) -> Result<Vec<MemberStatus>, Refusal> {
+) -> Result<Vec<MemberStatus>, ServiceError> {
     let mut left: VecDeque<String> = urls.iter().cloned().collect();
     let mut asked: Vec<String> = Vec::new();
-    let mut said = Refusal::new(RefusalKind::Invalid, "no coordinator is named; name one with --coordinator");
+    let mut said =
+        ServiceError::new(ServiceErrorKind::Invalid, "no coordinator is named; name one with --coordinator");
     while let Some(url) = left.pop_front() {
         if asked.contains(&url) {
             continue;
@@ -58,7 +59,7 @@ async fn ask(
             Some(MembersChange::Remove { url }) => members.remove_member(url).await,
         };
         match answer {
-            Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
+            Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {
                 left.extend(refusal.leader.clone());
                 said = refusal;
             }

@@ -1,10 +1,10 @@
 //! `feedline run`: opens a job, takes its batches and reports.
 
 pub(crate) mod consume;
+mod consumer;
 mod position;
 mod report;
-mod seat;
-mod silence;
+mod stall_watch;
 mod step_time;
 
 use std::ops::Range;
@@ -19,14 +19,14 @@ use feedline_core::pipeline::Pipeline;
 use feedline_core::position::Position;
 use tokio_util::sync::CancellationToken;
 
-use self::consume::{Checkpoints, Delivery, End, SharedAudit};
+use self::consume::{Checkpoints, DeliveredRows, DeliveryEnd, SharedAudit};
+use self::consumer::{ConsumerOptions, RunConsumer};
 use self::position::{Digests, PositionFile};
-use self::report::{Defects, LISTED, PeakRss, Report, Skipped};
-use self::seat::{Instructions, Seat};
+use self::report::{DefectsReport, LISTED, PeakRss, RunReport, SkippedRowsReport};
 pub(crate) use self::step_time::StepTime;
-use crate::access::Guard;
+use crate::access::ServerSecurity;
 use crate::cli::{ReportFormat, RunArgs};
-use crate::cluster::Cluster;
+use crate::cluster::LocalCluster;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::{entropy, http, output, pipeline_file, signals};
@@ -45,8 +45,9 @@ pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> 
         None => None,
     };
     let stop = signals::watch()?;
-    let http = http::start(args.http.as_deref(), &Guard::new(&args.guard)?, None).await?;
-    let cluster = Cluster::open(&args.coordinator, &args.guard.access, &args.local).await?.by(args.transport);
+    let http = http::start(args.http.as_deref(), &ServerSecurity::new(&args.guard)?, None).await?;
+    let cluster =
+        LocalCluster::open(&args.coordinator, &args.guard.access, &args.local).await?.by(args.transport);
     if let Some(http) = &http {
         http.set_ready(Box::new(|| Ok(())));
     }
@@ -89,11 +90,11 @@ fn spec(args: &RunArgs, pipeline: Pipeline, saved: Option<&PositionFile>) -> Job
 
 async fn open_and_deliver(
     args: &RunArgs,
-    cluster: &Cluster,
+    cluster: &LocalCluster,
     spec: JobSpec,
     saved: Option<&PositionFile>,
     stop: &CancellationToken,
-) -> Result<Delivery, Failure> {
+) -> Result<DeliveredRows, Failure> {
     let shared = ClientSettings::default().buffer_bytes / u64::from(args.consumers);
     let buffer_bytes = args.buffer.unwrap_or(shared.max(LEAST_BUFFER_BYTES));
     let settings = ClientSettings { buffer_bytes, ..ClientSettings::default() };
@@ -121,12 +122,12 @@ fn is_ours_to_end(failure: &Failure) -> bool {
 
 async fn deliver(
     args: &RunArgs,
-    cluster: &Cluster,
+    cluster: &LocalCluster,
     job: &Job,
     spec: &JobSpec,
     saved: Option<&PositionFile>,
     stop: &CancellationToken,
-) -> Result<Delivery, Failure> {
+) -> Result<DeliveredRows, Failure> {
     let progress = Progress::start();
     let Some(ready) = consume::wait_until_ready(job, &progress, stop).await? else {
         return Err(interrupted_early());
@@ -136,7 +137,7 @@ async fn deliver(
     }
     let (defects, audit) = inspect_dataset(args, cluster, job, spec, &ready).await?;
     let board = Arc::new(Mutex::new(vec![ConsumerStats::default(); numbers(args).end as usize]));
-    let instructions = Instructions {
+    let instructions = ConsumerOptions {
         order: spec.pipeline.order,
         digest: !args.no_digest,
         step: args.step_ms.clone(),
@@ -148,28 +149,33 @@ async fn deliver(
     let rows_before = saved.map_or(0, |saved| saved.rows);
     let checkpoints = args.position.as_deref().map(|path| Checkpoints { path, rows_before });
     let requested = Instant::now();
-    let watch = consume::Watch::new(&progress, &board, instructions.step.longest());
+    let watch = consume::RunDisplay::new(&progress, &board, instructions.step.longest());
     let (mut seats, end) = consume::run(job, seats, checkpoints.as_ref(), watch, stop).await?;
     drop(progress);
-    seats.iter_mut().for_each(Seat::account_trailing);
-    let place = if end == End::Complete { None } else { job.position().await? };
-    let status = if args.rank.is_some() && end != End::Complete {
+    seats.iter_mut().for_each(RunConsumer::account_trailing);
+    let place = if end == DeliveryEnd::Complete { None } else { job.position().await? };
+    let status = if args.rank.is_some() && end != DeliveryEnd::Complete {
         for seat in &mut seats {
             seat.leave().await?;
         }
         job.status().await?
     } else {
-        if end != End::Complete {
+        if end != DeliveryEnd::Complete {
             consume::abandon(job).await;
         }
         consume::wait_until_settled(job).await?
     };
     let audit = audit.map(|audit| report_audit(&audit, status.layout.as_ref(), place.as_ref()));
-    Ok(Delivery { seats, end, requested, audit, defects, status })
+    Ok(DeliveredRows { seats, end, requested, audit, defects, status })
 }
 
 /// Seats for all consumers; each goes on from the digests that are its own.
-fn build_seats(args: &RunArgs, job: &Job, instructions: &Instructions, digests: Digests) -> Vec<Seat> {
+fn build_seats(
+    args: &RunArgs,
+    job: &Job,
+    instructions: &ConsumerOptions,
+    digests: Digests,
+) -> Vec<RunConsumer> {
     let session = entropy::session_id();
     let mut content = Some(digests.content);
     let seat = |index: u32| {
@@ -179,7 +185,7 @@ fn build_seats(args: &RunArgs, job: &Job, instructions: &Instructions, digests: 
             content: content.take().unwrap_or_default(),
         };
         let share = args.limit.map(|limit| share(limit, args.consumers, index));
-        Seat::new(index, job.consumer(index, session), instructions.clone(), share, own)
+        RunConsumer::new(index, job.consumer(index, session), instructions.clone(), share, own)
     };
     numbers(args).map(seat).collect()
 }
@@ -198,11 +204,11 @@ fn share(limit: u64, consumers: u32, index: u32) -> u64 {
 /// Warns of what is left out of the dataset, and starts the audit that was asked for.
 async fn inspect_dataset(
     args: &RunArgs,
-    cluster: &Cluster,
+    cluster: &LocalCluster,
     job: &Job,
     spec: &JobSpec,
     ready: &JobStatus,
-) -> Result<(Defects, Option<SharedAudit>), Failure> {
+) -> Result<(DefectsReport, Option<SharedAudit>), Failure> {
     // A job that failed while it was prepared has no dataset; the first batch asked for tells why.
     let (Some(dataset), Some(layout)) = (&ready.dataset, &ready.layout) else {
         return Ok(Default::default());
@@ -211,7 +217,7 @@ async fn inspect_dataset(
         return Ok(Default::default());
     }
     let manifest = cluster.coordinator.manifest(job.id()).await?;
-    let defects = Defects::of(&manifest);
+    let defects = DefectsReport::of(&manifest);
     if let Some(warning) = defects.warning() {
         eprintln!("feedline: {warning}");
     }
@@ -244,10 +250,10 @@ fn interrupted_early() -> Failure {
     Failure::Interrupted("interrupted before the first batch".to_owned())
 }
 
-fn build_report(args: &RunArgs, job: String, delivery: &Delivery, started: Instant) -> Report {
+fn build_report(args: &RunArgs, job: String, delivery: &DeliveredRows, started: Instant) -> RunReport {
     let seats = &delivery.seats;
     let mut total = ConsumerStats::default();
-    let mut skipped = Skipped::default();
+    let mut skipped = SkippedRowsReport::default();
     for seat in seats {
         let stats = seat.stats();
         total.add(&stats);
@@ -263,7 +269,7 @@ fn build_report(args: &RunArgs, job: String, delivery: &Delivery, started: Insta
     let epochs = epochs.reduce(|a, b| *a.start().min(b.start())..=*a.end().max(b.end()));
     let slots = delivery.status.position.as_ref().map_or(args.consumers, |place| place.virtual_consumers);
     let digests = (!args.no_digest).then(|| consume::merge_digests(seats));
-    Report {
+    RunReport {
         job,
         rows: total.rows,
         batches: total.batches,
@@ -301,7 +307,7 @@ fn combine(digests: &Digests, slots: u32) -> String {
 }
 
 /// What the exit status says.
-fn verdict(args: &RunArgs, report: &Report, end: End) -> Result<(), Failure> {
+fn verdict(args: &RunArgs, report: &RunReport, end: DeliveryEnd) -> Result<(), Failure> {
     if let Some(audit) = report.audit.filter(|audit| !audit.is_exact()) {
         return Err(Failure::failed(format!(
             "the audit found {} rows missing, {} repeated and {} not expected; this is a defect of feedline, please report it",
@@ -309,21 +315,21 @@ fn verdict(args: &RunArgs, report: &Report, end: End) -> Result<(), Failure> {
         )));
     }
     match (end, &args.position) {
-        (End::Interrupted, None) if args.rank.is_some() => {
+        (DeliveryEnd::Interrupted, None) if args.rank.is_some() => {
             eprintln!("feedline: left; the job goes on with the ranks that stay");
             Ok(())
         }
-        (End::Interrupted, None) => Err(Failure::Interrupted(
+        (DeliveryEnd::Interrupted, None) => Err(Failure::Interrupted(
             "interrupted; give --position FILE to go on from there the next time".to_owned(),
         )),
-        (End::Interrupted, Some(path)) => {
+        (DeliveryEnd::Interrupted, Some(path)) => {
             eprintln!(
                 "feedline: interrupted; the next run with --position {} goes on from here",
                 path.display()
             );
             Ok(())
         }
-        (End::Complete | End::Limit, _) => Ok(()),
+        (DeliveryEnd::Complete | DeliveryEnd::Limit, _) => Ok(()),
     }
 }
 

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use feedline_access::{Credentials, Secret, Tls};
-use feedline_coordinator::{Gate, RunningCoordinator};
-use feedline_proto::door::Doors;
+use feedline_coordinator::{RunningCoordinator, TokenAuthenticator};
+use feedline_proto::authenticator::Authenticators;
 use feedline_proto::{CoordinatorService, grpc};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -21,10 +21,10 @@ use tonic::service::Routes;
 pub(crate) use self::coordinator::run as run_coordinator;
 pub(crate) use self::up::run as run_up;
 pub(crate) use self::worker::run as run_worker;
-use crate::entrance::{Opened, SocketFolder};
 use crate::failure::{Failure, reason};
 use crate::flight;
 use crate::http::HttpServer;
+use crate::local_listener::{OpenedListener, SocketFolder};
 use crate::local_workers::LocalWorker;
 use crate::output;
 
@@ -46,10 +46,10 @@ fn served(coordinator: &RunningCoordinator, secret: Option<&Secret>, credentials
     let (peer, members) = (coordinator.peer_service(), coordinator.members_service());
     let (doors, for_workers) = match secret {
         Some(secret) => {
-            let gate = Gate::new(secret, service, peer, members);
+            let gate = TokenAuthenticator::new(secret, service, peer, members);
             (gate.doors(), gate.for_workers())
         }
-        None => (Doors::open(Arc::clone(&service), peer, members), service),
+        None => (Authenticators::open(Arc::clone(&service), peer, members), service),
     };
     let flights = flight::service(Arc::clone(&doors.coordinator), credentials);
     Served { routes: grpc::member_routes(doors).add_service(flights), for_workers }
@@ -76,10 +76,10 @@ impl GrpcServer {
         listener: TcpListener,
         tls: Option<Arc<Tls>>,
         worker: &LocalWorker,
-        opened: Option<Opened>,
+        opened: Option<OpenedListener>,
     ) -> Self {
         let service = worker.running.service();
-        let Some(Opened { entrance, folder, lent_bytes }) = opened else {
+        let Some(OpenedListener { entrance, folder, lent_bytes }) = opened else {
             return Self::start(listener, tls, grpc::worker_routes(service));
         };
         worker.running.count_lent(lent_bytes);

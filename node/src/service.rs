@@ -11,17 +11,17 @@ use feedline_core::pipeline::Pipeline;
 use feedline_proto::CoordinatorService;
 use tokio::runtime::Runtime;
 
-use crate::access::Guard;
+use crate::access::ServerSecurity;
 use crate::cli::{GuardArgs, LocalArgs};
-use crate::cluster::Cluster;
-use crate::entrance::TransportArg;
+use crate::cluster::LocalCluster;
 use crate::failure::Failure;
 use crate::http::{self, HttpServer};
+use crate::local_listener::TransportArg;
 use crate::{entropy, logging, pipeline_file};
 
 /// Whom a program's jobs are run by.
-pub struct Service {
-    cluster: Cluster,
+pub struct JobService {
+    cluster: LocalCluster,
     http: Option<HttpServer>,
 }
 
@@ -41,7 +41,7 @@ struct ServiceArgs {
     transport: TransportArg,
 }
 
-impl Service {
+impl JobService {
     /// The service that these flags of `feedline run` ask for: `--coordinator` with what is shown to it, or what is run in this
     /// process. Must be called inside a runtime of [`Self::start_runtime`], which runs the roles.
     ///
@@ -50,8 +50,8 @@ impl Service {
     pub async fn open(flags: &[String]) -> Result<Self, Failure> {
         let args =
             ServiceArgs::try_parse_from(flags).map_err(|error| Failure::wrong_use(first_line(&error)))?;
-        let http = http::start(args.http.as_deref(), &Guard::new(&args.guard)?, None).await?;
-        let cluster = Cluster::open(&args.coordinator, &args.guard.access, &args.local).await?;
+        let http = http::start(args.http.as_deref(), &ServerSecurity::new(&args.guard)?, None).await?;
+        let cluster = LocalCluster::open(&args.coordinator, &args.guard.access, &args.local).await?;
         if let Some(http) = &http {
             http.set_ready(Box::new(|| Ok(())));
         }

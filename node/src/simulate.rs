@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use feedline_core::simulate::{Control, Rule, Scenario, Simulation};
+use feedline_core::simulate::{ScalingRule, Scenario, ScenarioControl, Simulation};
 
-use self::clock::Clock;
+use self::clock::PhaseClock;
 use self::results::{Results, RuleResult};
 use crate::cli::ReportFormat;
 use crate::failure::{Failure, reason};
@@ -59,13 +59,13 @@ enum RuleArg {
 }
 
 impl RuleArg {
-    fn rules(self) -> Vec<Rule> {
+    fn rules(self) -> Vec<ScalingRule> {
         match self {
-            Self::Plan => vec![Rule::Plan],
-            Self::RateQuotient => vec![Rule::RateQuotient],
-            Self::Climb => vec![Rule::Climb],
-            Self::None => vec![Rule::None],
-            Self::All => Rule::SCALING.to_vec(),
+            Self::Plan => vec![ScalingRule::Plan],
+            Self::RateQuotient => vec![ScalingRule::RateQuotient],
+            Self::Climb => vec![ScalingRule::Climb],
+            Self::None => vec![ScalingRule::None],
+            Self::All => ScalingRule::SCALING.to_vec(),
         }
     }
 }
@@ -79,8 +79,10 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
         (Some(file), _) => load(file)?,
         (None, workers) => Scenario::of_size(workers.unwrap_or(100), SIZE_SECONDS),
     };
-    let control =
-        Control { follow_plan: scenario.control.follow_plan && !args.equal, ..scenario.control.clone() };
+    let control = ScenarioControl {
+        follow_plan: scenario.control.follow_plan && !args.equal,
+        ..scenario.control.clone()
+    };
     let scenario = Scenario { control, ..scenario };
     let rules = args.rule.map_or_else(|| vec![scenario.scaling.rule], RuleArg::rules);
     let mut results = Results::new(&scenario);
@@ -94,9 +96,9 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn simulate(scenario: &Scenario, rule: Rule) -> Result<RuleResult, Failure> {
+fn simulate(scenario: &Scenario, rule: ScalingRule) -> Result<RuleResult, Failure> {
     let mut simulation = Simulation::new(scenario, rule).map_err(Failure::wrong_use)?;
-    let mut clock = Clock::default();
+    let mut clock = PhaseClock::default();
     while !simulation.is_over() {
         simulation.tick(&mut clock);
     }

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use feedline_access::OwnFiles;
 use feedline_core::urls::{ReadPolicy, UrlPolicy, local_path};
-use feedline_worker::Access;
+use feedline_worker::ObjectAccess;
 
 use crate::cli::{GuardArgs, StoreArgs};
 use crate::failure::Failure;
 use crate::{credentials_file, environment};
 
 /// How a worker reaches objects.
-pub(crate) fn of_worker(args: &StoreArgs) -> Result<Access, Failure> {
-    let access = Access::new(environment::store_options())
+pub(crate) fn of_worker(args: &StoreArgs) -> Result<ObjectAccess, Failure> {
+    let access = ObjectAccess::new(environment::store_options())
         .within(prefixes(args)?)
         .metadata_addresses(args.allow_metadata_addresses);
     match &args.credentials {

@@ -44,7 +44,7 @@ pub(crate) struct SavedTrace {
 
 /// What a trace is made of.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct TraceInput<'a> {
     /// The worker's type.
     pub(crate) worker_type: &'a str,
     /// Rows delivered.
@@ -57,7 +57,7 @@ pub(crate) struct Seen<'a> {
 
 impl SavedTrace {
     /// The trace of a pipeline that stands in its file as `written` and ran as `resolved`.
-    pub(crate) fn new(written: &Pipeline, resolved: &Pipeline, seen: Seen<'_>) -> Self {
+    pub(crate) fn new(written: &Pipeline, resolved: &Pipeline, seen: TraceInput<'_>) -> Self {
         Self {
             version: VERSION,
             name: written.name.clone(),
@@ -164,7 +164,7 @@ fn read(path: &Path, advice: &str) -> Result<String, Failure> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use feedline_core::model::{CutModel, OperatorModel};
+    use feedline_core::model::{CachePointModel, OperatorModel};
 
     use super::*;
 
@@ -179,14 +179,14 @@ pub(crate) mod tests {
             cpu_s: [("2 cores, 1.0 GiB".to_owned(), cpu_ms / 1e3)].into(),
             ..OperatorModel::default()
         };
-        let cut = |after: usize, operator: &str, bytes: f64| CutModel {
+        let cut = |after: usize, operator: &str, bytes: f64| CachePointModel {
             after,
             operator: operator.to_owned(),
             rows: 1e6,
             bytes,
             bytes_per_row: bytes / 1e6,
             is_cacheable: true,
-            ..CutModel::default()
+            ..CachePointModel::default()
         };
         JobModel {
             rows_per_s: 900.0,
@@ -208,7 +208,7 @@ pub(crate) mod tests {
         let text = TEXT.replace("data/", url).replace("photographs", name);
         let pipeline = Pipeline::from_yaml(&text, "t.yaml").unwrap();
         let model = model(burn_ms);
-        let seen = Seen { worker_type: "2 cores, 1.0 GiB", rows: 4500, seconds: 5.0, model: &model };
+        let seen = TraceInput { worker_type: "2 cores, 1.0 GiB", rows: 4500, seconds: 5.0, model: &model };
         SavedTrace::new(&pipeline, &pipeline, seen)
     }
 

@@ -38,12 +38,12 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str, file: &str) -> Result<T, Str
 }
 
 /// The planner's settings in a file.
-pub(crate) fn planner_settings(path: &Path) -> Result<plan::Settings, Failure> {
+pub(crate) fn planner_settings(path: &Path) -> Result<plan::PlannerSettings, Failure> {
     load(path, "a file of the planner's settings", parse_settings)
 }
 
-fn parse_settings(text: &str, file: &str) -> Result<plan::Settings, String> {
-    let settings: plan::Settings = read(text, file)?;
+fn parse_settings(text: &str, file: &str) -> Result<plan::PlannerSettings, String> {
+    let settings: plan::PlannerSettings = read(text, file)?;
     settings.check().map_err(|sentence| format!("{file}: {sentence}"))?;
     Ok(settings)
 }
@@ -57,7 +57,7 @@ mod tests {
         let parse = |text: &str| parse_settings(text, "p.yaml");
         let settings = parse("prices: { core_hour: 0.1 }").unwrap();
         assert_eq!(settings.prices.core_hour, 0.1);
-        assert_eq!(settings.headroom, plan::Settings::default().headroom);
+        assert_eq!(settings.headroom, plan::PlannerSettings::default().headroom);
         let wrong = |text: &str| parse(text).unwrap_err();
         assert_eq!(
             wrong("prices: { core_hour: -1 }"),

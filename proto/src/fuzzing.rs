@@ -1,7 +1,7 @@
 //! What a fuzzer needs of the messages: reading any bytes as any of them, as whoever receives it does.
 
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, WorkerPlan, WorkerReport,
 };
 use feedline_core::view::ClusterView;
 use prost::Message;
@@ -29,7 +29,7 @@ const MESSAGES: &[(&str, Read)] = &[
     ("FetchFrame", fetch_frame),
     ("FetchRequest", convert::<wire::FetchRequest, FetchRequest>),
     ("GetClusterRequest", decode::<wire::GetClusterRequest>),
-    ("GroupPlaces", convert::<wire::GroupPlaces, GroupPlaces>),
+    ("GroupPlaces", convert::<wire::GroupPlaces, GroupPositions>),
     ("HasIndexResponse", decode::<wire::HasIndexResponse>),
     ("IndexChunk", index_chunk),
     ("IndexRef", decode::<wire::IndexRef>),
@@ -48,7 +48,7 @@ const MESSAGES: &[(&str, Read)] = &[
     ("MemberList", decode::<wire::MemberList>),
     ("MemberRef", decode::<wire::MemberRef>),
     ("PlacesRequest", decode::<wire::PlacesRequest>),
-    // What they hold is read by `feedline_replica`, which has a fuzzer of its own.
+    // What they hold is read by `feedline_raft`, which has a fuzzer of its own.
     ("RaftMessages", decode::<wire::RaftMessages>),
     ("MixChange", decode::<wire::MixChange>),
     ("SetWeightsRequest", decode::<wire::SetWeightsRequest>),

@@ -1,24 +1,24 @@
 //! The services over gRPC: clients that are a service to their caller, and servers around a service.
 
-mod behind;
+mod auth_service;
+mod caller_service;
 mod channel;
 mod coordinator_client;
 mod coordinator_server;
 mod coordinators;
-mod entrance_server;
 mod fetch_client;
 mod fetch_server;
 mod framing;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
-mod known;
 mod link;
+mod local_listener_server;
 mod peer_client;
 mod peer_server;
+mod pending_fetches;
 mod refusal;
 mod route;
 mod serve;
-mod unopened;
 mod version;
 mod worker_client;
 
@@ -26,22 +26,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::Refusal;
+use feedline_core::cluster::messages::ServiceError;
 use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
 
-pub use self::behind::{Behind, entered};
-use self::channel::Peer;
+pub use self::auth_service::{AuthService, entered};
+pub use self::caller_service::CallerService;
+use self::channel::RemoteName;
 pub use self::coordinators::REPORT_PATIENCE;
-pub use self::known::Known;
 pub use self::refusal::to_status;
 pub use self::serve::{serve, serve_entrance, serve_tls};
-use self::version::Speak;
+use self::version::VersionInterceptor;
 pub use self::version::shown_token;
 pub use self::worker_client::OnReceived;
 use crate::PROTOCOL_VERSION;
-use crate::door::{Door, Doors, Open};
-use crate::local::{Entrance, Transport};
+use crate::authenticator::{AllowAll, Authenticator, Authenticators};
+use crate::local::{LocalListener, Transport};
 use crate::services::{CoordinatorService, MembersService, PeerService, WorkerService};
 use crate::wire::coordinator_server::CoordinatorServer;
 use crate::wire::entrance_server::EntranceServer;
@@ -86,7 +86,7 @@ const MANIFEST_CHUNK_BYTES: usize = 1 << 20;
 pub fn connect_coordinator(
     url: &str,
     credentials: &Credentials,
-) -> Result<Arc<dyn CoordinatorService>, Refusal> {
+) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
     connect_coordinator_with_version(url, credentials, PROTOCOL_VERSION)
 }
 
@@ -98,28 +98,39 @@ pub fn connect_coordinator(
 pub fn connect_coordinators(
     urls: &[String],
     credentials: &Credentials,
-) -> Result<Arc<dyn CoordinatorService>, Refusal> {
-    Ok(Arc::new(coordinators::Coordinators::new(urls, credentials)?))
+) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
+    Ok(Arc::new(coordinators::FailoverCoordinator::new(urls, credentials)?))
 }
 
 /// The coordinator at `url`, as another one sees it. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// As [`connect_coordinator`].
-pub fn connect_peer(url: &str, credentials: &Credentials) -> Result<Arc<dyn PeerService>, Refusal> {
-    let peer = Peer::new("coordinator", url, credentials);
+pub fn connect_peer(url: &str, credentials: &Credentials) -> Result<Arc<dyn PeerService>, ServiceError> {
+    let peer = RemoteName::new("coordinator", url, credentials);
     let channel = channel::connect_lazily_within(&peer, credentials, INDEX_TIMEOUT)?;
-    Ok(Arc::new(peer_client::RemotePeer::new(peer, channel, Speak::new(PROTOCOL_VERSION, credentials))))
+    Ok(Arc::new(peer_client::RemotePeer::new(
+        peer,
+        channel,
+        VersionInterceptor::new(PROTOCOL_VERSION, credentials),
+    )))
 }
 
 /// The coordinator at `url`, to add and remove coordinators. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// As [`connect_coordinator`].
-pub fn connect_members(url: &str, credentials: &Credentials) -> Result<Arc<dyn MembersService>, Refusal> {
-    let peer = Peer::new("coordinator", url, credentials);
+pub fn connect_members(
+    url: &str,
+    credentials: &Credentials,
+) -> Result<Arc<dyn MembersService>, ServiceError> {
+    let peer = RemoteName::new("coordinator", url, credentials);
     let channel = channel::connect_lazily(&peer, credentials)?;
-    Ok(Arc::new(peer_client::RemoteMembers::new(peer, channel, Speak::new(PROTOCOL_VERSION, credentials))))
+    Ok(Arc::new(peer_client::RemoteMembers::new(
+        peer,
+        channel,
+        VersionInterceptor::new(PROTOCOL_VERSION, credentials),
+    )))
 }
 
 /// As [`connect_coordinator`], speaking this version of the protocol.
@@ -130,10 +141,14 @@ pub fn connect_coordinator_with_version(
     url: &str,
     credentials: &Credentials,
     version: u32,
-) -> Result<Arc<dyn CoordinatorService>, Refusal> {
-    let peer = Peer::new("coordinator", url, credentials);
+) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
+    let peer = RemoteName::new("coordinator", url, credentials);
     let channel = channel::connect_lazily(&peer, credentials)?;
-    Ok(Arc::new(coordinator_client::RemoteCoordinator::new(peer, channel, Speak::new(version, credentials))))
+    Ok(Arc::new(coordinator_client::RemoteCoordinator::new(
+        peer,
+        channel,
+        VersionInterceptor::new(version, credentials),
+    )))
 }
 
 /// The worker at `url`, such as `http://10.0.0.7:7071`, by the shortest way that there is. Connects at the first request
@@ -141,7 +156,7 @@ pub fn connect_coordinator_with_version(
 ///
 /// # Errors
 /// `Invalid` for an address that cannot be one. An unreachable worker shows at the first request.
-pub fn connect_worker(url: &str, credentials: &Credentials) -> Result<Arc<dyn WorkerService>, Refusal> {
+pub fn connect_worker(url: &str, credentials: &Credentials) -> Result<Arc<dyn WorkerService>, ServiceError> {
     connect_worker_by(url, credentials, Transport::Auto, |_, _| {})
 }
 
@@ -154,8 +169,8 @@ pub fn connect_worker_by(
     credentials: &Credentials,
     transport: Transport,
     on_received: OnReceived,
-) -> Result<Arc<dyn WorkerService>, Refusal> {
-    let peer = Peer::new("worker", url, credentials);
+) -> Result<Arc<dyn WorkerService>, ServiceError> {
+    let peer = RemoteName::new("worker", url, credentials);
     let shown = Credentials { token: None, ..credentials.clone() };
     let channel = channel::connect_lazily(&peer, &shown)?;
     Ok(Arc::new(worker_client::RemoteWorker::new(peer, channel, PROTOCOL_VERSION, transport, on_received)))
@@ -165,8 +180,8 @@ pub fn connect_worker_by(
 ///
 /// # Errors
 /// As [`connect_worker`].
-pub fn connect_worker_with_version(url: &str, version: u32) -> Result<Arc<dyn WorkerService>, Refusal> {
-    let peer = Peer::new("worker", url, &Credentials::default());
+pub fn connect_worker_with_version(url: &str, version: u32) -> Result<Arc<dyn WorkerService>, ServiceError> {
+    let peer = RemoteName::new("worker", url, &Credentials::default());
     let channel = channel::connect_lazily(&peer, &Credentials::default())?;
     Ok(Arc::new(worker_client::RemoteWorker::new(peer, channel, version, Transport::Auto, |_, _| {})))
 }
@@ -174,10 +189,10 @@ pub fn connect_worker_with_version(url: &str, version: u32) -> Result<Arc<dyn Wo
 /// A coordinator's gRPC routes, for [`serve`], open to everybody. Further HTTP routes can be put beside them through
 /// [`Routes::into_axum_router`].
 pub fn coordinator_routes(service: Arc<dyn CoordinatorService>) -> Routes {
-    door_routes(Arc::new(Open(service)))
+    door_routes(Arc::new(AllowAll(service)))
 }
 
-fn door_routes(door: Arc<dyn Door<dyn CoordinatorService>>) -> Routes {
+fn door_routes(door: Arc<dyn Authenticator<dyn CoordinatorService>>) -> Routes {
     let adapter = Arc::new(coordinator_server::CoordinatorAdapter);
     Routes::new(of_coordinator(door, |most_bytes| {
         CoordinatorServer::from_arc(Arc::clone(&adapter))
@@ -187,18 +202,24 @@ fn door_routes(door: Arc<dyn Door<dyn CoordinatorService>>) -> Routes {
 }
 
 /// A service of a coordinator behind its door, for clients of this release.
-fn of_coordinator<S: ?Sized, I>(door: Arc<dyn Door<S>>, service: impl Fn(usize) -> I) -> Known<Behind<S, I>> {
-    Known(Behind::new(door, Some("coordinator"), service))
+fn of_coordinator<S: ?Sized, I>(
+    door: Arc<dyn Authenticator<S>>,
+    service: impl Fn(usize) -> I,
+) -> CallerService<AuthService<S, I>> {
+    CallerService(AuthService::new(door, Some("coordinator"), service))
 }
 
 /// A service of another protocol behind a door, to be put beside a coordinator's routes: its methods find with [`entered`]
 /// what whoever asks may use. `service` makes it for messages of at most so many bytes.
-pub fn behind<S: ?Sized, I>(door: Arc<dyn Door<S>>, service: impl Fn(usize) -> I) -> Known<Behind<S, I>> {
-    Known(Behind::new(door, None, service))
+pub fn behind<S: ?Sized, I>(
+    door: Arc<dyn Authenticator<S>>,
+    service: impl Fn(usize) -> I,
+) -> CallerService<AuthService<S, I>> {
+    CallerService(AuthService::new(door, None, service))
 }
 
 /// As [`coordinator_routes`], with what it answers other coordinators and about them, behind doors.
-pub fn member_routes(doors: Doors) -> Routes {
+pub fn member_routes(doors: Authenticators) -> Routes {
     let peers = Arc::new(peer_server::PeerAdapter);
     let peers = of_coordinator(doors.peer, |most_bytes| {
         PeerServer::from_arc(Arc::clone(&peers))
@@ -216,17 +237,17 @@ pub fn member_routes(doors: Doors) -> Routes {
 /// [`Routes::into_axum_router`].
 pub fn worker_routes(service: Arc<dyn WorkerService>) -> Routes {
     let server = fetch_server::FetchServer::new(service, None);
-    Routes::new(Known(InterceptedService::new(server, version::Demand { role: "worker" })))
+    Routes::new(CallerService(InterceptedService::new(server, version::VersionCheck { role: "worker" })))
 }
 
 /// As [`worker_routes`], telling clients on the same host of the entrance. The same routes serve TCP and the entrance.
-pub fn worker_routes_with(service: Arc<dyn WorkerService>, entrance: &Entrance) -> Routes {
+pub fn worker_routes_with(service: Arc<dyn WorkerService>, entrance: &LocalListener) -> Routes {
     let lender = entrance.memory.as_ref().map(|(_, lender)| Arc::clone(lender));
     let fetches = fetch_server::FetchServer::new(service, lender);
-    let places = EntranceServer::new(entrance_server::EntranceAdapter(entrance.place.clone()))
-        .max_decoding_message_size(behind::SMALL_BYTES);
-    let demand = version::Demand { role: "worker" };
-    Routes::new(Known(InterceptedService::new(fetches, demand.clone())))
+    let places = EntranceServer::new(local_listener_server::LocalListenerAdapter(entrance.place.clone()))
+        .max_decoding_message_size(auth_service::SMALL_BYTES);
+    let demand = version::VersionCheck { role: "worker" };
+    Routes::new(CallerService(InterceptedService::new(fetches, demand.clone())))
         .add_service(InterceptedService::new(places, demand))
 }
 

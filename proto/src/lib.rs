@@ -3,10 +3,10 @@
 //!
 //! Wire types do not leave this crate. It knows no coordinator, worker or client, only what they say to each other.
 
+pub mod authenticator;
 pub mod batch;
 mod caller;
 mod convert;
-pub mod door;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod grpc;
@@ -18,7 +18,7 @@ pub use batch::{BatchEncoder, BatchLayout, decode_batch, encode_batch, output_sc
 pub use caller::Caller;
 pub use convert::dataset::{decode_manifest, encode_manifest};
 pub use services::{
-    CoordinatorService, FetchOpen, FetchRequest, Frame, Introduction, MemberStatus, MembersService,
+    CoordinatorService, FetchOpen, FetchRequest, Frame, MemberInfo, MemberStatus, MembersService,
     PeerService, PieceHeader, SkippedRow, WorkerService,
 };
 

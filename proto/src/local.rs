@@ -5,11 +5,11 @@
 //! the host's boot id. A client on another host sees another boot id; one in another container of the same host finds
 //! nothing at the path. Both stay with TCP at once.
 
-mod borrower;
-mod lender;
-mod lent;
 mod link_id;
 mod message;
+mod shm_bytes;
+mod shm_client;
+mod shm_server;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use std::sync::Arc;
 
 use tokio::net::UnixListener;
 
-pub(crate) use self::borrower::{Borrowed, MemoryLink};
-pub(crate) use self::lender::{Lender, LinkFetch};
-pub use self::lent::LentBytes;
-pub(crate) use self::link_id::{LinkId, Process};
+pub(crate) use self::link_id::{LinkId, PeerProcess};
+pub use self::shm_bytes::ShmBytes;
+pub(crate) use self::shm_client::{ShmClient, ShmFetchReceiver};
+pub(crate) use self::shm_server::{ShmFetchSender, ShmServer};
 
 /// Names of the sockets in the private directory.
 const SOCKET: &str = "worker.sock";
@@ -44,7 +44,7 @@ pub enum Transport {
 
 /// By which way bytes of a batch came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Via {
+pub enum ReceivePath {
     /// TCP.
     Tcp,
     /// A Unix socket.
@@ -53,7 +53,7 @@ pub enum Via {
     Memory,
 }
 
-impl Via {
+impl ReceivePath {
     /// Its name in metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -66,22 +66,22 @@ impl Via {
 
 /// A worker's sockets for clients on its own host.
 #[derive(Debug)]
-pub struct Entrance {
-    pub(crate) place: Place,
+pub struct LocalListener {
+    pub(crate) place: LocalEndpoint,
     pub(crate) socket: UnixListener,
-    pub(crate) memory: Option<(UnixListener, Arc<Lender>)>,
+    pub(crate) memory: Option<(UnixListener, Arc<ShmServer>)>,
 }
 
 /// Where an entrance is.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct LocalEndpoint {
     /// The host's boot id.
     pub(crate) host: String,
     pub(crate) socket: PathBuf,
     pub(crate) memory_socket: Option<PathBuf>,
 }
 
-impl Entrance {
+impl LocalListener {
     /// Opens the sockets in `folder`, which nobody but this user may enter, and which is kept until the worker ends. At
     /// most `memory_bytes` of memory are lent to clients at a time; `None` lends none. Must be called inside a tokio
     /// runtime.
@@ -94,14 +94,14 @@ impl Entrance {
         let memory_socket = memory_bytes.map(|_| folder.join(MEMORY_SOCKET));
         let listen = |path: &PathBuf| UnixListener::bind(path);
         let memory = match (&memory_socket, memory_bytes) {
-            (Some(path), Some(bytes)) => Some((listen(path)?, Lender::new(bytes))),
+            (Some(path), Some(bytes)) => Some((listen(path)?, ShmServer::new(bytes))),
             _ => None,
         };
-        Ok(Self { socket: listen(&socket)?, memory, place: Place { host, socket, memory_socket } })
+        Ok(Self { socket: listen(&socket)?, memory, place: LocalEndpoint { host, socket, memory_socket } })
     }
 
     /// Bytes of memory that are lent or ready to be, as they change.
-    pub fn lent_bytes(&self) -> Arc<LentBytes> {
+    pub fn lent_bytes(&self) -> Arc<ShmBytes> {
         self.memory.as_ref().map(|(_, lender)| lender.lent_bytes()).unwrap_or_default()
     }
 }

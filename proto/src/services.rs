@@ -7,14 +7,14 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind,
-    WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
+    ServiceErrorKind, WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use feedline_core::manifest::Manifest;
-use feedline_core::marks::Step;
 use feedline_core::mix::MixChange;
+use feedline_core::position_history::StepId;
 use feedline_core::view::ClusterView;
 use futures::stream::BoxStream;
 
@@ -22,63 +22,63 @@ use crate::batch::BatchLayout;
 
 /// What a coordinator answers.
 ///
-/// Every method refuses with [`Refusal`]. Kind `Unavailable` from a remote coordinator may mean that the request
+/// Every method refuses with [`ServiceError`]. Kind `Unavailable` from a remote coordinator may mean that the request
 /// arrived all the same: reports are complete and repeatable, and opening or cancelling a job twice is the same as
 /// once, so trying again is always right.
 #[async_trait]
 pub trait CoordinatorService: Send + Sync {
     /// Opens a job, or joins the one that has the same name and spec.
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal>;
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError>;
 
     /// Joins the open job that has the same name and spec, and opens none; `Denied` where there is none. Only a coordinator
     /// itself can decide that, so others refuse.
-    async fn join_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+    async fn join_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
         let message = format!(
             "job `{}` cannot be joined here without being opened; ask the coordinator itself",
             spec.name
         );
-        Err(Refusal::new(RefusalKind::Denied, message))
+        Err(ServiceError::new(ServiceErrorKind::Denied, message))
     }
 
     /// Ends a job; nothing more of it is computed.
-    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal>;
+    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError>;
 
     /// Gives the datasets of a job's mix other weights: one for each, relative to each other. They hold from behind everything that was
     /// handed out on, and the answer tells where that is.
-    async fn set_weights(&self, job: JobId, _weights: Vec<f64>) -> Result<MixChange, Refusal> {
+    async fn set_weights(&self, job: JobId, _weights: Vec<f64>) -> Result<MixChange, ServiceError> {
         let message = format!("the mix of job {job} cannot be changed here; ask the coordinator itself");
-        Err(Refusal::new(RefusalKind::Invalid, message))
+        Err(ServiceError::new(ServiceErrorKind::Invalid, message))
     }
 
     /// What a worker needs to work on the job; `Unavailable` until the dataset is known.
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal>;
+    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError>;
 
     /// How the job stands.
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal>;
+    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError>;
 
     /// How every known job stands.
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal>;
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError>;
 
     /// The cluster at this moment: jobs, workers, and what the planner says.
-    async fn cluster(&self) -> Result<ClusterView, Refusal>;
+    async fn cluster(&self) -> Result<ClusterView, ServiceError>;
 
     /// The job's dataset; `Unavailable` until it is known.
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal>;
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError>;
 
     /// Takes a worker's report. Answers when the worker's plan differs from the one it has seen, or after about half
     /// a second.
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal>;
+    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError>;
 
     /// Takes a consumer's report. Answers when the consumer's plan differs from the one it has seen, or after about
     /// half a second.
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal>;
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError>;
 
     /// Where all consumers of a job stand at a step. Answers once they have said so, or after about half a second with what is
     /// known.
-    async fn places(&self, job: JobId, _step: Step) -> Result<GroupPlaces, Refusal> {
+    async fn places(&self, job: JobId, _step: StepId) -> Result<GroupPositions, ServiceError> {
         let message =
             format!("where the consumers of job {job} stand is not known here; ask the coordinator itself");
-        Err(Refusal::new(RefusalKind::Invalid, message))
+        Err(ServiceError::new(ServiceErrorKind::Invalid, message))
     }
 }
 
@@ -86,21 +86,21 @@ pub trait CoordinatorService: Send + Sync {
 #[async_trait]
 pub trait PeerService: Send + Sync {
     /// Tells who asks, and answers who it is itself.
-    async fn introduce(&self, from: Introduction) -> Result<Introduction, Refusal>;
+    async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError>;
 
-    /// Takes messages of `feedline_replica`, in its form.
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), Refusal>;
+    /// Takes messages of `feedline_raft`, in its form.
+    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError>;
 
     /// Keeps a dataset's index under the key of its source, durably.
-    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), Refusal>;
+    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError>;
 
     /// The index that was kept.
-    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal>;
+    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError>;
 }
 
 /// Who a coordinator is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Introduction {
+pub struct MemberInfo {
     /// Its id among coordinators.
     pub id: u64,
     /// Whether it is part of a cluster.
@@ -111,13 +111,13 @@ pub struct Introduction {
 #[async_trait]
 pub trait MembersService: Send + Sync {
     /// All coordinators.
-    async fn members(&self) -> Result<Vec<MemberStatus>, Refusal>;
+    async fn members(&self) -> Result<Vec<MemberStatus>, ServiceError>;
 
     /// Adds the coordinator that listens at `url`; answers once it votes.
-    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal>;
+    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError>;
 
     /// Removes the coordinator at `url`, which need not run any more.
-    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal>;
+    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError>;
 }
 
 /// A coordinator as the one that leads sees it.
@@ -145,7 +145,7 @@ pub trait WorkerService: Send + Sync {
     async fn fetch(
         &self,
         requests: BoxStream<'static, FetchRequest>,
-    ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal>;
+    ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError>;
 
     /// Whether what it gives to this caller crosses a network, as far as the last fetch has told.
     fn is_remote(&self) -> bool {

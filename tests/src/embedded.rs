@@ -7,17 +7,17 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int32Type;
 use feedline_client::{Batch, ClientSettings, Job, WorkerDirectory};
 use feedline_coordinator::CoordinatorSettings;
-use feedline_core::cluster::messages::{JobSpec, Refusal, RefusalKind};
+use feedline_core::cluster::messages::{JobSpec, ServiceError, ServiceErrorKind};
 use feedline_core::ids::{SessionId, WorkerId};
 use feedline_core::pipeline::Pipeline;
 use feedline_proto::WorkerService;
-use feedline_worker::{Access, ProcessClock, WorkerSettings};
+use feedline_worker::{ObjectAccess, ProcessClock, WorkerSettings};
 
 /// The only worker of a coordinator in this process, whatever its address.
 pub struct OneWorker(pub Arc<dyn WorkerService>);
 
 impl WorkerDirectory for OneWorker {
-    fn worker(&self, _address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
+    fn worker(&self, _address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
         Ok(Arc::clone(&self.0))
     }
 }
@@ -30,7 +30,7 @@ pub fn worker_settings(memory_bytes: u64) -> WorkerSettings {
         address: "local:0".to_owned(),
         cores: 2,
         memory_bytes,
-        access: Access::default(),
+        access: ObjectAccess::default(),
         cache_dir: None,
         row_cache: None,
         store_cache: None,
@@ -105,8 +105,9 @@ pub fn texts(records: &RecordBatch, column: &str) -> Vec<String> {
 struct Several(std::collections::BTreeMap<String, Arc<dyn WorkerService>>);
 
 impl WorkerDirectory for Several {
-    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, Refusal> {
-        let unknown = || Refusal::new(RefusalKind::NotFound, format!("there is no worker {address}"));
+    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
+        let unknown =
+            || ServiceError::new(ServiceErrorKind::NotFound, format!("there is no worker {address}"));
         self.0.get(address).cloned().ok_or_else(unknown)
     }
 }

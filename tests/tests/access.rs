@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use feedline_access::token::{Scope, Tokens};
 use feedline_access::{Bearer, Credentials, Secret, Tls, TlsFiles, now_s};
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
-use feedline_proto::door::{Door, Doors};
+use feedline_proto::authenticator::{Authenticator, Authenticators};
 use feedline_proto::local::Transport;
 use feedline_proto::{FetchOpen, FetchRequest, WorkerService, grpc};
 use feedline_tests::http::get;
@@ -299,13 +299,13 @@ fn rows_are_given_with_a_ticket_only() {
             let worker = grpc::connect_worker_by(&url, &credentials, way, |_, _| {}).unwrap();
             for ticket in ["", "feedline-ticket-1.e30.AAAA"] {
                 let refusal = fetch(worker.as_ref(), ticket).await.unwrap_err();
-                assert_eq!(refusal.kind, RefusalKind::Denied, "{refusal}");
+                assert_eq!(refusal.kind, ServiceErrorKind::Denied, "{refusal}");
             }
         }
     });
 }
 
-async fn fetch(worker: &dyn WorkerService, ticket: &str) -> Result<(), Refusal> {
+async fn fetch(worker: &dyn WorkerService, ticket: &str) -> Result<(), ServiceError> {
     let split = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
     let open = FetchOpen { job: JobId(1), split, from: 0, credit_bytes: 1 << 20, ticket: ticket.to_owned() };
     let requests = stream::once(async { FetchRequest::Open(open) }).boxed();
@@ -526,10 +526,10 @@ fn a_secret_is_exchanged_while_tokens_of_both_are_good() {
 #[derive(Default)]
 struct Spy(Mutex<Vec<String>>);
 
-impl<S: ?Sized> Door<S> for Spy {
-    fn enter(&self, token: Option<&str>) -> Result<Arc<S>, Refusal> {
+impl<S: ?Sized> Authenticator<S> for Spy {
+    fn enter(&self, token: Option<&str>) -> Result<Arc<S>, ServiceError> {
         self.0.lock().expect("nobody panics with it").push(token.unwrap_or_default().to_owned());
-        Err(Refusal::new(RefusalKind::Denied, "nobody is let in here"))
+        Err(ServiceError::new(ServiceErrorKind::Denied, "nobody is let in here"))
     }
 }
 
@@ -542,7 +542,7 @@ async fn whoever_is_named_as_a_coordinator_is_shown_what_is_soon_worth_nothing()
     let arguments = ["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data, "--secret-file", &secret];
     let coordinator = Role::start(&arguments, &[]);
     let spy = Arc::new(Spy::default());
-    let doors = Doors { coordinator: spy.clone(), peer: spy.clone(), members: spy.clone() };
+    let doors = Authenticators { coordinator: spy.clone(), peer: spy.clone(), members: spy.clone() };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = format!("http://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(grpc::serve(listener, grpc::member_routes(doors), std::future::pending()));

@@ -12,12 +12,12 @@ use feedline_client::audit::{Audit, AuditReport};
 use feedline_client::{ClientSettings, Job};
 use feedline_coordinator::CoordinatorSettings;
 use feedline_core::cluster::messages::{
-    Allotment, ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, Keep, Refusal, WorkerPlan,
-    WorkerReport,
+    CacheDecision, ConsumerPlan, ConsumerReport, JobAllocation, JobDetails, JobSpec, JobStatus, ServiceError,
+    WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::{JobId, SessionId, WorkerId};
 use feedline_core::manifest::Manifest;
-use feedline_core::pipeline::{CacheTier, KeptForm, Pipeline};
+use feedline_core::pipeline::{CacheEncoding, CacheTier, Pipeline};
 use feedline_core::random::mix64;
 use feedline_core::view::ClusterView;
 use feedline_proto::CoordinatorService;
@@ -49,12 +49,12 @@ struct Fickle {
 }
 
 impl Fickle {
-    fn allotment(&self, job: u64, change: u64) -> Allotment {
+    fn allotment(&self, job: u64, change: u64) -> JobAllocation {
         let dice = |number: u64| mix64(mix64(self.seed * 10_000 + change) + job * 100 + number);
         let one_of = |number: u64, values: &[u64]| values[dice(number) as usize % values.len()];
         let names = ["burn", "wait", "filter", "random_resized_crop", "batch", "nobody"];
         let limits = (0..).zip(names).filter(|(number, _)| dice(10 + number).is_multiple_of(2));
-        Allotment {
+        JobAllocation {
             job: JobId(job),
             most_cores: one_of(32, &[0, 0, 1, 6]) as f64 / 4.0,
             cores: one_of(0, &[0, 1, 2, 7]) as f64 / 4.0,
@@ -69,16 +69,16 @@ impl Fickle {
 
     /// What the job of this number is to keep: before anything random, in forms that its rows may not have, in tiers that the
     /// worker may not have.
-    fn keep(&self, job: u64, change: u64) -> Option<Keep> {
+    fn keep(&self, job: u64, change: u64) -> Option<CacheDecision> {
         let dice = |number: u64| mix64(mix64(self.seed * 7_000 + change) + job * 100 + number);
         let is_drawn = *self.draws.lock().expect("nothing panics with it").get(&JobId(job))?;
         if self.seed == STEADY {
-            return Some(Keep { after: 0, tier: CacheTier::Memory, form: KeptForm::AsIs });
+            return Some(CacheDecision { after: 0, tier: CacheTier::Memory, form: CacheEncoding::AsIs });
         }
         let after = if is_drawn { 0 } else { dice(1) as u32 % 4 };
         let tier = CacheTier::ALL[[0, 0, 0, 1, 2][dice(2) as usize % 5]];
-        let form = [KeptForm::AsIs, KeptForm::Indexed, KeptForm::Pixels][dice(3) as usize % 3];
-        (!dice(4).is_multiple_of(4)).then_some(Keep { after, tier, form })
+        let form = [CacheEncoding::AsIs, CacheEncoding::Indexed, CacheEncoding::Pixels][dice(3) as usize % 3];
+        (!dice(4).is_multiple_of(4)).then_some(CacheDecision { after, tier, form })
     }
 
     fn change(&self, plan: &mut WorkerPlan, jobs: &[JobId]) {
@@ -92,38 +92,38 @@ impl Fickle {
 
 #[async_trait]
 impl CoordinatorService for Fickle {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
         self.inner.open_job(spec).await
     }
 
-    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
+    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
         self.inner.cancel_job(job).await
     }
 
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {
+    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
         let details = self.inner.job_details(job).await?;
         let is_drawn = details.pipeline.operators[0].kind.is_random();
         self.draws.lock().expect("nothing panics with it").insert(job, is_drawn);
         Ok(details)
     }
 
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {
+    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError> {
         self.inner.job_status(job).await
     }
 
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
         self.inner.list_jobs().await
     }
 
-    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
         self.inner.cluster().await
     }
 
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
         self.inner.manifest(job).await
     }
 
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
         let draws = self.draws.lock().expect("nothing panics with it").clone();
         for stats in &report.stats {
             let has_found =
@@ -148,7 +148,7 @@ impl CoordinatorService for Fickle {
         Ok(plan)
     }
 
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
         self.inner.sync_consumer(report).await
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use feedline_core::cluster::messages::Refusal;
+use feedline_core::cluster::messages::ServiceError;
 use feedline_proto::WorkerService;
 use feedline_proto::services::{FetchRequest, Frame};
 use feedline_tests::{Scratch, embedded};
@@ -39,10 +39,10 @@ impl WorkerService for Watched {
     async fn fetch(
         &self,
         requests: BoxStream<'static, FetchRequest>,
-    ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal> {
+    ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError> {
         let frames = self.inner.fetch(requests).await?;
         let signs = Arc::clone(&self.signs);
-        let count = move |frame: &Result<Frame, Refusal>| {
+        let count = move |frame: &Result<Frame, ServiceError>| {
             signs.fetch_add(u64::from(matches!(frame, Ok(Frame::Working))), Ordering::Relaxed);
         };
         Ok(frames.inspect(count).boxed())

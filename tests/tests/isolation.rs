@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use feedline_access::ticket::TicketOffice;
 use feedline_access::token::{Claims, Scope, Tokens};
 use feedline_access::{Secret, now_s};
-use feedline_core::cluster::messages::{JobSpec, RefusalKind};
+use feedline_core::cluster::messages::{JobSpec, ServiceErrorKind};
 use feedline_core::ids::{JobId, SessionId};
 use feedline_proto::CoordinatorService;
 use feedline_proto::local::Transport;
@@ -228,7 +228,7 @@ async fn a_ticket_opens_its_own_job_and_for_its_own_time_only() {
             (of_b, &String::new(), "with a ticket of their job only"),
         ] {
             let refusal = scene.fetch(place, ticket, way).await.expect_err(why);
-            assert_eq!(refusal.kind, RefusalKind::Denied, "{refusal}");
+            assert_eq!(refusal.kind, ServiceErrorKind::Denied, "{refusal}");
             assert!(refusal.message.contains(why), "{refusal}");
         }
     }

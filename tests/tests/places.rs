@@ -12,9 +12,9 @@ use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
 use feedline_core::cluster::messages::JobSpec;
 use feedline_core::ids::{SessionId, WorkerId};
 use feedline_core::layout::StreamPosition;
-use feedline_core::marks::Step;
 use feedline_core::pipeline::Pipeline;
 use feedline_core::position::Position;
+use feedline_core::position_history::StepId;
 use feedline_tests::Scratch;
 use feedline_tests::embedded::{OneWorker, worker_settings};
 use feedline_worker::{ProcessClock, RunningWorker};
@@ -106,7 +106,7 @@ async fn the_places_of_a_step_are_where_a_new_service_goes_on() {
         for consumer in &mut consumers {
             take(consumer, own * (steps - 1), &mut taken).await;
         }
-        let step = Step { epochs: None, rounds: u64::from(steps), rest: 0 };
+        let step = StepId { epochs: None, rounds: u64::from(steps), rest: 0 };
         let mut told = Vec::new();
         for consumer in &mut consumers {
             // Others have not come there.
@@ -115,7 +115,7 @@ async fn the_places_of_a_step_are_where_a_new_service_goes_on() {
         }
         assert!(told.iter().all(|places| *places == told[0] && places.missing.is_empty()), "{told:?}");
         let start = position_of(&scene.job, told.swap_remove(0).positions).await;
-        let following = Step { rounds: u64::from(steps) + 1, ..step };
+        let following = StepId { rounds: u64::from(steps) + 1, ..step };
         let ahead = scene.job.places(following, WAIT).await.expect("the coordinator runs");
         assert!(ahead.missing.is_empty(), "the next step is known once its rows have arrived");
         for consumer in consumers {
@@ -123,7 +123,8 @@ async fn the_places_of_a_step_are_where_a_new_service_goes_on() {
         }
         let closed = scene.job.places(following, WAIT).await.expect("the coordinator runs");
         assert_eq!(closed, ahead, "a consumer that ends says what would have come next");
-        let far = scene.job.places(Step { rounds: 1_000, ..step }, WAIT).await.expect("the coordinator runs");
+        let far =
+            scene.job.places(StepId { rounds: 1_000, ..step }, WAIT).await.expect("the coordinator runs");
         assert_eq!((far.missing.len() as u32, far.waits), (before, false), "nobody is left to ask");
         scene.end().await;
         let again = Scene::start(scratch.path(), spec(&scratch, after, Some(start))).await;

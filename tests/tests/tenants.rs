@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use feedline_client::{ClientError, ClientSettings, Job};
 use feedline_coordinator::{CoordinatorSettings, TenantView};
-use feedline_core::cluster::messages::{JobSpec, RefusalKind};
+use feedline_core::cluster::messages::{JobSpec, ServiceErrorKind};
 use feedline_core::ids::{SessionId, WorkerId};
 use feedline_core::pipeline::Pipeline;
 use feedline_proto::CoordinatorService;
@@ -59,7 +59,7 @@ async fn two_tenants_run_jobs_of_the_same_name() {
     let workers = Arc::new(OneWorker(worker.service()));
     let foreign = Job::attach(Arc::clone(&view), workers, jobs[1].id(), ClientSettings::default()).await;
     assert!(matches!(foreign.err(), Some(ClientError::UnknownJob(_))));
-    assert_eq!(view.cancel_job(jobs[1].id()).await.unwrap_err().kind, RefusalKind::NotFound);
+    assert_eq!(view.cancel_job(jobs[1].id()).await.unwrap_err().kind, ServiceErrorKind::NotFound);
     worker.shutdown().await;
     coordinator.shutdown().await.expect("its log is in memory");
 }

@@ -6,16 +6,16 @@
 //! the oldest would find none. Rows of other prefixes give way to rows that save more for each byte.
 
 mod disk;
+mod eviction;
 mod ledger;
 mod memory;
-mod room;
 mod store;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use feedline_core::cluster::messages::TierRoom;
+use feedline_core::cluster::messages::TierCapacity;
 use feedline_core::pipeline::CacheTier;
 use feedline_sources::Stores;
 
@@ -33,11 +33,11 @@ pub(crate) type Prefix = u128;
 pub(crate) type Tenant = Arc<str>;
 
 /// What the rows of each prefix are worth to a tier, for the prefixes of the jobs that are worked on.
-pub(crate) type Worth = BTreeMap<Prefix, Value>;
+pub(crate) type CacheValues = BTreeMap<Prefix, CacheValue>;
 
 /// What rows are worth to a tier.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Value {
+pub(crate) struct CacheValue {
     /// What a byte of them saves each time it is found, in seconds; 0 as long as it is not known.
     pub(crate) saved_s_per_byte: f64,
     /// A pipeline's file names the cache: what plans keep for the same tenant is no reason for its rows to go.
@@ -46,7 +46,7 @@ pub(crate) struct Value {
     pub(crate) tenants: BTreeMap<Tenant, u64>,
 }
 
-impl Value {
+impl CacheValue {
     /// Counts in a job that has these rows kept, what a byte saves it, and whose it is with what may be kept for those. Jobs may see
     /// it differently; what is kept serves all of them. One that is nobody's is of a tenant without a limit.
     pub(crate) fn add_job(&mut self, saved_s_per_byte: f64, is_named: bool, tenant: Option<&(Tenant, u64)>) {
@@ -58,7 +58,7 @@ impl Value {
 }
 
 /// A row's id in its data set, and its bytes.
-pub(crate) type Row = (u64, Bytes);
+pub(crate) type CachedRow = (u64, Bytes);
 
 /// The tiers of one worker.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Caches {
     }
 
     /// Keeps rows, as far as there is room.
-    pub(crate) fn put(&self, prefix: Prefix, tier: CacheTier, rows: Vec<Row>) {
+    pub(crate) fn put(&self, prefix: Prefix, tier: CacheTier, rows: Vec<CachedRow>) {
         match (tier, &self.disk, &self.store) {
             (CacheTier::Disk, Some(disk), _) => disk.put(prefix, rows),
             (CacheTier::Store, _, Some(store)) => store.put(prefix, rows),
@@ -147,7 +147,7 @@ impl Caches {
 
     /// Names the prefixes of the jobs that are worked on, with what they save: the rows of the others go first, then those
     /// that save less.
-    pub(crate) fn set_active(&self, worth: Worth) {
+    pub(crate) fn set_active(&self, worth: CacheValues) {
         if let Some(store) = &self.store {
             store.set_active(Arc::new(worth.keys().copied().collect()));
         }
@@ -159,8 +159,8 @@ impl Caches {
     }
 
     /// What each tier that plans may use has room for, and what it holds.
-    pub(crate) fn rooms(&self) -> Vec<TierRoom> {
-        let room = |tier, (room_bytes, held_bytes)| TierRoom { tier, room_bytes, held_bytes };
+    pub(crate) fn rooms(&self) -> Vec<TierCapacity> {
+        let room = |tier, (room_bytes, held_bytes)| TierCapacity { tier, room_bytes, held_bytes };
         let memory = room(CacheTier::Memory, (self.memory.room_bytes(), self.memory.held_bytes()));
         let disk = self
             .disk
@@ -209,7 +209,7 @@ pub(crate) fn read_kept_rows(folder: &std::path::Path, bytes: &[u8]) {
 }
 
 #[cfg(test)]
-fn planned(worths: impl IntoIterator<Item = (Prefix, f64)>) -> Worth {
-    let value = |saved_s_per_byte| Value { saved_s_per_byte, ..Value::default() };
+fn planned(worths: impl IntoIterator<Item = (Prefix, f64)>) -> CacheValues {
+    let value = |saved_s_per_byte| CacheValue { saved_s_per_byte, ..CacheValue::default() };
     worths.into_iter().map(|(prefix, worth)| (prefix, value(worth))).collect()
 }

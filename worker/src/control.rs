@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use feedline_core::cluster::messages::{Refusal, Revision, WorkerPlan, WorkerReport};
+use feedline_core::cluster::messages::{Revision, ServiceError, WorkerPlan, WorkerReport};
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::manifest::Manifest;
 use feedline_proto::services::CoordinatorService;
@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 use crate::engine::{Engine, JobContext};
 use crate::tasks::IndexTasks;
 use crate::tickets::Tickets;
-use crate::{WorkerSettings, kept_index, metrics};
+use crate::{WorkerSettings, metrics, stored_index};
 
 /// A report is repeated after this long without an answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ fn longer(pause: Duration) -> Duration {
     (pause * 2).min(LONGEST_PAUSE)
 }
 
-pub(crate) struct Control {
+pub(crate) struct ControlLoop {
     pub(crate) worker: WorkerId,
     pub(crate) settings: WorkerSettings,
     pub(crate) coordinator: Arc<dyn CoordinatorService>,
@@ -51,7 +51,7 @@ pub(crate) struct Control {
     pub(crate) stop: CancellationToken,
 }
 
-impl Control {
+impl ControlLoop {
     /// Runs until stopped. The leases of a worker that cannot reach its coordinator are kept for four lease times, so
     /// that consumers are served while a coordinator restarts, and dropped then: others have them.
     pub(crate) async fn run(self: Arc<Self>) {
@@ -201,7 +201,7 @@ impl Control {
 
     /// As the plan has it keep rows by now. An error says whether trying again can help.
     async fn try_load(&self, id: JobId) -> Result<JobContext, (bool, String)> {
-        let refused = |refusal: Refusal| (refusal.kind.is_passing(), refusal.message);
+        let refused = |refusal: ServiceError| (refusal.kind.is_passing(), refusal.message);
         let (before, keep) = self.engine.wanted(id);
         let (details, manifest) = match &before {
             Some(job) => (job.details.clone(), Arc::clone(&job.manifest)),
@@ -233,8 +233,8 @@ impl Control {
     }
 
     /// The dataset's index: from the cache directory if it was fetched before.
-    async fn manifest(&self, id: JobId, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
-        let file = self.settings.cache_dir.as_ref().map(|dir| kept_index::path(dir, key, fingerprint));
+    async fn manifest(&self, id: JobId, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
+        let file = self.settings.cache_dir.as_ref().map(|dir| stored_index::path(dir, key, fingerprint));
         if let Some(file) = &file
             && let Ok(bytes) = tokio::fs::read(file).await
             && let Ok(manifest) = decode_manifest(&bytes)
@@ -245,7 +245,7 @@ impl Control {
         let manifest = self.coordinator.manifest(id).await?;
         if let Some(file) = file {
             let (path, kept) = (file.clone(), Arc::clone(&manifest));
-            let saved = spawn_blocking(move || kept_index::save(&path, &encode_manifest(&kept))).await;
+            let saved = spawn_blocking(move || stored_index::save(&path, &encode_manifest(&kept))).await;
             // The cache only saves time: without it the index is fetched again.
             if let Err(error) = saved.map_err(io::Error::other).flatten() {
                 tracing::warn!(file = %file.display(), %error, "the index could not be kept in the cache directory");

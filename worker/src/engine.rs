@@ -6,20 +6,20 @@
 
 mod account;
 mod admission;
-mod allot;
+mod allocation;
 mod assemble;
 mod blocks;
+mod cache_point;
 mod chunk;
-mod cut;
-mod forms;
+mod encodings;
 mod group;
 mod job;
-mod limit;
 mod pace;
 mod pool;
 mod read;
 mod round;
-mod runs;
+mod semaphore;
+mod settings;
 mod slab;
 mod split;
 mod stages;
@@ -30,29 +30,29 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use feedline_core::cluster::messages::{Allotment, JobMix, Keep, Lease, TenantPart};
+use feedline_core::cluster::messages::{CacheDecision, JobAllocation, JobMixChanges, Lease, TenantPart};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use feedline_core::mix::MixChange;
 use feedline_core::plan::CACHE_MEMORY_SHARE;
-use feedline_operators::DecodingRoom;
-use feedline_proto::local::LentBytes;
+use feedline_operators::DecodeMemory;
+use feedline_proto::local::ShmBytes;
 use feedline_sources::Stores;
 use futures::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use self::admission::Chosen;
-use self::group::{Finished, FinishedPiece, Tools, run_group};
+use self::admission::AdmittedGroup;
+use self::group::{FinishedPiece, GroupOutput, WorkerResources, run_group};
 pub(crate) use self::job::JobContext;
 use self::pool::Pool;
-use self::read::Reading;
-use self::round::{Rounds, Streams};
-pub(crate) use self::runs::Runs;
+use self::read::ReadResources;
+use self::round::{RoundCache, RoundOutput};
+pub(crate) use self::settings::EngineSettings;
 use self::split::SplitState;
-use self::trace::Charged;
+use self::trace::CpuCharged;
 pub(crate) use self::trace::Tracing;
-use crate::cache::{Caches, Tenant, Worth};
+use crate::cache::{CacheValues, Caches, Tenant};
 use crate::{RowCacheSettings, StoreCacheSettings};
 
 /// Part of the budget that kept blocks may use, and part for blocks while they are read.
@@ -64,7 +64,7 @@ const DECODING_PART: u64 = 8;
 const KEPT_JOBS: usize = 16;
 
 /// What a fetch finds.
-pub(crate) enum Found {
+pub(crate) enum PieceLookup {
     /// The piece that holds the wanted row, and what it belongs to.
     Piece(Arc<JobContext>, Arc<FinishedPiece>),
     /// The split cannot go beyond this row: one sentence.
@@ -82,12 +82,12 @@ pub(crate) struct Engine {
     tracing: Tracing,
     memory_bytes: u64,
     threads: usize,
-    tools: Tools,
+    tools: WorkerResources,
     /// What large images take while they are decoded.
-    decoding: Arc<DecodingRoom>,
+    decoding: Arc<DecodeMemory>,
     state: Mutex<State>,
     /// Bytes lent to clients; none where nobody said otherwise.
-    lent_bytes: OnceLock<Arc<LentBytes>>,
+    lent_bytes: OnceLock<Arc<ShmBytes>>,
     /// Woken whenever a piece was finished, a split came, went or failed.
     pub(crate) changed: Notify,
     tasks: TaskTracker,
@@ -115,22 +115,22 @@ struct State {
     /// Jobs that cannot be worked on here, and why.
     failed: BTreeMap<JobId, String>,
     /// What jobs may use; no limits for those that are not named.
-    allotments: BTreeMap<JobId, Allotment>,
+    allotments: BTreeMap<JobId, JobAllocation>,
     /// How the mixes of jobs with leases have changed.
     mixes: BTreeMap<JobId, Vec<MixChange>>,
     /// Whose jobs are, and how many bytes may be kept for those; no limit for those that are not named.
     tenants: BTreeMap<JobId, (Tenant, u64)>,
     /// What could not be kept of jobs, though the plan wanted it.
-    refused_keeps: BTreeMap<JobId, Keep>,
+    refused_keeps: BTreeMap<JobId, CacheDecision>,
     /// What was computed for streams of coordinated jobs that have no lease here yet.
-    rounds: Rounds,
+    rounds: RoundCache,
 }
 
 impl State {
     /// What a byte of kept rows saves, for the caches of jobs with leases.
-    fn worth(&self) -> Worth {
+    fn worth(&self) -> CacheValues {
         let jobs: BTreeSet<JobId> = self.splits.keys().map(|(_, job)| *job).collect();
-        let mut worth = Worth::new();
+        let mut worth = CacheValues::new();
         for (id, job) in jobs.iter().filter_map(|id| Some((id, self.jobs.get(id)?))) {
             if let Some(cut) = &job.cut {
                 let of_all = worth.entry(cut.prefix).or_default();
@@ -141,23 +141,24 @@ impl State {
     }
 
     /// A round that was computed for one stream's lease serves those of the others.
-    fn deal_round(&mut self, (split, job): (SplitRef, JobId), streams: Streams, own: (u64, u32)) {
+    fn deal_round(&mut self, (split, job): (SplitRef, JobId), streams: RoundOutput, own: (u64, u32)) {
         for (stream, pieces) in (0..).zip(streams) {
             let pieces: Vec<Arc<FinishedPiece>> = pieces.into_iter().map(Arc::new).collect();
             match self.splits.get_mut(&(SplitRef { stream, ..split }, job)) {
                 Some(lease) if stream == split.stream => lease.finish_round(own.0, own.1, pieces),
                 Some(lease) => lease.supply(pieces),
-                None => self.rounds.keep(Rounds::key(job, split), stream, pieces),
+                None => self.rounds.keep(RoundCache::key(job, split), stream, pieces),
             }
         }
     }
 
     /// What a job shall keep: what the plan says, unless that was tried in vain, or else what it keeps; `None` for a job of
     /// which nothing is known.
-    fn wanted_keep(&self, id: JobId) -> Option<Option<Keep>> {
+    fn wanted_keep(&self, id: JobId) -> Option<Option<CacheDecision>> {
         let loaded = self.jobs.get(&id).map(|job| job.keep);
         let said = self.allotments.get(&id).map(|allotment| allotment.keep);
-        let is_refused = |keep: &Option<Keep>| keep.is_some() && self.refused_keeps.get(&id) == keep.as_ref();
+        let is_refused =
+            |keep: &Option<CacheDecision>| keep.is_some() && self.refused_keeps.get(&id) == keep.as_ref();
         said.filter(|keep| !is_refused(keep)).or(loaded)
     }
 }
@@ -169,12 +170,12 @@ impl Engine {
         (disk, store): (Option<RowCacheSettings>, Option<(StoreCacheSettings, Arc<Stores>)>),
         tracing: Tracing,
     ) -> std::io::Result<Arc<Self>> {
-        let decoding = DecodingRoom::new(memory_bytes / DECODING_PART);
-        let tools = Tools {
+        let decoding = DecodeMemory::new(memory_bytes / DECODING_PART);
+        let tools = WorkerResources {
             caches: Arc::new(Caches::new((memory_bytes as f64 * CACHE_MEMORY_SHARE) as u64, disk, store)?),
             pool: Arc::new(Pool::new(cores, &decoding)?),
             slabs: Arc::default(),
-            reading: Arc::new(Reading::new(memory_bytes / CACHE_PART, memory_bytes / READING_PART)),
+            reading: Arc::new(ReadResources::new(memory_bytes / CACHE_PART, memory_bytes / READING_PART)),
             planned_bytes: Arc::default(),
             image_bytes: Arc::default(),
             function_bytes: Arc::default(),
@@ -194,7 +195,7 @@ impl Engine {
     }
 
     /// Counts these bytes against the budget, as they change. A second call changes nothing.
-    pub(crate) fn count_lent(&self, lent_bytes: Arc<LentBytes>) {
+    pub(crate) fn count_lent(&self, lent_bytes: Arc<ShmBytes>) {
         let _ = self.lent_bytes.set(lent_bytes);
     }
 
@@ -218,7 +219,7 @@ impl Engine {
     }
 
     /// A job as it is loaded, and what it shall keep, where something was said.
-    pub(crate) fn wanted(&self, id: JobId) -> (Option<Arc<JobContext>>, Option<Option<Keep>>) {
+    pub(crate) fn wanted(&self, id: JobId) -> (Option<Arc<JobContext>>, Option<Option<CacheDecision>>) {
         let state = self.lock();
         (state.jobs.get(&id).cloned(), state.wanted_keep(id))
     }
@@ -250,7 +251,7 @@ impl Engine {
     }
 
     /// What a plan has a job keep cannot be kept here: it goes on without.
-    pub(crate) fn refuse_keep(&self, id: JobId, keep: Keep, message: &str) {
+    pub(crate) fn refuse_keep(&self, id: JobId, keep: CacheDecision, message: &str) {
         tracing::warn!(job = %id, "its rows are not kept as planned: {message}");
         self.lock().refused_keeps.insert(id, keep);
     }
@@ -280,13 +281,13 @@ impl Engine {
     }
 
     /// Takes over what jobs may use, complete: at once, whatever runs. `cores` are the pool's threads to use, 0 all.
-    pub(crate) fn set_allotments(self: &Arc<Self>, cores: u32, allotments: &[Allotment]) {
+    pub(crate) fn set_allotments(self: &Arc<Self>, cores: u32, allotments: &[JobAllocation]) {
         let shared = allotments.iter().filter(|allotment| allotment.cores > 0.0);
         let shares = shared.map(|allotment| (allotment.job, allotment.cores)).collect();
         let limited = allotments.iter().filter(|allotment| allotment.most_cores > 0.0);
         let limits = limited.map(|allotment| (allotment.job, allotment.most_cores)).collect();
         self.tools.pool.set_shares(cores, shares, limits);
-        let wanted: BTreeMap<JobId, Allotment> =
+        let wanted: BTreeMap<JobId, JobAllocation> =
             allotments.iter().map(|allotment| (allotment.job, allotment.clone())).collect();
         let mut state = self.lock();
         for (id, job) in &state.jobs {
@@ -298,9 +299,9 @@ impl Engine {
     }
 
     /// Takes over how the mixes of jobs have changed, before leases that lie behind a change.
-    pub(crate) fn set_mixes(&self, mixes: Vec<JobMix>) {
+    pub(crate) fn set_mixes(&self, mixes: Vec<JobMixChanges>) {
         let mut state = self.lock();
-        for JobMix { job, changes } in &mixes {
+        for JobMixChanges { job, changes } in &mixes {
             if let Some(job) = state.jobs.get(job) {
                 job.remix(changes);
             }
@@ -334,7 +335,8 @@ impl Engine {
                 split
             });
         }
-        let leased: BTreeSet<_> = state.splits.keys().map(|(split, job)| Rounds::key(*job, *split)).collect();
+        let leased: BTreeSet<_> =
+            state.splits.keys().map(|(split, job)| RoundCache::key(*job, *split)).collect();
         state.rounds.retain(|key| leased.contains(key));
         let active: BTreeSet<JobId> = state.splits.keys().map(|(_, job)| *job).collect();
         self.tools.reading.blocks.keep_jobs(|job| active.contains(&job));
@@ -364,14 +366,14 @@ impl Engine {
         }
     }
 
-    async fn run(self: Arc<Self>, chosen: Chosen) {
-        let Chosen { job, split, offsets, generation, course, cancel, source_bytes, planned, exceeds } =
+    async fn run(self: Arc<Self>, chosen: AdmittedGroup) {
+        let AdmittedGroup { job, split, offsets, generation, course, cancel, source_bytes, planned, exceeds } =
             chosen;
         let key = (split, job.details.job);
         let work = run_group(Arc::clone(&job), self.tools.clone(), course, (split, offsets.clone()), planned);
         // A decoder that panics fails its rows, not the worker.
         let work = AssertUnwindSafe(work).catch_unwind();
-        let work = Charged::new(work, &job.source_counters, &self.tracing.clock);
+        let work = CpuCharged::new(work, &job.source_counters, &self.tracing.clock);
         let result = cancel.run_until_cancelled(work).await;
         let crashed = |_| Err("a decoder crashed on these rows; please report this".to_owned());
         let result = result.map(|result| result.unwrap_or_else(crashed));
@@ -380,13 +382,13 @@ impl Engine {
         state.reading_bytes -= source_bytes;
         state.exceeds &= !exceeds;
         match result {
-            Some(Ok(Finished::Round(streams))) => {
+            Some(Ok(GroupOutput::Round(streams))) => {
                 state.deal_round(key, streams, (generation, offsets.start));
             }
             Some(result) => {
                 let piece = result.and_then(|finished| match finished {
-                    Finished::Piece(piece) => Ok(piece),
-                    Finished::Round(_) => Err("a round came for a piece; please report this".to_owned()),
+                    GroupOutput::Piece(piece) => Ok(piece),
+                    GroupOutput::Round(_) => Err("a round came for a piece; please report this".to_owned()),
                 });
                 if let Some(lease) = state.splits.get_mut(&key) {
                     lease.finish(generation, &offsets, piece);
@@ -413,33 +415,39 @@ impl Engine {
     }
 
     /// What there is at offset `from` for fetch `number`. A piece is handed out once.
-    pub(crate) fn next_piece(self: &Arc<Self>, job: JobId, split: SplitRef, number: u64, from: u32) -> Found {
+    pub(crate) fn next_piece(
+        self: &Arc<Self>,
+        job: JobId,
+        split: SplitRef,
+        number: u64,
+        from: u32,
+    ) -> PieceLookup {
         let mut state = self.lock();
         let Some(context) = state.jobs.get(&job).cloned() else {
             return match state.splits.get(&(split, job)) {
-                Some(lease) => lease.failure(from).map_or(Found::Wait, Found::Failed),
-                None => Found::Unknown,
+                Some(lease) => lease.failure(from).map_or(PieceLookup::Wait, PieceLookup::Failed),
+                None => PieceLookup::Unknown,
             };
         };
         let Some(lease) = state.splits.get_mut(&(split, job)).filter(|lease| lease.fetch == Some(number))
         else {
-            return Found::Unknown;
+            return PieceLookup::Unknown;
         };
         if from >= context.details.layout.split_len(split) {
-            return Found::End(context);
+            return PieceLookup::End(context);
         }
         if let Some(piece) = lease.take_piece(from) {
             drop(state);
             self.pump();
-            return Found::Piece(context, piece);
+            return PieceLookup::Piece(context, piece);
         }
         if let Some(message) = lease.failure(from) {
-            return Found::Failed(message);
+            return PieceLookup::Failed(message);
         }
         lease.waits_for(from);
         drop(state);
         self.pump();
-        Found::Wait
+        PieceLookup::Wait
     }
 
     /// Changes as long as a split goes on here, or one of its stream that is worked on before it.

@@ -6,12 +6,12 @@
 mod cache;
 mod control;
 mod engine;
-mod fetch_room;
-mod kept_index;
+mod fetch_limit;
 pub mod metrics;
 mod process;
 mod server;
 mod settings;
+mod stored_index;
 mod tasks;
 mod tickets;
 mod worker;
@@ -23,7 +23,7 @@ pub fn read_kept_rows(folder: &std::path::Path, bytes: &[u8]) {
 }
 
 pub use feedline_operators::kernel;
-pub use feedline_sources::{Access, Credential};
+pub use feedline_sources::{Credential, ObjectAccess};
 pub use process::{BLOCKING_THREADS, ProcessClock};
 pub use settings::{
     FunctionSettings, MOST_FETCHES, RowCacheSettings, StoreCacheSettings, WorkerSettings, kept_indexes,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::services::{FetchOpen, FetchRequest, Frame, WorkerService};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -14,8 +14,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::engine::{Engine, Found};
-use crate::fetch_room::{FetchRoom, Place};
+use crate::engine::{Engine, PieceLookup};
+use crate::fetch_limit::{FetchLimit, FetchPermit};
 use crate::metrics;
 use crate::tickets::Tickets;
 
@@ -30,7 +30,7 @@ const SIGN_OF_WORK: Duration = Duration::from_secs(1);
 pub(crate) struct BatchServer {
     pub(crate) engine: Arc<Engine>,
     pub(crate) tickets: Arc<Tickets>,
-    pub(crate) room: FetchRoom,
+    pub(crate) room: FetchLimit,
     pub(crate) tasks: TaskTracker,
     /// Ends the fetches of a worker that stops, whether their consumers read or not.
     pub(crate) stop: CancellationToken,
@@ -41,9 +41,12 @@ impl WorkerService for BatchServer {
     async fn fetch(
         &self,
         mut requests: BoxStream<'static, FetchRequest>,
-    ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal> {
+    ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError> {
         let Some(FetchRequest::Open(open)) = requests.next().await else {
-            return Err(Refusal::new(RefusalKind::Invalid, "a fetch must begin by naming its split"));
+            return Err(ServiceError::new(
+                ServiceErrorKind::Invalid,
+                "a fetch must begin by naming its split",
+            ));
         };
         let ticket = self.tickets.check(&open)?;
         let place = self.room.enter(ticket.as_ref())?;
@@ -60,7 +63,7 @@ impl WorkerService for BatchServer {
 }
 
 /// Registers the fetch, waiting a moment for a lease that is on its way.
-async fn open_fetch(engine: &Arc<Engine>, open: &FetchOpen) -> Result<u64, Refusal> {
+async fn open_fetch(engine: &Arc<Engine>, open: &FetchOpen) -> Result<u64, ServiceError> {
     let deadline = tokio::time::Instant::now() + LEASE_PATIENCE;
     loop {
         let changed = engine.changed.notified();
@@ -68,8 +71,8 @@ async fn open_fetch(engine: &Arc<Engine>, open: &FetchOpen) -> Result<u64, Refus
             return Ok(number);
         }
         if tokio::time::timeout_at(deadline, changed).await.is_err() {
-            return Err(Refusal::new(
-                RefusalKind::NotFound,
+            return Err(ServiceError::new(
+                ServiceErrorKind::NotFound,
                 format!("this worker does not hold split {} of job {}", open.split.ordinal, open.job),
             ));
         }
@@ -89,11 +92,11 @@ struct Fetch {
     engine: Arc<Engine>,
     open: FetchOpen,
     number: u64,
-    frames: mpsc::Sender<Result<Frame, Refusal>>,
+    frames: mpsc::Sender<Result<Frame, ServiceError>>,
     /// Bytes that the consumer has room for.
     credit: u64,
     /// Its place among all fetches.
-    _place: Place,
+    _place: FetchPermit,
 }
 
 impl Fetch {
@@ -123,7 +126,7 @@ impl Fetch {
                 continue;
             }
             match engine.next_piece(self.open.job, self.open.split, self.number, from) {
-                Found::Piece(job, piece) => {
+                PieceLookup::Piece(job, piece) => {
                     if !std::mem::replace(&mut opened, true) {
                         self.send(Frame::Schema(Arc::clone(&job.output_arrow))).await?;
                     }
@@ -142,19 +145,23 @@ impl Fetch {
                         self.send(Frame::Chunk { offset: 0, data }).await?;
                     }
                 }
-                Found::Failed(message) => return self.send(Frame::Failed(message)).await,
-                Found::End(job) => {
+                PieceLookup::Failed(message) => return self.send(Frame::Failed(message)).await,
+                PieceLookup::End(job) => {
                     if !opened {
                         self.send(Frame::Schema(Arc::clone(&job.output_arrow))).await?;
                     }
                     return self.send(Frame::End).await;
                 }
-                Found::Unknown => {
+                PieceLookup::Unknown => {
                     let gone =
                         format!("split {} of job {} was taken back", self.open.split.ordinal, self.open.job);
-                    return self.frames.send(Err(Refusal::new(RefusalKind::NotFound, gone))).await.ok();
+                    return self
+                        .frames
+                        .send(Err(ServiceError::new(ServiceErrorKind::NotFound, gone)))
+                        .await
+                        .ok();
                 }
-                Found::Wait => tokio::select! {
+                PieceLookup::Wait => tokio::select! {
                     () = changed => {}
                     more = self.more_credit(&mut requests), if may_ask => match more {
                         More::Came => {}

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use feedline_sources::Access;
+use feedline_sources::ObjectAccess;
 
 pub use crate::cache::StoreCacheSettings;
 pub use feedline_functions::FunctionSettings;
@@ -25,7 +25,7 @@ pub struct WorkerSettings {
     /// Bytes that batches, encoded rows, decoded images between operators and block caches may hold together.
     pub memory_bytes: u64,
     /// How it reaches objects, and which of them pipelines may read.
-    pub access: Access,
+    pub access: ObjectAccess,
     /// Where indexes are kept between runs, so that a restarted worker need not fetch them again.
     pub cache_dir: Option<PathBuf>,
     /// Where rows of pipelines with a `cache` on disk are kept.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use feedline_access::now_s;
 use feedline_access::ticket::{Ticket, TicketKey};
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use feedline_core::ids::{JobId, SessionId};
 use feedline_proto::services::FetchOpen;
 
@@ -67,7 +67,7 @@ impl Tickets {
 
     /// Refuses a fetch without a ticket for its job, or with one that a newer session of its consumer has replaced. What
     /// the ticket says; nothing where none is asked for.
-    pub(crate) fn check(&self, open: &FetchOpen) -> Result<Option<Ticket>, Refusal> {
+    pub(crate) fn check(&self, open: &FetchOpen) -> Result<Option<Ticket>, ServiceError> {
         let state = self.lock();
         let (key, is_missed) = (state.key.clone(), state.is_missed);
         drop(state);
@@ -75,17 +75,17 @@ impl Tickets {
             Some(key) => key,
             None if !self.is_required => return Ok(None),
             // No ticket can come: whoever waits for rows is told why there are none.
-            None if is_missed => return Err(Refusal::new(RefusalKind::Invalid, NO_TICKETS)),
+            None if is_missed => return Err(ServiceError::new(ServiceErrorKind::Invalid, NO_TICKETS)),
             None => {
-                return Err(Refusal::new(
-                    RefusalKind::Unavailable,
+                return Err(ServiceError::new(
+                    ServiceErrorKind::Unavailable,
                     "this worker has not heard from its coordinator yet what tickets are checked with; try again",
                 ));
             }
         };
         let ticket = key
             .check(Some(&open.ticket), open.job, now_s())
-            .map_err(|reason| Refusal::new(RefusalKind::Denied, reason))?;
+            .map_err(|reason| ServiceError::new(ServiceErrorKind::Denied, reason))?;
         if self.lock().sessions.is_newest((ticket.job, ticket.consumer), ticket.session) {
             return Ok(Some(ticket));
         }
@@ -93,7 +93,7 @@ impl Tickets {
             "consumer {} of job {} has a newer session, so that tickets of this one are good no more",
             ticket.consumer, ticket.job
         );
-        Err(Refusal::new(RefusalKind::Superseded, message))
+        Err(ServiceError::new(ServiceErrorKind::Superseded, message))
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
         FetchOpen { job: JobId(job), split, from: 0, credit_bytes: 1, ticket: ticket.to_owned() }
     }
 
-    fn refusal(tickets: &Tickets, open: &FetchOpen) -> RefusalKind {
+    fn refusal(tickets: &Tickets, open: &FetchOpen) -> ServiceErrorKind {
         tickets.check(open).unwrap_err().kind
     }
 
@@ -147,12 +147,12 @@ mod tests {
         let ticket = office.make(JobId(1), 0, SessionId(1), now_s());
         assert!(tickets.check(&open(1, &ticket)).is_ok_and(|ticket| ticket.is_some()));
         for refused in [open(1, ""), open(2, &ticket), open(1, "feedline-ticket-1.a.b")] {
-            assert_eq!(refusal(&tickets, &refused), RefusalKind::Denied);
+            assert_eq!(refusal(&tickets, &refused), ServiceErrorKind::Denied);
         }
         let old = office.make(JobId(1), 0, SessionId(1), now_s() - 3_600);
-        assert_eq!(refusal(&tickets, &open(1, &old)), RefusalKind::Denied);
+        assert_eq!(refusal(&tickets, &open(1, &old)), ServiceErrorKind::Denied);
         tickets.set(Vec::new());
-        assert_eq!(refusal(&tickets, &open(1, "")), RefusalKind::Denied, "there is no way back");
+        assert_eq!(refusal(&tickets, &open(1, "")), ServiceErrorKind::Denied, "there is no way back");
         assert!(tickets.check(&open(1, &ticket)).is_ok(), "the key is the one that it was");
     }
 
@@ -162,7 +162,7 @@ mod tests {
         let office = TicketOffice::new(&Secret::new().unwrap());
         let ticket = office.make(JobId(1), 0, SessionId(1), now_s());
         // Who asks is to ask again, and after a plan without a key is told that this does not help.
-        for kind in [RefusalKind::Unavailable, RefusalKind::Invalid] {
+        for kind in [ServiceErrorKind::Unavailable, ServiceErrorKind::Invalid] {
             for text in ["", &ticket] {
                 assert_eq!(refusal(&tickets, &open(1, text)), kind);
             }
@@ -175,7 +175,7 @@ mod tests {
         );
         tickets.set(office.public_key().as_bytes().to_vec());
         assert!(tickets.check(&open(1, &ticket)).is_ok());
-        assert_eq!(refusal(&tickets, &open(1, "")), RefusalKind::Denied);
+        assert_eq!(refusal(&tickets, &open(1, "")), ServiceErrorKind::Denied);
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
         let (copied, newer, other) = (of(0, 7), of(0, 8), of(1, 3));
         assert!(tickets.check(&copied).is_ok() && tickets.check(&copied).is_ok());
         assert!(tickets.check(&newer).is_ok());
-        assert_eq!(refusal(&tickets, &copied), RefusalKind::Superseded);
+        assert_eq!(refusal(&tickets, &copied), ServiceErrorKind::Superseded);
         assert!(tickets.check(&other).is_ok(), "another consumer has sessions of its own");
         assert!(tickets.check(&newer).is_ok());
     }

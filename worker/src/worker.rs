@@ -4,16 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use feedline_core::ids::WorkerId;
-use feedline_proto::local::LentBytes;
+use feedline_proto::local::ShmBytes;
 use feedline_proto::services::{CoordinatorService, WorkerService};
 use feedline_sources::Stores;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::WorkerSettings;
-use crate::control::Control;
+use crate::control::ControlLoop;
 use crate::engine::{Engine, Tracing};
-use crate::fetch_room::FetchRoom;
+use crate::fetch_limit::FetchLimit;
 use crate::process::ProcessClock;
 use crate::server::BatchServer;
 use crate::tasks::IndexTasks;
@@ -48,8 +48,8 @@ pub fn start(
     let draining = Arc::new(AtomicBool::new(false));
     let stop = CancellationToken::new();
     let tickets = Arc::new(Tickets::new(settings.asks_for_tickets));
-    let room = FetchRoom::new(settings.most_fetches);
-    let control = Control {
+    let room = FetchLimit::new(settings.most_fetches);
+    let control = ControlLoop {
         worker,
         settings,
         coordinator,
@@ -82,7 +82,7 @@ impl RunningWorker {
     }
 
     /// Counts bytes against the memory budget that are lent to clients, as they change.
-    pub fn count_lent(&self, lent_bytes: Arc<LentBytes>) {
+    pub fn count_lent(&self, lent_bytes: Arc<ShmBytes>) {
         self.engine.count_lent(Arc::clone(&lent_bytes));
         let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
         let returns = async move {

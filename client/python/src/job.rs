@@ -7,9 +7,9 @@ use feedline_client::Job as ClientJob;
 use feedline_client::origin::Origins;
 use feedline_core::cluster::messages::{JobState, JobStatus};
 use feedline_core::layout::StreamPosition;
-use feedline_core::marks::Step;
 use feedline_core::pipeline::{OperatorKind, PadTo, Pipeline};
-use feedline_node::Service;
+use feedline_core::position_history::StepId;
+use feedline_node::JobService;
 use feedline_proto::CoordinatorService;
 use pyo3::prelude::*;
 
@@ -95,7 +95,7 @@ impl Job {
         runtime::check_process(self.process)?;
         let _inside = runtime::handle()?;
         let guard = _inside.enter();
-        let consumer = self.job.consumer(index, Service::session_id());
+        let consumer = self.job.consumer(index, JobService::session_id());
         drop(guard);
         let dense = self.pipeline.operators.last().map(|last| dense_columns(&last.kind)).unwrap_or_default();
         let is_mixed = self.pipeline.source.mix.is_some();
@@ -120,7 +120,7 @@ impl Job {
     }
 
     /// Where all ranks stand at a step, as `((slot, epoch, row), ...)`, and the ranks of which that was not known after `seconds`.
-    /// The step is given as [`Step`] has it.
+    /// The step is given as [`StepId`] has it.
     #[pyo3(signature = (epochs, rounds, rest, seconds))]
     fn places(
         &self,
@@ -132,7 +132,7 @@ impl Job {
     ) -> PyResult<(Vec<Place>, Vec<u32>)> {
         runtime::check_process(self.process)?;
         let wait = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
-        let asked = self.job.places(Step { epochs, rounds, rest }, wait);
+        let asked = self.job.places(StepId { epochs, rounds, rest }, wait);
         let told = runtime::wait(py, asked)?.map_err(|error| of_client(&error))?;
         let place = |(slot, at): (u32, StreamPosition)| (slot, at.epoch, at.row);
         Ok((told.positions.into_iter().map(place).collect(), told.missing))

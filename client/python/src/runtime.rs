@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use feedline_node::Service;
+use feedline_node::JobService;
 use pyo3::prelude::*;
 use tokio::runtime::{Handle, Runtime};
 
@@ -24,8 +24,8 @@ pub(crate) fn handle() -> PyResult<Handle> {
         check_process(*process)?;
         return Ok(runtime.handle().clone());
     }
-    Service::start_log();
-    let runtime = Service::start_runtime()
+    JobService::start_log();
+    let runtime = JobService::start_runtime()
         .map_err(|error| FeedlineError::new_err(format!("cannot start threads: {error}; free some")))?;
     let runtime: &'static Runtime = Box::leak(Box::new(runtime));
     *found = Some((std::process::id(), runtime));

@@ -6,7 +6,7 @@ use feedline_client::{ClientSettings, Job as ClientJob, WorkerDirectory};
 use feedline_core::cluster::messages::JobSpec;
 use feedline_core::pipeline::OPERATOR_NAMES;
 use feedline_core::position::Position;
-use feedline_node::Service as NodeService;
+use feedline_node::JobService as NodeService;
 use feedline_proto::CoordinatorService;
 use pyo3::prelude::*;
 

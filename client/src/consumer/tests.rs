@@ -21,7 +21,7 @@ use tokio::time::{Duration, Instant};
 use super::Consumer;
 use crate::batch::Batch;
 use crate::error::ClientError;
-use crate::feed::Identity;
+use crate::feed::ConsumerIdentity;
 use crate::settings::ClientSettings;
 use crate::testing::{Act, FakeCoordinator, FakeWorker, FakeWorkers, layout, number};
 
@@ -34,7 +34,7 @@ fn consumer(
     relaxed: bool,
     settings: ClientSettings,
 ) -> Consumer {
-    let identity = Identity { job: JobId(1), consumer: 0, session: SessionId(1), relaxed };
+    let identity = ConsumerIdentity { job: JobId(1), consumer: 0, session: SessionId(1), relaxed };
     Consumer::start(identity, Arc::clone(coordinator) as _, Arc::clone(workers) as _, settings)
 }
 

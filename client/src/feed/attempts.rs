@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Feed;
-use super::credit::Wanted;
+use super::credit::SplitRequest;
 use crate::error::ClientError;
 use crate::metrics::{FETCH_FAILURES_TOTAL, FETCHES_TOTAL};
 use crate::pieces::ReadPiece;
@@ -105,7 +105,7 @@ pub(crate) struct FetchOrder {
 
 /// How a fetch ended.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum FetchOutcome {
     /// The split is complete.
     End,
     /// A row failed: one sentence.
@@ -130,7 +130,7 @@ impl Feed {
         }
         self.give_up_idle(now);
         let mut orders = Vec::new();
-        for Wanted { split, from, urgent } in self.wanted(self.settings.splits_ahead as usize) {
+        for SplitRequest { split, from, urgent } in self.wanted(self.settings.splits_ahead as usize) {
             if let Some(worker) = self.choose_worker(split, now)
                 && let Some(credit_bytes) = self.first_credit(urgent)
             {
@@ -234,7 +234,7 @@ impl Feed {
         }
         for (split, attempt, waited) in silent {
             let why = format!("nothing came for {:.1} s", waited.as_secs_f32());
-            self.on_outcome(split, attempt, Outcome::Broken(why), now);
+            self.on_outcome(split, attempt, FetchOutcome::Broken(why), now);
         }
     }
 
@@ -287,7 +287,7 @@ impl Feed {
         let schema = payload.records.schema();
         if !self.schema_goes_with(&schema) {
             let what = "its columns differ from those of earlier rows".to_owned();
-            return self.on_outcome(split, attempt, Outcome::Damaged(what), now);
+            return self.on_outcome(split, attempt, FetchOutcome::Damaged(what), now);
         }
         let bytes = payload.bytes;
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.stream == split.stream) else { return };
@@ -307,7 +307,7 @@ impl Feed {
     }
 
     /// A fetch ended.
-    pub(crate) fn on_outcome(&mut self, split: SplitRef, attempt: u64, outcome: Outcome, now: Instant) {
+    pub(crate) fn on_outcome(&mut self, split: SplitRef, attempt: u64, outcome: FetchOutcome, now: Instant) {
         let complete = self
             .lanes
             .iter()
@@ -321,13 +321,13 @@ impl Feed {
                 fetch.attempts.clear();
                 return;
             }
-            Outcome::Failed(message) => {
+            FetchOutcome::Failed(message) => {
                 fetch.attempts.clear();
                 fetch.failed = Some(message);
                 return;
             }
-            Outcome::Refused(message) => return self.set_fatal(ClientError::Refused(message)),
-            Outcome::NotHere => {
+            FetchOutcome::Refused(message) => return self.set_fatal(ClientError::Refused(message)),
+            FetchOutcome::NotHere => {
                 // Another holder, if there is one, is asked next.
                 fetch.avoid.insert(ended.worker);
                 let since = *fetch.not_here_since.get_or_insert(now);
@@ -338,7 +338,7 @@ impl Feed {
                 }
                 fetch.not_here_since = None;
             }
-            Outcome::Busy(pause, message) => {
+            FetchOutcome::Busy(pause, message) => {
                 // It holds the split all the same: that others compute it again is the last resort.
                 let since = *fetch.busy_since.get_or_insert(now);
                 if now - since < Duration::from_millis(self.settings.fetch_idle_ms) {
@@ -348,18 +348,18 @@ impl Feed {
                 fetch.busy_since = None;
                 tracing::info!(?split, worker = %ended.worker, message, "a worker had no room for a fetch");
             }
-            Outcome::Damaged(message) => {
+            FetchOutcome::Damaged(message) => {
                 if fetch.is_damaged(split, ended.worker, &message) {
                     return self.set_fatal(damaged(split, message));
                 }
             }
-            Outcome::End => {
+            FetchOutcome::End => {
                 let message = "it ended before the split's last row".to_owned();
                 if fetch.is_damaged(split, ended.worker, &message) {
                     return self.set_fatal(damaged(split, message));
                 }
             }
-            Outcome::Broken(message) => {
+            FetchOutcome::Broken(message) => {
                 tracing::info!(?split, worker = %ended.worker, message, "a fetch broke off")
             }
         }

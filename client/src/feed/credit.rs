@@ -15,7 +15,7 @@ const WINDOW_MAX_BYTES: u64 = 32 << 20;
 
 /// A split to fetch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct SplitRequest {
     pub(super) split: SplitRef,
     pub(super) from: u32,
     /// The very next batch waits for it.
@@ -53,7 +53,7 @@ impl Feed {
     /// Splits that have not arrived, at most `ahead` of each stream: the first of every stream, then the second of every
     /// stream, and so on. While no piece has told how large pieces are, only those of the stream that is next: others
     /// would bind memory of workers.
-    pub(super) fn wanted(&self, ahead: usize) -> Vec<Wanted> {
+    pub(super) fn wanted(&self, ahead: usize) -> Vec<SplitRequest> {
         let lanes = self.lanes_in_order();
         let known = if self.largest_piece.is_some() { lanes.len() } else { 1 };
         let mut wanted = Vec::new();
@@ -61,7 +61,7 @@ impl Feed {
             let lane = &self.lanes[place];
             for (number, (split, from)) in self.missing_of(lane).into_iter().take(ahead).enumerate() {
                 let urgent = rank == 0 && number == 0 && !lane.assembler.has_run();
-                wanted.push((number, Wanted { split, from, urgent }));
+                wanted.push((number, SplitRequest { split, from, urgent }));
             }
         }
         wanted.sort_by_key(|(number, _)| *number);
@@ -75,7 +75,7 @@ impl Feed {
         // A grant of less than a piece sends nothing, and small grants cost a message each.
         let least = piece.max(window / 4);
         let mut committed = self.committed_bytes();
-        for Wanted { split, urgent, .. } in self.wanted(usize::MAX) {
+        for SplitRequest { split, urgent, .. } in self.wanted(usize::MAX) {
             let Some(fetch) = self.splits.get_mut(&split) else { continue };
             let buffered = fetch.buffered_bytes;
             for attempt in &mut fetch.attempts {

@@ -8,7 +8,7 @@ use feedline_core::layout::{SplitRef, StreamPosition};
 use tokio::time::{Duration, Instant};
 
 use super::Feed;
-use super::slots::SaidOfSlots;
+use super::slots::SentSlots;
 
 /// Counts what there is to report and what the coordinator holds of it.
 #[derive(Debug)]
@@ -33,10 +33,10 @@ pub(super) struct Reports {
 
 /// What a report said, to be noted once it is answered.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct SentReport {
     version: u64,
     unreachable: Vec<(SplitRef, WorkerId)>,
-    slots: SaidOfSlots,
+    slots: SentSlots,
 }
 
 impl Reports {
@@ -105,15 +105,15 @@ impl Feed {
 
     /// Splits to be told of: those to fetch, and those that have arrived and wait for the rest of a batch.
     fn wants(&self) -> u32 {
-        if self.identity.relaxed && self.lanes.iter().any(super::lanes::Lane::is_ended) {
+        if self.identity.relaxed && self.lanes.iter().any(super::streams::StreamFeed::is_ended) {
             return 0;
         }
-        let held = self.lanes.iter().map(super::lanes::Lane::held_complete).max().unwrap_or_default();
+        let held = self.lanes.iter().map(super::streams::StreamFeed::held_complete).max().unwrap_or_default();
         self.settings.splits_ahead + held as u32
     }
 
     /// The report of the present state.
-    pub(crate) fn report(&mut self, now: Instant) -> (ConsumerReport, Said) {
+    pub(crate) fn report(&mut self, now: Instant) -> (ConsumerReport, SentReport) {
         let (wants, stats) = (self.wants(), self.told_stats(now));
         let (slots, said_of_slots) = self.slot_report();
         let positions = if self.slots.is_elastic { Vec::new() } else { self.positions() };
@@ -122,7 +122,7 @@ impl Feed {
         // A failure ends the job, so what was delivered before it must be held already.
         let failing = self.failing.as_ref().filter(|_| reports.held + 1 >= reports.version);
         let version = reports.version - u64::from(self.failing.is_some() && failing.is_none());
-        let said = Said {
+        let said = SentReport {
             version,
             unreachable: reports.unreachable.iter().copied().collect(),
             slots: said_of_slots,
@@ -150,7 +150,7 @@ impl Feed {
     }
 
     /// A report was answered: the coordinator holds what it said. Gives the version it holds.
-    pub(crate) fn on_report_answered(&mut self, said: &Said) -> u64 {
+    pub(crate) fn on_report_answered(&mut self, said: &SentReport) -> u64 {
         self.on_slots_answered(&said.slots);
         let reports = &mut self.reports;
         reports.held = reports.held.max(said.version);

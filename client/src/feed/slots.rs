@@ -6,18 +6,18 @@
 
 use std::collections::BTreeSet;
 
-use feedline_core::cluster::messages::{SlotClaim, SlotGrant, SlotReport};
+use feedline_core::cluster::messages::{SlotGrant, SlotPosition, SlotReport};
 use feedline_core::layout::{SplitRef, StreamPosition};
 
 use super::Feed;
-use super::lanes::Lane;
+use super::streams::StreamFeed;
 
 /// The weight of the latest batch in the mean time of a slot's batch is one in so many.
 const SMOOTHING: u64 = 8;
 
 /// What an elastic job's feed knows beside its lanes.
 #[derive(Debug, Default)]
-pub(super) struct Slots {
+pub(super) struct FeedSlots {
     /// Whether a plan has said that the job is elastic.
     pub(super) is_elastic: bool,
     leaving: bool,
@@ -54,35 +54,35 @@ impl SlotTime {
 
 /// What a report said of slots.
 #[derive(Debug, Default)]
-pub(super) struct SaidOfSlots {
+pub(super) struct SentSlots {
     stopped: BTreeSet<(u32, u64)>,
     leaving: bool,
 }
 
 impl Feed {
     /// What is reported of slots.
-    pub(super) fn slot_report(&self) -> (SlotReport, SaidOfSlots) {
+    pub(super) fn slot_report(&self) -> (SlotReport, SentSlots) {
         let leaving = self.slots.leaving;
         let Some(layout) = self.layout.as_ref().filter(|_| self.slots.is_elastic) else {
             return (
                 SlotReport { leaving, ..SlotReport::default() },
-                SaidOfSlots { leaving, ..Default::default() },
+                SentSlots { leaving, ..Default::default() },
             );
         };
-        let claim = |lane: &Lane| SlotClaim {
+        let claim = |lane: &StreamFeed| SlotPosition {
             stream: lane.stream,
             generation: lane.generation,
             position: lane.position(layout),
             stopped: lane.is_stopped,
         };
-        let claims: Vec<SlotClaim> = self.lanes.iter().map(claim).collect();
+        let claims: Vec<SlotPosition> = self.lanes.iter().map(claim).collect();
         let stopped = claims.iter().filter(|claim| claim.stopped);
         let stopped = stopped.map(|claim| (claim.stream, claim.generation)).collect();
-        (SlotReport { claims, leaving, slot_ns: self.slots.time.ns }, SaidOfSlots { stopped, leaving })
+        (SlotReport { claims, leaving, slot_ns: self.slots.time.ns }, SentSlots { stopped, leaving })
     }
 
     /// A report was answered.
-    pub(super) fn on_slots_answered(&mut self, said: &SaidOfSlots) {
+    pub(super) fn on_slots_answered(&mut self, said: &SentSlots) {
         self.slots.heard.clone_from(&said.stopped);
         self.slots.has_said_leaving |= said.leaving;
     }
@@ -101,7 +101,7 @@ impl Feed {
             }
         }
         stop.into_iter().for_each(|stream| self.stop_lane(stream));
-        let is_over = |lane: &Lane| {
+        let is_over = |lane: &StreamFeed| {
             let is_own = grant_of(lane.stream).is_some_and(|grant| grant.generation == lane.generation);
             !is_own && heard.contains(&(lane.stream, lane.generation))
         };
@@ -109,7 +109,7 @@ impl Feed {
         let Some(layout) = &self.layout else { return };
         for grant in grants {
             if self.lanes.iter().all(|lane| lane.stream != grant.stream) {
-                let mut lane = Lane::new(layout, grant.stream, grant.position);
+                let mut lane = StreamFeed::new(layout, grant.stream, grant.position);
                 (lane.generation, lane.is_wanted) = (grant.generation, grant.release);
                 self.lanes.push(lane);
             }
@@ -144,7 +144,7 @@ impl Feed {
     fn stop_wanted(&mut self) {
         let Some(layout) = &self.layout else { return };
         let last = self.slots.last;
-        let is_between = |lane: &&Lane| last.is_none_or(|last| lane.place_in_order(layout) > last);
+        let is_between = |lane: &&StreamFeed| last.is_none_or(|last| lane.place_in_order(layout) > last);
         let wanted = self.lanes.iter().filter(|lane| lane.is_wanted && !lane.is_stopped);
         let stop: Vec<u32> = wanted.filter(is_between).map(|lane| lane.stream).collect();
         stop.into_iter().for_each(|stream| self.stop_lane(stream));

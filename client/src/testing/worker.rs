@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use async_trait::async_trait;
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use feedline_core::layout::{Layout, SplitRef};
 use feedline_proto::services::{FetchOpen, FetchRequest, Frame, PieceHeader};
 use feedline_proto::{WorkerService, encode_batch};
@@ -160,7 +160,7 @@ impl Drop for Credit<'_> {
     }
 }
 
-type Frames = mpsc::Sender<Result<Frame, Refusal>>;
+type Frames = mpsc::Sender<Result<Frame, ServiceError>>;
 
 impl FakeWorker {
     /// Sends a fetch's frames; `None` when nobody listens any more.
@@ -191,7 +191,7 @@ impl FakeWorker {
         while from < len {
             match act {
                 Act::BreakAfter(pieces) if sent == pieces => {
-                    let gone = Refusal::new(RefusalKind::Unavailable, "the worker is gone");
+                    let gone = ServiceError::new(ServiceErrorKind::Unavailable, "the worker is gone");
                     return frames.send(Err(gone)).await.ok();
                 }
                 Act::EndAfter(pieces) if sent == pieces => return None,
@@ -229,9 +229,9 @@ impl WorkerService for Served {
     async fn fetch(
         &self,
         mut requests: BoxStream<'static, FetchRequest>,
-    ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal> {
+    ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError> {
         let Some(FetchRequest::Open(open)) = requests.next().await else {
-            return Err(Refusal::new(RefusalKind::Invalid, "a fetch begins with its opening"));
+            return Err(ServiceError::new(ServiceErrorKind::Invalid, "a fetch begins with its opening"));
         };
         let worker = Arc::clone(&self.0);
         locked(&worker.opened).push(open.clone());
@@ -240,10 +240,10 @@ impl WorkerService for Served {
         let mut acts = locked(&worker.acts);
         if let Some(place) = acts.iter().position(|act| *act == not_here || *act == any_not_here) {
             acts.remove(place);
-            return Err(Refusal::new(RefusalKind::NotFound, "the split is not here"));
+            return Err(ServiceError::new(ServiceErrorKind::NotFound, "the split is not here"));
         }
         if let Some((_, Act::Busy(retry_after_ms))) = acts.front() {
-            let refusal = Refusal::busy("this worker serves as many fetches as it may", *retry_after_ms);
+            let refusal = ServiceError::busy("this worker serves as many fetches as it may", *retry_after_ms);
             acts.pop_front();
             return Err(refusal);
         }

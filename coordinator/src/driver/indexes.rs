@@ -9,7 +9,7 @@ use super::Driver;
 use crate::index_store::IndexStore;
 
 /// Work on indexes that a thread or a request is at.
-pub(super) enum Indexed {
+pub(super) enum IndexEvent {
     /// An index is kept by a majority, or cannot be: one sentence.
     Saved(JobId, Result<(), String>),
     /// A saved index for a job that prepares its dataset.
@@ -45,7 +45,7 @@ impl Driver {
                 Ok(()) => peers.keep_index(others, &key, &manifest).await,
                 failed => failed,
             };
-            Indexed::Saved(job, saved)
+            IndexEvent::Saved(job, saved)
         });
     }
 }

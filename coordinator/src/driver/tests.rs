@@ -12,16 +12,16 @@ use feedline_core::manifest::{Block, ShardIndex, ShardRef};
 use feedline_core::pipeline::{Pipeline, Source};
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
 use feedline_proto::{Caller, CoordinatorService, PeerService};
-use feedline_replica::log::LogError;
-use feedline_replica::{MemberId, Stored, Write, files};
+use feedline_raft::log::LogError;
+use feedline_raft::{LogWrite, MemberId, PersistedState, files};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::desk::Desk;
 use crate::disk::WriteLog;
 use crate::peers::PeerDirectory;
-use crate::service::Service;
+use crate::request_queue::RequestQueue;
+use crate::service::LocalCoordinator;
 use crate::settings::CoordinatorSettings;
 use crate::tenant_view::tests::{consuming, working};
 use crate::{RunningCoordinator, start};
@@ -45,14 +45,14 @@ struct Script {
     full: bool,
     /// The next write stops there, where there is one.
     gate: Option<Gate>,
-    writes: Vec<Vec<Write>>,
+    writes: Vec<Vec<LogWrite>>,
     tries: u32,
 }
 
 struct ScriptedLog(Arc<Mutex<Script>>);
 
 impl WriteLog for ScriptedLog {
-    fn write(&mut self, writes: &mut Vec<Write>) -> Result<(), LogError> {
+    fn write(&mut self, writes: &mut Vec<LogWrite>) -> Result<(), LogError> {
         let mut script = self.0.lock().unwrap();
         if let Some(Gate { begun, word }) = script.gate.take() {
             drop(script);
@@ -78,14 +78,14 @@ impl WriteLog for ScriptedLog {
 struct Nobody;
 
 impl PeerDirectory for Nobody {
-    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, Refusal> {
-        Err(Refusal::new(RefusalKind::Invalid, format!("{url} is nobody")))
+    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, ServiceError> {
+        Err(ServiceError::new(ServiceErrorKind::Invalid, format!("{url} is nobody")))
     }
 }
 
 struct Bench {
-    service: Arc<Service>,
-    desk: Arc<Desk>,
+    service: Arc<LocalCoordinator>,
+    desk: Arc<RequestQueue>,
     script: Arc<Mutex<Script>>,
     driver: Option<Driver>,
     stop: CancellationToken,
@@ -95,25 +95,25 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self::within(Limits::default())
+        Self::within(RequestLimits::default())
     }
 
-    fn within(limits: Limits) -> Self {
+    fn within(limits: RequestLimits) -> Self {
         let folder = TempDir::new().unwrap();
         let store = Arc::new(IndexStore::open(folder.path().to_owned()).unwrap());
         let script = Arc::new(Mutex::new(Script::default()));
         let disk = Disk::new(Box::new(ScriptedLog(Arc::clone(&script))));
         let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
-        let desk = Desk::new();
+        let desk = RequestQueue::new();
         let (inbox_sender, inbox) = mpsc::channel(1);
         let id = MemberId::from_random(8);
-        let founded = Stored::founded_by(&Members([(id, String::new())].into()));
-        let settings = feedline_replica::Settings::default();
+        let founded = PersistedState::founded_by(&Members([(id, String::new())].into()));
+        let settings = feedline_raft::RaftSettings::default();
         let worker_lease_ms = settings.cluster.worker_lease_ms;
-        let member = Member::new(id, founded, settings, 1).unwrap();
+        let member = RaftNode::new(id, founded, settings, 1).unwrap();
         let (peers, deliveries) = Peers::new(id, Arc::new(Nobody));
         let peers = Arc::new(peers);
-        let parts = Parts {
+        let parts = DriverContext {
             member,
             disk,
             store: Arc::clone(&store),
@@ -122,7 +122,7 @@ impl Bench {
             leader: watch::channel(None).0,
             deliveries,
             commands,
-            desk: DeskEnd::new(Arc::clone(&desk)),
+            desk: RequestReceiver::new(Arc::clone(&desk)),
             limits,
             grace: Duration::from_secs(10),
             inbox,
@@ -131,7 +131,7 @@ impl Bench {
         };
         let views = watch::channel(Arc::default()).1;
         Self {
-            service: Arc::new(Service::new(Arc::clone(&desk), sender, store, peers, views)),
+            service: Arc::new(LocalCoordinator::new(Arc::clone(&desk), sender, store, peers, views)),
             desk,
             script,
             driver: Some(Driver::new(parts)),
@@ -146,7 +146,7 @@ impl Bench {
     }
 
     fn records(&self) -> Vec<Record> {
-        self.script.lock().unwrap().writes.iter().flatten().flat_map(Write::records).collect()
+        self.script.lock().unwrap().writes.iter().flatten().flat_map(LogWrite::records).collect()
     }
 }
 
@@ -209,7 +209,9 @@ async fn one_who_floods_does_not_keep_others_from_being_answered() {
                     let answer = service.list_jobs().await;
                     match answer {
                         Ok(_) => counts.lock().unwrap().0 += 1,
-                        Err(refusal) if refusal.kind == RefusalKind::Busy => counts.lock().unwrap().1 += 1,
+                        Err(refusal) if refusal.kind == ServiceErrorKind::Busy => {
+                            counts.lock().unwrap().1 += 1
+                        }
                         Err(refusal) => panic!("{refusal}"),
                     }
                     tokio::task::yield_now().await;
@@ -272,7 +274,7 @@ async fn a_saved_index_is_read_for_a_job_that_is_opened_and_no_other() {
     let other = JobSpec { epochs: 2, ..spec("run") };
     let refused = service.open_job(other).await.unwrap_err();
     assert!(refused.message.contains("running with other settings"), "{refused}");
-    assert_eq!(service.join_job(spec("other")).await.unwrap_err().kind, RefusalKind::Denied);
+    assert_eq!(service.join_job(spec("other")).await.unwrap_err().kind, ServiceErrorKind::Denied);
     let opened = service.open_job(spec("other")).await.unwrap_err();
     assert!(opened.message.contains("cannot be used"), "{opened}");
     bench.stop.cancel();

@@ -13,11 +13,11 @@ struct Fake {
 
 #[async_trait]
 impl PeerService for Fake {
-    async fn introduce(&self, _from: Introduction) -> Result<Introduction, Refusal> {
+    async fn introduce(&self, _from: MemberInfo) -> Result<MemberInfo, ServiceError> {
         Err(refusal())
     }
 
-    async fn deliver(&self, _messages: Vec<Bytes>) -> Result<(), Refusal> {
+    async fn deliver(&self, _messages: Vec<Bytes>) -> Result<(), ServiceError> {
         self.asked.send(self.url.clone()).await.expect("the test listens");
         match self.url.as_str() {
             "hangs" => std::future::pending().await,
@@ -26,24 +26,24 @@ impl PeerService for Fake {
         }
     }
 
-    async fn keep_index(&self, _key: &str, _manifest: Arc<Manifest>) -> Result<(), Refusal> {
+    async fn keep_index(&self, _key: &str, _manifest: Arc<Manifest>) -> Result<(), ServiceError> {
         Err(refusal())
     }
 
-    async fn index(&self, _key: &str, _fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
+    async fn index(&self, _key: &str, _fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
         Err(refusal())
     }
 }
 
-fn refusal() -> Refusal {
-    Refusal::new(RefusalKind::Unavailable, "it does not")
+fn refusal() -> ServiceError {
+    ServiceError::new(ServiceErrorKind::Unavailable, "it does not")
 }
 
 /// Knows every address but one.
 struct Directory(mpsc::Sender<String>);
 
 impl PeerDirectory for Directory {
-    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, Refusal> {
+    fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, ServiceError> {
         if url == "nowhere" {
             return Err(refusal());
         }
@@ -67,15 +67,15 @@ fn both(url: &str) -> Members {
 
 fn snapshot() -> Message {
     // The kind of message, as the form of messages numbers it.
-    let mut message = feedline_replica::decode(&[0x08, 7]).unwrap();
-    assert!(feedline_replica::has_snapshot(&message));
+    let mut message = feedline_raft::decode(&[0x08, 7]).unwrap();
+    assert!(feedline_raft::has_snapshot(&message));
     message.to = other().get();
     message
 }
 
 struct Bench {
     peers: Peers,
-    heard: mpsc::Receiver<Delivery>,
+    heard: mpsc::Receiver<SendOutcome>,
     asked: mpsc::Receiver<String>,
 }
 
@@ -95,7 +95,7 @@ impl Bench {
         assert_eq!(asked.expect("it is asked").as_deref(), Some(url));
     }
 
-    async fn hears(&mut self, wanted: &[Delivery]) {
+    async fn hears(&mut self, wanted: &[SendOutcome]) {
         for wanted in wanted {
             let heard = tokio::time::timeout(Duration::from_secs(1), self.heard.recv()).await;
             assert_eq!(heard.expect("it is told"), Some(*wanted));
@@ -108,10 +108,10 @@ impl Bench {
 async fn a_snapshot_has_arrived_or_has_not() {
     let mut bench = Bench::at("takes");
     bench.send("takes").await;
-    bench.hears(&[Delivery::Snapshot(other(), true)]).await;
+    bench.hears(&[SendOutcome::Snapshot(other(), true)]).await;
     let mut bench = Bench::at("refuses");
     bench.send("refuses").await;
-    bench.hears(&[Delivery::Snapshot(other(), false), Delivery::Failed(other())]).await;
+    bench.hears(&[SendOutcome::Snapshot(other(), false), SendOutcome::Failed(other())]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,10 +119,10 @@ async fn a_snapshot_on_its_way_to_an_earlier_address_is_lost_and_the_next_one_ar
     let mut bench = Bench::at("hangs");
     bench.send("hangs").await;
     assert_eq!(bench.peers.follow(&both("hangs")), [], "nothing has changed");
-    assert_eq!(bench.peers.follow(&both("takes")), [Delivery::Snapshot(other(), false)]);
+    assert_eq!(bench.peers.follow(&both("takes")), [SendOutcome::Snapshot(other(), false)]);
     bench.hears(&[]).await;
     bench.send("takes").await;
-    bench.hears(&[Delivery::Snapshot(other(), true)]).await;
+    bench.hears(&[SendOutcome::Snapshot(other(), true)]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,14 +130,14 @@ async fn a_snapshot_on_its_way_to_one_that_is_removed_is_lost() {
     let mut bench = Bench::at("hangs");
     bench.send("hangs").await;
     let alone = Members([(id(1), String::new())].into());
-    assert_eq!(bench.peers.follow(&alone), [Delivery::Snapshot(other(), false)]);
+    assert_eq!(bench.peers.follow(&alone), [SendOutcome::Snapshot(other(), false)]);
     assert_eq!(bench.peers.follow(&alone), [], "it is told once");
     bench.hears(&[]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_that_does_not_get_on_its_way_has_not_arrived() {
-    let lost = [Delivery::Failed(other()), Delivery::Snapshot(other(), false)];
+    let lost = [SendOutcome::Failed(other()), SendOutcome::Snapshot(other(), false)];
     let bench = Bench::at("nowhere");
     assert_eq!(bench.peers.send(vec![snapshot()]), lost, "no link");
     let bench = Bench::at("hangs");

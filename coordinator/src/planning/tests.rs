@@ -60,14 +60,16 @@ async fn planning_ends_with_the_driver_and_with_stop() {
     let (commands, receiver) = mpsc::channel(1);
     drop(receiver);
     let (views, _) = watch::channel(Arc::default());
-    let how = How { interval: second, auto_cache: true, settings: Settings::default() };
+    let how = PlanningSettings { interval: second, auto_cache: true, settings: PlannerSettings::default() };
     run(commands, views, how, None, CancellationToken::new()).await;
     let (commands, mut receiver) = mpsc::channel(1);
     let stop = CancellationToken::new();
     let (views, mut seen) = watch::channel(Arc::default());
     let task = tokio::spawn(run(commands, views, how, None, stop.clone()));
     for _ in 0..3 {
-        let Some(Command::Observe { reply }) = receiver.recv().await else { panic!("it asks for reports") };
+        let Some(DriverCommand::Observe { reply }) = receiver.recv().await else {
+            panic!("it asks for reports")
+        };
         reply.send(Some((9, Box::default()))).unwrap();
     }
     seen.changed().await.unwrap();

@@ -30,10 +30,10 @@ impl Scaler for Remembering {
     }
 }
 
-async fn asked(refuses: bool, steps: &[(Millis, Needs)]) -> Vec<u32> {
+async fn asked(refuses: bool, steps: &[(Millis, ResourceNeeds)]) -> Vec<u32> {
     let scaler = Arc::new(Remembering { refuses, ..Remembering::default() });
     let settings = ScaleSettings { min_workers: 1, max_workers: 8, shrink_after_ms: 30_000 };
-    let mut scaled = Scaled::new(settings, Arc::<Remembering>::clone(&scaler));
+    let mut scaled = ScalingPolicy::new(settings, Arc::<Remembering>::clone(&scaler));
     for (now, needs) in steps {
         scaled.follow(*now, *needs).await;
     }
@@ -41,21 +41,21 @@ async fn asked(refuses: bool, steps: &[(Millis, Needs)]) -> Vec<u32> {
     state.1.clone()
 }
 
-fn wants(wanted: u32) -> Needs {
-    Needs { is_known: true, wanted, fed_fraction: 0.5, bound: Some(BottleneckKind::Cpu) }
+fn wants(wanted: u32) -> ResourceNeeds {
+    ResourceNeeds { is_known: true, wanted, fed_fraction: 0.5, bound: Some(BottleneckKind::Cpu) }
 }
 
 #[tokio::test]
 async fn workers_come_at_once_and_go_after_a_while() {
-    let idle = Needs { fed_fraction: 1.0, ..wants(0) };
+    let idle = ResourceNeeds { fed_fraction: 1.0, ..wants(0) };
     let steps = [(0, idle), (1_000, wants(5)), (2_000, idle), (31_000, idle), (32_000, idle), (33_000, idle)];
     assert_eq!(asked(false, &steps).await, [1, 5, 1], "the least, what is needed, the least again");
 }
 
 #[tokio::test]
 async fn a_job_that_has_given_no_rows_yet_keeps_the_workers() {
-    let unknown = Needs::default();
-    let steps: Vec<(Millis, Needs)> =
+    let unknown = ResourceNeeds::default();
+    let steps: Vec<(Millis, ResourceNeeds)> =
         [(0, wants(3))].into_iter().chain((1..100).map(|second| (1_000 * second, unknown))).collect();
     assert_eq!(asked(false, &steps).await, [3]);
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use feedline_access::{OwnFiles, OwnLook};
+use feedline_access::{OwnFiles, OwnFilesSnapshot};
 use feedline_core::pipeline::Pipeline;
 use feedline_core::urls::{expand_braces, local_path, local_pattern};
 
@@ -24,7 +24,7 @@ pub(super) fn check_own(own: &OwnFiles, pipeline: &Pipeline) -> Result<(), Strin
     Ok(())
 }
 
-fn check_url(own: &OwnLook, url: &str) -> Result<(), String> {
+fn check_url(own: &OwnFilesSnapshot, url: &str) -> Result<(), String> {
     let (Some(path), Some(pattern)) = (local_path(url), local_pattern(url)) else { return Ok(()) };
     // A pattern of this directory has no folder before it.
     let is_here = path.is_empty() || path == "/" && !url.starts_with('/') && !url.contains("://");

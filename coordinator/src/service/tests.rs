@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use feedline_access::OwnFiles;
-use feedline_core::cluster::messages::{JobSpec, RefusalKind};
+use feedline_core::cluster::messages::{JobSpec, ServiceErrorKind};
 use feedline_core::pipeline::{Pipeline, Source};
 use feedline_core::tenants::{TenantReads, Tenants};
 use feedline_core::urls::{ReadPolicy, UrlPolicy};
@@ -23,7 +23,7 @@ async fn refused_with(settings: CoordinatorSettings, source: Source) -> String {
     let mut pipeline = Pipeline::builder("p").source(Source::text("/x")).batch(1).build().unwrap();
     pipeline.source = source;
     let refusal = coordinator.service().open_job(JobSpec::new(pipeline)).await.unwrap_err();
-    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
     assert!(coordinator.service().list_jobs().await.unwrap().is_empty());
     coordinator.shutdown().await.unwrap();
     refusal.message

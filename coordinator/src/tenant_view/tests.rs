@@ -72,7 +72,7 @@ impl Bench {
     }
 
     /// What `a` is told that asks for this job in each way.
-    async fn refusals(&self, job: JobId) -> Vec<Refusal> {
+    async fn refusals(&self, job: JobId) -> Vec<ServiceError> {
         let a = &self.a;
         vec![
             a.cancel_job(job).await.unwrap_err(),
@@ -85,8 +85,8 @@ impl Bench {
 }
 
 /// The refusal with its job's id left out.
-fn form(refusal: &Refusal, job: JobId) -> Refusal {
-    Refusal { message: refusal.message.replace(&format!("job {job} "), "job ID "), ..refusal.clone() }
+fn form(refusal: &ServiceError, job: JobId) -> ServiceError {
+    ServiceError { message: refusal.message.replace(&format!("job {job} "), "job ID "), ..refusal.clone() }
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn a_job_of_another_is_answered_for_as_one_that_never_was() {
     let of_foreign = bench.refusals(foreign).await;
     let of_never = bench.refusals(never).await;
     for (foreign_refusal, never_refusal) in of_foreign.iter().zip(&of_never) {
-        assert_eq!(foreign_refusal.kind, RefusalKind::NotFound);
+        assert_eq!(foreign_refusal.kind, ServiceErrorKind::NotFound);
         assert_eq!(form(foreign_refusal, foreign), form(never_refusal, never));
     }
     // The coordinator itself says no other words.
@@ -127,8 +127,8 @@ async fn a_job_of_ones_own_is_answered_for() {
     let bench = Bench::new().await;
     let (a, own) = (&bench.a, bench.jobs[0]);
     // Nothing is prepared yet: that is said, and not that there is no such job.
-    assert_eq!(a.job_details(own).await.unwrap_err().kind, RefusalKind::Unavailable);
-    assert_eq!(a.manifest(own).await.unwrap_err().kind, RefusalKind::Unavailable);
+    assert_eq!(a.job_details(own).await.unwrap_err().kind, ServiceErrorKind::Unavailable);
+    assert_eq!(a.manifest(own).await.unwrap_err().kind, ServiceErrorKind::Unavailable);
     let plan = a.sync_consumer(consuming(own)).await.unwrap();
     assert!(matches!(plan.state, JobState::Preparing { .. }), "{plan:?}");
     assert_eq!(a.job_status(own).await.unwrap().tenant, "a");
@@ -156,7 +156,7 @@ async fn the_cluster_has_no_jobs_but_ones_own() {
 async fn a_tenant_is_no_worker() {
     let bench = Bench::new().await;
     let refusal = bench.a.sync_worker(working()).await.unwrap_err();
-    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
     assert_eq!(
         refusal.message,
         "a tenant opens and consumes jobs and cannot report as a worker; start workers with access of their own"
@@ -171,40 +171,40 @@ struct Counted {
 
 #[async_trait]
 impl CoordinatorService for Counted {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
         self.inner.open_job(spec).await
     }
 
-    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
+    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
         self.inner.cancel_job(job).await
     }
 
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {
+    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
         self.inner.job_details(job).await
     }
 
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {
+    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         self.inner.job_status(job).await
     }
 
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
         self.inner.list_jobs().await
     }
 
-    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
         self.inner.cluster().await
     }
 
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
         self.inner.manifest(job).await
     }
 
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
         self.inner.sync_worker(report).await
     }
 
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
         self.inner.sync_consumer(report).await
     }
 }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::job::Job;
+use super::job::TrackedJob;
 use super::messages::{
-    ConsumerPlan, ConsumerReport, ConsumerStats, JobState, PlannedSplit, Refusal, RefusalKind, Revision,
+    ConsumerPlan, ConsumerReport, ConsumerStats, JobState, PlannedSplit, Revision, ServiceError,
+    ServiceErrorKind,
 };
 use super::records::Record;
 use super::slots::MOST_RANKS;
-use super::workers::Parked;
+use super::workers::LongPoll;
 use super::{Cluster, Ready, Reply, RequestId};
 use crate::ids::{JobId, Millis, SessionId, WorkerId};
 use crate::layout::{SplitRef, StreamPosition};
-use crate::marks::Marks;
+use crate::position_history::PositionHistory;
 
 /// Splits ahead of each stream that a consumer is told of, or holds in relaxed mode, however many it asks for: a batch can
 /// be put together from as many.
@@ -28,13 +29,13 @@ const KEPT_SESSIONS: usize = 4;
 
 /// One consumer of a job; soft state.
 #[derive(Debug)]
-pub(super) struct Consumer {
+pub(super) struct TrackedConsumer {
     pub(super) session: SessionId,
     pub(super) last_seen: Millis,
     pub(super) wants: u32,
     /// Counts changes of its plan.
     pub(super) revision: u64,
-    pub(super) parked: Option<Parked>,
+    pub(super) parked: Option<LongPoll>,
     /// Counts of each of its last sessions.
     pub(super) stats: BTreeMap<SessionId, ConsumerStats>,
     /// Counts of those before, together.
@@ -47,12 +48,12 @@ pub(super) struct Consumer {
     /// Elastic jobs: nanoseconds that it takes for a batch of one slot; 0 where that is not known.
     pub(super) slot_ns: u64,
     /// Where its session stood behind its last batches, as far as it was asked.
-    pub(super) marks: Option<Box<Marks>>,
+    pub(super) marks: Option<Box<PositionHistory>>,
     /// Whether its session has said that it ends.
     pub(super) has_ended: bool,
 }
 
-impl Consumer {
+impl TrackedConsumer {
     /// A consumer of which nothing but its session is known.
     pub(super) fn remembered(session: SessionId, now: Millis) -> Self {
         Self {
@@ -97,12 +98,12 @@ impl Consumer {
     }
 }
 
-fn superseded(consumer: u32, job: &str) -> Refusal {
+fn superseded(consumer: u32, job: &str) -> ServiceError {
     let message = format!("consumer {consumer} of job `{job}` was taken over by a newer session");
-    Refusal::new(RefusalKind::Superseded, message)
+    ServiceError::new(ServiceErrorKind::Superseded, message)
 }
 
-impl Job {
+impl TrackedJob {
     /// Most splits ahead that one of its consumers can have, of each stream or in relaxed mode in all.
     pub(super) fn most_wanted(&self) -> u32 {
         let (together, parts, least) = if self.is_relaxed() {
@@ -161,19 +162,19 @@ impl Cluster {
         self.on_unreachable(report.job, &report.unreachable, ready);
     }
 
-    fn check_consumer(&self, report: &ConsumerReport) -> Result<(), Refusal> {
-        let job = self.jobs.get(&report.job).ok_or_else(|| Refusal::unknown_job(report.job))?;
+    fn check_consumer(&self, report: &ConsumerReport) -> Result<(), ServiceError> {
+        let job = self.jobs.get(&report.job).ok_or_else(|| ServiceError::unknown_job(report.job))?;
         if job.spec.elastic && report.consumer >= MOST_RANKS {
             let message = format!(
                 "rank {} is more than a job can have; number ranks from 0 to {}",
                 report.consumer,
                 MOST_RANKS - 1
             );
-            return Err(Refusal::new(RefusalKind::Invalid, message));
+            return Err(ServiceError::new(ServiceErrorKind::Invalid, message));
         }
         if !job.spec.elastic && report.consumer >= job.spec.consumers {
-            return Err(Refusal::new(
-                RefusalKind::Invalid,
+            return Err(ServiceError::new(
+                ServiceErrorKind::Invalid,
                 format!(
                     "consumer {} does not exist: job `{}` was opened for {} consumers, numbered from 0",
                     report.consumer, job.spec.name, job.spec.consumers
@@ -187,8 +188,8 @@ impl Cluster {
             }
             // It has delivered rows that others were given meanwhile: going on would repeat them in silence.
             Some(present) if present.session == report.session && present.has_gone_on(&report.open) => {
-                Err(Refusal::new(
-                    RefusalKind::Superseded,
+                Err(ServiceError::new(
+                    ServiceErrorKind::Superseded,
                     format!(
                         "consumer {} of job `{}` was silent for more than {} s and its rows went to others; start it again from its last checkpoint",
                         report.consumer,
@@ -208,7 +209,7 @@ impl Cluster {
         let Some(job) = self.jobs.get_mut(&report.job) else { return };
         let wants = report.wants.min(job.most_wanted());
         job.last_seen = now;
-        let silent = |seat: &Consumer| now.saturating_sub(seat.last_seen) > lease;
+        let silent = |seat: &TrackedConsumer| now.saturating_sub(seat.last_seen) > lease;
         // It may have had no leases and no splits while it was away.
         if job.consumers.get(&report.consumer).is_none_or(silent) {
             self.stale.insert(report.job);
@@ -227,8 +228,10 @@ impl Cluster {
             self.seats.see(job.id, report.consumer, now);
         }
         let is_known = job.consumers.contains_key(&report.consumer);
-        let consumer =
-            job.consumers.entry(report.consumer).or_insert_with(|| Consumer::remembered(report.session, now));
+        let consumer = job
+            .consumers
+            .entry(report.consumer)
+            .or_insert_with(|| TrackedConsumer::remembered(report.session, now));
         let is_new = !is_known || consumer.session != report.session;
         if job.spec.elastic && consumer.note_rank(report, is_new) {
             job.dealing.touch();
@@ -254,7 +257,7 @@ impl Cluster {
         consumer.note_stats(report.session, report.stats);
         job.note_marks(report);
         let Some(consumer) = job.consumers.get_mut(&report.consumer) else { return };
-        let parked = Parked::new(request, now, report.seen, life);
+        let parked = LongPoll::new(request, now, report.seen, life);
         if let Some(earlier) = consumer.parked.replace(parked) {
             ready
                 .replies
@@ -354,7 +357,7 @@ impl Cluster {
         }
         let mut lost = Vec::new();
         for job in self.jobs.values_mut().filter(|job| job.is_relaxed() && job.running().is_some()) {
-            let silent = |seat: &Consumer| self.now.saturating_sub(seat.last_seen) > limit;
+            let silent = |seat: &TrackedConsumer| self.now.saturating_sub(seat.last_seen) > limit;
             if job.consumers.values().all(silent) {
                 continue;
             }
@@ -376,7 +379,8 @@ impl Cluster {
     /// they fail.
     pub(super) fn expire_jobs(&mut self, ready: &mut Ready) {
         let (now, settings) = (self.now, &self.settings);
-        let idle = |job: &&Job| job.running().is_some() && !job.spec.index_only && job.is_idle(now, settings);
+        let idle =
+            |job: &&TrackedJob| job.running().is_some() && !job.spec.index_only && job.is_idle(now, settings);
         let idle: Vec<JobId> = self.jobs.values().filter(idle).map(|job| job.id).collect();
         for id in idle {
             let job = &self.jobs[&id];
@@ -419,7 +423,7 @@ impl Cluster {
         }
     }
 
-    fn consumer_plan(&self, job: &Job, number: u32) -> ConsumerPlan {
+    fn consumer_plan(&self, job: &TrackedJob, number: u32) -> ConsumerPlan {
         let consumer = &job.consumers[&number];
         let mut streams = Vec::new();
         let mut splits = Vec::new();
@@ -460,7 +464,7 @@ impl Cluster {
         }
     }
 
-    fn planned(&self, job: &Job, split: SplitRef) -> Option<PlannedSplit> {
+    fn planned(&self, job: &TrackedJob, split: SplitRef) -> Option<PlannedSplit> {
         let from = job.next_offset(split)?;
         let holders = job.leases.get(&split).map(|lease| lease.holders.as_slice()).unwrap_or_default();
         let workers = holders.iter().filter_map(|holder| {

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Settings;
-use super::consumers::Consumer;
+use super::ClusterSettings;
+use super::consumers::TrackedConsumer;
 use super::messages::{JobSpec, JobState, WorkerJobStats};
-use super::places::Asks;
 use super::records::Record;
-use super::slots::{Dealing, Slot};
+use super::slots::{SlotOwnership, SlotRebalance};
+use super::step_queries::StepQueries;
 use crate::ids::{JobId, Millis, SessionId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
 use crate::manifest::DatasetSummary;
@@ -18,11 +18,11 @@ use crate::position::{OpenRange, POSITION_VERSION, Position};
 /// Who holds a split.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct LeaseState {
-    pub(super) holders: Vec<Holder>,
+    pub(super) holders: Vec<LeaseHolder>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Holder {
+pub(super) struct LeaseHolder {
     pub(super) worker: WorkerId,
     pub(super) granted_at: Millis,
 }
@@ -37,7 +37,7 @@ pub(super) struct OpenSplit {
 }
 
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct TrackedJob {
     pub(super) id: JobId,
     pub(super) spec: JobSpec,
     pub(super) dataset: Option<DatasetSummary>,
@@ -50,12 +50,12 @@ pub(super) struct Job {
     pub(super) open: BTreeMap<SplitRef, OpenSplit>,
     pub(super) leases: BTreeMap<SplitRef, LeaseState>,
     /// Elastic jobs: who has each stream.
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<SlotOwnership>,
     /// Epoch and round of the furthest split that was ever granted.
     pub(super) granted: Option<(u32, u64)>,
 
     // Soft state: rebuilt from reports.
-    pub(super) consumers: BTreeMap<u32, Consumer>,
+    pub(super) consumers: BTreeMap<u32, TrackedConsumer>,
     pub(super) worker_stats: BTreeMap<WorkerId, Arc<WorkerJobStats>>,
     /// When a consumer reported last, or could have first.
     pub(super) last_seen: Millis,
@@ -66,12 +66,12 @@ pub(super) struct Job {
     /// Splits that are done, and who held them: to be taken from the workers.
     pub(super) released: Vec<(SplitRef, LeaseState)>,
     /// Elastic jobs: who shall have each slot.
-    pub(super) dealing: Dealing,
+    pub(super) dealing: SlotRebalance,
     /// Steps at which somebody wants to know where the consumers stand.
-    pub(super) asks: Asks,
+    pub(super) asks: StepQueries,
 }
 
-impl Job {
+impl TrackedJob {
     pub(super) fn new(id: JobId, spec: JobSpec, now: Millis) -> Self {
         Self {
             id,
@@ -90,8 +90,8 @@ impl Job {
             unsettled: BTreeMap::new(),
             avoid: BTreeSet::new(),
             released: Vec::new(),
-            dealing: Dealing::default(),
-            asks: Asks::default(),
+            dealing: SlotRebalance::default(),
+            asks: StepQueries::default(),
         }
     }
 
@@ -116,16 +116,18 @@ impl Job {
     pub(super) fn remember_consumers(&mut self, now: Millis) {
         for slot in &self.slots {
             if let Some(number) = slot.rank {
-                self.consumers.entry(number).or_insert_with(|| Consumer::remembered(slot.session, now));
+                self.consumers
+                    .entry(number)
+                    .or_insert_with(|| TrackedConsumer::remembered(slot.session, now));
             }
         }
         for number in self.open.values().filter_map(|open| open.consumer) {
-            self.consumers.entry(number).or_insert_with(|| Consumer::remembered(SessionId(0), now));
+            self.consumers.entry(number).or_insert_with(|| TrackedConsumer::remembered(SessionId(0), now));
         }
     }
 
     /// Whether no consumer has reported for its lease time.
-    pub(super) fn is_idle(&self, now: Millis, settings: &Settings) -> bool {
+    pub(super) fn is_idle(&self, now: Millis, settings: &ClusterSettings) -> bool {
         now.saturating_sub(self.last_seen) > settings.consumer_lease_ms
     }
 
@@ -155,7 +157,7 @@ impl Job {
                     self.granted = self.granted.max(Some((split.epoch, split.ordinal)));
                     let lease = self.leases.entry(*split).or_default();
                     if lease.holders.iter().all(|holder| holder.worker != *worker) {
-                        lease.holders.push(Holder { worker: *worker, granted_at: now });
+                        lease.holders.push(LeaseHolder { worker: *worker, granted_at: now });
                     }
                 }
             }
@@ -209,7 +211,7 @@ impl Job {
             }
         }
         if self.spec.elastic {
-            self.slots = vec![Slot::unowned(); self.streams.len()];
+            self.slots = vec![SlotOwnership::unowned(); self.streams.len()];
         }
         self.dataset = Some(dataset.clone());
         self.layout = Some(layout);

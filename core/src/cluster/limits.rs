@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Cluster;
-use super::messages::{ConsumerReport, JobSpec, Refusal, RefusalKind};
+use super::messages::{ConsumerReport, JobSpec, ServiceError, ServiceErrorKind};
 use crate::ids::WorkerId;
 use crate::tenants::whom;
 
@@ -24,7 +24,7 @@ pub(super) fn kept_text(mut text: String) -> String {
 /// How much there may be at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct ClusterLimits {
     /// Jobs that are prepared or run.
     pub jobs: u32,
     /// Consumers of these that report.
@@ -33,32 +33,32 @@ pub struct Limits {
     pub workers: u32,
 }
 
-impl Default for Limits {
+impl Default for ClusterLimits {
     fn default() -> Self {
         Self { jobs: 5_000, consumers: 50_000, workers: 10_000 }
     }
 }
 
-impl Limits {
+impl ClusterLimits {
     /// As many as come.
     pub const NONE: Self = Self { jobs: u32::MAX, consumers: u32::MAX, workers: u32::MAX };
 }
 
 impl Cluster {
     /// Whether the job's tenant may read what its pipeline does.
-    pub(super) fn check_reads(&self, spec: &JobSpec) -> Result<(), Refusal> {
+    pub(super) fn check_reads(&self, spec: &JobSpec) -> Result<(), ServiceError> {
         let reads = self.settings.tenants.reads_of(&spec.tenant);
         reads
             .check(&spec.tenant, &spec.pipeline)
-            .map_err(|message| Refusal::new(RefusalKind::Invalid, message))
+            .map_err(|message| ServiceError::new(ServiceErrorKind::Invalid, message))
     }
 
     /// Whether there is room for one more job: of all, and of its tenant.
-    pub(super) fn check_job_room(&self, spec: &JobSpec) -> Result<(), Refusal> {
+    pub(super) fn check_job_room(&self, spec: &JobSpec) -> Result<(), ServiceError> {
         let present = || self.jobs.values().filter(|job| !job.is_ended());
         let most = self.settings.limits.jobs;
         if present().count() >= most as usize {
-            return Err(Refusal::busy(
+            return Err(ServiceError::busy(
                 format!(
                     "the cluster may have {most} jobs at once, and as many run; wait until one has ended, or have the coordinator's --max-jobs raised"
                 ),
@@ -70,7 +70,7 @@ impl Cluster {
             return Ok(());
         }
         let whose = whom(&spec.tenant);
-        Err(Refusal::busy(
+        Err(ServiceError::busy(
             format!(
                 "{whose} may have {most} jobs at once, and as many run; wait until one has ended, end one with `feedline jobs --cancel ID`, or have the quota raised"
             ),
@@ -79,7 +79,7 @@ impl Cluster {
     }
 
     /// Whether there is a place for a consumer that has none, once those that have left are forgotten.
-    pub(super) fn check_consumer_room(&self, report: &ConsumerReport) -> Result<(), Refusal> {
+    pub(super) fn check_consumer_room(&self, report: &ConsumerReport) -> Result<(), ServiceError> {
         let (now, lease) = (self.now, self.settings.consumer_lease_ms);
         let is_there = |seen: &u64| now.saturating_sub(*seen) <= lease;
         let own = self.jobs.get(&report.job).and_then(|job| job.consumers.get(&report.consumer));
@@ -90,7 +90,7 @@ impl Cluster {
         if self.seats.count() < most as usize {
             return Ok(());
         }
-        Err(Refusal::busy(
+        Err(ServiceError::busy(
             format!(
                 "the cluster may have {most} consumers at once, and as many are there; wait until some have left, or have the coordinator's --max-consumers raised"
             ),
@@ -99,12 +99,12 @@ impl Cluster {
     }
 
     /// Whether there is a place for a worker that has none.
-    pub(super) fn check_worker_room(&self, worker: WorkerId) -> Result<(), Refusal> {
+    pub(super) fn check_worker_room(&self, worker: WorkerId) -> Result<(), ServiceError> {
         let most = self.settings.limits.workers;
         if self.workers.contains_key(&worker) || self.workers.len() < most as usize {
             return Ok(());
         }
-        Err(Refusal::busy(
+        Err(ServiceError::busy(
             format!(
                 "the cluster may have {most} workers at once, and as many are there; stop some, or raise the coordinator's --max-workers"
             ),

@@ -1,24 +1,24 @@
 //! What the coordinator's state machine is told and what it answers. `proto` carries the same over the wire.
 
 mod mixes;
-mod places;
+mod positions;
 mod slots;
 mod stats;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use self::mixes::JobMix;
-pub use self::places::{GroupPlaces, MarkReport};
-pub use self::slots::{SlotClaim, SlotGrant, SlotReport};
+pub use self::mixes::JobMixChanges;
+pub use self::positions::{GroupPositions, HistoryReport};
+pub use self::slots::{SlotGrant, SlotPosition, SlotReport};
 pub use self::stats::{ConsumerStats, FormStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats};
 
 use crate::ids::{JobId, SessionId, TaskId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
 use crate::manifest::{DatasetSummary, ShardIndex, ShardRef};
-use crate::marks::Step;
-use crate::pipeline::{CacheTier, KeptForm, Pipeline, Source};
+use crate::pipeline::{CacheEncoding, CacheTier, Pipeline, Source};
 use crate::position::Position;
+use crate::position_history::StepId;
 use crate::tenants::TenantReads;
 
 /// What a job is: everything that its rows depend on, and who takes them.
@@ -120,7 +120,7 @@ pub struct WorkerReport {
     /// Work done so far for each job, counted since the worker started.
     pub stats: Vec<WorkerJobStats>,
     /// The tiers of its caches.
-    pub caches: Vec<TierRoom>,
+    pub caches: Vec<TierCapacity>,
 }
 
 /// What a worker shall do: complete and repeatable.
@@ -137,14 +137,14 @@ pub struct WorkerPlan {
     /// Threads of its CPU pool to use; 0: as many as it has.
     pub cores: u32,
     /// What each job may use of the worker. A job that is not listed has no limits.
-    pub allotments: Vec<Allotment>,
+    pub allotments: Vec<JobAllocation>,
     /// Whose the jobs are that it has leases of. Jobs that nobody names are of one tenant without a limit.
     pub tenants: Vec<TenantPart>,
     /// What the worker checks consumers' tickets with; empty where they need none. The state machine knows none.
     pub ticket_key: Vec<u8>,
     /// How the mixes of jobs that it has leases of have changed, where they have: complete for each, and no lease beyond a change comes
     /// without it.
-    pub mixes: Vec<JobMix>,
+    pub mixes: Vec<JobMixChanges>,
 }
 
 /// What a tenant's jobs may keep on one worker, whether plans or their pipelines say so.
@@ -161,7 +161,7 @@ pub struct TenantPart {
 /// What one job may use of one worker. The worker obeys it at once, whatever runs; rows and their order do not depend
 /// on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Allotment {
+pub struct JobAllocation {
     /// The job.
     pub job: JobId,
     /// Its share of the worker's CPU pool: jobs that have work are served in proportion to it, so it is a weight and
@@ -177,23 +177,23 @@ pub struct Allotment {
     /// Bytes of groups that are computed ahead of consumers, one group at least; 0: the job's share of the memory.
     pub prefetch_bytes: u64,
     /// What is kept of the job's rows, where its pipeline names no `cache`; `None` keeps nothing.
-    pub keep: Option<Keep>,
+    pub keep: Option<CacheDecision>,
 }
 
 /// A cut at which rows are kept because the plan says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Keep {
+pub struct CacheDecision {
     /// Operators before the cut, of those that run: not `batch`, `repeat` and `cache`.
     pub after: u32,
     /// Where.
     pub tier: CacheTier,
     /// In which form.
-    pub form: KeptForm,
+    pub form: CacheEncoding,
 }
 
 /// What a tier of a worker's caches has room for, and what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TierRoom {
+pub struct TierCapacity {
     /// The tier; one in the store is that of all workers together.
     pub tier: CacheTier,
     /// Bytes that it may take.
@@ -202,7 +202,7 @@ pub struct TierRoom {
     pub held_bytes: u64,
 }
 
-impl Allotment {
+impl JobAllocation {
     /// No limits.
     pub fn unlimited(job: JobId) -> Self {
         Self {
@@ -285,7 +285,7 @@ pub struct ConsumerReport {
     /// Elastic jobs: its slots, in place of `positions`.
     pub slots: SlotReport,
     /// Where it stood behind its last batches, where a plan asks for that, or it says that it ends.
-    pub marks: MarkReport,
+    pub marks: HistoryReport,
 }
 
 /// What a consumer shall do: complete and repeatable.
@@ -312,7 +312,7 @@ pub struct ConsumerPlan {
     /// Elastic jobs: the slots that it has, in place of `streams`; `None` in others.
     pub slots: Option<Vec<SlotGrant>>,
     /// Steps at which somebody asks where it stands: its next reports say so as soon as they can.
-    pub asked: Vec<Step>,
+    pub asked: Vec<StepId>,
 }
 
 /// A split and who serves it.
@@ -372,7 +372,7 @@ pub struct JobDetails {
     /// Whether pieces carry row ids.
     pub audit: bool,
     /// What workers keep of its rows as long as no allotment says otherwise.
-    pub keep: Option<Keep>,
+    pub keep: Option<CacheDecision>,
     /// What its tenant may read.
     pub reads: TenantReads,
 }
@@ -423,9 +423,9 @@ pub struct JobStatus {
 /// Why something was refused. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal {
+pub struct ServiceError {
     /// What kind of refusal: decides whether trying again can help.
-    pub kind: RefusalKind,
+    pub kind: ServiceErrorKind,
     /// One sentence with the fix.
     pub message: String,
     /// Where to ask instead: the coordinator that leads.
@@ -436,7 +436,7 @@ pub struct Refusal {
 
 /// Kinds of refusals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RefusalKind {
+pub enum ServiceErrorKind {
     /// The request can never work as it is.
     Invalid,
     /// There is no such job.
@@ -451,34 +451,34 @@ pub enum RefusalKind {
     Busy,
 }
 
-impl RefusalKind {
+impl ServiceErrorKind {
     /// Whether the same request may be taken at another time.
     pub fn is_passing(self) -> bool {
         matches!(self, Self::Unavailable | Self::Busy)
     }
 }
 
-impl Refusal {
+impl ServiceError {
     /// A refusal of this kind.
-    pub fn new(kind: RefusalKind, message: impl Into<String>) -> Self {
+    pub fn new(kind: ServiceErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), leader: None, retry_after_ms: None }
     }
 
     /// There is no room; asking again may help after so many milliseconds.
     pub fn busy(message: impl Into<String>, retry_after_ms: u64) -> Self {
-        Self { retry_after_ms: Some(retry_after_ms), ..Self::new(RefusalKind::Busy, message) }
+        Self { retry_after_ms: Some(retry_after_ms), ..Self::new(ServiceErrorKind::Busy, message) }
     }
 
     /// The refusal where there is no such job, or none that the asker may know of: nothing tells these apart.
     pub fn unknown_job(job: JobId) -> Self {
         let message = format!("there is no job {job} here; `feedline jobs` lists the jobs of a coordinator");
-        Self::new(RefusalKind::NotFound, message)
+        Self::new(ServiceErrorKind::NotFound, message)
     }
 
     /// The refusal of a coordinator that follows.
     pub fn led_by(url: &str) -> Self {
         let message = format!("this coordinator follows the one at {url}; ask that one");
-        Self { leader: Some(url.to_owned()), ..Self::new(RefusalKind::Unavailable, message) }
+        Self { leader: Some(url.to_owned()), ..Self::new(ServiceErrorKind::Unavailable, message) }
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::job::Job;
-use super::messages::{JobSpec, JobState, Refusal, RefusalKind};
+use super::job::TrackedJob;
+use super::messages::{JobSpec, JobState, ServiceError, ServiceErrorKind};
+use super::mix_changes::MOST_CHANGES;
 use super::prepare::Preparation;
 use super::records::Record;
-use super::remix::MOST_CHANGES;
 use super::{Cluster, Ready, Reply};
 use crate::ids::JobId;
 use crate::manifest::Manifest;
@@ -32,7 +32,7 @@ impl Cluster {
         spec: JobSpec,
         saved: Option<Arc<Manifest>>,
         ready: &mut Ready,
-    ) -> Result<JobId, Refusal> {
+    ) -> Result<JobId, ServiceError> {
         if let Some(job) = self.joined(&spec, true)? {
             return Ok(job);
         }
@@ -53,15 +53,15 @@ impl Cluster {
     }
 
     /// The open job with this name and spec; `None` where there is none and it may be opened.
-    fn joined(&self, spec: &JobSpec, may_open: bool) -> Result<Option<JobId>, Refusal> {
-        check_spec(spec).map_err(|message| Refusal::new(RefusalKind::Invalid, message))?;
-        let is_same = |job: &&Job| (&job.spec.tenant, &job.spec.name) == (&spec.tenant, &spec.name);
+    fn joined(&self, spec: &JobSpec, may_open: bool) -> Result<Option<JobId>, ServiceError> {
+        check_spec(spec).map_err(|message| ServiceError::new(ServiceErrorKind::Invalid, message))?;
+        let is_same = |job: &&TrackedJob| (&job.spec.tenant, &job.spec.name) == (&spec.tenant, &spec.name);
         if let Some(job) = self.jobs.values().filter(is_same).find(|job| !job.is_ended()) {
             if is_same_job(&job.spec, spec) {
                 return Ok(Some(job.id));
             }
-            return Err(Refusal::new(
-                RefusalKind::Invalid,
+            return Err(ServiceError::new(
+                ServiceErrorKind::Invalid,
                 format!(
                     "job `{}` is running with other settings; join it with the same pipeline, epochs and consumers, or choose another name",
                     spec.name
@@ -73,7 +73,7 @@ impl Cluster {
                 "no job `{}` is open; have it opened by someone who may, and join it then",
                 spec.name
             );
-            return Err(Refusal::new(RefusalKind::Denied, message));
+            return Err(ServiceError::new(ServiceErrorKind::Denied, message));
         }
         self.check_reads(spec)?;
         self.check_job_room(spec)?;
@@ -82,7 +82,7 @@ impl Cluster {
 
     pub(super) fn on_cancel_job(&mut self, job: JobId, ready: &mut Ready) -> Reply {
         match self.jobs.get(&job) {
-            None => Reply::Refused(Refusal::unknown_job(job)),
+            None => Reply::Refused(ServiceError::unknown_job(job)),
             Some(found) => {
                 if !found.is_ended() {
                     self.end_job(job, JobState::Cancelled, ready);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::messages::{JobState, Task, TaskOutput, TaskResult, source_key};
 use super::records::Record;
-use super::turns::Turns;
-use super::workers::Worker;
+use super::tenant_rotation::TenantRotation;
+use super::workers::TrackedWorker;
 use super::{Cluster, Ready};
 use crate::ids::{JobId, TaskId, WorkerId};
 use crate::layout::Layout;
@@ -105,15 +105,16 @@ impl Cluster {
     /// Free tasks go to workers with room: those of tenants in turn, and of a tenant those of its jobs, so that a dataset of
     /// many shards holds up nobody else's.
     fn hand_out_tasks(&mut self) {
-        let has_room =
-            |worker: &Worker| worker.known && !worker.draining && worker.tasks.len() < TASKS_PER_WORKER;
+        let has_room = |worker: &TrackedWorker| {
+            worker.known && !worker.draining && worker.tasks.len() < TASKS_PER_WORKER
+        };
         let with_room = self.workers.iter().filter(|(_, worker)| has_room(worker));
         let mut free: BTreeSet<(usize, WorkerId)> =
             with_room.map(|(id, worker)| (worker.tasks.len(), *id)).collect();
         if free.is_empty() {
             return;
         }
-        let mut turns = Turns::new(self.turn);
+        let mut turns = TenantRotation::new(self.turn);
         for (job, preparation) in &self.preparations {
             let Some(found) = self.jobs.get(job) else { continue };
             let waiting = preparation.waiting.len();
@@ -146,7 +147,7 @@ impl Cluster {
     }
 
     /// The tasks of a worker, in full.
-    pub(super) fn tasks_of(&self, worker: &Worker) -> Vec<Task> {
+    pub(super) fn tasks_of(&self, worker: &TrackedWorker) -> Vec<Task> {
         let mut tasks = Vec::new();
         for (job, preparation) in &self.preparations {
             let Some(job) = self.jobs.get(job) else { continue };

@@ -5,17 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Cluster;
-use super::job::Job;
+use super::candidates::{LeaseCandidate, spread};
+use super::job::TrackedJob;
 use super::messages::TenantPart;
-use super::parts::{Part, spread};
 use super::samples::LEAST_CORES;
 use crate::ids::{JobId, WorkerId};
 
 /// Jobs that run, by tenant: counted as they begin and end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Running(BTreeMap<String, u32>);
+pub(super) struct RunningJobs(BTreeMap<String, u32>);
 
-impl Running {
+impl RunningJobs {
     pub(super) fn new() -> Self {
         Self::default()
     }
@@ -48,15 +48,15 @@ impl Running {
 
 impl Cluster {
     /// Empty where no tenant has a quota of cores.
-    pub(super) fn running_by_tenant(&self) -> Running {
+    pub(super) fn running_by_tenant(&self) -> RunningJobs {
         let tenants = &self.settings.tenants;
         if tenants.default.cores.is_none() && tenants.tenants.values().all(|quota| quota.cores.is_none()) {
-            return Running::new();
+            return RunningJobs::new();
         }
         self.running.clone()
     }
 
-    fn quota_of(&self, job: &Job) -> Option<f64> {
+    fn quota_of(&self, job: &TrackedJob) -> Option<f64> {
         self.settings.tenants.of(&job.spec.tenant).cores
     }
 
@@ -85,16 +85,17 @@ impl Cluster {
         id: JobId,
         live: &[WorkerId],
         jobs: usize,
-        running: &Running,
-    ) -> Vec<Part> {
+        running: &RunningJobs,
+    ) -> Vec<LeaseCandidate> {
         let parts = spread(live, id, jobs);
         let job = &self.jobs[&id];
         let (Some(quota), Some(own)) = (self.quota_of(job), running.of(&job.spec.tenant)) else {
             return parts;
         };
         let even = quota / f64::from(own.max(1));
-        let cores =
-            |part: &Part| self.workers.get(&part.worker).map_or(1.0, |worker| f64::from(worker.cores.max(1)));
+        let cores = |part: &LeaseCandidate| {
+            self.workers.get(&part.worker).map_or(1.0, |worker| f64::from(worker.cores.max(1)))
+        };
         // From different places on, so that neighbours do not all sit on the first worker.
         let start = (id.0 as usize).wrapping_mul(7) % parts.len().max(1);
         let mut chosen: Vec<(WorkerId, f64)> = Vec::new();
@@ -107,15 +108,17 @@ impl Cluster {
             chosen.push((part.worker, cores(part)));
         }
         let share = (even / there).min(1.0);
-        let mut parts: Vec<Part> =
-            chosen.into_iter().map(|(worker, cores)| Part { worker, cores: cores * share }).collect();
+        let mut parts: Vec<LeaseCandidate> = chosen
+            .into_iter()
+            .map(|(worker, cores)| LeaseCandidate { worker, cores: cores * share })
+            .collect();
         parts.sort_unstable_by_key(|part| part.worker);
         parts
     }
 
     /// Notes what a job may use of workers, and tells those for which that has changed. Without parts the plan says it, or
     /// nothing does.
-    pub(super) fn cap(&mut self, id: JobId, parts: Option<&[Part]>) {
+    pub(super) fn cap(&mut self, id: JobId, parts: Option<&[LeaseCandidate]>) {
         let has_quota = self.jobs.get(&id).is_some_and(|job| self.quota_of(job).is_some());
         let caps: BTreeMap<WorkerId, f64> = match parts.filter(|_| has_quota) {
             Some(parts) => parts.iter().map(|part| (part.worker, part.cores)).collect(),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::messages::{JobSpec, JobState};
-use super::slots::Slot;
+use super::slots::SlotOwnership;
 use crate::ids::{JobId, SessionId, WorkerId};
 use crate::layout::{SplitRef, StreamPosition};
 use crate::manifest::DatasetSummary;
@@ -90,7 +90,7 @@ pub enum Record {
         open: Vec<(SplitRef, Option<u32>, u32)>,
         /// Elastic jobs: who had each slot.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        slots: Vec<Slot>,
+        slots: Vec<SlotOwnership>,
         /// Epoch and round of the furthest split that was ever granted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         granted: Option<(u32, u64)>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Cluster;
-use super::messages::{Allotment, ConsumerStats, JobSpec, ProcessCpu, TierRoom, WorkerJobStats};
+use super::messages::{ConsumerStats, JobAllocation, JobSpec, ProcessCpu, TierCapacity, WorkerJobStats};
 use super::opening::{LEAST_WEIGHT, MOST_WEIGHT};
 use crate::ids::{JobId, SessionId, WorkerId};
 use crate::manifest::DatasetSummary;
@@ -22,21 +22,21 @@ fn weight(spec: &JobSpec) -> f64 {
 
 /// What was decided for one worker.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct WorkerShare {
+pub struct WorkerAllocations {
     /// Threads of its CPU pool to use; 0: as many as it has.
     pub cores: u32,
     /// What each job may use of it. Jobs that are listed with more than [`LEAST_CORES`] on some workers get leases there
     /// only, as long as one of these is there; for what they still have elsewhere they get [`LEAST_CORES`].
-    pub allotments: Vec<Allotment>,
+    pub allotments: Vec<JobAllocation>,
 }
 
 /// The latest reports: counters since each reporter's start. A window is the difference of two samples.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Samples {
     /// Workers that report, by id.
-    pub workers: Vec<WorkerSample>,
+    pub workers: Vec<WorkerReportSample>,
     /// The last sessions of the consumers of jobs that have not ended.
-    pub consumers: Vec<ConsumerSample>,
+    pub consumers: Vec<ConsumerReportSample>,
     /// Jobs whose rows flow.
     pub jobs: Vec<JobFacts>,
 }
@@ -64,7 +64,7 @@ pub struct JobFacts {
 
 /// What one worker reported last.
 #[derive(Debug, Clone, PartialEq)]
-pub struct WorkerSample {
+pub struct WorkerReportSample {
     /// The worker.
     pub worker: WorkerId,
     /// Address at which consumers fetch.
@@ -78,7 +78,7 @@ pub struct WorkerSample {
     /// Its memory budget in bytes.
     pub memory_bytes: u64,
     /// The tiers of its caches.
-    pub caches: Vec<TierRoom>,
+    pub caches: Vec<TierCapacity>,
     /// Whether its memory leaves no room for further splits.
     pub memory_full: bool,
     /// Whether it wants to leave.
@@ -93,7 +93,7 @@ pub struct WorkerSample {
 
 /// What one session of a consumer reported last.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ConsumerSample {
+pub struct ConsumerReportSample {
     /// The job.
     pub job: JobId,
     /// Which consumer, from 0.
@@ -116,7 +116,7 @@ impl Cluster {
             }
         }
         let known = self.workers.iter().filter(|(_, worker)| worker.known);
-        let workers = known.map(|(id, worker)| WorkerSample {
+        let workers = known.map(|(id, worker)| WorkerReportSample {
             worker: *id,
             address: worker.address.clone(),
             cores: worker.cores,
@@ -133,7 +133,7 @@ impl Cluster {
         let running = self.jobs.values().filter(|job| !job.is_ended());
         let sessions = running.flat_map(|job| {
             job.consumers.iter().flat_map(|(consumer, found)| {
-                found.stats.iter().map(|(session, stats)| ConsumerSample {
+                found.stats.iter().map(|(session, stats)| ConsumerReportSample {
                     job: job.id,
                     consumer: *consumer,
                     session: *session,
@@ -176,7 +176,7 @@ impl Cluster {
     }
 
     /// Takes what was decided. Only workers for which something changed are told.
-    pub(super) fn on_shares(&mut self, shares: &BTreeMap<WorkerId, WorkerShare>) {
+    pub(super) fn on_shares(&mut self, shares: &BTreeMap<WorkerId, WorkerAllocations>) {
         for (id, worker) in &mut self.workers {
             let share = shares.get(id).cloned().unwrap_or_default();
             if worker.share != share {

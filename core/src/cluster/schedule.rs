@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::job::{Holder, Job};
-use super::parts::{Loads, Part};
+use super::candidates::{CandidateQueue, LeaseCandidate};
+use super::job::{LeaseHolder, TrackedJob};
 use super::records::Record;
 use super::{Cluster, Ready};
 use crate::ids::{JobId, Millis, WorkerId};
@@ -29,7 +29,7 @@ impl Cluster {
         let is_recent = |at: Millis| self.now < at + SCHEDULE_MS;
         let some = self.scheduled_at.is_some_and(is_recent);
         let stale = std::mem::take(&mut self.stale);
-        let running = |job: &&Job| job.running().is_some();
+        let running = |job: &&TrackedJob| job.running().is_some();
         let chosen: Vec<JobId> = if some {
             let found = stale.iter().filter_map(|id| self.jobs.get(id));
             found.filter(running).map(|job| job.id).collect()
@@ -75,15 +75,18 @@ impl Cluster {
     }
 
     /// The workers that the plan gives a job; `None` where there are none.
-    fn placed_live(&self, job: JobId) -> Option<Vec<Part>> {
-        let parts =
-            self.placed.get(&job)?.iter().map(|(worker, cores)| Part { worker: *worker, cores: *cores });
-        let live: Vec<Part> = parts.filter(|part| self.takes_leases(part.worker)).collect();
+    fn placed_live(&self, job: JobId) -> Option<Vec<LeaseCandidate>> {
+        let parts = self
+            .placed
+            .get(&job)?
+            .iter()
+            .map(|(worker, cores)| LeaseCandidate { worker: *worker, cores: *cores });
+        let live: Vec<LeaseCandidate> = parts.filter(|part| self.takes_leases(part.worker)).collect();
         (!live.is_empty()).then_some(live)
     }
 
     /// Takes splits from workers in which their job has no part any more.
-    fn recall(&mut self, id: JobId, parts: &[Part], ready: &mut Ready) {
+    fn recall(&mut self, id: JobId, parts: &[LeaseCandidate], ready: &mut Ready) {
         let mut recalled: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
         let is_settled = self.placed_at.get(&id).is_none_or(|at| self.now >= at + SETTLED_MS);
         let job = &self.jobs[&id];
@@ -107,9 +110,9 @@ impl Cluster {
     }
 
     /// Splits of a job that should be with one of these workers now and are not, most urgent first.
-    fn missing(&self, job: &Job, parts: &[Part]) -> Vec<SplitRef> {
+    fn missing(&self, job: &TrackedJob, parts: &[LeaseCandidate]) -> Vec<SplitRef> {
         let Some(layout) = job.running() else { return Vec::new() };
-        let loads = Loads::new(parts, self.settings.leases_ahead);
+        let loads = CandidateQueue::new(parts, self.settings.leases_ahead);
         let slots: usize = parts.iter().map(|part| loads.slots(part)).sum();
         let ahead = (2 * slots).div_ceil(layout.streams as usize).max(MIN_SPLITS_AHEAD);
         let mut splits: Vec<SplitRef> = job.open.keys().copied().collect();
@@ -127,15 +130,15 @@ impl Cluster {
     /// else.
     fn choose_grants(
         &self,
-        job: &Job,
+        job: &TrackedJob,
         missing: &[SplitRef],
-        parts: &[Part],
+        parts: &[LeaseCandidate],
     ) -> BTreeMap<WorkerId, Vec<SplitRef>> {
         let mut grants: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
         if missing.is_empty() {
             return grants;
         }
-        let mut loads = Loads::new(parts, self.settings.leases_ahead);
+        let mut loads = CandidateQueue::new(parts, self.settings.leases_ahead);
         for part in parts {
             let worker = &self.workers[&part.worker];
             loads.put(*part, worker.uncomputed(job.id), worker.leases.len(), worker.memory_full);
@@ -162,7 +165,7 @@ impl Cluster {
     /// for all of them.
     fn round_mate(
         &self,
-        job: &Job,
+        job: &TrackedJob,
         split: SplitRef,
         grants: &BTreeMap<WorkerId, Vec<SplitRef>>,
     ) -> Option<WorkerId> {
@@ -176,7 +179,7 @@ impl Cluster {
     }
 
     /// A worker beyond those that the job is to be on.
-    fn elsewhere(&self, parts: &[Part], avoid: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
+    fn elsewhere(&self, parts: &[LeaseCandidate], avoid: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
         let others = self.workers.iter().filter(|(id, _)| self.takes_leases(**id) && !avoid(**id));
         let others = others.filter(|(id, _)| parts.binary_search_by_key(id, |part| &part.worker).is_err());
         others.min_by_key(|(_, worker)| worker.leases.len()).map(|(id, _)| *id)
@@ -186,7 +189,7 @@ impl Cluster {
     /// were computed a while ago and the consumer has not moved, since their rows do not fill a batch. A worker whose memory
     /// is full computes what a consumer asks for and nothing else: of what it has not computed after a while, the
     /// consumer has the rows already, from a worker before it.
-    fn is_urgent(&self, job: &Job, split: SplitRef) -> bool {
+    fn is_urgent(&self, job: &TrackedJob, split: SplitRef) -> bool {
         if job.is_relaxed() && job.open.contains_key(&split) {
             return true;
         }
@@ -195,7 +198,7 @@ impl Cluster {
             if earlier == split {
                 return true;
             }
-            let waits = |holder: &Holder| {
+            let waits = |holder: &LeaseHolder| {
                 self.now.saturating_sub(holder.granted_at) >= self.settings.straggler_ms
                     && self
                         .workers
@@ -211,9 +214,9 @@ impl Cluster {
 
     /// Near the end of a job, splits that take long are leased to an idle worker as well: the results are identical,
     /// so whichever comes first is taken.
-    fn choose_copies(&self, job: &Job, parts: &[Part]) -> BTreeMap<WorkerId, Vec<SplitRef>> {
+    fn choose_copies(&self, job: &TrackedJob, parts: &[LeaseCandidate]) -> BTreeMap<WorkerId, Vec<SplitRef>> {
         let mut copies: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
-        let idle = |(_, worker): &(&WorkerId, &super::workers::Worker)| {
+        let idle = |(_, worker): &(&WorkerId, &super::workers::TrackedWorker)| {
             worker.known && !worker.draining && !worker.memory_full && worker.uncomputed(job.id) == 0
         };
         // Elsewhere they would be recalled.
@@ -236,7 +239,7 @@ impl Cluster {
     }
 
     /// Whether every split that is left of the job is leased.
-    fn is_tail(&self, job: &Job) -> bool {
+    fn is_tail(&self, job: &TrackedJob) -> bool {
         let Some(layout) = job.running() else { return false };
         (0..layout.streams).all(|stream| {
             // A stream has too many splits left far more often than not, which can be told without looking at them.

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::consumers::Consumer;
-use super::job::Job;
-use super::messages::{ConsumerReport, Refusal, RefusalKind, SlotClaim, SlotGrant};
+use super::consumers::TrackedConsumer;
+use super::job::TrackedJob;
+use super::messages::{ConsumerReport, ServiceError, ServiceErrorKind, SlotGrant, SlotPosition};
 use super::records::Record;
 use super::{Cluster, Ready};
 use crate::ids::{JobId, Millis, SessionId};
@@ -29,7 +29,7 @@ const RETIME_MS: Millis = 10_000;
 
 /// Who has a slot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slot {
+pub struct SlotOwnership {
     /// The rank; `None` where nobody has it.
     pub rank: Option<u32>,
     /// The rank's session that has it.
@@ -40,7 +40,7 @@ pub struct Slot {
     pub begins: Vec<StreamPosition>,
 }
 
-impl Slot {
+impl SlotOwnership {
     /// A slot that nobody has had yet.
     pub(super) fn unowned() -> Self {
         Self { rank: None, session: SessionId(0), generation: 0, begins: Vec::new() }
@@ -63,7 +63,7 @@ impl Slot {
 
 /// Soft state of an elastic job's dealing: comes back with the next reports.
 #[derive(Debug, Default)]
-pub(super) struct Dealing {
+pub(super) struct SlotRebalance {
     /// Who shall have each slot; empty until it was dealt in this life.
     targets: Vec<Option<u32>>,
     /// The ranks that it was dealt to, and when.
@@ -77,14 +77,14 @@ pub(super) struct Dealing {
     look_at: Millis,
 }
 
-impl Dealing {
+impl SlotRebalance {
     /// Ranks or slots have changed.
     pub(super) fn touch(&mut self) {
         self.look_at = 0;
     }
 }
 
-impl Job {
+impl TrackedJob {
     pub(super) fn apply_moved(&mut self, rank: Option<u32>, session: SessionId, slots: &[u32]) {
         for slot in slots {
             let place = *slot as usize;
@@ -95,14 +95,14 @@ impl Job {
     }
 
     /// Whether a claim is that of the slot's owner.
-    fn is_own(&self, consumer: u32, session: SessionId, claim: &SlotClaim) -> bool {
+    fn is_own(&self, consumer: u32, session: SessionId, claim: &SlotPosition) -> bool {
         self.slots.get(claim.stream as usize).is_some_and(|slot| {
             (slot.rank, slot.session, slot.generation) == (Some(consumer), session, claim.generation)
         })
     }
 
     /// Whether a rank has delivered rows of a slot behind those with which it was given to others.
-    fn has_gone_on(&self, claim: &SlotClaim) -> bool {
+    fn has_gone_on(&self, claim: &SlotPosition) -> bool {
         let (Some(layout), Some(slot)) = (&self.layout, self.slots.get(claim.stream as usize)) else {
             return false;
         };
@@ -129,7 +129,7 @@ impl Job {
     }
 
     /// The slots of a consumer, as its plan has them.
-    pub(super) fn grants(&self, number: u32, consumer: &Consumer) -> Vec<SlotGrant> {
+    pub(super) fn grants(&self, number: u32, consumer: &TrackedConsumer) -> Vec<SlotGrant> {
         let own = (0..)
             .zip(&self.slots)
             .filter(|(_, slot)| slot.rank == Some(number) && slot.session == consumer.session);
@@ -201,7 +201,7 @@ impl Job {
 
     /// Ranks that have been silent for the lease time are gone, unless all have: then it may be the coordinator that was not there.
     pub(super) fn expire_ranks(&mut self, now: Millis, lease_ms: Millis) {
-        let silent = |consumer: &Consumer| now.saturating_sub(consumer.last_seen) > lease_ms;
+        let silent = |consumer: &TrackedConsumer| now.saturating_sub(consumer.last_seen) > lease_ms;
         let mut here = self.consumers.values().filter(|consumer| consumer.is_here);
         if here.all(silent) {
             return;
@@ -224,12 +224,12 @@ impl Job {
 
 impl Cluster {
     /// Whether a rank may go on: not where it has delivered what others have, too.
-    pub(super) fn check_claims(&self, job: &Job, report: &ConsumerReport) -> Result<(), Refusal> {
+    pub(super) fn check_claims(&self, job: &TrackedJob, report: &ConsumerReport) -> Result<(), ServiceError> {
         if !report.slots.claims.iter().any(|claim| job.has_gone_on(claim)) {
             return Ok(());
         }
-        Err(Refusal::new(
-            RefusalKind::Superseded,
+        Err(ServiceError::new(
+            ServiceErrorKind::Superseded,
             format!(
                 "consumer {} of job `{}` was silent for more than {} s and its slots went to others; start it again from its last checkpoint",
                 report.consumer,
@@ -242,7 +242,8 @@ impl Cluster {
     /// Deals the slots of elastic jobs whose ranks or slots have changed.
     pub(super) fn deal_slots(&mut self, ready: &mut Ready) {
         let now = self.now;
-        let is_due = |job: &&Job| job.spec.elastic && job.dealing.look_at <= now && job.running().is_some();
+        let is_due =
+            |job: &&TrackedJob| job.spec.elastic && job.dealing.look_at <= now && job.running().is_some();
         let due: Vec<JobId> = self.jobs.values().filter(is_due).map(|job| job.id).collect();
         for id in due {
             self.deal_slots_of(id, ready);

@@ -1,16 +1,16 @@
 //! How jobs stand, for workers, people and reports.
 
-use super::job::Job;
+use super::job::TrackedJob;
 use super::messages::{
-    ConsumerStats, JobDetails, JobState, JobStatus, OperatorStats, Refusal, RefusalKind, StoreStats,
-    source_key,
+    ConsumerStats, JobDetails, JobState, JobStatus, OperatorStats, ServiceError, ServiceErrorKind,
+    StoreStats, source_key,
 };
 use super::{Cluster, Reply};
 use crate::ids::JobId;
 use crate::plan::first_keep;
 
 impl Cluster {
-    pub(super) fn job_state(&self, job: &Job) -> JobState {
+    pub(super) fn job_state(&self, job: &TrackedJob) -> JobState {
         if let Some(state) = &job.ended {
             return state.clone();
         }
@@ -27,10 +27,10 @@ impl Cluster {
     }
 
     pub(super) fn details(&self, id: JobId) -> Reply {
-        let Some(job) = self.jobs.get(&id) else { return Reply::Refused(Refusal::unknown_job(id)) };
+        let Some(job) = self.jobs.get(&id) else { return Reply::Refused(ServiceError::unknown_job(id)) };
         let (Some(layout), Some(dataset)) = (&job.layout, &job.dataset) else {
             let message = format!("job {id} is still being prepared; ask again");
-            return Reply::Refused(Refusal::new(RefusalKind::Unavailable, message));
+            return Reply::Refused(ServiceError::new(ServiceErrorKind::Unavailable, message));
         };
         Reply::Details(Box::new(JobDetails {
             job: id,
@@ -56,12 +56,12 @@ impl Cluster {
             None => Reply::Status(self.jobs.values().map(|job| self.job_status(job)).collect()),
             Some(id) => match self.jobs.get(&id) {
                 Some(job) => Reply::Status(vec![self.job_status(job)]),
-                None => Reply::Refused(Refusal::unknown_job(id)),
+                None => Reply::Refused(ServiceError::unknown_job(id)),
             },
         }
     }
 
-    fn job_status(&self, job: &Job) -> JobStatus {
+    fn job_status(&self, job: &TrackedJob) -> JobStatus {
         let mut operators: Vec<OperatorStats> = Vec::new();
         let mut store = StoreStats::default();
         for stats in job.worker_stats.values() {

@@ -1,5 +1,5 @@
 //! The state machine, input by input. What follows from many inputs and faults together is tested by the simulation
-//! in `coordinator/replica/tests/simulation.rs`.
+//! in `coordinator/raft/tests/simulation.rs`.
 
 mod granting;
 mod limits;
@@ -17,7 +17,7 @@ mod slots;
 
 use super::messages::{
     ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, JobState, JobStatus, Lease, OperatorStats,
-    ProcessCpu, Refusal, RefusalKind, Revision, StoreStats, TaskOutput, TaskResult, WorkerJobStats,
+    ProcessCpu, Revision, ServiceError, ServiceErrorKind, StoreStats, TaskOutput, TaskResult, WorkerJobStats,
     WorkerPlan, WorkerReport,
 };
 use super::records::Record;
@@ -45,7 +45,7 @@ const LIFE: u64 = 9;
 impl Bench {
     fn new() -> Self {
         Self {
-            cluster: Cluster::new(Settings::default(), LIFE),
+            cluster: Cluster::new(ClusterSettings::default(), LIFE),
             now: 0,
             records: Vec::new(),
             manifests: Vec::new(),
@@ -80,7 +80,7 @@ impl Bench {
         let cluster = &mut self.cluster;
         let (now, lease) = (cluster.now, cluster.settings.consumer_lease_ms);
         cluster.seats.expire(now, lease);
-        let (mut seats, mut running) = (0, Running::new());
+        let (mut seats, mut running) = (0, RunningJobs::new());
         for job in cluster.jobs.values().filter(|job| !job.is_ended()) {
             seats +=
                 job.consumers.values().filter(|seat| now.saturating_sub(seat.last_seen) <= lease).count();
@@ -94,11 +94,11 @@ impl Bench {
         self.step(Input::Tick);
     }
 
-    fn open(&mut self, spec: &JobSpec) -> Result<JobId, Refusal> {
+    fn open(&mut self, spec: &JobSpec) -> Result<JobId, ServiceError> {
         self.open_with(spec, None)
     }
 
-    fn open_with(&mut self, spec: &JobSpec, saved: Option<Arc<Manifest>>) -> Result<JobId, Refusal> {
+    fn open_with(&mut self, spec: &JobSpec, saved: Option<Arc<Manifest>>) -> Result<JobId, ServiceError> {
         let spec = Box::new(spec.clone());
         match self.ask(|request| Input::OpenJob { request, spec, saved }) {
             Some(Reply::Opened(job)) => Ok(job),

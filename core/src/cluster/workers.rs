@@ -4,23 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::limits::kept_text;
-use super::messages::{Allotment, Lease, ProcessCpu, Revision, TierRoom, WorkerPlan, WorkerReport};
+use super::messages::{JobAllocation, Lease, ProcessCpu, Revision, TierCapacity, WorkerPlan, WorkerReport};
 use super::records::Record;
-use super::samples::{LEAST_CORES, WorkerShare};
+use super::samples::{LEAST_CORES, WorkerAllocations};
 use super::{Cluster, Ready, Reply, RequestId};
 use crate::ids::{JobId, Millis, TaskId, WorkerId};
 use crate::layout::SplitRef;
 
 /// A request that is held until there is something to say.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Parked {
+pub(super) struct LongPoll {
     pub(super) request: RequestId,
     pub(super) since: Millis,
     /// Revision number that the asker holds; 0 when it is of another life.
     pub(super) seen: u64,
 }
 
-impl Parked {
+impl LongPoll {
     pub(super) fn new(request: RequestId, since: Millis, seen: Revision, life: u64) -> Self {
         Self { request, since, seen: if seen.life == life { seen.number } else { 0 } }
     }
@@ -32,7 +32,7 @@ impl Parked {
 }
 
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct TrackedWorker {
     pub(super) address: String,
     pub(super) last_seen: Millis,
     /// Whether it has reported in this life of the coordinator.
@@ -45,23 +45,23 @@ pub(super) struct Worker {
     pub(super) cores: u32,
     pub(super) memory_bytes: u64,
     /// The tiers of its caches, as it reports them.
-    pub(super) caches: Vec<TierRoom>,
+    pub(super) caches: Vec<TierCapacity>,
     /// What it had used so far when it reported, and when that was, counted from its start.
     pub(super) elapsed_ns: u64,
     pub(super) cpu: ProcessCpu,
     /// Threads of its CPU pool that it shall use, and what each job may use of it.
-    pub(super) share: WorkerShare,
+    pub(super) share: WorkerAllocations,
     pub(super) leases: BTreeSet<(JobId, SplitRef)>,
     pub(super) computed: BTreeSet<(JobId, SplitRef)>,
     pub(super) tasks: BTreeSet<TaskId>,
     /// Counts changes of its plan.
     pub(super) revision: u64,
-    pub(super) parked: Option<Parked>,
+    pub(super) parked: Option<LongPoll>,
     /// Jobs that it has ever held splits of.
     pub(super) jobs: BTreeSet<JobId>,
 }
 
-impl Worker {
+impl TrackedWorker {
     /// A worker of which only the log knows; its plans are counted from `revision` on.
     pub(super) fn remembered(now: Millis, revision: u64) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Worker {
             caches: Vec::new(),
             elapsed_ns: 0,
             cpu: ProcessCpu::default(),
-            share: WorkerShare::default(),
+            share: WorkerAllocations::default(),
             leases: BTreeSet::new(),
             computed: BTreeSet::new(),
             tasks: BTreeSet::new(),
@@ -120,7 +120,8 @@ impl Cluster {
         let now = self.now;
         let life = self.life;
         let first = self.next_revision;
-        let worker = self.workers.entry(report.worker).or_insert_with(|| Worker::remembered(now, first));
+        let worker =
+            self.workers.entry(report.worker).or_insert_with(|| TrackedWorker::remembered(now, first));
         let appeared = !worker.known || worker.address != report.address;
         let has_room = (worker.memory_full && !report.memory_full) || (worker.draining && !report.draining);
         worker.known = true;
@@ -141,7 +142,7 @@ impl Cluster {
         // As each job is computed the worker has room for more of it.
         self.stale
             .extend(worker.computed.iter().filter(|lease| !before.contains(lease)).map(|(job, _)| *job));
-        let parked = Parked::new(request, now, report.seen, life);
+        let parked = LongPoll::new(request, now, report.seen, life);
         if let Some(earlier) = worker.parked.replace(parked) {
             // Requests may overtake each other, so it may be the later one that is answered here: by a true plan.
             let plan = self.worker_plan(report.worker);
@@ -210,7 +211,7 @@ impl Cluster {
         let left = |job: &&JobId| self.placed.contains_key(job) || self.unplanned_cap(**job, id) > 0.0;
         allotments.extend(held.difference(&listed).filter(left).map(|job| {
             let cores = if self.placed.contains_key(job) { LEAST_CORES } else { 0.0 };
-            Allotment { cores, ..Allotment::unlimited(*job) }
+            JobAllocation { cores, ..JobAllocation::unlimited(*job) }
         }));
         for allotment in allotments.iter_mut().filter(|allotment| allotment.most_cores == 0.0) {
             allotment.most_cores = self.unplanned_cap(allotment.job, id);
@@ -281,7 +282,7 @@ impl Cluster {
     pub(super) fn answer_parked(&mut self, ready: &mut Ready) {
         self.answer_asks(ready);
         let (now, hold) = (self.now, self.settings.hold_ms);
-        let due = |worker: &Worker| {
+        let due = |worker: &TrackedWorker| {
             worker.parked.as_ref().is_some_and(|parked| parked.is_due(worker.revision, now, hold))
         };
         let changed: Vec<WorkerId> =

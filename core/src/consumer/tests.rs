@@ -98,9 +98,9 @@ fn deliver(
                 out.inputs.extend(part.input.clone().map(|offset| number(layout, part.split, offset)));
             }
             match next.kind {
-                Kind::Batch => out.batches.push(rows),
-                Kind::Dropped => out.dropped += rows.len() as u64,
-                Kind::Removed => assert!(rows.is_empty()),
+                RunKind::Batch => out.batches.push(rows),
+                RunKind::Dropped => out.dropped += rows.len() as u64,
+                RunKind::Removed => assert!(rows.is_empty()),
             }
             if out.batches.len() == stop {
                 let end = StreamPosition { epoch: layout.epochs, row: 0 };
@@ -212,11 +212,11 @@ fn a_stream_without_last_rows_gives_a_batch_without_rows() {
     let batch = |assembler: &mut Assembler<()>| {
         assembler.next_run().map(|batch| (batch.kind, batch.epoch, batch.rows))
     };
-    assert_eq!(batch(&mut assembler), Some((Kind::Batch, 0, 4)));
+    assert_eq!(batch(&mut assembler), Some((RunKind::Batch, 0, 4)));
     assert_eq!(assembler.owed_epoch(), Some(0));
-    assert_eq!(batch(&mut assembler), Some((Kind::Batch, 0, 0)));
-    assert_eq!(batch(&mut assembler), Some((Kind::Batch, 1, 4)));
+    assert_eq!(batch(&mut assembler), Some((RunKind::Batch, 0, 0)));
+    assert_eq!(batch(&mut assembler), Some((RunKind::Batch, 1, 4)));
     assert!(!assembler.is_finished());
-    assert_eq!(batch(&mut assembler), Some((Kind::Batch, 1, 0)));
+    assert_eq!(batch(&mut assembler), Some((RunKind::Batch, 1, 0)));
     assert!(assembler.is_finished());
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn all_rows(steps: &[Step]) -> Vec<u32> {
+fn all_rows(steps: &[CoordinatedStep]) -> Vec<u32> {
     let mut rows: Vec<u32> = steps.iter().flat_map(|step| step.streams.iter().flatten().copied()).collect();
     rows.sort_unstable();
     rows
@@ -29,7 +29,7 @@ fn a_step_comes_as_soon_as_a_bucket_has_a_batch_for_each_stream() {
 #[test]
 fn a_few_rows_that_are_left_go_with_longer_ones() {
     let steps = deal_buckets(&[1, 6, 7, 8], &[4, 8], &[4, 4], 1);
-    assert_eq!(steps, [Step { bucket: 1, streams: vec![vec![0, 1, 2, 3]] }]);
+    assert_eq!(steps, [CoordinatedStep { bucket: 1, streams: vec![vec![0, 1, 2, 3]] }]);
     let steps = deal_buckets(&[1, 2, 8, 8, 8], &[4, 8], &[4, 4], 1);
     assert_eq!(steps.len(), 2, "half a step is worth one of its own");
 }

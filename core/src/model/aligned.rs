@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::samples::{OperatorSample, WorkerSample};
+use super::samples::{JobWorkerSample, OperatorSample};
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +12,7 @@ mod tests;
 const CACHE: &str = "cache";
 
 /// The operators that all have together: those of the first of those with the most.
-pub(super) fn names(samples: &[WorkerSample]) -> Vec<&str> {
+pub(super) fn names(samples: &[JobWorkerSample]) -> Vec<&str> {
     let most = samples.iter().map(|sample| sample.operators.len()).max().unwrap_or(0);
     let longest = samples.iter().find(|sample| sample.operators.len() == most);
     longest
@@ -24,12 +24,12 @@ pub(super) fn names(samples: &[WorkerSample]) -> Vec<&str> {
 
 /// The samples that count anything, with these operators. A worker that keeps nothing is one that looks for each row and
 /// finds none.
-pub(super) fn aligned<'a>(samples: &'a [WorkerSample], names: &[&str]) -> Vec<Cow<'a, WorkerSample>> {
+pub(super) fn aligned<'a>(samples: &'a [JobWorkerSample], names: &[&str]) -> Vec<Cow<'a, JobWorkerSample>> {
     let counting = samples.iter().filter(|sample| !sample.operators.is_empty());
     counting.map(|sample| with_operators(sample, names)).collect()
 }
 
-fn with_operators<'a>(sample: &'a WorkerSample, names: &[&str]) -> Cow<'a, WorkerSample> {
+fn with_operators<'a>(sample: &'a JobWorkerSample, names: &[&str]) -> Cow<'a, JobWorkerSample> {
     if sample.operators.iter().map(|operator| operator.name.as_str()).eq(names.iter().copied()) {
         return Cow::Borrowed(sample);
     }
@@ -43,5 +43,5 @@ fn with_operators<'a>(sample: &'a WorkerSample, names: &[&str]) -> Cow<'a, Worke
             ..OperatorSample::default()
         })
     };
-    Cow::Owned(WorkerSample { operators: names.iter().map(operator).collect(), ..sample.clone() })
+    Cow::Owned(JobWorkerSample { operators: names.iter().map(operator).collect(), ..sample.clone() })
 }

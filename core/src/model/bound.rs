@@ -14,9 +14,9 @@ pub(super) mod tests;
 /// What a job works with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Allocation {
+pub struct JobResources {
     /// Workers of each kind.
-    pub workers: Vec<WorkerShare>,
+    pub workers: Vec<WorkerTypeShare>,
     /// Limits of concurrent executions on each worker that the engine holds operators to, by name. What the user wrote
     /// binds as well.
     pub limits: BTreeMap<String, u32>,
@@ -53,7 +53,7 @@ impl Locality {
 /// Workers of one type, or a part of each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct WorkerShare {
+pub struct WorkerTypeShare {
     /// Their type.
     pub worker_type: String,
     /// How many.
@@ -115,7 +115,7 @@ impl BottleneckKind {
 
 /// What one resource allows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Bound {
+pub struct ResourceBound {
     /// The resource.
     pub kind: BottleneckKind,
     /// The operator that it concerns most, where there is one.
@@ -127,10 +127,10 @@ pub struct Bound {
 }
 
 /// What bounds a job: the smallest of its bounds.
-pub type Bottleneck = Bound;
+pub type Bottleneck = ResourceBound;
 
 /// Such as `cpu of random_resized_crop: 2 cores give 375 rows/s at 5.33 ms of CPU per row`.
-impl std::fmt::Display for Bound {
+impl std::fmt::Display for ResourceBound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.kind.name())?;
         if let Some(operator) = &self.operator {
@@ -141,12 +141,12 @@ impl std::fmt::Display for Bound {
 }
 
 /// The smallest bound: what the job's rate should be. `None` where nothing is known to bound it.
-pub fn bottleneck(model: &JobModel, allocation: &Allocation) -> Option<Bottleneck> {
+pub fn bottleneck(model: &JobModel, allocation: &JobResources) -> Option<Bottleneck> {
     bounds(model, allocation).into_iter().next()
 }
 
 /// All bounds, the smallest first.
-pub fn bounds(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
+pub fn bounds(model: &JobModel, allocation: &JobResources) -> Vec<ResourceBound> {
     let mut bounds = Vec::new();
     bounds.extend(cpu(model, allocation));
     bounds.extend(limits(model, allocation));
@@ -159,19 +159,19 @@ pub fn bounds(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
     bounds.retain(|bound| bound.rows_per_s.is_finite());
     // Of equal bounds the consumer comes first: nothing else would help.
     bounds.sort_by(|a, b| {
-        let consumers_first = |bound: &Bound| bound.kind != BottleneckKind::Consumer;
+        let consumers_first = |bound: &ResourceBound| bound.kind != BottleneckKind::Consumer;
         a.rows_per_s.total_cmp(&b.rows_per_s).then(consumers_first(a).cmp(&consumers_first(b)))
     });
     bounds
 }
 
 /// The first operator that still runs.
-fn first(allocation: &Allocation) -> usize {
+fn first(allocation: &JobResources) -> usize {
     allocation.cache.as_ref().map_or(0, |cache| cache.after + 1)
 }
 
 /// CPU seconds per row on a type, with what reading a cache takes.
-pub(super) fn cpu_s(model: &JobModel, allocation: &Allocation, worker_type: &str) -> f64 {
+pub(super) fn cpu_s(model: &JobModel, allocation: &JobResources, worker_type: &str) -> f64 {
     let reading = allocation.cache.as_ref().map_or(0.0, |cache| {
         cache.read_cpu_s_per_byte * model.operators.get(cache.after).map_or(0.0, |cut| cut.bytes_out)
     });
@@ -179,9 +179,9 @@ pub(super) fn cpu_s(model: &JobModel, allocation: &Allocation, worker_type: &str
 }
 
 /// Cores over CPU seconds per row, summed over types: the utilisation law.
-fn cpu(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
+fn cpu(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
     let cores: f64 = allocation.workers.iter().map(|share| f64::from(share.count) * share.cores).sum();
-    let rate = |share: &WorkerShare| {
+    let rate = |share: &WorkerTypeShare| {
         f64::from(share.count) * share.cores / cpu_s(model, allocation, &share.worker_type)
     };
     let rows_per_s: f64 = allocation.workers.iter().map(rate).sum();
@@ -195,16 +195,16 @@ fn cpu(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
         seconds(mean_ms),
         costliest.name
     );
-    Some(Bound { kind: BottleneckKind::Cpu, operator: Some(costliest.name.clone()), rows_per_s, why })
+    Some(ResourceBound { kind: BottleneckKind::Cpu, operator: Some(costliest.name.clone()), rows_per_s, why })
 }
 
 /// Executions at once over the seconds that one row keeps one busy, summed over workers: Little's law. An operator never
 /// runs more at once than there are cores, but for the part of its time that needs none.
-fn limits(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
-    let limited = |operator: &OperatorModel| -> Option<Bound> {
+fn limits(model: &JobModel, allocation: &JobResources) -> Vec<ResourceBound> {
+    let limited = |operator: &OperatorModel| -> Option<ResourceBound> {
         let held = allocation.limits.get(&operator.name).copied();
         let limit = operator.limit().into_iter().chain(held).min()?;
-        let rate = |share: &WorkerShare| {
+        let rate = |share: &WorkerTypeShare| {
             f64::from(share.count) * f64::from(limit) / operator.service_s_on(&share.worker_type)
         };
         let rows_per_s: f64 = allocation.workers.iter().map(rate).sum();
@@ -222,20 +222,21 @@ fn limits(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
             seconds(service_s),
             number(rows_per_s)
         );
-        Some(Bound { kind, operator: Some(operator.name.clone()), rows_per_s, why })
+        Some(ResourceBound { kind, operator: Some(operator.name.clone()), rows_per_s, why })
     };
     model.operators.iter().skip(first(allocation)).filter_map(limited).collect()
 }
 
 /// Executions that the engine has under way over the seconds that each row takes: Little's law, where these are known to
 /// be all there are.
-fn under_way(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
+fn under_way(model: &JobModel, allocation: &JobResources) -> Vec<ResourceBound> {
     let workers: u32 = allocation.workers.iter().map(|share| share.count).sum();
-    let bound = |operator: &OperatorModel| -> Option<Bound> {
+    let bound = |operator: &OperatorModel| -> Option<ResourceBound> {
         // What the user limits has its bound by that.
         let each = operator.under_way.filter(|_| operator.parallelism.is_none())?;
-        let rate =
-            |share: &WorkerShare| f64::from(share.count) * each / operator.service_s_on(&share.worker_type);
+        let rate = |share: &WorkerTypeShare| {
+            f64::from(share.count) * each / operator.service_s_on(&share.worker_type)
+        };
         let rows_per_s: f64 = allocation.workers.iter().map(rate).sum();
         let executions = f64::from(workers) * each;
         let why = format!(
@@ -246,13 +247,13 @@ fn under_way(model: &JobModel, allocation: &Allocation) -> Vec<Bound> {
             number(rows_per_s)
         );
         let operator = Some(operator.name.clone());
-        Some(Bound { kind: BottleneckKind::Latency, operator, rows_per_s, why })
+        Some(ResourceBound { kind: BottleneckKind::Latency, operator, rows_per_s, why })
     };
     model.operators.iter().skip(first(allocation)).filter_map(bound).collect()
 }
 
 /// The store's bandwidth at the requests that may be in flight, over bytes per row.
-fn store(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
+fn store(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
     let bytes_per_row = match &allocation.cache {
         None => model.store_bytes,
         Some(cache) if cache.is_in_store => model.operators.get(cache.after)?.bytes_out,
@@ -283,11 +284,11 @@ fn store(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
         )
     };
     let operator = model.operators.first().map(|source| source.name.clone());
-    Some(Bound { kind, operator, rows_per_s, why })
+    Some(ResourceBound { kind, operator, rows_per_s, why })
 }
 
 /// The bandwidth of a cache's tier over bytes per row at the cut.
-fn tier(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
+fn tier(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
     let cache = allocation.cache.as_ref().filter(|cache| cache.read_bytes_per_s > 0.0)?;
     let cut = model.operators.get(cache.after)?;
     let rows_per_s = cache.read_bytes_per_s / cut.bytes_out;
@@ -298,11 +299,11 @@ fn tier(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
         bytes(cut.bytes_out),
         number(rows_per_s)
     );
-    Some(Bound { kind: BottleneckKind::Store, operator: Some(cut.name.clone()), rows_per_s, why })
+    Some(ResourceBound { kind: BottleneckKind::Store, operator: Some(cut.name.clone()), rows_per_s, why })
 }
 
 /// The workers' network over the larger of what comes in and what goes out per row.
-fn network(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
+fn network(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
     let (from_dataset, from_cache_store) = match &allocation.cache {
         None => (model.store_bytes, 0.0),
         Some(cache) if cache.is_in_store => (0.0, model.operators.get(cache.after)?.bytes_out),
@@ -323,12 +324,12 @@ fn network(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
         bytes(per_row),
         number(rows_per_s)
     );
-    Some(Bound { kind: BottleneckKind::Network, operator: None, rows_per_s, why })
+    Some(ResourceBound { kind: BottleneckKind::Network, operator: None, rows_per_s, why })
 }
 
 /// Memory over the byte-seconds that a row holds, by Little's law; only where memory was seen to be full, since otherwise
 /// rows in flight are as many as there is use for.
-fn memory(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
+fn memory(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
     let is_full = model.memory_wait_share > 0.1;
     if !is_full || allocation.memory_bytes <= 0.0 || model.held_bytes <= 0.0 {
         return None;
@@ -340,11 +341,11 @@ fn memory(model: &JobModel, allocation: &Allocation) -> Option<Bound> {
         number(100.0 * model.memory_wait_share),
         number(rows_per_s)
     );
-    Some(Bound { kind: BottleneckKind::Memory, operator: None, rows_per_s, why })
+    Some(ResourceBound { kind: BottleneckKind::Memory, operator: None, rows_per_s, why })
 }
 
-fn consumer(model: &JobModel) -> Option<Bound> {
+fn consumer(model: &JobModel) -> Option<ResourceBound> {
     let rows_per_s = model.demand_rows_per_s?;
     let why = format!("the consumers take {} rows/s and no more", number(rows_per_s));
-    Some(Bound { kind: BottleneckKind::Consumer, operator: None, rows_per_s, why })
+    Some(ResourceBound { kind: BottleneckKind::Consumer, operator: None, rows_per_s, why })
 }

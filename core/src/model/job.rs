@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::aligned::{aligned, names};
 use super::bandwidth::{Bandwidth, Observation};
-use super::samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample, saturating_sum};
+use super::samples::{JobConsumerSample, JobWorkerSample, OperatorSample, StoreSample, saturating_sum};
 use super::visits::visits;
 use crate::cluster::messages::FormStats;
-use crate::pipeline::KeptForm;
+use crate::pipeline::CacheEncoding;
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -19,11 +19,11 @@ pub(super) mod tests;
 #[serde(default)]
 pub struct JobObservation {
     /// What each worker did within the last seconds.
-    pub recent: Vec<WorkerSample>,
+    pub recent: Vec<JobWorkerSample>,
     /// What each worker did since the job began: sizes are estimated from as many rows as there are. Empty: `recent`.
-    pub total: Vec<WorkerSample>,
+    pub total: Vec<JobWorkerSample>,
     /// What each consumer took within the last seconds.
-    pub consumers: Vec<ConsumerSample>,
+    pub consumers: Vec<JobConsumerSample>,
     /// The store's bandwidth against requests in flight, over all workers, as seen at several times.
     pub store_seen: Vec<Observation>,
     /// The operator whose waits held the job up within the last seconds, while no thread, limit or store did.
@@ -43,8 +43,8 @@ pub struct JobModel {
     pub operators: Vec<OperatorModel>,
     /// CPU seconds per row that no operator accounts for, by worker type: transport and the engine itself.
     pub overhead_cpu_s: BTreeMap<String, f64>,
-    /// Where rows could be kept, in order; see [`CutModel::is_cacheable`].
-    pub cuts: Vec<CutModel>,
+    /// Where rows could be kept, in order; see [`CachePointModel::is_cacheable`].
+    pub cuts: Vec<CachePointModel>,
     /// Bytes sent to consumers per row.
     pub delivered_bytes: f64,
     /// Bytes read from the store per row.
@@ -100,7 +100,7 @@ pub struct OperatorModel {
 /// The output of an operator, kept for the whole dataset.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct CutModel {
+pub struct CachePointModel {
     /// Place of the operator in [`JobModel::operators`] whose output is kept.
     pub after: usize,
     /// Its name.
@@ -114,12 +114,12 @@ pub struct CutModel {
     /// Whether the rows are the same in each pass: false for the first random operator and all after it.
     pub is_cacheable: bool,
     /// In which form rows are kept.
-    pub form: KeptForm,
+    pub form: CacheEncoding,
     /// What the next operator takes of rows in this form, over what it takes of them as they are.
     pub next_cpu_share: f64,
 }
 
-impl Default for CutModel {
+impl Default for CachePointModel {
     fn default() -> Self {
         Self {
             after: 0,
@@ -128,7 +128,7 @@ impl Default for CutModel {
             bytes: 0.0,
             bytes_per_row: 0.0,
             is_cacheable: false,
-            form: KeptForm::AsIs,
+            form: CacheEncoding::AsIs,
             next_cpu_share: 1.0,
         }
     }
@@ -157,8 +157,8 @@ impl JobModel {
     pub fn build(seen: &JobObservation) -> Option<Self> {
         let names = names(&seen.recent);
         let (recent, total) = (aligned(&seen.recent, &names), aligned(&seen.total, &names));
-        let recent: Vec<&WorkerSample> = recent.iter().map(AsRef::as_ref).collect();
-        let total: Vec<&WorkerSample> = total.iter().map(AsRef::as_ref).collect();
+        let recent: Vec<&JobWorkerSample> = recent.iter().map(AsRef::as_ref).collect();
+        let total: Vec<&JobWorkerSample> = total.iter().map(AsRef::as_ref).collect();
         let count = recent.first()?.operators.len();
         let delivered = sum(&recent, |worker| worker.operators[count - 1].rows_out);
         if delivered <= 0.0 {
@@ -169,7 +169,7 @@ impl JobModel {
         let read = sum(&recent, |worker| worker.operators[0].rows_out);
         let rows_read = if read > 0.0 { read / visits[0] } else { delivered };
         let store = |field: fn(&StoreSample) -> u64| sum(&recent, |worker| field(&worker.store)) / rows_read;
-        let per_second = |value: fn(&WorkerSample) -> f64| -> f64 {
+        let per_second = |value: fn(&JobWorkerSample) -> f64| -> f64 {
             recent.iter().map(|worker| value(worker) / seconds(worker.elapsed_ns.max(1))).sum()
         };
         let mut model = Self {
@@ -202,7 +202,7 @@ impl JobModel {
         }
         model.cuts = cuts(&model, if total.is_empty() { &recent } else { &total });
         let forms = seen.forms.iter().filter_map(|form| in_form(&model, form));
-        let forms: Vec<CutModel> = forms.collect();
+        let forms: Vec<CachePointModel> = forms.collect();
         model.cuts.extend(forms);
         Some(model)
     }
@@ -217,8 +217,8 @@ impl JobModel {
 }
 
 /// Share of CPU is filled with CPU seconds here, and normalised by the caller.
-fn operator(workers: &[&WorkerSample], place: usize, visit_ratio: f64) -> OperatorModel {
-    let of = |worker: &WorkerSample| worker.operators[place].clone();
+fn operator(workers: &[&JobWorkerSample], place: usize, visit_ratio: f64) -> OperatorModel {
+    let of = |worker: &JobWorkerSample| worker.operators[place].clone();
     let count = |field: fn(&OperatorSample) -> u64| sum(workers, |worker| field(&worker.operators[place]));
     // A source takes no rows: what it gives is its work.
     let taken = |sample: &OperatorSample| if sample.rows_in > 0 { sample.rows_in } else { sample.rows_out };
@@ -255,7 +255,7 @@ fn operator(workers: &[&WorkerSample], place: usize, visit_ratio: f64) -> Operat
     }
 }
 
-fn overhead(workers: &[&WorkerSample]) -> BTreeMap<String, f64> {
+fn overhead(workers: &[&JobWorkerSample]) -> BTreeMap<String, f64> {
     let mut by_type: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for worker in workers {
         let accounted = saturating_sum(worker.operators.iter().map(|operator| operator.cpu_ns));
@@ -269,7 +269,7 @@ fn overhead(workers: &[&WorkerSample]) -> BTreeMap<String, f64> {
 
 /// Rows of a cut are those of the dataset times what the operators before it make of one; bytes follow from the mean
 /// size there (Plumber, section 4.3).
-fn cuts(model: &JobModel, workers: &[&WorkerSample]) -> Vec<CutModel> {
+fn cuts(model: &JobModel, workers: &[&JobWorkerSample]) -> Vec<CachePointModel> {
     let source_rows = sum(workers, |worker| worker.operators[0].rows_out);
     let dataset_rows = dataset_rows(workers);
     let mut is_cacheable = true;
@@ -281,27 +281,27 @@ fn cuts(model: &JobModel, workers: &[&WorkerSample]) -> Vec<CutModel> {
             continue;
         }
         let scale = dataset_rows / source_rows;
-        cuts.push(CutModel {
+        cuts.push(CachePointModel {
             after: place,
             operator: operator.name.clone(),
             rows: scale * sum(workers, |worker| worker.operators[place].rows_out),
             bytes: scale * sum(workers, |worker| worker.operators[place].bytes_out),
             bytes_per_row: operator.bytes_out,
             is_cacheable,
-            ..CutModel::default()
+            ..CachePointModel::default()
         });
     }
     cuts
 }
 
 /// A cut with its rows in another form: sizes and costs are those of the rows that were tried, in proportion.
-fn in_form(model: &JobModel, tried: &FormStats) -> Option<CutModel> {
+fn in_form(model: &JobModel, tried: &FormStats) -> Option<CachePointModel> {
     let plain = model.cuts.iter().find(|cut| cut.after == tried.after as usize)?;
     if tried.plain_bytes == 0 || tried.plain_ns == 0 {
         return None;
     }
     let size = tried.bytes as f64 / tried.plain_bytes as f64;
-    Some(CutModel {
+    Some(CachePointModel {
         bytes: plain.bytes * size,
         bytes_per_row: plain.bytes_per_row * size,
         form: tried.form,
@@ -312,7 +312,7 @@ fn in_form(model: &JobModel, tried: &FormStats) -> Option<CutModel> {
 
 /// The manifest's count where there is one; else rows seen times the share of the dataset that they are, by the size of
 /// shards (Plumber, section 4.3).
-fn dataset_rows(workers: &[&WorkerSample]) -> f64 {
+fn dataset_rows(workers: &[&JobWorkerSample]) -> f64 {
     let counted = workers.iter().map(|worker| worker.store.total_rows).max().unwrap_or(0);
     if counted > 0 {
         return counted as f64;
@@ -328,7 +328,7 @@ const LEAST_STEP_SHARE: f64 = 0.02;
 
 /// Each consumer's rows over the time in which it did not wait, summed: what it would take if it were always fed. `None`
 /// where one takes whatever comes.
-fn demand(consumers: &[ConsumerSample]) -> Option<f64> {
+fn demand(consumers: &[JobConsumerSample]) -> Option<f64> {
     let mut rates = Vec::new();
     for consumer in consumers.iter().filter(|consumer| consumer.rows > 0) {
         let waited = consumer.elapsed_ns.saturating_sub(consumer.stall_ns);
@@ -346,7 +346,7 @@ fn mean_of(by_type: &BTreeMap<String, f64>) -> f64 {
     if by_type.is_empty() { 0.0 } else { by_type.values().sum::<f64>() / by_type.len() as f64 }
 }
 
-fn sum(workers: &[&WorkerSample], field: impl Fn(&WorkerSample) -> u64) -> f64 {
+fn sum(workers: &[&JobWorkerSample], field: impl Fn(&JobWorkerSample) -> u64) -> f64 {
     workers.iter().map(|worker| field(worker) as f64).sum()
 }
 

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bound::{Allocation, BottleneckKind, Bound, CacheUse, bottleneck, bounds};
-use super::job::{CutModel, JobModel, OperatorModel};
+use super::bound::{BottleneckKind, CacheUse, JobResources, ResourceBound, bottleneck, bounds};
+use super::job::{CachePointModel, JobModel, OperatorModel};
 use super::text::{bytes, count};
-use crate::pipeline::KeptForm;
+use crate::pipeline::CacheEncoding;
 
 #[cfg(test)]
 mod tests;
@@ -44,9 +44,9 @@ const MOST_MORE_READS: f64 = 32.0;
 /// Remedies that would help by more than one percent: those that help at once before caches, which help jobs of several passes
 /// and are kept where there is room without being asked for; in both the best first. Equal ones are in the order given here:
 /// operator limits, read concurrency, cores, workers.
-pub fn remedies(model: &JobModel, allocation: &Allocation, rooms: &[CacheRoom]) -> Vec<Remedy> {
+pub fn remedies(model: &JobModel, allocation: &JobResources, rooms: &[CacheRoom]) -> Vec<Remedy> {
     let Some(now) = bottleneck(model, allocation) else { return Vec::new() };
-    let mut tried: Vec<(String, Allocation)> = Vec::new();
+    let mut tried: Vec<(String, JobResources)> = Vec::new();
     tried.extend(wider_operators(model, allocation));
     tried.extend(more_reads(model, allocation));
     tried.push((more_cores_text(allocation), more_cores(allocation)));
@@ -54,13 +54,13 @@ pub fn remedies(model: &JobModel, allocation: &Allocation, rooms: &[CacheRoom]) 
     if now.kind == BottleneckKind::Memory {
         let memory_bytes = 2.0 * allocation.memory_bytes;
         let action = format!("give it {} of memory", bytes(memory_bytes));
-        tried.push((action, Allocation { memory_bytes, ..allocation.clone() }));
+        tried.push((action, JobResources { memory_bytes, ..allocation.clone() }));
     }
     let mut found = Vec::new();
     tried.extend(caches(model, allocation, rooms));
     for (action, changed) in tried {
         let wide = JobModel { operators: unpinned(model, allocation, &changed), ..model.clone() };
-        let Some(Bound { rows_per_s, .. }) = bottleneck(&wide, &changed) else { continue };
+        let Some(ResourceBound { rows_per_s, .. }) = bottleneck(&wide, &changed) else { continue };
         if rows_per_s > 1.01 * now.rows_per_s {
             let from_second_pass = changed.cache != allocation.cache;
             found.push(Remedy { action, predicted_rows_per_s: rows_per_s, from_second_pass });
@@ -74,7 +74,7 @@ pub fn remedies(model: &JobModel, allocation: &Allocation, rooms: &[CacheRoom]) 
 }
 
 /// A remedy that raises a limit raises it over what the user wrote, too, but not over what is under way.
-fn unpinned(model: &JobModel, before: &Allocation, after: &Allocation) -> Vec<OperatorModel> {
+fn unpinned(model: &JobModel, before: &JobResources, after: &JobResources) -> Vec<OperatorModel> {
     let mut operators = model.operators.clone();
     for operator in &mut operators {
         let raised = after.limits.get(&operator.name);
@@ -88,14 +88,14 @@ fn unpinned(model: &JobModel, before: &Allocation, after: &Allocation) -> Vec<Op
 
 /// Executions on each worker that could go on at once: those that do and those that wait for their turn. No others are
 /// there, since the engine has only so much under way. `None` where it is not known.
-fn reach(operator: &OperatorModel, allocation: &Allocation) -> Option<f64> {
+fn reach(operator: &OperatorModel, allocation: &JobResources) -> Option<f64> {
     let workers: u32 = allocation.workers.iter().map(|share| share.count).sum();
     let known = operator.mean_waiting > 0.0 && workers > 0;
     known.then(|| (operator.mean_active + operator.mean_waiting) / f64::from(workers))
 }
 
 /// For each operator that a limit holds back: the limit at which something else is the bound.
-fn wider_operators(model: &JobModel, allocation: &Allocation) -> Vec<(String, Allocation)> {
+fn wider_operators(model: &JobModel, allocation: &JobResources) -> Vec<(String, JobResources)> {
     let all = bounds(model, allocation);
     let mut tried = Vec::new();
     for bound in &all {
@@ -121,25 +121,25 @@ fn wider_operators(model: &JobModel, allocation: &Allocation) -> Vec<(String, Al
 }
 
 /// Requests in flight at which something else is the bound, or that fill the store.
-fn more_reads(model: &JobModel, allocation: &Allocation) -> Option<(String, Allocation)> {
+fn more_reads(model: &JobModel, allocation: &JobResources) -> Option<(String, JobResources)> {
     let limit = allocation.read_concurrency;
     if limit <= 0.0 || model.store_bytes <= 0.0 {
         return None;
     }
-    let unlimited = Allocation { read_concurrency: MOST_MORE_READS * limit, ..allocation.clone() };
+    let unlimited = JobResources { read_concurrency: MOST_MORE_READS * limit, ..allocation.clone() };
     let reachable = bottleneck(model, &unlimited)?.rows_per_s;
     let wanted = model.bandwidth.concurrency_for(reachable * model.store_bytes);
     let wanted = wanted.unwrap_or(MOST_MORE_READS * limit).ceil().min(MOST_MORE_READS * limit);
-    let changed = Allocation { read_concurrency: wanted, ..allocation.clone() };
+    let changed = JobResources { read_concurrency: wanted, ..allocation.clone() };
     (wanted > limit).then(|| (format!("read with {} in flight", count(wanted, "request")), changed))
 }
 
 /// Each cut in each tier that has room for it.
-fn caches(model: &JobModel, allocation: &Allocation, rooms: &[CacheRoom]) -> Vec<(String, Allocation)> {
+fn caches(model: &JobModel, allocation: &JobResources, rooms: &[CacheRoom]) -> Vec<(String, JobResources)> {
     let mut tried = Vec::new();
     for room in rooms {
-        let fits = |cut: &&CutModel| {
-            cut.form == KeptForm::AsIs && cut.is_cacheable && cut.bytes > 0.0 && cut.bytes <= room.bytes
+        let fits = |cut: &&CachePointModel| {
+            cut.form == CacheEncoding::AsIs && cut.is_cacheable && cut.bytes > 0.0 && cut.bytes <= room.bytes
         };
         for cut in model.cuts.iter().filter(fits) {
             let cache = CacheUse {
@@ -150,7 +150,7 @@ fn caches(model: &JobModel, allocation: &Allocation, rooms: &[CacheRoom]) -> Vec
             };
             let action =
                 format!("keep the output of `{}` {} ({})", cut.operator, place(&room.tier), bytes(cut.bytes));
-            tried.push((action, Allocation { cache: Some(cache), ..allocation.clone() }));
+            tried.push((action, JobResources { cache: Some(cache), ..allocation.clone() }));
         }
     }
     tried
@@ -164,7 +164,7 @@ fn place(tier: &str) -> &str {
     }
 }
 
-fn more_cores(allocation: &Allocation) -> Allocation {
+fn more_cores(allocation: &JobResources) -> JobResources {
     let mut changed = allocation.clone();
     for share in &mut changed.workers {
         share.cores *= 2.0;
@@ -172,13 +172,13 @@ fn more_cores(allocation: &Allocation) -> Allocation {
     changed
 }
 
-fn more_cores_text(allocation: &Allocation) -> String {
+fn more_cores_text(allocation: &JobResources) -> String {
     let cores: f64 = allocation.workers.iter().map(|share| f64::from(share.count) * share.cores).sum();
     format!("give it {}", count(2.0 * cores, "core"))
 }
 
 /// Twice the workers bring twice of everything that is theirs.
-fn more_workers(allocation: &Allocation) -> Allocation {
+fn more_workers(allocation: &JobResources) -> JobResources {
     let mut changed = allocation.clone();
     for share in &mut changed.workers {
         share.count *= 2;
@@ -188,7 +188,7 @@ fn more_workers(allocation: &Allocation) -> Allocation {
     changed
 }
 
-fn more_workers_text(allocation: &Allocation) -> String {
+fn more_workers_text(allocation: &JobResources) -> String {
     let workers: u32 = allocation.workers.iter().map(|share| share.count).sum();
     format!("give it {}", count(f64::from(2 * workers), "worker"))
 }

@@ -67,7 +67,7 @@ pub struct StoreSample {
 
 /// What one worker did for one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WorkerSample {
+pub struct JobWorkerSample {
     /// The worker.
     pub worker: WorkerId,
     /// Name of its kind of machine: workers of a type are equally fast.
@@ -97,7 +97,7 @@ pub struct WorkerSample {
 /// What one consumer of a job took.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ConsumerSample {
+pub struct JobConsumerSample {
     /// Which consumer, from 0.
     pub consumer: u32,
     /// Batches taken.

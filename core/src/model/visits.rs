@@ -4,13 +4,13 @@
 //! where groups wait, or more of them begin than before, operators at the front have seen rows of many seconds to come.
 //! What an operator makes of its own rows has no such error, and the visits follow from these ratios, from the back.
 
-use super::samples::{OperatorSample, WorkerSample};
+use super::samples::{JobWorkerSample, OperatorSample};
 
 #[cfg(test)]
 mod tests;
 
 /// Rows that come to each operator per row delivered; for the source, rows that it gives.
-pub(super) fn visits(workers: &[&WorkerSample]) -> Vec<f64> {
+pub(super) fn visits(workers: &[&JobWorkerSample]) -> Vec<f64> {
     let count = workers.first().map_or(0, |worker| worker.operators.len());
     let sum = |place: usize, field: fn(&OperatorSample) -> u64| -> f64 {
         workers.iter().map(|worker| field(&worker.operators[place]) as f64).sum()

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use super::samples::{ConsumerSample, OperatorSample, StoreSample, WorkerSample};
+use super::samples::{JobConsumerSample, JobWorkerSample, OperatorSample, StoreSample};
 use crate::ids::Millis;
 
 #[cfg(test)]
 mod tests;
 
 /// Counts that only grow while their owner lives. Fields that tell a state, not a count, follow the newer sample.
-pub trait Counters: Clone {
+pub trait CumulativeCounters: Clone {
     /// What was counted after `earlier`.
     fn since(&self, earlier: &Self) -> Self;
     /// The counts of two lives together; states are those of `self`, which is the later.
@@ -18,9 +18,9 @@ pub trait Counters: Clone {
     fn is_below(&self, earlier: &Self) -> bool;
 }
 
-/// Samples of one owner, thinned out: at most [`Window::POINTS`] over the span.
+/// Samples of one owner, thinned out: at most [`SampleWindow::POINTS`] over the span.
 #[derive(Debug, Clone)]
-pub struct Window<S> {
+pub struct SampleWindow<S> {
     span_ms: Millis,
     /// Counts of earlier lives.
     past: Option<S>,
@@ -30,7 +30,7 @@ pub struct Window<S> {
     points: VecDeque<(Millis, S)>,
 }
 
-impl<S: Counters> Window<S> {
+impl<S: CumulativeCounters> SampleWindow<S> {
     /// Points kept over the span.
     pub const POINTS: u64 = 32;
 
@@ -133,10 +133,10 @@ counted!(
 );
 counted!(StoreSample, requests, bytes, wait_ns);
 // What of its process's CPU time counts as the job's may fall as other jobs work: that is no new life.
-counted!(WorkerSample, elapsed_ns, memory_wait_ns);
-counted!(ConsumerSample, batches, rows, bytes, network_bytes, stall_ns, step_ns, elapsed_ns);
+counted!(JobWorkerSample, elapsed_ns, memory_wait_ns);
+counted!(JobConsumerSample, batches, rows, bytes, network_bytes, stall_ns, step_ns, elapsed_ns);
 
-impl WorkerSample {
+impl JobWorkerSample {
     fn all_merged(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
         let mut merged = self.merged(other, merge);
         merged.process_cpu_ns = merge(self.process_cpu_ns, other.process_cpu_ns);
@@ -150,7 +150,7 @@ impl WorkerSample {
     }
 }
 
-impl Counters for WorkerSample {
+impl CumulativeCounters for JobWorkerSample {
     fn since(&self, earlier: &Self) -> Self {
         self.all_merged(earlier, u64::saturating_sub)
     }
@@ -171,7 +171,7 @@ impl Counters for WorkerSample {
     }
 }
 
-impl Counters for ConsumerSample {
+impl CumulativeCounters for JobConsumerSample {
     fn since(&self, earlier: &Self) -> Self {
         self.merged(earlier, u64::saturating_sub)
     }

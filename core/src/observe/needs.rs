@@ -2,7 +2,7 @@
 
 use super::Observer;
 use crate::ids::Millis;
-use crate::model::{Allocation, BottleneckKind, WorkerShare, bottleneck};
+use crate::model::{BottleneckKind, JobResources, WorkerTypeShare, bottleneck};
 use crate::plan::{JobPlan, Plan, Problem, ScaleInput};
 
 /// A job that is planned to have this part of what it could take is not short of workers.
@@ -10,7 +10,7 @@ const FED: f64 = 0.99;
 
 /// What the jobs need, as the last plan has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Needs {
+pub struct ResourceNeeds {
     /// Whether that is known: a job that has given no rows yet may need anything.
     pub is_known: bool,
     /// Workers that would feed all.
@@ -21,7 +21,7 @@ pub struct Needs {
     pub bound: Option<BottleneckKind>,
 }
 
-impl Needs {
+impl ResourceNeeds {
     /// What is decided by, where so many workers are there or on their way. What is not known asks for no change.
     pub fn input(&self, now: Millis, present: u32) -> ScaleInput {
         let wanted = if self.is_known { self.wanted } else { present };
@@ -32,12 +32,12 @@ impl Needs {
 impl Observer {
     /// What the jobs need by a plan for this problem, which came from this observer; without a plan nothing is known,
     /// unless there is no job.
-    pub fn needs(&self, plan: Option<&Plan>, problem: &Problem) -> Needs {
+    pub fn needs(&self, plan: Option<&Plan>, problem: &Problem) -> ResourceNeeds {
         if self.jobs.is_empty() {
-            return Needs { is_known: true, fed_fraction: 1.0, ..Needs::default() };
+            return ResourceNeeds { is_known: true, fed_fraction: 1.0, ..ResourceNeeds::default() };
         }
-        let Some(plan) = plan else { return Needs::default() };
-        Needs {
+        let Some(plan) = plan else { return ResourceNeeds::default() };
+        ResourceNeeds {
             is_known: problem.jobs.len() == self.jobs.len() && plan.jobs.len() == problem.jobs.len(),
             wanted: plan.wanted.iter().map(|kind| kind.wanted).sum(),
             fed_fraction: plan.jobs.iter().map(|job| job.fed_fraction).fold(1.0, f64::min),
@@ -63,14 +63,14 @@ impl Observer {
         }
         let model = self.model(job.job)?;
         let types = problem.worker_types.iter().zip(&job.cores_by_type);
-        let workers = types.filter(|(_, cores)| **cores > 0.0).map(|(kind, cores)| WorkerShare {
+        let workers = types.filter(|(_, cores)| **cores > 0.0).map(|(kind, cores)| WorkerTypeShare {
             worker_type: kind.name.clone(),
             count: 1,
             cores: *cores,
             nic_bytes_per_s: kind.nic_bytes_per_s,
         });
         let locality = self.locality(job.job);
-        let allocation = Allocation { workers: workers.collect(), locality, ..Allocation::default() };
+        let allocation = JobResources { workers: workers.collect(), locality, ..JobResources::default() };
         bottleneck(&model, &allocation).map(|bound| bound.kind)
     }
 }

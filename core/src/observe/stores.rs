@@ -3,12 +3,12 @@
 use super::terms::{LOCAL_STORE, store_of};
 use super::{JobWindows, Observer, recent_of_consumer};
 use crate::ids::JobId;
-use crate::model::{ConsumerSample, JobModel, Locality, saturating_sum};
+use crate::model::{JobConsumerSample, JobModel, Locality, saturating_sum};
 use crate::pipeline::Pipeline;
 
 /// What the jobs of a store have seen of it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct StoreSeen {
+pub(super) struct ObservedStore {
     /// What those that wait for it get of it together, in bytes per second; those that have seen its limit.
     waiting: f64,
     is_full: bool,
@@ -18,7 +18,7 @@ pub(super) struct StoreSeen {
     largest: f64,
 }
 
-impl StoreSeen {
+impl ObservedStore {
     pub(super) fn add(&mut self, model: &JobModel, waits: bool) {
         let cap = model.bandwidth.cap();
         self.largest = self.largest.max(cap.unwrap_or(0.0));
@@ -56,7 +56,7 @@ impl Observer {
 impl JobWindows {
     /// What of the job's bytes has lately stayed on workers' own hosts.
     pub(super) fn locality(&self) -> Locality {
-        let recent: Vec<ConsumerSample> = self.consumers.values().filter_map(recent_of_consumer).collect();
+        let recent: Vec<JobConsumerSample> = self.consumers.values().filter_map(recent_of_consumer).collect();
         let taken = saturating_sum(recent.iter().map(|one| one.bytes));
         let received = saturating_sum(recent.iter().map(|one| one.network_bytes));
         // Bytes are received before they are taken.

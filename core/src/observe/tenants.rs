@@ -6,7 +6,7 @@ use crate::tenants::Quota;
 
 /// Tenants with quotas, in the order in which their jobs were seen.
 #[derive(Debug, Default)]
-pub(super) struct TenantsSeen(Vec<Seen>);
+pub(super) struct ObservedTenants(Vec<Seen>);
 
 #[derive(Debug)]
 struct Seen {
@@ -17,7 +17,7 @@ struct Seen {
     planned: u32,
 }
 
-impl TenantsSeen {
+impl ObservedTenants {
     /// Notes a job; the place of its tenant, where that has a quota that plans must keep to.
     pub(super) fn add(&mut self, facts: &JobFacts, is_planned: bool) -> Option<usize> {
         if facts.quota.cores.is_none() && facts.quota.cache_bytes.is_none() {
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn cores_are_planned_for_the_jobs_that_are() {
-        let mut seen = TenantsSeen::default();
+        let mut seen = ObservedTenants::default();
         assert_eq!(seen.add(&facts("free", None), true), None);
         assert_eq!(seen.add(&facts("a", Some(6.0)), true), Some(0));
         assert_eq!(seen.add(&facts("b", Some(4.0)), true), Some(1));

@@ -5,12 +5,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{JobWindows, Observer};
 use crate::cluster::messages::{OperatorStats, WorkerJobStats};
 use crate::cluster::samples;
-use crate::model::{CutModel, JobModel, OperatorSample, StoreSample, WorkerSample, saturating_sum};
-use crate::pipeline::{KeptForm, Pipeline};
+use crate::model::{CachePointModel, JobModel, JobWorkerSample, OperatorSample, StoreSample, saturating_sum};
+use crate::pipeline::{CacheEncoding, Pipeline};
 
 /// Whether a worker had done as much for a job before.
-pub(super) fn has_done_as_much(before: &WorkerSample, after: &WorkerSample) -> bool {
-    let work = |sample: &WorkerSample| -> (u64, u64) {
+pub(super) fn has_done_as_much(before: &JobWorkerSample, after: &JobWorkerSample) -> bool {
+    let work = |sample: &JobWorkerSample| -> (u64, u64) {
         let busy_ns = saturating_sum(sample.operators.iter().map(|operator| operator.busy_ns));
         (busy_ns, sample.store.wait_ns)
     };
@@ -20,16 +20,16 @@ pub(super) fn has_done_as_much(before: &WorkerSample, after: &WorkerSample) -> b
 /// One worker's counts for one job, in the model's terms. Transport's CPU time is the job's in proportion to what its
 /// operators took of `operators_ns`, that of all jobs, and the worker's in proportion to the process's workers.
 pub(super) fn worker_sample(
-    worker: &samples::WorkerSample,
+    worker: &samples::WorkerReportSample,
     stats: &WorkerJobStats,
     windows: &JobWindows,
     operators_ns: u64,
     workers: usize,
-) -> WorkerSample {
+) -> JobWorkerSample {
     let own_ns = operators_cpu_ns(stats);
     let share = own_ns as f64 / (operators_ns as f64).max(1.0) / workers.max(1) as f64;
     let kind = Observer::type_of(worker);
-    WorkerSample {
+    JobWorkerSample {
         worker: worker.worker,
         worker_type: kind.name,
         cores: kind.cores,
@@ -106,13 +106,13 @@ pub(super) fn operators_cpu_ns(stats: &WorkerJobStats) -> u64 {
 /// Names what is kept at each of the model's cuts: the source and the operators up to there.
 pub fn cut_keys(pipeline: &Pipeline, model: &JobModel) -> Vec<u64> {
     let names = pipeline.operator_names();
-    let key = |cut: &CutModel| {
+    let key = |cut: &CachePointModel| {
         let end = names.iter().position(|name| *name == cut.operator).map_or(0, |place| place + 1);
         let before = pipeline.operators[..end].iter().filter(|operator| !operator.kind.is_engines());
         let kinds: Vec<_> = before.map(|operator| &operator.kind).collect();
         // What images are kept as is for the operator behind.
         let mut behind = pipeline.operators[end..].iter().map(|operator| &operator.kind);
-        let next = behind.find(|kind| !kind.is_engines()).filter(|_| cut.form != KeptForm::AsIs);
+        let next = behind.find(|kind| !kind.is_engines()).filter(|_| cut.form != CacheEncoding::AsIs);
         let text = serde_json::to_vec(&(&pipeline.source, pipeline.on_error, kinds, cut.form, next));
         xxh3_64(&text.expect("a pipeline is plain data"))
     };

@@ -78,7 +78,7 @@ fn stats(job: JobId, seconds: u64) -> WorkerJobStats {
 }
 
 pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
-    let worker = samples::WorkerSample {
+    let worker = samples::WorkerReportSample {
         worker: WorkerId(1),
         address: "http://10.0.0.7:7071".to_owned(),
         machine: String::new(),
@@ -101,7 +101,7 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
         step_ns: seconds * 200_000_000,
         copy_ns: 0,
     };
-    let consumers = jobs.iter().map(|job| samples::ConsumerSample {
+    let consumers = jobs.iter().map(|job| samples::ConsumerReportSample {
         job: *job,
         consumer: 0,
         session: SessionId(1),
@@ -166,7 +166,7 @@ fn the_transport_of_two_jobs_is_shared_by_what_their_operators_took() {
 
 #[test]
 fn the_problem_has_the_workers_and_jobs_and_can_be_solved() {
-    let problem = observed(&[JOB, JobId(8)]).problem(Settings::default(), CachePolicy::Never);
+    let problem = observed(&[JOB, JobId(8)]).problem(PlannerSettings::default(), CachePolicy::Never);
     assert_eq!(problem.workers.len(), 1);
     assert_eq!(
         (problem.worker_types[0].name.as_str(), problem.worker_types[0].cores),
@@ -282,7 +282,7 @@ fn a_full_network_is_named() {
     let near = observer((500.0 * sent) as u64, "/data/", true);
     assert_eq!(near.bottleneck(JOB).unwrap().kind, BottleneckKind::Cpu);
     let locality = Locality { store_is_local: true, consumers_share: 1.0 };
-    assert_eq!(near.problem(Settings::default(), CachePolicy::Never).jobs[0].locality, locality);
+    assert_eq!(near.problem(PlannerSettings::default(), CachePolicy::Never).jobs[0].locality, locality);
 }
 
 /// What stores give is added up over the jobs of each, and not mixed between them.
@@ -295,7 +295,7 @@ fn each_store_has_a_limit_of_its_own() {
         model
     };
     let limit = |jobs: &[(f64, f64, bool)]| {
-        let mut seen = StoreSeen::default();
+        let mut seen = ObservedStore::default();
         jobs.iter().for_each(|(cap, rows, waits)| seen.add(&model(*cap, *rows), *waits));
         seen.limit()
     };
@@ -305,7 +305,7 @@ fn each_store_has_a_limit_of_its_own() {
     assert_eq!(limit(&[(1e8, 100.0, false)]), 1e8, "seen before");
     let mut elsewhere = samples(8, &[JOB, JobId(8)]);
     elsewhere.jobs[1].pipeline.source.url = vec!["s3://bucket/data/".to_owned()];
-    let together = observed(&[JOB, JobId(8)]).problem(Settings::default(), CachePolicy::Never);
+    let together = observed(&[JOB, JobId(8)]).problem(PlannerSettings::default(), CachePolicy::Never);
     assert_eq!(together.stores, [0.0]);
     let mut observer = Observer::default();
     for second in 1..=8 {
@@ -313,7 +313,7 @@ fn each_store_has_a_limit_of_its_own() {
         seen.jobs.clone_from(&elsewhere.jobs);
         observer.push(second * 1_000, &seen);
     }
-    let problem = observer.problem(Settings::default(), CachePolicy::Never);
+    let problem = observer.problem(PlannerSettings::default(), CachePolicy::Never);
     assert_eq!((problem.stores.len(), problem.jobs[0].store, problem.jobs[1].store), (2, 0, 1));
 }
 
@@ -322,7 +322,7 @@ fn reported(counts: &[u64]) -> Samples {
     let mut counts = counts.iter().copied().cycle();
     let mut next = || counts.next().expect("there is at least one");
     let mut seen = samples(1, &[JOB, JobId(8)]);
-    let other = samples::WorkerSample { worker: WorkerId(2), ..seen.workers[0].clone() };
+    let other = samples::WorkerReportSample { worker: WorkerId(2), ..seen.workers[0].clone() };
     seen.workers.push(other);
     for worker in &mut seen.workers {
         (worker.memory_bytes, worker.nic_bytes_per_s) = (next(), next());
@@ -354,7 +354,7 @@ fn reported(counts: &[u64]) -> Samples {
             }
             stats.forms = vec![FormStats {
                 after: 1,
-                form: KeptForm::Pixels,
+                form: CacheEncoding::Pixels,
                 rows: next(),
                 plain_bytes: next(),
                 bytes: next(),
@@ -364,9 +364,11 @@ fn reported(counts: &[u64]) -> Samples {
             }];
         }
     }
-    let later =
-        seen.consumers.iter().map(|one| samples::ConsumerSample { session: SessionId(2), ..one.clone() });
-    let later: Vec<samples::ConsumerSample> = later.collect();
+    let later = seen
+        .consumers
+        .iter()
+        .map(|one| samples::ConsumerReportSample { session: SessionId(2), ..one.clone() });
+    let later: Vec<samples::ConsumerReportSample> = later.collect();
     seen.consumers.extend(later);
     for session in &mut seen.consumers {
         session.stats = ConsumerStats {
@@ -417,7 +419,7 @@ proptest! {
                 observer.bottleneck(job);
                 observer.unkept(job, &[]);
             }
-            observer.problem(Settings::default(), CachePolicy::Never);
+            observer.problem(PlannerSettings::default(), CachePolicy::Never);
             let view = ClusterView::build(1_000 * second, &samples, &observer, None, &BTreeMap::new());
             for worker in &view.workers {
                 prop_assert!(worker.parts.iter().all(|part| part.held_bytes <= worker.held_bytes));

@@ -1,10 +1,10 @@
 //! Builds a pipeline in Rust: one method per operator with what it requires; the rest by its parameters.
 
 use super::{
-    Batch, BucketByLength, Burn, Cache, CacheTier, Cast, CenterCrop, DecodeImage, Filter, Format, Function,
-    Layout, Longer, Mix, Normalize, OnError, Operator, OperatorKind, OrderMode, Pack, Pad, PadTo, Pipeline,
+    BatchParams, BucketByLength, Burn, Cache, CacheTier, Cast, CenterCrop, DecodeImage, Filter, Format,
+    Function, Longer, Mix, Normalize, OnError, Operator, OperatorKind, OrderMode, Pack, Pad, PadTo, Pipeline,
     PipelineError, RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Remainder, Rename, Repeat, Resize,
-    Select, Shuffle, Size, Source, Tokenize, Truncate, Wait,
+    Select, Shuffle, Size, Source, TensorLayout, Tokenize, Truncate, Wait,
 };
 use crate::schema::ScalarType;
 
@@ -236,7 +236,7 @@ impl PipelineBuilder {
             mean: mean.into(),
             std: std.into(),
             dtype: super::spec::default_float(),
-            layout: Layout::default(),
+            layout: TensorLayout::default(),
         }))
     }
 
@@ -303,7 +303,7 @@ impl PipelineBuilder {
 
     /// Groups rows; the last operator. A smaller batch comes at an epoch's end.
     pub fn batch(self, size: u32) -> Self {
-        self.operator(OperatorKind::Batch(Batch { size, remainder: Remainder::default() }))
+        self.operator(OperatorKind::Batch(BatchParams { size, remainder: Remainder::default() }))
     }
 
     /// Groups rows of about the same length, in batches of about so many tokens; the last operator.

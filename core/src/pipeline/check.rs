@@ -24,7 +24,7 @@ const MOST_WEIGHT: f64 = 1e6;
 
 /// Where in a pipeline something is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ErrorPath {
     /// The name.
     Name,
     /// A field of the source.
@@ -37,13 +37,13 @@ pub(super) enum Place {
 
 /// A place and what is wrong there.
 #[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) place: Place,
+pub(super) struct CheckError {
+    pub(super) place: ErrorPath,
     pub(super) sentence: String,
 }
 
-impl Refusal {
-    pub(super) fn new(place: Place, sentence: impl Into<String>) -> Self {
+impl CheckError {
+    pub(super) fn new(place: ErrorPath, sentence: impl Into<String>) -> Self {
         Self { place, sentence: sentence.into() }
     }
 
@@ -51,10 +51,10 @@ impl Refusal {
     pub(super) fn text(&self, pipeline: &Pipeline) -> String {
         let sentence = &self.sentence;
         match self.place {
-            Place::Name => format!("name: {sentence}"),
-            Place::Source(field) => format!("source.{field}: {sentence}"),
-            Place::Operators => format!("operators: {sentence}"),
-            Place::Operator(index) => match pipeline.operators.get(index) {
+            ErrorPath::Name => format!("name: {sentence}"),
+            ErrorPath::Source(field) => format!("source.{field}: {sentence}"),
+            ErrorPath::Operators => format!("operators: {sentence}"),
+            ErrorPath::Operator(index) => match pipeline.operators.get(index) {
                 Some(operator) => format!("{}: {sentence}", operator_place(index, &operator.kind)),
                 None => format!("operator {}: {sentence}", index + 1),
             },
@@ -75,30 +75,30 @@ impl Pipeline {
     }
 
     /// The first thing that is wrong.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
+    pub(super) fn refusal(&self) -> Option<CheckError> {
         check_all(self).err()
     }
 }
 
-fn check_all(pipeline: &Pipeline) -> Result<(), Refusal> {
+fn check_all(pipeline: &Pipeline) -> Result<(), CheckError> {
     check_limits(pipeline)?;
-    check_name(&pipeline.name).map_err(|sentence| Refusal::new(Place::Name, sentence))?;
+    check_name(&pipeline.name).map_err(|sentence| CheckError::new(ErrorPath::Name, sentence))?;
     check_sources(&pipeline.source)?;
     for (index, operator) in pipeline.operators.iter().enumerate() {
-        check_operator(operator).map_err(|sentence| Refusal::new(Place::Operator(index), sentence))?;
+        check_operator(operator).map_err(|sentence| CheckError::new(ErrorPath::Operator(index), sentence))?;
     }
     check_graph(&pipeline.operators)?;
     check_order(pipeline)
 }
 
 /// In relaxed mode consumers take what is ready, so no two of them are in the same step.
-fn check_order(pipeline: &Pipeline) -> Result<(), Refusal> {
+fn check_order(pipeline: &Pipeline) -> Result<(), CheckError> {
     if pipeline.order == OrderMode::Deterministic || !pipeline.is_coordinated() {
         return Ok(());
     }
     let last = pipeline.operators.len() - 1;
     let sentence = "it gives all consumers the same step, which `order: relaxed` does not know; use `order: deterministic`";
-    Err(Refusal::new(Place::Operator(last), sentence))
+    Err(CheckError::new(ErrorPath::Operator(last), sentence))
 }
 
 fn check_name(name: &str) -> Result<(), String> {
@@ -113,9 +113,9 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// A mix has datasets with weights, and none of them is itself one.
-fn check_sources(source: &Source) -> Result<(), Refusal> {
+fn check_sources(source: &Source) -> Result<(), CheckError> {
     let Some(mix) = &source.mix else { return check_source(source) };
-    let refused = |sentence: String| Refusal::new(Place::Source("mix"), sentence);
+    let refused = |sentence: String| CheckError::new(ErrorPath::Source("mix"), sentence);
     if mix.parts.is_empty() {
         return Err(refused("the list is empty; write at least one dataset with url and format".to_owned()));
     }
@@ -142,23 +142,23 @@ fn check_sources(source: &Source) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_source(source: &Source) -> Result<(), Refusal> {
+fn check_source(source: &Source) -> Result<(), CheckError> {
     if source.url.is_empty() {
-        return Err(Refusal::new(
-            Place::Source("url"),
+        return Err(CheckError::new(
+            ErrorPath::Source("url"),
             "the list is empty; write at least one path, glob or URL",
         ));
     }
     if source.url.iter().any(|url| url.trim().is_empty()) {
-        return Err(Refusal::new(
-            Place::Source("url"),
+        return Err(CheckError::new(
+            ErrorPath::Source("url"),
             "an entry is empty; write a path, glob or URL, or remove it",
         ));
     }
     for (column, data_name) in &source.features {
         if column.is_empty() || data_name.is_empty() {
-            return Err(Refusal::new(
-                Place::Source("features"),
+            return Err(CheckError::new(
+                ErrorPath::Source("features"),
                 format!("`{column}: {data_name}` lacks a name; write `column: name in the data`"),
             ));
         }
@@ -167,7 +167,7 @@ fn check_source(source: &Source) -> Result<(), Refusal> {
 }
 
 /// One batch, at the end; at most one repeat; a cache where it can be.
-fn check_graph(operators: &[Operator]) -> Result<(), Refusal> {
+fn check_graph(operators: &[Operator]) -> Result<(), CheckError> {
     let places_of = |wanted: &str| -> Vec<usize> {
         let named = operators.iter().enumerate().filter(|(_, operator)| operator.kind.name() == wanted);
         named.map(|(index, _)| index).collect()
@@ -175,7 +175,7 @@ fn check_graph(operators: &[Operator]) -> Result<(), Refusal> {
     if let [first, second, ..] = places_of("repeat")[..] {
         let sentence =
             format!("operator {} repeats already; keep one repeat with the product of the counts", first + 1);
-        return Err(Refusal::new(Place::Operator(second), sentence));
+        return Err(CheckError::new(ErrorPath::Operator(second), sentence));
     }
     check_cache(operators, &places_of("cache"))?;
     let last = operators.len().saturating_sub(1);
@@ -183,32 +183,33 @@ fn check_graph(operators: &[Operator]) -> Result<(), Refusal> {
         (0..operators.len()).filter(|&place| operators[place].kind.is_batching()).collect();
     let name = |place: usize| operators[place].kind.name();
     match batching[..] {
-        [] => {
-            Err(Refusal::new(Place::Operators, "there is no batch; end the list with `- batch: {size: 128}`"))
-        }
+        [] => Err(CheckError::new(
+            ErrorPath::Operators,
+            "there is no batch; end the list with `- batch: {size: 128}`",
+        )),
         [only] if only == last => Ok(()),
         [only] => {
             let sentence =
                 format!("operators follow it, but {} must be the last; move it to the end", name(only));
-            Err(Refusal::new(Place::Operator(only), sentence))
+            Err(CheckError::new(ErrorPath::Operator(only), sentence))
         }
-        [first, second, ..] if name(first) == "batch" && name(second) == "batch" => Err(Refusal::new(
-            Place::Operator(first),
+        [first, second, ..] if name(first) == "batch" && name(second) == "batch" => Err(CheckError::new(
+            ErrorPath::Operator(first),
             "there is another batch after it; keep only the one at the end",
         )),
         [first, second, ..] => {
             let sentence = format!("{} after it makes batches as well; keep one of them", name(second));
-            Err(Refusal::new(Place::Operator(first), sentence))
+            Err(CheckError::new(ErrorPath::Operator(first), sentence))
         }
     }
 }
 
 /// One cache, and nothing random before it: each pass over the data draws anew.
-fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), Refusal> {
+fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), CheckError> {
     let Some(&first) = caches.first() else { return Ok(()) };
     if let Some(&second) = caches.get(1) {
         let sentence = format!("operator {} caches already; keep the one that saves more work", first + 1);
-        return Err(Refusal::new(Place::Operator(second), sentence));
+        return Err(CheckError::new(ErrorPath::Operator(second), sentence));
     }
     match operators[..first].iter().position(|operator| operator.kind.is_random()) {
         Some(random) => {
@@ -224,7 +225,7 @@ fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), Refusal> 
                      of it this is, or put cache before it"
                 )
             };
-            Err(Refusal::new(Place::Operator(first), sentence))
+            Err(CheckError::new(ErrorPath::Operator(first), sentence))
         }
         None => Ok(()),
     }

@@ -3,7 +3,8 @@
 use super::check::{check_operator, operator_place};
 use super::suggest::{did_you_mean, listed};
 use super::{
-    CenterCrop, Layout, Normalize, OperatorKind, Pack, Pad, Pipeline, PipelineError, Rename, Size, Tokenize,
+    CenterCrop, Normalize, OperatorKind, Pack, Pad, Pipeline, PipelineError, Rename, Size, TensorLayout,
+    Tokenize,
 };
 use crate::schema::{ColumnType, Field, ScalarType, Schema};
 
@@ -142,8 +143,8 @@ fn normalized(input: &Schema, p: &Normalize) -> Result<Schema, String> {
         ));
     }
     let shape = match p.layout {
-        Layout::Hwc => vec![height, width, channels],
-        Layout::Chw => vec![channels, height, width],
+        TensorLayout::Hwc => vec![height, width, channels],
+        TensorLayout::Chw => vec![channels, height, width],
     };
     Ok(with(input, &p.column, ColumnType::Tensor { scalar: p.dtype, shape }))
 }

@@ -1,6 +1,6 @@
 //! How large a pipeline may be: each of these is beyond what people write, and within what every role keeps, logs and sends.
 
-use super::check::{Place, Refusal};
+use super::check::{CheckError, ErrorPath};
 use super::{Operator, OperatorKind, Pipeline, Source};
 use crate::urls::refuse_secrets;
 
@@ -34,22 +34,22 @@ const MAX_CHANNELS: usize = 64;
 const MAX_EXPRESSION_BYTES: usize = 16 << 10;
 
 /// Checks sizes, and that no URL has a secret in it. What a pipeline means is checked elsewhere.
-pub(super) fn check_limits(pipeline: &Pipeline) -> Result<(), Refusal> {
+pub(super) fn check_limits(pipeline: &Pipeline) -> Result<(), CheckError> {
     short("the name", &pipeline.name, MAX_NAME_BYTES)
-        .map_err(|sentence| Refusal::new(Place::Name, sentence))?;
+        .map_err(|sentence| CheckError::new(ErrorPath::Name, sentence))?;
     for source in pipeline.source.datasets() {
         check_source(source)?;
     }
     few("operators", pipeline.operators.len(), MAX_OPERATORS, "put several jobs behind each other")
-        .map_err(|sentence| Refusal::new(Place::Operators, sentence))?;
+        .map_err(|sentence| CheckError::new(ErrorPath::Operators, sentence))?;
     for (index, operator) in pipeline.operators.iter().enumerate() {
-        check_operator(operator).map_err(|sentence| Refusal::new(Place::Operator(index), sentence))?;
+        check_operator(operator).map_err(|sentence| CheckError::new(ErrorPath::Operator(index), sentence))?;
     }
     Ok(())
 }
 
-fn check_source(source: &Source) -> Result<(), Refusal> {
-    let refused = |field| move |sentence: String| Refusal::new(Place::Source(field), sentence);
+fn check_source(source: &Source) -> Result<(), CheckError> {
+    let refused = |field| move |sentence: String| CheckError::new(ErrorPath::Source(field), sentence);
     few("entries", source.url.len(), MAX_URLS, "use globs, prefixes or braces").map_err(refused("url"))?;
     for url in &source.url {
         check_url(url).map_err(refused("url"))?;
@@ -59,7 +59,7 @@ fn check_source(source: &Source) -> Result<(), Refusal> {
         let sentence = format!(
             "the entries have {bytes} bytes together, more than {MAX_FILE_BYTES}; use globs, prefixes or braces"
         );
-        return Err(Refusal::new(Place::Source("url"), sentence));
+        return Err(CheckError::new(ErrorPath::Source("url"), sentence));
     }
     few("columns", source.features.len(), MAX_COLUMNS, "leave out what is not used")
         .map_err(refused("features"))?;

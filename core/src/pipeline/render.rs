@@ -1,8 +1,8 @@
 //! A pipeline as text: one line for the source, one for the order, one per operator with its key parameters.
 
 use super::{
-    BucketByLength, Format, Function, Layout, Longer, MixStop, OnError, OperatorKind, OrderMode, PadTo,
-    Pipeline, Remainder, Size, Source,
+    BucketByLength, Format, Function, Longer, MixStop, OnError, OperatorKind, OrderMode, PadTo, Pipeline,
+    Remainder, Size, Source, TensorLayout,
 };
 
 #[cfg(test)]
@@ -110,8 +110,8 @@ fn summary(kind: &OperatorKind) -> String {
         OperatorKind::RandomHorizontalFlip(p) => format!("{}, p {}", p.column, p.p),
         OperatorKind::Normalize(p) => {
             let layout = match p.layout {
-                Layout::Hwc => "hwc",
-                Layout::Chw => "chw",
+                TensorLayout::Hwc => "hwc",
+                TensorLayout::Chw => "chw",
             };
             format!("{} to {} {layout}, mean {:?}, std {:?}", p.column, p.dtype.name(), p.mean, p.std)
         }

@@ -189,7 +189,7 @@ pub enum OperatorKind {
     /// Keeps the rows that come to it, so that later passes begin here.
     Cache(Cache),
     /// Groups rows; must be the last operator.
-    Batch(Batch),
+    Batch(BatchParams),
     /// Groups rows of about the same length; the last operator, in place of `batch`. tf.data's `bucket_by_sequence_length`.
     BucketByLength(BucketByLength),
     /// Packs several rows into one of a fixed length, and groups those; the last operator, in place of `batch`.

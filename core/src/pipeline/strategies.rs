@@ -15,7 +15,7 @@ pub(super) fn pipelines() -> impl Strategy<Value = Pipeline> {
     );
     let last =
         (1u32..=1_000_000, prop::sample::select(vec![Remainder::Emit, Remainder::Drop, Remainder::Carry]))
-            .prop_map(|(size, remainder)| OperatorKind::Batch(Batch { size, remainder }));
+            .prop_map(|(size, remainder)| OperatorKind::Batch(BatchParams { size, remainder }));
     let repeat = prop::option::of((1u32..9).prop_map(|count| OperatorKind::Repeat(Repeat { count })));
     let kinds = (prop::collection::vec(kinds(), 0..6), repeat, last).prop_map(|(mut kinds, repeat, last)| {
         kinds.extend(repeat);
@@ -100,7 +100,7 @@ fn image_kinds() -> impl Strategy<Value = OperatorKind> {
         text(),
         prop::collection::vec((decimals(-9_000), decimals(1)), 1..4),
         prop::sample::select(vec![ScalarType::Float16, ScalarType::Float32]),
-        prop::sample::select(vec![Layout::Hwc, Layout::Chw]),
+        prop::sample::select(vec![TensorLayout::Hwc, TensorLayout::Chw]),
     );
     prop_oneof![
         text().prop_map(|column| OperatorKind::DecodeImage(DecodeImage { column })),

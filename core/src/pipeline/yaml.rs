@@ -2,7 +2,7 @@
 
 use serde_yaml_ng::Value;
 
-use super::check::Place;
+use super::check::ErrorPath;
 use super::{Pipeline, PipelineError};
 
 mod lines;
@@ -22,10 +22,10 @@ impl Pipeline {
             None => Ok(pipeline),
             Some(refusal) => {
                 let line = match refusal.place {
-                    Place::Name => lines::of_key(text, "name"),
-                    Place::Source(field) => lines::of_nested_key(text, "source", field),
-                    Place::Operators => lines::of_key(text, "operators"),
-                    Place::Operator(index) => {
+                    ErrorPath::Name => lines::of_key(text, "name"),
+                    ErrorPath::Source(field) => lines::of_nested_key(text, "source", field),
+                    ErrorPath::Operators => lines::of_key(text, "operators"),
+                    ErrorPath::Operator(index) => {
                         lines::of_entry(text, "operators", index, pipeline.operators.len())
                     }
                 };

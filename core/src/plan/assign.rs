@@ -9,7 +9,7 @@ mod steady;
 
 use std::collections::BTreeMap;
 
-use super::costs::{Amounts, CORES, Costs, RESOURCES, Way};
+use super::costs::{CORES, Costs, ExecutionOption, RESOURCES, ResourceAmounts};
 use crate::ids::WorkerId;
 
 #[cfg(test)]
@@ -17,7 +17,7 @@ mod tests;
 
 /// A worker's part in a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Part {
+pub(super) struct JobShare {
     /// Place in the problem's list of workers.
     pub(super) worker: usize,
     pub(super) cores: f64,
@@ -51,7 +51,7 @@ struct Filling<'a> {
     costs: &'a Costs,
     /// Type of each worker.
     types: &'a [usize],
-    left: Vec<Amounts>,
+    left: Vec<ResourceAmounts>,
     /// Rows per second of each job by worker.
     given: Vec<BTreeMap<usize, f64>>,
 }
@@ -67,12 +67,12 @@ const MOST_EVEN_PARTS: usize = 20_000;
 /// `before` has the workers of each job in the previous plan with their cores.
 pub(super) fn assign(
     costs: &Costs,
-    ways: &[&Way],
+    ways: &[&ExecutionOption],
     rows: &[Vec<f64>],
     types: &[usize],
     before: &[Vec<(usize, f64)>],
     headroom: f64,
-) -> Vec<Vec<Part>> {
+) -> Vec<Vec<JobShare>> {
     let left = types.iter().map(|w| costs.has[*w]).collect();
     let mut filling = Filling { costs, types, left, given: vec![BTreeMap::new(); ways.len()] };
     let mut needs: Vec<Vec<f64>> = spare(costs, ways, rows, headroom);
@@ -96,9 +96,9 @@ pub(super) fn assign(
 }
 
 /// Needs with headroom, as far as the type's resources, the store, tenants' quotas and the job's limits allow.
-fn spare(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>], headroom: f64) -> Vec<Vec<f64>> {
+fn spare(costs: &Costs, ways: &[&ExecutionOption], rows: &[Vec<f64>], headroom: f64) -> Vec<Vec<f64>> {
     let rate = |by_type: &Vec<f64>| by_type.iter().sum::<f64>();
-    let read = |(way, by_type): (&&Way, &Vec<f64>)| (way.store, way.store_bytes * rate(by_type));
+    let read = |(way, by_type): (&&ExecutionOption, &Vec<f64>)| (way.store, way.store_bytes * rate(by_type));
     let fullest = costs.store_loads(ways.iter().zip(rows).map(read)).into_iter().fold(0.0, f64::max);
     let most = headroom.min(super::costs::per(1.0, fullest)).max(1.0);
     let mut scale = vec![most; costs.types()];
@@ -115,7 +115,7 @@ fn spare(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>], headroom: f64) -> Vec<
     let cores = ways.iter().zip(rows).map(|(way, by_type)| costs.cores_of(way, by_type));
     let spare_of = |load: f64| super::costs::per(1.0, load).max(1.0);
     let of_tenants: Vec<f64> = costs.tenant_loads(cores.enumerate()).into_iter().map(spare_of).collect();
-    let of_job = |(j, (way, by_type)): (usize, (&&Way, &Vec<f64>))| -> Vec<f64> {
+    let of_job = |(j, (way, by_type)): (usize, (&&ExecutionOption, &Vec<f64>))| -> Vec<f64> {
         let of_tenant = costs.tenants[j].map_or(f64::INFINITY, |tenant| of_tenants[tenant]);
         let need = |(w, rate): (usize, &f64)| {
             (rate * scale[w].min(of_tenant)).min(costs.counts[w] * way.most_per_worker[w])
@@ -127,7 +127,7 @@ fn spare(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>], headroom: f64) -> Vec<
 
 impl Filling<'_> {
     /// Gives a job up to so many rows per second on a worker; returns how many.
-    fn put(&mut self, job: usize, way: &Way, worker: usize, wanted: f64) -> f64 {
+    fn put(&mut self, job: usize, way: &ExecutionOption, worker: usize, wanted: f64) -> f64 {
         let w = self.types[worker];
         let has = self.given[job].get(&worker).copied().unwrap_or(0.0);
         let mut rate = wanted.min(way.most_per_worker[w] - has);
@@ -146,7 +146,7 @@ impl Filling<'_> {
 
     fn fill_type(
         &mut self,
-        ways: &[&Way],
+        ways: &[&ExecutionOption],
         needs: &mut [Vec<f64>],
         rows: &[Vec<f64>],
         w: usize,
@@ -208,7 +208,7 @@ impl Filling<'_> {
     /// Job after job, each on the first workers with room; limited ones go round.
     fn fill_in_turn(
         &mut self,
-        ways: &[&Way],
+        ways: &[&ExecutionOption],
         needs: &mut [Vec<f64>],
         rows: &[Vec<f64>],
         (w, workers): (usize, &[usize]),
@@ -235,14 +235,14 @@ impl Filling<'_> {
         }
     }
 
-    fn parts(self, ways: &[&Way]) -> Vec<Vec<Part>> {
-        let part = |way: &Way, worker: usize, rate: f64| {
+    fn parts(self, ways: &[&ExecutionOption]) -> Vec<Vec<JobShare>> {
+        let part = |way: &ExecutionOption, worker: usize, rate: f64| {
             let cpu_s = way.per_row[self.types[worker]][CORES];
             let cores = rate * cpu_s;
             // From cores the rate is reckoned when the plan is looked at again, so it shall be the same to the last bit.
-            Part { worker, cores, rows_per_s: if cores > 0.0 { cores / cpu_s } else { rate } }
+            JobShare { worker, cores, rows_per_s: if cores > 0.0 { cores / cpu_s } else { rate } }
         };
-        let of_job = |(given, way): (&BTreeMap<usize, f64>, &&Way)| {
+        let of_job = |(given, way): (&BTreeMap<usize, f64>, &&ExecutionOption)| {
             given.iter().map(|(worker, rate)| part(way, *worker, *rate)).collect()
         };
         self.given.iter().zip(ways).map(of_job).collect()
@@ -256,7 +256,7 @@ fn unmet(needs: &[Vec<f64>], rows: &[Vec<f64>], w: usize) -> f64 {
 }
 
 /// Whether the job cannot use all of a worker's cores, since its operators may not.
-fn is_limited(costs: &Costs, way: &Way, w: usize) -> bool {
+fn is_limited(costs: &Costs, way: &ExecutionOption, w: usize) -> bool {
     way.most_per_worker[w] < costs.has[w][CORES] / way.per_row[w][CORES]
 }
 

@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::costs::{CORES, Costs, DISK_READ, Kept, MEMORY_READ, NIC, RESOURCES, Way};
-use super::linear::{Fluid, share, share_ways};
-use super::problem::Settings;
+use super::costs::{CORES, Costs, CutPlacement, DISK_READ, ExecutionOption, MEMORY_READ, NIC, RESOURCES};
+use super::linear::{FractionalPlan, share, share_ways};
+use super::problem::PlannerSettings;
 use super::solution::Objective;
 use super::solve::Deadline;
 use crate::pipeline::CacheTier;
@@ -19,9 +19,9 @@ mod tests;
 
 /// Ways of all jobs, and what they reach.
 #[derive(Debug, Clone)]
-pub(super) struct Chosen {
+pub(super) struct CacheSelection {
     pub(super) ways: Vec<usize>,
-    pub(super) fluid: Fluid,
+    pub(super) fluid: FractionalPlan,
     /// Cost of cores and of what is kept.
     pub(super) objective: Objective,
 }
@@ -38,10 +38,10 @@ const SHORT: f64 = 1000.0;
 /// The best choice found; `None` where the solver fails or time ends before the first solution.
 pub(super) fn choose(
     costs: &Costs,
-    settings: &Settings,
+    settings: &PlannerSettings,
     before: Option<&[usize]>,
     deadline: &dyn Deadline,
-) -> Option<Chosen> {
+) -> Option<CacheSelection> {
     let combinations =
         costs.ways.iter().try_fold(1u64, |product, ways| product.checked_mul(ways.len() as u64));
     let mut search = Search { costs, deadline, best: None, solves_left: settings.search_solves };
@@ -72,16 +72,16 @@ pub(super) fn choose(
 /// What no choice exceeds: each job takes of each resource what its most sparing way takes, and room is counted for each by
 /// itself only.
 pub(super) fn bound(costs: &Costs, deadline: &dyn Deadline) -> Option<Objective> {
-    let sparing: Vec<Way> = (0..costs.jobs()).map(|j| most_sparing(costs, j)).collect();
-    let ways: Vec<&Way> = sparing.iter().collect();
+    let sparing: Vec<ExecutionOption> = (0..costs.jobs()).map(|j| most_sparing(costs, j)).collect();
+    let ways: Vec<&ExecutionOption> = sparing.iter().collect();
     share_ways(costs, &ways, deadline).map(|fluid| fluid.objective)
 }
 
-fn most_sparing(costs: &Costs, job: usize) -> Way {
+fn most_sparing(costs: &Costs, job: usize) -> ExecutionOption {
     let ways = &costs.ways[job];
     let mut best = ways[0].clone();
     let quota = costs.tenants[job].map_or(f64::INFINITY, |tenant| costs.tenant_room[tenant]);
-    let fits = |way: &&Way| {
+    let fits = |way: &&ExecutionOption| {
         way.kept.is_none_or(|cut| {
             cut.bytes <= costs.room[cut.tier as usize] && costs.bytes_of(cut.tier, cut.bytes) <= quota
         })
@@ -169,7 +169,7 @@ fn price(costs: &Costs, ways: &[usize]) -> f64 {
 }
 
 /// What these ways reach; `None` where they do not fit, the solver fails, or time ends before there is a solution.
-pub(super) fn value(costs: &Costs, ways: &[usize], deadline: &dyn Deadline) -> Option<Chosen> {
+pub(super) fn value(costs: &Costs, ways: &[usize], deadline: &dyn Deadline) -> Option<CacheSelection> {
     if !fits(costs, ways) {
         return None;
     }
@@ -178,16 +178,16 @@ pub(super) fn value(costs: &Costs, ways: &[usize], deadline: &dyn Deadline) -> O
 }
 
 /// Adds the price of what is kept.
-pub(super) fn with_price(costs: &Costs, ways: Vec<usize>, fluid: Fluid) -> Chosen {
+pub(super) fn with_price(costs: &Costs, ways: Vec<usize>, fluid: FractionalPlan) -> CacheSelection {
     let mut objective = fluid.objective;
     objective.cost_per_hour += price(costs, &ways);
-    Chosen { ways, fluid, objective }
+    CacheSelection { ways, fluid, objective }
 }
 
 struct Search<'a> {
     costs: &'a Costs,
     deadline: &'a dyn Deadline,
-    best: Option<Chosen>,
+    best: Option<CacheSelection>,
     solves_left: u32,
 }
 
@@ -300,7 +300,8 @@ fn double_moves<'a>(costs: &'a Costs, start: &'a [usize]) -> impl Iterator<Item 
 fn joined(costs: &Costs, mut ways: Vec<usize>, job: usize) -> Vec<usize> {
     let Some(cut) = costs.ways[job][ways[job]].kept else { return ways };
     for (j, chosen) in ways.iter_mut().enumerate() {
-        let same = |way: &Way| way.kept.is_some_and(|kept| (kept.tier, kept.key) == (cut.tier, cut.key));
+        let same =
+            |way: &ExecutionOption| way.kept.is_some_and(|kept| (kept.tier, kept.key) == (cut.tier, cut.key));
         if let Some(way) = costs.ways[j].iter().position(same) {
             *chosen = way;
         }
@@ -319,7 +320,7 @@ fn make_room(costs: &Costs, mut ways: Vec<usize>, job: usize) -> Vec<usize> {
         let stays = costs.ways[job][ways[job]].kept;
         let others = (0..ways.len()).filter(|j| costs.ways[*j].len() > 1);
         let kept = others.filter_map(|j| costs.ways[j][ways[j]].kept.map(|cut| (j, cut)));
-        let makes_room = |j: usize, cut: &Kept| match over {
+        let makes_room = |j: usize, cut: &CutPlacement| match over {
             Some(tenant) => j != job && costs.tenants[j] == Some(tenant),
             None => stays.is_none_or(|stays| stays.tier == cut.tier && stays.key != cut.key),
         };

@@ -12,11 +12,11 @@ pub(super) const DISK_READ: usize = 4;
 pub(super) const RESOURCES: usize = 5;
 
 /// Amounts of each resource of a worker.
-pub(super) type Amounts = [f64; RESOURCES];
+pub(super) type ResourceAmounts = [f64; RESOURCES];
 
 /// A cut of a job in a tier.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Kept {
+pub(super) struct CutPlacement {
     /// Place in [`JobProblem::cuts`].
     pub(super) cut: usize,
     pub(super) tier: CacheTier,
@@ -26,10 +26,10 @@ pub(super) struct Kept {
 
 /// One way of running a job.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Way {
-    pub(super) kept: Option<Kept>,
+pub(super) struct ExecutionOption {
+    pub(super) kept: Option<CutPlacement>,
     /// What a row per second takes of a worker, by worker type.
-    pub(super) per_row: Vec<Amounts>,
+    pub(super) per_row: Vec<ResourceAmounts>,
     /// Rows per second that a worker can make at most, however much of it the job has, by worker type.
     pub(super) most_per_worker: Vec<f64>,
     /// Place of the store in [`Costs::stores`].
@@ -46,7 +46,7 @@ pub(super) struct Costs {
     /// Workers of each type.
     pub(super) counts: Vec<f64>,
     /// What a worker of each type has; infinite where nothing is known to bind.
-    pub(super) has: Vec<Amounts>,
+    pub(super) has: Vec<ResourceAmounts>,
     /// Bytes per second of each store.
     pub(super) stores: Vec<f64>,
     /// Room of each tier, in the order of [`CacheTier::ALL`] over the whole cluster.
@@ -69,7 +69,7 @@ pub(super) struct Costs {
     /// Whether it is known that not all can be fed, so that this need not be tried.
     pub(super) is_short: bool,
     /// Ways of running each job; the first keeps nothing, unless the user has the job keep something.
-    pub(super) ways: Vec<Vec<Way>>,
+    pub(super) ways: Vec<Vec<ExecutionOption>>,
 }
 
 impl Costs {
@@ -137,7 +137,7 @@ impl Costs {
     }
 
     /// Rows per second if the job had the cluster for itself.
-    pub(super) fn alone(&self, way: &Way) -> f64 {
+    pub(super) fn alone(&self, way: &ExecutionOption) -> f64 {
         let on_type =
             |w: usize| if self.counts[w] > 0.0 { self.counts[w] * self.on_one(way, w) } else { 0.0 };
         let made = match way.quota.is_finite() {
@@ -148,7 +148,7 @@ impl Costs {
     }
 
     /// Rows per second that a job makes of its tenant's cores: of those first on which a row takes the least of them.
-    fn within_quota(&self, way: &Way) -> f64 {
+    fn within_quota(&self, way: &ExecutionOption) -> f64 {
         let mut types: Vec<usize> = (0..self.types()).filter(|w| self.counts[*w] > 0.0).collect();
         types.sort_by(|a, b| way.per_row[*a][CORES].total_cmp(&way.per_row[*b][CORES]));
         let (mut cores, mut rows) = (way.quota, 0.0);
@@ -185,7 +185,7 @@ impl Costs {
     }
 
     /// The problem of some jobs of a tenant, each with the way that it is given, as if they had the cluster for themselves.
-    pub(super) fn of_tenant(&self, tenant: usize, jobs: &[usize], ways: &[&Way]) -> Self {
+    pub(super) fn of_tenant(&self, tenant: usize, jobs: &[usize], ways: &[&ExecutionOption]) -> Self {
         Self {
             counts: self.counts.clone(),
             has: self.has.clone(),
@@ -210,12 +210,12 @@ impl Costs {
     }
 
     /// Cores that a job takes at so many rows per second on workers of each type.
-    pub(super) fn cores_of(&self, way: &Way, by_type: &[f64]) -> f64 {
+    pub(super) fn cores_of(&self, way: &ExecutionOption, by_type: &[f64]) -> f64 {
         by_type.iter().zip(&way.per_row).map(|(rate, takes)| rate * takes[CORES]).sum()
     }
 
     /// Bytes per second of the store that a job reads.
-    pub(super) fn store_of(&self, way: &Way) -> f64 {
+    pub(super) fn store_of(&self, way: &ExecutionOption) -> f64 {
         self.stores.get(way.store).copied().unwrap_or(f64::INFINITY)
     }
 
@@ -231,18 +231,18 @@ impl Costs {
     }
 
     /// Rows per second if the job had one worker of this type for itself.
-    pub(super) fn on_one(&self, way: &Way, worker_type: usize) -> f64 {
+    pub(super) fn on_one(&self, way: &ExecutionOption, worker_type: usize) -> f64 {
         let amounts = self.has[worker_type].iter().zip(&way.per_row[worker_type]);
         amounts.map(|(has, takes)| per(*has, *takes)).fold(way.most_per_worker[worker_type], f64::min)
     }
 
     /// Fed fraction if the job had the cluster for itself.
-    pub(super) fn fed_alone(&self, job: usize, way: &Way) -> f64 {
+    pub(super) fn fed_alone(&self, job: usize, way: &ExecutionOption) -> f64 {
         if self.demand[job] <= 0.0 { 1.0 } else { (self.alone(way) / self.demand[job]).min(1.0) }
     }
 }
 
-fn ways(problem: &Problem, job: &JobProblem) -> Vec<Way> {
+fn ways(problem: &Problem, job: &JobProblem) -> Vec<ExecutionOption> {
     match job.cache {
         CachePolicy::Never => vec![way(problem, job, None)],
         CachePolicy::Pinned { cut, tier } => vec![way(problem, job, Some((cut, tier)))],
@@ -259,7 +259,7 @@ fn ways(problem: &Problem, job: &JobProblem) -> Vec<Way> {
     }
 }
 
-fn way(problem: &Problem, job: &JobProblem, kept: Option<(usize, CacheTier)>) -> Way {
+fn way(problem: &Problem, job: &JobProblem, kept: Option<(usize, CacheTier)>) -> ExecutionOption {
     let cut = kept.map(|(cut, tier)| (cut, &job.cuts[cut], tier));
     let first = cut.map_or(0, |(_, cut, _)| cut.after + 1);
     let read_bytes =
@@ -293,8 +293,8 @@ fn way(problem: &Problem, job: &JobProblem, kept: Option<(usize, CacheTier)>) ->
         limited.fold(f64::INFINITY, f64::min)
     };
     let types = problem.worker_types.len();
-    Way {
-        kept: cut.map(|(place, cut, tier)| Kept { cut: place, tier, key: cut.key, bytes: cut.bytes }),
+    ExecutionOption {
+        kept: cut.map(|(place, cut, tier)| CutPlacement { cut: place, tier, key: cut.key, bytes: cut.bytes }),
         per_row: (0..types).map(per_row).collect(),
         most_per_worker: (0..types).map(most).collect(),
         store: job.store,

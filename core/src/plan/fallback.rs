@@ -2,9 +2,9 @@
 //! by halving. It always exists, takes time in proportion to jobs and types, whoever's they are, and is never better than the
 //! linear plan.
 
-use super::costs::{Costs, Way};
-use super::level::{self, Claim};
-use super::linear::{Fluid, load, measure};
+use super::costs::{Costs, ExecutionOption};
+use super::level::{self, QuotaDemand};
+use super::linear::{FractionalPlan, load, measure};
 
 #[cfg(test)]
 mod tests;
@@ -15,8 +15,9 @@ const HALVINGS: u32 = 30;
 const HAIR: f64 = 1e-9;
 
 /// The highest common level at which proportional shares fit.
-pub(super) fn fill(costs: &Costs, chosen: &[usize]) -> Fluid {
-    let ways: Vec<&Way> = chosen.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect();
+pub(super) fn fill(costs: &Costs, chosen: &[usize]) -> FractionalPlan {
+    let ways: Vec<&ExecutionOption> =
+        chosen.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect();
     let alone: Vec<f64> = ways.iter().enumerate().map(|(j, way)| costs.fed_alone(j, way)).collect();
     // Beyond the level at which the lightest job is fed nothing changes.
     let most = 1.0 / costs.weights.iter().copied().fold(1.0, f64::min);
@@ -24,7 +25,7 @@ pub(super) fn fill(costs: &Costs, chosen: &[usize]) -> Fluid {
     let claim = |j: usize| {
         let cores = costs.cores_of(ways[j], &spread(costs, ways[j], costs.demand[j]));
         // What takes nothing of anything has no place and no cores.
-        Claim { weight: costs.weights[j], most_fed: alone[j], cores: cores.max(0.0) }
+        QuotaDemand { weight: costs.weights[j], most_fed: alone[j], cores: cores.max(0.0) }
     };
     let level_of = |(own, quota): (&Vec<usize>, &f64)| {
         if quota.is_infinite() {
@@ -35,7 +36,7 @@ pub(super) fn fill(costs: &Costs, chosen: &[usize]) -> Fluid {
     };
     let levels: Vec<f64> = costs.jobs_of_tenants().iter().zip(&costs.quotas).map(level_of).collect();
     let at_level = |level: f64| -> Vec<Vec<f64>> {
-        let of_job = |(j, way): (usize, &&Way)| {
+        let of_job = |(j, way): (usize, &&ExecutionOption)| {
             let level = costs.tenants[j].map_or(level, |tenant| level.min(levels[tenant]));
             let fed = (level * costs.weights[j]).min(alone[j]);
             spread(costs, way, fed * costs.demand[j])
@@ -64,7 +65,7 @@ fn highest(most: f64, load: impl Fn(f64) -> f64) -> f64 {
 }
 
 /// A rate over types in proportion to what each could give.
-fn spread(costs: &Costs, way: &Way, rate: f64) -> Vec<f64> {
+fn spread(costs: &Costs, way: &ExecutionOption, rate: f64) -> Vec<f64> {
     let gives = |w: usize| if costs.counts[w] > 0.0 { costs.counts[w] * costs.on_one(way, w) } else { 0.0 };
     let all: Vec<f64> = (0..costs.types()).map(gives).collect();
     let sum: f64 = all.iter().sum();

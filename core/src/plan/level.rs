@@ -7,7 +7,7 @@ mod tests;
 
 /// What a job asks of a quota.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Claim {
+pub(super) struct QuotaDemand {
     /// Its fed fraction is its weight times the level, until it has enough.
     pub(super) weight: f64,
     /// The fed fraction beyond which it takes nothing more.
@@ -16,7 +16,7 @@ pub(super) struct Claim {
     pub(super) cores: f64,
 }
 
-impl Claim {
+impl QuotaDemand {
     /// The level from which on it takes nothing more.
     fn enough(&self) -> f64 {
         self.most_fed / self.weight
@@ -24,7 +24,7 @@ impl Claim {
 }
 
 /// The highest level up to `most` at which these claims take no more than the quota, but for rounding.
-pub(super) fn highest(mut claims: Vec<Claim>, quota: f64, most: f64) -> f64 {
+pub(super) fn highest(mut claims: Vec<QuotaDemand>, quota: f64, most: f64) -> f64 {
     claims.sort_by(|a, b| a.enough().total_cmp(&b.enough()));
     // Cores per level of each claim and those after it: added up, since what is subtracted leaves its rounding behind.
     let mut rising: Vec<f64> = claims.iter().map(|claim| claim.weight * claim.cores).collect();

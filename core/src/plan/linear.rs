@@ -13,8 +13,8 @@ use good_lp::{
     variable,
 };
 
-use super::costs::{CORES, Costs, RESOURCES, Way};
-use super::level::{Claim, highest};
+use super::costs::{CORES, Costs, ExecutionOption, RESOURCES};
+use super::level::{QuotaDemand, highest};
 use super::solution::Objective;
 use super::solve::Deadline;
 
@@ -23,7 +23,7 @@ mod tests;
 
 /// Rates before they are given to single workers.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Fluid {
+pub(super) struct FractionalPlan {
     /// Rows per second of each job on each type.
     pub(super) rows: Vec<Vec<f64>>,
     /// Fed fraction of each job.
@@ -45,13 +45,18 @@ const HAIR: f64 = 1e-6;
 
 /// The best rates with these ways; `None` when the solver fails, or time ends before there are any. Where it ends later, the
 /// smallest fed fraction may be below the largest.
-pub(super) fn share(costs: &Costs, chosen: &[usize], deadline: &dyn Deadline) -> Option<Fluid> {
-    let ways: Vec<&Way> = chosen.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect();
+pub(super) fn share(costs: &Costs, chosen: &[usize], deadline: &dyn Deadline) -> Option<FractionalPlan> {
+    let ways: Vec<&ExecutionOption> =
+        chosen.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect();
     share_ways(costs, &ways, deadline)
 }
 
 /// The same for ways that need not be among those of the jobs.
-pub(super) fn share_ways(costs: &Costs, ways: &[&Way], deadline: &dyn Deadline) -> Option<Fluid> {
+pub(super) fn share_ways(
+    costs: &Costs,
+    ways: &[&ExecutionOption],
+    deadline: &dyn Deadline,
+) -> Option<FractionalPlan> {
     let alone: Vec<f64> = ways.iter().enumerate().map(|(j, way)| costs.fed_alone(j, way)).collect();
     if ways.is_empty() || alone.iter().all(|fed| *fed <= 0.0) {
         return Some(measure(costs, ways, vec![vec![0.0; costs.types()]; ways.len()]));
@@ -69,7 +74,7 @@ pub(super) fn share_ways(costs: &Costs, ways: &[&Way], deadline: &dyn Deadline) 
 }
 
 /// What rates reach.
-pub(super) fn measure(costs: &Costs, ways: &[&Way], rows: Vec<Vec<f64>>) -> Fluid {
+pub(super) fn measure(costs: &Costs, ways: &[&ExecutionOption], rows: Vec<Vec<f64>>) -> FractionalPlan {
     let mut objective = Objective { smallest_fed: 1.0, ..Objective::default() };
     let mut fed = Vec::with_capacity(ways.len());
     for (j, by_type) in rows.iter().enumerate() {
@@ -81,7 +86,7 @@ pub(super) fn measure(costs: &Costs, ways: &[&Way], rows: Vec<Vec<f64>>) -> Flui
         objective.cost_per_hour += (0..costs.types()).map(price).sum::<f64>();
         fed.push(part);
     }
-    Fluid { rows, fed, objective }
+    FractionalPlan { rows, fed, objective }
 }
 
 /// Rate over demand; what only the solver's tolerance is missing to 1 counts as 1.
@@ -90,7 +95,7 @@ pub(super) fn fed_fraction(rate: f64, demand: f64) -> f64 {
 }
 
 /// The largest share of any capacity that these rates take; at most 1 where they are feasible.
-pub(super) fn load(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>]) -> f64 {
+pub(super) fn load(costs: &Costs, ways: &[&ExecutionOption], rows: &[Vec<f64>]) -> f64 {
     let mut worst: f64 = 0.0;
     let mut taken = vec![[0.0; RESOURCES]; costs.types()];
     for (way, by_type) in ways.iter().zip(rows) {
@@ -108,8 +113,9 @@ pub(super) fn load(costs: &Costs, ways: &[&Way], rows: &[Vec<f64>]) -> f64 {
     }
     let cores = ways.iter().zip(rows).map(|(way, by_type)| costs.cores_of(way, by_type));
     worst = costs.tenant_loads(cores.enumerate()).into_iter().fold(worst, f64::max);
-    let read =
-        |(way, by_type): (&&Way, &Vec<f64>)| (way.store, way.store_bytes * by_type.iter().sum::<f64>());
+    let read = |(way, by_type): (&&ExecutionOption, &Vec<f64>)| {
+        (way.store, way.store_bytes * by_type.iter().sum::<f64>())
+    };
     costs.store_loads(ways.iter().zip(rows).map(read)).into_iter().fold(worst, f64::max)
 }
 
@@ -118,7 +124,7 @@ type Parts = Vec<Vec<f64>>;
 
 struct Served<'a> {
     costs: &'a Costs,
-    ways: &'a [&'a Way],
+    ways: &'a [&'a ExecutionOption],
     /// The jobs of each tenant.
     tenants: Vec<Vec<usize>>,
 }
@@ -130,7 +136,7 @@ struct Unknowns {
 }
 
 impl<'a> Served<'a> {
-    fn new(costs: &'a Costs, ways: &'a [&'a Way]) -> Self {
+    fn new(costs: &'a Costs, ways: &'a [&'a ExecutionOption]) -> Self {
         Self { costs, ways, tenants: costs.jobs_of_tenants() }
     }
 
@@ -213,7 +219,7 @@ impl<'a> Served<'a> {
                 return None;
             }
             let costs = self.costs.of_tenant(tenant, &own, self.ways);
-            let ways: Vec<&Way> = costs.ways.iter().map(|ways| &ways[0]).collect();
+            let ways: Vec<&ExecutionOption> = costs.ways.iter().map(|ways| &ways[0]).collect();
             let alone: Vec<f64> = own.iter().map(|j| alone[*j]).collect();
             let level = match within_quota(&costs, &ways, &alone) {
                 Some(level) => level,
@@ -341,7 +347,7 @@ impl<'a> Served<'a> {
 
 /// The level of each job of one tenant where its quota is all that binds, as it mostly is: with each job on the type where a row
 /// takes the fewest cores no level takes fewer, so that no rates reach a higher one. `None` where something else binds too.
-fn within_quota(costs: &Costs, ways: &[&Way], alone: &[f64]) -> Option<Vec<f64>> {
+fn within_quota(costs: &Costs, ways: &[&ExecutionOption], alone: &[f64]) -> Option<Vec<f64>> {
     let cores = |j: usize, w: usize| ways[j].per_row[w][CORES] * costs.demand[j];
     let is_usable = |j: usize, w: &usize| costs.counts[*w] > 0.0 && costs.on_one(ways[j], *w) > 0.0;
     let sparing = |j: usize| {
@@ -349,7 +355,8 @@ fn within_quota(costs: &Costs, ways: &[&Way], alone: &[f64]) -> Option<Vec<f64>>
         usable.min_by(|a, b| cores(j, *a).total_cmp(&cores(j, *b)))
     };
     let types: Vec<usize> = (0..ways.len()).map(sparing).collect::<Option<_>>()?;
-    let claim = |j: usize| Claim { weight: costs.weights[j], most_fed: alone[j], cores: cores(j, types[j]) };
+    let claim =
+        |j: usize| QuotaDemand { weight: costs.weights[j], most_fed: alone[j], cores: cores(j, types[j]) };
     let level = highest((0..ways.len()).map(claim).collect(), costs.quotas[0], 1.0);
     let fed: Vec<f64> = (0..ways.len()).map(|j| (level * costs.weights[j]).min(alone[j])).collect();
     let rows: Vec<Vec<f64>> = (0..ways.len())

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, WorkerId};
 use crate::model::{JobModel, Locality};
-use crate::pipeline::{CacheTier, KeptForm};
+use crate::pipeline::{CacheEncoding, CacheTier};
 
 /// Everything that a plan depends on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Problem {
     /// divided among them. What is kept in the store is there once all the same. 0 and 1 are one copy.
     pub copies: f64,
     /// How to weigh things.
-    pub settings: Settings,
+    pub settings: PlannerSettings,
 }
 
 /// What the jobs of a tenant may take together; `None` is no limit.
@@ -161,14 +161,21 @@ pub struct CutProblem {
     /// Fingerprint of dataset and operators up to here: jobs with the same share what is kept.
     pub key: u64,
     /// In which form rows are kept.
-    pub form: KeptForm,
+    pub form: CacheEncoding,
     /// What the next operator takes of rows in this form, over what it takes of them as they are.
     pub next_cpu_share: f64,
 }
 
 impl Default for CutProblem {
     fn default() -> Self {
-        Self { after: 0, bytes: 0.0, bytes_per_row: 0.0, key: 0, form: KeptForm::AsIs, next_cpu_share: 1.0 }
+        Self {
+            after: 0,
+            bytes: 0.0,
+            bytes_per_row: 0.0,
+            key: 0,
+            form: CacheEncoding::AsIs,
+            next_cpu_share: 1.0,
+        }
     }
 }
 
@@ -196,7 +203,7 @@ pub const CACHE_MEMORY_SHARE: f64 = 1.0 / 3.0;
 /// How to weigh things.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct PlannerSettings {
     /// What resources cost.
     pub prices: Prices,
     /// Share of a worker's memory that caches may take.
@@ -217,7 +224,7 @@ pub struct Settings {
     pub search_solves: u32,
 }
 
-impl Default for Settings {
+impl Default for PlannerSettings {
     fn default() -> Self {
         Self {
             prices: Prices::default(),
@@ -233,7 +240,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl PlannerSettings {
     /// One sentence on what makes no sense in them, if anything does.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Sentences on what a plan decided and why.
 
-use super::costs::{Costs, Way};
+use super::costs::{Costs, ExecutionOption};
 use super::problem::Problem;
 use super::solution::Plan;
 use crate::model::number;
@@ -14,7 +14,7 @@ pub(super) fn job(
     problem: &Problem,
     costs: &Costs,
     j: usize,
-    way: &Way,
+    way: &ExecutionOption,
     rate: f64,
     tenant_loads: &[f64],
 ) -> String {
@@ -61,7 +61,7 @@ fn quoted(tenant: &str) -> String {
 }
 
 /// The operator whose limit binds on every worker type.
-fn narrowest(problem: &Problem, costs: &Costs, j: usize, way: &Way) -> Option<(String, u32)> {
+fn narrowest(problem: &Problem, costs: &Costs, j: usize, way: &ExecutionOption) -> Option<(String, u32)> {
     let binds = |w: usize| costs.on_one(way, w) >= 0.999 * way.most_per_worker[w];
     let w = (0..costs.types()).find(|w| costs.counts[*w] > 0.0 && binds(*w))?;
     let job = &problem.jobs[j];

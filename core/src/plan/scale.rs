@@ -56,14 +56,14 @@ pub struct ScaleDecision {
 
 /// Remembers what was wanted while there were more workers than needed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Scaling {
+pub struct ScaleHistory {
     /// Since when there have been more than needed.
     since: Option<Millis>,
     /// What was wanted at each time of the last while, the most first: whoever was followed by as much has no say.
     wanted: VecDeque<(Millis, u32)>,
 }
 
-impl Scaling {
+impl ScaleHistory {
     /// Decides; to be asked whenever there is a new plan, and at least each second.
     pub fn decide(&mut self, settings: &ScaleSettings, input: &ScaleInput) -> ScaleDecision {
         let wanted = input.wanted.clamp(settings.min_workers, settings.max_workers);

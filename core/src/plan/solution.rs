@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, WorkerId};
-use crate::pipeline::{CacheTier, KeptForm};
+use crate::pipeline::{CacheEncoding, CacheTier};
 
 /// Who works on what.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ pub struct JobPlan {
     /// Limits of its operators on each worker, in order of operators.
     pub limits: Vec<OperatorLimit>,
     /// What it keeps or reads from a cache.
-    pub kept: Option<KeptCut>,
+    pub kept: Option<PlannedCachePoint>,
     /// What bounds it: one sentence.
     pub why: String,
 }
@@ -113,13 +113,13 @@ pub struct OperatorLimit {
 
 /// A cut that a job keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptCut {
+pub struct PlannedCachePoint {
     /// Place of the operator whose output is kept.
     pub after: usize,
     /// Where.
     pub tier: CacheTier,
     /// In which form.
-    pub form: KeptForm,
+    pub form: CacheEncoding,
     /// Fingerprint of what is kept.
     pub key: u64,
 }

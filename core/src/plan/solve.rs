@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::assign::{Part, assign, places};
-use super::caches::{self, Chosen, kept, with_price};
-use super::costs::{CORES, Costs, RESOURCES, Way, per};
+use super::assign::{JobShare, assign, places};
+use super::caches::{self, CacheSelection, kept, with_price};
+use super::costs::{CORES, Costs, ExecutionOption, RESOURCES, per};
 use super::fallback;
-use super::linear::{Fluid, fed_fraction, measure};
+use super::linear::{FractionalPlan, fed_fraction, measure};
 use super::problem::{Problem, WorkerSlot};
 use super::reasons;
-use super::solution::{CachePlan, JobPlan, KeptCut, Objective, Plan};
+use super::solution::{CachePlan, JobPlan, Objective, Plan, PlannedCachePoint};
 use super::tune;
 use super::wanted::wanted;
 
@@ -35,16 +35,16 @@ impl Deadline for NoDeadline {
 
 /// Time is up once it was asked so many times: the same on each machine.
 #[derive(Debug)]
-pub struct AfterChecks(std::cell::Cell<u32>);
+pub struct CheckLimit(std::cell::Cell<u32>);
 
-impl AfterChecks {
+impl CheckLimit {
     /// Answers no so many times.
     pub fn new(checks: u32) -> Self {
         Self(std::cell::Cell::new(checks))
     }
 }
 
-impl Deadline for AfterChecks {
+impl Deadline for CheckLimit {
     fn is_over(&self) -> bool {
         let left = self.0.get();
         self.0.set(left.saturating_sub(1));
@@ -135,20 +135,20 @@ fn bound(costs: &Costs, deadline: &dyn Deadline) -> Objective {
 }
 
 /// Without a solver: what was kept stays kept.
-fn by_hand(costs: &Costs, known: Option<&[usize]>) -> Chosen {
+fn by_hand(costs: &Costs, known: Option<&[usize]>) -> CacheSelection {
     let ways = known.map_or_else(|| vec![0; costs.jobs()], <[usize]>::to_vec);
     let fluid = fallback::fill(costs, &ways);
     with_price(costs, ways, fluid)
 }
 
-fn ways_of<'a>(costs: &'a Costs, ways: &[usize]) -> Vec<&'a Way> {
+fn ways_of<'a>(costs: &'a Costs, ways: &[usize]) -> Vec<&'a ExecutionOption> {
     ways.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect()
 }
 
 /// Decisions down to single workers, and what they reach.
 struct Draft {
     ways: Vec<usize>,
-    parts: Vec<Vec<Part>>,
+    parts: Vec<Vec<JobShare>>,
     rates: Vec<f64>,
     objective: Objective,
 }
@@ -156,7 +156,7 @@ struct Draft {
 impl Draft {
     /// Jobs give what their parts give, at most what is wanted; where that is too much for a store, all that read it
     /// give less. [`assign()`] makes no such parts, but costs may have changed since a previous plan.
-    fn new(costs: &Costs, ways: Vec<usize>, parts: Vec<Vec<Part>>, types: &[usize]) -> Self {
+    fn new(costs: &Costs, ways: Vec<usize>, parts: Vec<Vec<JobShare>>, types: &[usize]) -> Self {
         let used = ways_of(costs, &ways);
         let mut rates: Vec<f64> = costs.demand.clone();
         for (rate, parts) in rates.iter_mut().zip(&parts) {
@@ -164,7 +164,7 @@ impl Draft {
         }
         let loads =
             costs.store_loads(rates.iter().zip(&used).map(|(rate, way)| (way.store, rate * way.store_bytes)));
-        let scale = |way: &Way| loads.get(way.store).map_or(1.0, |load| per(1.0, *load).min(1.0));
+        let scale = |way: &ExecutionOption| loads.get(way.store).map_or(1.0, |load| per(1.0, *load).min(1.0));
         let mut rows = vec![vec![0.0; costs.types()]; parts.len()];
         for (j, parts) in parts.iter().enumerate() {
             rates[j] *= if used[j].store_bytes > 0.0 { scale(used[j]) } else { 1.0 };
@@ -173,8 +173,8 @@ impl Draft {
                 rows[j][types[part.worker]] += rates[j] * part.rows_per_s / sum;
             }
         }
-        let fluid: Fluid = measure(costs, &used, rows);
-        let Chosen { ways, objective, .. } = with_price(costs, ways, fluid);
+        let fluid: FractionalPlan = measure(costs, &used, rows);
+        let CacheSelection { ways, objective, .. } = with_price(costs, ways, fluid);
         Self { ways, parts, rates, objective }
     }
 }
@@ -190,7 +190,7 @@ impl Draft {
 /// The previous plan in the terms of this problem.
 struct Before {
     ways: Vec<usize>,
-    parts: Vec<Vec<Part>>,
+    parts: Vec<Vec<JobShare>>,
     /// Whether it knew all jobs of the problem, and their workers are all there.
     is_complete: bool,
 }
@@ -203,15 +203,16 @@ impl Before {
         for (j, job) in problem.jobs.iter().enumerate() {
             let known = jobs.get(&job.id);
             let cut = known.and_then(|known| known.kept);
-            let same =
-                |way: &Way| way.kept.map(|kept| (kept.tier, kept.key)) == cut.map(|cut| (cut.tier, cut.key));
+            let same = |way: &ExecutionOption| {
+                way.kept.map(|kept| (kept.tier, kept.key)) == cut.map(|cut| (cut.tier, cut.key))
+            };
             let way = costs.ways[j].iter().position(same);
             let parts = known.map_or(&[][..], |known| &known.assignments);
-            let here: Vec<Part> = parts
+            let here: Vec<JobShare> = parts
                 .iter()
                 .filter_map(|part| {
                     let worker = *places.get(&part.worker)?;
-                    Some(Part { worker, cores: part.cores, rows_per_s: part.rows_per_s })
+                    Some(JobShare { worker, cores: part.cores, rows_per_s: part.rows_per_s })
                 })
                 .collect();
             before.is_complete &= known.is_some() && way.is_some() && here.len() == parts.len();
@@ -222,7 +223,7 @@ impl Before {
     }
 
     fn cores(&self) -> Vec<Vec<(usize, f64)>> {
-        let of_job = |parts: &Vec<Part>| parts.iter().map(|part| (part.worker, part.cores)).collect();
+        let of_job = |parts: &Vec<JobShare>| parts.iter().map(|part| (part.worker, part.cores)).collect();
         self.parts.iter().map(of_job).collect()
     }
 
@@ -263,8 +264,8 @@ fn write(problem: &Problem, costs: &Costs, draft: Draft, bound: Objective, deadl
     let mut jobs = Vec::with_capacity(ways.len());
     for (j, (job, way)) in problem.jobs.iter().zip(&ways).enumerate() {
         let parts = &draft.parts[j];
-        let slot = |part: &Part| -> &WorkerSlot { &problem.workers[part.worker] };
-        let assigned = |part: &Part| tune::assignment(job, way.store_bytes, slot(part), part);
+        let slot = |part: &JobShare| -> &WorkerSlot { &problem.workers[part.worker] };
+        let assigned = |part: &JobShare| tune::assignment(job, way.store_bytes, slot(part), part);
         let mut cores_by_type = vec![0.0; costs.types()];
         for part in parts {
             cores_by_type[slot(part).worker_type] += part.cores;
@@ -279,7 +280,7 @@ fn write(problem: &Problem, costs: &Costs, draft: Draft, bound: Objective, deadl
             cores_by_type,
             assignments: parts.iter().map(assigned).collect(),
             limits: tune::limits(job, &problem.workers, parts),
-            kept: way.kept.map(|kept| KeptCut {
+            kept: way.kept.map(|kept| PlannedCachePoint {
                 after: job.cuts[kept.cut].after,
                 tier: kept.tier,
                 form: job.cuts[kept.cut].form,

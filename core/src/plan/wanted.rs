@@ -6,7 +6,7 @@
 
 use good_lp::{Constraint, Expression, ProblemVariables, Solution, Variable, variable};
 
-use super::costs::{CORES, Costs, RESOURCES, Way, per};
+use super::costs::{CORES, Costs, ExecutionOption, RESOURCES, per};
 use super::linear::run;
 use super::problem::Problem;
 use super::solution::WantedWorkers;
@@ -24,7 +24,7 @@ const COST_WEIGHT: f64 = 1e-3;
 pub(super) fn wanted(
     problem: &Problem,
     costs: &Costs,
-    ways: &[&Way],
+    ways: &[&ExecutionOption],
     deadline: &dyn Deadline,
 ) -> Vec<WantedWorkers> {
     let present = problem.counts();
@@ -49,7 +49,7 @@ struct Fleet {
     added: Variable,
 }
 
-fn count(problem: &Problem, costs: &Costs, ways: &[&Way]) -> Option<Vec<f64>> {
+fn count(problem: &Problem, costs: &Costs, ways: &[&ExecutionOption]) -> Option<Vec<f64>> {
     let mut all = ProblemVariables::new();
     let fleets: Vec<Fleet> = (0..costs.types())
         .map(|w| {
@@ -72,7 +72,7 @@ fn count(problem: &Problem, costs: &Costs, ways: &[&Way]) -> Option<Vec<f64>> {
 fn constraints(
     problem: &Problem,
     costs: &Costs,
-    ways: &[&Way],
+    ways: &[&ExecutionOption],
     fleets: &[Fleet],
     parts: &[Vec<Variable>],
 ) -> Vec<Constraint> {
@@ -125,7 +125,7 @@ fn constraints(
 fn objective(
     problem: &Problem,
     costs: &Costs,
-    ways: &[&Way],
+    ways: &[&ExecutionOption],
     fleets: &[Fleet],
     parts: &[Vec<Variable>],
 ) -> Expression {

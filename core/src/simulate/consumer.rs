@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use super::fleet::Fleet;
-use super::job::Job;
-use super::scenario::Control;
+use super::job::SimulatedJob;
+use super::scenario::ScenarioControl;
 use crate::cluster::messages::{ConsumerPlan, ConsumerReport, ConsumerStats, Revision};
 use crate::ids::{JobId, Millis, SessionId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
@@ -31,7 +31,7 @@ struct Ahead {
 
 /// One consumer of a job and its stream. Times are in nanoseconds.
 #[derive(Debug)]
-pub(super) struct Consumer {
+pub(super) struct SimulatedConsumer {
     /// Place of its job in the scenario.
     pub(super) job: u32,
     pub(super) number: u32,
@@ -55,7 +55,7 @@ pub(super) struct Consumer {
     waits: bool,
 }
 
-impl Consumer {
+impl SimulatedConsumer {
     pub(super) fn new(job: u32, number: u32, first_report: Millis) -> Self {
         Self {
             job,
@@ -80,7 +80,7 @@ impl Consumer {
     }
 
     /// It reports now.
-    pub(super) fn on_report(&mut self, now: Millis, control: &Control) {
+    pub(super) fn on_report(&mut self, now: Millis, control: &ScenarioControl) {
         self.waits = true;
         self.next_report = now + control.consumer_report_ms.max(control.tick_ms);
         self.earliest_report = now + control.consumer_gap_ms.max(control.tick_ms);
@@ -150,7 +150,14 @@ impl Consumer {
     }
 
     /// Lives from one time to another with so many rows per second that it could take.
-    pub(super) fn advance(&mut self, start: u64, end: u64, rows_per_s: f64, job: &Job, splits_ahead: u32) {
+    pub(super) fn advance(
+        &mut self,
+        start: u64,
+        end: u64,
+        rows_per_s: f64,
+        job: &SimulatedJob,
+        splits_ahead: u32,
+    ) {
         let mut now = start;
         while now < end {
             match self.doing {
@@ -182,7 +189,7 @@ impl Consumer {
     }
 
     /// The rows of the next batch, if they are there.
-    fn take(&mut self, job: &Job, splits_ahead: u32) -> Option<u32> {
+    fn take(&mut self, job: &SimulatedJob, splits_ahead: u32) -> Option<u32> {
         let first = self.ahead.front()?;
         let rows = job.layout.batch_rows.min(first.len - self.offset);
         // Behind the last split of a job there is nothing.

@@ -1,15 +1,15 @@
 //! The simulated workers: those that are there, on their way, and gone; and the scaler that starts and drains them.
 
-use super::scenario::{Scenario, WorkerType};
-use super::worker::{State, Worker};
+use super::scenario::{Scenario, ScenarioWorkerType};
+use super::worker::{SimulatedWorker, State};
 use crate::ids::{Millis, WorkerId};
 
 /// Workers in the order of their ids, which count from 1.
 #[derive(Debug)]
 pub(super) struct Fleet {
-    pub(super) workers: Vec<Worker>,
+    pub(super) workers: Vec<SimulatedWorker>,
     /// What is started during the run.
-    kind: WorkerType,
+    kind: ScenarioWorkerType,
     start_ms: Millis,
 }
 
@@ -29,18 +29,18 @@ impl Fleet {
         fleet
     }
 
-    fn add(&mut self, kind: &WorkerType, state: State, now: Millis) {
+    fn add(&mut self, kind: &ScenarioWorkerType, state: State, now: Millis) {
         let id = WorkerId(self.workers.len() as u64 + 1);
-        self.workers.push(Worker::new(id, kind, state, now));
+        self.workers.push(SimulatedWorker::new(id, kind, state, now));
     }
 
-    pub(super) fn worker(&mut self, id: WorkerId) -> Option<&mut Worker> {
+    pub(super) fn worker(&mut self, id: WorkerId) -> Option<&mut SimulatedWorker> {
         self.workers.get_mut(id.0.checked_sub(1)? as usize)
     }
 
     /// Those that are there or on their way and do not leave.
     pub(super) fn present(&self) -> u32 {
-        let stays = |worker: &&Worker| matches!(worker.state, State::Starting(_) | State::Working);
+        let stays = |worker: &&SimulatedWorker| matches!(worker.state, State::Starting(_) | State::Working);
         self.workers.iter().filter(stays).count() as u32
     }
 
@@ -98,7 +98,7 @@ impl Fleet {
 
     /// Seconds that all workers together were paid for within a time.
     pub(super) fn worker_seconds(&self, from: Millis, to: Millis) -> f64 {
-        let paid = |worker: &Worker| {
+        let paid = |worker: &SimulatedWorker| {
             let end = worker.gone_at.unwrap_or(to).min(to);
             end.saturating_sub(worker.asked_at.max(from)) as f64 / 1e3
         };

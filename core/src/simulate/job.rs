@@ -11,9 +11,9 @@ use crate::schema::{ColumnType, ScalarType, Schema};
 
 /// A job of the scenario.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct SimulatedJob {
     pub(super) name: String,
-    pub(super) given: Arc<scenario::Job>,
+    pub(super) given: Arc<scenario::ScenarioJob>,
     pub(super) layout: Layout,
     /// Name and CPU seconds per row at speed 1 of the source, the operators and the batch.
     pub(super) operators: Vec<(String, f64)>,
@@ -21,10 +21,10 @@ pub(super) struct Job {
     pub(super) cpu_s: f64,
 }
 
-impl Job {
+impl SimulatedJob {
     /// The job, with what it is opened with. `number` tells it from all others.
     pub(super) fn new(
-        given: &Arc<scenario::Job>,
+        given: &Arc<scenario::ScenarioJob>,
         name: String,
         number: usize,
     ) -> Result<(Self, JobSpec, Manifest), String> {
@@ -65,7 +65,7 @@ pub(super) fn number_of(source: &Source) -> Option<usize> {
 }
 
 /// Shards of equal rows, each of one block.
-fn manifest(given: &scenario::Job, number: usize) -> Result<Manifest, String> {
+fn manifest(given: &scenario::ScenarioJob, number: usize) -> Result<Manifest, String> {
     let count = u64::from(given.shards);
     let mut schema = Schema::default();
     schema.set("label", ColumnType::Scalar(ScalarType::Int64));

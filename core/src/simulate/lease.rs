@@ -5,7 +5,7 @@ use crate::layout::SplitRef;
 
 /// A split and its rows. Offsets count from the split's first row.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Held {
+pub(super) struct HeldSplit {
     pub(super) split: SplitRef,
     /// Place of its job in the scenario.
     pub(super) job: u32,
@@ -19,7 +19,7 @@ pub(super) struct Held {
     pub(super) fetched: u32,
 }
 
-impl Held {
+impl HeldSplit {
     /// A lease on which nothing is done.
     pub(super) fn new(lease: &Lease, job: u32, len: u32) -> Self {
         Self {

@@ -1,20 +1,20 @@
 //! Keeps what happened in each second of a run, and makes the report's steps and sums of it.
 
-use super::report::{Decision, JobOutcome, Second, Step};
+use super::report::{DemandChange, JobOutcome, ScalingChange, SimulatedSecond};
 
 /// Seconds after the last step of demand in which workers shall not come and go.
 const CALM_S: u32 = 300;
 
 /// Time of a job's consumers so far, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Times {
+pub(super) struct ConsumerTimes {
     pub(super) stall_ns: u64,
     pub(super) step_ns: u64,
 }
 
 /// A second that has passed.
 #[derive(Debug)]
-pub(super) struct Passed {
+pub(super) struct ElapsedSecond {
     pub(super) at_s: u32,
     pub(super) workers: u32,
     pub(super) wanted: u32,
@@ -23,7 +23,7 @@ pub(super) struct Passed {
     /// Rows of all jobs since the start.
     pub(super) rows: u64,
     /// Of each job since the start.
-    pub(super) times: Vec<Times>,
+    pub(super) times: Vec<ConsumerTimes>,
 }
 
 /// What has happened.
@@ -31,23 +31,23 @@ pub(super) struct Passed {
 pub(super) struct Recording {
     warm_up_s: u32,
     /// Of each job at the last second.
-    times: Vec<Times>,
+    times: Vec<ConsumerTimes>,
     /// Of each job at the end of the warm-up.
-    warm: Vec<Times>,
+    warm: Vec<ConsumerTimes>,
     /// Sum and number of the fed fractions that plans gave each job.
     planned: Vec<(f64, u32)>,
     rows: u64,
     stall_ns: u64,
-    pub(super) seconds: Vec<Second>,
-    pub(super) decisions: Vec<Decision>,
+    pub(super) seconds: Vec<SimulatedSecond>,
+    pub(super) decisions: Vec<ScalingChange>,
 }
 
 impl Recording {
     pub(super) fn new(warm_up_s: u32, jobs: usize) -> Self {
         Self {
             warm_up_s,
-            times: vec![Times::default(); jobs],
-            warm: vec![Times::default(); jobs],
+            times: vec![ConsumerTimes::default(); jobs],
+            warm: vec![ConsumerTimes::default(); jobs],
             planned: vec![(0.0, 0); jobs],
             rows: 0,
             stall_ns: 0,
@@ -56,8 +56,8 @@ impl Recording {
         }
     }
 
-    pub(super) fn on_second(&mut self, passed: Passed) {
-        let Passed { at_s, workers, wanted, demand, rows, times } = passed;
+    pub(super) fn on_second(&mut self, passed: ElapsedSecond) {
+        let ElapsedSecond { at_s, workers, wanted, demand, rows, times } = passed;
         let (mut smallest_fed, mut sum) = (1.0_f64, 0.0);
         for (now, before) in times.iter().zip(&self.times) {
             let stall_ns = now.stall_ns - before.stall_ns;
@@ -67,7 +67,7 @@ impl Recording {
             sum += fed;
             self.stall_ns += if at_s > self.warm_up_s { stall_ns } else { 0 };
         }
-        self.seconds.push(Second {
+        self.seconds.push(SimulatedSecond {
             at_s,
             workers,
             wanted,
@@ -111,7 +111,7 @@ impl Recording {
     }
 
     /// Seconds after the warm-up.
-    fn counted(&self) -> impl Iterator<Item = &Second> {
+    fn counted(&self) -> impl Iterator<Item = &SimulatedSecond> {
         self.seconds.iter().filter(|second| second.at_s > self.warm_up_s)
     }
 
@@ -129,7 +129,7 @@ impl Recording {
         self.decisions.iter().filter(|decision| decision.at_s > self.warm_up_s).count() as u32
     }
 
-    pub(super) fn steps(&self) -> Vec<Step> {
+    pub(super) fn steps(&self) -> Vec<DemandChange> {
         let mut steps = Vec::new();
         let places: Vec<usize> = (1..self.seconds.len())
             .filter(|place| {
@@ -145,11 +145,11 @@ impl Recording {
     }
 
     /// The step whose seconds are from `start` to before `end`.
-    fn step(&self, start: usize, end: usize) -> Step {
+    fn step(&self, start: usize, end: usize) -> DemandChange {
         let seconds = &self.seconds[start..end];
         // A second's values are those at its end.
         let at_s = self.seconds[start - 1].at_s;
-        let hungry = seconds.iter().rposition(|second| second.smallest_fed < Step::FED);
+        let hungry = seconds.iter().rposition(|second| second.smallest_fed < DemandChange::FED);
         let fed_after_s = match hungry {
             None => Some(0),
             Some(place) if place + 1 < seconds.len() => Some(seconds[place].at_s - at_s),
@@ -157,7 +157,7 @@ impl Recording {
         };
         let left =
             (start..end).rev().find(|place| self.seconds[*place].workers < self.seconds[place - 1].workers);
-        Step {
+        DemandChange {
             at_s,
             from_rows_per_s: self.seconds[start - 1].demand_rows_per_s,
             to_rows_per_s: self.seconds[start].demand_rows_per_s,
@@ -174,7 +174,7 @@ impl Recording {
     }
 
     fn turns(&self, from_s: u32, to_s: u32) -> u32 {
-        let within = |decision: &&Decision| decision.at_s >= from_s && decision.at_s < to_s;
+        let within = |decision: &&ScalingChange| decision.at_s >= from_s && decision.at_s < to_s;
         let ups: Vec<bool> =
             self.decisions.iter().filter(within).map(|decision| decision.to > decision.from).collect();
         ups.windows(2).filter(|pair| pair[0] != pair[1]).count() as u32

@@ -2,15 +2,15 @@
 
 use serde::Serialize;
 
-use super::rules::Rule;
+use super::rules::ScalingRule;
 
 /// A run by one rule. Sums leave the scenario's warm-up out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct SimulationReport {
     /// The scenario.
     pub scenario: String,
     /// The rule.
-    pub rule: Rule,
+    pub rule: ScalingRule,
     /// Seconds of all workers from the decision to start each until it left.
     pub worker_seconds: f64,
     /// Seconds that consumers waited for rows, summed over them.
@@ -24,15 +24,15 @@ pub struct Report {
     /// Decisions within five minutes after the last step of demand that went the other way than the one before.
     pub oscillations: u32,
     /// Steps of demand.
-    pub steps: Vec<Step>,
+    pub steps: Vec<DemandChange>,
     /// Decisions that changed something, with their reasons.
-    pub decisions: Vec<Decision>,
+    pub decisions: Vec<ScalingChange>,
     /// Whether each row was delivered once.
-    pub audit: Audit,
+    pub audit: SimulatedAudit,
     /// Each job.
     pub jobs: Vec<JobOutcome>,
     /// Each second of the run.
-    pub seconds: Vec<Second>,
+    pub seconds: Vec<SimulatedSecond>,
 }
 
 /// How well a job was fed, after the warm-up.
@@ -48,7 +48,7 @@ pub struct JobOutcome {
 
 /// A second of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Second {
+pub struct SimulatedSecond {
     /// The second, from the start; what it tells is of the time up to then.
     pub at_s: u32,
     /// Workers that cost.
@@ -67,14 +67,14 @@ pub struct Second {
 
 /// A step of demand, of all jobs together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Step {
+pub struct DemandChange {
     /// When.
     pub at_s: u32,
     /// Rows per second before.
     pub from_rows_per_s: f64,
     /// And after.
     pub to_rows_per_s: f64,
-    /// Seconds until each job was fed to [`Step::FED`], and stayed so until the next step; `None` where that did not
+    /// Seconds until each job was fed to [`DemandChange::FED`], and stayed so until the next step; `None` where that did not
     /// come.
     pub fed_after_s: Option<u32>,
     /// Seconds until the last worker left, up to the next step; `None` where none did.
@@ -83,7 +83,7 @@ pub struct Step {
     pub workers: u32,
 }
 
-impl Step {
+impl DemandChange {
     /// The fed fraction that counts as fed.
     pub const FED: f64 = 0.95;
 
@@ -95,7 +95,7 @@ impl Step {
 
 /// A decision that changed the number of workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Decision {
+pub struct ScalingChange {
     /// When.
     pub at_s: u32,
     /// Workers that there were, or were on their way.
@@ -108,7 +108,7 @@ pub struct Decision {
 
 /// Rows against positions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Audit {
+pub struct SimulatedAudit {
     /// Streams looked at.
     pub streams: u32,
     /// Rows that consumers took.
@@ -121,7 +121,7 @@ pub struct Audit {
     pub unacknowledged_streams: u32,
 }
 
-impl Audit {
+impl SimulatedAudit {
     /// Whether each row was delivered once.
     pub fn is_clean(&self) -> bool {
         self.rows > 0 && self.broken_streams == 0 && self.unacknowledged_streams == 0

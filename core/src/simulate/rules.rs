@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use super::scenario;
 use crate::ids::{JobId, Millis};
 use crate::observe::Observer;
-use crate::plan::{Climber, Plan, Problem, ScaleDecision, ScaleSettings, Scaling, rate_quotient};
+use crate::plan::{Climber, Plan, Problem, ScaleDecision, ScaleHistory, ScaleSettings, rate_quotient};
 
 /// A rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rule {
+pub enum ScalingRule {
     /// Ours: what the plan wants, at once up and down after a while.
     #[default]
     Plan,
@@ -22,7 +22,7 @@ pub enum Rule {
     None,
 }
 
-impl Rule {
+impl ScalingRule {
     /// All rules that change something.
     pub const SCALING: [Self; 3] = [Self::Plan, Self::RateQuotient, Self::Climb];
 
@@ -39,56 +39,56 @@ impl Rule {
 
 /// What consumers took since the run began, summed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct DeliveredTotals {
     pub(super) batches: u64,
     pub(super) elapsed_ns: u64,
 }
 
 /// What a decision is made from.
-pub(super) struct Seen<'a> {
+pub(super) struct ScalingInput<'a> {
     pub(super) now: Millis,
     pub(super) present: u32,
     pub(super) observer: &'a Observer,
     pub(super) problem: &'a Problem,
     pub(super) plan: Option<&'a Plan>,
-    pub(super) taken: Taken,
+    pub(super) taken: DeliveredTotals,
 }
 
 /// Decides by one rule.
 #[derive(Debug)]
 pub(super) struct Decider {
-    rule: Rule,
-    settings: scenario::Scaling,
-    scaling: Scaling,
+    rule: ScalingRule,
+    settings: scenario::ScenarioScaling,
+    scaling: ScaleHistory,
     climber: Climber,
     /// When the climber decided last, and what had been taken then.
-    climbed: Option<(Millis, Taken)>,
+    climbed: Option<(Millis, DeliveredTotals)>,
 }
 
 impl Decider {
-    pub(super) fn new(rule: Rule, settings: &scenario::Scaling) -> Self {
+    pub(super) fn new(rule: ScalingRule, settings: &scenario::ScenarioScaling) -> Self {
         Self {
             rule,
             settings: settings.clone(),
-            scaling: Scaling::default(),
+            scaling: ScaleHistory::default(),
             climber: Climber::default(),
             climbed: None,
         }
     }
 
     /// How many workers there shall be; `None` where nothing is known yet, or nothing is due.
-    pub(super) fn decide(&mut self, seen: &Seen) -> Option<ScaleDecision> {
+    pub(super) fn decide(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
         let decision = match self.rule {
-            Rule::Plan => self.by_plan(seen)?,
-            Rule::RateQuotient => by_quotient(seen)?,
-            Rule::Climb => self.by_climbing(seen)?,
-            Rule::None => return None,
+            ScalingRule::Plan => self.by_plan(seen)?,
+            ScalingRule::RateQuotient => by_quotient(seen)?,
+            ScalingRule::Climb => self.by_climbing(seen)?,
+            ScalingRule::None => return None,
         };
         let wanted = decision.wanted.clamp(self.settings.min_workers, self.settings.max_workers);
         Some(ScaleDecision { wanted, ..decision })
     }
 
-    fn by_plan(&mut self, seen: &Seen) -> Option<ScaleDecision> {
+    fn by_plan(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
         let needs = seen.observer.needs(seen.plan, seen.problem);
         let settings = ScaleSettings {
             min_workers: self.settings.min_workers,
@@ -99,7 +99,7 @@ impl Decider {
         Some(self.scaling.decide(&settings, &input))
     }
 
-    fn by_climbing(&mut self, seen: &Seen) -> Option<ScaleDecision> {
+    fn by_climbing(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
         let Some((at, before)) = self.climbed else {
             self.climbed = Some((seen.now, seen.taken));
             return None;
@@ -115,7 +115,7 @@ impl Decider {
     }
 }
 
-fn by_quotient(seen: &Seen) -> Option<ScaleDecision> {
+fn by_quotient(seen: &ScalingInput) -> Option<ScaleDecision> {
     if seen.problem.jobs.is_empty() {
         return None;
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::Rule;
+use super::rules::ScalingRule;
 use crate::tenants::{Quota, Tenants};
 
 /// A run. Times are in seconds of simulated time.
@@ -22,9 +22,9 @@ pub struct Scenario {
     #[serde(default = "default_warm_up")]
     pub warm_up_s: u32,
     /// Kinds of workers. Those that are started during the run are of the first kind.
-    pub worker_types: Vec<WorkerType>,
+    pub worker_types: Vec<ScenarioWorkerType>,
     /// Jobs.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<ScenarioJob>,
     /// Bytes per second that the store gives to all workers together; 0 is no limit.
     #[serde(default)]
     pub store_bytes_per_s: f64,
@@ -33,16 +33,16 @@ pub struct Scenario {
     pub tenants: BTreeMap<String, Quota>,
     /// When workers come and go.
     #[serde(default)]
-    pub scaling: Scaling,
+    pub scaling: ScenarioScaling,
     /// How often who reports, and what goes on ahead.
     #[serde(default)]
-    pub control: Control,
+    pub control: ScenarioControl,
 }
 
 /// A kind of worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WorkerType {
+pub struct ScenarioWorkerType {
     /// Name.
     pub name: String,
     /// CPU cores.
@@ -61,7 +61,7 @@ pub struct WorkerType {
 /// A job, or several alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Job {
+pub struct ScenarioJob {
     /// Name; where there are several, a number follows.
     pub name: String,
     /// Whose they are.
@@ -71,7 +71,7 @@ pub struct Job {
     #[serde(default = "one_job")]
     pub count: u32,
     /// Operators between source and batch, in order.
-    pub operators: Vec<Operator>,
+    pub operators: Vec<ScenarioOperator>,
     /// Rows of a batch.
     #[serde(default = "default_batch")]
     pub batch_rows: u32,
@@ -97,13 +97,13 @@ pub struct Job {
     #[serde(default = "one")]
     pub weight: f64,
     /// What the consumers together could take, from each time on.
-    pub demand: Vec<Demand>,
+    pub demand: Vec<ScenarioDemand>,
 }
 
 /// An operator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Operator {
+pub struct ScenarioOperator {
     /// Name, unique in the job.
     pub name: String,
     /// CPU seconds for a row on a core of speed 1.
@@ -113,7 +113,7 @@ pub struct Operator {
 /// What a job's consumers could take from a time on.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Demand {
+pub struct ScenarioDemand {
     /// When it begins.
     pub at_s: u32,
     /// Rows per second of all consumers together.
@@ -123,9 +123,9 @@ pub struct Demand {
 /// When workers come and go.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Scaling {
+pub struct ScenarioScaling {
     /// Whose rule.
-    pub rule: Rule,
+    pub rule: ScalingRule,
     /// The fewest workers.
     pub min_workers: u32,
     /// The most workers.
@@ -140,10 +140,10 @@ pub struct Scaling {
     pub climb_threshold: f64,
 }
 
-impl Default for Scaling {
+impl Default for ScenarioScaling {
     fn default() -> Self {
         Self {
-            rule: Rule::Plan,
+            rule: ScalingRule::Plan,
             min_workers: 1,
             max_workers: 100,
             start_s: 5,
@@ -157,7 +157,7 @@ impl Default for Scaling {
 /// How often who reports, and what goes on ahead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Control {
+pub struct ScenarioControl {
     /// Milliseconds of one step of the simulation.
     pub tick_ms: u64,
     /// Milliseconds for which the coordinator holds back an unchanged plan: the longest time between two reports of a
@@ -179,7 +179,7 @@ pub struct Control {
     pub follow_plan: bool,
 }
 
-impl Default for Control {
+impl Default for ScenarioControl {
     fn default() -> Self {
         Self {
             tick_ms: 100,
@@ -215,11 +215,13 @@ impl Scenario {
             let count = jobs / kinds + u32::from(kind < jobs % kinds);
             let share = 0.7 + 0.15 * (f64::from(kind) - f64::from(kinds - 1) / 2.0);
             let operators = [("decode", 0.005), ("crop", 0.002), ("normalize", 0.001)];
-            Job {
+            ScenarioJob {
                 name: format!("kind{kind}-"),
                 tenant: String::new(),
                 count,
-                operators: operators.map(|(name, cpu_s)| Operator { name: name.to_owned(), cpu_s }).to_vec(),
+                operators: operators
+                    .map(|(name, cpu_s)| ScenarioOperator { name: name.to_owned(), cpu_s })
+                    .to_vec(),
                 batch_rows: 128,
                 dataset_rows: 10_000_000,
                 shards: 64,
@@ -228,7 +230,7 @@ impl Scenario {
                 delivered_bytes_per_row: 150_000,
                 consumers: 5,
                 weight: 1.0,
-                demand: vec![Demand { at_s: 0, rows_per_s: 10_000.0 * share }],
+                demand: vec![ScenarioDemand { at_s: 0, rows_per_s: 10_000.0 * share }],
             }
         };
         Self {
@@ -236,7 +238,7 @@ impl Scenario {
             seed: 1,
             duration_s,
             warm_up_s: default_warm_up().min(duration_s / 2),
-            worker_types: vec![WorkerType {
+            worker_types: vec![ScenarioWorkerType {
                 name: "standard".to_owned(),
                 cores: 8,
                 speed: 1.0,
@@ -246,13 +248,17 @@ impl Scenario {
             jobs: (0..kinds).map(job).collect(),
             store_bytes_per_s: 0.0,
             tenants: BTreeMap::new(),
-            scaling: Scaling { rule: Rule::None, max_workers: workers, ..Scaling::default() },
-            control: Control {
+            scaling: ScenarioScaling {
+                rule: ScalingRule::None,
+                max_workers: workers,
+                ..ScenarioScaling::default()
+            },
+            control: ScenarioControl {
                 hold_ms: 500,
                 worker_report_ms: 500,
                 consumer_report_ms: 500,
                 consumer_gap_ms: 500,
-                ..Control::default()
+                ..ScenarioControl::default()
             },
         }
     }
@@ -305,7 +311,7 @@ impl Scenario {
     }
 }
 
-impl Job {
+impl ScenarioJob {
     fn check(&self) -> Result<(), String> {
         let name = &self.name;
         if self.consumers == 0 || self.batch_rows == 0 || self.shards == 0 || self.epochs == 0 {
@@ -318,7 +324,7 @@ impl Job {
             ));
         }
         let cpu_s: f64 = self.operators.iter().map(|operator| operator.cpu_s).sum();
-        let is_sound = |operator: &Operator| operator.cpu_s >= 0.0 && operator.cpu_s.is_finite();
+        let is_sound = |operator: &ScenarioOperator| operator.cpu_s >= 0.0 && operator.cpu_s.is_finite();
         if !self.operators.iter().all(is_sound) || cpu_s <= 0.0 {
             return Err(format!("job `{name}` needs operators with CPU seconds, cpu_s, above 0 in all"));
         }

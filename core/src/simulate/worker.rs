@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::job::{self, Job};
-use super::lease::Held;
-use super::scenario::WorkerType;
+use super::job::{self, SimulatedJob};
+use super::lease::HeldSplit;
+use super::scenario::ScenarioWorkerType;
 use crate::cluster::messages::{
     OperatorStats, ProcessCpu, Revision, StoreStats, Task, TaskOutput, TaskResult, WorkerJobStats,
     WorkerPlan, WorkerReport,
@@ -40,7 +40,7 @@ struct Done {
 }
 
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct SimulatedWorker {
     pub(super) id: WorkerId,
     pub(super) state: State,
     /// When it was asked for: from then on it costs.
@@ -54,7 +54,7 @@ pub(super) struct Worker {
     memory_bytes: f64,
     seen: Revision,
     /// Most urgent first.
-    leases: Vec<Held>,
+    leases: Vec<HeldSplit>,
     /// Weights of jobs on its cores, and cores that they may use at most.
     weights: Vec<(u32, f64, f64)>,
     done: BTreeMap<u32, Done>,
@@ -69,22 +69,22 @@ pub(super) struct Worker {
 }
 
 /// What a worker's plan is read with.
-pub(super) struct Known<'a> {
-    pub(super) jobs: &'a [Job],
+pub(super) struct WorkerPlanContext<'a> {
+    pub(super) jobs: &'a [SimulatedJob],
     pub(super) manifests: &'a [std::sync::Arc<Manifest>],
     /// The first job's id; the others' follow it.
     pub(super) first: JobId,
 }
 
-impl Known<'_> {
+impl WorkerPlanContext<'_> {
     pub(super) fn place(&self, job: JobId) -> Option<u32> {
         let place = job.0.checked_sub(self.first.0)?;
         (place < self.jobs.len() as u64).then_some(place as u32)
     }
 }
 
-impl Worker {
-    pub(super) fn new(id: WorkerId, kind: &WorkerType, state: State, now: Millis) -> Self {
+impl SimulatedWorker {
+    pub(super) fn new(id: WorkerId, kind: &ScenarioWorkerType, state: State, now: Millis) -> Self {
         Self {
             id,
             state,
@@ -121,7 +121,7 @@ impl Worker {
     }
 
     /// Bytes per second that it would read if the store gave them.
-    pub(super) fn wanted_bytes_per_s(&self, jobs: &[Job]) -> f64 {
+    pub(super) fn wanted_bytes_per_s(&self, jobs: &[SimulatedJob]) -> f64 {
         let mut cheapest: f64 = 0.0;
         for lease in self.leases.iter().filter(|lease| !lease.is_computed()) {
             let job = &jobs[lease.job as usize];
@@ -131,9 +131,10 @@ impl Worker {
     }
 
     /// Computes for so many seconds. `store_share` is the share of what it wants that the store gives.
-    pub(super) fn compute(&mut self, seconds: f64, store_share: f64, jobs: &[Job]) {
-        let held =
-            |lease: &Held| lease.waiting() * jobs[lease.job as usize].given.delivered_bytes_per_row as f64;
+    pub(super) fn compute(&mut self, seconds: f64, store_share: f64, jobs: &[SimulatedJob]) {
+        let held = |lease: &HeldSplit| {
+            lease.waiting() * jobs[lease.job as usize].given.delivered_bytes_per_row as f64
+        };
         let was_full = self.memory_full;
         self.memory_full = self.leases.iter().map(held).sum::<f64>() >= self.memory_bytes;
         self.has_news |= was_full && !self.memory_full;
@@ -182,7 +183,7 @@ impl Worker {
     }
 
     /// Computes nothing but the most urgent split.
-    fn compute_first(&mut self, seconds: f64, store_share: f64, jobs: &[Job]) {
+    fn compute_first(&mut self, seconds: f64, store_share: f64, jobs: &[SimulatedJob]) {
         let Some(place) = self.leases.iter().position(|lease| !lease.is_computed()) else { return };
         let reads = jobs[self.leases[place].job as usize].given.store_bytes_per_row > 0;
         let seconds = if reads { seconds * store_share } else { seconds };
@@ -207,7 +208,7 @@ impl Worker {
     }
 
     /// Spends up to so many core seconds of speed 1 on a job; how many it did.
-    fn compute_job(&mut self, job: u32, core_s: f64, jobs: &[Job]) -> f64 {
+    fn compute_job(&mut self, job: u32, core_s: f64, jobs: &[SimulatedJob]) -> f64 {
         let known = &jobs[job as usize];
         let mut rows = core_s / known.cpu_s;
         let mut made = 0.0;
@@ -231,25 +232,25 @@ impl Worker {
         if !self.is_at_work() {
             return None;
         }
-        let place = self.leases.binary_search_by_key(&(split, job), Held::key).ok()?;
+        let place = self.leases.binary_search_by_key(&(split, job), HeldSplit::key).ok()?;
         self.leases[place].fetch(from)
     }
 
     /// Takes the coordinator's answer.
-    pub(super) fn on_plan(&mut self, plan: WorkerPlan, known: &Known) {
+    pub(super) fn on_plan(&mut self, plan: WorkerPlan, known: &WorkerPlanContext) {
         self.waits = false;
         self.seen = plan.revision;
         let mut leases = Vec::with_capacity(plan.leases.len());
         for lease in &plan.leases {
             let Some(job) = known.place(lease.job) else { continue };
-            let before = self.leases.binary_search_by_key(&(lease.split, job), Held::key);
+            let before = self.leases.binary_search_by_key(&(lease.split, job), HeldSplit::key);
             match before.map(|place| self.leases[place]) {
                 Ok(before) if f64::from(lease.from) <= before.done => {
-                    leases.push(Held { fetched: before.fetched.max(lease.from), ..before });
+                    leases.push(HeldSplit { fetched: before.fetched.max(lease.from), ..before });
                 }
                 _ => {
                     let len = known.jobs[job as usize].layout.split_len(lease.split);
-                    leases.push(Held::new(lease, job, len));
+                    leases.push(HeldSplit::new(lease, job, len));
                 }
             }
         }
@@ -265,7 +266,7 @@ impl Worker {
     }
 
     /// What it reports.
-    pub(super) fn report(&mut self, now: Millis, known: &Known) -> WorkerReport {
+    pub(super) fn report(&mut self, now: Millis, known: &WorkerPlanContext) -> WorkerReport {
         self.waits = true;
         self.has_news = false;
         let elapsed_ns = (now - self.started_at) * 1_000_000;
@@ -311,13 +312,13 @@ impl Worker {
 }
 
 /// The listing that a task asks for.
-fn list(task: &Task, known: &Known) -> Option<TaskResult> {
+fn list(task: &Task, known: &WorkerPlanContext) -> Option<TaskResult> {
     let manifest = known.manifests.get(job::number_of(&task.source)?)?;
     let shards: Vec<ShardRef> = manifest.shards.iter().map(|shard| shard.object.clone()).collect();
     Some(TaskResult { id: task.id, outcome: Ok(TaskOutput::Listed(shards)) })
 }
 
-fn operators(job: &Job, done: &Done, speed: f64) -> Vec<OperatorStats> {
+fn operators(job: &SimulatedJob, done: &Done, speed: f64) -> Vec<OperatorStats> {
     let rows = done.rows as u64;
     let last = job.operators.len() - 1;
     let of = |(place, (name, cpu_s)): (usize, &(String, f64))| {
@@ -342,7 +343,7 @@ fn operators(job: &Job, done: &Done, speed: f64) -> Vec<OperatorStats> {
     job.operators.iter().enumerate().map(of).collect()
 }
 
-fn store(job: &Job, done: &Done) -> StoreStats {
+fn store(job: &SimulatedJob, done: &Done) -> StoreStats {
     let bytes = done.rows * job.given.store_bytes_per_row as f64;
     StoreStats {
         requests: (bytes / REQUEST_BYTES) as u64,

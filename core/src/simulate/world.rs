@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::consumer::Consumer;
+use super::consumer::SimulatedConsumer;
 use super::fleet::Fleet;
-use super::job::Job;
-use super::recording::{Passed, Recording, Times};
-use super::report::{Audit, Decision, Report};
-use super::rules::{Decider, Rule, Seen, Taken};
+use super::job::SimulatedJob;
+use super::recording::{ConsumerTimes, ElapsedSecond, Recording};
+use super::report::{ScalingChange, SimulatedAudit, SimulationReport};
+use super::rules::{Decider, DeliveredTotals, ScalingInput, ScalingRule};
 use super::scenario::Scenario;
-use super::worker::{Known, Worker};
+use super::worker::{SimulatedWorker, WorkerPlanContext};
 use super::{Meter, Phase};
-use crate::cluster::samples::WorkerShare;
-use crate::cluster::{Cluster, Input, Limits, Ready, Reply, RequestId, Settings};
+use crate::cluster::samples::WorkerAllocations;
+use crate::cluster::{Cluster, ClusterLimits, ClusterSettings, Input, Ready, Reply, RequestId};
 use crate::ids::{JobId, Millis, WorkerId};
 use crate::manifest::Manifest;
 use crate::observe::Observer;
@@ -31,16 +31,16 @@ const OTHERS: RequestId = 1 << 33;
 #[derive(Debug)]
 pub struct Simulation {
     scenario: Scenario,
-    rule: Rule,
+    rule: ScalingRule,
     now: Millis,
-    jobs: Vec<Job>,
+    jobs: Vec<SimulatedJob>,
     manifests: Vec<Arc<Manifest>>,
-    consumers: Vec<Consumer>,
+    consumers: Vec<SimulatedConsumer>,
     fleet: Fleet,
     cluster: Cluster,
     observer: Observer,
     plan: Option<Plan>,
-    shares: BTreeMap<WorkerId, WorkerShare>,
+    shares: BTreeMap<WorkerId, WorkerAllocations>,
     reads: ReadSteps,
     decider: Decider,
     recording: Recording,
@@ -54,15 +54,15 @@ impl Simulation {
     ///
     /// # Errors
     /// One sentence on what is wrong with it.
-    pub fn new(scenario: &Scenario, rule: Rule) -> Result<Self, String> {
+    pub fn new(scenario: &Scenario, rule: ScalingRule) -> Result<Self, String> {
         scenario.check()?;
         let control = &scenario.control;
-        let settings = Settings {
+        let settings = ClusterSettings {
             hold_ms: control.hold_ms,
             leases_ahead: control.leases_ahead,
             tenants: scenario.quotas(),
-            limits: Limits::NONE,
-            ..Settings::default()
+            limits: ClusterLimits::NONE,
+            ..ClusterSettings::default()
         };
         let mut simulation = Self {
             scenario: scenario.clone(),
@@ -87,7 +87,7 @@ impl Simulation {
             for copy in 1..=given.count {
                 let name =
                     if given.count == 1 { given.name.clone() } else { format!("{}{copy}", given.name) };
-                simulation.open(Job::new(&given, name, simulation.jobs.len())?)?;
+                simulation.open(SimulatedJob::new(&given, name, simulation.jobs.len())?)?;
             }
         }
         simulation.recording = Recording::new(scenario.warm_up_s, simulation.jobs.len());
@@ -100,7 +100,7 @@ impl Simulation {
 
     fn open(
         &mut self,
-        (job, spec, manifest): (Job, crate::cluster::messages::JobSpec, Manifest),
+        (job, spec, manifest): (SimulatedJob, crate::cluster::messages::JobSpec, Manifest),
     ) -> Result<(), String> {
         let manifest = Arc::new(manifest);
         let mut ready = Ready::default();
@@ -116,7 +116,7 @@ impl Simulation {
         for number in 0..job.given.consumers {
             let seed = self.scenario.seed ^ mix64(self.consumers.len() as u64);
             let first_report = mix64(seed) % self.scenario.control.consumer_report_ms.max(1);
-            self.consumers.push(Consumer::new(place, number, first_report));
+            self.consumers.push(SimulatedConsumer::new(place, number, first_report));
         }
         self.jobs.push(job);
         self.manifests.push(manifest);
@@ -200,7 +200,7 @@ impl Simulation {
 
     fn collect_reports(&mut self) {
         let control = &self.scenario.control;
-        let known = Known { jobs: &self.jobs, manifests: &self.manifests, first: FIRST_JOB };
+        let known = WorkerPlanContext { jobs: &self.jobs, manifests: &self.manifests, first: FIRST_JOB };
         for (place, worker) in self.fleet.workers.iter_mut().enumerate() {
             if worker.reports(self.now) {
                 worker.next_report = self.now + control.worker_report_ms.max(control.tick_ms);
@@ -219,7 +219,7 @@ impl Simulation {
     }
 
     fn answer(&mut self, ready: Ready) {
-        let known = Known { jobs: &self.jobs, manifests: &self.manifests, first: FIRST_JOB };
+        let known = WorkerPlanContext { jobs: &self.jobs, manifests: &self.manifests, first: FIRST_JOB };
         for (request, reply) in ready.replies {
             match reply {
                 Reply::Worker(plan) => self.fleet.workers[request as usize].on_plan(plan, &known),
@@ -235,17 +235,17 @@ impl Simulation {
 
     fn record(&mut self) {
         let second = (self.now / 1_000) as u32;
-        let mut times = vec![Times::default(); self.jobs.len()];
+        let mut times = vec![ConsumerTimes::default(); self.jobs.len()];
         for consumer in &self.consumers {
             let sum = &mut times[consumer.job as usize];
             sum.stall_ns += consumer.stall_ns;
             sum.step_ns += consumer.step_ns;
         }
         let demand = self.jobs.iter().map(|job| job.demand(second - 1)).sum();
-        let rows = self.consumers.iter().map(Consumer::rows).sum();
+        let rows = self.consumers.iter().map(SimulatedConsumer::rows).sum();
         let wanted = self.plan.iter().flat_map(|plan| &plan.wanted).map(|kind| kind.wanted).sum();
         let workers = self.fleet.paid();
-        self.recording.on_second(Passed { at_s: second, workers, wanted, demand, rows, times });
+        self.recording.on_second(ElapsedSecond { at_s: second, workers, wanted, demand, rows, times });
     }
 
     /// What the coordinator does each second.
@@ -255,7 +255,7 @@ impl Simulation {
         meter.end(Phase::Inputs);
         meter.begin(Phase::Observe);
         self.observer.push(self.now, &samples);
-        let problem = self.observer.problem(plan::Settings::default(), CachePolicy::Never);
+        let problem = self.observer.problem(plan::PlannerSettings::default(), CachePolicy::Never);
         meter.end(Phase::Observe);
         if !problem.jobs.is_empty() {
             meter.begin(Phase::Solve);
@@ -286,7 +286,7 @@ impl Simulation {
         meter.end(Phase::World);
     }
 
-    fn share(&mut self, shares: Option<BTreeMap<WorkerId, WorkerShare>>, meter: &mut dyn Meter) {
+    fn share(&mut self, shares: Option<BTreeMap<WorkerId, WorkerAllocations>>, meter: &mut dyn Meter) {
         let Some(shares) = shares.filter(|shares| *shares != self.shares) else { return };
         self.shares.clone_from(&shares);
         let mut ready = Ready::default();
@@ -297,12 +297,12 @@ impl Simulation {
     }
 
     fn scale(&mut self, problem: &Problem) {
-        let taken = self.consumers.iter().fold(Taken::default(), |sum, consumer| Taken {
+        let taken = self.consumers.iter().fold(DeliveredTotals::default(), |sum, consumer| DeliveredTotals {
             batches: sum.batches + consumer.batches(),
             elapsed_ns: sum.elapsed_ns + consumer.stall_ns + consumer.step_ns,
         });
         let present = self.fleet.present();
-        let seen = Seen {
+        let seen = ScalingInput {
             now: self.now,
             present,
             observer: &self.observer,
@@ -315,7 +315,7 @@ impl Simulation {
         };
         self.fleet.scale(decision.wanted, self.now);
         let at_s = (self.now / 1_000) as u32;
-        self.recording.decisions.push(Decision {
+        self.recording.decisions.push(ScalingChange {
             at_s,
             from: present,
             to: decision.wanted,
@@ -324,10 +324,10 @@ impl Simulation {
     }
 
     /// The report, after each consumer has said where it stands.
-    pub fn finish(mut self) -> Report {
+    pub fn finish(mut self) -> SimulationReport {
         let audit = self.audit();
         let warm_up_ms = 1_000 * u64::from(self.scenario.warm_up_s);
-        Report {
+        SimulationReport {
             scenario: self.scenario.name,
             rule: self.rule,
             worker_seconds: self.fleet.worker_seconds(warm_up_ms, self.now),
@@ -344,7 +344,7 @@ impl Simulation {
         }
     }
 
-    fn audit(&mut self) -> Audit {
+    fn audit(&mut self) -> SimulatedAudit {
         let mut ready = Ready::default();
         for consumer in &self.consumers {
             let job = &self.jobs[consumer.job as usize];
@@ -366,10 +366,10 @@ impl Simulation {
                 standing.extend(jobs.into_iter().filter_map(|job| Some((job.job, job.position?))));
             }
         }
-        let mut audit = Audit {
+        let mut audit = SimulatedAudit {
             streams: self.consumers.len() as u32,
-            computed_rows: self.fleet.workers.iter().map(Worker::computed_rows).sum::<f64>() as u64,
-            ..Audit::default()
+            computed_rows: self.fleet.workers.iter().map(SimulatedWorker::computed_rows).sum::<f64>() as u64,
+            ..SimulatedAudit::default()
         };
         for consumer in &self.consumers {
             let layout = &self.jobs[consumer.job as usize].layout;

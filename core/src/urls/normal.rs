@@ -7,14 +7,14 @@ pub(super) const AZURE: [&str; 5] = ["az", "adl", "azure", "abfs", "abfss"];
 
 /// A URL or a path, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Normal {
+pub(super) struct NormalizedUrl {
     pub(super) scheme: String,
     /// Host and port, bucket or container; nothing for local files.
     pub(super) authority: String,
     segments: Vec<String>,
 }
 
-impl Normal {
+impl NormalizedUrl {
     /// The one form of a URL or of an absolute path.
     ///
     /// # Errors
@@ -191,11 +191,11 @@ mod tests {
     use super::*;
 
     fn same(a: &str, b: &str) {
-        assert_eq!(Normal::of(a).unwrap(), Normal::of(b).unwrap(), "{a} {b}");
+        assert_eq!(NormalizedUrl::of(a).unwrap(), NormalizedUrl::of(b).unwrap(), "{a} {b}");
     }
 
     fn differ(a: &str, b: &str) {
-        assert_ne!(Normal::of(a).unwrap(), Normal::of(b).unwrap(), "{a} {b}");
+        assert_ne!(NormalizedUrl::of(a).unwrap(), NormalizedUrl::of(b).unwrap(), "{a} {b}");
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
             ("s3://bucket/a/../b", "`..`"),
             ("https://host/%ff", "UTF-8"),
         ] {
-            let refused = Normal::of(url).unwrap_err();
+            let refused = NormalizedUrl::of(url).unwrap_err();
             assert!(refused.contains(why), "{url}: {refused}");
         }
     }
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_pattern_is_its_folder() {
-        let folder = |url: &str| Normal::of_pattern(url).unwrap().path();
+        let folder = |url: &str| NormalizedUrl::of_pattern(url).unwrap().path();
         assert_eq!(folder("s3://b/a/x-*.tar"), "/a");
         assert_eq!(folder("/d/{a,b}/x"), "/d");
         assert_eq!(folder("/d/x"), "/d/x");

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::braces::expand_braces;
-use super::normal::Normal;
+use super::normal::NormalizedUrl;
 use super::secrets::{refuse_secrets, without_query};
 
 /// Most URLs of one pattern that are looked at one by one; of one that stands for more only the folder is.
@@ -21,7 +21,7 @@ pub struct UrlPolicy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Prefix {
     written: String,
-    normal: Normal,
+    normal: NormalizedUrl,
 }
 
 impl UrlPolicy {
@@ -55,7 +55,7 @@ impl UrlPolicy {
     /// # Errors
     /// One sentence with the URL and the prefixes, where it, or the folder that is listed for it, lies outside of them.
     pub fn check(&self, url: &str) -> Result<(), String> {
-        self.check_each(url, Normal::of_pattern)
+        self.check_each(url, NormalizedUrl::of_pattern)
     }
 
     /// Checks the URL of one object, in which globs and braces are what they are.
@@ -63,10 +63,14 @@ impl UrlPolicy {
     /// # Errors
     /// As [`Self::check`].
     pub fn check_object(&self, url: &str) -> Result<(), String> {
-        if self.is_open() { Ok(()) } else { self.check_one(url, url, Normal::of) }
+        if self.is_open() { Ok(()) } else { self.check_one(url, url, NormalizedUrl::of) }
     }
 
-    fn check_each(&self, url: &str, normal: impl Fn(&str) -> Result<Normal, String>) -> Result<(), String> {
+    fn check_each(
+        &self,
+        url: &str,
+        normal: impl Fn(&str) -> Result<NormalizedUrl, String>,
+    ) -> Result<(), String> {
         if self.is_open() {
             return Ok(());
         }
@@ -80,7 +84,7 @@ impl UrlPolicy {
         &self,
         one: &str,
         url: &str,
-        normal: impl Fn(&str) -> Result<Normal, String>,
+        normal: impl Fn(&str) -> Result<NormalizedUrl, String>,
     ) -> Result<(), String> {
         let shown = without_query(url);
         let place = normal(one)
@@ -112,7 +116,7 @@ impl Prefix {
                 "`{written}` is no prefix of URLs: {reason}; write one such as `s3://bucket/folder`, `https://host/` or `/data`"
             )
         };
-        let normal = Normal::of(written).map_err(|reason| refused(&reason))?;
+        let normal = NormalizedUrl::of(written).map_err(|reason| refused(&reason))?;
         if !normal.is_local() && normal.authority.is_empty() {
             return Err(refused("it names no bucket or host"));
         }

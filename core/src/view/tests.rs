@@ -5,11 +5,11 @@ use expect_test::expect;
 use super::*;
 use crate::cluster::messages::{ConsumerStats, StoreStats};
 use crate::observe::tests::{JOB, observed, samples};
-use crate::plan::{CachePolicy, NoDeadline, Settings, solve};
+use crate::plan::{CachePolicy, NoDeadline, PlannerSettings, solve};
 
 fn view() -> ClusterView {
     let observer = observed(&[JOB]);
-    let problem = observer.problem(Settings::default(), CachePolicy::Never);
+    let problem = observer.problem(PlannerSettings::default(), CachePolicy::Never);
     let plan = solve(&problem, None, &NoDeadline).unwrap();
     ClusterView::build(8_000, &samples(8, &[JOB]), &observer, Some(&plan), &BTreeMap::new())
 }
@@ -121,7 +121,7 @@ fn what_is_kept_is_shown_with_what_is_found_of_it() {
         last.workers[0].jobs[0] = std::sync::Arc::new(stats);
         observer.push(second * 1_000, &last);
     }
-    let keep = Keep { after: 1, tier: CacheTier::Disk, form: KeptForm::AsIs };
+    let keep = CacheDecision { after: 1, tier: CacheTier::Disk, form: CacheEncoding::AsIs };
     let view = ClusterView::build(8_000, &last, &observer, None, &[(JOB, keep)].into());
     let [kept] = view.caches.as_slice() else { panic!("{:?}", view.caches) };
     assert_eq!(

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         write(folder, "parquet", name, &parquet_file(compression)?)?;
     }
     write(folder, "index", "manifest", &encode_manifest(&manifest()))?;
-    for (name, bytes) in feedline_replica::samples() {
+    for (name, bytes) in feedline_raft::samples() {
         write(folder, "raft_log", name, &bytes)?;
     }
     for entry in std::fs::read_dir(PICTURES)? {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use feedline_access::Credentials;
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
-use feedline_proto::door::Doors;
+use feedline_proto::authenticator::Authenticators;
 use feedline_proto::grpc::{self, REPORT_PATIENCE};
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -237,7 +237,7 @@ async fn start(
         let coordinator = feedline_coordinator::start(settings, entropy::coordinator_life())
             .await
             .map_err(Failure::failed)?;
-        let routes = grpc::member_routes(Doors::open(
+        let routes = grpc::member_routes(Authenticators::open(
             coordinator.service(),
             coordinator.peer_service(),
             coordinator.members_service(),

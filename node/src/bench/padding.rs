@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use feedline_core::coordinated::{Step, deal_buckets, deal_evenly, pack_rows};
+use feedline_core::coordinated::{CoordinatedStep, deal_buckets, deal_evenly, pack_rows};
 use feedline_core::permutation::Permutation;
 
 use crate::failure::Failure;
@@ -55,9 +55,10 @@ pub(crate) fn run(args: &PaddingArgs) -> Result<(), Failure> {
     let buckets = deal_buckets(&lengths, &boundaries, &bucket_sizes, streams);
     let packs = deal_evenly(packed.len() as u32, size, streams);
     let of = |row: u32| lengths[row as usize];
-    let own_longest = |rows: &[u32], _: &Step| rows.iter().map(|&row| of(row)).max().unwrap_or(0);
-    let step_longest =
-        |_: &[u32], step: &Step| step.streams.iter().flatten().map(|&row| of(row)).max().unwrap_or(0);
+    let own_longest = |rows: &[u32], _: &CoordinatedStep| rows.iter().map(|&row| of(row)).max().unwrap_or(0);
+    let step_longest = |_: &[u32], step: &CoordinatedStep| {
+        step.streams.iter().flatten().map(|&row| of(row)).max().unwrap_or(0)
+    };
     let own: u64 = lengths.iter().map(|&length| u64::from(length)).sum();
     let costs = [
         Cost::of("batch, as they come", own, &plain, own_longest),
@@ -78,7 +79,12 @@ pub(crate) fn run(args: &PaddingArgs) -> Result<(), Failure> {
 
 impl Cost {
     /// `width` is the length that a stream's rows of a step are filled to.
-    fn of(name: &'static str, own: u64, steps: &[Step], width: impl Fn(&[u32], &Step) -> u32) -> Self {
+    fn of(
+        name: &'static str,
+        own: u64,
+        steps: &[CoordinatedStep],
+        width: impl Fn(&[u32], &CoordinatedStep) -> u32,
+    ) -> Self {
         let mut cost = Self { name, steps: steps.len(), own, all: 0, longest: 0, mean: 0.0 };
         for step in steps {
             let elements = |rows: &Vec<u32>| rows.len() as u64 * u64::from(width(rows, step));

@@ -9,7 +9,7 @@ use super::{
     FunctionArgs, GraceArgs, GuardArgs, LimitArgs, LocalArgs, RoomArgs, SecretArgs, StoreArgs, SwitchArg,
     TenantArgs,
 };
-use crate::entrance::TransportArg;
+use crate::local_listener::TransportArg;
 
 /// What `feedline coordinator` is asked for.
 #[derive(Args, Debug, Clone)]

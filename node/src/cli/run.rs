@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::{GuardArgs, LocalArgs};
-use crate::entrance::TransportArg;
+use crate::local_listener::TransportArg;
 use crate::run::StepTime;
 
 /// What `feedline run` is asked for.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use feedline_coordinator::CoordinatorSettings;
-use feedline_core::cluster::Limits;
+use feedline_core::cluster::ClusterLimits;
 use feedline_worker::MOST_FETCHES;
 
 use crate::failure::Failure;
@@ -25,13 +25,13 @@ pub(crate) struct TenantArgs {
 #[derive(Args, Debug, Clone)]
 pub(crate) struct LimitArgs {
     /// Jobs that may be prepared or run at once; one more is refused, and its client waits for room.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().jobs, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = ClusterLimits::default().jobs, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_jobs: u32,
     /// Consumers that may be there at once.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().consumers, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = ClusterLimits::default().consumers, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_consumers: u32,
     /// Workers that may be there at once.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().workers, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = ClusterLimits::default().workers, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_workers: u32,
 }
 
@@ -59,7 +59,7 @@ impl TenantArgs {
         }
         let LimitArgs { max_jobs, max_consumers, max_workers } = limits;
         settings.cluster.limits =
-            Limits { jobs: *max_jobs, consumers: *max_consumers, workers: *max_workers };
+            ClusterLimits { jobs: *max_jobs, consumers: *max_consumers, workers: *max_workers };
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use feedline_core::model::{Bottleneck, JobModel, OperatorModel, Remedy, bottlene
 use feedline_core::plan::Plan;
 use serde::Serialize;
 
-use super::trace::Traced;
+use super::trace::TraceResult;
 use crate::size::{show_bytes, show_rate};
 use crate::table;
 
@@ -77,8 +77,8 @@ impl OperatorLine {
 
 impl Explanation {
     /// What the model says of what was traced.
-    pub(super) fn new(pipeline: &str, traced: Traced) -> Self {
-        let Traced { rows, rows_per_s, model, allocation, rooms, plan, .. } = traced;
+    pub(super) fn new(pipeline: &str, traced: TraceResult) -> Self {
+        let TraceResult { rows, rows_per_s, model, allocation, rooms, plan, .. } = traced;
         let bottleneck = bottleneck(&model, &allocation);
         let operators = model.operators.iter().enumerate();
         Self {

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use feedline_core::cluster::messages::Allotment;
-use feedline_core::cluster::samples::{Samples, WorkerSample, WorkerShare};
+use feedline_core::cluster::messages::JobAllocation;
+use feedline_core::cluster::samples::{Samples, WorkerAllocations, WorkerReportSample};
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::model::JobObservation;
 use feedline_core::observe::Observer;
-use feedline_core::plan::{self, CachePolicy, Settings};
+use feedline_core::plan::{self, CachePolicy, PlannerSettings};
 
 /// Reads at a time on each worker: as many as the plan would have, and no fewer than this.
 const READS: u32 = 128;
@@ -22,13 +22,13 @@ const FASTER: f64 = 1.1;
 
 /// Rows that came from one arrival of a batch to another.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counted {
+pub(super) struct ArrivalWindow {
     first: Option<(Instant, u64)>,
     last: Option<(Instant, u64)>,
     batches: u32,
 }
 
-impl Counted {
+impl ArrivalWindow {
     /// A batch has come; so many rows have by now.
     pub(super) fn note(&mut self, now: Instant, rows: u64) {
         self.first.get_or_insert((now, rows));
@@ -53,15 +53,15 @@ impl Counted {
 
 /// The second half of a trace.
 #[derive(Debug)]
-pub(super) struct Probing {
+pub(super) struct ProbePhase {
     /// When it is due, counted from the first batch; `None` once that was looked at, or where the trace is too short.
     due: Option<Duration>,
     settled_at: Option<Instant>,
     /// What was known of the job before.
-    before: Option<(JobObservation, Counted)>,
+    before: Option<(JobObservation, ArrivalWindow)>,
 }
 
-impl Probing {
+impl ProbePhase {
     /// In the middle of a trace of this time that begins so long after the first batch, looked at as often as each `look`.
     pub(super) fn new(begin: Duration, time: Duration, look: Duration) -> Self {
         let is_long_enough = time / 2 > SETTLING + 2 * look;
@@ -75,8 +75,8 @@ impl Probing {
         since: Duration,
         (observer, samples): (&Observer, &Samples),
         job: JobId,
-        counted: &Counted,
-    ) -> Option<BTreeMap<WorkerId, WorkerShare>> {
+        counted: &ArrivalWindow,
+    ) -> Option<BTreeMap<WorkerId, WorkerAllocations>> {
         self.due.take_if(|due| since > *due)?;
         if !observer.waits_for_store(job) {
             return None;
@@ -97,23 +97,23 @@ impl Probing {
     }
 
     /// What was known before, unless the job is faster since.
-    pub(super) fn end(self, counted: &Counted) -> Option<(JobObservation, Counted)> {
+    pub(super) fn end(self, counted: &ArrivalWindow) -> Option<(JobObservation, ArrivalWindow)> {
         self.before.filter(|(_, before)| !counted.is_faster_than(before))
     }
 }
 
-fn more_reads(observer: &Observer, samples: &Samples, job: JobId) -> BTreeMap<WorkerId, WorkerShare> {
-    let problem = observer.problem(Settings::default(), CachePolicy::Never);
+fn more_reads(observer: &Observer, samples: &Samples, job: JobId) -> BTreeMap<WorkerId, WorkerAllocations> {
+    let problem = observer.problem(PlannerSettings::default(), CachePolicy::Never);
     let started = Instant::now();
     let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING).unwrap_or_default();
     let planned = plan::shares(&plan, &problem, &BTreeMap::new());
-    let reads = |worker: &WorkerSample| {
+    let reads = |worker: &WorkerReportSample| {
         let allotments = planned.get(&worker.worker).map_or(&[][..], |share| &share.allotments);
         allotments.iter().map(|allotment| allotment.read_concurrency).fold(READS, u32::max)
     };
-    let share = |worker: &WorkerSample| {
-        let allotment = Allotment { read_concurrency: reads(worker), ..Allotment::unlimited(job) };
-        (worker.worker, WorkerShare { cores: 0, allotments: vec![allotment] })
+    let share = |worker: &WorkerReportSample| {
+        let allotment = JobAllocation { read_concurrency: reads(worker), ..JobAllocation::unlimited(job) };
+        (worker.worker, WorkerAllocations { cores: 0, allotments: vec![allotment] })
     };
     samples.workers.iter().map(share).collect()
 }
@@ -123,9 +123,9 @@ mod tests {
     use super::*;
 
     /// Batches of 32 rows, each so many milliseconds after the one before.
-    fn counted(batches: u64, every_ms: u64) -> Counted {
+    fn counted(batches: u64, every_ms: u64) -> ArrivalWindow {
         let begun = Instant::now();
-        let mut counted = Counted::default();
+        let mut counted = ArrivalWindow::default();
         for batch in 0..batches {
             counted.note(begun + Duration::from_millis(batch * every_ms), 32 * (batch + 1));
         }
@@ -144,13 +144,13 @@ mod tests {
         assert!(!counted(7, 220).is_faster_than(&before), "by 14 %, and one of seven is as much");
         assert!(counted(7, 120).is_faster_than(&before));
         assert!(counted(70, 220).is_faster_than(&before), "of many, by as much");
-        assert!(!counted(1, 1).is_faster_than(&before) && !Counted::default().is_faster_than(&before));
+        assert!(!counted(1, 1).is_faster_than(&before) && !ArrivalWindow::default().is_faster_than(&before));
     }
 
     #[test]
     fn a_short_trace_is_not_probed() {
         let (begin, look) = (Duration::from_millis(500), Duration::from_millis(250));
-        let due = |seconds| Probing::new(begin, Duration::from_secs(seconds), look).due;
+        let due = |seconds| ProbePhase::new(begin, Duration::from_secs(seconds), look).due;
         assert_eq!((due(2), due(3)), (None, Some(Duration::from_secs(2))));
     }
 }

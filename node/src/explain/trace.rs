@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 use feedline_client::{ClientSettings, Consumer, Job};
 use feedline_coordinator::RunningCoordinator;
 use feedline_core::cluster::messages::JobSpec;
-use feedline_core::cluster::samples::{Samples, WorkerSample};
+use feedline_core::cluster::samples::{Samples, WorkerReportSample};
 use feedline_core::ids::JobId;
-use feedline_core::model::{Allocation, CacheRoom, JobModel, JobObservation, WorkerShare};
+use feedline_core::model::{CacheRoom, JobModel, JobObservation, JobResources, WorkerTypeShare};
 use feedline_core::observe::Observer;
 use feedline_core::pipeline::CacheTier;
 use feedline_core::pipeline::Pipeline;
-use feedline_core::plan::{self, CachePolicy, Plan, Settings};
+use feedline_core::plan::{self, CachePolicy, Plan, PlannerSettings};
 use tokio_util::sync::CancellationToken;
 
-use super::probe::{Counted, Probing};
-use crate::cluster::Cluster;
+use super::probe::{ArrivalWindow, ProbePhase};
+use crate::cluster::LocalCluster;
 use crate::entropy;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::run::consume::abandon;
-use crate::trace_file::Seen;
+use crate::trace_file::TraceInput;
 
 /// How often reports are taken.
 const LOOK: Duration = Duration::from_millis(250);
@@ -34,7 +34,7 @@ const PLANNING: Duration = Duration::from_secs(2);
 
 /// How long a trace lasts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct TraceLimits {
     pub(super) rows: u64,
     pub(super) time: Duration,
     /// Time that the consumer spends on a batch.
@@ -44,7 +44,7 @@ pub(super) struct Limits {
 }
 
 /// What was seen.
-pub(super) struct Traced {
+pub(super) struct TraceResult {
     /// Rows delivered.
     pub(super) rows: u64,
     /// Seconds in which they were.
@@ -53,18 +53,18 @@ pub(super) struct Traced {
     pub(super) rows_per_s: f64,
     pub(super) model: JobModel,
     /// What the job worked with.
-    pub(super) allocation: Allocation,
+    pub(super) allocation: JobResources,
     /// Room for caches.
     pub(super) rooms: Vec<CacheRoom>,
     /// What the planner would do; `None` where it finds nothing to plan.
     pub(super) plan: Option<Plan>,
 }
 
-impl Traced {
+impl TraceResult {
     /// What a trace's file is made of.
-    pub(super) fn seen(&self) -> Seen<'_> {
+    pub(super) fn seen(&self) -> TraceInput<'_> {
         let worker_type = self.allocation.workers.first().map_or("", |share| share.worker_type.as_str());
-        Seen { worker_type, rows: self.rows, seconds: self.seconds, model: &self.model }
+        TraceInput { worker_type, rows: self.rows, seconds: self.seconds, model: &self.model }
     }
 }
 
@@ -73,11 +73,11 @@ impl Traced {
 /// # Errors
 /// What made the job fail, or that it gave no rows.
 pub(super) async fn trace(
-    cluster: &Cluster,
+    cluster: &LocalCluster,
     pipeline: Pipeline,
-    limits: Limits,
+    limits: TraceLimits,
     stop: &CancellationToken,
-) -> Result<Traced, Failure> {
+) -> Result<TraceResult, Failure> {
     let coordinator = cluster.local_coordinator().expect("a trace runs in this process");
     let name = format!("explain-{}-{}", pipeline.name, entropy::name_suffix());
     let spec = JobSpec { name, epochs: EPOCHS, ..JobSpec::new(pipeline) };
@@ -94,7 +94,7 @@ pub(super) async fn trace(
     let model = model(&observer, job.id(), unprobed).ok_or_else(|| {
         Failure::failed("no rows came while the pipeline was traced; give it more time with --seconds")
     })?;
-    let problem = observer.problem(Settings::default(), CachePolicy::Free);
+    let problem = observer.problem(PlannerSettings::default(), CachePolicy::Free);
     let started = Instant::now();
     let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING).ok();
     let (mut allocation, rooms) =
@@ -103,7 +103,7 @@ pub(super) async fn trace(
         // As many as could be: nothing else held them up.
         allocation.read_concurrency = model.store_concurrency;
     }
-    Ok(Traced { rows, seconds, rows_per_s, model, allocation, rooms, plan })
+    Ok(TraceResult { rows, seconds, rows_per_s, model, allocation, rooms, plan })
 }
 
 /// Reports and deliveries of a trace.
@@ -131,14 +131,14 @@ async fn observe(
     coordinator: &RunningCoordinator,
     job: &Job,
     mut consumer: Consumer,
-    (limits, workers): (Limits, usize),
+    (limits, workers): (TraceLimits, usize),
     stop: &CancellationToken,
     progress: &Progress,
 ) -> Result<Observed, Failure> {
     let mut observer = Observer::of_processes(workers);
     let mut samples = Samples::default();
-    let mut counted = Counted::default();
-    let mut probing = Probing::new(WARM_UP, limits.time, LOOK);
+    let mut counted = ArrivalWindow::default();
+    let mut probing = ProbePhase::new(WARM_UP, limits.time, LOOK);
     let mut first: Option<Instant> = None;
     let mut looked = Instant::now();
     // Rows and time before counting began.
@@ -180,7 +180,7 @@ async fn observe(
         let Some((now, reported)) = coordinator.samples().await else { break };
         if probing.has_settled() {
             observer.look_anew(job.id());
-            (counted, reports) = (Counted::default(), 0);
+            (counted, reports) = (ArrivalWindow::default(), 0);
         }
         reports += 1;
         observer.push(now, &reported);
@@ -212,10 +212,10 @@ async fn observe(
 fn resources(
     samples: &Samples,
     types: &[plan::WorkerType],
-    settings: &Settings,
+    settings: &PlannerSettings,
     disk_bytes: u64,
-) -> (Allocation, Vec<CacheRoom>) {
-    let share = |kind: &plan::WorkerType| WorkerShare {
+) -> (JobResources, Vec<CacheRoom>) {
+    let share = |kind: &plan::WorkerType| WorkerTypeShare {
         worker_type: kind.name.clone(),
         count: samples.workers.iter().filter(|worker| Observer::type_of(worker).name == kind.name).count()
             as u32,
@@ -224,7 +224,7 @@ fn resources(
     };
     let memory_bytes: f64 = samples.workers.iter().map(|worker| worker.memory_bytes as f64).sum();
     let allocation =
-        Allocation { workers: types.iter().map(share).collect(), memory_bytes, ..Allocation::default() };
+        JobResources { workers: types.iter().map(share).collect(), memory_bytes, ..JobResources::default() };
     // Each worker keeps its own copies.
     let least_bytes = samples.workers.iter().map(|worker| worker.memory_bytes).min().unwrap_or(0) as f64;
     let room = |tier: CacheTier, bytes: f64, read_bytes_per_s: f64| CacheRoom {
@@ -240,7 +240,7 @@ fn resources(
         room(CacheTier::Memory, settings.cache_memory_share * least_bytes, f64::INFINITY),
         room(CacheTier::Disk, disk_bytes as f64, disks_bytes_per_s),
     ];
-    let in_store = |worker: &WorkerSample| {
+    let in_store = |worker: &WorkerReportSample| {
         worker.caches.iter().find(|room| room.tier == CacheTier::Store).map(|room| room.room_bytes)
     };
     // All of them use one.

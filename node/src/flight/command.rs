@@ -10,7 +10,7 @@ use crate::entropy;
 /// What a descriptor's command asks for, as JSON.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Command {
+pub(super) struct FlightCommand {
     /// The text of a pipeline file.
     pipeline: String,
     /// Name of the run: clients that give the same share it.
@@ -31,7 +31,7 @@ fn one() -> u32 {
     1
 }
 
-impl Command {
+impl FlightCommand {
     /// Reads JSON, or the bare text of a pipeline file.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes)

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::LOOK;
 use crate::cli::IndexArgs;
-use crate::cluster::Cluster;
+use crate::cluster::LocalCluster;
 use crate::entropy;
 use crate::failure::Failure;
 use crate::progress::Progress;
@@ -19,7 +19,7 @@ use crate::size::{show_bytes, show_count};
 
 /// How far the cache is filled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Filled {
+pub(super) struct FillProgress {
     /// Rows of the dataset.
     rows: u64,
     /// Rows that were looked for in the cache.
@@ -30,7 +30,7 @@ pub(super) struct Filled {
     read_bytes: u64,
 }
 
-impl Filled {
+impl FillProgress {
     fn of(status: &JobStatus) -> Self {
         let operator = |name: &str| status.operators.iter().find(|operator| operator.name == name);
         let cache = operator("cache");
@@ -74,10 +74,10 @@ pub(super) fn pipeline(pipeline: &Pipeline, args: &IndexArgs) -> Result<Pipeline
 
 /// Runs the job.
 pub(super) async fn run(
-    cluster: &Cluster,
+    cluster: &LocalCluster,
     pipeline: Pipeline,
     stop: &CancellationToken,
-) -> Result<Filled, Failure> {
+) -> Result<FillProgress, Failure> {
     let name = format!("fill-{}-{}", pipeline.name, entropy::name_suffix());
     let spec = JobSpec { name, ..JobSpec::new(pipeline) };
     let job =
@@ -94,7 +94,7 @@ pub(super) async fn run(
         tokio::select! {
             done = &mut work => {
                 done?;
-                return Ok(Filled::of(&wait_until_settled(&job).await?));
+                return Ok(FillProgress::of(&wait_until_settled(&job).await?));
             }
             () = stop.cancelled() => {
                 abandon(&job).await;
@@ -103,7 +103,7 @@ pub(super) async fn run(
                 ));
             }
             () = tokio::time::sleep(LOOK) => {
-                let Filled { rows, looked_for, .. } = Filled::of(&job.status().await?);
+                let FillProgress { rows, looked_for, .. } = FillProgress::of(&job.status().await?);
                 progress.show(format!("filling the cache: {looked_for} of {rows} rows"));
             }
         }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_line_tells_what_was_made_and_what_was_there() {
-        let filled = Filled { rows: 400, looked_for: 400, found: 30, read_bytes: 41_000_000 };
+        let filled = FillProgress { rows: 400, looked_for: 400, found: 30, read_bytes: 41_000_000 };
         assert_eq!(
             filled.render(Duration::from_millis(1500)),
             "filled the cache: 370 rows made from 41.0 MB, 30 kept before; 1.50 s\n"

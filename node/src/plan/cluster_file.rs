@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use feedline_core::ids::WorkerId;
-use feedline_core::plan::{Problem, Settings, TenantProblem, WorkerSlot, WorkerType};
+use feedline_core::plan::{PlannerSettings, Problem, TenantProblem, WorkerSlot, WorkerType};
 use feedline_core::tenants::Quota;
 use serde::Deserialize;
 
@@ -33,7 +33,7 @@ pub(super) struct ClusterFile {
     store: Store,
     /// How to weigh things, prices among them.
     #[serde(default)]
-    settings: Settings,
+    settings: PlannerSettings,
     /// What the jobs of tenants may take together.
     #[serde(default)]
     pub(super) tenants: BTreeMap<TenantName, QuotaEntry>,

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use feedline_core::ids::JobId;
-use feedline_core::pipeline::{CacheTier, KeptForm};
-use feedline_core::plan::{CachePlan, JobPlan, KeptCut, Plan, Problem};
+use feedline_core::pipeline::{CacheEncoding, CacheTier};
+use feedline_core::plan::{CachePlan, JobPlan, Plan, PlannedCachePoint, Problem};
 
 use crate::size::{show_bytes, show_count, show_rate};
 use crate::table;
@@ -102,7 +102,7 @@ fn operator(problem: &Problem, cache: &CachePlan) -> String {
     problem.jobs.iter().find_map(of_job).unwrap_or_default()
 }
 
-fn show_kept(problem: &Problem, job: JobId, kept: &KeptCut) -> String {
+fn show_kept(problem: &Problem, job: JobId, kept: &PlannedCachePoint) -> String {
     let job = problem.jobs.iter().find(|known| known.id == job);
     let operator = job.and_then(|job| job.operators.get(kept.after));
     let place = match kept.tier {
@@ -111,7 +111,7 @@ fn show_kept(problem: &Problem, job: JobId, kept: &KeptCut) -> String {
         CacheTier::Store => "in the store",
     };
     let form = match kept.form {
-        KeptForm::AsIs => String::new(),
+        CacheEncoding::AsIs => String::new(),
         form => format!(" as {}", form.name()),
     };
     format!("{}{form} {place}", operator.map_or("", |operator| operator.name.as_str()))

@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::consumer::RunConsumer;
 use super::position::{Digests, PositionFile};
-use super::report::Defects;
-use super::seat::Seat;
-use super::silence::Silence;
+use super::report::DefectsReport;
+use super::stall_watch::StallWatch;
 use crate::failure::Failure;
 use crate::progress::{Progress, Rates};
 
@@ -31,7 +31,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 
 /// How delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum DeliveryEnd {
     /// Nothing is left.
     Complete,
     /// Each consumer has its share of the limit.
@@ -41,13 +41,13 @@ pub(super) enum End {
 }
 
 /// What the consumers of a run took.
-pub(super) struct Delivery {
-    pub(super) seats: Vec<Seat>,
-    pub(super) end: End,
+pub(super) struct DeliveredRows {
+    pub(super) seats: Vec<RunConsumer>,
+    pub(super) end: DeliveryEnd,
     /// When the first batch was asked for.
     pub(super) requested: Instant,
     pub(super) audit: Option<AuditReport>,
-    pub(super) defects: Defects,
+    pub(super) defects: DefectsReport,
     /// How the job stood at the end.
     pub(super) status: JobStatus,
 }
@@ -58,7 +58,7 @@ pub(super) async fn wait_until_ready(
     progress: &Progress,
     stop: &CancellationToken,
 ) -> Result<Option<JobStatus>, Failure> {
-    let mut silence = Silence::new(Instant::now(), Duration::ZERO);
+    let mut silence = StallWatch::new(Instant::now(), Duration::ZERO);
     loop {
         let status = tokio::select! {
             () = stop.cancelled() => return Ok(None),
@@ -85,7 +85,7 @@ pub(super) struct Checkpoints<'a> {
 
 impl Checkpoints<'_> {
     /// Writes down where the job stands. All seats must be paused.
-    async fn write(&self, job: &Job, seats: &[Seat]) -> Result<(), Failure> {
+    async fn write(&self, job: &Job, seats: &[RunConsumer]) -> Result<(), Failure> {
         // Before the dataset is known there is no place, and nothing was taken.
         let Some(position) = job.position().await? else { return Ok(()) };
         let rows = self.rows_before + seats.iter().map(|seat| seat.stats().rows).sum::<u64>();
@@ -97,7 +97,7 @@ impl Checkpoints<'_> {
 }
 
 /// The digests of all consumers together.
-pub(super) fn merge_digests(seats: &[Seat]) -> Digests {
+pub(super) fn merge_digests(seats: &[RunConsumer]) -> Digests {
     let mut all = Digests::default();
     for seat in seats {
         all.streams.extend(seat.digests.streams.iter().map(|(stream, digest)| (*stream, digest.clone())));
@@ -107,18 +107,18 @@ pub(super) fn merge_digests(seats: &[Seat]) -> Digests {
 }
 
 /// What a user sees while rows flow, or do not.
-pub(super) struct Watch<'a> {
+pub(super) struct RunDisplay<'a> {
     progress: &'a Progress,
     rates: Rates,
-    silence: Silence,
+    silence: StallWatch,
     /// What each consumer has.
     board: &'a Mutex<Vec<ConsumerStats>>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> RunDisplay<'a> {
     /// `step` is the time that a consumer spends on a batch.
     pub(super) fn new(progress: &'a Progress, board: &'a Mutex<Vec<ConsumerStats>>, step: Duration) -> Self {
-        Self { progress, rates: Rates::default(), silence: Silence::new(Instant::now(), step), board }
+        Self { progress, rates: Rates::default(), silence: StallWatch::new(Instant::now(), step), board }
     }
 
     async fn look(&mut self, job: &Job, consumers: u32) {
@@ -131,24 +131,24 @@ impl<'a> Watch<'a> {
 /// Lets all seats take batches until each is done or the user ends it.
 pub(super) async fn run(
     job: &Job,
-    mut seats: Vec<Seat>,
+    mut seats: Vec<RunConsumer>,
     checkpoints: Option<&Checkpoints<'_>>,
-    mut watch: Watch<'_>,
+    mut watch: RunDisplay<'_>,
     stop: &CancellationToken,
-) -> Result<(Vec<Seat>, End), Failure> {
+) -> Result<(Vec<RunConsumer>, DeliveryEnd), Failure> {
     loop {
         seats = run_until_pause(job, seats, checkpoints.is_some(), &mut watch, stop).await?;
         if let Some(checkpoints) = checkpoints {
             checkpoints.write(job, &seats).await?;
         }
         if seats.iter().all(|seat| seat.finished) {
-            return Ok((seats, End::Complete));
+            return Ok((seats, DeliveryEnd::Complete));
         }
-        if seats.iter().all(Seat::is_done) {
-            return Ok((seats, End::Limit));
+        if seats.iter().all(RunConsumer::is_done) {
+            return Ok((seats, DeliveryEnd::Limit));
         }
         if stop.is_cancelled() {
-            return Ok((seats, End::Interrupted));
+            return Ok((seats, DeliveryEnd::Interrupted));
         }
     }
 }
@@ -156,11 +156,11 @@ pub(super) async fn run(
 /// Lets all seats take batches until each is done, it is time for a checkpoint, or the user ends it.
 async fn run_until_pause(
     job: &Job,
-    seats: Vec<Seat>,
+    seats: Vec<RunConsumer>,
     checkpoint: bool,
-    watch: &mut Watch<'_>,
+    watch: &mut RunDisplay<'_>,
     stop: &CancellationToken,
-) -> Result<Vec<Seat>, Failure> {
+) -> Result<Vec<RunConsumer>, Failure> {
     let consumers = seats.len() as u32;
     let pause = stop.child_token();
     let mut running = JoinSet::new();
@@ -192,7 +192,7 @@ async fn run_until_pause(
             }
         }
     }
-    paused.sort_by_key(|seat: &Seat| seat.index);
+    paused.sort_by_key(|seat: &RunConsumer| seat.index);
     failure.map_or(Ok(paused), Err)
 }
 

@@ -15,7 +15,7 @@ pub(super) const LISTED: usize = 10;
 
 /// What a run did. Field names are those of the JSON report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct RunReport {
     /// Name of the job.
     pub(crate) job: String,
     /// Rows delivered.
@@ -47,9 +47,9 @@ pub(crate) struct Report {
     /// Row ids counted; `None` without `--audit`.
     pub(crate) audit: Option<AuditReport>,
     /// Rows that failed.
-    pub(crate) skipped: Skipped,
+    pub(crate) skipped: SkippedRowsReport,
     /// Places where indexing could not read on.
-    pub(crate) defects: Defects,
+    pub(crate) defects: DefectsReport,
     /// Operators in order, summed over workers.
     pub(crate) operators: Vec<OperatorReport>,
     /// Reads from the store, summed over workers.
@@ -62,16 +62,16 @@ pub(crate) struct Report {
 
 /// Rows that failed and were skipped or replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Skipped {
+pub(crate) struct SkippedRowsReport {
     /// How many.
     pub(crate) count: u64,
     /// The first few.
-    pub(crate) first: Vec<SkippedRow>,
+    pub(crate) first: Vec<SkippedRowReport>,
 }
 
 /// A row that failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct SkippedRow {
+pub(crate) struct SkippedRowReport {
     /// Its place in the dataset.
     pub(crate) row: u64,
     /// URL of its shard.
@@ -84,7 +84,7 @@ pub(crate) struct SkippedRow {
 
 /// Places in shards from which on no row could be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Defects {
+pub(crate) struct DefectsReport {
     /// How many.
     pub(crate) count: u64,
     /// The first few.
@@ -106,7 +106,7 @@ pub(crate) struct ShardDefect {
     pub(crate) shard_bytes: u64,
 }
 
-impl Defects {
+impl DefectsReport {
     /// Those of a manifest.
     pub(super) fn of(manifest: &Manifest) -> Self {
         let listed = manifest.defects().take(LISTED).map(|(shard, defect)| ShardDefect {
@@ -248,7 +248,7 @@ pub(crate) struct PeakRss {
     pub(crate) workers: Vec<u64>,
 }
 
-impl Report {
+impl RunReport {
     /// One line of JSON.
     pub(crate) fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string(self).map(|line| line + "\n")

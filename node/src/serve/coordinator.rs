@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use feedline_coordinator::{CoordinatorSettings, GrpcPeers, PeerDirectory, RunningCoordinator, Surroundings};
+use feedline_coordinator::{
+    CoordinatorContext, CoordinatorSettings, GrpcPeers, PeerDirectory, RunningCoordinator,
+};
 use tokio::time::Instant;
 
 use super::{GrpcServer, announce, served, stop_coordinator, stop_http};
-use crate::access::{Guard, coordinator_token, read_secret};
+use crate::access::{ServerSecurity, coordinator_token, read_secret};
 use crate::cli::CoordinatorArgs;
 use crate::failure::Failure;
 use crate::http::Readiness;
@@ -19,7 +21,7 @@ pub(super) const COORDINATOR_FIX: &str =
 /// Runs a coordinator until a signal.
 pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
-    let guard = Guard::new(&args.guard)?;
+    let guard = ServerSecurity::new(&args.guard)?;
     let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
     let bound = listen::bind(&args.listen, "--listen").await?;
     guard.check(bound.address, secret.is_some(), COORDINATOR_FIX)?;
@@ -42,7 +44,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
         tracing::info!(secret = secret.fingerprint(), "tokens of the cluster with this secret are asked for");
     }
     let peers = Some(Arc::new(GrpcPeers { credentials: credentials.clone() }) as Arc<dyn PeerDirectory>);
-    let surroundings = Surroundings { peers, ..Surroundings::default() };
+    let surroundings = CoordinatorContext { peers, ..CoordinatorContext::default() };
     let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_life(), surroundings)
         .await
         .map_err(Failure::failed)?;

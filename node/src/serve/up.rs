@@ -5,31 +5,31 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use feedline_access::OwnFiles;
-use feedline_coordinator::{CoordinatorSettings, RunningCoordinator, Scaler, Surroundings};
+use feedline_coordinator::{CoordinatorContext, CoordinatorSettings, RunningCoordinator, Scaler};
 use feedline_core::plan::ScaleSettings;
 use feedline_proto::CoordinatorService;
-use feedline_worker::Access;
+use feedline_worker::ObjectAccess;
 use futures::future::{join_all, select_all, try_join_all};
 use tokio::time::{Duration, Instant};
 
 use super::coordinator::COORDINATOR_FIX;
 use super::{GrpcServer, LAST_ANSWERS, announce, served, stop_coordinator, stop_http, stop_worker};
-use crate::access::{Guard, read_secret, worker_token};
+use crate::access::{ServerSecurity, read_secret, worker_token};
 use crate::cli::{LocalArgs, SwitchArg, UpArgs};
-use crate::entrance::TransportArg;
 use crate::failure::{Failure, reason};
-use crate::listen::{self, Bound};
+use crate::listen::{self, BoundListener};
+use crate::local_listener::TransportArg;
 use crate::local_scaler::{LocalScaler, WorkerCommand};
-use crate::local_workers::{self, LocalWorker, Share, shares};
+use crate::local_workers::{self, LocalWorker, LocalWorkerShare, shares};
 use crate::logging::LogFormat;
-use crate::{entrance, entropy, environment, http, output, signals, store_access, yaml};
+use crate::{entropy, environment, http, local_listener, output, signals, store_access, yaml};
 
 /// Runs all roles until a signal.
 pub(crate) async fn run(mut args: UpArgs, log: LogFormat) -> Result<(), Failure> {
     let stop = signals::watch()?;
     let usual = SwitchArg::of_functions(args.secret.secret_file.is_some());
     args.local.functions.functions.get_or_insert(usual);
-    let guard = Guard::new(&args.guard)?;
+    let guard = ServerSecurity::new(&args.guard)?;
     let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
     let bound = listen::bind(&args.listen, "--listen").await?;
     guard.check(bound.address, secret.is_some(), COORDINATOR_FIX)?;
@@ -53,7 +53,7 @@ pub(crate) async fn run(mut args: UpArgs, log: LogFormat) -> Result<(), Failure>
     });
     let scaler = scaler.map(Arc::new);
     let told = scaler.clone().map(|scaler| scaler as Arc<dyn Scaler>);
-    let surroundings = Surroundings { scaler: told, ..Surroundings::default() };
+    let surroundings = CoordinatorContext { scaler: told, ..CoordinatorContext::default() };
     let settings = CoordinatorSettings {
         url: format!("{scheme}://{host}:{}", bound.address.port()),
         ..settings(&args, &access)?
@@ -105,7 +105,7 @@ async fn any_ends(nodes: &mut [WorkerNode]) -> Result<(), Failure> {
 fn local_scaler(
     args: &UpArgs,
     most: u32,
-    (bound, host): (&Bound, &str),
+    (bound, host): (&BoundListener, &str),
     log: LogFormat,
 ) -> Result<LocalScaler, Failure> {
     let program = std::env::current_exe()
@@ -144,15 +144,15 @@ struct WorkerNode {
 
 /// Starts a worker on a free port of the coordinator's host.
 async fn start_worker(
-    (coordinator, host): (&Bound, &str),
-    guard: &Guard,
-    share: Share,
-    (access, transport): (Access, TransportArg),
+    (coordinator, host): (&BoundListener, &str),
+    guard: &ServerSecurity,
+    share: LocalWorkerShare,
+    (access, transport): (ObjectAccess, TransportArg),
     service: (Arc<dyn CoordinatorService>, bool),
 ) -> Result<WorkerNode, Failure> {
     let bound = listen::bind(&SocketAddr::new(coordinator.address.ip(), 0).to_string(), "--listen").await?;
     let url = format!("{}://{host}:{}", guard.scheme(), bound.address.port());
-    let entrance = entrance::open(transport, share.memory_bytes)?;
+    let entrance = local_listener::open(transport, share.memory_bytes)?;
     let worker = local_workers::start(url, share, access, service)?;
     let server = GrpcServer::start_worker(bound.listener, guard.tls(), &worker, entrance);
     Ok(WorkerNode { address: bound.address, worker, server })
@@ -170,7 +170,7 @@ async fn shutdown(
     server.shutdown(deadline).await
 }
 
-fn settings(args: &UpArgs, access: &Access) -> Result<CoordinatorSettings, Failure> {
+fn settings(args: &UpArgs, access: &ObjectAccess) -> Result<CoordinatorSettings, Failure> {
     let mut settings = place(args)?;
     settings.reads = access.reads().clone();
     settings.own_files = access.own_files().clone();

@@ -10,14 +10,14 @@ use feedline_worker::{RowCacheSettings, StoreCacheSettings};
 use tokio::time::Instant;
 
 use super::{GrpcServer, announce, stop_http, stop_worker};
-use crate::access::Guard;
+use crate::access::ServerSecurity;
 use crate::cli::{SwitchArg, WorkerArgs};
-use crate::contact::Contact;
+use crate::coordinator_contact::CoordinatorContact;
 use crate::failure::{Failure, reason};
 use crate::http::{self, Readiness};
 use crate::listen;
-use crate::local_workers::{self, Share};
-use crate::{entrance, environment, signals, store_access};
+use crate::local_workers::{self, LocalWorkerShare};
+use crate::{environment, local_listener, signals, store_access};
 
 /// How often the worker looks whether its coordinator answers.
 const LOOK: Duration = Duration::from_secs(2);
@@ -31,7 +31,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     if let Some(folder) = &args.cache_dir {
         check_cache_dir(folder)?;
     }
-    let guard = Guard::new(&args.guard)?;
+    let guard = ServerSecurity::new(&args.guard)?;
     let kept = args.cache_store.as_deref().and_then(store_access::in_cache_store).into_iter();
     let kept = kept.chain(args.cache_dir.iter().flat_map(|folder| store_access::in_cache_dir(folder)));
     let kept = kept.chain(args.own_file);
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         (None, Some(host)) => format!("{scheme}://{host}:{}", bound.address.port()),
         (None, None) => listen::url(&bound, scheme, &format!("--advertise {scheme}://HOST:PORT"))?,
     };
-    let share = Share {
+    let share = LocalWorkerShare {
         cores: args.cores.unwrap_or_else(environment::cores),
         nic_bytes_per_s: args.nic.unwrap_or_else(|| detected_nic(bound.address.ip())),
         memory_bytes: args.memory.unwrap_or_else(environment::default_memory_bytes),
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     };
     let coordinators = args.coordinator.join(",");
     let coordinator = grpc::connect_coordinators(&args.coordinator, &guard.credentials)?;
-    let entrance = entrance::open(args.transport, share.memory_bytes)?;
+    let entrance = local_listener::open(args.transport, share.memory_bytes)?;
     let worker = local_workers::start(address, share, access, (coordinator, asks_for_tickets))?;
     let mut server = GrpcServer::start_worker(bound.listener, guard.tls(), &worker, entrance);
     if let Some(http) = &http {
@@ -121,14 +121,14 @@ fn check_cache_dir(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Ready means that the coordinator can send work.
-pub(super) fn readiness(contact: &Arc<Contact>, coordinator: &str) -> Readiness {
+pub(super) fn readiness(contact: &Arc<CoordinatorContact>, coordinator: &str) -> Readiness {
     let contact = Arc::clone(contact);
     let lost = format!("the coordinator at {coordinator} does not answer");
     Box::new(move || if contact.is_held() { Ok(()) } else { Err(format!("{lost}: {}", contact.reason())) })
 }
 
 /// Logs when the coordinator is lost and found. Never ends.
-async fn watch(contact: &Contact, coordinator: &str) {
+async fn watch(contact: &CoordinatorContact, coordinator: &str) {
     let mut held = true;
     let mut interval = tokio::time::interval_at(tokio::time::Instant::now() + LOOK, LOOK);
     loop {

@@ -7,12 +7,12 @@ use feedline_core::simulate::{Meter, Phase};
 
 /// Measures phases.
 #[derive(Debug, Default)]
-pub(super) struct Clock {
+pub(super) struct PhaseClock {
     begun: Option<Instant>,
     spent: BTreeMap<Phase, Duration>,
 }
 
-impl Meter for Clock {
+impl Meter for PhaseClock {
     fn begin(&mut self, _: Phase) {
         self.begun = Some(Instant::now());
     }
@@ -23,7 +23,7 @@ impl Meter for Clock {
     }
 }
 
-impl Clock {
+impl PhaseClock {
     /// Seconds that a phase has taken in all.
     pub(super) fn seconds(&self, phase: Phase) -> f64 {
         self.spent.get(&phase).copied().unwrap_or_default().as_secs_f64()

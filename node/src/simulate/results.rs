@@ -1,9 +1,9 @@
 //! What simulated rules reached, side by side: for people a table, for programs one line.
 
-use feedline_core::simulate::{Phase, Report, Scenario, Step};
+use feedline_core::simulate::{DemandChange, Phase, Scenario, SimulationReport};
 use serde::Serialize;
 
-use super::clock::Clock;
+use super::clock::PhaseClock;
 use crate::table;
 
 /// All rules on one scenario.
@@ -19,7 +19,7 @@ pub(super) struct Results {
 #[derive(Debug, Serialize)]
 pub(super) struct RuleResult {
     #[serde(flatten)]
-    report: Report,
+    report: SimulationReport,
     audit_is_clean: bool,
     /// Wall seconds of one plan, mean over the run: from reports to models, and from models to a plan.
     observe_s: f64,
@@ -29,7 +29,7 @@ pub(super) struct RuleResult {
 }
 
 impl RuleResult {
-    pub(super) fn new(report: Report, clock: &Clock, scenario: &Scenario) -> Self {
+    pub(super) fn new(report: SimulationReport, clock: &PhaseClock, scenario: &Scenario) -> Self {
         let simulated_s = f64::from(scenario.duration_s).max(1.0);
         let plans = (1e3 * simulated_s / scenario.control.plan_ms as f64).max(1.0);
         Self {
@@ -43,8 +43,8 @@ impl RuleResult {
 
     fn cells(&self) -> Vec<String> {
         let report = &self.report;
-        let ups: Vec<&Step> = report.steps.iter().filter(|step| step.is_up()).collect();
-        let downs: Vec<&Step> = report.steps.iter().filter(|step| !step.is_up()).collect();
+        let ups: Vec<&DemandChange> = report.steps.iter().filter(|step| step.is_up()).collect();
+        let downs: Vec<&DemandChange> = report.steps.iter().filter(|step| !step.is_up()).collect();
         vec![
             report.rule.name().to_owned(),
             format!("{:.2}", report.worker_seconds / 3600.0),
@@ -63,7 +63,7 @@ impl RuleResult {
 /// Of more jobs than this only the JSON form tells one by one.
 const MOST_JOBS: usize = 20;
 
-fn job_rows(report: &Report) -> Vec<Vec<String>> {
+fn job_rows(report: &SimulationReport) -> Vec<Vec<String>> {
     let share = |fed: f64| format!("{:.1} %", 100.0 * fed);
     let rows = report.jobs.iter().map(|job| {
         vec![format!("  {}", job.name), share(job.fed), job.planned_fed.map_or_else(|| "-".to_owned(), share)]

@@ -1,7 +1,7 @@
 //! Jobs, positions, layouts and splits: what reports, plans and status share.
 
 use feedline_core::cluster::messages::{
-    ConsumerStats, JobMix, JobSpec, OperatorStats, ProcessCpu, Revision, StoreStats,
+    ConsumerStats, JobMixChanges, JobSpec, OperatorStats, ProcessCpu, Revision, StoreStats,
 };
 use feedline_core::ids::JobId;
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
@@ -110,13 +110,13 @@ impl From<wire::MixChange> for MixChange {
     }
 }
 
-impl From<JobMix> for wire::JobMix {
-    fn from(mix: JobMix) -> Self {
+impl From<JobMixChanges> for wire::JobMix {
+    fn from(mix: JobMixChanges) -> Self {
         Self { job: mix.job.0, changes: all(mix.changes) }
     }
 }
 
-impl From<wire::JobMix> for JobMix {
+impl From<wire::JobMix> for JobMixChanges {
     fn from(mix: wire::JobMix) -> Self {
         Self { job: JobId(mix.job), changes: all(mix.changes) }
     }

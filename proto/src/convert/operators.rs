@@ -1,7 +1,7 @@
 //! Operators of a pipeline.
 
 use feedline_core::pipeline::{
-    Batch, BucketByLength, Burn, Cache, Cast, CenterCrop, DecodeImage, Filter, Normalize, Operator,
+    BatchParams, BucketByLength, Burn, Cache, Cast, CenterCrop, DecodeImage, Filter, Normalize, Operator,
     OperatorKind, Pack, Pad, RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Rename, Repeat, Resize,
     Select, Size, Tokenize, Truncate, Wait,
 };
@@ -222,13 +222,13 @@ impl TryFrom<wire::Cache> for Cache {
     }
 }
 
-impl From<Batch> for wire::Batch {
-    fn from(batch: Batch) -> Self {
+impl From<BatchParams> for wire::Batch {
+    fn from(batch: BatchParams) -> Self {
         Self { size: batch.size, remainder: wire::Remainder::from(batch.remainder).into() }
     }
 }
 
-impl TryFrom<wire::Batch> for Batch {
+impl TryFrom<wire::Batch> for BatchParams {
     type Error = WireError;
 
     fn try_from(batch: wire::Batch) -> Result<Self, WireError> {

@@ -1,8 +1,8 @@
 //! Pipelines and their schemas; operators lie beside.
 
 use feedline_core::pipeline::{
-    CacheTier, Format, KeptForm, Layout, Longer, Mix, MixPart, MixStop, OnError, OrderMode, PadTo, Pipeline,
-    Remainder, Shuffle, Source,
+    CacheEncoding, CacheTier, Format, Longer, Mix, MixPart, MixStop, OnError, OrderMode, PadTo, Pipeline,
+    Remainder, Shuffle, Source, TensorLayout,
 };
 use feedline_core::schema::{ColumnType, Field, ScalarType, Schema};
 
@@ -18,12 +18,12 @@ mirror_enum!(Format, wire::Format, "source.format", {
 mirror_enum!(OrderMode, wire::OrderMode, "order", { Deterministic, Relaxed });
 mirror_enum!(OnError, wire::OnError, "on_error", { Fail, Skip, Replace });
 mirror_enum!(CacheTier, wire::CacheTier, "cache.tier", { Memory, Disk, Store });
-mirror_enum!(KeptForm, wire::KeptForm, "form", { AsIs, Indexed, Pixels });
+mirror_enum!(CacheEncoding, wire::KeptForm, "form", { AsIs, Indexed, Pixels });
 mirror_enum!(MixStop, wire::MixStop, "source.stop", { All, First, Restart });
 mirror_enum!(Remainder, wire::Remainder, "remainder", { Emit, Drop, Carry });
 mirror_enum!(PadTo, wire::PadTo, "bucket_by_length.pad", { Longest, Boundary, None });
 mirror_enum!(Longer, wire::Longer, "pack.longer", { Fail, Truncate });
-mirror_enum!(Layout, wire::AxisOrder, "layout", { Hwc, Chw });
+mirror_enum!(TensorLayout, wire::AxisOrder, "layout", { Hwc, Chw });
 
 impl From<Pipeline> for wire::Pipeline {
     fn from(pipeline: Pipeline) -> Self {

@@ -1,30 +1,30 @@
 //! Where consumers stand at a step, and what each says for it.
 
-use feedline_core::cluster::messages::{GroupPlaces, MarkReport};
-use feedline_core::marks::{Base, Count, Mark, Marks, Step};
+use feedline_core::cluster::messages::{GroupPositions, HistoryReport};
+use feedline_core::position_history::{BatchCount, DeliveredRun, HistoryBase, PositionHistory, StepId};
 
 use super::reports::{read_streams, write_streams};
 use super::{WireError, all, required};
 use crate::wire;
 
-impl From<Step> for wire::Step {
-    fn from(step: Step) -> Self {
-        let Step { epochs, rounds, rest } = step;
+impl From<StepId> for wire::Step {
+    fn from(step: StepId) -> Self {
+        let StepId { epochs, rounds, rest } = step;
         Self { epochs, rounds, rest }
     }
 }
 
-impl From<wire::Step> for Step {
+impl From<wire::Step> for StepId {
     fn from(step: wire::Step) -> Self {
         let wire::Step { epochs, rounds, rest } = step;
         Self { epochs, rounds, rest }
     }
 }
 
-impl From<Marks> for wire::Marks {
-    fn from(marks: Marks) -> Self {
+impl From<PositionHistory> for wire::Marks {
+    fn from(marks: PositionHistory) -> Self {
         let base = marks.base();
-        let write = |mark: &Mark| wire::Mark {
+        let write = |mark: &DeliveredRun| wire::Mark {
             lane: mark.lane,
             position: Some(mark.position.into()),
             batch_of: mark.batch_of,
@@ -42,15 +42,15 @@ impl From<Marks> for wire::Marks {
     }
 }
 
-impl TryFrom<wire::Marks> for Marks {
+impl TryFrom<wire::Marks> for PositionHistory {
     type Error = WireError;
 
     fn try_from(marks: wire::Marks) -> Result<Self, WireError> {
-        let count = Count { batches: marks.batches, epoch: marks.epoch, of_epoch: marks.of_epoch };
-        let base = Base { positions: all(marks.base), count };
+        let count = BatchCount { batches: marks.batches, epoch: marks.epoch, of_epoch: marks.of_epoch };
+        let base = HistoryBase { positions: all(marks.base), count };
         let read = |mark: wire::Mark| {
             let position = required(mark.position, "mark.position")?.into();
-            Ok(Mark { lane: mark.lane, position, batch_of: mark.batch_of })
+            Ok(DeliveredRun { lane: mark.lane, position, batch_of: mark.batch_of })
         };
         let list = marks.marks.into_iter().map(read).collect::<Result<_, WireError>>()?;
         Self::of_parts(read_streams(marks.began)?, base, list, marks.foreseen, marks.is_over)
@@ -59,22 +59,22 @@ impl TryFrom<wire::Marks> for Marks {
 }
 
 /// What a report says of marks: two of its fields.
-pub(super) fn write_marks(report: MarkReport) -> (Option<wire::Marks>, bool) {
+pub(super) fn write_marks(report: HistoryReport) -> (Option<wire::Marks>, bool) {
     (report.marks.map(|marks| (*marks).into()), report.is_last)
 }
 
-pub(super) fn read_marks(marks: Option<wire::Marks>, is_last: bool) -> Result<MarkReport, WireError> {
-    let marks = marks.map(Marks::try_from).transpose()?.map(Box::new);
-    Ok(MarkReport { marks, is_last })
+pub(super) fn read_marks(marks: Option<wire::Marks>, is_last: bool) -> Result<HistoryReport, WireError> {
+    let marks = marks.map(PositionHistory::try_from).transpose()?.map(Box::new);
+    Ok(HistoryReport { marks, is_last })
 }
 
-impl From<GroupPlaces> for wire::GroupPlaces {
-    fn from(told: GroupPlaces) -> Self {
+impl From<GroupPositions> for wire::GroupPlaces {
+    fn from(told: GroupPositions) -> Self {
         Self { positions: write_streams(told.positions), missing: told.missing, waits: told.waits }
     }
 }
 
-impl TryFrom<wire::GroupPlaces> for GroupPlaces {
+impl TryFrom<wire::GroupPlaces> for GroupPositions {
     type Error = WireError;
 
     fn try_from(told: wire::GroupPlaces) -> Result<Self, WireError> {

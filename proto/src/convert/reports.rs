@@ -1,8 +1,9 @@
 //! Reports of workers and consumers, and the plans that answer them.
 
 use feedline_core::cluster::messages::{
-    Allotment, ConsumerPlan, ConsumerReport, FormStats, Keep, Lease, PlannedSplit, SlotClaim, SlotGrant,
-    SlotReport, Task, TaskOutput, TaskResult, TenantPart, TierRoom, WorkerJobStats, WorkerPlan, WorkerReport,
+    CacheDecision, ConsumerPlan, ConsumerReport, FormStats, JobAllocation, Lease, PlannedSplit, SlotGrant,
+    SlotPosition, SlotReport, Task, TaskOutput, TaskResult, TenantPart, TierCapacity, WorkerJobStats,
+    WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_core::layout::{SplitRef, StreamPosition};
@@ -124,8 +125,8 @@ impl From<wire::TenantPart> for TenantPart {
     }
 }
 
-impl From<Allotment> for wire::Allotment {
-    fn from(allotment: Allotment) -> Self {
+impl From<JobAllocation> for wire::Allotment {
+    fn from(allotment: JobAllocation) -> Self {
         let limit = |(operator, limit)| wire::OperatorLimit { operator, limit };
         Self {
             job: allotment.job.0,
@@ -139,7 +140,7 @@ impl From<Allotment> for wire::Allotment {
     }
 }
 
-impl TryFrom<wire::Allotment> for Allotment {
+impl TryFrom<wire::Allotment> for JobAllocation {
     type Error = WireError;
 
     fn try_from(allotment: wire::Allotment) -> Result<Self, WireError> {
@@ -162,14 +163,14 @@ fn positive(number: f64) -> f64 {
     if number.is_finite() && number > 0.0 { number } else { 0.0 }
 }
 
-impl From<Keep> for wire::Keep {
-    fn from(keep: Keep) -> Self {
+impl From<CacheDecision> for wire::Keep {
+    fn from(keep: CacheDecision) -> Self {
         let (tier, form) = (wire::CacheTier::from(keep.tier), wire::KeptForm::from(keep.form));
         Self { after: keep.after, tier: tier.into(), form: form.into() }
     }
 }
 
-impl TryFrom<wire::Keep> for Keep {
+impl TryFrom<wire::Keep> for CacheDecision {
     type Error = WireError;
 
     fn try_from(keep: wire::Keep) -> Result<Self, WireError> {
@@ -181,14 +182,14 @@ impl TryFrom<wire::Keep> for Keep {
     }
 }
 
-impl From<TierRoom> for wire::TierRoom {
-    fn from(room: TierRoom) -> Self {
-        let TierRoom { tier, room_bytes, held_bytes } = room;
+impl From<TierCapacity> for wire::TierRoom {
+    fn from(room: TierCapacity) -> Self {
+        let TierCapacity { tier, room_bytes, held_bytes } = room;
         Self { tier: wire::CacheTier::from(tier).into(), room_bytes, held_bytes }
     }
 }
 
-impl TryFrom<wire::TierRoom> for TierRoom {
+impl TryFrom<wire::TierRoom> for TierCapacity {
     type Error = WireError;
 
     fn try_from(room: wire::TierRoom) -> Result<Self, WireError> {
@@ -340,14 +341,14 @@ impl From<ConsumerReport> for wire::ConsumerReport {
     }
 }
 
-impl From<SlotClaim> for wire::SlotClaim {
-    fn from(claim: SlotClaim) -> Self {
-        let SlotClaim { stream, generation, position, stopped } = claim;
+impl From<SlotPosition> for wire::SlotClaim {
+    fn from(claim: SlotPosition) -> Self {
+        let SlotPosition { stream, generation, position, stopped } = claim;
         Self { stream, generation, position: Some(position.into()), stopped }
     }
 }
 
-impl TryFrom<wire::SlotClaim> for SlotClaim {
+impl TryFrom<wire::SlotClaim> for SlotPosition {
     type Error = WireError;
 
     fn try_from(claim: wire::SlotClaim) -> Result<Self, WireError> {

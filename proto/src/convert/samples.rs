@@ -9,10 +9,10 @@ use feedline_core::cluster::messages::*;
 use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_core::layout::{Layout, SplitRef, StreamPosition};
 use feedline_core::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
-use feedline_core::marks::Step;
 use feedline_core::mix::MixChange;
 use feedline_core::pipeline::{self, *};
 use feedline_core::position::{OpenRange, Position};
+use feedline_core::position_history::StepId;
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
 use feedline_core::tenants::TenantReads;
 use feedline_core::urls::UrlPolicy;
@@ -39,7 +39,7 @@ pub(crate) fn operators() -> Vec<OperatorKind> {
             mean: vec![0.485, 0.456, 0.406],
             std: vec![0.229, 0.224, 0.225],
             dtype: ScalarType::Float16,
-            layout: pipeline::Layout::Chw,
+            layout: pipeline::TensorLayout::Chw,
         }),
         OperatorKind::Cast(Cast { column: column(), dtype: ScalarType::UInt64 }),
         OperatorKind::Select(Select { columns: vec![column(), "label".to_owned()] }),
@@ -77,7 +77,7 @@ pub(crate) fn operators() -> Vec<OperatorKind> {
             value: -1,
             window: Some(4096),
         }),
-        OperatorKind::Batch(Batch { size: 128, remainder: Remainder::Carry }),
+        OperatorKind::Batch(BatchParams { size: 128, remainder: Remainder::Carry }),
     ]
 }
 
@@ -265,7 +265,7 @@ fn worker_job_stats() -> WorkerJobStats {
         cpu: cpu(),
         forms: vec![FormStats {
             after: 1,
-            form: KeptForm::Indexed,
+            form: CacheEncoding::Indexed,
             rows: 2,
             plain_bytes: 3,
             bytes: 4,
@@ -296,7 +296,7 @@ pub(crate) fn worker_report() -> WorkerReport {
         elapsed_ns: 1 << 40,
         cpu: cpu(),
         stats: vec![worker_job_stats()],
-        caches: CacheTier::ALL.map(|tier| TierRoom { tier, room_bytes: 1 << 40, held_bytes: 7 }).into(),
+        caches: CacheTier::ALL.map(|tier| TierCapacity { tier, room_bytes: 1 << 40, held_bytes: 7 }).into(),
     }
 }
 
@@ -322,15 +322,15 @@ pub(crate) fn worker_plan() -> WorkerPlan {
         lease_ms: 3000,
         cores: 2,
         allotments: vec![
-            Allotment::unlimited(JobId(2)),
-            Allotment {
+            JobAllocation::unlimited(JobId(2)),
+            JobAllocation {
                 job: JobId(1),
                 cores: 0.75,
                 most_cores: 1.5,
                 operator_limits: vec![("decode_image".to_owned(), 3)],
                 read_concurrency: 40,
                 prefetch_bytes: 1 << 33,
-                keep: Some(Keep { after: 2, tier: CacheTier::Store, form: KeptForm::Pixels }),
+                keep: Some(CacheDecision { after: 2, tier: CacheTier::Store, form: CacheEncoding::Pixels }),
             },
         ],
         tenants: vec![
@@ -338,7 +338,7 @@ pub(crate) fn worker_plan() -> WorkerPlan {
             TenantPart { tenant: "text".to_owned(), cache_bytes: None, jobs: Vec::new() },
         ],
         ticket_key: vec![1, 255, 0],
-        mixes: vec![JobMix { job: JobId(1), changes: vec![mix_change()] }],
+        mixes: vec![JobMixChanges { job: JobId(1), changes: vec![mix_change()] }],
     }
 }
 
@@ -355,11 +355,11 @@ pub(crate) fn consumer_report() -> ConsumerReport {
         failed: Some("shard x at 17: bad jpeg".to_owned()),
         stats: delivered(),
         slots: SlotReport {
-            claims: vec![SlotClaim { stream: 4, generation: 9, position: at(1, 5), stopped: true }],
+            claims: vec![SlotPosition { stream: 4, generation: 9, position: at(1, 5), stopped: true }],
             leaving: true,
             slot_ns: 1_000,
         },
-        marks: MarkReport { marks: Some(Box::new(places::marks())), is_last: true },
+        marks: HistoryReport { marks: Some(Box::new(places::marks())), is_last: true },
     }
 }
 
@@ -380,7 +380,7 @@ pub(crate) fn consumer_plan() -> ConsumerPlan {
         consumers: 3,
         ticket: "feedline-ticket-1.x.y".to_owned(),
         slots: Some(vec![SlotGrant { stream: 4, generation: 9, position: at(1, 5), release: true }]),
-        asked: vec![step(), Step { epochs: None, rounds: 0, rest: 0 }],
+        asked: vec![step(), StepId { epochs: None, rounds: 0, rest: 0 }],
     }
 }
 
@@ -402,7 +402,7 @@ pub(crate) fn job_details() -> JobDetails {
         source_key: "cc".to_owned(),
         dataset: manifest().summary(),
         audit: true,
-        keep: Some(Keep { after: 1, tier: CacheTier::Memory, form: KeptForm::AsIs }),
+        keep: Some(CacheDecision { after: 1, tier: CacheTier::Memory, form: CacheEncoding::AsIs }),
         reads: tenant_reads(),
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobState, JobStatus, WorkerPlan,
+    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobState, JobStatus, WorkerPlan,
     WorkerReport,
 };
 use feedline_core::model::Bottleneck;
@@ -50,7 +50,7 @@ fn control_messages_come_back() {
     check::<ConsumerPlan, wire::ConsumerPlan>(samples::consumer_plan());
     check::<ConsumerPlan, wire::ConsumerPlan>(ConsumerPlan { layout: None, ..samples::consumer_plan() });
     check::<JobDetails, wire::JobDetails>(samples::job_details());
-    check::<GroupPlaces, wire::GroupPlaces>(samples::group_places());
+    check::<GroupPositions, wire::GroupPlaces>(samples::group_places());
     check::<JobStatus, wire::JobStatus>(samples::job_status());
     let bare = JobStatus { dataset: None, layout: None, position: None, ..samples::job_status() };
     check::<JobStatus, wire::JobStatus>(bare);

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use feedline_access::{ClientStream as TlsStream, Credentials, Tls};
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::rt::TokioIo;
@@ -27,7 +27,7 @@ const HTTPS_PORT: u16 = 443;
 
 /// Whom a client talks to, for messages.
 #[derive(Debug, Clone)]
-pub(super) struct Peer {
+pub(super) struct RemoteName {
     /// `coordinator` or `worker`.
     pub(super) role: &'static str,
     /// Its address.
@@ -36,7 +36,7 @@ pub(super) struct Peer {
     is_shown_none: bool,
 }
 
-impl Peer {
+impl RemoteName {
     pub(super) fn new(role: &'static str, url: &str, credentials: &Credentials) -> Self {
         let is_certified = credentials.tls.as_ref().is_some_and(|tls| tls.can_listen());
         Self { role, url: url.into(), is_shown_none: url.starts_with("https:") && !is_certified }
@@ -63,19 +63,20 @@ impl Peer {
 }
 
 /// A channel to the peer. Nothing is sent before the first request.
-pub(super) fn connect_lazily(peer: &Peer, credentials: &Credentials) -> Result<Channel, Refusal> {
+pub(super) fn connect_lazily(peer: &RemoteName, credentials: &Credentials) -> Result<Channel, ServiceError> {
     connect_lazily_within(peer, credentials, REQUEST_TIMEOUT)
 }
 
 /// The same, with requests that take no longer than this.
 pub(super) fn connect_lazily_within(
-    peer: &Peer,
+    peer: &RemoteName,
     credentials: &Credentials,
     timeout: Duration,
-) -> Result<Channel, Refusal> {
-    let Peer { role, url, .. } = peer;
-    let invalid =
-        |fix: &str| Refusal::new(RefusalKind::Invalid, format!("`{url}` is no {role}'s address; {fix}"));
+) -> Result<Channel, ServiceError> {
+    let RemoteName { role, url, .. } = peer;
+    let invalid = |fix: &str| {
+        ServiceError::new(ServiceErrorKind::Invalid, format!("`{url}` is no {role}'s address; {fix}"))
+    };
     let write = "write it as http://HOST:PORT or https://HOST:PORT";
     let endpoint = Endpoint::from_shared(url.to_string())
         .ok()
@@ -88,15 +89,16 @@ pub(super) fn connect_lazily_within(
     let host = endpoint.uri().host().unwrap_or_default().to_owned();
     let endpoint = tuned(endpoint).timeout(timeout).tcp_nodelay(true);
     match scheme.as_str() {
-        "http" if credentials.token.is_some() && !is_loopback(&host) => Err(Refusal::new(
-            RefusalKind::Invalid,
+        "http" if credentials.token.is_some() && !is_loopback(&host) => Err(ServiceError::new(
+            ServiceErrorKind::Invalid,
             format!(
                 "the token is not sent to `{url}`, since everybody on the way could read it; use https://"
             ),
         )),
         "http" => Ok(endpoint.connect_lazy()),
         "https" => {
-            let tls = credentials.tls().map_err(|reason| Refusal::new(RefusalKind::Invalid, reason))?;
+            let tls =
+                credentials.tls().map_err(|reason| ServiceError::new(ServiceErrorKind::Invalid, reason))?;
             Ok(endpoint.connect_with_connector_lazy(TlsPeers(tls)))
         }
         _ => Err(invalid(write)),

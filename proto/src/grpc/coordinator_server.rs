@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use feedline_core::cluster::messages::Refusal;
+use feedline_core::cluster::messages::ServiceError;
 use feedline_core::ids::JobId;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::MANIFEST_CHUNK_BYTES;
-use super::behind::entered;
+use super::auth_service::entered;
 use super::refusal::{to_status, unreadable};
 use crate::convert::dataset::encode_manifest;
 use crate::convert::{WireError, required};
@@ -128,7 +128,7 @@ fn job(request: &Request<wire::JobRef>) -> JobId {
     JobId(request.get_ref().job)
 }
 
-fn answer<C, W: From<C>>(answer: Result<C, Refusal>) -> Result<Response<W>, Status> {
+fn answer<C, W: From<C>>(answer: Result<C, ServiceError>) -> Result<Response<W>, Status> {
     answer.map(|value| Response::new(value.into())).map_err(to_status)
 }
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use feedline_access::Credentials;
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, GroupPlaces, JobDetails, JobSpec, JobStatus, Refusal, RefusalKind,
-    WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
+    ServiceErrorKind, WorkerPlan, WorkerReport,
 };
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
-use feedline_core::marks::Step;
 use feedline_core::mix::MixChange;
+use feedline_core::position_history::StepId;
 use feedline_core::view::ClusterView;
 
 use crate::services::CoordinatorService;
@@ -37,20 +37,20 @@ struct Known {
 }
 
 /// A cluster of coordinators.
-pub(super) struct Coordinators {
+pub(super) struct FailoverCoordinator {
     known: Arc<Mutex<Known>>,
     credentials: Credentials,
 }
 
-impl Coordinators {
-    pub(super) fn new(urls: &[String], credentials: &Credentials) -> Result<Self, Refusal> {
+impl FailoverCoordinator {
+    pub(super) fn new(urls: &[String], credentials: &Credentials) -> Result<Self, ServiceError> {
         let mut clients = BTreeMap::new();
         for url in urls {
             clients.insert(url.clone(), super::connect_coordinator(url, credentials)?);
         }
         if urls.is_empty() {
-            return Err(Refusal::new(
-                RefusalKind::Invalid,
+            return Err(ServiceError::new(
+                ServiceErrorKind::Invalid,
                 "no coordinator is named; name one, such as http://HOST:PORT",
             ));
         }
@@ -63,10 +63,10 @@ impl Coordinators {
         &self,
         patience: Option<Duration>,
         ask: impl Fn(Arc<dyn CoordinatorService>) -> F + Send + Sync,
-    ) -> Result<T, Refusal>
+    ) -> Result<T, ServiceError>
     where
         T: Send,
-        F: Future<Output = Result<T, Refusal>> + Send,
+        F: Future<Output = Result<T, ServiceError>> + Send,
     {
         let mut tries = 0;
         loop {
@@ -74,15 +74,15 @@ impl Coordinators {
             let asked = ask(client);
             let answer = match patience.filter(|_| others > 0) {
                 Some(patience) => tokio::time::timeout(patience, asked).await.unwrap_or_else(|_| {
-                    Err(Refusal::new(
-                        RefusalKind::Unavailable,
+                    Err(ServiceError::new(
+                        ServiceErrorKind::Unavailable,
                         format!("the coordinator at {url} does not answer"),
                     ))
                 }),
                 None => asked.await,
             };
             let refusal = match answer {
-                Err(refusal) if refusal.kind == RefusalKind::Unavailable => refusal,
+                Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable => refusal,
                 answer => {
                     self.learn(&url);
                     return answer;
@@ -97,7 +97,7 @@ impl Coordinators {
         }
     }
 
-    fn asked(&self) -> Result<(String, Arc<dyn CoordinatorService>, usize), Refusal> {
+    fn asked(&self) -> Result<(String, Arc<dyn CoordinatorService>, usize), ServiceError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let url = known.urls[known.asked].clone();
         let client = match known.clients.get(&url) {
@@ -151,7 +151,7 @@ impl Coordinators {
 }
 
 #[cfg(test)]
-impl Coordinators {
+impl FailoverCoordinator {
     /// All that it knows of.
     pub(super) fn urls(&self) -> Vec<String> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).urls.clone()
@@ -169,8 +169,8 @@ impl Known {
 }
 
 #[async_trait]
-impl CoordinatorService for Coordinators {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+impl CoordinatorService for FailoverCoordinator {
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
         self.ask(None, |it| {
             let spec = spec.clone();
             async move { it.open_job(spec).await }
@@ -178,11 +178,11 @@ impl CoordinatorService for Coordinators {
         .await
     }
 
-    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
+    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
         self.ask(Some(LOOKUP_PATIENCE), |it| async move { it.cancel_job(job).await }).await
     }
 
-    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, Refusal> {
+    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, ServiceError> {
         self.ask(Some(LOOKUP_PATIENCE), |it| {
             let weights = weights.clone();
             async move { it.set_weights(job, weights).await }
@@ -190,27 +190,27 @@ impl CoordinatorService for Coordinators {
         .await
     }
 
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, Refusal> {
+    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
         self.ask(Some(LOOKUP_PATIENCE), |it| async move { it.job_details(job).await }).await
     }
 
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, Refusal> {
+    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError> {
         self.ask(Some(REPORT_PATIENCE), |it| async move { it.job_status(job).await }).await
     }
 
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
         self.ask(Some(REPORT_PATIENCE), |it| async move { it.list_jobs().await }).await
     }
 
-    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
         self.ask(Some(REPORT_PATIENCE), |it| async move { it.cluster().await }).await
     }
 
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
         self.ask(None, |it| async move { it.manifest(job).await }).await
     }
 
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
         self.ask(Some(REPORT_PATIENCE), |it| {
             let report = report.clone();
             async move { it.sync_worker(report).await }
@@ -218,7 +218,7 @@ impl CoordinatorService for Coordinators {
         .await
     }
 
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
         self.ask(Some(REPORT_PATIENCE), |it| {
             let report = report.clone();
             async move { it.sync_consumer(report).await }
@@ -226,7 +226,7 @@ impl CoordinatorService for Coordinators {
         .await
     }
 
-    async fn places(&self, job: JobId, step: Step) -> Result<GroupPlaces, Refusal> {
+    async fn places(&self, job: JobId, step: StepId) -> Result<GroupPositions, ServiceError> {
         self.ask(Some(REPORT_PATIENCE), |it| async move { it.places(job, step).await }).await
     }
 }

@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
-use super::framing::{Parser, Received};
+use super::framing::{FrameParser, ReceivedMessage};
 use super::{FETCH_PATH, version};
 use crate::wire;
 
@@ -54,7 +54,7 @@ pub(super) async fn fetch(
     }
     Ok(FrameStream {
         body: response.into_body(),
-        parser: Parser::default(),
+        parser: FrameParser::default(),
         data: Bytes::new(),
         ended: false,
     })
@@ -63,7 +63,7 @@ pub(super) async fn fetch(
 /// What comes in answer to a fetch.
 pub(super) struct FrameStream {
     body: Body,
-    parser: Parser,
+    parser: FrameParser,
     /// Received and not taken apart.
     data: Bytes,
     ended: bool,
@@ -71,7 +71,7 @@ pub(super) struct FrameStream {
 
 impl FrameStream {
     /// What the body's end means: a stream that ends before its status was cut off.
-    fn on_end(&self, trailers: Option<&http::HeaderMap>) -> Option<Result<Received, Status>> {
+    fn on_end(&self, trailers: Option<&http::HeaderMap>) -> Option<Result<ReceivedMessage, Status>> {
         match trailers.and_then(Status::from_header_map) {
             Some(status) if status.code() != Code::Ok => Some(Err(status)),
             Some(_) if self.parser.is_between() => None,
@@ -81,7 +81,7 @@ impl FrameStream {
 }
 
 impl Stream for FrameStream {
-    type Item = Result<Received, Status>;
+    type Item = Result<ReceivedMessage, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;

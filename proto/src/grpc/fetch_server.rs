@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready as poll_ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use feedline_core::cluster::messages::Refusal;
+use feedline_core::cluster::messages::ServiceError;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
@@ -22,14 +22,14 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
-use super::behind::SMALL_BYTES;
+use super::auth_service::SMALL_BYTES;
+use super::caller_service::ConnectionInfo;
 use super::framing::{put_chunk, put_message};
-use super::known::Over;
-use super::link::Link;
+use super::link::ConnectionLink;
+use super::pending_fetches::PendingFetches;
 use super::refusal::{to_status, unreadable};
-use super::unopened::Unopened;
 use super::{FETCH_PATH, MAX_CHUNK_BYTES};
-use crate::local::{Lender, LinkFetch, LinkId, Process};
+use crate::local::{LinkId, PeerProcess, ShmFetchSender, ShmServer};
 use crate::services::{FetchRequest, Frame, WorkerService};
 use crate::wire;
 
@@ -41,8 +41,8 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct FetchServer {
     service: Arc<dyn WorkerService>,
     /// Lends memory to clients on this host.
-    lender: Option<Arc<Lender>>,
-    unopened: Arc<Unopened>,
+    lender: Option<Arc<ShmServer>>,
+    unopened: Arc<PendingFetches>,
 }
 
 impl NamedService for FetchServer {
@@ -66,7 +66,7 @@ impl Service<http::Request<Body>> for FetchServer {
 
 impl FetchServer {
     /// Serves this service, and lends memory where there is a lender.
-    pub(super) fn new(service: Arc<dyn WorkerService>, lender: Option<Arc<Lender>>) -> Self {
+    pub(super) fn new(service: Arc<dyn WorkerService>, lender: Option<Arc<ShmServer>>) -> Self {
         Self { service, lender, unopened: Arc::default() }
     }
 
@@ -75,7 +75,7 @@ impl FetchServer {
             return Err(Status::unimplemented(""));
         }
         let decoder = ProstCodec::<wire::FetchFrame, wire::FetchRequest>::default().decoder();
-        let over = request.extensions().get::<Over>();
+        let over = request.extensions().get::<ConnectionInfo>();
         let (link, process) = over.map_or((None, None), |over| (over.link.clone(), over.process));
         let body = request.into_body();
         let mut inbound = Streaming::new_request(decoder, body, None, Some(SMALL_BYTES));
@@ -119,7 +119,7 @@ impl FetchServer {
     }
 
     /// The share of lent memory of a client that is this process, where its link is there.
-    fn lend(&self, wanted: wire::MemoryLink, process: Process) -> Option<LinkFetch> {
+    fn lend(&self, wanted: wire::MemoryLink, process: PeerProcess) -> Option<ShmFetchSender> {
         let wire::MemoryLink { link, fetch, key } = wanted;
         self.lender.as_ref()?.fetch(LinkId { link, key }, process, fetch)
     }
@@ -136,10 +136,10 @@ fn accepts_lz4(request: &wire::FetchRequest) -> bool {
 
 /// Frames as the body of an answer.
 struct FrameBody {
-    frames: BoxStream<'static, Result<Frame, Refusal>>,
-    memory: Option<LinkFetch>,
+    frames: BoxStream<'static, Result<Frame, ServiceError>>,
+    memory: Option<ShmFetchSender>,
     /// The connection, where chunks may be packed.
-    link: Option<Link>,
+    link: Option<ConnectionLink>,
     /// Parts of messages that are to go out.
     parts: VecDeque<Bytes>,
     /// What is left of a piece, and its offset. Cut as it goes out, since the link may change meanwhile.

@@ -60,7 +60,7 @@ fn put_header(message_bytes: usize, out: &mut BytesMut) {
 
 /// What was received.
 #[derive(Debug, PartialEq)]
-pub(super) enum Received {
+pub(super) enum ReceivedMessage {
     /// Bytes of a chunk; those of one chunk may come in several parts.
     Chunk {
         /// Place of the first byte in the piece's buffer.
@@ -73,7 +73,7 @@ pub(super) enum Received {
 
 /// Takes messages apart as their bytes come.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
+pub(super) struct FrameParser {
     state: State,
 }
 
@@ -95,7 +95,7 @@ impl Default for State {
     }
 }
 
-impl Parser {
+impl FrameParser {
     /// Whether it stands between two messages.
     pub(super) fn is_between(&self) -> bool {
         match &self.state {
@@ -109,7 +109,7 @@ impl Parser {
     ///
     /// # Errors
     /// For bytes that are no messages of a fetch.
-    pub(super) fn next(&mut self, data: &mut Bytes) -> Result<Option<Received>, Status> {
+    pub(super) fn next(&mut self, data: &mut Bytes) -> Result<Option<ReceivedMessage>, Status> {
         loop {
             match &mut self.state {
                 State::Header(header) => {
@@ -156,7 +156,7 @@ impl Parser {
                     let frame = wire::FetchFrame::decode(std::mem::take(message).freeze());
                     self.state = State::default();
                     return frame
-                        .map(|frame| Some(Received::Message(frame)))
+                        .map(|frame| Some(ReceivedMessage::Message(frame)))
                         .map_err(|error| damaged(&error));
                 }
             }
@@ -164,12 +164,12 @@ impl Parser {
     }
 
     /// Notes that `data` of the present chunk came.
-    fn chunk(&mut self, data: Bytes) -> Option<Received> {
+    fn chunk(&mut self, data: Bytes) -> Option<ReceivedMessage> {
         let State::Chunk { offset, left } = &mut self.state else { return None };
         let begin = *offset;
         *offset += data.len() as u64;
         *left -= data.len();
-        Some(Received::Chunk { offset: begin, data })
+        Some(ReceivedMessage::Chunk { offset: begin, data })
     }
 }
 

@@ -2,16 +2,16 @@
 
 use bytes::Bytes;
 
-use super::framing::{Parser, Received};
+use super::framing::{FrameParser, ReceivedMessage};
 use super::worker_client::unpack;
 use crate::services::Frame;
 use crate::wire;
 
 /// Takes `bytes` apart into messages and chunks.
 pub(crate) fn read_answer(bytes: &[u8]) {
-    let (mut parser, mut data) = (Parser::default(), Bytes::copy_from_slice(bytes));
+    let (mut parser, mut data) = (FrameParser::default(), Bytes::copy_from_slice(bytes));
     while let Ok(Some(received)) = parser.next(&mut data) {
-        if let Received::Message(message) = received {
+        if let ReceivedMessage::Message(message) = received {
             read_frame(message);
         }
     }

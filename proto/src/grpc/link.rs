@@ -17,7 +17,7 @@ const CHUNKS_UNTRIED: u32 = 64;
 
 /// A connection, as its sender sees it. Clones are the same connection.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Link(Arc<Mutex<State>>);
+pub(super) struct ConnectionLink(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -25,7 +25,7 @@ struct State {
     codec: Codec,
 }
 
-impl Link {
+impl ConnectionLink {
     /// The connection took `bytes`.
     pub(super) fn on_written(&self, bytes: usize) {
         self.lock().meter.on_written(bytes as u64, Instant::now());

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use feedline_core::cluster::messages::Refusal;
+use feedline_core::cluster::messages::ServiceError;
 use feedline_core::manifest::Manifest;
 use futures::stream;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use super::channel::Peer;
+use super::channel::RemoteName;
 use super::coordinator_client::read_manifest;
-use super::version::Speak;
+use super::version::VersionInterceptor;
 use super::{MANIFEST_CHUNK_BYTES, MAX_CONTROL_BYTES, PEER_TIMEOUT};
 use crate::convert::dataset::encode_manifest;
-use crate::services::{Introduction, MemberStatus, MembersService, PeerService};
+use crate::services::{MemberInfo, MemberStatus, MembersService, PeerService};
 use crate::wire;
 use crate::wire::index_chunk::Part;
 use crate::wire::members_client::MembersClient;
@@ -24,36 +24,36 @@ use crate::wire::peer_client::PeerClient;
 
 /// A coordinator as another one sees it.
 pub(super) struct RemotePeer {
-    peer: Peer,
-    client: PeerClient<InterceptedService<Channel, Speak>>,
+    peer: RemoteName,
+    client: PeerClient<InterceptedService<Channel, VersionInterceptor>>,
 }
 
 impl RemotePeer {
-    pub(super) fn new(peer: Peer, channel: Channel, speak: Speak) -> Self {
+    pub(super) fn new(peer: RemoteName, channel: Channel, speak: VersionInterceptor) -> Self {
         let client = PeerClient::with_interceptor(channel, speak)
             .max_decoding_message_size(MAX_CONTROL_BYTES)
             .max_encoding_message_size(MAX_CONTROL_BYTES);
         Self { peer, client }
     }
 
-    fn answer<W>(&self, response: Result<Response<W>, Status>) -> Result<W, Refusal> {
+    fn answer<W>(&self, response: Result<Response<W>, Status>) -> Result<W, ServiceError> {
         response.map(Response::into_inner).map_err(|status| self.peer.refusal(&status))
     }
 }
 
 #[async_trait]
 impl PeerService for RemotePeer {
-    async fn introduce(&self, from: Introduction) -> Result<Introduction, Refusal> {
+    async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError> {
         let from = soon(wire::Introduction { id: from.id, has_state: from.has_state });
         let answer = self.answer(self.client.clone().introduce(from).await)?;
-        Ok(Introduction { id: answer.id, has_state: answer.has_state })
+        Ok(MemberInfo { id: answer.id, has_state: answer.has_state })
     }
 
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), Refusal> {
+    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError> {
         self.answer(self.client.clone().deliver(soon(wire::RaftMessages { messages })).await).map(|_| ())
     }
 
-    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), Refusal> {
+    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
         let index = wire::IndexRef { key: key.to_owned(), fingerprint: manifest.fingerprint() };
         if self.answer(self.client.clone().has_index(index).await)?.has {
             return Ok(());
@@ -69,7 +69,7 @@ impl PeerService for RemotePeer {
         self.answer(self.client.clone().keep_index(chunks).await).map(|_| ())
     }
 
-    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
+    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
         let index = wire::IndexRef { key: key.to_owned(), fingerprint: fingerprint.to_owned() };
         let chunks = self.answer(self.client.clone().get_index(index).await)?;
         read_manifest(&self.peer, chunks).await
@@ -85,12 +85,12 @@ fn soon<T>(message: T) -> tonic::Request<T> {
 
 /// A coordinator as those see it who add and remove coordinators.
 pub(super) struct RemoteMembers {
-    peer: Peer,
-    client: MembersClient<InterceptedService<Channel, Speak>>,
+    peer: RemoteName,
+    client: MembersClient<InterceptedService<Channel, VersionInterceptor>>,
 }
 
 impl RemoteMembers {
-    pub(super) fn new(peer: Peer, channel: Channel, speak: Speak) -> Self {
+    pub(super) fn new(peer: RemoteName, channel: Channel, speak: VersionInterceptor) -> Self {
         let client = MembersClient::with_interceptor(channel, speak);
         Self { peer, client }
     }
@@ -98,7 +98,7 @@ impl RemoteMembers {
     fn list(
         &self,
         response: Result<Response<wire::MemberList>, Status>,
-    ) -> Result<Vec<MemberStatus>, Refusal> {
+    ) -> Result<Vec<MemberStatus>, ServiceError> {
         let status = |member: wire::Member| {
             let wire::Member { id, url, leads, votes, is_heard, lacks } = member;
             MemberStatus { id, url, leads, votes, is_heard, lacks }
@@ -110,15 +110,15 @@ impl RemoteMembers {
 
 #[async_trait]
 impl MembersService for RemoteMembers {
-    async fn members(&self) -> Result<Vec<MemberStatus>, Refusal> {
+    async fn members(&self) -> Result<Vec<MemberStatus>, ServiceError> {
         self.list(self.client.clone().list_members(wire::ListMembersRequest {}).await)
     }
 
-    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
         self.list(self.client.clone().add_member(wire::MemberRef { url: url.to_owned() }).await)
     }
 
-    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
         self.list(self.client.clone().remove_member(wire::MemberRef { url: url.to_owned() }).await)
     }
 }

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use feedline_core::cluster::messages::Refusal;
+use feedline_core::cluster::messages::ServiceError;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::MAX_CONTROL_BYTES;
-use super::behind::entered;
+use super::auth_service::entered;
 use super::coordinator_server::chunks;
 use super::refusal::to_status;
 use crate::convert::dataset::{decode_manifest, encode_manifest};
-use crate::services::{Introduction, MemberStatus, MembersService, PeerService};
+use crate::services::{MemberInfo, MemberStatus, MembersService, PeerService};
 use crate::wire;
 use crate::wire::index_chunk::Part;
 use crate::wire::members_server::Members;
@@ -36,7 +36,7 @@ impl Peer for PeerAdapter {
     ) -> Result<Response<wire::Introduction>, Status> {
         let service = peer(&request)?;
         let wire::Introduction { id, has_state } = request.into_inner();
-        let answer = service.introduce(Introduction { id, has_state }).await.map_err(to_status)?;
+        let answer = service.introduce(MemberInfo { id, has_state }).await.map_err(to_status)?;
         Ok(Response::new(wire::Introduction { id: answer.id, has_state: answer.has_state }))
     }
 
@@ -131,7 +131,7 @@ impl Members for MembersAdapter {
     }
 }
 
-fn list(members: Result<Vec<MemberStatus>, Refusal>) -> Result<Response<wire::MemberList>, Status> {
+fn list(members: Result<Vec<MemberStatus>, ServiceError>) -> Result<Response<wire::MemberList>, Status> {
     let member = |status: MemberStatus| {
         let MemberStatus { id, url, leads, votes, is_heard, lacks } = status;
         wire::Member { id, url, leads, votes, is_heard, lacks }

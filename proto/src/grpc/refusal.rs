@@ -2,11 +2,11 @@
 
 use std::error::Error;
 
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use tonic::{Code, Status};
 
 use super::REQUEST_TIMEOUT;
-use super::channel::Peer;
+use super::channel::RemoteName;
 use crate::convert::WireError;
 
 /// Metadata key of the coordinator that leads.
@@ -17,14 +17,14 @@ const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
 const MAX_MESSAGE_BYTES: usize = 2 << 10;
 
 /// The status that carries a refusal, the time to wait and the coordinator to ask instead among it.
-pub fn to_status(refusal: Refusal) -> Status {
+pub fn to_status(refusal: ServiceError) -> Status {
     let code = match refusal.kind {
-        RefusalKind::Invalid => Code::InvalidArgument,
-        RefusalKind::NotFound => Code::NotFound,
-        RefusalKind::Superseded => Code::Aborted,
-        RefusalKind::Denied => Code::PermissionDenied,
-        RefusalKind::Unavailable => Code::Unavailable,
-        RefusalKind::Busy => Code::ResourceExhausted,
+        ServiceErrorKind::Invalid => Code::InvalidArgument,
+        ServiceErrorKind::NotFound => Code::NotFound,
+        ServiceErrorKind::Superseded => Code::Aborted,
+        ServiceErrorKind::Denied => Code::PermissionDenied,
+        ServiceErrorKind::Unavailable => Code::Unavailable,
+        ServiceErrorKind::Busy => Code::ResourceExhausted,
     };
     let mut message = refusal.message;
     if message.len() > MAX_MESSAGE_BYTES {
@@ -46,23 +46,23 @@ pub(super) fn unreadable(error: WireError) -> Status {
     Status::invalid_argument(error.0)
 }
 
-impl Peer {
+impl RemoteName {
     /// The refusal that a status stands for.
-    pub(super) fn refusal(&self, status: &Status) -> Refusal {
+    pub(super) fn refusal(&self, status: &Status) -> ServiceError {
         let Self { role, url, .. } = self;
         let retry_after = status.metadata().get(RETRY_AFTER).and_then(|ms| ms.to_str().ok()?.parse().ok());
         let kind = match status.code() {
             // Without a time it is the transport that says so, of a message that is too large.
-            Code::ResourceExhausted if retry_after.is_some() => RefusalKind::Busy,
+            Code::ResourceExhausted if retry_after.is_some() => ServiceErrorKind::Busy,
             Code::InvalidArgument
             | Code::FailedPrecondition
             | Code::Unimplemented
             | Code::OutOfRange
-            | Code::ResourceExhausted => RefusalKind::Invalid,
-            Code::NotFound => RefusalKind::NotFound,
-            Code::Aborted => RefusalKind::Superseded,
-            Code::PermissionDenied | Code::Unauthenticated => RefusalKind::Denied,
-            _ => RefusalKind::Unavailable,
+            | Code::ResourceExhausted => ServiceErrorKind::Invalid,
+            Code::NotFound => ServiceErrorKind::NotFound,
+            Code::Aborted => ServiceErrorKind::Superseded,
+            Code::PermissionDenied | Code::Unauthenticated => ServiceErrorKind::Denied,
+            _ => ServiceErrorKind::Unavailable,
         };
         let message = match (status.code(), status.source()) {
             (Code::DeadlineExceeded, _) => self.too_late(),
@@ -78,7 +78,7 @@ impl Peer {
             (_, None) => status.message().to_owned(),
         };
         let leader = status.metadata().get(LEADER).and_then(|url| url.to_str().ok());
-        Refusal { kind, message, leader: leader.map(str::to_owned), retry_after_ms: retry_after }
+        ServiceError { kind, message, leader: leader.map(str::to_owned), retry_after_ms: retry_after }
     }
 
     fn too_late(&self) -> String {
@@ -87,9 +87,12 @@ impl Peer {
     }
 
     /// The refusal for an answer that could not be read.
-    pub(super) fn unreadable(&self, error: &WireError) -> Refusal {
+    pub(super) fn unreadable(&self, error: &WireError) -> ServiceError {
         let Self { role, url, .. } = self;
-        Refusal::new(RefusalKind::Invalid, format!("the {role} at {url} sent what cannot be read: {error}"))
+        ServiceError::new(
+            ServiceErrorKind::Invalid,
+            format!("the {role} at {url} sent what cannot be read: {error}"),
+        )
     }
 }
 

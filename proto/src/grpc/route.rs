@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use tokio::sync::Mutex;
 use tonic::Code;
 use tonic::transport::Channel;
 
-use super::channel::{self, Peer};
-use super::version::Speak;
-use crate::local::{MemoryLink, Transport, Via, this_host};
+use super::channel::{self, RemoteName};
+use super::version::VersionInterceptor;
+use crate::local::{ReceivePath, ShmClient, Transport, this_host};
 use crate::wire;
 use crate::wire::entrance_client::EntranceClient;
 
@@ -21,7 +21,7 @@ const LOCATE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Finds the way to a worker and keeps it.
 pub(super) struct Router {
-    peer: Peer,
+    peer: RemoteName,
     version: u32,
     transport: Transport,
     remote: Channel,
@@ -32,13 +32,13 @@ pub(super) struct Router {
 #[derive(Clone)]
 pub(super) struct Route {
     pub(super) channel: Channel,
-    pub(super) memory: Option<Arc<MemoryLink>>,
+    pub(super) memory: Option<Arc<ShmClient>>,
     /// How the bytes of chunks come.
-    pub(super) via: Via,
+    pub(super) via: ReceivePath,
 }
 
 impl Router {
-    pub(super) fn new(peer: Peer, version: u32, transport: Transport, remote: Channel) -> Self {
+    pub(super) fn new(peer: RemoteName, version: u32, transport: Transport, remote: Channel) -> Self {
         Self { peer, version, transport, remote, found: Mutex::new(None) }
     }
 
@@ -46,7 +46,7 @@ impl Router {
     ///
     /// # Errors
     /// When the worker cannot be reached, or not by the transport that was asked for.
-    pub(super) async fn route(&self) -> Result<Route, Refusal> {
+    pub(super) async fn route(&self) -> Result<Route, ServiceError> {
         let mut found = self.found.lock().await;
         if let Some(route) = found.as_ref().filter(|route| route.is_alive()) {
             return Ok(route.clone());
@@ -62,14 +62,14 @@ impl Router {
     }
 
     /// Looks for the shortest way. A worker that does not answer in time is reached by TCP until that breaks.
-    async fn look(&self) -> Result<Route, Refusal> {
-        let remote = Route { channel: self.remote.clone(), memory: None, via: Via::Tcp };
+    async fn look(&self) -> Result<Route, ServiceError> {
+        let remote = Route { channel: self.remote.clone(), memory: None, via: ReceivePath::Tcp };
         if self.transport == Transport::Tcp {
             return Ok(remote);
         }
         let mut client = EntranceClient::with_interceptor(
             self.remote.clone(),
-            Speak::new(self.version, &Credentials::default()),
+            VersionInterceptor::new(self.version, &Credentials::default()),
         );
         let answer = tokio::time::timeout(LOCATE_TIMEOUT, client.locate(wire::LocateRequest {})).await;
         let local = match answer {
@@ -78,10 +78,10 @@ impl Router {
             Ok(Err(status)) => Err(format!("it has none: {}", status.message())),
             Err(_) => Err("it does not tell".to_owned()),
         };
-        let Peer { role, url, .. } = &self.peer;
+        let RemoteName { role, url, .. } = &self.peer;
         match local {
             Ok(route) => {
-                let via = route.memory.as_ref().map_or(Via::Unix, |_| Via::Memory).name();
+                let via = route.memory.as_ref().map_or(ReceivePath::Unix, |_| ReceivePath::Memory).name();
                 tracing::info!(worker = %url, transport = via, "a worker on this host is reached without TCP");
                 Ok(route)
             }
@@ -89,8 +89,8 @@ impl Router {
                 tracing::debug!(worker = %url, why, "a worker is reached by TCP");
                 Ok(remote)
             }
-            Err(why) => Err(Refusal::new(
-                RefusalKind::Invalid,
+            Err(why) => Err(ServiceError::new(
+                ServiceErrorKind::Invalid,
                 format!(
                     "the {role} at {url} cannot be reached by a local socket: {why}; use --transport auto"
                 ),
@@ -107,7 +107,7 @@ impl Router {
         let channel = channel::connect_local(Path::new(&place.socket)).await?;
         let wants_memory = self.transport != Transport::Unix && !place.memory_socket.is_empty();
         let memory = match wants_memory {
-            true => Some(MemoryLink::connect(Path::new(&place.memory_socket)).await),
+            true => Some(ShmClient::connect(Path::new(&place.memory_socket)).await),
             false => None,
         };
         let memory = match memory {
@@ -118,7 +118,7 @@ impl Router {
             None if self.transport == Transport::Memory => return Err("it shares no memory".to_owned()),
             Some(Err(_)) | None => None,
         };
-        Ok(Route { channel, memory, via: Via::Unix })
+        Ok(Route { channel, memory, via: ReceivePath::Unix })
     }
 }
 

@@ -19,9 +19,9 @@ use tonic::transport::Server;
 use tonic::transport::server::Connected;
 
 use crate::caller::Caller;
-use crate::local::{Entrance, Process};
+use crate::local::{LocalListener, PeerProcess};
 
-use super::known::Over;
+use super::caller_service::ConnectionInfo;
 use super::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, MAX_STREAMS, WINDOW_BYTES};
 
 /// What may be on its way through a Unix socket. TCP finds a size by itself.
@@ -41,7 +41,7 @@ pub async fn serve(
         let stream = stream?;
         stream.set_nodelay(true)?;
         let is_local = stream.peer_addr()?.ip() == stream.local_addr()?.ip();
-        io::Result::Ok((stream, Over::network(is_local)))
+        io::Result::Ok((stream, ConnectionInfo::network(is_local)))
     });
     serve_all(incoming, routes, shutdown).await
 }
@@ -59,7 +59,7 @@ pub async fn serve_tls(
     let incoming = feedline_access::incoming(listener, tls, Protocol::Http2).map(|stream| {
         let tcp = stream.get_ref().0;
         let is_local = tcp.peer_addr()?.ip() == tcp.local_addr()?.ip();
-        io::Result::Ok((stream, Over::network(is_local)))
+        io::Result::Ok((stream, ConnectionInfo::network(is_local)))
     });
     serve_all(incoming, routes, shutdown).await
 }
@@ -69,7 +69,7 @@ pub async fn serve_tls(
 /// # Errors
 /// When the transport cannot go on.
 pub async fn serve_entrance(
-    entrance: Entrance,
+    entrance: LocalListener,
     routes: Routes,
     shutdown: impl Future<Output = Instant>,
 ) -> io::Result<()> {
@@ -77,8 +77,8 @@ pub async fn serve_entrance(
         let stream = stream?;
         // With less the two ends wait for each other; where the system allows less, it is that.
         set_socket_send_buffer_size(&stream, UNIX_BUFFER_BYTES)?;
-        let process = Process::of(&stream);
-        io::Result::Ok((stream, Over { caller: Caller::next(), link: None, process }))
+        let process = PeerProcess::of(&stream);
+        io::Result::Ok((stream, ConnectionInfo { caller: Caller::next(), link: None, process }))
     });
     let served = serve_all(incoming, routes, shutdown);
     let Some((listener, lender)) = entrance.memory else { return served.await };
@@ -94,7 +94,7 @@ pub async fn serve_entrance(
 }
 
 async fn serve_all<S>(
-    incoming: impl Stream<Item = io::Result<(S, Over)>>,
+    incoming: impl Stream<Item = io::Result<(S, ConnectionInfo)>>,
     routes: Routes,
     shutdown: impl Future<Output = Instant>,
 ) -> io::Result<()>
@@ -133,7 +133,7 @@ where
 /// to another host is.
 struct Connection<S> {
     stream: S,
-    over: Over,
+    over: ConnectionInfo,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
@@ -150,9 +150,9 @@ impl<S> Connection<S> {
 
 /// What requests know of their connection.
 impl<S> Connected for Connection<S> {
-    type ConnectInfo = Over;
+    type ConnectInfo = ConnectionInfo;
 
-    fn connect_info(&self) -> Over {
+    fn connect_info(&self) -> ConnectionInfo {
         self.over.clone()
     }
 }

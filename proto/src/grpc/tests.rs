@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use feedline_core::ids::JobId;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -22,7 +22,7 @@ use tonic::service::Routes;
 use self::fake::{FakeCoordinator, FakeWorker, Seen};
 use super::*;
 use crate::convert::samples;
-use crate::local::Via;
+use crate::local::ReceivePath;
 use crate::services::{FetchOpen, FetchRequest, Frame};
 
 /// Far beyond what anything here takes: a hang fails the test.
@@ -105,31 +105,35 @@ async fn a_manifest_of_many_chunks_comes_through() {
 #[tokio::test]
 async fn a_refusal_keeps_its_kind_and_sentence() {
     let (_server, client) = coordinator().await;
-    let kinds =
-        [RefusalKind::Invalid, RefusalKind::NotFound, RefusalKind::Superseded, RefusalKind::Unavailable];
+    let kinds = [
+        ServiceErrorKind::Invalid,
+        ServiceErrorKind::NotFound,
+        ServiceErrorKind::Superseded,
+        ServiceErrorKind::Unavailable,
+    ];
     for (job, kind) in (fake::FIRST_REFUSED..).zip(kinds) {
         let expected = fake::refusal(kind);
         assert_eq!(client.cancel_job(JobId(job)).await, Err(expected.clone()));
         assert_eq!(client.manifest(JobId(job)).await.map(|_| ()), Err(expected));
     }
-    let busy = Refusal::busy("it runs as many jobs as it may", 1_500);
+    let busy = ServiceError::busy("it runs as many jobs as it may", 1_500);
     assert_eq!(client.cancel_job(JobId(fake::BUSY)).await, Err(busy), "with the time to wait");
 }
 
 #[test]
 fn a_message_that_is_too_large_is_no_lack_of_room() {
-    let peer = channel::Peer::new("coordinator", "http://c", &Credentials::default());
+    let peer = channel::RemoteName::new("coordinator", "http://c", &Credentials::default());
     let refusal = peer.refusal(&tonic::Status::resource_exhausted("too large"));
-    assert_eq!((refusal.kind, refusal.retry_after_ms), (RefusalKind::Invalid, None));
+    assert_eq!((refusal.kind, refusal.retry_after_ms), (ServiceErrorKind::Invalid, None));
 }
 
 #[tokio::test]
 async fn a_long_sentence_is_cut() {
-    let status = refusal::to_status(Refusal::new(RefusalKind::Invalid, "é".repeat(5000)));
+    let status = refusal::to_status(ServiceError::new(ServiceErrorKind::Invalid, "é".repeat(5000)));
     assert_eq!(status.message().len(), (2 << 10) + 4);
     let (_server, client) = coordinator().await;
     let refusal = client.cancel_job(JobId(fake::LONG)).await.unwrap_err();
-    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
     assert_eq!(refusal.message, status.message());
 }
 
@@ -168,12 +172,12 @@ async fn a_fetch_may_be_refused() {
     let (_server, client, _seen) = worker(Bytes::new()).await;
     let refused = FetchOpen { job: JobId(fake::FIRST_REFUSED), ..open(1) };
     let result = client.fetch(stream::iter([FetchRequest::Open(refused)]).boxed()).await;
-    assert_eq!(result.map(|_| ()), Err(fake::refusal(RefusalKind::NotFound)));
+    assert_eq!(result.map(|_| ()), Err(fake::refusal(ServiceErrorKind::NotFound)));
     let result = client.fetch(stream::iter([FetchRequest::Credit { bytes: 1 }]).boxed()).await;
     let refusal = result.map(|_| ()).unwrap_err();
     assert_eq!(refusal.message, "a fetch begins with what to open, not with credit");
     let result = client.fetch(stream::empty().boxed()).await;
-    assert_eq!(result.map(|_| ()).unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(result.map(|_| ()).unwrap_err().kind, ServiceErrorKind::Invalid);
 }
 
 #[tokio::test]
@@ -199,14 +203,14 @@ async fn another_protocol_version_is_refused() {
     };
     let client = connect_coordinator_with_version(&server.url, &Credentials::default(), 1).unwrap();
     let message = said("coordinator");
-    let refusal = Refusal::new(RefusalKind::Invalid, message);
+    let refusal = ServiceError::new(ServiceErrorKind::Invalid, message);
     assert_eq!(client.list_jobs().await, Err(refusal.clone()));
     assert_eq!(client.manifest(JobId(1)).await.map(|_| ()), Err(refusal));
     let (server, ..) = worker(Bytes::new()).await;
     let client = connect_worker_with_version(&server.url, 1).unwrap();
     let (_credit, requests) = requests(open(1));
     let message = said("worker");
-    let refusal = Refusal::new(RefusalKind::Invalid, message);
+    let refusal = ServiceError::new(ServiceErrorKind::Invalid, message);
     assert_eq!(client.fetch(requests).await.map(|_| ()), Err(refusal));
 }
 
@@ -218,7 +222,7 @@ async fn an_unreachable_server_is_unavailable_within_two_seconds() {
         let asked = Instant::now();
         let refusal =
             connect_coordinator(&url, &Credentials::default()).unwrap().list_jobs().await.unwrap_err();
-        assert_eq!(refusal.kind, RefusalKind::Unavailable, "{refusal}");
+        assert_eq!(refusal.kind, ServiceErrorKind::Unavailable, "{refusal}");
         let start = format!("cannot reach coordinator at {url}: ");
         assert!(refusal.message.starts_with(&start) && refusal.message.len() > start.len(), "{refusal}");
         assert!(asked.elapsed() < Duration::from_secs(2));
@@ -229,7 +233,7 @@ async fn an_unreachable_server_is_unavailable_within_two_seconds() {
             .await
             .map(|_| ())
             .unwrap_err();
-        assert_eq!(refusal.kind, RefusalKind::Unavailable);
+        assert_eq!(refusal.kind, ServiceErrorKind::Unavailable);
         assert!(refusal.message.starts_with(&format!("cannot reach worker at {url}: ")), "{refusal}");
     }
 }
@@ -240,7 +244,7 @@ async fn a_client_finds_a_server_that_came_back() {
     assert_eq!(client.cancel_job(JobId(1)).await, Ok(()));
     server.stop.take().unwrap().send(()).unwrap();
     within(server.task).await.unwrap().unwrap();
-    assert_eq!(within(client.cancel_job(JobId(1))).await.unwrap_err().kind, RefusalKind::Unavailable);
+    assert_eq!(within(client.cancel_job(JobId(1))).await.unwrap_err().kind, ServiceErrorKind::Unavailable);
     let listener = TcpListener::bind(server.url.trim_start_matches("http://")).await.unwrap();
     let routes = coordinator_routes(Arc::new(FakeCoordinator));
     let task = tokio::spawn(serve(listener, routes, std::future::pending()));
@@ -262,7 +266,7 @@ async fn a_server_that_is_dropped_cuts_its_streams() {
     assert!(within(frames.next()).await.unwrap().is_ok());
     server.task.abort();
     let refusal = within(frames.try_collect::<Vec<_>>()).await.unwrap_err();
-    assert_eq!(refusal.kind, RefusalKind::Unavailable);
+    assert_eq!(refusal.kind, ServiceErrorKind::Unavailable);
     assert!(refusal.message.starts_with("cannot reach worker at http://127.0.0.1:"), "{refusal}");
     assert_eq!(seen.recv().await, Some(Seen::Request(FetchRequest::Open(open(1)))));
     assert_eq!(within(seen.recv()).await, Some(Seen::Dropped));
@@ -289,7 +293,7 @@ async fn what_is_no_address_is_refused() {
         ("", "write it as http://HOST:PORT or https://HOST:PORT"),
     ] {
         let refusal = connect_coordinator(url, &Credentials::default()).map(|_| ()).unwrap_err();
-        assert_eq!(refusal.kind, RefusalKind::Invalid);
+        assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
         assert_eq!(refusal.message, format!("`{url}` is no coordinator's address; {fix}"));
     }
 }
@@ -297,5 +301,5 @@ async fn what_is_no_address_is_refused() {
 #[test]
 fn without_a_runtime_it_is_refused() {
     let refusal = connect_worker("http://127.0.0.1:1", &Credentials::default()).map(|_| ()).unwrap_err();
-    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
 }

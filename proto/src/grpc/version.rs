@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use feedline_access::{Bearer, Credentials};
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use http::HeaderMap;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -21,19 +21,19 @@ const BEARER: &str = "Bearer ";
 
 /// Adds the version and the token to a client's requests.
 #[derive(Debug, Clone)]
-pub(super) struct Speak {
+pub(super) struct VersionInterceptor {
     version: MetadataValue<Ascii>,
     token: Option<Arc<Bearer>>,
 }
 
-impl Speak {
+impl VersionInterceptor {
     /// Speaks this version and shows this token.
     pub(super) fn new(version: u32, credentials: &Credentials) -> Self {
         Self { version: version.into(), token: credentials.token.clone() }
     }
 }
 
-impl Interceptor for Speak {
+impl Interceptor for VersionInterceptor {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         request.metadata_mut().insert(KEY, self.version.clone());
         if let Some(token) = &self.token {
@@ -49,12 +49,12 @@ impl Interceptor for Speak {
 
 /// Refuses requests of another version.
 #[derive(Debug, Clone)]
-pub(super) struct Demand {
+pub(super) struct VersionCheck {
     /// What the server is, for the message.
     pub(super) role: &'static str,
 }
 
-impl Interceptor for Demand {
+impl Interceptor for VersionCheck {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
         check_version(self.role, request.metadata().as_ref())?;
         Ok(request)
@@ -79,11 +79,14 @@ pub(super) fn check_version(role: &str, headers: &HeaderMap) -> Result<(), Statu
 ///
 /// # Errors
 /// When what it shows is no token.
-pub fn shown_token(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+pub fn shown_token(headers: &HeaderMap) -> Result<Option<&str>, ServiceError> {
     let Some(shown) = headers.get(AUTHORIZATION) else { return Ok(None) };
     let token = shown.to_str().ok().and_then(|shown| shown.strip_prefix(BEARER));
     let denied = || {
-        Refusal::new(RefusalKind::Denied, "the metadata `authorization` has no token; send `Bearer TOKEN`")
+        ServiceError::new(
+            ServiceErrorKind::Denied,
+            "the metadata `authorization` has no token; send `Bearer TOKEN`",
+        )
     };
     token.map(Some).ok_or_else(denied)
 }

@@ -3,28 +3,28 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
 use super::MAX_MESSAGE_BYTES;
-use super::channel::Peer;
+use super::channel::RemoteName;
 use super::fetch_client::{self, FrameStream};
-use super::framing::Received;
+use super::framing::ReceivedMessage;
 use super::route::{Route, Router};
 use crate::convert::WireError;
-use crate::local::{Borrowed, Transport, Via};
+use crate::local::{ReceivePath, ShmFetchReceiver, Transport};
 use crate::services::{FetchRequest, Frame, WorkerService};
 use crate::wire;
 
 /// Hears of bytes of batches as they come.
-pub type OnReceived = fn(Via, u64);
+pub type OnReceived = fn(ReceivePath, u64);
 
 /// A worker behind gRPC.
 pub(super) struct RemoteWorker {
-    peer: Peer,
+    peer: RemoteName,
     version: u32,
     router: Router,
     on_received: OnReceived,
@@ -34,7 +34,7 @@ pub(super) struct RemoteWorker {
 
 impl RemoteWorker {
     pub(super) fn new(
-        peer: Peer,
+        peer: RemoteName,
         channel: Channel,
         version: u32,
         transport: Transport,
@@ -50,21 +50,21 @@ impl WorkerService for RemoteWorker {
     async fn fetch(
         &self,
         requests: BoxStream<'static, FetchRequest>,
-    ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal> {
+    ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError> {
         let Route { channel, memory, via } = self.router.route().await?;
-        self.is_remote.store(via == Via::Tcp && !self.peer.is_loopback(), Ordering::Relaxed);
+        self.is_remote.store(via == ReceivePath::Tcp && !self.peer.is_loopback(), Ordering::Relaxed);
         let borrowed = memory.map(|link| link.begin());
         let abandoned = CancellationToken::new();
         let requests = requests.take_until(abandoned.clone().cancelled_owned());
         let memory = borrowed.as_ref().map(|borrowed| borrowed.memory);
-        let requests = to_wire(requests, memory, via == Via::Tcp);
+        let requests = to_wire(requests, memory, via == ReceivePath::Tcp);
         // HTTP/2 resets a stream only when both of its directions are given up: no frames wanted, no more requests.
         let guard = abandoned.drop_guard();
         let received = match fetch_client::fetch(channel, self.version, requests).await {
             Ok(received) => received,
             Err(status) => {
                 let refusal = self.peer.refusal(&status);
-                if refusal.kind == RefusalKind::Unavailable {
+                if refusal.kind == ServiceErrorKind::Unavailable {
                     self.router.forget().await;
                 }
                 return Err(refusal);
@@ -85,47 +85,47 @@ impl WorkerService for RemoteWorker {
 /// What comes of one fetch.
 struct Incoming {
     received: FrameStream,
-    borrowed: Option<Borrowed>,
-    peer: Peer,
-    via: Via,
+    borrowed: Option<ShmFetchReceiver>,
+    peer: RemoteName,
+    via: ReceivePath,
     on_received: OnReceived,
     _guard: DropGuard,
 }
 
 impl Incoming {
-    async fn next(&mut self) -> Option<Result<Frame, Refusal>> {
+    async fn next(&mut self) -> Option<Result<Frame, ServiceError>> {
         use wire::fetch_frame::Frame::{Lent, Packed};
         match self.received.next().await? {
-            Ok(Received::Chunk { offset, data }) => {
+            Ok(ReceivedMessage::Chunk { offset, data }) => {
                 (self.on_received)(self.via, data.len() as u64);
                 Some(Ok(Frame::Chunk { offset, data }))
             }
-            Ok(Received::Message(wire::FetchFrame { frame: Some(Lent(lent)) }))
+            Ok(ReceivedMessage::Message(wire::FetchFrame { frame: Some(Lent(lent)) }))
                 if self.borrowed.is_some() =>
             {
                 Some(self.borrow(lent).await)
             }
-            Ok(Received::Message(wire::FetchFrame { frame: Some(Packed(packed)) })) => {
+            Ok(ReceivedMessage::Message(wire::FetchFrame { frame: Some(Packed(packed)) })) => {
                 (self.on_received)(self.via, packed.lz4.len() as u64);
                 Some(unpack(&packed).map_err(|error| self.peer.unreadable(&error)))
             }
-            Ok(Received::Message(frame)) => {
+            Ok(ReceivedMessage::Message(frame)) => {
                 Some(frame.try_into().map_err(|error| self.peer.unreadable(&error)))
             }
             Err(status) => Some(Err(self.peer.refusal(&status))),
         }
     }
 
-    async fn borrow(&mut self, lent: wire::Lent) -> Result<Frame, Refusal> {
+    async fn borrow(&mut self, lent: wire::Lent) -> Result<Frame, ServiceError> {
         let gone = |why: String| {
-            let Peer { role, url, .. } = &self.peer;
-            Refusal::new(RefusalKind::Unavailable, format!("the {role} at {url}: {why}"))
+            let RemoteName { role, url, .. } = &self.peer;
+            ServiceError::new(ServiceErrorKind::Unavailable, format!("the {role} at {url}: {why}"))
         };
         let Some(borrowed) = &mut self.borrowed else {
             return Err(gone("it lent what nobody borrows".to_owned()));
         };
         let data = borrowed.take(lent).await.map_err(gone)?;
-        (self.on_received)(Via::Memory, data.len() as u64);
+        (self.on_received)(ReceivePath::Memory, data.len() as u64);
         Ok(Frame::Chunk { offset: 0, data })
     }
 }

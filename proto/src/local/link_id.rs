@@ -30,9 +30,9 @@ impl fmt::Debug for LinkId {
 
 /// A process of this host, at the other end of a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Process(pub(crate) i32);
+pub(crate) struct PeerProcess(pub(crate) i32);
 
-impl Process {
+impl PeerProcess {
     /// The one at the other end, as the system tells.
     pub(crate) fn of(stream: &UnixStream) -> Option<Self> {
         stream.peer_cred().ok()?.pid().map(Self)

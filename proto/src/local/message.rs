@@ -17,7 +17,7 @@ const BYTES: usize = 24;
 
 /// What the lender says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FromLender {
+pub(super) enum ShmServerMessage {
     /// First and once: what the link is called.
     Welcome(LinkId),
     /// A new region; its descriptor comes along.
@@ -28,7 +28,7 @@ pub(super) enum FromLender {
 
 /// What the borrower says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FromBorrower {
+pub(super) enum ShmClientMessage {
     /// The bytes of a lease are no longer read.
     Release { lease: u64 },
     /// A fetch has ended; of its leases none beyond `last` arrived or ever will.
@@ -36,14 +36,14 @@ pub(super) enum FromBorrower {
 }
 
 /// A message as it travels.
-pub(super) trait Message: Sized {
+pub(super) trait ShmMessage: Sized {
     fn to_numbers(self) -> [u64; 3];
 
     /// `None` for what is no such message.
     fn from_numbers(numbers: [u64; 3]) -> Option<Self>;
 }
 
-impl Message for FromLender {
+impl ShmMessage for ShmServerMessage {
     fn to_numbers(self) -> [u64; 3] {
         match self {
             Self::Welcome(LinkId { link, key }) => [1, link, key],
@@ -62,7 +62,7 @@ impl Message for FromLender {
     }
 }
 
-impl Message for FromBorrower {
+impl ShmMessage for ShmClientMessage {
     fn to_numbers(self) -> [u64; 3] {
         match self {
             Self::Release { lease } => [1, lease, 0],
@@ -85,7 +85,7 @@ impl Message for FromBorrower {
 /// When the other end has gone.
 pub(super) async fn send(
     stream: &UnixStream,
-    message: impl Message,
+    message: impl ShmMessage,
     mut descriptor: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
     let mut bytes = [0; BYTES];
@@ -122,7 +122,7 @@ fn try_send(stream: &UnixStream, bytes: &[u8], descriptor: Option<BorrowedFd<'_>
 ///
 /// # Errors
 /// When the other end has gone, or sent what is no message.
-pub(super) async fn receive<M: Message>(stream: &UnixStream) -> io::Result<Option<(M, Option<OwnedFd>)>> {
+pub(super) async fn receive<M: ShmMessage>(stream: &UnixStream) -> io::Result<Option<(M, Option<OwnedFd>)>> {
     let mut bytes = [0; BYTES];
     let mut descriptor = None;
     let mut received = 0;

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PIECE: usize = 256 << 10;
 
 struct Lending {
-    lender: Arc<Lender>,
+    lender: Arc<ShmServer>,
     folder: TempDir,
     _task: AbortOnDropHandle<()>,
 }
@@ -22,17 +22,17 @@ struct Lending {
 impl Lending {
     fn start(limit_bytes: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let lender = Lender::new(limit_bytes as u64);
+        let lender = ShmServer::new(limit_bytes as u64);
         let listener = UnixListener::bind(folder.path().join(MEMORY_SOCKET)).unwrap();
         let task = tokio::spawn(Arc::clone(&lender).serve(listener));
         Self { lender, folder, _task: AbortOnDropHandle::new(task) }
     }
 
-    async fn link(&self) -> MemoryLink {
-        MemoryLink::connect(&self.folder.path().join(MEMORY_SOCKET)).await.unwrap()
+    async fn link(&self) -> ShmClient {
+        ShmClient::connect(&self.folder.path().join(MEMORY_SOCKET)).await.unwrap()
     }
 
-    fn fetch(&self, borrowed: &Borrowed) -> LinkFetch {
+    fn fetch(&self, borrowed: &ShmFetchReceiver) -> ShmFetchSender {
         let wire::MemoryLink { link, fetch, key } = borrowed.memory;
         self.lender.fetch(LinkId { link, key }, this_process(), fetch).unwrap()
     }
@@ -42,8 +42,8 @@ impl Lending {
     }
 }
 
-fn this_process() -> Process {
-    Process(std::process::id().try_into().unwrap())
+fn this_process() -> PeerProcess {
+    PeerProcess(std::process::id().try_into().unwrap())
 }
 
 fn piece(fill: u8) -> Bytes {
@@ -159,7 +159,7 @@ async fn a_link_is_for_whoever_was_told_of_it() {
     for guess in guessed {
         assert!(lending.lender.fetch(guess, this_process(), fetch).is_none(), "guessed");
     }
-    assert!(lending.lender.fetch(id, Process(this_process().0 + 1), fetch).is_none(), "another process");
+    assert!(lending.lender.fetch(id, PeerProcess(this_process().0 + 1), fetch).is_none(), "another process");
     assert!(lending.lender.fetch(id, this_process(), fetch).is_some());
     assert!(!format!("{id:?}").contains(&link.to_string()), "logs do not tell it");
 }
@@ -167,8 +167,8 @@ async fn a_link_is_for_whoever_was_told_of_it() {
 #[tokio::test]
 async fn nobody_at_the_path_is_told_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    assert!(MemoryLink::connect(&folder.path().join("none")).await.is_err());
-    let entrance = Entrance::open(folder.path(), None).unwrap();
+    assert!(ShmClient::connect(&folder.path().join("none")).await.is_err());
+    let entrance = LocalListener::open(folder.path(), None).unwrap();
     assert!(entrance.memory.is_none() && !entrance.place.host.is_empty());
     assert_eq!(entrance.lent_bytes().now(), 0);
 }

@@ -3,11 +3,11 @@
 use std::fmt::Debug;
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use feedline_proto::local::Transport;
-use feedline_proto::{FetchOpen, FetchRequest, Introduction, PROTOCOL_VERSION, grpc};
+use feedline_proto::{FetchOpen, FetchRequest, MemberInfo, PROTOCOL_VERSION, grpc};
 use futures::{StreamExt, stream};
 use serde_json::json;
 use tonic::client::Grpc;
@@ -26,14 +26,14 @@ pub(crate) struct Answer {
     pub(crate) text: String,
 }
 
-impl<T: Debug> From<Result<T, Refusal>> for Answer {
-    fn from(answer: Result<T, Refusal>) -> Self {
+impl<T: Debug> From<Result<T, ServiceError>> for Answer {
+    fn from(answer: Result<T, ServiceError>) -> Self {
         match answer {
             Ok(value) => Self { gets: Yes, text: format!("{value:?}") },
             Err(refusal) => {
                 let gets = match refusal.kind {
-                    RefusalKind::Denied => Denied,
-                    RefusalKind::NotFound => Unknown,
+                    ServiceErrorKind::Denied => Denied,
+                    ServiceErrorKind::NotFound => Unknown,
                     _ => Gets::Refused,
                 };
                 Self { gets, text: refusal.message }
@@ -70,7 +70,9 @@ impl Scene {
             "GetCluster" => service.cluster().await.into(),
             "GetManifest" => service.manifest(job).await.into(),
             "SyncWorker" => service.sync_worker(leaving_worker()).await.into(),
-            "GetPlaces" => service.places(job, feedline_core::marks::Step::default()).await.into(),
+            "GetPlaces" => {
+                service.places(job, feedline_core::position_history::StepId::default()).await.into()
+            }
             "SyncConsumer" => service.sync_consumer(consumer_report(job, 2)).await.into(),
             _ => panic!("say how {name} is called"),
         }
@@ -82,7 +84,7 @@ impl Scene {
         let (key, fingerprint) = ("00", "none");
         let method = format!("feedline.v1.Peer/{name}");
         match name {
-            "Introduce" => peer.introduce(Introduction { id: 7, has_state: false }).await.into(),
+            "Introduce" => peer.introduce(MemberInfo { id: 7, has_state: false }).await.into(),
             "Deliver" => peer.deliver(Vec::new()).await.into(),
             "GetIndex" => peer.index(key, fingerprint).await.into(),
             "HasIndex" => {
@@ -137,7 +139,7 @@ impl Scene {
         (job, split): (JobId, SplitRef),
         ticket: &str,
         way: Transport,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, ServiceError> {
         let worker = grpc::connect_worker_by(&self.worker.url(), &Credentials::default(), way, |_, _| {})?;
         let open = FetchOpen { job, split, from: 0, credit_bytes: 1 << 20, ticket: ticket.to_owned() };
         let requests = stream::once(async { FetchRequest::Open(open) }).boxed();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use arrow::array::{Array, ArrayRef, AsArray};
 use feedline_core::random::RowRandom;
 use feedline_core::schema::ColumnType;
-use feedline_operators::{Chunk, Column, FunctionCall, Slots, Tensor};
+use feedline_operators::{Chunk, Column, FunctionCall, OutputBuffers, Tensor};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -17,8 +17,8 @@ use crate::FunctionSettings;
 use crate::inputs::{write_column, write_seeds};
 use crate::outputs::{placeholder, read_array, read_tensor};
 use crate::pool::ProcessPool;
-use crate::process::{Bounds, Cancelled, Death, Process};
-use crate::search::{Outcome, search};
+use crate::process::{CallLimits, CancelCheck, FunctionProcess, ProcessExit};
+use crate::search::{CallOutcome, search};
 
 /// Longest time for a process to start and import the function's modules.
 const LOAD_TIME: Duration = Duration::from_secs(300);
@@ -42,11 +42,11 @@ struct Shared {
 
 /// What became of a chunk.
 #[derive(Debug)]
-pub struct Applied {
+pub struct ChunkOutcome {
     /// The chunk with the function's columns.
     pub chunk: Chunk,
     /// The places that are left.
-    pub slots: Slots,
+    pub slots: OutputBuffers,
     /// Calls that it took.
     pub calls: u64,
     /// Processes that died on the way, or were killed for their time or memory.
@@ -61,7 +61,7 @@ pub struct Applied {
 #[derive(Debug, Default)]
 struct GivenUp(AtomicBool);
 
-impl Cancelled for GivenUp {
+impl CancelCheck for GivenUp {
     fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -100,14 +100,14 @@ impl RowFunction {
     pub async fn apply(
         &self,
         mut chunk: Chunk,
-        mut slots: Slots,
+        mut slots: OutputBuffers,
         first_only: bool,
-    ) -> Result<Applied, String> {
+    ) -> Result<ChunkOutcome, String> {
         let (answer, answered) = oneshot::channel();
         let given_up = Arc::new(GivenUp::default());
         let interest = Interest(Arc::clone(&given_up));
         let shared = Arc::clone(&self.shared);
-        let work = move |process: &mut Option<Process>| {
+        let work = move |process: &mut Option<FunctionProcess>| {
             if given_up.is_cancelled() {
                 return;
             }
@@ -115,7 +115,7 @@ impl RowFunction {
             let run = Run { shared: &shared, process, given_up: &given_up, spent: Spent::default() };
             let result = run.apply(&mut chunk, &mut slots, first_only);
             let thread_cpu = thread_cpu().saturating_sub(begun);
-            let applied = result.map(|Spent { process_cpu, calls, deaths }| Applied {
+            let applied = result.map(|Spent { process_cpu, calls, deaths }| ChunkOutcome {
                 chunk,
                 slots,
                 calls,
@@ -138,7 +138,7 @@ impl RowFunction {
 /// One chunk's way through a process.
 struct Run<'a> {
     shared: &'a Shared,
-    process: &'a mut Option<Process>,
+    process: &'a mut Option<FunctionProcess>,
     given_up: &'a GivenUp,
     spent: Spent,
 }
@@ -158,7 +158,12 @@ enum Made {
 }
 
 impl Run<'_> {
-    fn apply(mut self, chunk: &mut Chunk, slots: &mut Slots, first_only: bool) -> Result<Spent, String> {
+    fn apply(
+        mut self,
+        chunk: &mut Chunk,
+        slots: &mut OutputBuffers,
+        first_only: bool,
+    ) -> Result<Spent, String> {
         let call = Arc::clone(&self.shared.call);
         let rows = chunk.rows();
         let mut made = call
@@ -199,8 +204,9 @@ impl Run<'_> {
         let name = &function.function;
         let cannot = |why: &str| format!("the function `{name}` cannot be loaded: {why}");
         let Shared { call, settings, held_bytes, .. } = self.shared;
-        let mut process = Process::start(settings, name, &load_message(call), held_bytes)?;
-        let bounds = Bounds { time: LOAD_TIME, memory_bytes: function.memory, is_given_up: self.given_up };
+        let mut process = FunctionProcess::start(settings, name, &load_message(call), held_bytes)?;
+        let bounds =
+            CallLimits { time: LOAD_TIME, memory_bytes: function.memory, is_given_up: self.given_up };
         let answer = process.answer(bounds).map_err(|death| cannot(&format!("its process {death}")))?;
         if let Some(refused) = answer["refused"].as_str() {
             return Err(cannot(refused));
@@ -234,7 +240,7 @@ impl Run<'_> {
         range: Range<usize>,
         (chunk, layout): (&Chunk, &mut Value),
         made: &mut [Made],
-    ) -> Result<Outcome<()>, String> {
+    ) -> Result<CallOutcome<()>, String> {
         if self.process.is_none() {
             self.ready()?;
             *layout = self.write(chunk, &mut Vec::new())?;
@@ -242,7 +248,7 @@ impl Run<'_> {
         let function = &self.shared.call.function;
         layout["from"] = range.start.into();
         layout["to"] = range.end.into();
-        let bounds = Bounds {
+        let bounds = CallLimits {
             time: Duration::from_secs(function.timeout_s.into()),
             memory_bytes: function.memory,
             is_given_up: self.given_up,
@@ -255,18 +261,18 @@ impl Run<'_> {
         };
         self.spent.process_cpu += Duration::from_nanos(answer["cpu_ns"].as_u64().unwrap_or_default());
         if let Some(reason) = answer["failed"].as_str() {
-            return Ok(Outcome::Failed { reason: format!("failed: {reason}"), again: false });
+            return Ok(CallOutcome::Failed { reason: format!("failed: {reason}"), again: false });
         }
         for (number, column) in made.iter_mut().enumerate() {
             take(process, &answer["columns"][number], column, range.clone())?;
         }
-        Ok(Outcome::Done(()))
+        Ok(CallOutcome::Done(()))
     }
 
     /// The process is no more: the next call starts another.
-    fn died(&mut self, death: Death) -> Result<Outcome<()>, String> {
+    fn died(&mut self, death: ProcessExit) -> Result<CallOutcome<()>, String> {
         *self.process = None;
-        if death == Death::GivenUp {
+        if death == ProcessExit::GivenUp {
             return Err("its rows are not wanted any more".to_owned());
         }
         self.spent.deaths += 1;
@@ -277,8 +283,8 @@ impl Run<'_> {
             tracing::warn!(%function, deaths, "the function {death}; another process is started");
         }
         // What took too long once would take as long again: its halves are tried at once.
-        let again = !matches!(death, Death::Time(_));
-        Ok(Outcome::Failed { reason: death.to_string(), again })
+        let again = !matches!(death, ProcessExit::Time(_));
+        Ok(CallOutcome::Failed { reason: death.to_string(), again })
     }
 }
 
@@ -334,7 +340,7 @@ fn begin(
     call: &FunctionCall,
     (name, column_type): (&str, ColumnType),
     rows: usize,
-    slots: &mut Slots,
+    slots: &mut OutputBuffers,
 ) -> Result<Made, String> {
     let ColumnType::Tensor { scalar, shape } = &column_type else {
         return Ok(Made::Arrays { pieces: Vec::new(), column_type });
@@ -347,7 +353,12 @@ fn begin(
 }
 
 /// Takes over what a call made of some rows of a column.
-fn take(process: &Process, place: &Value, column: &mut Made, range: Range<usize>) -> Result<(), String> {
+fn take(
+    process: &FunctionProcess,
+    place: &Value,
+    column: &mut Made,
+    range: Range<usize>,
+) -> Result<(), String> {
     match column {
         Made::Tensor(tensor) => {
             let bytes = tensor.row_bytes();

@@ -7,13 +7,13 @@ use feedline_operators::{Column, Image};
 use serde_json::{Value, json};
 
 use crate::outputs::{arrow_scalar, numpy_name};
-use crate::region::Region;
+use crate::region::SharedRegion;
 
 /// Writes a column and says where it lies. Rows in which NumPy has no value for a null are added to `failed`.
 pub(crate) fn write_column(
     (name, column_type): (&str, &ColumnType),
     column: &Column,
-    region: &mut Region,
+    region: &mut SharedRegion,
     failed: &mut Vec<(usize, String)>,
 ) -> Result<Value, String> {
     let writer = Writer { name, region };
@@ -32,14 +32,14 @@ pub(crate) fn write_column(
 }
 
 /// Writes one seed per row.
-pub(crate) fn write_seeds(seeds: &[u64], region: &mut Region) -> Result<Value, String> {
+pub(crate) fn write_seeds(seeds: &[u64], region: &mut SharedRegion) -> Result<Value, String> {
     let bytes: Vec<u8> = seeds.iter().flat_map(|seed| seed.to_ne_bytes()).collect();
     Writer { name: "seeds", region }.numbers(&bytes, ScalarType::UInt64, &[])
 }
 
 struct Writer<'a> {
     name: &'a str,
-    region: &'a mut Region,
+    region: &'a mut SharedRegion,
 }
 
 impl Writer<'_> {

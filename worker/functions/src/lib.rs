@@ -14,7 +14,7 @@ mod region;
 mod search;
 mod settings;
 
-pub use function::{Applied, RowFunction};
+pub use function::{ChunkOutcome, RowFunction};
 pub use settings::FunctionSettings;
 
 #[cfg(test)]

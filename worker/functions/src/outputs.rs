@@ -9,11 +9,11 @@ use arrow::datatypes::{DataType, Field};
 use feedline_core::schema::{ColumnType, ScalarType};
 use serde_json::Value;
 
-use crate::region::Region;
+use crate::region::SharedRegion;
 
 /// Reads one call's rows of a column that is no tensor.
 pub(crate) fn read_array(
-    region: &Region,
+    region: &SharedRegion,
     column_type: &ColumnType,
     place: &Value,
     rows: usize,
@@ -40,7 +40,7 @@ pub(crate) fn read_array(
 }
 
 /// Reads one call's rows of a tensor column to where they belong.
-pub(crate) fn read_tensor(region: &Region, place: &Value, into: &mut [u8]) -> Result<(), String> {
+pub(crate) fn read_tensor(region: &SharedRegion, place: &Value, into: &mut [u8]) -> Result<(), String> {
     let at = number(place, "at")?;
     region.read(at, into).map_err(|error| format!("its results cannot be read: {error}"))
 }
@@ -63,7 +63,7 @@ fn number(place: &Value, name: &str) -> Result<u64, String> {
     place[name].as_u64().ok_or_else(|| format!("its answer does not say `{name}`; please report this"))
 }
 
-fn read_bytes(region: &Region, at: u64, bytes: usize) -> Result<Vec<u8>, String> {
+fn read_bytes(region: &SharedRegion, at: u64, bytes: usize) -> Result<Vec<u8>, String> {
     let size = region.size().map_err(|error| format!("its results cannot be read: {error}"))?;
     // Before room is made for it.
     if at.checked_add(bytes as u64).is_none_or(|end| end > size) {
@@ -74,7 +74,7 @@ fn read_bytes(region: &Region, at: u64, bytes: usize) -> Result<Vec<u8>, String>
     Ok(read)
 }
 
-fn read_offsets(region: &Region, at: u64, rows: usize) -> Result<Vec<i32>, String> {
+fn read_offsets(region: &SharedRegion, at: u64, rows: usize) -> Result<Vec<i32>, String> {
     let bytes = read_bytes(region, at, (rows + 1) * 8)?;
     let (numbers, _) = bytes.as_chunks::<8>();
     let offsets: Vec<i32> = numbers

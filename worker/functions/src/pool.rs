@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::process::Process;
+use crate::process::FunctionProcess;
 
 /// A process that has had no work for this long is ended; the next work starts one anew.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// What a thread does with its process, which it may have to start, and may end.
-pub(crate) type Work = Box<dyn FnOnce(&mut Option<Process>) + Send>;
+pub(crate) type ProcessWork = Box<dyn FnOnce(&mut Option<FunctionProcess>) + Send>;
 
 /// As many threads as are needed, up to a number.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     /// As long as there are chunks that the engine lets through at a time.
-    queue: VecDeque<Work>,
+    queue: VecDeque<ProcessWork>,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -60,7 +60,7 @@ impl ProcessPool {
     ///
     /// # Errors
     /// When the system refuses to start a thread, and there is none that could do it.
-    pub(crate) fn submit(&self, work: Work) -> std::io::Result<()> {
+    pub(crate) fn submit(&self, work: ProcessWork) -> std::io::Result<()> {
         let mut state = self.shared.lock();
         state.queue.push_back(work);
         if state.queue.len() > state.idle && state.threads < self.most {
@@ -105,7 +105,7 @@ fn serve(shared: &Shared) {
 }
 
 /// The next work; `None` when none comes any more, or none has come for long.
-fn next(shared: &Shared) -> Option<Work> {
+fn next(shared: &Shared) -> Option<ProcessWork> {
     let mut state = shared.lock();
     loop {
         if let Some(work) = state.queue.pop_front() {
@@ -139,7 +139,7 @@ mod tests {
         let (sender, receiver) = sync_channel(64);
         for number in 0..20 {
             let sender = sender.clone();
-            let work = move |_: &mut Option<Process>| {
+            let work = move |_: &mut Option<FunctionProcess>| {
                 assert!(number % 5 != 0, "as a decoder might");
                 let _ = sender.send((number, std::thread::current().id()));
             };

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::FunctionSettings;
-use crate::region::Region;
+use crate::region::SharedRegion;
 
 /// The other end, which comes through the socket.
 const RUNNER: &str = include_str!("../python/feedline_runner.py");
@@ -42,21 +42,21 @@ const MOST_LINE_BYTES: u64 = 4_096;
 
 /// How long and how large a call may be.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds<'a> {
+pub(crate) struct CallLimits<'a> {
     pub(crate) time: Duration,
     pub(crate) memory_bytes: u64,
     /// Whether nobody waits for it any more.
-    pub(crate) is_given_up: &'a dyn Cancelled,
+    pub(crate) is_given_up: &'a dyn CancelCheck,
 }
 
 /// Whether work is still wanted.
-pub(crate) trait Cancelled: std::fmt::Debug {
+pub(crate) trait CancelCheck: std::fmt::Debug {
     fn is_cancelled(&self) -> bool;
 }
 
 /// Why a process is no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Death {
+pub(crate) enum ProcessExit {
     /// It ended by itself or by somebody else.
     Ended(String),
     /// It took more than its time, and was killed.
@@ -67,7 +67,7 @@ pub(crate) enum Death {
     GivenUp,
 }
 
-impl std::fmt::Display for Death {
+impl std::fmt::Display for ProcessExit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Ended(how) => f.write_str(how),
@@ -89,13 +89,13 @@ fn size(bytes: u64) -> String {
 
 /// A process with the regions that it shares.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct FunctionProcess {
     child: Child,
     socket: UnixStream,
     /// What the function is given.
-    pub(crate) input: Region,
+    pub(crate) input: SharedRegion,
     /// What it returns.
-    pub(crate) output: Region,
+    pub(crate) output: SharedRegion,
     /// What both take, among those of all processes.
     held: Held,
 }
@@ -120,7 +120,7 @@ impl Drop for Held {
     }
 }
 
-impl Process {
+impl FunctionProcess {
     /// Starts a process for the function that `load` describes; the thread that does so must outlive it. What its regions take
     /// counts in `held_bytes`.
     ///
@@ -156,7 +156,8 @@ impl Process {
             let reader = std::thread::Builder::new().name("feedline-pylog".to_owned());
             reader.spawn(move || log_lines(&name, lines)).map_err(cannot)?;
         }
-        let (input, output) = (Region::create().map_err(cannot)?, Region::create().map_err(cannot)?);
+        let (input, output) =
+            (SharedRegion::create().map_err(cannot)?, SharedRegion::create().map_err(cannot)?);
         let held = Held { own: 0, all: Arc::clone(held_bytes) };
         let mut process = Self { child, socket, input, output, held };
         process.introduce(load).map_err(|error| cannot(process.why(error)))?;
@@ -190,7 +191,7 @@ impl Process {
     }
 
     /// Sends a message and waits for the answer, within bounds; a process that exceeds them is killed.
-    pub(crate) fn call(&mut self, message: &Value, bounds: Bounds<'_>) -> Result<Value, Death> {
+    pub(crate) fn call(&mut self, message: &Value, bounds: CallLimits<'_>) -> Result<Value, ProcessExit> {
         self.count_regions();
         let text = message.to_string();
         let sent = self.socket.write_all(&(text.len() as u32).to_le_bytes());
@@ -207,24 +208,29 @@ impl Process {
     }
 
     /// Waits for a message.
-    pub(crate) fn answer(&mut self, bounds: Bounds<'_>) -> Result<Value, Death> {
+    pub(crate) fn answer(&mut self, bounds: CallLimits<'_>) -> Result<Value, ProcessExit> {
         let deadline = Instant::now() + bounds.time;
         let mut head = [0; 4];
         self.read(&mut head, deadline, bounds)?;
         let bytes = u32::from_le_bytes(head) as usize;
         if bytes > MOST_MESSAGE_BYTES {
             self.kill();
-            return Err(Death::Ended(format!("answered with a message of {bytes} bytes")));
+            return Err(ProcessExit::Ended(format!("answered with a message of {bytes} bytes")));
         }
         let mut body = vec![0; bytes];
         self.read(&mut body, deadline, bounds)?;
         serde_json::from_slice(&body).map_err(|error| {
             self.kill();
-            Death::Ended(format!("answered with something that is no message: {error}"))
+            ProcessExit::Ended(format!("answered with something that is no message: {error}"))
         })
     }
 
-    fn read(&mut self, into: &mut [u8], deadline: Instant, bounds: Bounds<'_>) -> Result<(), Death> {
+    fn read(
+        &mut self,
+        into: &mut [u8],
+        deadline: Instant,
+        bounds: CallLimits<'_>,
+    ) -> Result<(), ProcessExit> {
         let mut filled = 0;
         let mut looked = Instant::now();
         while filled < into.len() {
@@ -242,23 +248,23 @@ impl Process {
         // A call that is over in a moment may have taken memory, too.
         if crate::memory::is_above(self.child.id(), bounds.memory_bytes) {
             self.kill();
-            return Err(Death::Memory(bounds.memory_bytes));
+            return Err(ProcessExit::Memory(bounds.memory_bytes));
         }
         Ok(())
     }
 
     /// Looks at the bounds of a call that goes on.
-    fn look(&mut self, deadline: Instant, bounds: Bounds<'_>) -> Result<(), Death> {
+    fn look(&mut self, deadline: Instant, bounds: CallLimits<'_>) -> Result<(), ProcessExit> {
         if let Ok(Some(status)) = self.child.try_wait() {
             self.kill();
-            return Err(Death::Ended(ended(status)));
+            return Err(ProcessExit::Ended(ended(status)));
         }
         let death = if bounds.is_given_up.is_cancelled() {
-            Death::GivenUp
+            ProcessExit::GivenUp
         } else if Instant::now() >= deadline {
-            Death::Time(bounds.time)
+            ProcessExit::Time(bounds.time)
         } else if crate::memory::is_above(self.child.id(), bounds.memory_bytes) {
-            Death::Memory(bounds.memory_bytes)
+            ProcessExit::Memory(bounds.memory_bytes)
         } else {
             return Ok(());
         };
@@ -267,19 +273,19 @@ impl Process {
     }
 
     /// Ends a process that has closed its socket.
-    fn end(&mut self) -> Death {
+    fn end(&mut self) -> ProcessExit {
         // It may be about to end by itself, by the signal that says why: that is waited for.
         let deadline = Instant::now() + Duration::from_secs(2);
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => {
                     self.kill();
-                    return Death::Ended(ended(status));
+                    return ProcessExit::Ended(ended(status));
                 }
                 Ok(None) if Instant::now() < deadline => self.pause(),
                 _ => {
                     self.kill();
-                    return Death::Ended("closed its connection to the worker".to_owned());
+                    return ProcessExit::Ended("closed its connection to the worker".to_owned());
                 }
             }
         }
@@ -300,7 +306,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for FunctionProcess {
     fn drop(&mut self) {
         self.kill();
     }

@@ -13,7 +13,7 @@ const ALIGNMENT: u64 = 64;
 
 /// A region.
 #[derive(Debug)]
-pub(crate) struct Region {
+pub(crate) struct SharedRegion {
     file: File,
     /// Bytes that it has, as far as this side made it grow.
     bytes: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Region {
     end: u64,
 }
 
-impl Region {
+impl SharedRegion {
     /// An empty one.
     pub(crate) fn create() -> io::Result<Self> {
         let file = File::from(rustix::fs::memfd_create("feedline-function", MemfdFlags::CLOEXEC)?);
@@ -68,7 +68,7 @@ impl Region {
 }
 
 /// The descriptor that the process maps it by.
-impl AsFd for Region {
+impl AsFd for SharedRegion {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn buffers_lie_aligned_behind_each_other_and_are_read_as_written() {
-        let mut region = Region::create().unwrap();
+        let mut region = SharedRegion::create().unwrap();
         let places: Vec<u64> =
             [&[1; 5][..], &[2; 100_000], &[], &[3]].map(|bytes| region.push(bytes).unwrap()).into();
         assert!(places.iter().all(|at| at % 64 == 0) && places.is_sorted(), "{places:?}");

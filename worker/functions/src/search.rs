@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// What became of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome<P> {
+pub(crate) enum CallOutcome<P> {
     /// The rows' results.
     Done(P),
     /// Some row is at fault. `again`: it may have been chance, such as a process that was killed, so rows are called once
@@ -13,7 +13,7 @@ pub(crate) enum Outcome<P> {
 }
 
 /// Results by the rows that they belong to, in order, and rows that failed with the reason.
-pub(crate) type Found<P> = (Vec<(Range<usize>, P)>, Vec<(usize, String)>);
+pub(crate) type CallResults<P> = (Vec<(Range<usize>, P)>, Vec<(usize, String)>);
 
 /// Calls `call` with ranges, and with parts of those that fail, until each row has a result or is known to fail alone.
 ///
@@ -22,26 +22,26 @@ pub(crate) type Found<P> = (Vec<(Range<usize>, P)>, Vec<(usize, String)>);
 pub(crate) fn search<P, E>(
     ranges: impl IntoIterator<Item = Range<usize>>,
     first_only: bool,
-    mut call: impl FnMut(Range<usize>) -> Result<Outcome<P>, E>,
-) -> Result<Found<P>, E> {
+    mut call: impl FnMut(Range<usize>) -> Result<CallOutcome<P>, E>,
+) -> Result<CallResults<P>, E> {
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for whole in ranges {
         let mut open = vec![whole.clone()];
         while let Some(range) = open.pop() {
             let mut outcome = call(range.clone())?;
             let deserves_another = range == whole || range.len() == 1;
-            if deserves_another && matches!(outcome, Outcome::Failed { again: true, .. }) {
+            if deserves_another && matches!(outcome, CallOutcome::Failed { again: true, .. }) {
                 outcome = call(range.clone())?;
             }
             match outcome {
-                Outcome::Done(results) => done.push((range, results)),
-                Outcome::Failed { reason, .. } if range.len() <= 1 => {
+                CallOutcome::Done(results) => done.push((range, results)),
+                CallOutcome::Failed { reason, .. } if range.len() <= 1 => {
                     failed.push((range.start, reason));
                     if first_only {
                         return Ok((done, failed));
                     }
                 }
-                Outcome::Failed { .. } => {
+                CallOutcome::Failed { .. } => {
                     let middle = range.start + range.len() / 2;
                     open.push(middle..range.end);
                     open.push(range.start..middle);
@@ -77,8 +77,8 @@ mod tests {
                 calls += 1;
                 let at_fault = range.clone().find(|row| bad.contains(row));
                 Ok::<_, Infallible>(match at_fault {
-                    Some(row) => Outcome::Failed { reason: format!("row {row}"), again },
-                    None => Outcome::Done(range.collect::<Vec<_>>()),
+                    Some(row) => CallOutcome::Failed { reason: format!("row {row}"), again },
+                    None => CallOutcome::Done(range.collect::<Vec<_>>()),
                 })
             });
             let (done, failed) = found.unwrap();
@@ -99,8 +99,8 @@ mod tests {
         let found = search(std::iter::once(0..8), false, |range: Range<usize>| {
             calls += 1;
             Ok::<_, Infallible>(match calls {
-                1 => Outcome::Failed { reason: "killed".to_owned(), again: true },
-                _ => Outcome::Done(range.len()),
+                1 => CallOutcome::Failed { reason: "killed".to_owned(), again: true },
+                _ => CallOutcome::Done(range.len()),
             })
         });
         assert_eq!((found.unwrap(), calls), ((vec![(0..8, 8)], Vec::new()), 2));

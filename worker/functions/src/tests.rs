@@ -8,9 +8,9 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, ListArray, StringViewAr
 use arrow::datatypes::{Float32Type, Int32Type, Int64Type};
 use feedline_core::pipeline::{ElementType, Function, FunctionEnvironment, FunctionOutput};
 use feedline_core::schema::{ColumnType, Field, ScalarType};
-use feedline_operators::{Chunk, Column, FunctionCall, Image, Slots, Tensor};
+use feedline_operators::{Chunk, Column, FunctionCall, Image, OutputBuffers, Tensor};
 
-use crate::{Applied, FunctionSettings, RowFunction};
+use crate::{ChunkOutcome, FunctionSettings, RowFunction};
 
 const MODULE: &str = r#"
 import ctypes, os, subprocess, sys, time
@@ -147,12 +147,12 @@ impl Scene {
         made.output("y", FunctionOutput::numbers(ScalarType::Int64, []))
     }
 
-    fn run(&self, function: Function, inputs: &[Field], chunk: Chunk) -> Result<Applied, String> {
+    fn run(&self, function: Function, inputs: &[Field], chunk: Chunk) -> Result<ChunkOutcome, String> {
         let is_filter = function.outputs.is_empty();
         let call = FunctionCall { function, is_filter, index: 0, draws: 0, seed: 7, inputs: inputs.to_vec() };
         let function = RowFunction::new(Arc::new(call), self.settings.clone(), 1, &Arc::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(function.apply(chunk, Slots::new(), false))
+        runtime.block_on(function.apply(chunk, OutputBuffers::new(), false))
     }
 
     fn of_numbers(&self, name: &str) -> (Vec<i64>, Vec<(u32, String)>) {
@@ -296,14 +296,15 @@ fn one_bad_row_fails_alone_with_its_reason() {
 fn what_a_forked_process_shares_counts_once() {
     let Some(scene) = Scene::new() else { return };
     let function = Function { memory: 300 << 20, ..scene.function("forks") };
-    let Applied { chunk, deaths, .. } = scene.run(function, &x(), numbers(8)).unwrap();
+    let ChunkOutcome { chunk, deaths, .. } = scene.run(function, &x(), numbers(8)).unwrap();
     assert_eq!((values(&chunk, "y"), deaths), ((1..9).collect(), 0), "{:?}", chunk.failures);
 }
 
 #[test]
 fn a_process_that_dies_by_chance_loses_nothing() {
     let Some(scene) = Scene::new() else { return };
-    let Applied { chunk, calls, deaths, .. } = scene.run(scene.function("once"), &x(), numbers(8)).unwrap();
+    let ChunkOutcome { chunk, calls, deaths, .. } =
+        scene.run(scene.function("once"), &x(), numbers(8)).unwrap();
     assert_eq!((values(&chunk, "y"), chunk.failures.len()), ((0..8).collect(), 0));
     assert_eq!((calls, deaths), (2, 1));
 }
@@ -416,10 +417,14 @@ fn nobody_waits_for_rows_that_are_not_wanted() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let soon = std::time::Duration::from_millis(300);
-        assert!(tokio::time::timeout(soon, function.apply(numbers(8), Slots::new(), false)).await.is_err());
+        assert!(
+            tokio::time::timeout(soon, function.apply(numbers(8), OutputBuffers::new(), false))
+                .await
+                .is_err()
+        );
         // The only process is free for others before the time of that call is over.
         let begun = std::time::Instant::now();
-        let rows = function.apply(numbers(4), Slots::new(), false).await.unwrap();
+        let rows = function.apply(numbers(4), OutputBuffers::new(), false).await.unwrap();
         assert_eq!(values(&rows.chunk, "y"), [0, 1, 2, 3]);
         assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
     });
@@ -435,8 +440,9 @@ fn memory_shared_with_processes_counts_as_long_as_they_live() {
         let call = FunctionCall { function, is_filter: false, index: 0, draws: 0, seed: 7, inputs: x() };
         RowFunction::new(Arc::new(call), scene.settings.clone(), 1, &held)
     };
-    let run =
-        |function: &RowFunction, chunk| runtime.block_on(function.apply(chunk, Slots::new(), false)).unwrap();
+    let run = |function: &RowFunction, chunk| {
+        runtime.block_on(function.apply(chunk, OutputBuffers::new(), false)).unwrap()
+    };
     let lives = function("double");
     run(&lives, numbers(100_000));
     let both_ways = held.load(Ordering::Relaxed);

@@ -4,7 +4,7 @@ use crate::exif::read_markers;
 use crate::handle::Handle;
 use crate::index::EntropyIndex;
 use crate::partial::{Partial, Reduction};
-use crate::{Colorspace, DecodedRegion, Header, JpegError, MAX_DECODED_BYTES, MAX_PIXELS, Region};
+use crate::{Colorspace, DecodedRegion, JpegError, JpegHeader, MAX_DECODED_BYTES, MAX_PIXELS, Region};
 
 /// Buffers larger than this are given back after use, so that one huge image does not stay in every thread.
 const KEPT_BYTES: usize = 64 << 20;
@@ -29,12 +29,12 @@ impl Decoder {
     }
 
     /// What the header of `jpeg` says.
-    pub fn header(&mut self, jpeg: &[u8]) -> Result<Header, JpegError> {
+    pub fn header(&mut self, jpeg: &[u8]) -> Result<JpegHeader, JpegError> {
         Ok(self.open(jpeg)?.header)
     }
 
     /// Reads the header of `jpeg`, so that a region can be chosen and decoded without reading it again.
-    pub fn open<'a>(&'a mut self, jpeg: &'a [u8]) -> Result<Opened<'a>, JpegError> {
+    pub fn open<'a>(&'a mut self, jpeg: &'a [u8]) -> Result<ParsedJpeg<'a>, JpegError> {
         let markers = read_markers(jpeg);
         if !jpeg.starts_with(&[0xFF, 0xD8]) {
             return Err(JpegError::Corrupt {
@@ -57,7 +57,7 @@ impl Decoder {
         if bytes > MAX_DECODED_BYTES {
             return Err(JpegError::TooHeavy { width: header.width, height: header.height, bytes });
         }
-        Ok(Opened { decoder: self, jpeg, header, index })
+        Ok(ParsedJpeg { decoder: self, jpeg, header, index })
     }
 
     /// The JPEG with an index of its data, which regions of it are decoded faster by: the same bytes with one segment
@@ -71,7 +71,7 @@ impl Decoder {
         self.partial.with_index(jpeg)
     }
 
-    /// Decodes what `region` of the upright image needs; see [`Opened::decode_region`].
+    /// Decodes what `region` of the upright image needs; see [`ParsedJpeg::decode_region`].
     pub fn decode_region(
         &mut self,
         jpeg: &[u8],
@@ -84,16 +84,16 @@ impl Decoder {
 
 /// A JPEG whose header has been read.
 #[derive(Debug)]
-pub struct Opened<'a> {
+pub struct ParsedJpeg<'a> {
     decoder: &'a mut Decoder,
     jpeg: &'a [u8],
-    header: Header,
+    header: JpegHeader,
     index: Option<EntropyIndex<'a>>,
 }
 
-impl Opened<'_> {
+impl ParsedJpeg<'_> {
     /// What the header says.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &JpegHeader {
         &self.header
     }
 
@@ -127,7 +127,7 @@ impl Opened<'_> {
     /// `None`, and anything in `out`, for what only [`decode_region`](Self::decode_region) can do: regions that do not
     /// lie in the image, and images that are turned, progressive, of another kind than photographs, or not sound.
     pub fn decode_half(&mut self, region: Region, out: &mut Vec<u8>) -> Option<DecodedRegion> {
-        let Header { width, height, orientation, is_progressive, column_width, .. } = self.header;
+        let JpegHeader { width, height, orientation, is_progressive, column_width, .. } = self.header;
         let (right, bottom) = (region.x.checked_add(region.width)?, region.y.checked_add(region.height)?);
         let lies_within = region.width > 0 && region.height > 0 && right <= width && bottom <= height;
         if !lies_within || is_progressive || !orientation.is_upright() {
@@ -148,7 +148,7 @@ impl Opened<'_> {
     /// so that a buffer reused from image to image is neither reallocated nor cleared. The region's pixels are those
     /// that decoding the whole image gives.
     pub fn decode_region(self, region: Region, out: &mut Vec<u8>) -> Result<DecodedRegion, JpegError> {
-        let Header { width, height, stored_width, stored_height, orientation, .. } = self.header;
+        let JpegHeader { width, height, stored_width, stored_height, orientation, .. } = self.header;
         let fits = |start: u32, extent: u32, limit: u32| {
             extent > 0 && start.checked_add(extent).is_some_and(|end| end <= limit)
         };
@@ -196,7 +196,7 @@ fn cut_around(wanted: Region, column_width: u32, image_width: u32) -> Region {
 
 /// Bytes that decoding a whole image takes: its pixels, and where it comes in several scans the coefficients of all
 /// components, two bytes each, before there is any pixel.
-fn working_bytes(header: &Header) -> u64 {
+fn working_bytes(header: &JpegHeader) -> u64 {
     let components = match header.colorspace {
         Colorspace::Grey => 1,
         Colorspace::Cmyk | Colorspace::Ycck => 4,
@@ -208,7 +208,7 @@ fn working_bytes(header: &Header) -> u64 {
 }
 
 /// Bytes that a decoded pixel takes: again as many where the image is turned, and four for each of CMYK.
-fn pixel_bytes(header: &Header) -> u64 {
+fn pixel_bytes(header: &JpegHeader) -> u64 {
     let has_inks = matches!(header.colorspace, Colorspace::Cmyk | Colorspace::Ycck);
     let turned = if header.orientation.is_upright() { 0 } else { 3 };
     3 + turned + if has_inks { 4 } else { 0 }

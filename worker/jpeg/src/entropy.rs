@@ -14,7 +14,7 @@ pub(crate) const COMPONENTS: usize = 3;
 const LOOKS_PER_FILL: u32 = FILLED_BITS / LOOK_BITS;
 
 /// Coefficients of a block in natural order.
-pub(crate) type Block = [i16; 64];
+pub(crate) type DctBlock = [i16; 64];
 
 /// T.81, figure A.6: natural place of the coefficients in the order in which they are coded.
 const NATURAL: [u8; 64] = [
@@ -120,7 +120,7 @@ impl<'a> ScanReader<'a> {
     /// Decodes the MCU that libjpeg asks for into its blocks, which are zero, unless it is in a column that is not
     /// wanted. `false` where it cannot.
     #[inline(always)]
-    pub(crate) fn next_mcu<'b>(&mut self, block: impl Fn(usize) -> &'b mut Block) -> bool {
+    pub(crate) fn next_mcu<'b>(&mut self, block: impl Fn(usize) -> &'b mut DctBlock) -> bool {
         let wanted = self.asked;
         self.asked += 1;
         if !self.columns.contains(&(wanted % u64::from(self.scan.mcus_per_row))) {
@@ -163,7 +163,7 @@ impl<'a> ScanReader<'a> {
 
     /// Decodes the present MCU.
     #[inline(always)]
-    fn decode<'b>(&mut self, block: impl Fn(usize) -> &'b mut Block) -> bool {
+    fn decode<'b>(&mut self, block: impl Fn(usize) -> &'b mut DctBlock) -> bool {
         let mut sound = self.enter();
         for (place, kind) in self.blocks.iter().enumerate() {
             let Some(dc) = read_dc(&mut self.bits, kind.dc) else {
@@ -238,7 +238,7 @@ fn read_dc(bits: &mut BitReader<'_>, table: &DcTable) -> Option<i16> {
 /// Reads the AC coefficients of a block, into `block` where they are kept. `false` for bits that are no code, or too many
 /// coefficients.
 #[inline(always)]
-fn read_ac<const KEEP: bool>(reader: &mut BitReader<'_>, table: &AcTable, block: &mut Block) -> bool {
+fn read_ac<const KEEP: bool>(reader: &mut BitReader<'_>, table: &AcTable, block: &mut DctBlock) -> bool {
     let mut keep = |place: usize, value: i16| {
         if KEEP {
             block[usize::from(NATURAL[place & 63])] = value;

@@ -9,7 +9,7 @@ use turbojpeg_sys as sys;
 use crate::cmyk::convert_inverted_cmyk;
 use crate::decoder::grow;
 use crate::exif::Markers;
-use crate::{Colorspace, Header, JpegError, Orientation, Region};
+use crate::{Colorspace, JpegError, JpegHeader, Orientation, Region};
 
 /// More scans than any encoder writes: a progressive image beyond this only wants to burn time.
 const MAX_SCANS: u64 = 500;
@@ -83,7 +83,7 @@ impl Handle {
         JpegError::Corrupt { message: self.message() }
     }
 
-    pub(crate) fn read_header(&self, jpeg: &[u8], markers: Markers<'_>) -> Result<Header, JpegError> {
+    pub(crate) fn read_header(&self, jpeg: &[u8], markers: Markers<'_>) -> Result<JpegHeader, JpegError> {
         self.set(sys::TJPARAM_TJPARAM_STOPONWARNING, 0);
         // SAFETY: pointer and length describe a live slice, which the call only reads and does not keep: the next
         // call on this handle is given its own slice before libjpeg reads anything.
@@ -116,7 +116,7 @@ impl Handle {
         let (width, height) = Orientation::upright_size(orientation, stored_width, stored_height);
         let is_lossless = self.get(sys::TJPARAM_TJPARAM_LOSSLESS) != 0;
         let column_width = if is_lossless { None } else { self.column_width() };
-        Ok(Header {
+        Ok(JpegHeader {
             width,
             height,
             stored_width,
@@ -144,7 +144,7 @@ impl Handle {
     pub(crate) fn decompress_rgb(
         &self,
         jpeg: &[u8],
-        header: &Header,
+        header: &JpegHeader,
         cut: Region,
         inks: &mut Vec<u8>,
         out: &mut [u8],
@@ -162,7 +162,7 @@ impl Handle {
     fn decompress(
         &self,
         jpeg: &[u8],
-        header: &Header,
+        header: &JpegHeader,
         cut: Region,
         (format, pixel_bytes): (sys::TJPF, usize),
         out: &mut [u8],

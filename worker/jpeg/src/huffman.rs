@@ -20,9 +20,9 @@ pub(crate) struct TableSpec {
 ///
 /// Layout from the lowest bit: 6 bits of length, 7 of advance, 3 of kind, 16 of value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Entry(u32);
+pub(crate) struct TableEntry(u32);
 
-/// Kinds of [`Entry`]; a plain coefficient, which is nearly all, is 0.
+/// Kinds of [`TableEntry`]; a plain coefficient, which is nearly all, is 0.
 pub(crate) const END_OF_BLOCK: u32 = 1;
 pub(crate) const ZEROES: u32 = 2;
 /// The code is seen, the value that follows it is not all: the entry's value is the value's bits.
@@ -30,7 +30,7 @@ pub(crate) const CODE_ONLY: u32 = 3;
 /// The code is longer than a look.
 pub(crate) const LONG: u32 = 4;
 
-impl Entry {
+impl TableEntry {
     fn new(length: u32, advance: u32, kind: u32, value: i16) -> Self {
         Self(length | advance << 6 | kind << 13 | u32::from(value as u16) << 16)
     }
@@ -71,16 +71,16 @@ const UNUSUAL: u64 = 64 << 8;
 
 impl Pair {
     /// What one coefficient adds to the one before it.
-    fn second(entry: Entry) -> u64 {
+    fn second(entry: TableEntry) -> u64 {
         u64::from(entry.length()) | (entry.advance() as u64) << 8 | u64::from(entry.value() as u16) << 48
     }
 
-    fn first(entry: Entry) -> u64 {
+    fn first(entry: TableEntry) -> u64 {
         let advance = entry.advance() as u64;
         u64::from(entry.length()) | advance << 8 | advance << 16 | u64::from(entry.value() as u16) << 32
     }
 
-    fn end(entry: Entry) -> u64 {
+    fn end(entry: TableEntry) -> u64 {
         u64::from(entry.length()) | UNUSUAL | 1 << 24
     }
 
@@ -169,14 +169,14 @@ pub(crate) fn extend(bits: u32, size: u32) -> i32 {
 #[derive(Debug, Clone)]
 pub(crate) struct AcTable {
     canonical: Canonical,
-    entries: Box<[Entry; ENTRIES]>,
+    entries: Box<[TableEntry; ENTRIES]>,
     pairs: Box<[Pair; ENTRIES]>,
 }
 
 impl AcTable {
     fn new(spec: &TableSpec) -> Option<Self> {
         let canonical = Canonical::new(spec)?;
-        let long = Entry::new(0, 0, LONG, 0);
+        let long = TableEntry::new(0, 0, LONG, 0);
         let mut table =
             Self { canonical, entries: Box::new([long; ENTRIES]), pairs: Box::new([Pair(UNUSUAL); ENTRIES]) };
         table.fill_entries();
@@ -195,16 +195,16 @@ impl AcTable {
                 let entries = &mut self.entries[code << rest..(code + 1) << rest];
                 if size == 0 {
                     entries.fill(match run {
-                        15 => Entry::new(length, 16, ZEROES, 0),
-                        _ => Entry::new(length, 0, END_OF_BLOCK, 0),
+                        15 => TableEntry::new(length, 16, ZEROES, 0),
+                        _ => TableEntry::new(length, 0, END_OF_BLOCK, 0),
                     });
                 } else if size <= rest {
                     for (bits, entries) in entries.chunks_exact_mut(1 << (rest - size)).enumerate() {
                         let value = extend(bits as u32, size);
-                        entries.fill(Entry::new(length + size, run + 1, 0, value as i16));
+                        entries.fill(TableEntry::new(length + size, run + 1, 0, value as i16));
                     }
                 } else {
-                    entries.fill(Entry::new(length, run + 1, CODE_ONLY, size as i16));
+                    entries.fill(TableEntry::new(length, run + 1, CODE_ONLY, size as i16));
                 }
                 code += 1;
                 place += 1;
@@ -235,7 +235,7 @@ impl AcTable {
     }
 
     #[inline(always)]
-    pub(crate) fn entry(&self, look: usize) -> Entry {
+    pub(crate) fn entry(&self, look: usize) -> TableEntry {
         self.entries[look & (ENTRIES - 1)]
     }
 

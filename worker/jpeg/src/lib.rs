@@ -15,7 +15,7 @@ mod mirror;
 mod orient;
 mod partial;
 
-pub use decoder::{Decoder, Opened};
+pub use decoder::{Decoder, ParsedJpeg};
 pub use mirror::mirror_rgb;
 pub use orient::Orientation;
 
@@ -28,7 +28,7 @@ pub const MAX_DECODED_BYTES: u64 = 1 << 30;
 
 /// What a JPEG's header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct JpegHeader {
     /// Width in pixels after the orientation is applied.
     pub width: u32,
     /// Height in pixels after the orientation is applied.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use crate::Region;
-use crate::entropy::{BLOCKS_PER_MCU, Block, Scan, ScanReader};
+use crate::entropy::{BLOCKS_PER_MCU, DctBlock, Scan, ScanReader};
 use crate::huffman::{TableSpec, Tables};
 use crate::index::{EntropyIndex, IndexBuilder};
 
@@ -35,7 +35,7 @@ struct RawScan {
     ac_values: [*const u8; TABLES],
 }
 
-type McuCallback = unsafe extern "C" fn(state: *mut c_void, blocks: *const *mut Block) -> c_int;
+type McuCallback = unsafe extern "C" fn(state: *mut c_void, blocks: *const *mut DctBlock) -> c_int;
 
 unsafe extern "C" {
     fn feedline_partial_new() -> *mut RawPartial;
@@ -229,7 +229,7 @@ fn fastest_next_mcu() -> McuCallback {
 /// # Safety
 /// `state` is the `ScanReader` that was handed to `feedline_partial_read`; `blocks` is null or points to as many
 /// pointers to distinct blocks as an MCU of the scan has.
-unsafe extern "C" fn next_mcu(state: *mut c_void, blocks: *const *mut Block) -> c_int {
+unsafe extern "C" fn next_mcu(state: *mut c_void, blocks: *const *mut DctBlock) -> c_int {
     // SAFETY: by the contract above.
     guard(|| unsafe { read_next_mcu(state, blocks) })
 }
@@ -239,9 +239,9 @@ unsafe extern "C" fn next_mcu(state: *mut c_void, blocks: *const *mut Block) -> 
 /// # Safety
 /// As [`next_mcu`], on a processor with BMI2 and LZCNT.
 #[cfg(target_arch = "x86_64")]
-unsafe extern "C" fn next_mcu_bmi2(state: *mut c_void, blocks: *const *mut Block) -> c_int {
+unsafe extern "C" fn next_mcu_bmi2(state: *mut c_void, blocks: *const *mut DctBlock) -> c_int {
     #[target_feature(enable = "bmi2,lzcnt")]
-    unsafe fn read(state: *mut c_void, blocks: *const *mut Block) -> bool {
+    unsafe fn read(state: *mut c_void, blocks: *const *mut DctBlock) -> bool {
         // SAFETY: by the contract of the function around.
         unsafe { read_next_mcu(state, blocks) }
     }
@@ -257,7 +257,7 @@ fn guard(work: impl FnOnce() -> bool) -> c_int {
 /// # Safety
 /// As [`next_mcu`].
 #[inline(always)]
-unsafe fn read_next_mcu(state: *mut c_void, blocks: *const *mut Block) -> bool {
+unsafe fn read_next_mcu(state: *mut c_void, blocks: *const *mut DctBlock) -> bool {
     // SAFETY: by the contract above, and nothing else uses the reader during the call.
     let reader = unsafe { &mut *state.cast::<ScanReader<'_>>() };
     if blocks.is_null() {

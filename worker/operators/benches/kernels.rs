@@ -13,7 +13,7 @@ use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_grou
 use feedline_core::pipeline::Pipeline;
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
 use feedline_operators::kernel::with_index;
-use feedline_operators::{BuiltOperator, Chunk, Column, Slots, build_operators};
+use feedline_operators::{BuiltOperator, Chunk, Column, OutputBuffers, build_operators};
 use serde_json::{Value, json};
 
 /// Photographs of a chunk.
@@ -75,10 +75,16 @@ fn measure(
     let (before, measured) = (&built[..place], &built[place]);
     let mut input = chunk("column", column);
     for operator in before {
-        operator.operator.apply(&mut input, &mut Slots::new()).expect("the chunk suits the operators");
+        operator
+            .operator
+            .apply(&mut input, &mut OutputBuffers::new())
+            .expect("the chunk suits the operators");
     }
     let run = |mut chunk: Chunk| {
-        measured.operator.apply(&mut chunk, &mut Slots::new()).expect("the chunk suits the operators");
+        measured
+            .operator
+            .apply(&mut chunk, &mut OutputBuffers::new())
+            .expect("the chunk suits the operators");
         chunk
     };
     // Made outside of what is measured.

@@ -16,8 +16,8 @@ use crate::filter::FilterOperator;
 use crate::flip::FlipOperator;
 use crate::lists::{PadOperator, TruncateOperator};
 use crate::normalize::NormalizeOperator;
-use crate::operator::{BuiltOperator, Decoding, FunctionCall, Operator};
-use crate::pictures::{Choice, DecodeImageOperator, FixedSizeOperator};
+use crate::operator::{BuiltOperator, Decoding, FunctionCall, OperatorKernel};
+use crate::pictures::{CropChoice, DecodeImageOperator, FixedSizeOperator};
 use crate::recode::RecodeJpegOperator;
 use crate::tokenize::TokenizeOperator;
 
@@ -86,8 +86,8 @@ struct Building<'a> {
 }
 
 impl Building<'_> {
-    fn operator(&self, kind: &OperatorKind) -> Result<Arc<dyn Operator>, String> {
-        let fixed_size = |column: &str, size, choice| -> Arc<dyn Operator> {
+    fn operator(&self, kind: &OperatorKind) -> Result<Arc<dyn OperatorKernel>, String> {
+        let fixed_size = |column: &str, size, choice| -> Arc<dyn OperatorKernel> {
             Arc::new(FixedSizeOperator {
                 index: self.index,
                 draws: self.draws,
@@ -99,10 +99,10 @@ impl Building<'_> {
         };
         Ok(match kind {
             OperatorKind::DecodeImage(p) => Arc::new(DecodeImageOperator { column: p.column.clone() }),
-            OperatorKind::Resize(p) => fixed_size(&p.column, p.size, Choice::Whole),
-            OperatorKind::CenterCrop(p) => fixed_size(&p.column, p.size, Choice::Center(p.resize)),
+            OperatorKind::Resize(p) => fixed_size(&p.column, p.size, CropChoice::Whole),
+            OperatorKind::CenterCrop(p) => fixed_size(&p.column, p.size, CropChoice::Center(p.resize)),
             OperatorKind::RandomResizedCrop(p) => {
-                fixed_size(&p.column, p.size, Choice::Random { scale: p.scale, ratio: p.ratio })
+                fixed_size(&p.column, p.size, CropChoice::Random { scale: p.scale, ratio: p.ratio })
             }
             OperatorKind::RandomHorizontalFlip(p) => Arc::new(FlipOperator {
                 draws: self.draws,

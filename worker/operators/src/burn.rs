@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{Chunk, Operator, OperatorError, Slots};
+use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
 /// Burns this thread's CPU time.
 #[derive(Debug)]
@@ -10,8 +10,8 @@ pub(crate) struct BurnOperator {
     pub(crate) cpu_us: u64,
 }
 
-impl Operator for BurnOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for BurnOperator {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let burnt_ns = u128::from(self.cpu_us) * 1_000 * chunk.rows() as u128;
         let start_ns = thread_cpu_ns();
         while thread_cpu_ns() - start_ns < burnt_ns {
@@ -25,8 +25,8 @@ impl Operator for BurnOperator {
 #[derive(Debug)]
 pub(crate) struct WaitOperator;
 
-impl Operator for WaitOperator {
-    fn apply(&self, _chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for WaitOperator {
+    fn apply(&self, _chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         Ok(())
     }
 }
@@ -44,7 +44,7 @@ mod tests {
     fn burns_the_time_asked_for_per_row() {
         let mut chunk = Chunk::new(Vec::new(), vec![0, 1, 2, 3], vec![0; 4]);
         let before_ns = thread_cpu_ns();
-        BurnOperator { cpu_us: 500 }.apply(&mut chunk, &mut Slots::new()).unwrap();
+        BurnOperator { cpu_us: 500 }.apply(&mut chunk, &mut OutputBuffers::new()).unwrap();
         assert!(thread_cpu_ns() - before_ns >= 2_000_000);
     }
 }

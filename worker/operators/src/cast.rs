@@ -9,7 +9,7 @@ use feedline_core::schema::ScalarType;
 use half::f16;
 
 use crate::arrow_types::text_at;
-use crate::{Chunk, Column, FailedRows, Operator, OperatorError, Slots, Tensor};
+use crate::{Chunk, Column, FailedRows, OperatorError, OperatorKernel, OutputBuffers, Tensor};
 
 /// Converts a column's element type.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ pub(crate) struct CastOperator {
     pub(crate) arrow: Option<DataType>,
 }
 
-impl Operator for CastOperator {
-    fn apply(&self, chunk: &mut Chunk, slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for CastOperator {
+    fn apply(&self, chunk: &mut Chunk, slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let place = chunk.place_of(&self.column)?;
         let failed = chunk.failed_rows();
         let (column, failures) = match (&chunk.columns[place].1, &self.arrow) {

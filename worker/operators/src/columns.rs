@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Chunk, Operator, OperatorError, Slots};
+use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
 /// Keeps these columns, in this order.
 #[derive(Debug)]
@@ -10,8 +10,8 @@ pub(crate) struct SelectOperator {
     pub(crate) columns: Vec<String>,
 }
 
-impl Operator for SelectOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for SelectOperator {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let mut kept = Vec::with_capacity(self.columns.len());
         for name in &self.columns {
             kept.push(chunk.columns.remove(chunk.place_of(name)?));
@@ -28,8 +28,8 @@ pub(crate) struct RenameOperator {
     pub(crate) columns: BTreeMap<String, String>,
 }
 
-impl Operator for RenameOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for RenameOperator {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let mut places = Vec::with_capacity(self.columns.len());
         for (new, present) in &self.columns {
             places.push((chunk.place_of(present)?, new));
@@ -64,7 +64,9 @@ mod tests {
     #[test]
     fn select_orders_and_drops() {
         let mut chunk = chunk();
-        SelectOperator { columns: vec!["b".to_owned()] }.apply(&mut chunk, &mut Slots::new()).unwrap();
+        SelectOperator { columns: vec!["b".to_owned()] }
+            .apply(&mut chunk, &mut OutputBuffers::new())
+            .unwrap();
         assert_eq!(names(&chunk), [("b", 2)]);
     }
 
@@ -72,13 +74,14 @@ mod tests {
     fn rename_exchanges_names() {
         let mut chunk = chunk();
         let columns = BTreeMap::from([("a".to_owned(), "b".to_owned()), ("b".to_owned(), "a".to_owned())]);
-        RenameOperator { columns }.apply(&mut chunk, &mut Slots::new()).unwrap();
+        RenameOperator { columns }.apply(&mut chunk, &mut OutputBuffers::new()).unwrap();
         assert_eq!(names(&chunk), [("b", 1), ("a", 2)]);
     }
 
     #[test]
     fn a_missing_column_is_named() {
-        let error = SelectOperator { columns: vec!["c".to_owned()] }.apply(&mut chunk(), &mut Slots::new());
+        let error =
+            SelectOperator { columns: vec!["c".to_owned()] }.apply(&mut chunk(), &mut OutputBuffers::new());
         assert_eq!(error.unwrap_err().message, "the chunk has no column `c`; it has a, b");
     }
 }

@@ -4,7 +4,7 @@ use arrow::array::{Array, AsArray, BooleanArray};
 use feedline_core::pipeline::PipelineError;
 use feedline_core::schema::Schema;
 
-use crate::{Chunk, Operator, OperatorError, Slots};
+use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
 mod analyze;
 mod calls;
@@ -13,7 +13,7 @@ mod expression;
 mod functions;
 mod numeric;
 
-use expression::{Kind, Node};
+use expression::{ExprType, FilterExpr};
 
 /// Checks a filter's expression against the columns it will see: the error is one sentence.
 pub fn check_filter(predicate: &str, schema: &Schema) -> Result<(), PipelineError> {
@@ -23,14 +23,14 @@ pub fn check_filter(predicate: &str, schema: &Schema) -> Result<(), PipelineErro
 /// Keeps rows by an expression.
 #[derive(Debug)]
 pub(crate) struct FilterOperator {
-    predicate: Node,
+    predicate: FilterExpr,
 }
 
 impl FilterOperator {
     pub(crate) fn new(predicate: &str, schema: &Schema) -> Result<Self, String> {
         let typed = analyze::analyze(predicate, schema)?;
         match typed.kind {
-            Kind::Bool | Kind::Null => Ok(Self { predicate: typed.into_kind(Kind::Bool).node }),
+            ExprType::Bool | ExprType::Null => Ok(Self { predicate: typed.into_kind(ExprType::Bool).node }),
             other => {
                 Err(format!("where: `{predicate}` is {other}, not true or false; compare it with something"))
             }
@@ -50,8 +50,8 @@ impl FilterOperator {
     }
 }
 
-impl Operator for FilterOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for FilterOperator {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let kept = self.kept(chunk)?;
         chunk.retain(&kept);
         Ok(())

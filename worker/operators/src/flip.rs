@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use feedline_core::random::RowRandom;
 use feedline_jpeg::mirror_rgb;
 
-use crate::{Chunk, Column, Operator, OperatorError, Slots};
+use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers};
 
 /// Mirrors each row's image with a probability.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ impl FlipOperator {
     }
 }
 
-impl Operator for FlipOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for FlipOperator {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let place = chunk.place_of(&self.column)?;
         let chosen: Vec<usize> =
             (0..chunk.rows()).filter(|&row| self.is_flipped(chunk.passes[row], chunk.row_ids[row])).collect();

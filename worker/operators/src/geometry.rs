@@ -13,7 +13,7 @@ const HALVED_FROM: f64 = 3.5;
 
 /// A part of an image and its place in the result.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Cut {
+pub(crate) struct CropPlan {
     /// Pixels that take part, within the image. Those outside of it do not exist for the filter.
     pub(crate) region: Region,
     /// What is resized onto `target`, in pixels from the region's corner; may be fractional.
@@ -31,7 +31,7 @@ pub(crate) struct SourceBox {
     pub(crate) height: f64,
 }
 
-impl Cut {
+impl CropPlan {
     /// The region, resized to the whole of a result of this size.
     pub(crate) fn resized(region: Region, [height, width]: Size) -> Self {
         let (source_width, source_height) = (f64::from(region.width), f64::from(region.height));

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use feedline_core::pipeline::Size;
 use feedline_core::random::RowRandom;
 
-use crate::geometry::{Cut, random_crop};
-use crate::render::{Picture, Scratch};
+use crate::geometry::{CropPlan, random_crop};
+use crate::render::{Picture, RenderScratch};
 
 /// What a run of the kernel did.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,13 +34,13 @@ pub enum KernelDecode {
 pub fn crop_resize_loop(jpegs: &[Bytes], decode: KernelDecode, seed: u64, size: Size) -> KernelResult {
     let (scale, ratio) = ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]);
     let mut out = vec![0; size[0] as usize * size[1] as usize * 3];
-    let mut scratch = Scratch::new();
+    let mut scratch = RenderScratch::new();
     let mut images = 0;
     let start = Instant::now();
     for (row, jpeg) in jpegs.iter().enumerate() {
         let cut = |width, height| {
             let mut random = RowRandom::new(seed, 0, 0, row as u64);
-            Cut::resized(random_crop(&mut random, width, height, scale, ratio), size)
+            CropPlan::resized(random_crop(&mut random, width, height, scale, ratio), size)
         };
         let done = match decode {
             KernelDecode::Crop => scratch.render(Picture::Encoded(jpeg), cut, size, &mut out),
@@ -57,7 +57,7 @@ pub fn crop_resize_loop(jpegs: &[Bytes], decode: KernelDecode, seed: u64, size: 
 
 /// The JPEGs as `recode_jpeg` leaves them: with an index of their data where they can have one.
 pub fn with_index(jpegs: &[Bytes]) -> Vec<Bytes> {
-    let mut scratch = Scratch::new();
+    let mut scratch = RenderScratch::new();
     let indexed = |jpeg: &Bytes| scratch.with_index(jpeg).map_or_else(|| jpeg.clone(), Bytes::from);
     jpegs.iter().map(indexed).collect()
 }

@@ -7,34 +7,34 @@
 mod arrow_types;
 mod build;
 mod burn;
+mod cache_encodings;
 mod cast;
 mod chunk;
 mod columns;
-mod decoding_room;
+mod decode_memory;
 mod filter;
 mod flip;
-mod forms;
 mod geometry;
 pub mod kernel;
 mod lists;
 mod normalize;
 mod operator;
+mod output_buffers;
 mod pictures;
 mod raster;
 mod recode;
 mod render;
 mod row_codec;
-mod slots;
 mod tokenize;
 
 pub use build::build_operators;
+pub use cache_encodings::{column_in_form, row_in_form};
 pub use chunk::{Chunk, Column, FailedRows, Image, Tensor};
-pub use decoding_room::DecodingRoom;
+pub use decode_memory::DecodeMemory;
 pub use filter::check_filter;
-pub use forms::{column_in_form, row_in_form};
-pub use operator::{BuiltOperator, Decoding, FunctionCall, Operator, OperatorError};
+pub use operator::{BuiltOperator, Decoding, FunctionCall, OperatorError, OperatorKernel};
+pub use output_buffers::OutputBuffers;
 pub use row_codec::{RowCodec, RowCodecError};
-pub use slots::Slots;
 
 #[cfg(test)]
 mod testing;

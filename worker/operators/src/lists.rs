@@ -9,7 +9,7 @@ use feedline_core::schema::ScalarType;
 use half::f16;
 
 use crate::arrow_types::{arrow_scalar, as_type};
-use crate::{Chunk, Column, Operator, OperatorError, Slots};
+use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers};
 
 /// Cuts lists to a length.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub(crate) struct TruncateOperator {
     pub(crate) length: u32,
 }
 
-impl Operator for TruncateOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for TruncateOperator {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let array = chunk.arrow(&self.column)?;
         let lists = as_lists(array, &self.column)?;
         let longest = self.length as usize;
@@ -86,8 +86,8 @@ impl PadOperator {
     }
 }
 
-impl Operator for PadOperator {
-    fn apply(&self, chunk: &mut Chunk, slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for PadOperator {
+    fn apply(&self, chunk: &mut Chunk, slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let lists = ElementBytes::of(chunk.arrow(&self.column)?, self.scalar, &self.column)?;
         let wanted = (self.scalar, [self.length]);
         let mut out = slots.tensor(self.index, &self.column, (wanted.0, &wanted.1), chunk.rows())?;

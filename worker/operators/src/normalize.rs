@@ -1,10 +1,10 @@
 //! `normalize`: pixels to floats, `(x / 255 - mean) / std`.
 
-use feedline_core::pipeline::{Layout, Normalize};
+use feedline_core::pipeline::{Normalize, TensorLayout};
 use feedline_core::schema::ScalarType;
 use half::f16;
 
-use crate::{Chunk, Column, Operator, OperatorError, Slots, Tensor};
+use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers, Tensor};
 
 /// Turns 8-bit tensors into float tensors by table: 256 values per channel, computed once in the arithmetic of
 /// torchvision (32-bit division, subtraction, division), so that results are equal to the last bit.
@@ -13,7 +13,7 @@ pub(crate) struct NormalizeOperator {
     index: usize,
     column: String,
     shape: Vec<u32>,
-    layout: Layout,
+    layout: TensorLayout,
     tables: Tables,
 }
 
@@ -50,16 +50,20 @@ impl NormalizeOperator {
 
     fn write_row(&self, pixels: &[u8], out: &mut [u8]) {
         match (&self.tables, self.layout) {
-            (Tables::Float32(tables), Layout::Hwc) => interleaved(tables, pixels, out, f32::to_ne_bytes),
-            (Tables::Float32(tables), Layout::Chw) => planar(tables, pixels, out, f32::to_ne_bytes),
-            (Tables::Float16(tables), Layout::Hwc) => interleaved(tables, pixels, out, f16::to_ne_bytes),
-            (Tables::Float16(tables), Layout::Chw) => planar(tables, pixels, out, f16::to_ne_bytes),
+            (Tables::Float32(tables), TensorLayout::Hwc) => {
+                interleaved(tables, pixels, out, f32::to_ne_bytes)
+            }
+            (Tables::Float32(tables), TensorLayout::Chw) => planar(tables, pixels, out, f32::to_ne_bytes),
+            (Tables::Float16(tables), TensorLayout::Hwc) => {
+                interleaved(tables, pixels, out, f16::to_ne_bytes)
+            }
+            (Tables::Float16(tables), TensorLayout::Chw) => planar(tables, pixels, out, f16::to_ne_bytes),
         }
     }
 }
 
-impl Operator for NormalizeOperator {
-    fn apply(&self, chunk: &mut Chunk, slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for NormalizeOperator {
+    fn apply(&self, chunk: &mut Chunk, slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let place = chunk.place_of(&self.column)?;
         let rows = chunk.rows();
         let mut out = slots.tensor(self.index, &self.column, (self.scalar(), &self.shape), rows)?;

@@ -6,14 +6,14 @@ use std::time::Duration;
 use feedline_core::pipeline::{Function, Size};
 use feedline_core::schema::{ColumnType, Field, ScalarType, Schema};
 
-use crate::{Chunk, Slots};
+use crate::{Chunk, OutputBuffers};
 
 /// Transforms the rows of a chunk.
-pub trait Operator: Send + Sync {
+pub trait OperatorKernel: Send + Sync {
     /// Transforms `chunk` in place, writing new tensor storage into the place `slots` has for it.
     ///
     /// A row that cannot be processed becomes one of [`Chunk::failures`] and a placeholder; the others go on.
-    fn apply(&self, chunk: &mut Chunk, slots: &mut Slots) -> Result<(), OperatorError>;
+    fn apply(&self, chunk: &mut Chunk, slots: &mut OutputBuffers) -> Result<(), OperatorError>;
 }
 
 /// Why a whole chunk could not be processed: the chunk does not have the columns the operator was built for.
@@ -79,18 +79,18 @@ pub struct BuiltOperator {
     pub wait_per_row: Option<Duration>,
     /// The Python function that it is: the engine has it called, and what transforms the rows here does nothing.
     pub function: Option<Arc<FunctionCall>>,
-    /// The column for which it makes new tensor storage, or takes it from [`Slots`].
+    /// The column for which it makes new tensor storage, or takes it from [`OutputBuffers`].
     pub writes: Option<String>,
     /// What it decodes, if it decodes images.
     pub decodes: Option<Decoding>,
     /// Whether rows may leave.
     pub changes_rows: bool,
     /// What transforms the rows.
-    pub operator: Arc<dyn Operator>,
+    pub operator: Arc<dyn OperatorKernel>,
 }
 
 impl BuiltOperator {
-    /// Whether it makes new tensor storage for this column, or takes it from [`Slots`].
+    /// Whether it makes new tensor storage for this column, or takes it from [`OutputBuffers`].
     pub fn is_writer_of(&self, column: &str) -> bool {
         let makes = |call: &Arc<FunctionCall>| call.function.outputs.contains_key(column);
         self.writes.as_deref() == Some(column) || self.function.as_ref().is_some_and(makes)

@@ -6,9 +6,9 @@ use feedline_core::random::RowRandom;
 use feedline_core::schema::ScalarType;
 
 use crate::arrow_types::bytes_at;
-use crate::geometry::{Cut, random_crop};
+use crate::geometry::{CropPlan, random_crop};
 use crate::render::{Picture, with_scratch};
-use crate::{Chunk, Column, Image, Operator, OperatorError, Slots};
+use crate::{Chunk, Column, Image, OperatorError, OperatorKernel, OutputBuffers};
 
 /// Decodes encoded bytes to images.
 #[derive(Debug)]
@@ -16,8 +16,8 @@ pub(crate) struct DecodeImageOperator {
     pub(crate) column: String,
 }
 
-impl Operator for DecodeImageOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for DecodeImageOperator {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let encoded = chunk.arrow(&self.column)?.clone();
         let failed = chunk.failed_rows();
         let mut failures = Vec::new();
@@ -55,7 +55,7 @@ pub(crate) fn encoded_bytes<'a>(
 
 /// Which part of an image becomes the result.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Choice {
+pub(crate) enum CropChoice {
     /// All of it.
     Whole,
     /// The centre, after the shorter side was resized to this.
@@ -74,24 +74,24 @@ pub(crate) struct FixedSizeOperator {
     pub(crate) seed: u64,
     pub(crate) column: String,
     pub(crate) size: Size,
-    pub(crate) choice: Choice,
+    pub(crate) choice: CropChoice,
 }
 
 impl FixedSizeOperator {
-    fn cut(&self, width: u32, height: u32, pass: u32, row_id: u64) -> Cut {
+    fn cut(&self, width: u32, height: u32, pass: u32, row_id: u64) -> CropPlan {
         match self.choice {
-            Choice::Whole => Cut::whole(width, height, self.size),
-            Choice::Center(resize) => Cut::centered(width, height, self.size, resize),
-            Choice::Random { scale, ratio } => {
+            CropChoice::Whole => CropPlan::whole(width, height, self.size),
+            CropChoice::Center(resize) => CropPlan::centered(width, height, self.size, resize),
+            CropChoice::Random { scale, ratio } => {
                 let mut random = RowRandom::new(self.seed, self.draws, pass, row_id);
-                Cut::resized(random_crop(&mut random, width, height, scale, ratio), self.size)
+                CropPlan::resized(random_crop(&mut random, width, height, scale, ratio), self.size)
             }
         }
     }
 }
 
-impl Operator for FixedSizeOperator {
-    fn apply(&self, chunk: &mut Chunk, slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for FixedSizeOperator {
+    fn apply(&self, chunk: &mut Chunk, slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let place = chunk.place_of(&self.column)?;
         let shape = [self.size[0], self.size[1], 3];
         let mut tensor = slots.tensor(self.index, &self.column, (ScalarType::UInt8, &shape), chunk.rows())?;

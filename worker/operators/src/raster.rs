@@ -8,8 +8,8 @@ use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
 use crate::Image;
-use crate::decoding_room::{self, Place};
-use crate::forms::{Pixels, are_pixels, pixels};
+use crate::cache_encodings::{Pixels, are_pixels, pixels};
+use crate::decode_memory::{self, DecodeReservation};
 
 /// What a file's first bytes say it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,12 +43,12 @@ pub(crate) fn encoding_of(bytes: &[u8]) -> Result<Encoding, String> {
 }
 
 /// Decodes a PNG or WebP, or copies pixels. The place is that of the image, for as long as it is worked on.
-pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<Place>), String> {
+pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<DecodeReservation>), String> {
     // The png crate panics on palettes that end amid a colour.
     contained(|| decode_sound(bytes, encoding), "damaged image: its parts contradict each other")
 }
 
-fn decode_sound(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<Place>), String> {
+fn decode_sound(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<DecodeReservation>), String> {
     if encoding == Encoding::Pixels {
         let Pixels { width, height, data } = pixels(bytes)?;
         return Ok((Image { width, height, data: data.to_vec().into() }, None));
@@ -75,7 +75,7 @@ fn decode_sound(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<Place
              may be asked for: leave it out or make it smaller"
         ));
     }
-    let place = decoding_room::take(bytes);
+    let place = decode_memory::take(bytes);
     let mut decoded = DynamicImage::from_decoder(decoder).map_err(why)?;
     decoded.apply_orientation(orientation);
     let (width, height) = (decoded.width(), decoded.height());

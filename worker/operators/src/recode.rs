@@ -6,7 +6,7 @@ use arrow::array::{Array, BinaryViewBuilder};
 
 use crate::pictures::encoded_bytes;
 use crate::render::with_scratch;
-use crate::{Chunk, Column, Operator, OperatorError, Slots};
+use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers};
 
 /// Adds an index of its data to each JPEG that can have one; everything else stays as it is.
 #[derive(Debug)]
@@ -14,8 +14,8 @@ pub(crate) struct RecodeJpegOperator {
     pub(crate) column: String,
 }
 
-impl Operator for RecodeJpegOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+impl OperatorKernel for RecodeJpegOperator {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let encoded = chunk.arrow(&self.column)?.clone();
         let mut recoded = BinaryViewBuilder::with_capacity(encoded.len());
         for row in 0..encoded.len() {
@@ -47,7 +47,7 @@ mod tests {
         let columns = vec![("image".to_owned(), Column::Arrow(array))];
         let mut chunk = Chunk::new(columns, vec![0; 4], vec![0; 4]);
         let operator = RecodeJpegOperator { column: "image".to_owned() };
-        operator.apply(&mut chunk, &mut Slots::new()).unwrap();
+        operator.apply(&mut chunk, &mut OutputBuffers::new()).unwrap();
         let recoded = chunk.arrow("image").unwrap().as_binary_view().clone();
         assert!(recoded.value(0).len() > jpeg.len() && recoded.value(0).len() < jpeg.len() * 11 / 10 + 200);
         assert!(recoded.is_null(1) && chunk.failures.is_empty());

@@ -6,12 +6,12 @@ use fast_image_resize::images::{TypedCroppedImage, TypedCroppedImageMut, TypedIm
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use feedline_core::pipeline::Size;
-use feedline_jpeg::{Decoder, Header, MAX_DECODED_BYTES, Region};
+use feedline_jpeg::{Decoder, JpegHeader, MAX_DECODED_BYTES, Region};
 
 use crate::Image;
-use crate::decoding_room;
-use crate::forms::{Pixels, pixels};
-use crate::geometry::Cut;
+use crate::cache_encodings::{Pixels, pixels};
+use crate::decode_memory;
+use crate::geometry::CropPlan;
 use crate::raster::{Encoding, decode, encoding_of};
 
 /// One row's picture, in whatever form it comes.
@@ -24,7 +24,7 @@ pub(crate) enum Picture<'a> {
 }
 
 /// What a thread keeps from image to image, so that none of it is allocated again.
-pub(crate) struct Scratch {
+pub(crate) struct RenderScratch {
     decoder: Option<Decoder>,
     resizer: Resizer,
     pixels: Vec<u8>,
@@ -34,15 +34,15 @@ pub(crate) struct Scratch {
 const KEPT_BYTES: usize = 64 << 20;
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::new());
+    static SCRATCH: RefCell<RenderScratch> = RefCell::new(RenderScratch::new());
 }
 
 /// Runs `work` with this thread's scratch.
-pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
+pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut RenderScratch) -> T) -> T {
     SCRATCH.with_borrow_mut(work)
 }
 
-impl Scratch {
+impl RenderScratch {
     pub(crate) fn new() -> Self {
         Self { decoder: None, resizer: Resizer::new(), pixels: Vec::new() }
     }
@@ -61,9 +61,9 @@ impl Scratch {
                 let mut data = Vec::new();
                 let opened =
                     Self::decoder(&mut self.decoder)?.open(bytes).map_err(|error| error.to_string())?;
-                let Header { width, height, .. } = *opened.header();
+                let JpegHeader { width, height, .. } = *opened.header();
                 let whole = Region { x: 0, y: 0, width, height };
-                let _place = decoding_room::take(opened.working_bytes(whole));
+                let _place = decode_memory::take(opened.working_bytes(whole));
                 let decoded = opened.decode(&mut data).map_err(|error| error.to_string())?;
                 Ok(Image { width: decoded.width, height: decoded.height, data: data.into() })
             }
@@ -80,7 +80,7 @@ impl Scratch {
     pub(crate) fn render(
         &mut self,
         picture: Picture<'_>,
-        cut: impl FnOnce(u32, u32) -> Cut,
+        cut: impl FnOnce(u32, u32) -> CropPlan,
         size: Size,
         out: &mut [u8],
     ) -> Result<(), String> {
@@ -105,13 +105,13 @@ impl Scratch {
     fn render_jpeg(
         &mut self,
         jpeg: &[u8],
-        cut: impl FnOnce(u32, u32) -> Cut,
+        cut: impl FnOnce(u32, u32) -> CropPlan,
         size: Size,
         out: &mut [u8],
     ) -> Result<(), String> {
         let mut opened = Self::decoder(&mut self.decoder)?.open(jpeg).map_err(|error| error.to_string())?;
         let mut cut = cut(opened.header().width, opened.header().height);
-        let _place = decoding_room::take(opened.working_bytes(cut.region));
+        let _place = decode_memory::take(opened.working_bytes(cut.region));
         let half = if cut.may_be_halved() { opened.decode_half(cut.region, &mut self.pixels) } else { None };
         let decoded = match half {
             Some(decoded) => {
@@ -134,7 +134,7 @@ impl Scratch {
         &mut self,
         pixels: &[u8],
         [width, height]: [u32; 2],
-        cut: impl FnOnce(u32, u32) -> Cut,
+        cut: impl FnOnce(u32, u32) -> CropPlan,
         size: Size,
         out: &mut [u8],
     ) -> Result<(), String> {
@@ -149,7 +149,7 @@ fn resample(
     pixels: &[u8],
     [width, height]: [u32; 2],
     place: Region,
-    cut: &Cut,
+    cut: &CropPlan,
     [out_height, out_width]: Size,
     out: &mut [u8],
 ) -> Result<(), String> {
@@ -163,7 +163,7 @@ fn resample(
             height = place.height
         )));
     }
-    let _place = decoding_room::take(between_bytes);
+    let _place = decode_memory::take(between_bytes);
     let image = TypedImageRef::<U8x3>::from_buffer(width, height, pixels).map_err(|error| cannot(&error))?;
     let region = TypedCroppedImage::new(image, place.x, place.y, place.width, place.height)
         .map_err(|error| cannot(&error))?;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use feedline_core::pipeline::{Pipeline, PipelineError};
 use feedline_core::schema::{ColumnType, ScalarType, Schema};
 
-use crate::{BuiltOperator, Chunk, Column, Slots, Tensor, build_operators};
+use crate::{BuiltOperator, Chunk, Column, OutputBuffers, Tensor, build_operators};
 
 /// Builds these operators.
 pub(crate) fn try_build(
@@ -31,7 +31,7 @@ pub(crate) fn build(schema: &Schema, operators: Vec<serde_json::Value>) -> Vec<B
 /// Runs operators on a chunk, each with its own storage.
 pub(crate) fn run(operators: &[BuiltOperator], chunk: &mut Chunk) {
     for built in operators {
-        built.operator.apply(chunk, &mut Slots::new()).expect("the chunk has the columns");
+        built.operator.apply(chunk, &mut OutputBuffers::new()).expect("the chunk has the columns");
     }
 }
 

@@ -7,7 +7,7 @@ use feedline_core::contained::contained;
 use tokenizers::{Encoding, Tokenizer};
 
 use crate::arrow_types::text_at;
-use crate::{Chunk, Column, Operator, OperatorError, Slots};
+use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers};
 
 /// Splits each row's text into token ids.
 pub(crate) struct TokenizeOperator {
@@ -35,10 +35,10 @@ impl TokenizeOperator {
     }
 }
 
-impl Operator for TokenizeOperator {
+impl OperatorKernel for TokenizeOperator {
     /// Row by row on this thread: the engine runs chunks in parallel, and the library's own threads would only
     /// compete with it.
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut Slots) -> Result<(), OperatorError> {
+    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         let texts = chunk.arrow(&self.column)?.clone();
         let failed = chunk.failed_rows();
         let mut failures = Vec::new();

@@ -43,9 +43,9 @@ const SHORTEST_SECRET_BYTES: usize = 5;
 
 /// Options of stores, as name and value. Values are never shown.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Options(Vec<(String, String)>);
+pub(crate) struct StoreOptions(Vec<(String, String)>);
 
-impl Options {
+impl StoreOptions {
     fn new(options: impl IntoIterator<Item = (String, String)>) -> Self {
         Self(options.into_iter().map(|(key, value)| (key.to_ascii_lowercase(), value)).collect())
     }
@@ -61,7 +61,7 @@ impl Options {
     }
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for StoreOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter().map(|(key, _)| key)).finish()
     }
@@ -70,7 +70,7 @@ impl fmt::Debug for Options {
 /// Options of stores that a pipeline uses by a name, instead of those of the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credential {
-    options: Options,
+    options: StoreOptions,
     urls: UrlPolicy,
 }
 
@@ -80,7 +80,7 @@ impl Credential {
     /// # Errors
     /// One sentence that names an option which no store has. Values are not repeated.
     pub fn new(options: impl IntoIterator<Item = (String, String)>, urls: UrlPolicy) -> Result<Self, String> {
-        let options = Options::new(options);
+        let options = StoreOptions::new(options);
         for (key, _) in options.iter() {
             check_key(key)?;
         }
@@ -95,25 +95,30 @@ impl Credential {
 
 /// How a worker reaches objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Access {
-    options: Options,
+pub struct ObjectAccess {
+    options: StoreOptions,
     credentials: BTreeMap<String, Credential>,
     reads: ReadPolicy,
     own: OwnFiles,
 }
 
-impl Default for Access {
+impl Default for ObjectAccess {
     /// Nothing from the environment, no credentials, and whatever is not a metadata service.
     fn default() -> Self {
         Self::new(Vec::new())
     }
 }
 
-impl Access {
+impl ObjectAccess {
     /// With the options of the environment, such as `AWS_ENDPOINT`; what a store does not know it leaves alone.
     pub fn new(options: Vec<(String, String)>) -> Self {
         let reads = ReadPolicy { credentials: Some(BTreeMap::new()), ..ReadPolicy::default() };
-        Self { options: Options::new(options), credentials: BTreeMap::new(), reads, own: OwnFiles::default() }
+        Self {
+            options: StoreOptions::new(options),
+            credentials: BTreeMap::new(),
+            reads,
+            own: OwnFiles::default(),
+        }
     }
 
     /// The same with credentials that pipelines may name.
@@ -164,7 +169,7 @@ impl Access {
     }
 
     /// The options that a store is opened with. Credentials of a name stand alone: none of the environment is mixed in.
-    pub(crate) fn options(&self, credentials: Option<&str>) -> Option<&Options> {
+    pub(crate) fn options(&self, credentials: Option<&str>) -> Option<&StoreOptions> {
         match credentials {
             None => Some(&self.options),
             Some(name) => self.credentials.get(name).map(|credential| &credential.options),
@@ -199,11 +204,11 @@ mod tests {
         (key.to_owned(), value.to_owned())
     }
 
-    fn access() -> Access {
+    fn access() -> ObjectAccess {
         let urls = UrlPolicy::new(["s3://bucket"]).unwrap();
         let options = [pair("AWS_ACCESS_KEY_ID", "HUSHID"), pair("aws_secret_access_key", "HUSHKEY")];
         let credentials = BTreeMap::from([("one".to_owned(), Credential::new(options, urls).unwrap())]);
-        Access::new(vec![pair("AWS_SECRET_ACCESS_KEY", "HUSHENV")]).with_credentials(credentials)
+        ObjectAccess::new(vec![pair("AWS_SECRET_ACCESS_KEY", "HUSHENV")]).with_credentials(credentials)
     }
 
     #[test]
@@ -245,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_a_store_says_of_a_value_does_not_show_it() {
-        let options = Options::new([pair("aws_allow_http", "HUSH!"), pair("aws_region", "east")]);
+        let options = StoreOptions::new([pair("aws_allow_http", "HUSH!"), pair("aws_region", "east")]);
         assert_eq!(
             options.without_values("failed to parse \"HUSH!\" at least"),
             "failed to parse \"...\" at least"

@@ -13,8 +13,8 @@ use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
-use crate::access::Options;
-use crate::guard::Guard;
+use crate::access::StoreOptions;
+use crate::guard::RequestGuard;
 use crate::http_client::GuardedConnector;
 
 /// The client of the store at `root`, scheme and authority of a URL, for pipelines of this tenant.
@@ -23,7 +23,7 @@ use crate::http_client::GuardedConnector;
 /// One clause in which no value of an option stands.
 pub(crate) fn build(
     root: &str,
-    options: &Options,
+    options: &StoreOptions,
     reads: &ReadPolicy,
     tenant: &TenantReads,
 ) -> Result<Arc<dyn ObjectStore>, String> {
@@ -36,7 +36,7 @@ pub(crate) fn build(
         "http" | "https" => {
             let client_options = client_options().with_allow_http(scheme == "http");
             let builder = HttpBuilder::new().with_client_options(client_options).with_retry(retries());
-            let guarded = builder.with_http_connector(GuardedConnector(Guard::of_urls(reads, tenant)));
+            let guarded = builder.with_http_connector(GuardedConnector(RequestGuard::of_urls(reads, tenant)));
             guarded.with_url(root).build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
         }
         other => {
@@ -49,40 +49,48 @@ pub(crate) fn build(
 // Each store is made twice: the first fetches credentials, as the operator's options say, perhaps from the machine's own
 // metadata service; the second reads data with them, and is kept from there.
 
-fn s3(root: &str, options: &Options, reads: &ReadPolicy) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn s3(root: &str, options: &StoreOptions, reads: &ReadPolicy) -> object_store::Result<Arc<dyn ObjectStore>> {
     let builder = AmazonS3Builder::new().with_client_options(client_options()).with_retry(retries());
     let builder = apply(options, builder, AmazonS3Builder::with_config, AmazonS3ConfigKey::from_str);
     let builder = builder.with_url(root);
     let credentials = Arc::clone(builder.clone().build()?.credentials());
-    let connector = GuardedConnector(Guard::of_stores(reads));
+    let connector = GuardedConnector(RequestGuard::of_stores(reads));
     let guarded = builder.with_credentials(credentials).with_http_connector(connector);
     Ok(Arc::new(guarded.build()?))
 }
 
-fn google(root: &str, options: &Options, reads: &ReadPolicy) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn google(
+    root: &str,
+    options: &StoreOptions,
+    reads: &ReadPolicy,
+) -> object_store::Result<Arc<dyn ObjectStore>> {
     let builder =
         GoogleCloudStorageBuilder::new().with_client_options(client_options()).with_retry(retries());
     let builder = apply(options, builder, GoogleCloudStorageBuilder::with_config, GoogleConfigKey::from_str);
     let builder = builder.with_url(root);
     let credentials = Arc::clone(builder.clone().build()?.credentials());
-    let connector = GuardedConnector(Guard::of_stores(reads));
+    let connector = GuardedConnector(RequestGuard::of_stores(reads));
     let guarded = builder.with_credentials(credentials).with_http_connector(connector);
     Ok(Arc::new(guarded.build()?))
 }
 
-fn azure(root: &str, options: &Options, reads: &ReadPolicy) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn azure(
+    root: &str,
+    options: &StoreOptions,
+    reads: &ReadPolicy,
+) -> object_store::Result<Arc<dyn ObjectStore>> {
     let builder = MicrosoftAzureBuilder::new().with_client_options(client_options()).with_retry(retries());
     let builder = apply(options, builder, MicrosoftAzureBuilder::with_config, AzureConfigKey::from_str);
     let builder = builder.with_url(root);
     let credentials = Arc::clone(builder.clone().build()?.credentials());
-    let connector = GuardedConnector(Guard::of_stores(reads));
+    let connector = GuardedConnector(RequestGuard::of_stores(reads));
     let guarded = builder.with_credentials(credentials).with_http_connector(connector);
     Ok(Arc::new(guarded.build()?))
 }
 
 /// Hands a builder every option that it knows.
 fn apply<B, K>(
-    options: &Options,
+    options: &StoreOptions,
     builder: B,
     with_config: fn(B, K, String) -> B,
     parse: fn(&str) -> Result<K, object_store::Error>,

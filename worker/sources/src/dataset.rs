@@ -16,7 +16,7 @@ use crate::list;
 use crate::location::Location;
 use crate::object::Object;
 use crate::select::Selection;
-use crate::stores::{Reads, Stores};
+use crate::stores::{ScopedStores, Stores};
 
 /// The source of a pipeline: one dataset, or several that are mixed.
 pub struct Dataset {
@@ -26,11 +26,11 @@ pub struct Dataset {
 /// One dataset.
 struct Part {
     source: Source,
-    reads: Reads,
+    reads: ScopedStores,
     selection: Selection,
-    parquet_footers: ShardCache<parquet::Footer>,
-    arrow_footers: ShardCache<arrow_ipc::Footer>,
-    csv_headers: ShardCache<csv::Header>,
+    parquet_footers: ShardCache<parquet::ParquetFooter>,
+    arrow_footers: ShardCache<arrow_ipc::ArrowFooter>,
+    csv_headers: ShardCache<csv::CsvHeader>,
 }
 
 /// What to read of a block.
@@ -77,7 +77,7 @@ pub struct RowFailure {
 }
 
 /// What a format makes of a block.
-pub(crate) struct Decoded {
+pub(crate) struct DecodedBlock {
     pub(crate) batch: RecordBatch,
     pub(crate) failures: Vec<RowFailure>,
     pub(crate) held_bytes: usize,
@@ -146,7 +146,7 @@ impl Part {
                 reason: "the source names no URL".to_owned(),
             });
         }
-        let reads = Reads::new(stores, source.credentials.clone(), tenant);
+        let reads = ScopedStores::new(stores, source.credentials.clone(), tenant);
         for url in &source.url {
             Location::parse(url)?;
             reads.check(url)?;
@@ -192,7 +192,7 @@ impl Part {
             Format::Text => text::read(&object, read, selection).await,
         }?;
         let (store_bytes, store_requests, store_wait) = object.traffic();
-        let Decoded { batch, failures, held_bytes } = decoded;
+        let DecodedBlock { batch, failures, held_bytes } = decoded;
         let blocking_bytes = object.blocking_bytes();
         Ok(BlockRows { batch, failures, held_bytes, store_bytes, store_requests, store_wait, blocking_bytes })
     }

@@ -23,10 +23,10 @@ const MOST_REDIRECTS: usize = 10;
 /// Why a request was not made; trying again does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Refused(String);
+pub(crate) struct GuardError(String);
 
 /// The refusal among the causes of an error.
-pub(crate) fn refused<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refused> {
+pub(crate) fn refused<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a GuardError> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(refused) = error.downcast_ref() {
@@ -39,18 +39,18 @@ pub(crate) fn refused<'a>(error: &'a (dyn std::error::Error + 'static)) -> Optio
 
 /// What requests of one client may lead to.
 #[derive(Debug, Clone)]
-pub(crate) struct Guard {
+pub(crate) struct RequestGuard {
     metadata_addresses: bool,
     /// Within these redirects are followed.
     redirects: UrlPolicy,
     /// And within these of the tenant.
     tenant: TenantReads,
-    lookup: Arc<dyn Lookup>,
+    lookup: Arc<dyn HostResolver>,
 }
 
 /// Finds the addresses of a host.
 #[async_trait]
-pub(crate) trait Lookup: fmt::Debug + Send + Sync {
+pub(crate) trait HostResolver: fmt::Debug + Send + Sync {
     /// All of them, with any port.
     async fn addresses(&self, host: &str) -> io::Result<Vec<SocketAddr>>;
 }
@@ -60,13 +60,13 @@ pub(crate) trait Lookup: fmt::Debug + Send + Sync {
 struct SystemLookup;
 
 #[async_trait]
-impl Lookup for SystemLookup {
+impl HostResolver for SystemLookup {
     async fn addresses(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
         Ok(tokio::net::lookup_host((host, 0)).await?.collect())
     }
 }
 
-impl Guard {
+impl RequestGuard {
     /// For what a pipeline names by a URL itself: redirects stay within what may be read.
     pub(crate) fn of_urls(reads: &ReadPolicy, tenant: &TenantReads) -> Self {
         Self { redirects: reads.urls.clone(), tenant: tenant.clone(), ..Self::of_stores(reads) }
@@ -83,36 +83,37 @@ impl Guard {
     }
 
     #[cfg(test)]
-    pub(crate) fn with_lookup(self, lookup: Arc<dyn Lookup>) -> Self {
+    pub(crate) fn with_lookup(self, lookup: Arc<dyn HostResolver>) -> Self {
         Self { lookup, ..self }
     }
 
     /// Looks at a URL as the client will understand it: it knows more forms of addresses than text shows.
-    pub(crate) fn check(&self, url: &str) -> Result<(), Refused> {
-        let parsed = Url::parse(url).map_err(|error| Refused(format!("the URL cannot be used: {error}")))?;
+    pub(crate) fn check(&self, url: &str) -> Result<(), GuardError> {
+        let parsed =
+            Url::parse(url).map_err(|error| GuardError(format!("the URL cannot be used: {error}")))?;
         match parsed.host() {
             Some(Host::Ipv4(address)) => self.check_address(address.into(), || address.to_string()),
             Some(Host::Ipv6(address)) => self.check_address(address.into(), || address.to_string()),
             _ => match metadata_host(parsed.as_str()) {
-                Some(host) if !self.metadata_addresses => Err(Refused(refused_host(host))),
+                Some(host) if !self.metadata_addresses => Err(GuardError(refused_host(host))),
                 _ => Ok(()),
             },
         }
     }
 
-    fn check_address(&self, address: IpAddr, shown: impl FnOnce() -> String) -> Result<(), Refused> {
+    fn check_address(&self, address: IpAddr, shown: impl FnOnce() -> String) -> Result<(), GuardError> {
         if !self.metadata_addresses && is_metadata_address(address) {
-            return Err(Refused(refused_host(&shown())));
+            return Err(GuardError(refused_host(&shown())));
         }
         Ok(())
     }
 
-    fn check_redirect(&self, url: &Url) -> Result<(), Refused> {
+    fn check_redirect(&self, url: &Url) -> Result<(), GuardError> {
         self.check(url.as_str())?;
         self.redirects
             .check_object(url.as_str())
             .and_then(|()| self.tenant.check_object(url.as_str()))
-            .map_err(|sentence| Refused(format!("the server sends on to another place: {sentence}")))
+            .map_err(|sentence| GuardError(format!("the server sends on to another place: {sentence}")))
     }
 
     /// How the client follows redirects.
@@ -121,7 +122,7 @@ impl Guard {
         Policy::custom(move |attempt| {
             if attempt.previous().len() > MOST_REDIRECTS {
                 return attempt
-                    .error(Refused(format!("the server redirects more than {MOST_REDIRECTS} times")));
+                    .error(GuardError(format!("the server redirects more than {MOST_REDIRECTS} times")));
             }
             match guard.check_redirect(attempt.url()) {
                 Ok(()) => attempt.follow(),
@@ -147,9 +148,9 @@ impl Guard {
 
 /// The client's resolver.
 #[derive(Debug)]
-pub(crate) struct Resolver(pub(crate) Guard);
+pub(crate) struct GuardedResolver(pub(crate) RequestGuard);
 
-impl Resolve for Resolver {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let guard = self.0.clone();
         Box::pin(async move {

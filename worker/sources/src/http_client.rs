@@ -10,11 +10,11 @@ use object_store::client::{
 };
 use object_store::{ClientConfigKey, ClientOptions};
 
-use crate::guard::{Guard, Refused, Resolver, refused};
+use crate::guard::{GuardError, GuardedResolver, RequestGuard, refused};
 
 /// Makes guarded clients.
 #[derive(Debug)]
-pub(crate) struct GuardedConnector(pub(crate) Guard);
+pub(crate) struct GuardedConnector(pub(crate) RequestGuard);
 
 impl HttpConnector for GuardedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -28,7 +28,7 @@ impl HttpConnector for GuardedConnector {
 #[derive(Debug)]
 struct Guarded {
     client: reqwest::Client,
-    guard: Guard,
+    guard: RequestGuard,
 }
 
 #[async_trait]
@@ -45,12 +45,12 @@ impl HttpService for Guarded {
 }
 
 /// An error that is not tried again.
-fn refusal(refused: Refused) -> HttpError {
+fn refusal(refused: GuardError) -> HttpError {
     HttpError::new(HttpErrorKind::Unknown, refused)
 }
 
 /// The client that `object_store` would make of these options, but for the guard.
-fn client(options: &ClientOptions, guard: &Guard) -> Result<reqwest::Client, String> {
+fn client(options: &ClientOptions, guard: &RequestGuard) -> Result<reqwest::Client, String> {
     use ClientConfigKey as Key;
     let text = |key: Key| options.get_config_value(&key);
     let mut builder = reqwest::ClientBuilder::new()
@@ -59,7 +59,7 @@ fn client(options: &ClientOptions, guard: &Guard) -> Result<reqwest::Client, Str
                 .unwrap_or_else(|| concat!("feedline/", env!("CARGO_PKG_VERSION")).to_owned()),
         )
         .redirect(guard.redirects())
-        .dns_resolver(Arc::new(Resolver(guard.clone())))
+        .dns_resolver(Arc::new(GuardedResolver(guard.clone())))
         .https_only(!truth(text(Key::AllowHttp))?)
         // A length must be the object's own.
         .no_gzip()
@@ -193,7 +193,7 @@ mod tests {
             (Key::Timeout, "2m"),
             (Key::UserAgent, "tests"),
         ];
-        let guard = Guard::of_stores(&feedline_core::urls::ReadPolicy::default());
+        let guard = RequestGuard::of_stores(&feedline_core::urls::ReadPolicy::default());
         let all =
             options.into_iter().fold(ClientOptions::new(), |all, (key, value)| all.with_config(key, value));
         assert!(client(&all, &guard).is_ok());

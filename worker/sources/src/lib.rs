@@ -27,7 +27,7 @@ mod testing;
 mod views;
 mod window;
 
-pub use access::{Access, Credential};
+pub use access::{Credential, ObjectAccess};
 pub use columns::arrow_field;
 pub use dataset::{BlockRead, BlockRows, Dataset, RowFailure};
 pub use error::SourceError;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use feedline_access::{OwnFiles, OwnLook};
+use feedline_access::{OwnFiles, OwnFilesSnapshot};
 use feedline_core::manifest::ShardRef;
 use feedline_core::urls::UrlPolicy;
 
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Prefixes within which local files must lie.
 #[derive(Debug)]
-pub(crate) struct Confine {
+pub(crate) struct AllowedFolders {
     pub(crate) policy: UrlPolicy,
     /// How one more folder is let be read.
     pub(crate) fix: &'static str,
@@ -33,9 +33,9 @@ pub(crate) struct Confine {
 
 /// What one dataset may read, of what was looked at.
 #[derive(Debug)]
-pub(crate) struct Links {
+pub(crate) struct LinkPolicy {
     own: OwnFiles,
-    confines: Vec<Confine>,
+    confines: Vec<AllowedFolders>,
     seen: Mutex<Option<Arc<Seen>>>,
     /// Those whose entries may be read, links and the role's own files aside, each with the folder that its links lead to.
     folders: Mutex<HashMap<PathBuf, PathBuf>>,
@@ -45,13 +45,13 @@ pub(crate) struct Links {
 #[derive(Debug)]
 struct Seen {
     at: Instant,
-    look: OwnLook,
+    look: OwnFilesSnapshot,
     /// Versions of those that are files, each with what is known of it.
     versions: Vec<(String, Metadata)>,
 }
 
-impl Links {
-    pub(crate) fn new(own: OwnFiles, confines: impl IntoIterator<Item = Confine>) -> Self {
+impl LinkPolicy {
+    pub(crate) fn new(own: OwnFiles, confines: impl IntoIterator<Item = AllowedFolders>) -> Self {
         Self {
             own,
             confines: confines.into_iter().filter(|confine| !confine.policy.is_open()).collect(),
@@ -117,7 +117,7 @@ impl Links {
 
     /// Where a folder leads, if whatever lies in it may be read, links and entries that are the role's own by what they are
     /// aside. Of one that is not there nothing is remembered.
-    fn allowed_folder(&self, folder: &Path, own: &OwnLook) -> Option<PathBuf> {
+    fn allowed_folder(&self, folder: &Path, own: &OwnFilesSnapshot) -> Option<PathBuf> {
         if let Some(real) = self.folders().get(folder) {
             return Some(real.clone());
         }
@@ -138,7 +138,7 @@ impl Links {
     }
 
     /// Follows all links of a path: to a path without any, if something is there.
-    fn check_way(&self, path: &Path, own: &OwnLook) -> Result<Option<PathBuf>, String> {
+    fn check_way(&self, path: &Path, own: &OwnFilesSnapshot) -> Result<Option<PathBuf>, String> {
         let real = std::fs::canonicalize(path).ok();
         own.check(path)?;
         let Some(real) = real else { return Ok(None) };
@@ -151,7 +151,7 @@ impl Links {
     }
 }
 
-impl Confine {
+impl AllowedFolders {
     /// Checks that a path, its links followed, lies in one of the policy's folders, their links followed too.
     fn check(&self, path: &Path, real: &Path) -> Result<(), String> {
         let real_folder =
@@ -174,9 +174,9 @@ impl Confine {
 mod tests {
     use super::*;
 
-    fn links(prefixes: &[&str]) -> Links {
+    fn links(prefixes: &[&str]) -> LinkPolicy {
         let policy = UrlPolicy::new(prefixes).unwrap();
-        Links::new(OwnFiles::default(), [Confine { policy, fix: "`--allow-url`" }])
+        LinkPolicy::new(OwnFiles::default(), [AllowedFolders { policy, fix: "`--allow-url`" }])
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         std::fs::hard_link(root.join("token"), root.join("sets/hard")).unwrap();
         std::os::unix::fs::symlink(root.join("token"), root.join("sets/link")).unwrap();
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
-        let links = Links::new(OwnFiles::new([root.join("token")]), []);
+        let links = LinkPolicy::new(OwnFiles::new([root.join("token")]), []);
         assert!(!links.is_free());
         for name in ["token", "sets/hard", "sets/link"] {
             assert!(links.check(&at(name), None).unwrap_err().contains("keeps for itself"), "{name}");
@@ -337,7 +337,7 @@ mod tests {
         is_at("in/current/a", "in/v1/a");
         within.look_anew();
         is_at("in/current/a", "in/v2/a");
-        assert_eq!(Links::new(OwnFiles::default(), []).check("/x", None), Ok(LocalFile::linked("/x")));
+        assert_eq!(LinkPolicy::new(OwnFiles::default(), []).check("/x", None), Ok(LocalFile::linked("/x")));
     }
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
             std::fs::write(root.join(file), file).unwrap();
         }
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
-        let links = Links::new(OwnFiles::new([root.join("*.index")]), []);
+        let links = LinkPolicy::new(OwnFiles::new([root.join("*.index")]), []);
         for name in ["a", "sets/1.index", "sets", "."] {
             assert_eq!(links.check(&at(name), None).map(drop), Ok(()), "{name}");
         }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::error::SourceError;
 use crate::location::Location;
 use crate::object::version_of;
-use crate::stores::Reads;
+use crate::stores::ScopedStores;
 
 const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
 /// Objects that a store is asked about at once, over all URLs of a source.
@@ -28,7 +28,7 @@ const STALLED: Duration = Duration::from_secs(180);
 const STALLED_FOLDER: Duration = Duration::from_secs(1800);
 
 /// The shards of these URLs: sorted within each, none twice.
-pub(crate) async fn list(reads: &Reads, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
+pub(crate) async fn list(reads: &ScopedStores, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
     Listing::new(reads, MOST_OBJECTS).shards(urls).await
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn head(
 
 /// The listing of one source.
 struct Listing<'a> {
-    reads: &'a Reads,
+    reads: &'a ScopedStores,
     /// Held while a store is asked about an object.
     heads: Semaphore,
     /// Held while a pattern is gone through: what its braces stand for may take much memory.
@@ -55,7 +55,7 @@ struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    fn new(reads: &'a Reads, most: usize) -> Self {
+    fn new(reads: &'a ScopedStores, most: usize) -> Self {
         let heads = Semaphore::new(CONCURRENT_HEADS);
         Self { reads, heads, pattern: Mutex::new(()), found: AtomicUsize::new(0), most }
     }
@@ -144,7 +144,7 @@ impl<'a> Listing<'a> {
         given: &str,
     ) -> Result<Vec<ShardRef>, SourceError> {
         let _alone = self.pattern.lock().await;
-        let patterns = Reads::expand(&location.rest)
+        let patterns = ScopedStores::expand(&location.rest)
             .map_err(|reason| SourceError::Url { url: given.to_owned(), reason })?;
         let lists = patterns.into_iter().map(|rest| async move {
             let one = Location { rest, ..location.clone() };

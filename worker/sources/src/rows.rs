@@ -11,12 +11,12 @@ use crate::object::{BufferSpan, Object};
 /// Encoded rows, each a span of a buffer.
 pub(crate) struct RowSet {
     pub(crate) buffers: Vec<Bytes>,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<EncodedRow>,
 }
 
 /// One encoded row.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Row {
+pub(crate) struct EncodedRow {
     pub(crate) span: BufferSpan,
     /// Byte offset in the shard.
     pub(crate) offset: u64,
@@ -65,7 +65,7 @@ pub(crate) async fn fetch(
         );
         return Err(SourceError::corrupt(read.shard, block.offset, reason));
     }
-    let row = |span: Range<usize>| Row {
+    let row = |span: Range<usize>| EncodedRow {
         span: BufferSpan { buffer: 0, start: span.start, len: span.len() },
         offset: block.offset + span.start as u64,
     };
@@ -91,8 +91,11 @@ async fn fetch_some(object: &Object, read: &BlockRead<'_>, rows: &[u32]) -> Resu
         .map(|span| offset + span.start as u64..offset + span.end as u64)
         .collect();
     let (buffers, spans) = object.read_ranges(&ranges).await?;
-    let rows =
-        spans.into_iter().zip(&ranges).map(|(span, range)| Row { span, offset: range.start }).collect();
+    let rows = spans
+        .into_iter()
+        .zip(&ranges)
+        .map(|(span, range)| EncodedRow { span, offset: range.start })
+        .collect();
     Ok(RowSet { buffers, rows })
 }
 

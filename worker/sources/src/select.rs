@@ -10,7 +10,7 @@ use crate::error::SourceError;
 use crate::limits::{check_column, check_count};
 
 /// A column found in a shard: its name there, and its type or why it cannot be read.
-pub(crate) type Found = (String, Result<ColumnType, String>);
+pub(crate) type ResolvedColumn = (String, Result<ColumnType, String>);
 
 /// Column name -> name in the data; empty: every column under its own name.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +34,7 @@ impl Selection {
     }
 
     /// The shard's schema: what was found, selected and renamed.
-    pub(crate) fn schema(&self, shard: &ShardRef, found: &[Found]) -> Result<Schema, SourceError> {
+    pub(crate) fn schema(&self, shard: &ShardRef, found: &[ResolvedColumn]) -> Result<Schema, SourceError> {
         let readable = |name: &str, column_type: &Result<ColumnType, String>| {
             column_type.clone().map_err(|reason| {
                 let reason =
@@ -63,7 +63,7 @@ impl Selection {
         Ok(schema)
     }
 
-    fn missing(&self, shard: &ShardRef, column: &str, name: &str, found: &[Found]) -> SourceError {
+    fn missing(&self, shard: &ShardRef, column: &str, name: &str, found: &[ResolvedColumn]) -> SourceError {
         let nearest = found
             .iter()
             .take(MAX_COLUMNS)

@@ -12,10 +12,10 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, coalesce_ranges};
 
-use crate::access::Access;
+use crate::access::ObjectAccess;
 use crate::clients;
 use crate::error::SourceError;
-use crate::links::{Confine, Links};
+use crate::links::{AllowedFolders, LinkPolicy};
 use crate::list;
 use crate::local::LocalFile;
 use crate::location::Location;
@@ -30,7 +30,7 @@ const MAX_FILES_BYTES: u64 = 512 << 20;
 
 /// Opens and keeps one client per store.
 pub struct Stores {
-    access: Access,
+    access: ObjectAccess,
     open: Mutex<HashMap<StoreKey, Arc<dyn ObjectStore>>>,
 }
 
@@ -48,11 +48,11 @@ impl Stores {
     /// `options` are a store's settings by their usual names, such as `AWS_ENDPOINT`; what a store does not know it
     /// leaves alone.
     pub fn new(options: Vec<(String, String)>) -> Arc<Self> {
-        Self::with(Access::new(options))
+        Self::with(ObjectAccess::new(options))
     }
 
     /// Stores that are reached so.
-    pub fn with(access: Access) -> Arc<Self> {
+    pub fn with(access: ObjectAccess) -> Arc<Self> {
         Arc::new(Self { access, open: Mutex::default() })
     }
 
@@ -105,7 +105,7 @@ impl Stores {
 
     /// An object that is small enough to be read whole.
     async fn file(self: &Arc<Self>, url: &str, tenant: &TenantReads) -> Result<Object, SourceError> {
-        let reads = Reads::new(Arc::clone(self), None, tenant);
+        let reads = ScopedStores::new(Arc::clone(self), None, tenant);
         reads.check(url)?;
         let location = Location::parse(url)?;
         reads.check_object(&location)?;
@@ -220,25 +220,25 @@ impl Stores {
 
 /// Stores as one pipeline may use them: with its credentials, and where pipelines, and those of its tenant, may read.
 #[derive(Debug, Clone)]
-pub(crate) struct Reads {
+pub(crate) struct ScopedStores {
     stores: Arc<Stores>,
     credentials: Option<String>,
     /// What the role lets be read.
     policy: ReadPolicy,
     /// What the job's tenant may read of that.
     tenant: TenantReads,
-    links: Arc<Links>,
+    links: Arc<LinkPolicy>,
 }
 
-impl Reads {
+impl ScopedStores {
     pub(crate) fn new(stores: Arc<Stores>, credentials: Option<String>, tenant: &TenantReads) -> Self {
         let policy = stores.access.reads().for_tenant(tenant);
-        let confine = |policy: &UrlPolicy, fix| Confine { policy: policy.clone(), fix };
+        let confine = |policy: &UrlPolicy, fix| AllowedFolders { policy: policy.clone(), fix };
         let confines = [
             confine(&policy.urls, "`--allow-url`"),
             confine(&tenant.urls, "the tenant's `urls` in the coordinator's file of tenants"),
         ];
-        let links = Arc::new(Links::new(stores.access.own_files().clone(), confines));
+        let links = Arc::new(LinkPolicy::new(stores.access.own_files().clone(), confines));
         Self { stores, credentials, policy, tenant: tenant.clone(), links }
     }
 

@@ -11,14 +11,14 @@ const SPARSE_STEP_BYTES: u64 = 256 << 10;
 const SPARSE_READ_AHEAD_BYTES: u64 = 16 << 10;
 
 /// The part of a shard that is in memory at present.
-pub(crate) struct Window<'a> {
+pub(crate) struct ReadWindow<'a> {
     object: &'a Object,
     start: u64,
     bytes: Bytes,
     last_offset: u64,
 }
 
-impl<'a> Window<'a> {
+impl<'a> ReadWindow<'a> {
     pub(crate) fn new(object: &'a Object) -> Self {
         Self { object, start: 0, bytes: Bytes::new(), last_offset: 0 }
     }

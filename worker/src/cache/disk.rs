@@ -7,7 +7,7 @@
 
 mod evict;
 mod folders;
-mod kept;
+mod index;
 mod write;
 
 use std::collections::BTreeMap;
@@ -21,11 +21,11 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use self::folders::{claim, clear_unused, folder_name, found, note_use};
-use self::kept::Kept;
-use self::write::{Order, Writer};
-use super::ledger::{Column, Ledger};
-use super::room::Room;
-use super::{Prefix, Row, Worth};
+use self::index::DiskIndex;
+use self::write::{SegmentWriter, WriterCommand};
+use super::eviction::EvictionQueue;
+use super::ledger::{Ledger, LedgerColumn};
+use super::{CacheValues, CachedRow, Prefix};
 use crate::RowCacheSettings;
 
 /// Rows that wait to be written take at most this; further ones are not kept.
@@ -36,7 +36,7 @@ const WAITING_ORDERS: usize = 1024;
 #[derive(Debug)]
 pub(super) struct DiskTier {
     shared: Arc<Shared>,
-    writer: mpsc::SyncSender<Order>,
+    writer: mpsc::SyncSender<WriterCommand>,
     /// The claim on its part of the folder; or why there is none.
     claim: Result<File, String>,
 }
@@ -47,9 +47,9 @@ struct Shared {
     /// Its part of the folder.
     folder: PathBuf,
     /// Those that have been opened and hold rows, or may be given some.
-    prefixes: Mutex<BTreeMap<Prefix, Arc<Kept>>>,
+    prefixes: Mutex<BTreeMap<Prefix, Arc<DiskIndex>>>,
     /// What all prefixes in the folder hold, opened or not.
-    room: Mutex<Room>,
+    room: Mutex<EvictionQueue>,
     waiting_bytes: AtomicU64,
     /// Writing has failed since jobs were named last.
     failed: AtomicBool,
@@ -70,7 +70,7 @@ impl DiskTier {
                 (place.folder.clone(), Err(message))
             }
         };
-        let mut room = Room::new(place.limit_bytes);
+        let mut room = EvictionQueue::new(place.limit_bytes);
         for (prefix, bytes) in found(&folder) {
             room.add(prefix, bytes);
         }
@@ -82,14 +82,14 @@ impl DiskTier {
             failed: AtomicBool::new(false),
         });
         let (writer, orders) = mpsc::sync_channel(WAITING_ORDERS);
-        let writing = Writer::new(Arc::clone(&shared), place.limit_bytes);
+        let writing = SegmentWriter::new(Arc::clone(&shared), place.limit_bytes);
         std::thread::Builder::new().name("feedline-cache".to_owned()).spawn(move || writing.run(&orders))?;
         Ok(Self { shared, writer, claim })
     }
 
     /// What it holds for tenants counts together with what other tiers do.
     pub(super) fn counted_in(self, ledger: &Arc<Ledger>) -> Self {
-        lock(&self.shared.room).count_in(ledger, Column::Disk);
+        lock(&self.shared.room).count_in(ledger, LedgerColumn::Disk);
         self
     }
 
@@ -120,13 +120,13 @@ impl DiskTier {
         tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| vec![None; count])
     }
 
-    pub(super) fn put(&self, prefix: Prefix, rows: Vec<Row>) {
+    pub(super) fn put(&self, prefix: Prefix, rows: Vec<CachedRow>) {
         let bytes: u64 = rows.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         if self.waiting_bytes() + bytes > WAITING_BYTES && self.waiting_bytes() > 0 {
             return;
         }
         self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if self.writer.try_send(Order::Keep(prefix, rows)).is_err() {
+        if self.writer.try_send(WriterCommand::Keep(prefix, rows)).is_err() {
             self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
@@ -137,7 +137,7 @@ impl DiskTier {
         is_writing && lock(&self.shared.room).has_room(prefix)
     }
 
-    pub(super) fn set_active(&self, worth: Arc<Worth>) {
+    pub(super) fn set_active(&self, worth: Arc<CacheValues>) {
         lock(&self.shared.room).set_active(&worth);
         self.shared.failed.store(false, Ordering::Relaxed);
     }
@@ -158,7 +158,7 @@ impl DiskTier {
     pub(super) async fn flush(&self) {
         let (done, wait) = oneshot::channel();
         let writer = self.writer.clone();
-        let sent = tokio::task::spawn_blocking(move || writer.send(Order::Flush(done))).await;
+        let sent = tokio::task::spawn_blocking(move || writer.send(WriterCommand::Flush(done))).await;
         if sent.is_ok_and(|sent| sent.is_ok()) {
             let _ = wait.await;
         }
@@ -174,7 +174,7 @@ impl Drop for DiskTier {
 }
 
 impl Shared {
-    fn kept(&self, prefix: Prefix) -> Option<Arc<Kept>> {
+    fn kept(&self, prefix: Prefix) -> Option<Arc<DiskIndex>> {
         lock(&self.prefixes).get(&prefix).cloned()
     }
 
@@ -182,8 +182,8 @@ impl Shared {
         self.folder.join(folder_name(prefix))
     }
 
-    fn load(&self, prefix: Prefix) -> io::Result<Arc<Kept>> {
-        let loaded = Arc::new(Kept::load(&self.folder(prefix))?);
+    fn load(&self, prefix: Prefix) -> io::Result<Arc<DiskIndex>> {
+        let loaded = Arc::new(DiskIndex::load(&self.folder(prefix))?);
         let kept = Arc::clone(lock(&self.prefixes).entry(prefix).or_insert(loaded));
         // A segment that was deleted meanwhile: from now on the writer says here what it deletes.
         kept.forget_deleted();
@@ -199,8 +199,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(feature = "fuzzing")]
 pub(super) fn read_any(folder: &std::path::Path, bytes: &[u8]) {
     std::fs::write(folder.join("1"), bytes).expect("the fuzzer's folder is writable");
-    if let Ok(kept) = Kept::load(folder) {
-        kept.read_all();
+    if let Ok(kept) = DiskIndex::load(folder) {
+        index.read_all();
     }
 }
 

@@ -7,7 +7,7 @@ use crate::cache::Tenant;
 
 /// The tiers that count in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(in crate::cache) enum Column {
+pub(in crate::cache) enum LedgerColumn {
     /// Rows in memory.
     #[default]
     Memory,
@@ -17,25 +17,25 @@ pub(in crate::cache) enum Column {
 
 /// Bytes that are held for tenants. Nobody takes another lock while holding its own.
 #[derive(Debug, Default)]
-pub(in crate::cache) struct Ledger(Mutex<BTreeMap<(Tenant, Column), u64>>);
+pub(in crate::cache) struct Ledger(Mutex<BTreeMap<(Tenant, LedgerColumn), u64>>);
 
 impl Ledger {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Tenant, Column), u64>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Tenant, LedgerColumn), u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes what a tier holds for tenants anew; for those that are not named nothing.
-    pub(in crate::cache) fn set(&self, column: Column, held: BTreeMap<Tenant, u64>) {
+    pub(in crate::cache) fn set(&self, column: LedgerColumn, held: BTreeMap<Tenant, u64>) {
         let mut ledger = self.lock();
         ledger.retain(|(_, other), _| *other != column);
         ledger.extend(held.into_iter().map(|(tenant, bytes)| ((tenant, column), bytes)));
     }
 
-    pub(in crate::cache) fn add(&self, column: Column, tenant: &Tenant, bytes: u64) {
+    pub(in crate::cache) fn add(&self, column: LedgerColumn, tenant: &Tenant, bytes: u64) {
         *self.lock().entry((Tenant::clone(tenant), column)).or_default() += bytes;
     }
 
-    pub(in crate::cache) fn remove(&self, column: Column, tenant: &Tenant, bytes: u64) {
+    pub(in crate::cache) fn remove(&self, column: LedgerColumn, tenant: &Tenant, bytes: u64) {
         if let Some(held) = self.lock().get_mut(&(Tenant::clone(tenant), column)) {
             *held = held.saturating_sub(bytes);
         }
@@ -45,6 +45,6 @@ impl Ledger {
     pub(in crate::cache) fn held_bytes(&self, tenant: &Tenant) -> u64 {
         let ledger = self.lock();
         let of = |column| ledger.get(&(Tenant::clone(tenant), column)).copied().unwrap_or(0);
-        of(Column::Memory) + of(Column::Disk)
+        of(LedgerColumn::Memory) + of(LedgerColumn::Disk)
     }
 }

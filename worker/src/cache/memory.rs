@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
-use super::ledger::{Column, Ledger};
-use super::room::Room;
-use super::{Prefix, Row, Worth};
+use super::eviction::EvictionQueue;
+use super::ledger::{Ledger, LedgerColumn};
+use super::{CacheValues, CachedRow, Prefix};
 
 /// Bytes that a row takes beside its own: its place in the maps, its reference count, the allocator's share.
 const ROW_OVERHEAD_BYTES: u64 = 128;
@@ -19,7 +19,7 @@ pub(super) struct MemoryTier {
 
 #[derive(Debug)]
 struct State {
-    room: Room,
+    room: EvictionQueue,
     prefixes: BTreeMap<Prefix, Kept>,
 }
 
@@ -33,13 +33,13 @@ struct Kept {
 
 impl MemoryTier {
     pub(super) fn new(capacity_bytes: u64) -> Self {
-        let state = State { room: Room::new(capacity_bytes), prefixes: BTreeMap::new() };
+        let state = State { room: EvictionQueue::new(capacity_bytes), prefixes: BTreeMap::new() };
         Self { state: Mutex::new(state) }
     }
 
     /// What it holds for tenants counts together with what other tiers do.
     pub(super) fn counted_in(self, ledger: &Arc<Ledger>) -> Self {
-        self.lock().room.count_in(ledger, Column::Memory);
+        self.lock().room.count_in(ledger, LedgerColumn::Memory);
         self
     }
 
@@ -54,7 +54,7 @@ impl MemoryTier {
     }
 
     /// Keeps rows, and lets go of as many that give way to them as it must.
-    pub(super) fn put(&self, prefix: Prefix, mut rows: Vec<Row>) {
+    pub(super) fn put(&self, prefix: Prefix, mut rows: Vec<CachedRow>) {
         let mut state = self.lock();
         let kept = state.prefixes.get(&prefix);
         rows.retain(|(row, _)| kept.is_none_or(|kept| !kept.rows.contains_key(row)));
@@ -82,7 +82,7 @@ impl MemoryTier {
         self.lock().room.has_room(prefix)
     }
 
-    pub(super) fn set_active(&self, worth: Arc<Worth>) {
+    pub(super) fn set_active(&self, worth: Arc<CacheValues>) {
         self.lock().room.set_active(&worth);
     }
 

@@ -10,7 +10,7 @@
 //! The limit holds for all objects under the URL as they were listed last, so several workers may pass it by what they
 //! write between two listings.
 
-mod known;
+mod catalog;
 mod segment;
 
 use std::collections::BTreeSet;
@@ -29,9 +29,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use self::known::{Batch, Known, Listed, SegmentRead};
-use self::segment::{Entry, Footer, build_segment, row_of};
-use super::{Prefix, Row};
+use self::catalog::{ListedObject, SegmentCatalog, SegmentRead, SegmentUpload};
+use self::segment::{SegmentEntry, SegmentFooter, build_segment, row_of};
+use super::{CachedRow, Prefix};
 
 /// Segments that are uploaded at a time. Those that wait for it count in what may wait.
 const UPLOADS: usize = 2;
@@ -68,7 +68,7 @@ struct Shared {
     life: u64,
     /// Segments that this life has written.
     written: AtomicU64,
-    known: Mutex<Known>,
+    known: Mutex<SegmentCatalog>,
     /// Where its tasks run: known once a prefix was opened. Rows come from threads that are none of it.
     runtime: OnceLock<Handle>,
     uploads: TaskTracker,
@@ -88,7 +88,7 @@ impl StoreTier {
             // The hash's keys are random: clocks and process ids alone may agree on two hosts.
             life: RandomState::new().hash_one((now, std::process::id())),
             written: AtomicU64::new(0),
-            known: Mutex::new(Known::new(place.limit_bytes)),
+            known: Mutex::new(SegmentCatalog::new(place.limit_bytes)),
             runtime: OnceLock::new(),
             uploads,
             upload_turns: Semaphore::new(UPLOADS),
@@ -120,7 +120,7 @@ impl StoreTier {
     }
 
     /// Keeps rows of a prefix that was opened.
-    pub(super) fn put(&self, prefix: Prefix, rows: Vec<Row>) {
+    pub(super) fn put(&self, prefix: Prefix, rows: Vec<CachedRow>) {
         let Some(runtime) = self.shared.runtime.get() else { return };
         let batches = self.shared.lock().keep(prefix, rows, Instant::now());
         self.shared.spawn_uploads(runtime, batches);
@@ -183,7 +183,7 @@ async fn keep_up(tier: Weak<Shared>) {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, SegmentCatalog> {
         self.known.lock().expect("no code panics while it holds what is known of the store's cache")
     }
 
@@ -191,16 +191,16 @@ impl Shared {
         format!("{}/{name}", self.url.trim_end_matches('/'))
     }
 
-    fn spawn_uploads(self: &Arc<Self>, runtime: &Handle, batches: Vec<Batch>) {
+    fn spawn_uploads(self: &Arc<Self>, runtime: &Handle, batches: Vec<SegmentUpload>) {
         for batch in batches {
             let shared = Arc::clone(self);
             self.uploads.spawn_on(async move { shared.upload(batch).await }, runtime);
         }
     }
 
-    async fn upload(&self, batch: Batch) {
+    async fn upload(&self, batch: SegmentUpload) {
         let _turn = self.upload_turns.acquire().await.expect("the turns are never closed");
-        let Batch { prefix, rows, bytes } = batch;
+        let SegmentUpload { prefix, rows, bytes } = batch;
         let number = self.written.fetch_add(1, Ordering::Relaxed);
         let name: Arc<str> = format!("{}/{:016x}-{number:04}.rows", folder_name(prefix), self.life).into();
         let (segment, entries) = build_segment(prefix, &rows);
@@ -237,7 +237,7 @@ impl Shared {
                 && prefixes.contains(&prefix)
                 && self.lock().is_new(prefix, name)
             {
-                new.push(Listed { prefix, name: name.into(), bytes });
+                new.push(ListedObject { prefix, name: name.into(), bytes });
             }
         };
         self.stores.list_folder(&self.url, found).await?;
@@ -264,16 +264,19 @@ impl Shared {
         Ok(())
     }
 
-    async fn read_index(&self, object: Listed) -> (Listed, Result<Option<Vec<Entry>>, SourceError>) {
+    async fn read_index(
+        &self,
+        object: ListedObject,
+    ) -> (ListedObject, Result<Option<Vec<SegmentEntry>>, SourceError>) {
         let index = self.index_of(&object).await;
         (object, index)
     }
 
     /// `None` where the object is no sound segment.
-    async fn index_of(&self, object: &Listed) -> Result<Option<Vec<Entry>>, SourceError> {
+    async fn index_of(&self, object: &ListedObject) -> Result<Option<Vec<SegmentEntry>>, SourceError> {
         let tail = object.bytes.saturating_sub(TAIL_BYTES)..object.bytes;
         let last = self.read_range(object, tail.clone()).await?;
-        let Some(footer) = Footer::parse(&last, object.bytes) else { return Ok(None) };
+        let Some(footer) = SegmentFooter::parse(&last, object.bytes) else { return Ok(None) };
         let index = if footer.index.start < tail.start {
             self.read_range(object, footer.index.clone()).await?
         } else {
@@ -282,7 +285,7 @@ impl Shared {
         Ok(footer.entries(object.prefix, &index))
     }
 
-    async fn read_range(&self, object: &Listed, range: Range<u64>) -> Result<Bytes, SourceError> {
+    async fn read_range(&self, object: &ListedObject, range: Range<u64>) -> Result<Bytes, SourceError> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
@@ -356,7 +359,7 @@ fn reason(error: SourceError) -> String {
 pub(super) fn read_any(bytes: &[u8]) {
     let object = Bytes::copy_from_slice(bytes);
     let part = |range: Range<u64>| object.get(range.start as usize..range.end as usize);
-    let Some(footer) = Footer::parse(bytes, bytes.len() as u64) else { return };
+    let Some(footer) = SegmentFooter::parse(bytes, bytes.len() as u64) else { return };
     let index = part(footer.index.clone()).and_then(|index| footer.entries(1, index));
     for entry in index.into_iter().flatten() {
         let range = entry.record();

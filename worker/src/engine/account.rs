@@ -7,7 +7,7 @@ use feedline_core::cluster::messages::{ProcessCpu, WorkerJobStats};
 use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 
-use super::{Engine, JobContext, Runs, State, Tracing};
+use super::{Engine, EngineSettings, JobContext, State, Tracing};
 use crate::WorkerSettings;
 
 impl Engine {
@@ -33,9 +33,9 @@ impl Engine {
     }
 
     /// With what a worker of these settings runs its jobs.
-    pub(crate) fn runs(&self, settings: &WorkerSettings) -> Runs {
+    pub(crate) fn runs(&self, settings: &WorkerSettings) -> EngineSettings {
         let function_bytes = Arc::clone(&self.tools.function_bytes);
-        Runs { threads: settings.cores, functions: settings.functions.clone(), function_bytes }
+        EngineSettings { threads: settings.cores, functions: settings.functions.clone(), function_bytes }
     }
 
     /// Whether it traces, and the clock of its process.

@@ -10,7 +10,7 @@ use feedline_core::ids::JobId;
 use feedline_core::layout::SplitRef;
 use tokio_util::sync::CancellationToken;
 
-use super::group::{Claim, Course};
+use super::group::{MemoryReservation, TaskContext};
 use super::job::JobContext;
 use super::pool::Priority;
 use super::{Engine, State};
@@ -19,16 +19,16 @@ use super::{Engine, State};
 const OVERTAKING_BITS: u32 = 20;
 
 /// A group that was chosen to run.
-pub(super) struct Chosen {
+pub(super) struct AdmittedGroup {
     pub(super) job: Arc<JobContext>,
     pub(super) split: SplitRef,
     pub(super) offsets: Range<u32>,
     pub(super) generation: u64,
-    pub(super) course: Course,
+    pub(super) course: TaskContext,
     pub(super) cancel: CancellationToken,
     /// Encoded bytes that it may hold.
     pub(super) source_bytes: u64,
-    pub(super) planned: Claim,
+    pub(super) planned: MemoryReservation,
     pub(super) exceeds: bool,
 }
 
@@ -116,7 +116,7 @@ impl State {
 impl Engine {
     /// The most urgent group that fits the budget. For a split whose consumer waits and has nothing, one group at a
     /// time may exceed it, so that no consumer waits for memory that others hold.
-    pub(super) fn choose(&self, state: &mut State) -> Option<Chosen> {
+    pub(super) fn choose(&self, state: &mut State) -> Option<AdmittedGroup> {
         let share = self.memory_bytes / state.streams();
         let mut used = self.used_bytes(state);
         let idle = self.tools.slabs.idle_bytes();
@@ -185,14 +185,24 @@ impl Engine {
         let source_bytes = bytes.saturating_sub(slab_bytes as u64);
         state.reading_bytes += source_bytes;
         state.exceeds |= exceeds;
-        let planned = Claim::new(slab_bytes as u64, &self.tools.planned_bytes);
+        let planned = MemoryReservation::new(slab_bytes as u64, &self.tools.planned_bytes);
         state.started += 1;
         let priority = state.priority(split, id);
         let lease = state.splits.get_mut(&(split, id)).expect("found above");
         let generation = lease.start(&offsets, bytes, priority);
-        let course = Course { priority, steps: lease.steps.clone() };
+        let course = TaskContext { priority, steps: lease.steps.clone() };
         let cancel = lease.cancel.clone();
-        Some(Chosen { job, split, offsets, generation, course, cancel, source_bytes, planned, exceeds })
+        Some(AdmittedGroup {
+            job,
+            split,
+            offsets,
+            generation,
+            course,
+            cancel,
+            source_bytes,
+            planned,
+            exceeds,
+        })
     }
 
     /// Why a group of so many bytes cannot be computed here.

@@ -15,11 +15,11 @@ use feedline_proto::services::{PieceHeader, SkippedRow};
 use super::chunk::WorkChunk;
 use super::group::{FinishedPiece, check_failures, describe_row};
 use super::job::JobContext;
-use super::slab::{Counted, SlabPool};
-use super::trace::Waiting;
+use super::slab::{SlabPool, SlabReservation};
+use super::trace::QueuedRows;
 
 /// The place of one tensor column in a group's buffer.
-pub(super) struct Section {
+pub(super) struct TensorSection {
     /// What no chunk has been given.
     pub(super) rest: BytesMut,
     offset: usize,
@@ -27,16 +27,16 @@ pub(super) struct Section {
 }
 
 /// The buffer of a group in its parts: sections of tensors, the rest behind them, and how the pool counts it.
-pub(super) type Parts = (Vec<Section>, BytesMut, Counted);
+pub(super) type GroupBuffer = (Vec<TensorSection>, BytesMut, SlabReservation);
 
 /// Takes a buffer and cuts it into the columns' sections.
-pub(super) fn cut_slab(job: &JobContext, slabs: &Arc<SlabPool>, rows: usize) -> Parts {
+pub(super) fn cut_slab(job: &JobContext, slabs: &Arc<SlabPool>, rows: usize) -> GroupBuffer {
     let (mut slab, counted) = slabs.take(job.slab_bytes(rows));
     let mut offset = 0;
     let mut sections = Vec::with_capacity(job.tensors.len());
     for tensor in &job.tensors {
         let bytes = (tensor.row_bytes * rows).next_multiple_of(ALIGNMENT_BYTES);
-        sections.push(Section { rest: slab.split_to(bytes), offset, bytes });
+        sections.push(TensorSection { rest: slab.split_to(bytes), offset, bytes });
         offset += bytes;
     }
     (sections, slab, counted)
@@ -49,7 +49,7 @@ pub(super) fn assemble(
     read_failures: &BTreeMap<usize, (Option<u64>, String)>,
     offsets: Range<u32>,
     mut chunks: Vec<WorkChunk>,
-    parts: Parts,
+    parts: GroupBuffer,
 ) -> Result<FinishedPiece, String> {
     let failed = failures(&chunks, read_failures);
     check_failures(job, rows, &failed)?;
@@ -86,7 +86,7 @@ pub(super) fn assemble(
         batch,
     };
     let data = SlabPool::finish(buffer, counted);
-    let waiting = Waiting::begin(&job.batch_counters, None, data.len() as u64);
+    let waiting = QueuedRows::begin(&job.batch_counters, None, data.len() as u64);
     Ok(FinishedPiece { header, data, _waiting: waiting })
 }
 
@@ -117,7 +117,11 @@ fn kept_offsets(start: u32, chunks: &[WorkChunk]) -> Vec<u32> {
 
 /// Joins the chunks' parts of each tensor column into its section; rows move only where some have left, or where an
 /// operator did not write in place. Returns the buffer up to the end of the tensors, and each column's offset.
-fn join_tensors(job: &JobContext, chunks: &mut [WorkChunk], parts: Parts) -> (BytesMut, Vec<usize>, Counted) {
+fn join_tensors(
+    job: &JobContext,
+    chunks: &mut [WorkChunk],
+    parts: GroupBuffer,
+) -> (BytesMut, Vec<usize>, SlabReservation) {
     let (sections, tail, counted) = parts;
     let mut buffer = BytesMut::new();
     let mut placed = Vec::with_capacity(sections.len());
@@ -175,7 +179,7 @@ fn arrow_tensor_bytes(array: &ArrayRef, row_bytes: usize) -> BytesMut {
     BytesMut::from(&values.as_slice()[start..start + row_bytes * array.len()])
 }
 
-fn join_section(buffer: &mut BytesMut, section: Section, shares: Vec<Share>, row_bytes: usize) {
+fn join_section(buffer: &mut BytesMut, section: TensorSection, shares: Vec<Share>, row_bytes: usize) {
     let start = section.offset;
     // First the memory: every part of the section, in order, whoever holds it now.
     let mut copies: Vec<(usize, BytesMut, usize)> = Vec::new();

@@ -12,18 +12,18 @@ use arrow::datatypes::DataType;
 use bytes::Bytes;
 use feedline_core::order::RowRef;
 use feedline_core::pipeline::OnError;
-use feedline_operators::{Chunk, Column, Image, Slots};
+use feedline_operators::{Chunk, Column, Image, OutputBuffers};
 
-use super::forms::Leave;
-use super::group::Claim;
+use super::encodings::EncodingPermission;
+use super::group::MemoryReservation;
 use super::job::JobContext;
-use super::trace::{Lap, Waiting};
+use super::trace::{Lap, QueuedRows};
 use crate::cache::Caches;
 
 /// A chunk with what the engine keeps beside it.
 pub(super) struct WorkChunk {
     pub(super) chunk: Chunk,
-    pub(super) slots: Slots,
+    pub(super) slots: OutputBuffers,
     /// Place of its first row in the group.
     pub(super) start: usize,
     /// Rows it entered with: of its range, or, before a `cache`, those that are not kept.
@@ -37,13 +37,13 @@ pub(super) struct WorkChunk {
     /// Bytes of its rows.
     pub(super) bytes: u64,
     /// Its decoded images, in the worker's memory.
-    pub(super) images: Claim,
+    pub(super) images: MemoryReservation,
     /// Rows, by origin, and addresses of images that a cache had: they count as kept in memory, or as read.
     pub(super) found_images: BTreeSet<(u32, usize)>,
     /// What it has taken so far, without waiting for turns.
     pub(super) took: Duration,
     /// Once it has passed all operators: it waits to be put into its batch.
-    pub(super) waiting: Option<Waiting>,
+    pub(super) waiting: Option<QueuedRows>,
 }
 
 /// What a chunk is made of.
@@ -76,7 +76,7 @@ impl ChunkInput {
     pub(super) fn build(
         &self,
         job: &JobContext,
-        slots: Slots,
+        slots: OutputBuffers,
         image_bytes: &Arc<AtomicU64>,
         lap: &mut Lap,
     ) -> Result<WorkChunk, String> {
@@ -108,7 +108,7 @@ impl ChunkInput {
             handled: 0,
             reclaimed: Vec::new(),
             bytes: 0,
-            images: Claim::new(0, image_bytes),
+            images: MemoryReservation::new(0, image_bytes),
             found_images: BTreeSet::new(),
             took: Duration::ZERO,
             waiting: None,
@@ -131,7 +131,7 @@ impl ChunkInput {
         lap: &mut Lap,
     ) -> Result<(), String> {
         let Some(cut) = &job.cut else { return Ok(()) };
-        let leave = Leave {
+        let leave = EncodingPermission {
             is_idle,
             is_cheap: job.kernel_time.is_low(),
             used_ns: job.operator_counters.get(cut.place).map_or(0, |counters| counters.snapshot().cpu_ns),
@@ -289,14 +289,14 @@ mod tests {
         let rows = sizes.len();
         WorkChunk {
             chunk: Chunk::new(vec![image_column(sizes)], (0..rows as u64).collect(), vec![0; rows]),
-            slots: Slots::new(),
+            slots: OutputBuffers::new(),
             start: 0,
             entered: rows,
             made: rows,
             handled: 0,
             reclaimed: Vec::new(),
             bytes: 0,
-            images: Claim::new(0, all),
+            images: MemoryReservation::new(0, all),
             found_images: BTreeSet::new(),
             took: Duration::ZERO,
             waiting: None,
@@ -309,7 +309,7 @@ mod tests {
         let mut work = work(&[300, 600], &all);
         work.count_images();
         assert_eq!(all.load(Ordering::Relaxed), 900);
-        let beside = Claim::new(50, &all);
+        let beside = MemoryReservation::new(50, &all);
         work.found_images = found_images(&work.chunk, &[None, Some(Bytes::new())]);
         work.count_images();
         assert_eq!(all.load(Ordering::Relaxed), 350);

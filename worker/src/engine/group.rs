@@ -10,19 +10,19 @@ use bytes::Bytes;
 use feedline_core::layout::SplitRef;
 use feedline_core::order::RowRef;
 use feedline_core::pipeline::OnError;
-use feedline_operators::Slots;
+use feedline_operators::OutputBuffers;
 use feedline_proto::services::{PieceHeader, SkippedRow};
 use futures::future::try_join_all;
 
-use super::assemble::{Section, assemble, cut_slab};
+use super::assemble::{TensorSection, assemble, cut_slab};
 use super::chunk::ChunkInput;
 use super::job::JobContext;
 use super::pool::{Pool, Priority};
-use super::read::{Reading, read_rows};
-use super::round::{Streams, finish_round};
+use super::read::{ReadResources, read_rows};
+use super::round::{RoundOutput, finish_round};
 use super::slab::SlabPool;
 use super::stages::run_chunk;
-use super::trace::{Lap, Waiting};
+use super::trace::{Lap, QueuedRows};
 use crate::cache::Caches;
 
 /// A finished piece of a split.
@@ -31,24 +31,24 @@ pub(crate) struct FinishedPiece {
     pub(crate) header: PieceHeader,
     pub(crate) data: Bytes,
     /// From when it was finished until it is handed to its consumer.
-    pub(super) _waiting: Option<Waiting>,
+    pub(super) _waiting: Option<QueuedRows>,
 }
 
 /// What became of a group.
-pub(crate) enum Finished {
+pub(crate) enum GroupOutput {
     /// A piece of the split.
     Piece(FinishedPiece),
     /// The whole round that the split is a part of: what each stream gets.
-    Round(Streams),
+    Round(RoundOutput),
 }
 
 /// What a group needs from its worker.
 #[derive(Clone)]
-pub(crate) struct Tools {
+pub(crate) struct WorkerResources {
     pub(crate) pool: Arc<Pool>,
     pub(crate) slabs: Arc<SlabPool>,
     pub(crate) caches: Arc<Caches>,
-    pub(crate) reading: Arc<Reading>,
+    pub(crate) reading: Arc<ReadResources>,
     /// Bytes of buffers that groups in flight were admitted for and have not taken yet.
     pub(crate) planned_bytes: Arc<AtomicU64>,
     /// Bytes of decoded images that chunks hold from operator to operator.
@@ -59,16 +59,16 @@ pub(crate) struct Tools {
 
 /// A group's way among others.
 #[derive(Debug, Clone)]
-pub(crate) struct Course {
+pub(crate) struct TaskContext {
     pub(crate) priority: Priority,
-    pub(crate) steps: Steps,
+    pub(crate) steps: SplitProgress,
 }
 
 /// Counts how far the groups of a split have come: reads, and operators on chunks.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Steps(Arc<AtomicU64>);
+pub(crate) struct SplitProgress(Arc<AtomicU64>);
 
-impl Steps {
+impl SplitProgress {
     pub(crate) fn step(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -79,12 +79,12 @@ impl Steps {
 }
 
 /// Bytes that count among all of their kind, until it is dropped.
-pub(crate) struct Claim {
+pub(crate) struct MemoryReservation {
     bytes: u64,
     all: Arc<AtomicU64>,
 }
 
-impl Claim {
+impl MemoryReservation {
     pub(crate) fn new(bytes: u64, all: &Arc<AtomicU64>) -> Self {
         all.fetch_add(bytes, Ordering::Relaxed);
         Self { bytes, all: Arc::clone(all) }
@@ -97,7 +97,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -109,11 +109,11 @@ impl Drop for Claim {
 /// One sentence: under `on_error: fail` the first row that failed, or what kept the whole group from being read.
 pub(crate) async fn run_group(
     job: Arc<JobContext>,
-    tools: Tools,
-    course: Course,
+    tools: WorkerResources,
+    course: TaskContext,
     (split, offsets): (SplitRef, Range<u32>),
-    planned: Claim,
-) -> Result<Finished, String> {
+    planned: MemoryReservation,
+) -> Result<GroupOutput, String> {
     let layout = &job.details.layout;
     // Where it is to begin does not change what is in a round's steps.
     let offsets = if layout.coordinated { 0..layout.split_len(split) } else { offsets };
@@ -146,7 +146,7 @@ pub(crate) async fn run_group(
         let range = start..(start + job.chunk_rows).min(rows.len());
         let slots = match &mut parts {
             Some((sections, ..)) => cut_slots(&job, sections, range.len()),
-            None => Slots::new(),
+            None => OutputBuffers::new(),
         };
         let share = encoded.bytes * (range.len() as u64) / (rows.len() as u64).max(1);
         let input = ChunkInput {
@@ -172,11 +172,11 @@ pub(crate) async fn run_group(
             chunks.iter_mut().for_each(|work| work.waiting = None);
             let bytes = chunks.iter().map(|work| work.bytes).sum();
             let result = match parts {
-                Some(parts) => assemble(&job, &rows, &failed, offsets, chunks, parts).map(Finished::Piece),
-                None => finish_round(&job, &slabs, &rows, &failed, chunks).map(Finished::Round),
+                Some(parts) => assemble(&job, &rows, &failed, offsets, chunks, parts).map(GroupOutput::Piece),
+                None => finish_round(&job, &slabs, &rows, &failed, chunks).map(GroupOutput::Round),
             };
             drop(planned);
-            job.batch_counters.add_bytes(bytes, result.as_ref().map_or(0, Finished::bytes));
+            job.batch_counters.add_bytes(bytes, result.as_ref().map_or(0, GroupOutput::bytes));
             lap.to(&job.batch_counters);
             result
         }
@@ -184,7 +184,7 @@ pub(crate) async fn run_group(
     tools.pool.run(id, course.priority, work).await.map_err(|panic| panic.to_string())?
 }
 
-impl Finished {
+impl GroupOutput {
     /// Bytes of its buffers.
     fn bytes(&self) -> u64 {
         match self {
@@ -195,8 +195,8 @@ impl Finished {
 }
 
 /// Gives a chunk its part of each column of the finished buffer.
-fn cut_slots(job: &JobContext, sections: &mut [Section], rows: usize) -> Slots {
-    let mut slots = Slots::new();
+fn cut_slots(job: &JobContext, sections: &mut [TensorSection], rows: usize) -> OutputBuffers {
+    let mut slots = OutputBuffers::new();
     for (tensor, section) in job.tensors.iter().zip(sections) {
         if let Some((operator, column)) = &tensor.writer {
             slots.put(*operator, column, section.rest.split_to(tensor.row_bytes * rows));

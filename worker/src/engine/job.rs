@@ -7,25 +7,25 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
-use feedline_core::cluster::messages::{JobDetails, Keep, OperatorStats};
+use feedline_core::cluster::messages::{CacheDecision, JobDetails, OperatorStats};
 use feedline_core::manifest::Manifest;
 use feedline_core::mix::MixChange;
 use feedline_core::order::RowRef;
-use feedline_core::pipeline::{KeptForm, OnError, Operator, OperatorKind};
+use feedline_core::pipeline::{CacheEncoding, OnError, Operator, OperatorKind};
 use feedline_core::schema::{ColumnType, Field, Schema};
-use feedline_core::sequence::{Pass, Sequence};
+use feedline_core::sequence::{Sequence, SharedPass};
 use feedline_functions::RowFunction;
 use feedline_operators::{BuiltOperator, build_operators};
 use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
 use feedline_sources::{Dataset, Stores};
 
-use super::allot::JobLimits;
-use super::cut::{Cut, CutCounters};
-use super::forms::{KernelTime, Trials};
+use super::allocation::JobLimits;
+use super::cache_point::{CachePoint, CachePointCounters};
+use super::encodings::{EncodingTrials, KernelTime};
 use super::pace::Pace;
 use super::round::Coordination;
-use super::runs::Runs;
-use super::trace::{Counters, StoreCounters, Tracing};
+use super::settings::EngineSettings;
+use super::trace::{OperatorCounters, StoreCounters, Tracing};
 use crate::cache::Caches;
 use crate::process::ProcessClock;
 
@@ -39,7 +39,7 @@ const KEPT_PASSES: usize = 3;
 /// What the order of rows is computed from, and that of passes which are being worked on.
 struct Order {
     sequence: Arc<Sequence>,
-    passes: VecDeque<(u32, Pass)>,
+    passes: VecDeque<(u32, SharedPass)>,
 }
 
 impl Order {
@@ -47,7 +47,7 @@ impl Order {
         Self { sequence: Arc::new(sequence), passes: VecDeque::new() }
     }
 
-    fn pass(&mut self, pass: u32) -> Pass {
+    fn pass(&mut self, pass: u32) -> SharedPass {
         if let Some((_, order)) = self.passes.iter().find(|(known, _)| *known == pass) {
             return order.clone();
         }
@@ -72,27 +72,27 @@ pub(crate) struct JobContext {
     /// What it may use at present.
     pub(crate) limits: JobLimits,
     /// What the plan has it keep.
-    pub(crate) keep: Option<Keep>,
+    pub(crate) keep: Option<CacheDecision>,
     /// Where the pipeline's `cache` is, or what the plan has it keep.
-    pub(crate) cut: Option<Cut>,
+    pub(crate) cut: Option<CachePoint>,
     /// How many rows its groups take.
     pub(crate) pace: Arc<Pace>,
     /// What forms of kept rows cost; `None` where it is the pipeline's to say what is kept.
-    pub(crate) trials: Option<Arc<Trials>>,
+    pub(crate) trials: Option<Arc<EncodingTrials>>,
     /// What the kernel takes of the pool's time, where rows are kept that no pipeline asks to keep.
     pub(crate) kernel_time: KernelTime,
     /// Counts of the cut; `None` as long as there was none.
-    cut_counters: Option<CutCounters>,
+    cut_counters: Option<CachePointCounters>,
     /// How batches are made for all streams together.
     pub(crate) coordination: Option<Coordination>,
     pub(crate) tensors: Vec<FinalTensor>,
     pub(crate) output: Schema,
     pub(crate) output_arrow: SchemaRef,
     pub(crate) chunk_rows: usize,
-    pub(crate) source_counters: Arc<Counters>,
+    pub(crate) source_counters: Arc<OperatorCounters>,
     pub(crate) store_counters: Arc<StoreCounters>,
-    pub(crate) operator_counters: Vec<Arc<Counters>>,
-    pub(crate) batch_counters: Arc<Counters>,
+    pub(crate) operator_counters: Vec<Arc<OperatorCounters>>,
+    pub(crate) batch_counters: Arc<OperatorCounters>,
     /// Time in nanoseconds in which its next group waited for memory, and its consumer for rows.
     pub(crate) memory_wait_ns: Arc<AtomicU64>,
     clock: Arc<ProcessClock>,
@@ -115,13 +115,13 @@ impl JobContext {
     /// The job as the plan has it keep rows; `before` is the same job as it was loaded before, whose counts go on.
     pub(crate) async fn load(
         details: JobDetails,
-        (manifest, keep): (Arc<Manifest>, Option<Keep>),
+        (manifest, keep): (Arc<Manifest>, Option<CacheDecision>),
         stores: Arc<Stores>,
-        (caches, runs): (&Caches, &Runs),
+        (caches, runs): (&Caches, &EngineSettings),
         tracing: &Tracing,
         before: Option<&Self>,
     ) -> Result<Self, String> {
-        let keeping = |keep: Keep| details.pipeline.keeping(keep.after, keep.tier);
+        let keeping = |keep: CacheDecision| details.pipeline.keeping(keep.after, keep.tier);
         let pipeline = &keep.map_or_else(|| details.pipeline.clone(), keeping);
         let wanted = pipeline.required_columns(&manifest.schema);
         let fields = manifest.schema.fields.iter().filter(|field| wanted.contains(&field.name));
@@ -135,9 +135,9 @@ impl JobContext {
         let load = |url: &str| files.get(url).cloned().ok_or_else(|| format!("{url} was not read"));
         let operators = build_operators(pipeline, &read_schema, &load).map_err(|error| error.to_string())?;
         let parts = (&read_schema, operators.as_slice());
-        let form = keep.map_or(KeptForm::AsIs, |keep| keep.form);
+        let form = keep.map_or(CacheEncoding::AsIs, |keep| keep.form);
         let counters = before.and_then(|job| job.cut_counters.clone());
-        let cut = Cut::new((pipeline, form), &manifest, parts, &files, tracing, counters)?;
+        let cut = CachePoint::new((pipeline, form), &manifest, parts, &files, tracing, counters)?;
         if let Some(cut) = &cut {
             caches.open(cut.prefix, cut.tier).await?;
         }
@@ -179,7 +179,7 @@ impl JobContext {
         let trials = match before {
             Some(job) => job.trials.clone(),
             None if tracing.on && details.pipeline.cached().is_none() => {
-                Trials::new(pipeline, &operators).map(Arc::new)
+                EncodingTrials::new(pipeline, &operators).map(Arc::new)
             }
             None => None,
         };
@@ -231,7 +231,7 @@ impl JobContext {
         rows
     }
 
-    fn pass_order(&self, pass: u32) -> (Arc<Sequence>, Pass) {
+    fn pass_order(&self, pass: u32) -> (Arc<Sequence>, SharedPass) {
         let mut order = self.lock_order();
         let found = order.pass(pass);
         (Arc::clone(&order.sequence), found)
@@ -280,7 +280,7 @@ impl JobContext {
     pub(crate) fn group_bytes(&self, rows: u32) -> u64 {
         let dataset = &self.details.dataset;
         let encoded = dataset.bytes / dataset.rows.max(1);
-        let kept = self.cut.as_ref().map_or(0, Cut::row_bytes);
+        let kept = self.cut.as_ref().map_or(0, CachePoint::row_bytes);
         encoded.max(kept) * u64::from(rows) + self.slab_bytes(rows as usize) as u64
     }
 
@@ -311,7 +311,7 @@ impl JobContext {
 
     /// What a byte that the cut keeps saves when it is found: seconds of CPU and of waiting for the store that the row took
     /// before the cut, over its size; 0 where nothing has been made yet.
-    pub(crate) fn saved_s_per_byte(&self, cut: &Cut) -> f64 {
+    pub(crate) fn saved_s_per_byte(&self, cut: &CachePoint) -> f64 {
         let source = self.source_counters.snapshot();
         let made = source.rows_out as f64;
         let before = self.operator_counters[..cut.place].iter().map(|counters| counters.snapshot().cpu_ns);
@@ -340,10 +340,10 @@ impl JobContext {
 
 /// What is counted of a job, however often it is loaded.
 struct JobCounters {
-    source: Arc<Counters>,
+    source: Arc<OperatorCounters>,
     store: Arc<StoreCounters>,
-    operators: Vec<Arc<Counters>>,
-    batch: Arc<Counters>,
+    operators: Vec<Arc<OperatorCounters>>,
+    batch: Arc<OperatorCounters>,
     memory_wait_ns: Arc<AtomicU64>,
 }
 
@@ -354,13 +354,14 @@ impl JobCounters {
         manifest: &Manifest,
         tracing: &Tracing,
     ) -> Self {
-        let counters =
-            |operator: &BuiltOperator| Counters::new(&operator.name, operator.parallelism, tracing.on);
+        let counters = |operator: &BuiltOperator| {
+            OperatorCounters::new(&operator.name, operator.parallelism, tracing.on)
+        };
         Self {
-            source: Counters::new("source", None, tracing.on),
+            source: OperatorCounters::new("source", None, tracing.on),
             store: Arc::new(StoreCounters::new(manifest.shards.len(), tracing)),
             operators: operators.iter().map(counters).collect(),
-            batch: Counters::new("batch", batch_parallelism, tracing.on),
+            batch: OperatorCounters::new("batch", batch_parallelism, tracing.on),
             memory_wait_ns: Arc::default(),
         }
     }

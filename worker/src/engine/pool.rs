@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use feedline_core::ids::JobId;
-use feedline_operators::DecodingRoom;
+use feedline_operators::DecodeMemory;
 use tokio::sync::oneshot;
 
-use self::queue::{Next, Queue};
+use self::queue::{NextWork, WorkQueue};
 use crate::process::POOL_THREADS;
 
 /// Seconds below which no thread waits for a job's limit: waking takes as long.
@@ -27,7 +27,7 @@ pub(crate) type Priority = u64;
 /// An operator panicked; the pool lives on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("an operator crashed: {0}; please report this")]
-pub(crate) struct Panicked(pub(crate) String);
+pub(crate) struct TaskPanic(pub(crate) String);
 
 pub(crate) struct Pool {
     shared: Arc<Shared>,
@@ -38,18 +38,18 @@ struct Shared {
     started: Instant,
     state: Mutex<State>,
     ready: Condvar,
-    idle: Arc<Idle>,
+    idle: Arc<IdleThreads>,
 }
 
 /// Threads without work.
 #[derive(Debug, Default)]
-pub(crate) struct Idle {
+pub(crate) struct IdleThreads {
     waiting: AtomicU32,
     /// Those that shall not work.
     unused: AtomicU32,
 }
 
-impl Idle {
+impl IdleThreads {
     /// Whether a thread that may work waits for work.
     pub(crate) fn is_any(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > self.unused.load(Ordering::Relaxed)
@@ -59,7 +59,7 @@ impl Idle {
 type Work = Box<dyn FnOnce() + Send>;
 
 struct State {
-    queue: Queue<Work>,
+    queue: WorkQueue<Work>,
     /// Threads that work, and how many may.
     busy: u32,
     in_use: u32,
@@ -79,10 +79,10 @@ impl State {
 
 impl Pool {
     /// Images that its threads decode share the room.
-    pub(crate) fn new(threads: u32, decoding: &Arc<DecodingRoom>) -> std::io::Result<Self> {
+    pub(crate) fn new(threads: u32, decoding: &Arc<DecodeMemory>) -> std::io::Result<Self> {
         let threads = threads.max(1);
         let state =
-            State { queue: Queue::new(threads), busy: 0, in_use: threads, watched: None, closed: false };
+            State { queue: WorkQueue::new(threads), busy: 0, in_use: threads, watched: None, closed: false };
         let shared = Arc::new(Shared {
             started: Instant::now(),
             state: Mutex::new(state),
@@ -121,7 +121,7 @@ impl Pool {
     }
 
     /// Its threads without work.
-    pub(crate) fn idle(&self) -> Arc<Idle> {
+    pub(crate) fn idle(&self) -> Arc<IdleThreads> {
         Arc::clone(&self.shared.idle)
     }
 
@@ -131,7 +131,7 @@ impl Pool {
         job: JobId,
         priority: Priority,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Panicked> {
+    ) -> Result<T, TaskPanic> {
         let (sender, receiver) = oneshot::channel();
         let run = Box::new(move || {
             if !sender.is_closed() {
@@ -141,7 +141,7 @@ impl Pool {
             }
         });
         self.shared.push(job, priority, run);
-        receiver.await.unwrap_or_else(|_| Err(Panicked("the pool is closing".to_owned())))
+        receiver.await.unwrap_or_else(|_| Err(TaskPanic("the pool is closing".to_owned())))
     }
 }
 
@@ -210,14 +210,14 @@ impl Shared {
                 return;
             }
             let now = self.now();
-            let next = if state.busy < state.in_use { state.queue.pop(now) } else { Next::Nothing };
+            let next = if state.busy < state.in_use { state.queue.pop(now) } else { NextWork::Nothing };
             let (served, work) = match next {
-                Next::Work(served, work) => (served, work),
-                Next::At(at) => {
+                NextWork::Work(served, work) => (served, work),
+                NextWork::At(at) => {
                     state = self.wait(state, Some(at));
                     continue;
                 }
-                Next::Nothing => {
+                NextWork::Nothing => {
                     state = self.wait(state, None);
                     continue;
                 }
@@ -235,12 +235,12 @@ impl Shared {
     }
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> Panicked {
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> TaskPanic {
     let text = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned());
-    Panicked(text.unwrap_or_else(|| "no message".to_owned()))
+    TaskPanic(text.unwrap_or_else(|| "no message".to_owned()))
 }
 
 #[cfg(test)]
@@ -254,14 +254,14 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     fn pool(threads: u32) -> Pool {
-        Pool::new(threads, &DecodingRoom::new(0)).expect("threads start")
+        Pool::new(threads, &DecodeMemory::new(0)).expect("threads start")
     }
 
     #[tokio::test]
     async fn a_panic_is_an_error_and_the_pool_lives_on() {
         let pool = pool(1);
         let error = pool.run(JobId(1), 0, || panic!("bad pixel")).await.expect_err("it panicked");
-        assert_eq!(error, Panicked("bad pixel".to_owned()));
+        assert_eq!(error, TaskPanic("bad pixel".to_owned()));
         assert_eq!(pool.run(JobId(1), 0, || 7).await, Ok(7));
     }
 
@@ -301,16 +301,16 @@ mod tests {
 
     #[test]
     fn threads_are_woken_for_work_that_may_begin_and_once_for_a_time_to_wait_for() {
-        let mut state = State { queue: Queue::new(4), busy: 0, in_use: 4, watched: None, closed: false };
+        let mut state = State { queue: WorkQueue::new(4), busy: 0, in_use: 4, watched: None, closed: false };
         assert!(!state.calls(0.0), "there is no work");
         state.queue.set_shares(0.0, BTreeMap::new(), [(JobId(1), 1.0), (JobId(2), 1.0)].into());
         let work = || Box::new(|| ()) as Work;
         (0..3).for_each(|_| state.queue.push(JobId(1), 0, work()));
         assert!(state.calls(0.0));
-        let Next::Work(served, _) = state.queue.pop(0.0) else { panic!("it may begin") };
+        let NextWork::Work(served, _) = state.queue.pop(0.0) else { panic!("it may begin") };
         assert!(!state.calls(0.0), "as much of the job is under way as may be");
         state.queue.done(served, 0.5);
-        let Next::At(at) = state.queue.pop(0.0) else { panic!("its limit is used") };
+        let NextWork::At(at) = state.queue.pop(0.0) else { panic!("its limit is used") };
         assert!(state.calls(0.0), "nobody waits for the time");
         state.watched = Some(at);
         assert!(!state.calls(0.0), "one does, and another would have nothing to do");

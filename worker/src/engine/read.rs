@@ -16,7 +16,7 @@ use futures::{StreamExt, TryStreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::blocks::{BlockCache, BlockKey};
-use super::group::Course;
+use super::group::TaskContext;
 use super::job::JobContext;
 use super::trace::CpuTimed;
 
@@ -40,17 +40,17 @@ struct Need {
 }
 
 /// What reading needs of its worker.
-pub(crate) struct Reading {
+pub(crate) struct ReadResources {
     /// Blocks that are kept.
     pub(crate) blocks: BlockCache,
     limit: Semaphore,
     limit_bytes: u64,
 }
 
-/// What a permit of [`Reading::limit`] stands for.
+/// What a permit of [`ReadResources::limit`] stands for.
 const PERMIT_BYTES: u64 = 1 << 10;
 
-impl Reading {
+impl ReadResources {
     /// Keeps up to `cache_bytes` of blocks and reads up to `limit_bytes` of them at a time, or one that is larger.
     pub(crate) fn new(cache_bytes: u64, limit_bytes: u64) -> Self {
         let limit_bytes = limit_bytes.clamp(PERMIT_BYTES, u64::from(u32::MAX) * PERMIT_BYTES);
@@ -73,8 +73,8 @@ impl Reading {
 
 pub(crate) async fn read_rows(
     job: &JobContext,
-    reading: &Reading,
-    course: &Course,
+    reading: &ReadResources,
+    course: &TaskContext,
     rows: &[RowRef],
 ) -> Result<EncodedRows, SourceError> {
     let mut by_block: BTreeMap<BlockKey, Vec<(u32, usize)>> = BTreeMap::new();
@@ -104,8 +104,8 @@ pub(crate) async fn read_rows(
 
 async fn read_need(
     job: &JobContext,
-    reading: &Reading,
-    course: &Course,
+    reading: &ReadResources,
+    course: &TaskContext,
     need: Need,
 ) -> Result<(Need, BlockRows, bool), SourceError> {
     let shard = &job.manifest.shards[need.key.shard as usize];

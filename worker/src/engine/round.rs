@@ -3,29 +3,29 @@
 //! A worker that has a lease of one stream's part of a round computes the round for all streams: which rows make a step
 //! depends on all of them.
 
+mod cache;
 mod columns;
-mod kept;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, ListArray, UInt32Array};
 use arrow::datatypes::SchemaRef;
-use feedline_core::coordinated::{Step, deal_buckets, deal_evenly, pack_rows};
+use feedline_core::coordinated::{CoordinatedStep, deal_buckets, deal_evenly, pack_rows};
 use feedline_core::order::RowRef;
 use feedline_core::pipeline::{BucketByLength, Longer, OnError, OperatorKind, Pack, PadTo, Pipeline, infer};
 use feedline_core::schema::Schema;
 use feedline_proto::batch::{BatchEncoder, output_schema};
 use feedline_proto::services::PieceHeader;
 
+pub(super) use self::cache::RoundCache;
 use self::columns::{Filler, join, lengths, packed_columns};
-pub(super) use self::kept::Rounds;
 use super::assemble::failures;
 use super::chunk::WorkChunk;
 use super::group::{FinishedPiece, check_failures, describe_row};
 use super::job::JobContext;
 use super::slab::SlabPool;
-use super::trace::Waiting;
+use super::trace::QueuedRows;
 
 /// How a coordinated job makes its batches.
 pub(crate) struct Coordination {
@@ -92,7 +92,7 @@ struct Dealt {
 }
 
 /// What each stream gets, as its pieces in order.
-pub(super) type Streams = Vec<Vec<FinishedPiece>>;
+pub(super) type RoundOutput = Vec<Vec<FinishedPiece>>;
 
 /// Makes the steps of a round.
 ///
@@ -104,7 +104,7 @@ pub(super) fn finish_round(
     rows: &[RowRef],
     read_failures: &BTreeMap<usize, (Option<u64>, String)>,
     chunks: Vec<WorkChunk>,
-) -> Result<Streams, String> {
+) -> Result<RoundOutput, String> {
     let Some(coordination) = &job.coordination else {
         return Err("the job has no rounds; please report this".to_owned());
     };
@@ -185,7 +185,7 @@ fn settle_longer(
 /// Which rows come in which step. A round of which nothing is left is one step without rows.
 fn deal(coordination: &Coordination, left: &Rows, streams: u32) -> Vec<Dealt> {
     let width = coordination.columns().len();
-    let (steps, packed): (Vec<Step>, Option<Vec<Vec<u32>>>) = match &coordination.way {
+    let (steps, packed): (Vec<CoordinatedStep>, Option<Vec<Vec<u32>>>) = match &coordination.way {
         Way::Bucket(p) => {
             let longest = |lengths: &[u32]| lengths.iter().copied().max().unwrap_or(0);
             let lengths: Vec<u32> = left.lengths.chunks(width).map(longest).collect();
@@ -200,7 +200,7 @@ fn deal(coordination: &Coordination, left: &Rows, streams: u32) -> Vec<Dealt> {
         Some(packed) => packed[row as usize].clone(),
         None => vec![row],
     };
-    let dealt = |step: Step| Dealt {
+    let dealt = |step: CoordinatedStep| Dealt {
         bucket: step.bucket,
         streams: step.streams.into_iter().map(|rows| rows.into_iter().map(rows_of).collect()).collect(),
     };
@@ -242,8 +242,8 @@ impl<'a> Pieces<'a> {
         Ok(Self { job, coordination, slabs, left, fillers })
     }
 
-    fn make(&self, rows: &[RowRef], dealt: &[Dealt]) -> Result<Streams, String> {
-        let mut streams: Streams =
+    fn make(&self, rows: &[RowRef], dealt: &[Dealt]) -> Result<RoundOutput, String> {
+        let mut streams: RoundOutput =
             dealt.first().map_or_else(Vec::new, |step| step.streams.iter().map(|_| Vec::new()).collect());
         let mut from = 0;
         for (number, step) in dealt.iter().enumerate() {
@@ -291,7 +291,7 @@ impl<'a> Pieces<'a> {
             batch,
         };
         let data = SlabPool::finish(buffer, counted);
-        let waiting = Waiting::begin(&self.job.batch_counters, None, data.len() as u64);
+        let waiting = QueuedRows::begin(&self.job.batch_counters, None, data.len() as u64);
         Ok(FinishedPiece { header, data, _waiting: waiting })
     }
 

@@ -23,12 +23,12 @@ struct State {
 
 /// A buffer in use, as the pool counts it.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct SlabReservation {
     bytes: u64,
     pool: Weak<SlabPool>,
 }
 
-impl Counted {
+impl SlabReservation {
     /// The buffer grew or proved larger than asked for.
     fn set(&mut self, bytes: u64) {
         if let Some(pool) = self.pool.upgrade() {
@@ -39,7 +39,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for SlabReservation {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.upgrade() {
             pool.lock().allocated_bytes -= self.bytes;
@@ -51,7 +51,7 @@ impl Drop for Counted {
 /// A finished buffer; goes back to its pool with the last reader.
 struct Pooled {
     bytes: Bytes,
-    counted: Counted,
+    counted: SlabReservation,
 }
 
 impl AsRef<[u8]> for Pooled {
@@ -86,7 +86,7 @@ impl SlabPool {
     }
 
     /// A buffer of exactly `len` bytes with unspecified content, from the idle ones if one fits well.
-    pub(crate) fn take(self: &Arc<Self>, len: usize) -> (BytesMut, Counted) {
+    pub(crate) fn take(self: &Arc<Self>, len: usize) -> (BytesMut, SlabReservation) {
         let mut state = self.lock();
         let best = (0..state.idle.len())
             .filter(|&place| fits(&state.idle[place], len))
@@ -98,7 +98,7 @@ impl SlabPool {
             drop(state);
             // Within the capacity, and no page of it is new: only what a shorter use left out is zeroed.
             slab.resize(len, 0);
-            return (slab, Counted { bytes, pool: Arc::downgrade(self) });
+            return (slab, SlabReservation { bytes, pool: Arc::downgrade(self) });
         }
         state.allocated_bytes += len as u64;
         drop(state);
@@ -106,11 +106,11 @@ impl SlabPool {
         let skip = slab.as_ptr().align_offset(ALIGNMENT_BYTES);
         slab.advance(skip.min(ALIGNMENT_BYTES));
         slab.truncate(len);
-        (slab, Counted { bytes: len as u64, pool: Arc::downgrade(self) })
+        (slab, SlabReservation { bytes: len as u64, pool: Arc::downgrade(self) })
     }
 
     /// Makes a finished buffer readable; it comes back to the pool with its last reader.
-    pub(crate) fn finish(slab: BytesMut, mut counted: Counted) -> Bytes {
+    pub(crate) fn finish(slab: BytesMut, mut counted: SlabReservation) -> Bytes {
         counted.set(slab.capacity() as u64);
         Bytes::from_owner(Pooled { bytes: slab.freeze(), counted })
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::group::{FinishedPiece, Steps};
+use super::group::{FinishedPiece, SplitProgress};
 use super::pool::Priority;
 
 /// A group on its way.
@@ -33,7 +33,7 @@ pub(super) struct SplitState {
     waits_for: Option<u32>,
     /// Differs for each lease and counts its restarts: groups of an earlier one are of no use.
     generation: u64,
-    pub(super) steps: Steps,
+    pub(super) steps: SplitProgress,
     /// Ends the groups that run when the lease is taken back.
     pub(super) cancel: CancellationToken,
 }
@@ -49,7 +49,7 @@ impl SplitState {
             fetch: None,
             waits_for: None,
             generation: u64::from(lease) << 32,
-            steps: Steps::default(),
+            steps: SplitProgress::default(),
             cancel: CancellationToken::new(),
         }
     }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use feedline_core::pipeline::OnError;
 use feedline_functions::RowFunction;
-use feedline_operators::Slots;
+use feedline_operators::OutputBuffers;
 
-use super::allot::Stages;
+use super::allocation::Stages;
 use super::chunk::{ChunkInput, WorkChunk};
-use super::group::{Course, Tools};
+use super::group::{TaskContext, WorkerResources};
 use super::job::JobContext;
-use super::trace::{Counters, Lap, Waiting};
+use super::trace::{Lap, OperatorCounters, QueuedRows};
 use crate::metrics;
 
 /// Longest part of a wait between two signs that it goes on.
@@ -21,22 +21,22 @@ const WAIT_STEP: Duration = Duration::from_secs(1);
 struct Passage {
     job: Arc<JobContext>,
     stages: Arc<Stages>,
-    tools: Tools,
-    course: Course,
+    tools: WorkerResources,
+    course: TaskContext,
     input: Option<Arc<ChunkInput>>,
-    slots: Option<Slots>,
+    slots: Option<OutputBuffers>,
     chunk: Option<WorkChunk>,
     /// Who worked on it last.
-    last: Arc<Counters>,
+    last: Arc<OperatorCounters>,
 }
 
 /// Runs a chunk through all stages, from the cache on where all its rows are kept.
 pub(super) async fn run_chunk(
     job: Arc<JobContext>,
-    tools: Tools,
-    course: Course,
+    tools: WorkerResources,
+    course: TaskContext,
     input: ChunkInput,
-    slots: Slots,
+    slots: OutputBuffers,
 ) -> Result<WorkChunk, String> {
     let stages = job.limits.stages();
     let first = stages.cut.filter(|_| !input.is_read()).unwrap_or(0);
@@ -54,7 +54,7 @@ pub(super) async fn run_chunk(
         passage.pass(number).await?;
     }
     let mut work = passage.chunk.ok_or("no stage built the chunk; please report this")?;
-    work.waiting = Waiting::begin(&passage.last, Some(&job.batch_counters), work.bytes);
+    work.waiting = QueuedRows::begin(&passage.last, Some(&job.batch_counters), work.bytes);
     Ok(work)
 }
 
@@ -72,7 +72,7 @@ impl Passage {
             (Some(work), _) => work.bytes,
             (None, input) => input.as_ref().map_or(0, |input| input.bytes),
         };
-        let waiting = Waiting::begin(&self.last, Some(next), bytes);
+        let waiting = QueuedRows::begin(&self.last, Some(next), bytes);
         let _turn = match stage.and_then(|stage| job.limits.turns(stage)) {
             Some(turns) => Some(turns.acquire(self.course.priority).await),
             None => None,
@@ -159,7 +159,7 @@ impl Passage {
         operators: std::ops::Range<usize>,
         joins: bool,
         is_used: bool,
-        waiting: Option<Waiting>,
+        waiting: Option<QueuedRows>,
     ) -> Result<(), String> {
         // The work must not hold the pool that runs it: the last to let go of that waits for its threads.
         let (job, caches) = (Arc::clone(&self.job), Arc::clone(&self.tools.caches));

@@ -28,7 +28,7 @@ pub(crate) struct Tracing {
 
 /// What one operator has done so far. Counters only grow, but for what is queued.
 #[derive(Debug)]
-pub(crate) struct Counters {
+pub(crate) struct OperatorCounters {
     name: String,
     parallelism: Option<u32>,
     on: bool,
@@ -52,7 +52,7 @@ fn add_time(counter: &AtomicU64, time: Duration) {
     add(counter, time.as_nanos() as u64);
 }
 
-impl Counters {
+impl OperatorCounters {
     /// Counters of an operator that is pinned to `parallelism`; those of a worker that does not trace stay 0.
     pub(crate) fn new(name: &str, parallelism: Option<u32>, on: bool) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
@@ -92,7 +92,7 @@ impl Counters {
         }
     }
 
-    /// Waiting for a turn that no [`Waiting`] measures.
+    /// Waiting for a turn that no [`QueuedRows`] measures.
     pub(crate) fn add_wait_input(&self, wait: Duration) {
         if self.on {
             add_time(&self.wait_input_ns, wait);
@@ -145,7 +145,7 @@ impl Lap {
     }
 
     /// What passed since the last lap was an execution of this operator, or a part of one.
-    pub(crate) fn to(&mut self, counters: &Counters) {
+    pub(crate) fn to(&mut self, counters: &OperatorCounters) {
         if let Some((cpu, wall)) = &mut self.0 {
             let (cpu_now, now) = (thread_cpu(), Instant::now());
             add_time(&counters.cpu_ns, cpu_now.saturating_sub(*cpu));
@@ -157,18 +157,22 @@ impl Lap {
 
 /// Rows that wait between two operators, from when this is made until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedRows {
     since: Instant,
     bytes: u64,
     /// Whose output waits.
-    from: Arc<Counters>,
+    from: Arc<OperatorCounters>,
     /// For whose turn it waits; `None` where it waits for a consumer.
-    to: Option<Arc<Counters>>,
+    to: Option<Arc<OperatorCounters>>,
 }
 
-impl Waiting {
+impl QueuedRows {
     /// Nothing where nothing is traced.
-    pub(crate) fn begin(from: &Arc<Counters>, to: Option<&Arc<Counters>>, bytes: u64) -> Option<Self> {
+    pub(crate) fn begin(
+        from: &Arc<OperatorCounters>,
+        to: Option<&Arc<OperatorCounters>>,
+        bytes: u64,
+    ) -> Option<Self> {
         if !from.on {
             return None;
         }
@@ -177,12 +181,12 @@ impl Waiting {
         Some(waiting)
     }
 
-    fn queue(&self) -> &Counters {
+    fn queue(&self) -> &OperatorCounters {
         self.to.as_ref().unwrap_or(&self.from)
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueuedRows {
     fn drop(&mut self) {
         let waited = self.since.elapsed();
         self.queue().queue_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -286,19 +290,19 @@ impl StoreCounters {
 }
 
 /// A future on an IO thread that works for an operator: its polls are that operator's CPU time, whether it ends or not.
-pub(crate) struct Charged<F> {
+pub(crate) struct CpuCharged<F> {
     future: Pin<Box<F>>,
-    counters: Arc<Counters>,
+    counters: Arc<OperatorCounters>,
     clock: Arc<ProcessClock>,
 }
 
-impl<F: Future> Charged<F> {
-    pub(crate) fn new(future: F, counters: &Arc<Counters>, clock: &Arc<ProcessClock>) -> Self {
+impl<F: Future> CpuCharged<F> {
+    pub(crate) fn new(future: F, counters: &Arc<OperatorCounters>, clock: &Arc<ProcessClock>) -> Self {
         Self { future: Box::pin(future), counters: Arc::clone(counters), clock: Arc::clone(clock) }
     }
 }
 
-impl<F: Future> Future for Charged<F> {
+impl<F: Future> Future for CpuCharged<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -326,10 +330,11 @@ mod tests {
 
     #[test]
     fn laps_leave_no_gap_and_waits_count_on_both_sides() {
-        let (first, second) = (Counters::new("a", None, true), Counters::new("b", Some(2), true));
+        let (first, second) =
+            (OperatorCounters::new("a", None, true), OperatorCounters::new("b", Some(2), true));
         let (cpu, wall) = (thread_cpu(), Instant::now());
         let mut lap = Lap::begin(true);
-        let waiting = Waiting::begin(&first, Some(&second), 10);
+        let waiting = QueuedRows::begin(&first, Some(&second), 10);
         assert_eq!(second.snapshot().queue_bytes, 10);
         lap.to(&first);
         drop(waiting);
@@ -343,12 +348,12 @@ mod tests {
 
     #[test]
     fn nothing_is_counted_when_it_is_off() {
-        let counters = Counters::new("a", None, false);
+        let counters = OperatorCounters::new("a", None, false);
         counters.add_rows(1, 1);
         counters.add_bytes(1, 1);
         counters.add_latency(Duration::from_secs(1), Duration::ZERO);
         Lap::begin(false).to(&counters);
-        assert!(Waiting::begin(&counters, None, 10).is_none());
+        assert!(QueuedRows::begin(&counters, None, 10).is_none());
         let nothing = OperatorStats { name: "a".to_owned(), ..OperatorStats::default() };
         assert_eq!(counters.snapshot(), nothing);
     }

@@ -1,6 +1,6 @@
 //! Broken fetches, failing rows, lost coordinators: what is retried, what is told, what ends the consumer.
 
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 use feedline_core::ids::WorkerId;
 use feedline_core::pipeline::OrderMode;
 
@@ -174,8 +174,8 @@ async fn what_is_damaged_again_and_again_is_told() {
     );
 }
 
-fn unavailable() -> Refusal {
-    Refusal::new(RefusalKind::Unavailable, "cannot reach coordinator at c: refused")
+fn unavailable() -> ServiceError {
+    ServiceError::new(ServiceErrorKind::Unavailable, "cannot reach coordinator at c: refused")
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,7 +204,7 @@ async fn a_newer_session_ends_the_older_one() {
     let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
     next(&mut consumer).await.unwrap();
     let taken = "consumer 0 of job `run` was taken over by a newer session";
-    coordinator.tell(|told| told.refusing = Some(Refusal::new(RefusalKind::Superseded, taken)));
+    coordinator.tell(|told| told.refusing = Some(ServiceError::new(ServiceErrorKind::Superseded, taken)));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let error = next(&mut consumer).await.unwrap_err();
     assert_eq!(error, ClientError::Superseded(taken.to_owned()));
@@ -227,7 +227,7 @@ async fn opening_waits_for_a_coordinator_and_passes_refusals_on() {
     coordinator.tell(|told| told.refusing = Some(unavailable()));
     let lost = open(ClientSettings { patience_ms: 3000, ..ClientSettings::default() }).await.err().unwrap();
     assert!(lost.is_retryable(), "{lost}");
-    coordinator.tell(|told| told.refusing = Some(Refusal::new(RefusalKind::Invalid, "no")));
+    coordinator.tell(|told| told.refusing = Some(ServiceError::new(ServiceErrorKind::Invalid, "no")));
     assert_eq!(open(ClientSettings::default()).await.err(), Some(ClientError::Refused("no".to_owned())));
     let odd = ClientSettings { splits_ahead: 0, ..ClientSettings::default() };
     assert!(matches!(open(odd).await.err(), Some(ClientError::Setting(_))));
@@ -237,8 +237,8 @@ async fn opening_waits_for_a_coordinator_and_passes_refusals_on() {
     assert_eq!(drain_all(&mut consumer).await.len(), 2);
 }
 
-fn busy() -> Refusal {
-    Refusal::busy("tenant `a` runs 2 jobs, as many as it may; wait until one has ended", 2_000)
+fn busy() -> ServiceError {
+    ServiceError::busy("tenant `a` runs 2 jobs, as many as it may; wait until one has ended", 2_000)
 }
 
 #[tokio::test(start_paused = true)]

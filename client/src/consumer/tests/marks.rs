@@ -1,12 +1,12 @@
 //! What a consumer says of where it stood, when a plan asks or it ends.
 
 use feedline_core::cluster::messages::ConsumerReport;
-use feedline_core::marks::{Found, Step};
+use feedline_core::position_history::{StepId, StepLookup};
 
 use super::*;
 
-fn step(batches: u64) -> Step {
-    Step { epochs: None, rounds: batches / 2, rest: (batches % 2) as u32 }
+fn step(batches: u64) -> StepId {
+    StepId { epochs: None, rounds: batches / 2, rest: (batches % 2) as u32 }
 }
 
 fn at(row: u64) -> StreamPosition {
@@ -37,7 +37,7 @@ async fn said(coordinator: &Arc<FakeCoordinator>) -> ConsumerReport {
     tokio::time::timeout(DEADLINE, look).await.expect("it says so")
 }
 
-fn found(report: &ConsumerReport, step: Step) -> Found {
+fn found(report: &ConsumerReport, step: StepId) -> StepLookup {
     report.marks.marks.as_ref().expect("it says something").find(step)
 }
 
@@ -56,9 +56,13 @@ async fn a_consumer_that_is_asked_says_where_it_stood_and_where_it_will_stand() 
     coordinator.tell(|told| told.asked = vec![step(3), step(6)]);
     let report = said(&coordinator).await;
     assert!(!report.marks.is_last);
-    assert_eq!(found(&report, step(3)), Found::At(vec![(0, at(8)), (1, at(4))]));
-    assert_eq!(found(&report, step(5)), Found::At(vec![(0, at(12)), (1, at(8))]));
-    assert_eq!(found(&report, step(6)), Found::At(vec![(0, at(12)), (1, at(12))]), "of what has arrived");
+    assert_eq!(found(&report, step(3)), StepLookup::At(vec![(0, at(8)), (1, at(4))]));
+    assert_eq!(found(&report, step(5)), StepLookup::At(vec![(0, at(12)), (1, at(8))]));
+    assert_eq!(
+        found(&report, step(6)),
+        StepLookup::At(vec![(0, at(12)), (1, at(12))]),
+        "of what has arrived"
+    );
     coordinator.tell(|told| told.asked = Vec::new());
     assert_eq!(consumer.positions(), [(0, at(12)), (1, at(8))], "nothing was taken");
     assert_eq!(drain_all(&mut consumer).await.len(), 25);
@@ -72,7 +76,7 @@ async fn a_step_that_has_not_arrived_is_said_once_it_has() {
     assert!(coordinator.tell(|told| told.reports.iter().all(|report| report.marks.marks.is_none())));
     coordinator.tell(|told| told.workers = vec![feedline_core::ids::WorkerId(1)]);
     let report = said(&coordinator).await;
-    assert_eq!(found(&report, step(2)), Found::At(vec![(0, at(4)), (1, at(4))]));
+    assert_eq!(found(&report, step(2)), StepLookup::At(vec![(0, at(4)), (1, at(4))]));
     assert!(next(&mut consumer).await.unwrap().is_some());
 }
 
@@ -86,8 +90,8 @@ async fn a_consumer_that_ends_says_where_it_stood_unasked() {
     consumer.close().await.unwrap();
     let report = said(&coordinator).await;
     assert!(report.marks.is_last);
-    assert_eq!(found(&report, step(4)), Found::At(vec![(0, at(8)), (1, at(8))]));
-    assert_ne!(found(&report, step(5)), Found::Ahead, "others may be a step before it");
+    assert_eq!(found(&report, step(4)), StepLookup::At(vec![(0, at(8)), (1, at(8))]));
+    assert_ne!(found(&report, step(5)), StepLookup::Ahead, "others may be a step before it");
     let marks = report.marks.marks.expect("it says something");
     assert_eq!(marks.batches() - marks.foreseen(), 3, "one was taken ahead");
 }

@@ -1,6 +1,6 @@
 //! Elastic jobs: slots come and go while batches flow.
 
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
 
 use super::*;
 
@@ -120,7 +120,7 @@ async fn a_rank_that_delivered_what_others_have_is_told() {
     let (coordinator, mut consumer) = elastic(&layout, &[0]);
     some(&mut consumer).await;
     let message = "its slots went to others";
-    coordinator.tell(|told| told.refusing = Some(Refusal::new(RefusalKind::Superseded, message)));
+    coordinator.tell(|told| told.refusing = Some(ServiceError::new(ServiceErrorKind::Superseded, message)));
     settle().await;
     assert!(matches!(next(&mut consumer).await, Err(ClientError::Superseded(_))));
 }

@@ -18,7 +18,7 @@ async fn a_restart_goes_on_where_the_job_stood() {
     let (before, manifest) = (service.job_status(job).await.unwrap(), service.manifest(job).await.unwrap());
     coordinator.shutdown().await.unwrap();
     let refused = service.list_jobs().await.unwrap_err();
-    assert_eq!(refused.kind, RefusalKind::Unavailable);
+    assert_eq!(refused.kind, ServiceErrorKind::Unavailable);
 
     let coordinator = started(&folder, 2).await;
     let service = coordinator.service();

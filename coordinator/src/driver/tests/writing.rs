@@ -17,7 +17,7 @@ async fn what_waits_together_is_committed_together() {
         assert!(matches!(opened.await.unwrap(), Reply::Opened(_)));
     }
     let script = bench.script.lock().unwrap();
-    let records = |writes: &Vec<Write>| writes.iter().flat_map(Write::records).count();
+    let records = |writes: &Vec<LogWrite>| writes.iter().flat_map(LogWrite::records).count();
     let together: Vec<usize> = script.writes.iter().map(records).filter(|records| *records > 0).collect();
     assert_eq!(together, [100]);
     task.abort();
@@ -64,7 +64,7 @@ async fn nothing_is_acknowledged_while_the_log_cannot_be_written() {
     prepare(service.as_ref()).await;
     bench.script.lock().unwrap().full = true;
     let refused = service.open_job(spec("second")).await.unwrap_err();
-    assert_eq!(refused.kind, RefusalKind::Unavailable);
+    assert_eq!(refused.kind, ServiceErrorKind::Unavailable);
     assert_eq!(
         refused.message,
         "cannot write the coordinator's log at /data/records.log: No space left on device; free some space, nothing acknowledged is lost"
@@ -94,7 +94,7 @@ async fn nothing_is_acknowledged_while_the_log_cannot_be_written() {
 
 #[tokio::test(start_paused = true)]
 async fn a_log_that_is_behind_opens_no_jobs_and_takes_reports() {
-    let mut bench = Bench::within(Limits { log_bytes: 1, ..Limits::default() });
+    let mut bench = Bench::within(RequestLimits { log_bytes: 1, ..RequestLimits::default() });
     let task = bench.start();
     let service = Arc::clone(&bench.service);
     let refused = loop {
@@ -104,7 +104,7 @@ async fn a_log_that_is_behind_opens_no_jobs_and_takes_reports() {
             Err(refusal) => break refusal,
         }
     };
-    assert_eq!((refused.kind, refused.retry_after_ms), (RefusalKind::Busy, Some(1_000)));
+    assert_eq!((refused.kind, refused.retry_after_ms), (ServiceErrorKind::Busy, Some(1_000)));
     assert!(refused.message.starts_with("the coordinator's log has "), "{refused}");
     service.sync_worker(working()).await.unwrap();
     service.list_jobs().await.unwrap();

@@ -5,7 +5,7 @@ use crate::mix::MixChange;
 
 /// How the mix of a job has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobMix {
+pub struct JobMixChanges {
     /// The job.
     pub job: JobId,
     /// All changes, in order.

@@ -8,7 +8,7 @@ use crate::layout::StreamPosition;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotReport {
     /// The slots that it has, those among them that it has stopped at until a plan says that they are not its own.
-    pub claims: Vec<SlotClaim>,
+    pub claims: Vec<SlotPosition>,
     /// Whether it leaves: it gives its slots back and gets none.
     pub leaving: bool,
     /// Nanoseconds that its user takes for a batch of one slot; 0 where that is not known.
@@ -17,7 +17,7 @@ pub struct SlotReport {
 
 /// Where a rank stands in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SlotClaim {
+pub struct SlotPosition {
     /// The slot.
     pub stream: u32,
     /// Generation in which it got the slot: progress in another one counts for nothing.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
-use crate::pipeline::KeptForm;
+use crate::pipeline::CacheEncoding;
 
 /// What one operator has done.
 ///
@@ -105,7 +105,7 @@ pub struct FormStats {
     /// Operators before the cut, of those that run.
     pub after: u32,
     /// The form.
-    pub form: KeptForm,
+    pub form: CacheEncoding,
     /// Rows that were tried.
     pub rows: u64,
     /// Their bytes as they are.

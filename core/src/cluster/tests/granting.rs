@@ -1,7 +1,7 @@
 //! Leases: in bulk, ahead of need, taken from lost workers, twice near the end; and when plans are answered.
 
-use super::super::messages::Allotment;
-use super::super::samples::WorkerShare;
+use super::super::messages::JobAllocation;
+use super::super::samples::WorkerAllocations;
 use super::*;
 
 #[test]
@@ -216,9 +216,9 @@ fn a_job_without_consumers_gives_its_leases_up_and_fails_in_the_end() {
 }
 
 fn told(job: JobId, parts: &[(u64, f64)]) -> Input {
-    let share = |cores: f64| WorkerShare {
+    let share = |cores: f64| WorkerAllocations {
         cores: 0,
-        allotments: vec![Allotment { cores, ..Allotment::unlimited(job) }],
+        allotments: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
     };
     Input::Shares { shares: parts.iter().map(|(worker, cores)| (WorkerId(*worker), share(*cores))).collect() }
 }

@@ -15,7 +15,7 @@ fn the_same_spec_joins_and_another_is_refused() {
     assert_eq!(bench.open(&spec(4, 1)), Ok(job));
     assert_eq!(bench.records.len(), 1, "joining decides nothing");
     let refusal = bench.open(&spec(5, 1)).expect_err("other settings");
-    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
     expect!["job `run` is running with other settings; join it with the same pipeline, epochs and consumers, or choose another name"]
         .assert_eq(&refusal.message);
 }
@@ -60,14 +60,14 @@ fn a_tenant_has_as_many_jobs_at_once_as_its_quota() {
     let few = Quota { jobs: Some(2), ..Quota::default() };
     let tenants = Tenants { tenants: [("a".to_owned(), few)].into(), ..Tenants::default() };
     let mut bench = Bench::new();
-    bench.cluster = Cluster::new(Settings { tenants, ..Settings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
     let of =
         |tenant: &str, name: &str| JobSpec { tenant: tenant.to_owned(), name: name.to_owned(), ..spec(4, 1) };
     let first = bench.open(&of("a", "1")).expect("room");
     bench.open(&of("a", "2")).expect("room");
     let decided = bench.records.len();
     let refusal = bench.open(&of("a", "3")).expect_err("no room");
-    assert_eq!((refusal.kind, refusal.retry_after_ms), (RefusalKind::Busy, Some(5_000)));
+    assert_eq!((refusal.kind, refusal.retry_after_ms), (ServiceErrorKind::Busy, Some(5_000)));
     expect!["tenant `a` may have 2 jobs at once, and as many run; wait until one has ended, end one with `feedline jobs --cancel ID`, or have the quota raised"]
         .assert_eq(&refusal.message);
     assert_eq!(bench.records.len(), decided, "nothing was changed");
@@ -82,10 +82,10 @@ fn a_tenant_opens_only_jobs_that_read_what_it_may() {
     let elsewhere = TenantReads { urls: UrlPolicy::new(["/elsewhere"]).expect("a path"), credentials: None };
     let tenants = Tenants { reads: [("a".to_owned(), elsewhere)].into(), ..Tenants::default() };
     let mut bench = Bench::new();
-    bench.cluster = Cluster::new(Settings { tenants, ..Settings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
     let of = |tenant: &str| JobSpec { tenant: tenant.to_owned(), ..spec(4, 1) };
     let refusal = bench.open(&of("a")).expect_err("outside");
-    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
     assert!(refusal.message.contains("lies outside of what tenant `a` may read (/elsewhere)"), "{refusal}");
     assert_eq!(bench.records.len(), 0, "nothing was changed");
     bench.open(&of("b")).expect("others may");
@@ -96,7 +96,7 @@ fn workers_are_told_what_a_tenant_may_read() {
     let own = TenantReads { credentials: Some(vec!["own".to_owned()]), ..TenantReads::default() };
     let tenants = Tenants { reads: [("a".to_owned(), own.clone())].into(), ..Tenants::default() };
     let mut bench = Bench::new();
-    bench.cluster = Cluster::new(Settings { tenants, ..Settings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
     let rows = Arc::new(manifest(&[8]));
     let spec = JobSpec { tenant: "a".to_owned(), ..spec(4, 1) };
     let job = bench.open_with(&spec, Some(Arc::clone(&rows))).expect("a good job");
@@ -118,7 +118,7 @@ fn a_job_of_an_earlier_log_has_no_tenant() {
     bench.open(&JobSpec { tenant: "a".to_owned(), ..spec(4, 1) }).expect("a good job");
     let record = |line: &str| serde_json::from_str::<Record>(line).expect("a record");
     let restored =
-        Cluster::restore(Settings::default(), LIFE + 1, 0, bench.text_since(0).lines().map(record));
+        Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.text_since(0).lines().map(record));
     assert_eq!(restored.snapshot(), bench.cluster.snapshot());
     let tenants = restored.jobs.values().map(|job| job.spec.tenant.as_str());
     assert_eq!(tenants.collect::<Vec<_>>(), ["", "a"]);
@@ -179,16 +179,22 @@ fn unknown_jobs_and_consumers_are_refused() {
         other => panic!("not refused: {other:?}"),
     };
     let none = JobId(77);
-    assert_eq!(kind(bench.ask(|request| Input::CancelJob { request, job: none })), RefusalKind::NotFound);
-    assert_eq!(kind(bench.ask(|request| Input::JobDetails { request, job: none })), RefusalKind::NotFound);
+    assert_eq!(
+        kind(bench.ask(|request| Input::CancelJob { request, job: none })),
+        ServiceErrorKind::NotFound
+    );
+    assert_eq!(
+        kind(bench.ask(|request| Input::JobDetails { request, job: none })),
+        ServiceErrorKind::NotFound
+    );
     assert_eq!(
         kind(bench.ask(|request| Input::JobStatus { request, job: Some(none) })),
-        RefusalKind::NotFound
+        ServiceErrorKind::NotFound
     );
     let report = taking(none, 0);
-    assert_eq!(kind(bench.ask(|request| Input::Consumer { request, report })), RefusalKind::NotFound);
+    assert_eq!(kind(bench.ask(|request| Input::Consumer { request, report })), ServiceErrorKind::NotFound);
     let report = taking(job, 1);
-    assert_eq!(kind(bench.ask(|request| Input::Consumer { request, report })), RefusalKind::Invalid);
+    assert_eq!(kind(bench.ask(|request| Input::Consumer { request, report })), ServiceErrorKind::Invalid);
 }
 
 #[test]
@@ -199,7 +205,7 @@ fn a_newer_session_takes_over_and_the_older_is_told() {
     assert_eq!(held, None, "nothing is new");
     let waiting = bench.request;
     assert!(bench.consumer(ConsumerReport { session: SessionId(2), ..taking(job, 0) }).is_some());
-    let superseded = |reply: Option<&Reply>| matches!(reply, Some(Reply::Refused(refusal)) if refusal.kind == RefusalKind::Superseded);
+    let superseded = |reply: Option<&Reply>| matches!(reply, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Superseded);
     assert!(superseded(bench.answered.get(&waiting)));
     let report = taking(job, 0);
     assert!(superseded(bench.ask(|request| Input::Consumer { request, report }).as_ref()));
@@ -229,7 +235,7 @@ fn a_consumers_failure_ends_the_job() {
 fn a_coordinator_that_lost_its_log_gives_no_id_again() {
     let life = |nanoseconds: u64| {
         let mut bench = Bench::new();
-        bench.cluster = Cluster::new(Settings::default(), nanoseconds);
+        bench.cluster = Cluster::new(ClusterSettings::default(), nanoseconds);
         bench.open(&spec(4, 1)).expect("a good job")
     };
     let first = 1_700_000_000_000_000_000;
@@ -243,7 +249,7 @@ fn a_job_is_joined_and_not_opened_by_who_may_only_join() {
         bench.ask(|request| Input::JoinJob { request, spec: Box::new(spec), may_open })
     };
     let Some(Reply::Refused(refusal)) = ask(&mut bench, spec(4, 1), false) else { panic!("none is open") };
-    assert_eq!(refusal.kind, RefusalKind::Denied);
+    assert_eq!(refusal.kind, ServiceErrorKind::Denied);
     expect!["no job `run` is open; have it opened by someone who may, and join it then"]
         .assert_eq(&refusal.message);
     assert_eq!(ask(&mut bench, spec(4, 1), true), Some(Reply::MayOpen));
@@ -252,15 +258,15 @@ fn a_job_is_joined_and_not_opened_by_who_may_only_join() {
     for may_open in [false, true] {
         assert_eq!(ask(&mut bench, spec(4, 1), may_open), Some(Reply::Opened(job)));
         let other = ask(&mut bench, spec(5, 1), may_open);
-        assert!(matches!(other, Some(Reply::Refused(refusal)) if refusal.kind == RefusalKind::Invalid));
+        assert!(matches!(other, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Invalid));
     }
     // One of another tenant is none.
     let foreign = JobSpec { tenant: "a".to_owned(), ..spec(4, 1) };
     let refused = ask(&mut bench, foreign, false);
-    assert!(matches!(refused, Some(Reply::Refused(refusal)) if refusal.kind == RefusalKind::Denied));
+    assert!(matches!(refused, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Denied));
     bench.ask(|request| Input::CancelJob { request, job });
     let refused = ask(&mut bench, spec(4, 1), false);
-    assert!(matches!(refused, Some(Reply::Refused(refusal)) if refusal.kind == RefusalKind::Denied));
+    assert!(matches!(refused, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Denied));
 }
 
 #[test]

@@ -1,15 +1,15 @@
 //! Where all consumers stand at a step: who is asked, when that is answered, and what is not known.
 
 use super::*;
-use crate::cluster::messages::{GroupPlaces, MarkReport};
-use crate::marks::{Mark, Marks};
+use crate::cluster::messages::{GroupPositions, HistoryReport};
+use crate::position_history::{DeliveredRun, PositionHistory};
 
 fn at(row: u64) -> StreamPosition {
     StreamPosition { epoch: 0, row }
 }
 
-fn step(batches: u64) -> Step {
-    Step { epochs: None, rounds: batches, rest: 0 }
+fn step(batches: u64) -> StepId {
+    StepId { epochs: None, rounds: batches, rest: 0 }
 }
 
 /// A job of which only rows tell where its consumers stand.
@@ -21,16 +21,16 @@ fn skipping(consumers: u32) -> (Bench, JobId) {
 
 /// What a consumer says that began there and has had so many batches, each of 5 rows.
 fn marked(job: JobId, consumer: u32, began: StreamPosition, batches: u64) -> ConsumerReport {
-    let mut marks = Marks::begin(vec![(consumer, began)]);
+    let mut marks = PositionHistory::begin(vec![(consumer, began)]);
     for batch in 1..=batches {
-        marks.push(Mark { lane: 0, position: at(5 * batch), batch_of: Some(0) });
+        marks.push(DeliveredRun { lane: 0, position: at(5 * batch), batch_of: Some(0) });
     }
-    let marks = MarkReport { marks: Some(Box::new(marks)), is_last: false };
+    let marks = HistoryReport { marks: Some(Box::new(marks)), is_last: false };
     ConsumerReport { marks, ..taking(job, consumer) }
 }
 
 impl Bench {
-    fn places(&mut self, job: JobId, step: Step) -> Option<GroupPlaces> {
+    fn places(&mut self, job: JobId, step: StepId) -> Option<GroupPositions> {
         match self.ask(|request| Input::Places { request, job, step }) {
             Some(Reply::Places(told)) => Some(told),
             None => None,
@@ -38,7 +38,7 @@ impl Bench {
         }
     }
 
-    fn told(&self, request: RequestId) -> Option<GroupPlaces> {
+    fn told(&self, request: RequestId) -> Option<GroupPositions> {
         match self.answered.get(&request) {
             Some(Reply::Places(told)) => Some(told.clone()),
             None => None,
@@ -70,7 +70,7 @@ fn consumers_are_asked_and_who_asks_is_answered_once_all_have_said_it() {
     let plan = bench.consumer(taking(job, 0)).expect("news");
     assert_eq!(plan.asked, [], "it has said so");
     bench.consumer(marked(job, 1, at(0), 3));
-    let told = GroupPlaces { positions: vec![(0, at(15)), (1, at(15))], ..GroupPlaces::default() };
+    let told = GroupPositions { positions: vec![(0, at(15)), (1, at(15))], ..GroupPositions::default() };
     assert_eq!(bench.told(asked).as_ref(), Some(&told));
     assert_eq!(bench.places(job, step(3)), Some(told), "what was said is known");
     let told = bench.places(job, step(1)).expect("it is known as well");
@@ -130,7 +130,7 @@ fn a_consumer_that_is_silent_is_not_waited_for() {
 #[test]
 fn the_beginning_is_known_to_all_and_some_jobs_have_no_steps() {
     let (mut bench, job) = skipping(2);
-    for step in [Step::default(), Step { epochs: Some(0), rounds: 0, rest: 0 }] {
+    for step in [StepId::default(), StepId { epochs: Some(0), rounds: 0, rest: 0 }] {
         let told = bench.places(job, step).expect("it is where the job was opened at");
         assert_eq!((told.positions, told.missing), (vec![(0, at(0)), (1, at(0))], vec![]));
     }
@@ -139,11 +139,11 @@ fn the_beginning_is_known_to_all_and_some_jobs_have_no_steps() {
         other => panic!("it is refused: {other:?}"),
     };
     let unknown = bench.ask(|request| Input::Places { request, job: JobId(77), step: step(1) });
-    assert_eq!(kind(unknown), RefusalKind::NotFound);
+    assert_eq!(kind(unknown), ServiceErrorKind::NotFound);
     for spec in [relaxed(4, 2), JobSpec { elastic: true, ..spec(4, 2) }] {
         let (mut bench, job) = Bench::running(&spec, 64);
         let refused = bench.ask(|request| Input::Places { request, job, step: step(1) });
-        assert_eq!(kind(refused), RefusalKind::Invalid);
+        assert_eq!(kind(refused), ServiceErrorKind::Invalid);
     }
 }
 
@@ -154,7 +154,7 @@ fn so_many_steps_are_asked_for_and_no_more() {
         assert_eq!(bench.places(job, step(batches)), None);
     }
     match bench.ask(|request| Input::Places { request, job, step: step(65) }) {
-        Some(Reply::Refused(refusal)) => assert_eq!(refusal.kind, RefusalKind::Busy),
+        Some(Reply::Refused(refusal)) => assert_eq!(refusal.kind, ServiceErrorKind::Busy),
         other => panic!("it is refused: {other:?}"),
     }
     bench.pass(1_000);

@@ -1,12 +1,15 @@
 //! Leases follow the plan, and inputs that come at once are decided on once.
 
-use super::super::messages::Allotment;
-use super::super::samples::{LEAST_CORES, WorkerShare};
+use super::super::messages::JobAllocation;
+use super::super::samples::{LEAST_CORES, WorkerAllocations};
 use super::*;
 
 /// A plan that gives a job so many cores of a worker.
 fn placed(job: JobId, worker: u64, cores: f64) -> Input {
-    let share = WorkerShare { cores: 0, allotments: vec![Allotment { cores, ..Allotment::unlimited(job) }] };
+    let share = WorkerAllocations {
+        cores: 0,
+        allotments: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
+    };
     Input::Shares { shares: [(WorkerId(worker), share)].into() }
 }
 
@@ -59,8 +62,10 @@ fn a_plan_of_lost_workers_or_of_no_parts_places_nobody() {
 #[test]
 fn a_part_too_slow_for_a_split_gets_none() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 256);
-    let part =
-        |cores| WorkerShare { cores: 0, allotments: vec![Allotment { cores, ..Allotment::unlimited(job) }] };
+    let part = |cores| WorkerAllocations {
+        cores: 0,
+        allotments: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
+    };
     bench.step(Input::Shares { shares: [(WorkerId(1), part(8.0)), (WorkerId(2), part(0.25))].into() });
     bench.worker(report(2));
     assert_eq!(bench.granted(2), []);

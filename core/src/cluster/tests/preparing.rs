@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::layout::StreamPosition;
-use crate::pipeline::{Batch, OperatorKind, Remainder, Repeat};
+use crate::pipeline::{BatchParams, OperatorKind, Remainder, Repeat};
 
 /// Answers every task of a worker's plan from a manifest.
 fn results(plan: &WorkerPlan, manifest: &Manifest) -> Vec<TaskResult> {
@@ -123,7 +123,7 @@ fn a_result_of_an_earlier_life_is_not_taken_for_this_ones() {
     let mut bench = Bench::new();
     let job = bench.open(&spec(4, 1)).expect("a good job");
     let stale = bench.worker(report(1)).expect("the listing");
-    bench.cluster = Cluster::restore(Settings::default(), LIFE + 1, 0, bench.records.clone());
+    bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.records.clone());
     bench.worker(WorkerReport { tasks: results(&stale, &manifest(&[9])), ..report(1) });
     assert_eq!(bench.status(job).state, JobState::Preparing { indexed: 0, shards: 0, workers: 1 });
 }
@@ -147,7 +147,7 @@ fn reindex_ignores_the_saved_index_after_a_restart_too() {
     let mut bench = Bench::new();
     let old = Arc::new(manifest(&[5]));
     let job = bench.open_with(&spec, Some(Arc::clone(&old))).expect("a good job");
-    bench.cluster = Cluster::restore(Settings::default(), LIFE + 1, 0, bench.records.clone());
+    bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.records.clone());
     bench.cluster.set_saved(job, old);
     prepare(&mut bench, &manifest(&[8]));
     assert_eq!(bench.status(job).state, JobState::Completed);
@@ -174,7 +174,7 @@ fn datasets_that_cannot_serve_the_job_fail_it() {
         .assert_eq(&failure(&spec(4, 9), &manifest(&[8])));
     let mut dropping = spec(4, 1);
     dropping.pipeline.operators =
-        vec![OperatorKind::Batch(Batch { size: 16, remainder: Remainder::Drop }).into()];
+        vec![OperatorKind::Batch(BatchParams { size: 16, remainder: Remainder::Drop }).into()];
     expect!["`remainder: drop` leaves nothing: 8 rows are fewer than one batch of 16 for each of 1 consumers; use a smaller batch or `remainder: emit`"]
         .assert_eq(&failure(&dropping, &manifest(&[8])));
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);

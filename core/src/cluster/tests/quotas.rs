@@ -1,7 +1,7 @@
 //! Quotas of cores hold before a job is planned, and where nobody plans.
 
-use super::super::messages::{Allotment, TenantPart};
-use super::super::samples::WorkerShare;
+use super::super::messages::{JobAllocation, TenantPart};
+use super::super::samples::WorkerAllocations;
 use super::*;
 use crate::tenants::{Quota, Tenants};
 
@@ -10,7 +10,7 @@ fn bench() -> Bench {
     let one = Quota { cores: Some(1.0), ..Quota::default() };
     let tenants = Tenants { tenants: [("a".to_owned(), one)].into(), ..Tenants::default() };
     let mut bench = Bench::new();
-    bench.cluster = Cluster::new(Settings { tenants, ..Settings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
     bench
 }
 
@@ -67,8 +67,8 @@ fn a_plan_says_it_and_what_it_leaves_out_is_limited_all_the_same() {
     bench.pass(300);
     let [(before, _)] = limits(&mut bench, planned)[..] else { panic!("one worker") };
     let other = 3 - before;
-    let allotment = Allotment { cores: 0.75, most_cores: 0.9, ..Allotment::unlimited(planned) };
-    let share = WorkerShare { cores: 0, allotments: vec![allotment] };
+    let allotment = JobAllocation { cores: 0.75, most_cores: 0.9, ..JobAllocation::unlimited(planned) };
+    let share = WorkerAllocations { cores: 0, allotments: vec![allotment] };
     bench.step(Input::Shares { shares: [(WorkerId(other), share)].into() });
     bench.pass(300);
     let mut told = limits(&mut bench, planned);
@@ -82,7 +82,7 @@ fn a_jobs_weight_is_multiplied_by_its_tenants_priority() {
     let first = Quota { priority: 4.0, ..Quota::default() };
     let mut bench = bench();
     let tenants = Tenants { tenants: [("first".to_owned(), first)].into(), ..Tenants::default() };
-    bench.cluster = Cluster::new(Settings { tenants, ..Settings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
     job(&mut bench, "first", "1");
     job(&mut bench, "other", "2");
     let facts = bench.cluster.samples().jobs;
@@ -96,7 +96,7 @@ fn workers_hear_whose_jobs_are_and_what_may_be_kept_for_them() {
     let some = Quota { cache_bytes: Some(300.0), ..Quota::default() };
     let tenants = Tenants { tenants: [("a".to_owned(), some)].into(), ..Tenants::default() };
     let mut bench = bench();
-    bench.cluster = Cluster::new(Settings { tenants, ..Settings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
     (1..=3).for_each(|number| drop(bench.worker(worker(number))));
     let jobs = ["a", "b", ""].map(|tenant| job(&mut bench, tenant, "same"));
     bench.pass(300);
@@ -117,7 +117,7 @@ fn tenants_compete_by_priority_and_their_jobs_by_weight() {
     let first = Quota { priority: 4.0, ..Quota::default() };
     let mut bench = bench();
     let tenants = Tenants { tenants: [("first".to_owned(), first)].into(), ..Tenants::default() };
-    bench.cluster = Cluster::new(Settings { tenants, ..Settings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
     let manifest = manifest(&[256]);
     for (tenant, name, weight) in [
         ("first", "a", 1.0),

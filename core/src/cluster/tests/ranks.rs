@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::cluster::messages::{SlotClaim, SlotReport};
+use crate::cluster::messages::{SlotPosition, SlotReport};
 use crate::layout::Layout;
 use crate::random::mix64;
 
@@ -99,8 +99,8 @@ struct World {
     heard: BTreeMap<usize, (Millis, bool)>,
 }
 
-fn settings() -> Settings {
-    Settings { consumer_lease_ms: LEASE_MS, ..Settings::default() }
+fn settings() -> ClusterSettings {
+    ClusterSettings { consumer_lease_ms: LEASE_MS, ..ClusterSettings::default() }
 }
 
 impl World {
@@ -255,7 +255,7 @@ impl World {
         let claim = |(stream, slot): (&u32, &Held)| {
             let forgets = plant == Plant::ForgetsGeneration;
             let ahead = if plant == Plant::EarlyClaim { BATCH } else { 0 };
-            SlotClaim {
+            SlotPosition {
                 stream: *stream,
                 generation: if forgets { slots[*stream as usize].generation } else { slot.generation },
                 position: StreamPosition { row: slot.position.row + ahead, ..slot.position },
@@ -398,7 +398,7 @@ impl Rank {
     fn on_reply(&mut self, reply: Reply, stopped: &[(u32, u64)], left: bool) -> Result<(), String> {
         let plan = match reply {
             Reply::Consumer(plan) => plan,
-            Reply::Refused(refusal) if refusal.kind == RefusalKind::Superseded => {
+            Reply::Refused(refusal) if refusal.kind == ServiceErrorKind::Superseded => {
                 (self.is_done, self.is_superseded) = (true, true);
                 return Ok(());
             }

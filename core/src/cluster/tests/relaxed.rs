@@ -51,7 +51,7 @@ fn a_lost_consumers_splits_go_to_others_from_where_it_stood() {
 fn a_consumer_known_from_the_log_alone_is_lost_too() {
     let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
     plan(&mut bench, job, 0);
-    bench.cluster = Cluster::restore(Settings::default(), LIFE + 1, bench.now, bench.records.clone());
+    bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, bench.now, bench.records.clone());
     bench.pass(10_000);
     plan(&mut bench, job, 1);
     bench.pass(5_001);
@@ -70,7 +70,7 @@ fn a_consumer_whose_rows_went_to_others_while_it_was_silent_is_told() {
     let gone_on = ConsumerReport { open: vec![(split(0, 0), 4)], ..taking(job, 0) };
     let answer = bench.ask(|request| Input::Consumer { request, report: gone_on });
     let Some(Reply::Refused(refusal)) = answer else { panic!("{answer:?}") };
-    assert_eq!(refusal.kind, RefusalKind::Superseded);
+    assert_eq!(refusal.kind, ServiceErrorKind::Superseded);
     assert_eq!(
         refusal.message,
         "consumer 0 of job `run` was silent for more than 15 s and its rows went to others; start it again from its last checkpoint"

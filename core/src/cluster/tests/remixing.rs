@@ -68,7 +68,7 @@ fn weights_hold_from_behind_all_that_was_ever_granted() {
     // After a restart of the coordinator, from its log and from a compacted one.
     for records in [bench.records.clone(), bench.cluster.snapshot()] {
         let mut other = Bench::new();
-        other.cluster = Cluster::restore(Settings::default(), LIFE + 1, 0, records);
+        other.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, records);
         assert_eq!(other.status(job).layout.expect("it runs").mix, std::slice::from_ref(&later));
         assert_eq!(other.reweigh(job, &[5.0, 1.0]).expect("there are rows left").place, change.place);
     }

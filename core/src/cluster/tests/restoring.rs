@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn restore(records: &[Record]) -> Cluster {
-    Cluster::restore(Settings::default(), LIFE + 1, 0, records.iter().cloned())
+    Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, records.iter().cloned())
 }
 
 #[test]

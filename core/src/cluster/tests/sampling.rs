@@ -1,7 +1,7 @@
 //! What whoever plans is told, and what it decides.
 
-use super::super::messages::Allotment;
-use super::super::samples::{ConsumerSample, WorkerShare};
+use super::super::messages::JobAllocation;
+use super::super::samples::{ConsumerReportSample, WorkerAllocations};
 use super::*;
 
 /// A report of a worker that has decoded so many rows.
@@ -26,7 +26,7 @@ fn every_worker_and_consumer_is_seen_by_itself() {
     let second = &samples.workers[1];
     assert_eq!((second.worker, second.cores, second.memory_bytes), (WorkerId(2), 4, 99));
     assert_eq!((second.elapsed_ns, second.cpu.transport_ns), (210, 30));
-    assert_eq!(samples.consumers, [ConsumerSample { job, consumer: 1, session: SessionId(1), stats }]);
+    assert_eq!(samples.consumers, [ConsumerReportSample { job, consumer: 1, session: SessionId(1), stats }]);
     let status = bench.status(job);
     assert_eq!((status.operators[0].rows_in, status.store.bytes), (40, 400));
     assert_eq!(status.worker_cpu[1], (WorkerId(2), second.cpu));
@@ -42,9 +42,11 @@ fn a_worker_is_told_of_its_share_when_it_changes_and_only_then() {
     let waits = WorkerReport { seen: plan.revision, ..report(1) };
     assert_eq!(bench.worker(waits.clone()), None);
     let request = bench.request;
-    let share =
-        WorkerShare { cores: 3, allotments: vec![Allotment { cores: 1.5, ..Allotment::unlimited(job) }] };
-    let shares: BTreeMap<WorkerId, WorkerShare> = [(WorkerId(1), share.clone())].into();
+    let share = WorkerAllocations {
+        cores: 3,
+        allotments: vec![JobAllocation { cores: 1.5, ..JobAllocation::unlimited(job) }],
+    };
+    let shares: BTreeMap<WorkerId, WorkerAllocations> = [(WorkerId(1), share.clone())].into();
     bench.step(Input::Shares { shares: shares.clone() });
     let Some(Reply::Worker(told)) = bench.answered.get(&request).cloned() else {
         panic!("it is told at once")

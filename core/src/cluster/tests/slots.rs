@@ -1,7 +1,7 @@
 //! Elastic jobs: ranks join, leave, are lost and come back, and slots go from one to another where the last one ended.
 
 use super::*;
-use crate::cluster::messages::{SlotClaim, SlotGrant, SlotReport};
+use crate::cluster::messages::{SlotGrant, SlotPosition, SlotReport};
 
 fn elastic(slots: u32, expected: u32) -> JobSpec {
     JobSpec { elastic: true, virtual_consumers: slots, ..spec(4, expected) }
@@ -20,11 +20,11 @@ fn brief(plan: &ConsumerPlan) -> Vec<(u32, u64, bool)> {
     grants(plan).iter().map(|grant| (grant.stream, grant.position.row, grant.release)).collect()
 }
 
-fn claim(grant: &SlotGrant, row: u64, stopped: bool) -> SlotClaim {
-    SlotClaim { stream: grant.stream, generation: grant.generation, position: at(row), stopped }
+fn claim(grant: &SlotGrant, row: u64, stopped: bool) -> SlotPosition {
+    SlotPosition { stream: grant.stream, generation: grant.generation, position: at(row), stopped }
 }
 
-fn claiming(job: JobId, rank: u32, claims: Vec<SlotClaim>) -> ConsumerReport {
+fn claiming(job: JobId, rank: u32, claims: Vec<SlotPosition>) -> ConsumerReport {
     ConsumerReport { slots: SlotReport { claims, ..SlotReport::default() }, ..taking(job, rank) }
 }
 
@@ -33,7 +33,7 @@ fn ask(bench: &mut Bench, report: ConsumerReport) -> ConsumerPlan {
     bench.consumer(report).expect("a plan for one who holds none")
 }
 
-fn refused(bench: &mut Bench, report: ConsumerReport) -> Refusal {
+fn refused(bench: &mut Bench, report: ConsumerReport) -> ServiceError {
     match bench.ask(|request| Input::Consumer { request, report }) {
         Some(Reply::Refused(refusal)) => refusal,
         other => panic!("not refused: {other:?}"),
@@ -91,7 +91,7 @@ fn who_joins_gets_slots_where_their_owners_stopped() {
 #[test]
 fn who_leaves_gives_its_slots_back() {
     let (mut bench, job, [zero, _]) = two();
-    let leaving = |claims: Vec<SlotClaim>| {
+    let leaving = |claims: Vec<SlotPosition>| {
         let slots = SlotReport { claims, leaving: true, slot_ns: 0 };
         ConsumerReport { slots, ..taking(job, 0) }
     };
@@ -141,7 +141,7 @@ fn a_rank_that_delivered_what_others_got_is_told() {
     bench.pass(5_001);
     let records = bench.records.len();
     let refusal = refused(&mut bench, claiming(job, 0, vec![claim(&zero[0], 12, false)]));
-    assert_eq!(refusal.kind, RefusalKind::Superseded);
+    assert_eq!(refusal.kind, ServiceErrorKind::Superseded);
     assert_eq!(
         refusal.message,
         "consumer 0 of job `run` was silent for more than 15 s and its slots went to others; start it again from its last checkpoint"
@@ -200,9 +200,9 @@ fn a_new_session_of_a_rank_takes_its_slots_and_the_old_one_advances_nothing() {
     assert_eq!(brief(&plan), [(0, 0, false), (2, 0, false)]);
     assert_eq!(grants(&plan)[0].generation, zero[0].generation + 1);
     // The log alone knows which session is the present one.
-    bench.cluster = Cluster::restore(Settings::default(), LIFE + 1, bench.now, bench.records.clone());
+    bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, bench.now, bench.records.clone());
     let late = claiming(job, 0, vec![claim(&zero[0], 16, false)]);
-    assert_eq!(refused(&mut bench, late).kind, RefusalKind::Superseded);
+    assert_eq!(refused(&mut bench, late).kind, ServiceErrorKind::Superseded);
     assert_eq!(bench.cluster.jobs[&job].streams[0], at(0));
 }
 
@@ -211,8 +211,8 @@ fn progress_counts_for_the_owner_and_its_generation_only() {
     let (mut bench, job, [zero, one]) = two();
     let records = bench.records.len();
     ask(&mut bench, claiming(job, 1, vec![claim(&zero[0], 8, false)]));
-    let ahead = SlotClaim { generation: 99, ..claim(&one[0], 8, true) };
-    let unknown = SlotClaim { stream: 400, ..ahead };
+    let ahead = SlotPosition { generation: 99, ..claim(&one[0], 8, true) };
+    let unknown = SlotPosition { stream: 400, ..ahead };
     ask(&mut bench, claiming(job, 1, vec![ahead, unknown]));
     assert_eq!(bench.records.len(), records);
 }
@@ -242,7 +242,7 @@ fn a_new_leader_moves_nothing_because_it_has_not_heard_of_ranks_yet() {
     ask(&mut bench, claiming(job, 0, vec![claim(&zero[0], 8, false)]));
     let snapshot = bench.cluster.snapshot();
     for records in [bench.records.clone(), snapshot] {
-        bench.cluster = Cluster::restore(Settings::default(), LIFE + 1, bench.now, records);
+        bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, bench.now, records);
         bench.records.clear();
         bench.pass(1_000);
         let plan = ask(&mut bench, claiming(job, 1, Vec::new()));
@@ -266,7 +266,7 @@ fn slower_ranks_get_fewer_slots() {
     ask(&mut bench, taking(job, 0));
     let own = [1, 0].map(|rank| grants(&ask(&mut bench, taking(job, rank))));
     assert_eq!(owners(&mut bench, job), [(0, 4), (1, 4)]);
-    let timed = |rank: u32, slot_ns: u64, claims: Vec<SlotClaim>| {
+    let timed = |rank: u32, slot_ns: u64, claims: Vec<SlotPosition>| {
         let slots = SlotReport { claims, leaving: false, slot_ns };
         ConsumerReport { slots, ..taking(job, rank) }
     };

@@ -5,7 +5,7 @@ use crate::model::job::tests::worker;
 use crate::model::{JobModel, JobObservation};
 
 /// A worker that finds a part of its rows behind `decode`, as the engine counts: looked for, and found.
-fn keeping(id: u64, found_share: f64) -> WorkerSample {
+fn keeping(id: u64, found_share: f64) -> JobWorkerSample {
     let mut sample = worker(id, "slow", 1.0);
     let looked_for = sample.operators[0].rows_out;
     let found = (looked_for as f64 * found_share) as u64;
@@ -26,7 +26,7 @@ fn keeping(id: u64, found_share: f64) -> WorkerSample {
     sample
 }
 
-fn model(recent: Vec<WorkerSample>) -> JobModel {
+fn model(recent: Vec<JobWorkerSample>) -> JobModel {
     JobModel::build(&JobObservation { recent, ..JobObservation::default() }).expect("rows were delivered")
 }
 

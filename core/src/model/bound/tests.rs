@@ -30,12 +30,18 @@ pub(in crate::model) fn model() -> JobModel {
     }
 }
 
-pub(in crate::model) fn allocation() -> Allocation {
-    let share = WorkerShare { worker_type: "small".into(), count: 1, cores: 2.0, nic_bytes_per_s: 1.25e9 };
-    Allocation { workers: vec![share], read_concurrency: 16.0, memory_bytes: 1e9, ..Allocation::default() }
+pub(in crate::model) fn allocation() -> JobResources {
+    let share =
+        WorkerTypeShare { worker_type: "small".into(), count: 1, cores: 2.0, nic_bytes_per_s: 1.25e9 };
+    JobResources {
+        workers: vec![share],
+        read_concurrency: 16.0,
+        memory_bytes: 1e9,
+        ..JobResources::default()
+    }
 }
 
-fn check(model: &JobModel, allocation: &Allocation, expect: Expect) {
+fn check(model: &JobModel, allocation: &JobResources, expect: Expect) {
     let found = bottleneck(model, allocation).unwrap();
     let operator = found.operator.unwrap_or_else(|| "-".into());
     expect.assert_eq(&format!("{} {operator} {:.0}\n{}\n", found.kind.name(), found.rows_per_s, found.why));
@@ -61,8 +67,8 @@ fn what_the_user_limits_has_no_second_bound() {
     model.operators[1].parallelism = Some(1);
     model.operators[1].under_way = Some(0.6);
     let workers =
-        vec![WorkerShare { worker_type: "small".into(), count: 1, cores: 2.0, nic_bytes_per_s: 0.0 }];
-    let found = bounds(&model, &Allocation { workers, ..Allocation::default() });
+        vec![WorkerTypeShare { worker_type: "small".into(), count: 1, cores: 2.0, nic_bytes_per_s: 0.0 }];
+    let found = bounds(&model, &JobResources { workers, ..JobResources::default() });
     let of_wait = found.iter().filter(|bound| bound.operator.as_deref() == Some("wait"));
     let of_wait: Vec<(BottleneckKind, f64)> = of_wait.map(|bound| (bound.kind, bound.rows_per_s)).collect();
     assert_eq!(of_wait, [(BottleneckKind::Latency, 250.0)]);
@@ -75,13 +81,13 @@ fn what_the_engine_has_under_way() {
     model.operators[1].under_way = Some(7.0);
     check(
         &model,
-        &Allocation { read_concurrency: 0.0, ..allocation() },
+        &JobResources { read_concurrency: 0.0, ..allocation() },
         expect![[r#"
         latency wait 778
         7 executions of `wait` are under way at a time and each row takes 9 ms, which gives 778 rows/s
     "#]],
     );
-    let mut twice = Allocation { read_concurrency: 0.0, ..allocation() };
+    let mut twice = JobResources { read_concurrency: 0.0, ..allocation() };
     twice.workers[0].count = 2;
     assert_eq!(bottleneck(&model, &twice).map(|bound| bound.rows_per_s.round()), Some(1556.0));
 }
@@ -147,7 +153,7 @@ fn a_store_that_gives_no_more() {
 
 #[test]
 fn too_few_requests_in_flight() {
-    let allocation = Allocation { read_concurrency: 2.0, ..allocation() };
+    let allocation = JobResources { read_concurrency: 2.0, ..allocation() };
     check(
         &model(),
         &allocation,
@@ -195,7 +201,7 @@ fn full_memory() {
     model.memory_wait_share = 0.4;
     model.rows_per_s = 700.0;
     model.held_bytes = 2.5e8;
-    let allocation = Allocation { memory_bytes: 2.5e8, ..allocation() };
+    let allocation = JobResources { memory_bytes: 2.5e8, ..allocation() };
     check(
         &model,
         &allocation,
@@ -224,7 +230,7 @@ fn a_slow_cache() {
     let cache = CacheUse { after: 0, read_bytes_per_s: 1e7, read_cpu_s_per_byte: 1e-9, is_in_store: false };
     check(
         &model(),
-        &Allocation { cache: Some(cache), ..allocation() },
+        &JobResources { cache: Some(cache), ..allocation() },
         expect![[r#"
         store source 100
         the cache after `source` gives 10 MB/s and a row there has 100 kB, which gives 100 rows/s

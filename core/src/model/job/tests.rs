@@ -4,7 +4,7 @@ use super::*;
 use crate::ids::WorkerId;
 
 /// A worker that was seen for ten seconds: a source, a filter that keeps half, a random operator.
-pub(in crate::model) fn worker(id: u64, worker_type: &str, speed: f64) -> WorkerSample {
+pub(in crate::model) fn worker(id: u64, worker_type: &str, speed: f64) -> JobWorkerSample {
     let operator = |name: &str, rows_in: u64, rows_out: u64, bytes: u64, cpu_us: f64| OperatorSample {
         name: name.into(),
         rows_in,
@@ -22,7 +22,7 @@ pub(in crate::model) fn worker(id: u64, worker_type: &str, speed: f64) -> Worker
     ];
     operators[3].is_random = true;
     let accounted: u64 = operators.iter().map(|operator| operator.cpu_ns).sum();
-    WorkerSample {
+    JobWorkerSample {
         worker: WorkerId(id),
         worker_type: worker_type.into(),
         cores: 2.0,
@@ -103,12 +103,12 @@ fn sizes_are_extrapolated_and_random_operators_end_what_can_be_kept() {
 
 #[test]
 fn demand_is_what_consumers_would_take_without_waiting() {
-    let consumer = |rows, stall_ms: u64, step_ms: u64| ConsumerSample {
+    let consumer = |rows, stall_ms: u64, step_ms: u64| JobConsumerSample {
         rows,
         stall_ns: stall_ms * 1_000_000,
         step_ns: step_ms * 1_000_000,
         elapsed_ns: 10_000_000_000,
-        ..ConsumerSample::default()
+        ..JobConsumerSample::default()
     };
     assert_eq!(demand(&[consumer(1_000, 8_000, 2_000), consumer(1_000, 8_000, 2_000)]), Some(1_000.0));
     // Without steps the time that it did not wait stands for them; a consumer yet without rows for one like the others.

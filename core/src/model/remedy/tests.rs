@@ -18,20 +18,20 @@ fn rooms() -> Vec<CacheRoom> {
     vec![memory, disk]
 }
 
-fn cuts() -> Vec<CutModel> {
-    let cut = |after: usize, operator: &str, bytes_per_row: f64, is_cacheable| CutModel {
+fn cuts() -> Vec<CachePointModel> {
+    let cut = |after: usize, operator: &str, bytes_per_row: f64, is_cacheable| CachePointModel {
         after,
         operator: operator.into(),
         rows: 30_000.0,
         bytes: 30_000.0 * bytes_per_row,
         bytes_per_row,
         is_cacheable,
-        ..CutModel::default()
+        ..CachePointModel::default()
     };
     vec![cut(0, "source", 1e5, true), cut(2, "decode", 1.5e5, true)]
 }
 
-fn check(model: &JobModel, allocation: &Allocation, expect: Expect) {
+fn check(model: &JobModel, allocation: &JobResources, expect: Expect) {
     let line = |remedy: &Remedy| format!("{:.0}: {}\n", remedy.predicted_rows_per_s, remedy.action);
     let text: String = remedies(model, allocation, &rooms()).iter().map(line).collect();
     expect.assert_eq(&text);
@@ -106,7 +106,7 @@ fn for_a_wait() {
 fn for_a_store_with_few_requests() {
     check(
         &model(),
-        &Allocation { read_concurrency: 2.0, ..allocation() },
+        &JobResources { read_concurrency: 2.0, ..allocation() },
         expect![[r#"
             2000: read with 4 requests in flight
             2000: give it 2 workers

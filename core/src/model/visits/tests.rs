@@ -10,7 +10,7 @@ fn visited(operators: &[(&str, u64, u64)]) -> Vec<f64> {
         rows_out,
         ..OperatorSample::default()
     };
-    let worker = WorkerSample { operators: operators.iter().map(sample).collect(), ..worker(1, "a", 1.0) };
+    let worker = JobWorkerSample { operators: operators.iter().map(sample).collect(), ..worker(1, "a", 1.0) };
     visits(&[&worker]).into_iter().map(|visits| (1e3 * visits).round() / 1e3).collect()
 }
 

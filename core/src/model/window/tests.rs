@@ -2,13 +2,13 @@
 
 use super::*;
 
-fn sample(rows: u64) -> ConsumerSample {
-    ConsumerSample { rows, elapsed_ns: 2 * rows, ..ConsumerSample::default() }
+fn sample(rows: u64) -> JobConsumerSample {
+    JobConsumerSample { rows, elapsed_ns: 2 * rows, ..JobConsumerSample::default() }
 }
 
 #[test]
 fn the_last_seconds_are_told_from_the_total() {
-    let mut window = Window::new(30_000);
+    let mut window = SampleWindow::new(30_000);
     assert!(window.recent(5_000).is_none());
     for second in 0..=20 {
         window.push(1000 * second, sample(100 * second));
@@ -22,7 +22,7 @@ fn the_last_seconds_are_told_from_the_total() {
 
 #[test]
 fn a_worker_that_begins_anew_loses_nothing() {
-    let mut window = Window::new(30_000);
+    let mut window = SampleWindow::new(30_000);
     for (second, rows) in [(0, 0), (1, 100), (2, 200), (3, 30), (4, 130), (5, 10)] {
         window.push(1000 * second, sample(rows));
     }
@@ -34,7 +34,7 @@ fn a_worker_that_begins_anew_loses_nothing() {
 fn an_operators_counters_are_matched_by_name() {
     let operator =
         |name: &str, rows_out| OperatorSample { name: name.into(), rows_out, ..Default::default() };
-    let worker = |id, operators| WorkerSample {
+    let worker = |id, operators| JobWorkerSample {
         worker: crate::ids::WorkerId(id),
         worker_type: "small".into(),
         cores: 2.0,
@@ -58,11 +58,15 @@ fn an_operators_counters_are_matched_by_name() {
 
 #[test]
 fn few_points_are_kept_however_often_samples_come() {
-    let mut window = Window::new(10_000);
+    let mut window = SampleWindow::new(10_000);
     for tick in 0..100_000u64 {
         window.push(tick, sample(tick));
     }
-    assert!(window.points.len() as u64 <= Window::<ConsumerSample>::POINTS + 3, "{}", window.points.len());
+    assert!(
+        window.points.len() as u64 <= SampleWindow::<JobConsumerSample>::POINTS + 3,
+        "{}",
+        window.points.len()
+    );
     let (ms, recent) = window.recent(5_000).unwrap();
     assert!((5_000..5_700).contains(&ms) && recent.rows == ms, "{ms} ms: {}", recent.rows);
 }

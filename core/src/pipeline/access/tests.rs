@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use crate::pipeline::strategies::pipelines;
 use crate::pipeline::suggest::nearest;
 use crate::pipeline::{
-    Batch, CacheTier, OPERATOR_NAMES, OnError, OperatorKind, Pipeline, PipelineBuilder, Remainder, Source,
+    BatchParams, CacheTier, OPERATOR_NAMES, OnError, OperatorKind, Pipeline, PipelineBuilder, Remainder,
+    Source,
 };
 use crate::schema::{ColumnType, ScalarType, Schema};
 
@@ -34,7 +35,7 @@ fn sizes_and_counts() {
     let plain = any().batch(32).build().unwrap();
     assert_eq!((plain.batch_size(), plain.remainder(), plain.repeat_count()), (32, Remainder::Emit, 1));
     assert!(!plain.changes_rows());
-    let carried = OperatorKind::Batch(Batch { size: 8, remainder: Remainder::Carry });
+    let carried = OperatorKind::Batch(BatchParams { size: 8, remainder: Remainder::Carry });
     let repeated = any().repeat(3).operator(carried).build().unwrap();
     assert_eq!(
         (repeated.batch_size(), repeated.remainder(), repeated.repeat_count()),

@@ -4,7 +4,9 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::infer;
-use crate::pipeline::{Layout, Normalize, OperatorKind, Pad, Pipeline, PipelineBuilder, Source, Tokenize};
+use crate::pipeline::{
+    Normalize, OperatorKind, Pad, Pipeline, PipelineBuilder, Source, TensorLayout, Tokenize,
+};
 use crate::schema::{ColumnType, ScalarType, Schema};
 
 fn images() -> Schema {
@@ -44,7 +46,7 @@ fn check(builder: PipelineBuilder, source: Schema, expect: Expect) {
     expect.assert_eq(&shown);
 }
 
-fn normalize(layout: Layout, channels: usize) -> OperatorKind {
+fn normalize(layout: TensorLayout, channels: usize) -> OperatorKind {
     OperatorKind::Normalize(Normalize {
         column: "image".into(),
         mean: vec![0.5; channels],
@@ -67,7 +69,7 @@ fn tokenize_into(output: &str) -> OperatorKind {
 fn image_pipelines() {
     let train = any().random_resized_crop("image", [224, 192]).random_horizontal_flip("image");
     check(
-        train.operator(normalize(Layout::Chw, 3)),
+        train.operator(normalize(TensorLayout::Chw, 3)),
         images(),
         expect![[r#"
         random_resized_crop: image: uint8 tensor [224, 192, 3]; label: int64
@@ -78,7 +80,7 @@ fn image_pipelines() {
     );
     let eval = any().decode_image("image").random_horizontal_flip("image").resize("image", [256, 256]);
     check(
-        eval.center_crop("image", [224, 224]).operator(normalize(Layout::Hwc, 1)),
+        eval.center_crop("image", [224, 224]).operator(normalize(TensorLayout::Hwc, 1)),
         images(),
         expect![[r#"
         decode_image: image: image; label: int64
@@ -225,7 +227,7 @@ fn image_types_that_do_not_fit() {
             "operator 1 (random_horizontal_flip): column `label` holds int64, but this needs an image or a tensor [height, width, channels]; columns that would do: none"
         ],
     );
-    let chw = any().resize("image", [9, 9]).operator(normalize(Layout::Chw, 3));
+    let chw = any().resize("image", [9, 9]).operator(normalize(TensorLayout::Chw, 3));
     check(
         chw.random_horizontal_flip("image"),
         images(),
@@ -234,14 +236,16 @@ fn image_types_that_do_not_fit() {
         ],
     );
     check(
-        any().operator(normalize(Layout::Hwc, 3)),
+        any().operator(normalize(TensorLayout::Hwc, 3)),
         images(),
         expect![
             "operator 1 (normalize): column `image` holds bytes, but this needs a uint8 tensor [height, width, channels]; add resize, center_crop or random_resized_crop before it"
         ],
     );
-    let twice =
-        any().resize("image", [9, 9]).operator(normalize(Layout::Hwc, 3)).operator(normalize(Layout::Hwc, 3));
+    let twice = any()
+        .resize("image", [9, 9])
+        .operator(normalize(TensorLayout::Hwc, 3))
+        .operator(normalize(TensorLayout::Hwc, 3));
     check(
         twice,
         images(),
@@ -250,7 +254,7 @@ fn image_types_that_do_not_fit() {
         ],
     );
     check(
-        any().resize("image", [9, 9]).operator(normalize(Layout::Hwc, 2)),
+        any().resize("image", [9, 9]).operator(normalize(TensorLayout::Hwc, 2)),
         images(),
         expect![
             "operator 2 (normalize): mean and std have 2 numbers, but column `image` has 3 channels; write 1 or 3 of each"

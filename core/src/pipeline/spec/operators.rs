@@ -83,13 +83,13 @@ pub struct Normalize {
     pub dtype: ScalarType,
     /// Axis order of the result.
     #[serde(default)]
-    pub layout: Layout,
+    pub layout: TensorLayout,
 }
 
 /// Axis order of an image tensor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Layout {
+pub enum TensorLayout {
     /// Height, width, channel.
     #[default]
     Hwc,
@@ -174,7 +174,7 @@ pub struct Pad {
 /// Parameters of `batch`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Batch {
+pub struct BatchParams {
     /// Rows of a batch.
     pub size: u32,
     /// What happens to the rows left at an epoch's end.
@@ -331,7 +331,7 @@ impl CacheTier {
 /// In which form a kept row has the images that the next operator decodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum KeptForm {
+pub enum CacheEncoding {
     /// As the row is.
     #[default]
     AsIs,
@@ -341,7 +341,7 @@ pub enum KeptForm {
     Pixels,
 }
 
-impl KeptForm {
+impl CacheEncoding {
     /// The forms that something else than the row as it is.
     pub const MADE: [Self; 2] = [Self::Indexed, Self::Pixels];
 

@@ -7,14 +7,14 @@ use crate::pipeline::OPERATOR_NAMES;
 use crate::pipeline::suggest::{did_you_mean, listed};
 
 /// What a parser's error says.
-pub(super) struct Told {
+pub(super) struct ParserMessage {
     pub(super) sentence: String,
     /// The key, where the error is that it is given twice.
     pub(super) repeated_key: Option<String>,
 }
 
 /// The sentence for an error's text; the line is said elsewhere.
-pub(super) fn tell(error: &str) -> Told {
+pub(super) fn tell(error: &str) -> ParserMessage {
     let (path, message) = split(error);
     let repeated_key =
         after(message, "duplicate field ").or(after(message, "duplicate entry with key ")).map(unquoted);
@@ -22,7 +22,7 @@ pub(super) fn tell(error: &str) -> Told {
         Some(key) => format!("key `{key}` is given twice{}; keep one", within(path)),
         None => sentence(path, message),
     };
-    Told { sentence, repeated_key }
+    ParserMessage { sentence, repeated_key }
 }
 
 fn sentence(path: &str, message: &str) -> String {

@@ -7,14 +7,14 @@
 use std::collections::VecDeque;
 
 use super::{CRUMB, Filling};
-use crate::plan::costs::{CORES, RESOURCES, Way};
+use crate::plan::costs::{CORES, ExecutionOption, RESOURCES};
 
 impl Filling<'_> {
     /// The resource beside cores that is the most loaded, if filling job by job could leave some of it unusable: when
     /// the largest shares that jobs take of any resource add up to more than there is.
     pub(super) fn second_short(
         &self,
-        ways: &[&Way],
+        ways: &[&ExecutionOption],
         needs: &[Vec<f64>],
         w: usize,
         workers: &[usize],
@@ -44,7 +44,7 @@ impl Filling<'_> {
     /// Gives each job the same on each worker.
     pub(super) fn fill_evenly(
         &mut self,
-        ways: &[&Way],
+        ways: &[&ExecutionOption],
         needs: &mut [Vec<f64>],
         jobs: &[usize],
         w: usize,
@@ -61,7 +61,7 @@ impl Filling<'_> {
     /// Fills workers with these jobs, mixing them by cores and the second resource.
     pub(super) fn mix(
         &mut self,
-        ways: &[&Way],
+        ways: &[&ExecutionOption],
         needs: &mut [Vec<f64>],
         jobs: &[usize],
         (w, second): (usize, usize),

@@ -1,7 +1,7 @@
 //! Jobs keep what they had where that is about what they need: demands are measured, and each change of a job's workers
 //! costs the splits that are on them.
 
-use super::super::costs::{CORES, Costs, RESOURCES, Way};
+use super::super::costs::{CORES, Costs, ExecutionOption, RESOURCES};
 
 /// A job keeps up to so many times what it needs with headroom.
 const SLACK: f64 = 1.25;
@@ -11,7 +11,7 @@ const FULL: f64 = 0.98;
 /// Takes for needs what jobs had on each type, where that is at least `rows`, not much above the need, and there for all.
 pub(super) fn keep(
     costs: &Costs,
-    ways: &[&Way],
+    ways: &[&ExecutionOption],
     rows: &[Vec<f64>],
     had: &[Vec<f64>],
     needs: &mut [Vec<f64>],
@@ -26,7 +26,7 @@ pub(super) fn keep(
             if is_enough { had[j][w] } else { needs[j][w] }
         };
         let fits = (0..RESOURCES).all(|resource| {
-            let takes = |(j, way): (usize, &&Way)| kept(j) * way.per_row[w][resource];
+            let takes = |(j, way): (usize, &&ExecutionOption)| kept(j) * way.per_row[w][resource];
             let taken: f64 = ways.iter().enumerate().map(takes).sum();
             taken <= FULL * costs.counts[w] * costs.has[w][resource]
         });
@@ -42,12 +42,12 @@ pub(super) fn keep(
 /// Whether no tenant has more than its quota where jobs keep so many rows per second of a type.
 fn is_within_quotas(
     costs: &Costs,
-    ways: &[&Way],
+    ways: &[&ExecutionOption],
     needs: &[Vec<f64>],
     w: usize,
     kept: impl Fn(usize) -> f64,
 ) -> bool {
-    let cores = |(j, way): (usize, &&Way)| {
+    let cores = |(j, way): (usize, &&ExecutionOption)| {
         let before = costs.cores_of(way, &needs[j]);
         (j, before + (kept(j) - needs[j][w]) * way.per_row[w][CORES])
     };
@@ -57,11 +57,11 @@ fn is_within_quotas(
 /// Rows per second that jobs had on each type, from their cores on workers.
 pub(super) fn had(
     costs: &Costs,
-    ways: &[&Way],
+    ways: &[&ExecutionOption],
     types: &[usize],
     before: &[Vec<(usize, f64)>],
 ) -> Vec<Vec<f64>> {
-    let of_job = |(way, workers): (&&Way, &Vec<(usize, f64)>)| {
+    let of_job = |(way, workers): (&&ExecutionOption, &Vec<(usize, f64)>)| {
         let mut by_type = vec![0.0; costs.types()];
         for (worker, cores) in workers {
             let rate = cores / way.per_row[types[*worker]][CORES];

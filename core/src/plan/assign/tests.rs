@@ -6,9 +6,9 @@ use crate::model::Locality;
 use crate::plan::costs::Costs;
 use crate::plan::{JobProblem, Problem};
 
-fn assigned(problem: &Problem, rows: &[Vec<f64>], before: &[Vec<(usize, f64)>]) -> Vec<Vec<Part>> {
+fn assigned(problem: &Problem, rows: &[Vec<f64>], before: &[Vec<(usize, f64)>]) -> Vec<Vec<JobShare>> {
     let costs = Costs::new(problem);
-    let ways: Vec<&Way> = costs.ways.iter().map(|ways| &ways[0]).collect();
+    let ways: Vec<&ExecutionOption> = costs.ways.iter().map(|ways| &ways[0]).collect();
     let types: Vec<usize> = problem.workers.iter().map(|slot| slot.worker_type).collect();
     assign(&costs, &ways, rows, &types, before, 1.0)
 }
@@ -29,7 +29,7 @@ fn a_job_stays_where_it_was() {
     let problem = cluster(&[(2.0, 3)], vec![job(1, 1000.0, &[1.0]), job(2, 1000.0, &[1.0])]);
     let before = vec![vec![(2, 1.5)], vec![(1, 1.0)]];
     let parts = assigned(&problem, &[vec![1000.0], vec![1800.0]], &before);
-    let places = |parts: &Vec<Part>| parts.iter().map(|part| part.worker).collect::<Vec<_>>();
+    let places = |parts: &Vec<JobShare>| parts.iter().map(|part| part.worker).collect::<Vec<_>>();
     assert_eq!((places(&parts[0]), places(&parts[1])), (vec![2], vec![0, 1]));
 }
 
@@ -39,7 +39,7 @@ fn a_demand_that_is_measured_a_little_differently_moves_nobody() {
     let before = vec![vec![(0, 1.15)], vec![(1, 2.0), (2, 0.3)]];
     for share in [0.93, 1.0, 1.07] {
         let parts = assigned(&problem, &[vec![1000.0 * share], vec![2000.0 * share]], &before);
-        let cores = |part: &Part| (part.worker, (1e6 * part.cores).round() / 1e6);
+        let cores = |part: &JobShare| (part.worker, (1e6 * part.cores).round() / 1e6);
         let parts: Vec<Vec<(usize, f64)>> =
             parts.iter().map(|parts| parts.iter().map(cores).collect()).collect();
         assert_eq!(parts, before, "{share}");
@@ -54,7 +54,7 @@ fn a_limited_job_is_spread() {
     let problem = cluster(&[(2.0, 4)], vec![job(2, 7600.0, &[1.0]), limited]);
     let parts = assigned(&problem, &[vec![7600.0], vec![400.0]], &[Vec::new(), Vec::new()]);
     assert_eq!(parts[1].len(), 4);
-    let sum = |parts: &Vec<Part>| parts.iter().map(|part| part.rows_per_s).sum::<f64>();
+    let sum = |parts: &Vec<JobShare>| parts.iter().map(|part| part.rows_per_s).sum::<f64>();
     assert!((sum(&parts[0]) - 7600.0).abs() < 1e-3 && (sum(&parts[1]) - 400.0).abs() < 1e-3);
 }
 
@@ -68,7 +68,7 @@ fn cores_and_network_are_used_up_together() {
     let mut problem = cluster(&[(2.0, 4)], vec![cores, network]);
     problem.worker_types[0].nic_bytes_per_s = 2e9;
     let parts = assigned(&problem, &[vec![7000.0], vec![7500.0]], &[Vec::new(), Vec::new()]);
-    let sum = |parts: &Vec<Part>| parts.iter().map(|part| part.rows_per_s).sum::<f64>();
+    let sum = |parts: &Vec<JobShare>| parts.iter().map(|part| part.rows_per_s).sum::<f64>();
     assert!((sum(&parts[0]) - 7000.0).abs() < 1.0 && (sum(&parts[1]) - 7500.0).abs() < 1.0, "{parts:?}");
 }
 

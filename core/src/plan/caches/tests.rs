@@ -6,14 +6,14 @@ use super::*;
 use crate::plan::{CutProblem, Problem, TenantProblem};
 
 /// Every combination.
-fn brute(costs: &Costs) -> Chosen {
+fn brute(costs: &Costs) -> CacheSelection {
     let mut search = Search { costs, deadline: &NoDeadline, best: None, solves_left: u32::MAX };
     search.try_all();
     search.best.unwrap()
 }
 
-fn searched(problem: &Problem, costs: &Costs) -> Chosen {
-    let settings = Settings { enumerate_at_most: 0, ..problem.settings };
+fn searched(problem: &Problem, costs: &Costs) -> CacheSelection {
+    let settings = PlannerSettings { enumerate_at_most: 0, ..problem.settings };
     choose(costs, &settings, None, &NoDeadline).unwrap()
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::solve::{AfterChecks, NoDeadline, solve};
+use super::super::solve::{CheckLimit, NoDeadline, solve};
 use super::super::testing::{assert_feasible, cluster, job, with_tenants};
 use super::*;
 use crate::plan::TenantProblem;
@@ -47,7 +47,7 @@ proptest! {
     fn limits_are_never_more_than_a_quota(seed in 0u64..1_000_000, hasty in proptest::bool::ANY) {
         let problem = with_tenants(seed, 1);
         let plan = match hasty {
-            true => solve(&problem, None, &AfterChecks::new(0)).unwrap(),
+            true => solve(&problem, None, &CheckLimit::new(0)).unwrap(),
             false => solve(&problem, None, &NoDeadline).unwrap(),
         };
         assert_feasible(&problem, &plan);

@@ -11,7 +11,8 @@ fn it_is_feasible_on_any_problem() {
         let costs = Costs::new(&problem);
         for way in 0..2 {
             let chosen: Vec<usize> = costs.ways.iter().map(|ways| way.min(ways.len() - 1)).collect();
-            let ways: Vec<&Way> = chosen.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect();
+            let ways: Vec<&ExecutionOption> =
+                chosen.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect();
             let fluid = fill(&costs, &chosen);
             assert!(load(&costs, &ways, &fluid.rows) <= 1.0 + 1e-9, "seed {seed}");
             assert!(fluid.objective.smallest_fed > 0.0, "seed {seed}");

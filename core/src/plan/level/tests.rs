@@ -3,12 +3,12 @@
 use super::super::testing::Dice;
 use super::*;
 
-fn cores(claims: &[Claim], level: f64) -> f64 {
+fn cores(claims: &[QuotaDemand], level: f64) -> f64 {
     claims.iter().map(|claim| (level * claim.weight).min(claim.most_fed) * claim.cores).sum()
 }
 
 /// By halving, as often as numbers can be halved.
-fn brute(claims: &[Claim], quota: f64, most: f64) -> f64 {
+fn brute(claims: &[QuotaDemand], quota: f64, most: f64) -> f64 {
     if cores(claims, most) <= quota {
         return most;
     }
@@ -25,12 +25,12 @@ fn levels_are_those_that_halving_finds() {
     let mut bound = 0;
     for seed in 0..500 {
         let mut dice = Dice::new(seed);
-        let mut claim = || Claim {
+        let mut claim = || QuotaDemand {
             weight: dice.about(0.01, 1.0),
             most_fed: if dice.below(3) == 0 { 1.0 } else { dice.about(0.001, 1.0) },
             cores: if dice.below(8) == 0 { 0.0 } else { dice.about(0.01, 1000.0) },
         };
-        let claims: Vec<Claim> = (0..1 + seed % 40).map(|_| claim()).collect();
+        let claims: Vec<QuotaDemand> = (0..1 + seed % 40).map(|_| claim()).collect();
         let quota = dice.about(0.01, 1000.0);
         let most = [1.0, 100.0][seed as usize % 2];
         let (found, halved) = (highest(claims.clone(), quota, most), brute(&claims, quota, most));

@@ -2,7 +2,7 @@
 
 use super::super::testing::{cluster, job, small, with_tenants};
 use super::*;
-use crate::plan::{AfterChecks, JobProblem, NoDeadline, Problem, TenantProblem};
+use crate::plan::{CheckLimit, JobProblem, NoDeadline, Problem, TenantProblem};
 
 /// The largest smallest weighted fed fraction on a grid: job a takes a share of each type's cores, b the rest.
 fn brute(costs: &Costs) -> f64 {
@@ -136,7 +136,7 @@ fn rates_never_exceed_a_capacity() {
         let problem = if seed < 200 { small(seed, 1) } else { with_tenants(seed, 1) };
         let costs = Costs::new(&problem);
         let chosen = vec![0; costs.jobs()];
-        let ways: Vec<&Way> = costs.ways.iter().map(|ways| &ways[0]).collect();
+        let ways: Vec<&ExecutionOption> = costs.ways.iter().map(|ways| &ways[0]).collect();
         let fluid = share(&costs, &chosen, &NoDeadline).unwrap();
         let load = load(&costs, &ways, &fluid.rows);
         assert!(load <= 1.0 + 1e-9, "seed {seed}: {load}");
@@ -182,7 +182,7 @@ fn time_that_ends_between_two_tenants_is_heeded() {
     let costs = Costs::new(&problem);
     let chosen = vec![0; costs.jobs()];
     assert!(share(&costs, &chosen, &NoDeadline).is_some());
-    assert!(share(&costs, &chosen, &AfterChecks::new(5)).is_none());
+    assert!(share(&costs, &chosen, &CheckLimit::new(5)).is_none());
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn time_that_ends_between_two_rounds_leaves_feasible_rates() {
     slow.operators[0].latency_s = 0.009;
     let problem = cluster(&[(4.0, 1)], vec![slow, job(2, 5000.0, &[1.0]), job(3, 5000.0, &[1.0])]);
     let costs = Costs::new(&problem);
-    let ways: Vec<&Way> = costs.ways.iter().map(|ways| &ways[0]).collect();
+    let ways: Vec<&ExecutionOption> = costs.ways.iter().map(|ways| &ways[0]).collect();
     let asked = std::cell::Cell::new(0);
     let is_over = || {
         asked.set(asked.get() + 1);
@@ -213,7 +213,7 @@ fn jobs_within_a_quota_reach_what_the_linear_problem_finds() {
         problem.jobs.iter_mut().for_each(|job| job.tenant = Some(0));
         problem.tenants[0].cores = problem.tenants[0].cores.or(Some(2.0));
         let costs = Costs::new(&problem);
-        let ways: Vec<&Way> = costs.ways.iter().map(|ways| &ways[0]).collect();
+        let ways: Vec<&ExecutionOption> = costs.ways.iter().map(|ways| &ways[0]).collect();
         let alone: Vec<f64> = (0..ways.len()).map(|j| costs.fed_alone(j, ways[j])).collect();
         let all: Vec<usize> = (0..ways.len()).collect();
         let own = costs.of_tenant(0, &all, &ways);

@@ -12,7 +12,7 @@ fn input(second: u64, present: u32, wanted: u32, bound: BottleneckKind) -> Scale
 
 #[test]
 fn up_at_once_and_down_after_a_while() {
-    let mut scaling = Scaling::default();
+    let mut scaling = ScaleHistory::default();
     let mut text = String::new();
     let mut present = 2;
     let load = |second: u64| if (10..100).contains(&second) { 8 } else { 2 };
@@ -46,16 +46,16 @@ fn up_at_once_and_down_after_a_while() {
 #[test]
 fn it_does_not_grow_for_the_consumer_or_the_store() {
     for kind in [BottleneckKind::Consumer, BottleneckKind::Store] {
-        let decision = Scaling::default().decide(&SETTINGS, &input(0, 2, 9, kind));
+        let decision = ScaleHistory::default().decide(&SETTINGS, &input(0, 2, 9, kind));
         assert_eq!(decision.wanted, 2, "{}", decision.why);
     }
-    let decision = Scaling::default().decide(&SETTINGS, &input(0, 2, 9, BottleneckKind::Store));
+    let decision = ScaleHistory::default().decide(&SETTINGS, &input(0, 2, 9, BottleneckKind::Store));
     expect!["more workers would not help: what bounds the jobs is the store"].assert_eq(&decision.why);
 }
 
 #[test]
 fn limits_are_kept_and_said() {
-    let mut scaling = Scaling::default();
+    let mut scaling = ScaleHistory::default();
     assert_eq!(scaling.decide(&SETTINGS, &input(0, 2, 90, BottleneckKind::Cpu)).wanted, 20);
     let full = scaling.decide(&SETTINGS, &input(1, 20, 90, BottleneckKind::Cpu));
     expect!["90 workers would feed all, but 20 is the limit"].assert_eq(&full.why);
@@ -65,7 +65,7 @@ fn limits_are_kept_and_said() {
 
 #[test]
 fn a_load_that_swings_faster_than_the_patience_changes_nothing() {
-    let mut scaling = Scaling::default();
+    let mut scaling = ScaleHistory::default();
     for second in 0..300 {
         let wanted = if second % 20 < 10 { 8 } else { 3 };
         assert_eq!(scaling.decide(&SETTINGS, &input(second, 8, wanted, BottleneckKind::Cpu)).wanted, 8);
@@ -74,7 +74,7 @@ fn a_load_that_swings_faster_than_the_patience_changes_nothing() {
 
 #[test]
 fn it_shrinks_to_the_most_that_was_wanted_meanwhile() {
-    let mut scaling = Scaling::default();
+    let mut scaling = ScaleHistory::default();
     let mut present = 8;
     for second in 0..=30 {
         let wanted = if second == 12 { 5 } else { 2 };

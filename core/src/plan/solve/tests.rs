@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::super::testing::{assert_feasible, cluster, job, operator, small, with_tenants};
 use super::*;
 use crate::ids::WorkerId;
-use crate::pipeline::{CacheTier, KeptForm};
+use crate::pipeline::{CacheEncoding, CacheTier};
 use crate::plan::{CachePolicy, CutProblem, TenantProblem};
 
 fn plan(problem: &Problem) -> Plan {
@@ -76,7 +76,7 @@ fn what_the_user_keeps_is_kept_and_the_planner_may_keep_nothing() {
     let problem = cluster(&[(4.0, 1)], vec![keeps.clone()]);
     assert_eq!(
         plan(&problem).jobs[0].kept,
-        Some(KeptCut { after: 0, tier: CacheTier::Memory, form: KeptForm::AsIs, key: 7 })
+        Some(PlannedCachePoint { after: 0, tier: CacheTier::Memory, form: CacheEncoding::AsIs, key: 7 })
     );
     keeps.cache = CachePolicy::Never;
     let problem = cluster(&[(4.0, 1)], vec![keeps]);
@@ -178,7 +178,7 @@ fn a_lost_worker_moves_only_what_it_did() {
 #[test]
 fn without_time_there_is_a_feasible_plan() {
     let problem = unequal();
-    let hasty = solve(&problem, None, &AfterChecks::new(0)).unwrap();
+    let hasty = solve(&problem, None, &CheckLimit::new(0)).unwrap();
     assert!(hasty.is_fallback && hasty.objective.smallest_fed > 0.3, "{}", text(&hasty));
     assert_feasible(&problem, &hasty);
     // With time the same problem is taken up again.
@@ -245,7 +245,7 @@ proptest! {
         let unknown = Plan { fingerprint: 0, ..first.clone() };
         let again = solve(&problem, Some(&unknown), &NoDeadline).unwrap();
         prop_assert_eq!(&again.jobs, &first.jobs);
-        assert_feasible(&problem, &solve(&problem, None, &AfterChecks::new(0)).unwrap());
+        assert_feasible(&problem, &solve(&problem, None, &CheckLimit::new(0)).unwrap());
         // Demand falls and rises, and a worker is lost: what jobs had they keep, but for quotas.
         let mut changed = problem.clone();
         for (place, job) in changed.jobs.iter_mut().enumerate() {
@@ -269,7 +269,7 @@ proptest! {
     #[test]
     fn the_fallback_is_feasible_and_never_better(seed in 0u64..1_000_000) {
         let problem = small(seed, 0);
-        let hasty = solve(&problem, None, &AfterChecks::new(0)).unwrap();
+        let hasty = solve(&problem, None, &CheckLimit::new(0)).unwrap();
         assert_feasible(&problem, &hasty);
         let best = plan(&problem);
         prop_assert!(hasty.objective.smallest_fed <= best.objective.smallest_fed * (1.0 + 1e-3) + 1e-6);

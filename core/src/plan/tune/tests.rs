@@ -12,7 +12,7 @@ fn reads_and_limits_follow_rates_and_times() {
     job.operators.push(operator("pinned", &[0.1]));
     job.operators[2].limit = Some(3);
     let problem = cluster(&[(4.0, 1)], vec![job]);
-    let part = Part { worker: 0, cores: 1.1, rows_per_s: 1000.0 };
+    let part = JobShare { worker: 0, cores: 1.1, rows_per_s: 1000.0 };
     let slot = &problem.workers[0];
     // Ten in flight on the mean.
     assert_eq!(assignment(&problem.jobs[0], 1e5, slot, &part).read_concurrency, 16);

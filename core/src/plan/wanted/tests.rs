@@ -6,7 +6,7 @@ use crate::plan::NoDeadline;
 
 fn count(problem: &Problem) -> Vec<u32> {
     let costs = Costs::new(problem);
-    let ways: Vec<&Way> = costs.ways.iter().map(|ways| &ways[0]).collect();
+    let ways: Vec<&ExecutionOption> = costs.ways.iter().map(|ways| &ways[0]).collect();
     wanted(problem, &costs, &ways, &NoDeadline).into_iter().map(|wanted| wanted.wanted).collect()
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cluster::messages::JobState;
 use crate::ids::WorkerId;
-use crate::pipeline::{CacheTier, KeptForm};
+use crate::pipeline::{CacheEncoding, CacheTier};
 use crate::plan::WantedWorkers;
 use crate::view::{JobView, WorkerPart};
 
@@ -33,7 +33,7 @@ fn cache(jobs: &[u64]) -> CacheView {
     CacheView {
         operator: "decode".to_owned(),
         tier: CacheTier::Disk,
-        form: KeptForm::AsIs,
+        form: CacheEncoding::AsIs,
         bytes: 1e9,
         found_share: Some(0.5),
         jobs: jobs.iter().map(|job| JobId(*job)).collect(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use feedline_core::cluster::messages::{
-    ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, Lease, ProcessCpu, Refusal, Revision, Task,
+    ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, Lease, ProcessCpu, Revision, ServiceError, Task,
     TaskOutput, TaskResult, WorkerReport,
 };
 use feedline_core::ids::{JobId, SessionId, WorkerId};
@@ -153,7 +153,7 @@ impl Load {
         while started.elapsed() < time {
             let asked = Instant::now();
             let job = coordinator.open_job(spec(&format!("probe {}", took.len()))).await;
-            let job = job.map_err(|refusal: Refusal| Failure::failed(refusal))?;
+            let job = job.map_err(|refusal: ServiceError| Failure::failed(refusal))?;
             took.push(asked.elapsed());
             coordinator.cancel_job(job).await?;
         }

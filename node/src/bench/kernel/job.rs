@@ -10,7 +10,7 @@ use feedline_core::pipeline::Pipeline;
 use super::SIZE;
 use crate::cli::AccessArgs;
 use crate::cli::LocalArgs;
-use crate::cluster::Cluster;
+use crate::cluster::LocalCluster;
 use crate::entropy;
 use crate::failure::Failure;
 
@@ -41,13 +41,13 @@ pub(super) async fn turn(
         functions: Default::default(),
         trace: Default::default(),
     };
-    let cluster = Cluster::open(&[], &AccessArgs::default(), &local).await?;
+    let cluster = LocalCluster::open(&[], &AccessArgs::default(), &local).await?;
     let rate = deliver(&cluster, folder, images, passes).await;
     cluster.shutdown().await;
     rate
 }
 
-async fn deliver(cluster: &Cluster, folder: &Path, images: u64, passes: u32) -> Result<f64, Failure> {
+async fn deliver(cluster: &LocalCluster, folder: &Path, images: u64, passes: u32) -> Result<f64, Failure> {
     // What is computed ahead when counting begins is not computed again: so many times more rows are counted.
     let warm_up = WARM_UP.max(images);
     let rows = (images * u64::from(passes)).max(LEAST);

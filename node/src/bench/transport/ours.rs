@@ -7,8 +7,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use feedline_access::Credentials;
 use feedline_client::probe::Probe;
-use feedline_core::cluster::messages::{Refusal, RefusalKind};
-use feedline_proto::local::{Entrance, Transport};
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_proto::local::{LocalListener, Transport};
 use feedline_proto::services::{FetchOpen, FetchRequest, Frame, PieceHeader};
 use feedline_proto::{WorkerService, encode_batch, grpc};
 use futures::StreamExt;
@@ -19,9 +19,9 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::BATCH_SHAPE;
 use super::peer::{Kind, Peer};
-use crate::entrance::SocketFolder;
 use crate::failure::Failure;
 use crate::listen;
+use crate::local_listener::SocketFolder;
 
 /// Frames between a fetch and its transport, as in the worker.
 const FRAMES_AHEAD: usize = 2;
@@ -86,7 +86,7 @@ pub(super) async fn serve() -> Result<(String, SocketFolder), Failure> {
     let service = Arc::new(ConstantWorker::new().map_err(Failure::failed)?);
     let url = format!("http://{}", bound.address);
     let folder = SocketFolder::make(&std::env::temp_dir()).map_err(Failure::failed)?;
-    let entrance = Entrance::open(folder.path(), Some(BUFFER_BYTES)).map_err(Failure::failed)?;
+    let entrance = LocalListener::open(folder.path(), Some(BUFFER_BYTES)).map_err(Failure::failed)?;
     let routes = grpc::worker_routes_with(service, &entrance);
     tokio::spawn(grpc::serve(bound.listener, routes.clone(), std::future::pending()));
     tokio::spawn(grpc::serve_entrance(entrance, routes, std::future::pending()));
@@ -126,9 +126,12 @@ impl WorkerService for ConstantWorker {
     async fn fetch(
         &self,
         mut requests: BoxStream<'static, FetchRequest>,
-    ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal> {
+    ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError> {
         let Some(FetchRequest::Open(open)) = requests.next().await else {
-            return Err(Refusal::new(RefusalKind::Invalid, "a fetch must begin by naming its split"));
+            return Err(ServiceError::new(
+                ServiceErrorKind::Invalid,
+                "a fetch must begin by naming its split",
+            ));
         };
         let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
         tokio::spawn(send(self.schema.clone(), self.pieces.clone(), open, requests, frames));
@@ -142,7 +145,7 @@ async fn send(
     pieces: Vec<(PieceHeader, bytes::Bytes)>,
     open: FetchOpen,
     mut requests: BoxStream<'static, FetchRequest>,
-    frames: mpsc::Sender<Result<Frame, Refusal>>,
+    frames: mpsc::Sender<Result<Frame, ServiceError>>,
 ) -> Option<()> {
     let mut credit = open.credit_bytes;
     frames.send(Ok(Frame::Schema(schema))).await.ok()?;

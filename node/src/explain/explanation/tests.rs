@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use expect_test::expect;
-use feedline_core::model::{Allocation, CacheRoom, CutModel, WorkerShare};
+use feedline_core::model::{CachePointModel, CacheRoom, JobResources, WorkerTypeShare};
 
 use super::*;
 
@@ -18,14 +18,14 @@ fn explanation() -> Explanation {
         is_random,
         ..OperatorModel::default()
     };
-    let cut = |after: usize, operator: &str, bytes: f64, is_cacheable| CutModel {
+    let cut = |after: usize, operator: &str, bytes: f64, is_cacheable| CachePointModel {
         after,
         operator: operator.to_owned(),
         rows: 1000.0,
         bytes,
         bytes_per_row: bytes / 1000.0,
         is_cacheable,
-        ..CutModel::default()
+        ..CachePointModel::default()
     };
     let model = JobModel {
         rows_per_s: 990.0,
@@ -40,7 +40,7 @@ fn explanation() -> Explanation {
         ..JobModel::default()
     };
     let workers =
-        vec![WorkerShare { worker_type: "a".to_owned(), count: 1, cores: 2.0, nic_bytes_per_s: 0.0 }];
+        vec![WorkerTypeShare { worker_type: "a".to_owned(), count: 1, cores: 2.0, nic_bytes_per_s: 0.0 }];
     let room = CacheRoom {
         tier: "memory".to_owned(),
         bytes: 1e9,
@@ -49,12 +49,12 @@ fn explanation() -> Explanation {
     };
     Explanation::new(
         "photographs",
-        Traced {
+        TraceResult {
             rows: 4950,
             seconds: 5.0,
             rows_per_s: 990.0,
             model,
-            allocation: Allocation { workers, ..Allocation::default() },
+            allocation: JobResources { workers, ..JobResources::default() },
             rooms: vec![room],
             plan: None,
         },

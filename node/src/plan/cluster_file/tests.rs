@@ -28,7 +28,7 @@ fn a_file_becomes_a_problem() {
     assert_eq!(problem.worker_types[1].nic_bytes_per_s, 1.25e9);
     assert_eq!((problem.stores, problem.store_cache_bytes), (vec![5e9], 0.0));
     assert_eq!(problem.settings.prices.core_hour, 0.05);
-    assert_eq!(problem.settings.headroom, Settings::default().headroom);
+    assert_eq!(problem.settings.headroom, PlannerSettings::default().headroom);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use super::*;
 
-fn report() -> Report {
+fn report() -> RunReport {
     let source = OperatorStats {
         name: "source".to_owned(),
         rows_in: 400,
@@ -24,7 +24,7 @@ fn report() -> Report {
     let cpu = ProcessCpu { process_ns: 2_000_000_000, transport_ns: 500_000_000 };
     let batch =
         OperatorStats { name: "batch".to_owned(), rows_in: 398, rows_out: 398, ..OperatorStats::default() };
-    Report {
+    RunReport {
         job: "demo-0a1b2c3d".to_owned(),
         rows: 398,
         batches: 7,
@@ -40,16 +40,16 @@ fn report() -> Report {
         digest: Some("0123456789abcdef".to_owned()),
         content_digest: Some("fedcba9876543210".to_owned()),
         audit: Some(AuditReport { expected: 400, once: 400, ..AuditReport::default() }),
-        skipped: Skipped {
+        skipped: SkippedRowsReport {
             count: 2,
-            first: vec![SkippedRow {
+            first: vec![SkippedRowReport {
                 row: 17,
                 shard: "file:///d/a.tfrecord".to_owned(),
                 offset: 1234,
                 reason: "not a JPEG".to_owned(),
             }],
         },
-        defects: Defects {
+        defects: DefectsReport {
             count: 2,
             first: vec![ShardDefect {
                 shard: "file:///d/b.tfrecord".to_owned(),
@@ -101,7 +101,7 @@ fn the_json_is_one_line() {
 
 #[test]
 fn an_empty_report_divides_by_nothing() {
-    let empty = Report { job: "done".to_owned(), ..Report::default() };
+    let empty = RunReport { job: "done".to_owned(), ..RunReport::default() };
     expect![[r#"
         job      done
         rows     0 in 0 batches, 0 epochs
@@ -116,9 +116,9 @@ fn an_empty_report_divides_by_nothing() {
 
 #[test]
 fn the_warning_names_the_first_defect_and_counts_the_others() {
-    assert_eq!(Defects::default().warning(), None);
+    assert_eq!(DefectsReport::default().warning(), None);
     let defects = report().defects;
     expect!["warning: file:///d/b.tfrecord at byte 2000: the checksum of a record's length is wrong; the rest of the shard, 7000 of 9000 bytes, is left out; and 1 other defect: see the report"].assert_eq(&defects.warning().unwrap());
-    let alone = Defects { count: 1, ..defects };
+    let alone = DefectsReport { count: 1, ..defects };
     assert!(alone.warning().unwrap().ends_with("is left out"));
 }

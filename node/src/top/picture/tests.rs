@@ -4,7 +4,7 @@ use expect_test::expect;
 use feedline_core::cluster::messages::JobState;
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::model::{Bottleneck, BottleneckKind};
-use feedline_core::pipeline::{CacheTier, KeptForm};
+use feedline_core::pipeline::{CacheEncoding, CacheTier};
 use feedline_core::plan::WantedWorkers;
 use feedline_core::view::{CacheView, WorkerPart};
 
@@ -72,7 +72,7 @@ fn view() -> ClusterView {
         caches: vec![CacheView {
             operator: "source".to_owned(),
             tier: CacheTier::Disk,
-            form: KeptForm::Indexed,
+            form: CacheEncoding::Indexed,
             bytes: 26e9,
             found_share: Some(0.93),
             jobs: vec![JobId(26)],

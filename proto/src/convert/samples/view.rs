@@ -3,7 +3,7 @@
 use feedline_core::cluster::messages::*;
 use feedline_core::ids::{JobId, WorkerId};
 use feedline_core::model::{Bottleneck, BottleneckKind};
-use feedline_core::pipeline::{CacheTier, KeptForm};
+use feedline_core::pipeline::{CacheEncoding, CacheTier};
 use feedline_core::plan::WantedWorkers;
 use feedline_core::view::{CacheView, ClusterView, JobView, WorkerPart, WorkerView};
 
@@ -61,7 +61,7 @@ pub(crate) fn cluster_view() -> ClusterView {
     let cache = |tier| CacheView {
         operator: "source".to_owned(),
         tier,
-        form: KeptForm::Pixels,
+        form: CacheEncoding::Pixels,
         bytes: 1e9,
         found_share: (tier == CacheTier::Disk).then_some(0.5),
         jobs: vec![JobId(5)],

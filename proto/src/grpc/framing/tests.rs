@@ -15,16 +15,17 @@ fn joined(parts: &VecDeque<Bytes>) -> Bytes {
 }
 
 /// Takes everything apart that comes in parts of `cut` bytes; parts of chunks are joined.
-fn parse(bytes: &Bytes, cut: usize) -> Vec<Received> {
-    let mut parser = Parser::default();
-    let mut all: Vec<Received> = Vec::new();
+fn parse(bytes: &Bytes, cut: usize) -> Vec<ReceivedMessage> {
+    let mut parser = FrameParser::default();
+    let mut all: Vec<ReceivedMessage> = Vec::new();
     for part in bytes.chunks(cut) {
         let mut part = bytes.slice_ref(part);
         while let Some(received) = parser.next(&mut part).unwrap() {
             match (all.last_mut(), received) {
-                (Some(Received::Chunk { offset, data }), Received::Chunk { offset: at, data: more })
-                    if *offset + data.len() as u64 == at =>
-                {
+                (
+                    Some(ReceivedMessage::Chunk { offset, data }),
+                    ReceivedMessage::Chunk { offset: at, data: more },
+                ) if *offset + data.len() as u64 == at => {
                     *data = [&data[..], &more[..]].concat().into();
                 }
                 (_, received) => all.push(received),
@@ -56,7 +57,7 @@ fn what_is_no_message_is_refused() {
         (b"\0\0\0\0\x03\x1a\x05\xff", "damaged"),
     ] {
         let mut data = Bytes::from_static(bytes);
-        let status = Parser::default().next(&mut data).unwrap_err();
+        let status = FrameParser::default().next(&mut data).unwrap_err();
         assert!(status.message().contains(what), "{status}");
     }
 }
@@ -73,19 +74,19 @@ proptest! {
             let data = Bytes::from(vec![len as u8; len]);
             if is_chunk && len > 0 {
                 put_chunk(offset, data.clone(), &mut parts);
-                expected.push(Received::Chunk { offset, data });
+                expected.push(ReceivedMessage::Chunk { offset, data });
             } else {
                 let text = "x".repeat(len);
                 let frame = wire::FetchFrame { frame: Some(wire::fetch_frame::Frame::Failed(text)) };
                 put_message(&frame, &mut parts);
-                expected.push(Received::Message(frame));
+                expected.push(ReceivedMessage::Message(frame));
             }
         }
         // Chunks that follow each other within one piece are joined by `parse`; so are they here.
-        let mut joined_up: Vec<Received> = Vec::new();
+        let mut joined_up: Vec<ReceivedMessage> = Vec::new();
         for received in expected {
             match (joined_up.last_mut(), received) {
-                (Some(Received::Chunk { offset, data }), Received::Chunk { offset: at, data: more })
+                (Some(ReceivedMessage::Chunk { offset, data }), ReceivedMessage::Chunk { offset: at, data: more })
                     if *offset + data.len() as u64 == at => *data = [&data[..], &more[..]].concat().into(),
                 (_, received) => joined_up.push(received),
             }

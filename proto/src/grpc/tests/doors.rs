@@ -20,16 +20,16 @@ use crate::wire;
 struct Guarded(Arc<FakeMember>);
 
 impl Guarded {
-    fn check(token: Option<&str>) -> Result<(), Refusal> {
+    fn check(token: Option<&str>) -> Result<(), ServiceError> {
         match token {
             Some("worker" | "client") => Ok(()),
-            _ => Err(Refusal::new(RefusalKind::Denied, "nobody knows this one")),
+            _ => Err(ServiceError::new(ServiceErrorKind::Denied, "nobody knows this one")),
         }
     }
 }
 
-impl Door<dyn CoordinatorService> for Guarded {
-    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, Refusal> {
+impl Authenticator<dyn CoordinatorService> for Guarded {
+    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
         Self::check(token)?;
         Ok(Arc::clone(&self.0) as _)
     }
@@ -39,15 +39,15 @@ impl Door<dyn CoordinatorService> for Guarded {
     }
 }
 
-impl Door<dyn PeerService> for Guarded {
-    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn PeerService>, Refusal> {
+impl Authenticator<dyn PeerService> for Guarded {
+    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn PeerService>, ServiceError> {
         Self::check(token)?;
         Ok(Arc::clone(&self.0) as _)
     }
 }
 
-impl Door<dyn MembersService> for Guarded {
-    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn MembersService>, Refusal> {
+impl Authenticator<dyn MembersService> for Guarded {
+    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn MembersService>, ServiceError> {
         Self::check(token)?;
         Ok(Arc::clone(&self.0) as _)
     }
@@ -55,7 +55,7 @@ impl Door<dyn MembersService> for Guarded {
 
 async fn guarded() -> Running {
     let door = Arc::new(Guarded(Arc::default()));
-    let doors = Doors { coordinator: door.clone(), peer: door.clone(), members: door };
+    let doors = Authenticators { coordinator: door.clone(), peer: door.clone(), members: door };
     start(member_routes(doors)).await
 }
 
@@ -92,8 +92,8 @@ async fn a_stranger_is_refused_before_its_message_is_read() {
 #[tokio::test]
 async fn a_message_is_no_larger_than_its_method_needs() {
     let server = guarded().await;
-    let too_large = |refusal: Refusal| {
-        assert_eq!(refusal.kind, RefusalKind::Invalid, "{refusal}");
+    let too_large = |refusal: ServiceError| {
+        assert_eq!(refusal.kind, ServiceErrorKind::Invalid, "{refusal}");
         assert!(refusal.message.contains("too large"), "{refusal}");
     };
     let members = connect_members(&server.url, &with_token("client")).unwrap();
@@ -113,7 +113,7 @@ async fn a_message_is_no_larger_than_its_method_needs() {
     };
     too_large(client.sync_worker(report()).await.unwrap_err());
     let worker = connect_coordinator(&server.url, &with_token("worker")).unwrap();
-    assert_eq!(worker.sync_worker(report()).await.unwrap_err().kind, RefusalKind::Unavailable);
+    assert_eq!(worker.sync_worker(report()).await.unwrap_err().kind, ServiceErrorKind::Unavailable);
 }
 
 /// A body of which nothing ever comes.

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use feedline_core::cluster::messages::*;
 use feedline_core::ids::JobId;
 use feedline_core::manifest::Manifest;
-use feedline_core::marks::Step;
 use feedline_core::mix::MixChange;
+use feedline_core::position_history::StepId;
 use feedline_core::view::ClusterView;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -28,18 +28,18 @@ pub(super) const BUSY: u64 = 105;
 /// This job has a large manifest.
 pub(super) const LARGE: u64 = 2;
 
-pub(super) fn refusal(kind: RefusalKind) -> Refusal {
-    Refusal::new(kind, format!("refused as {kind:?}: 100 % ünïcode"))
+pub(super) fn refusal(kind: ServiceErrorKind) -> ServiceError {
+    ServiceError::new(kind, format!("refused as {kind:?}: 100 % ünïcode"))
 }
 
-fn check(job: JobId) -> Result<(), Refusal> {
+fn check(job: JobId) -> Result<(), ServiceError> {
     match job.0 {
-        100 => Err(refusal(RefusalKind::Invalid)),
-        101 => Err(refusal(RefusalKind::NotFound)),
-        102 => Err(refusal(RefusalKind::Superseded)),
-        103 => Err(refusal(RefusalKind::Unavailable)),
-        BUSY => Err(Refusal::busy("it runs as many jobs as it may", 1_500)),
-        LONG => Err(Refusal::new(RefusalKind::Invalid, "é".repeat(5000))),
+        100 => Err(refusal(ServiceErrorKind::Invalid)),
+        101 => Err(refusal(ServiceErrorKind::NotFound)),
+        102 => Err(refusal(ServiceErrorKind::Superseded)),
+        103 => Err(refusal(ServiceErrorKind::Unavailable)),
+        BUSY => Err(ServiceError::busy("it runs as many jobs as it may", 1_500)),
+        LONG => Err(ServiceError::new(ServiceErrorKind::Invalid, "é".repeat(5000))),
         _ => Ok(()),
     }
 }
@@ -55,53 +55,53 @@ pub(super) struct FakeCoordinator;
 
 #[async_trait]
 impl CoordinatorService for FakeCoordinator {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, Refusal> {
+    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
         assert_eq!(spec, samples::spec());
         Ok(JobId(u64::from(spec.virtual_consumers)))
     }
 
-    async fn cancel_job(&self, job: JobId) -> Result<(), Refusal> {
+    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
         check(job)
     }
 
-    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, Refusal> {
+    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, ServiceError> {
         check(job)?;
         assert_eq!(weights, samples::mix_change().weights);
         Ok(samples::mix_change())
     }
 
-    async fn job_details(&self, _job: JobId) -> Result<JobDetails, Refusal> {
+    async fn job_details(&self, _job: JobId) -> Result<JobDetails, ServiceError> {
         Ok(samples::job_details())
     }
 
-    async fn job_status(&self, _job: JobId) -> Result<JobStatus, Refusal> {
+    async fn job_status(&self, _job: JobId) -> Result<JobStatus, ServiceError> {
         Ok(samples::job_status())
     }
 
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
         Ok(vec![samples::job_status(); 2])
     }
 
-    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
         Ok(samples::cluster_view())
     }
 
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, Refusal> {
+    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
         check(job)?;
         Ok(Arc::new(if job.0 == LARGE { large_manifest() } else { samples::manifest() }))
     }
 
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
         assert_eq!(report, samples::worker_report());
         Ok(samples::worker_plan())
     }
 
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
         assert_eq!(report, samples::consumer_report());
         Ok(samples::consumer_plan())
     }
 
-    async fn places(&self, job: JobId, step: Step) -> Result<GroupPlaces, Refusal> {
+    async fn places(&self, job: JobId, step: StepId) -> Result<GroupPositions, ServiceError> {
         check(job)?;
         assert_eq!(step, samples::step());
         Ok(samples::group_places())
@@ -145,12 +145,12 @@ impl WorkerService for FakeWorker {
     async fn fetch(
         &self,
         mut requests: BoxStream<'static, FetchRequest>,
-    ) -> Result<BoxStream<'static, Result<Frame, Refusal>>, Refusal> {
+    ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError> {
         let Some(FetchRequest::Open(open)) = requests.next().await else {
             panic!("the adapter lets this through")
         };
         if open.job.0 == FIRST_REFUSED {
-            return Err(refusal(RefusalKind::NotFound));
+            return Err(refusal(ServiceErrorKind::NotFound));
         }
         let seen = self.seen.clone();
         let _ = seen.send(Seen::Request(FetchRequest::Open(open))).await;

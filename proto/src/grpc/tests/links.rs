@@ -108,5 +108,5 @@ async fn nothing_is_packed_between_two_ends_of_a_host() {
     let batch = compressible();
     let worker = near(&batch, None, |_| {}).await;
     // Fails unless as many bytes come as the pieces have.
-    assert_eq!(fetch(&worker.url, Transport::Tcp, &batch).await, Ok(vec![Via::Tcp]));
+    assert_eq!(fetch(&worker.url, Transport::Tcp, &batch).await, Ok(vec![ReceivePath::Tcp]));
 }

@@ -11,7 +11,7 @@ use feedline_core::manifest::Manifest;
 use feedline_core::view::ClusterView;
 
 use super::*;
-use crate::services::{Introduction, MemberStatus};
+use crate::services::{MemberInfo, MemberStatus};
 
 /// A coordinator that follows where it was told to, and lists those that it was told of.
 #[derive(Default)]
@@ -24,99 +24,103 @@ pub(super) struct FakeMember {
     sent: Mutex<usize>,
 }
 
-fn refused() -> Refusal {
-    Refusal::new(RefusalKind::Unavailable, "not asked for here")
+fn refused() -> ServiceError {
+    ServiceError::new(ServiceErrorKind::Unavailable, "not asked for here")
 }
 
 impl FakeMember {
-    fn check(&self) -> Result<(), Refusal> {
-        self.leader.lock().unwrap().as_deref().map_or(Ok(()), |leader| Err(Refusal::led_by(leader)))
+    fn check(&self) -> Result<(), ServiceError> {
+        self.leader.lock().unwrap().as_deref().map_or(Ok(()), |leader| Err(ServiceError::led_by(leader)))
     }
 
     fn routes(self: &Arc<Self>) -> Routes {
-        member_routes(Doors::open(Arc::clone(self) as _, Arc::clone(self) as _, Arc::clone(self) as _))
+        member_routes(Authenticators::open(
+            Arc::clone(self) as _,
+            Arc::clone(self) as _,
+            Arc::clone(self) as _,
+        ))
     }
 }
 
 #[async_trait]
 impl CoordinatorService for FakeMember {
-    async fn open_job(&self, _spec: JobSpec) -> Result<JobId, Refusal> {
+    async fn open_job(&self, _spec: JobSpec) -> Result<JobId, ServiceError> {
         self.check().map(|()| JobId(5))
     }
 
-    async fn cancel_job(&self, _job: JobId) -> Result<(), Refusal> {
+    async fn cancel_job(&self, _job: JobId) -> Result<(), ServiceError> {
         self.check()
     }
 
-    async fn job_details(&self, _job: JobId) -> Result<JobDetails, Refusal> {
+    async fn job_details(&self, _job: JobId) -> Result<JobDetails, ServiceError> {
         Err(refused())
     }
 
-    async fn job_status(&self, _job: JobId) -> Result<JobStatus, Refusal> {
+    async fn job_status(&self, _job: JobId) -> Result<JobStatus, ServiceError> {
         Err(refused())
     }
 
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, Refusal> {
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
         self.check().map(|()| Vec::new())
     }
 
-    async fn cluster(&self) -> Result<ClusterView, Refusal> {
+    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
         Err(refused())
     }
 
-    async fn manifest(&self, _job: JobId) -> Result<Arc<Manifest>, Refusal> {
+    async fn manifest(&self, _job: JobId) -> Result<Arc<Manifest>, ServiceError> {
         Err(refused())
     }
 
-    async fn sync_worker(&self, _report: WorkerReport) -> Result<WorkerPlan, Refusal> {
+    async fn sync_worker(&self, _report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
         Err(refused())
     }
 
-    async fn sync_consumer(&self, _report: ConsumerReport) -> Result<ConsumerPlan, Refusal> {
+    async fn sync_consumer(&self, _report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
         Err(refused())
     }
 }
 
 #[async_trait]
 impl PeerService for FakeMember {
-    async fn introduce(&self, from: Introduction) -> Result<Introduction, Refusal> {
-        Ok(Introduction { id: from.id + 1, has_state: !from.has_state })
+    async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError> {
+        Ok(MemberInfo { id: from.id + 1, has_state: !from.has_state })
     }
 
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), Refusal> {
+    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError> {
         self.delivered.lock().unwrap().extend(messages);
         Ok(())
     }
 
-    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), Refusal> {
+    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
         *self.sent.lock().unwrap() += 1;
         self.indexes.lock().unwrap().insert(key.to_owned(), manifest);
         Ok(())
     }
 
-    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, Refusal> {
+    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
         let found = self.indexes.lock().unwrap().get(key).cloned();
         found
             .filter(|manifest| manifest.fingerprint() == fingerprint)
-            .ok_or_else(|| Refusal::new(RefusalKind::NotFound, "there is no such index"))
+            .ok_or_else(|| ServiceError::new(ServiceErrorKind::NotFound, "there is no such index"))
     }
 }
 
 #[async_trait]
 impl MembersService for FakeMember {
-    async fn members(&self) -> Result<Vec<MemberStatus>, Refusal> {
+    async fn members(&self) -> Result<Vec<MemberStatus>, ServiceError> {
         self.check()?;
         Ok(self.members.lock().unwrap().clone())
     }
 
-    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
         self.check()?;
         let mut members = self.members.lock().unwrap();
         members.push(member(url));
         Ok(members.clone())
     }
 
-    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, Refusal> {
+    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
         self.check()?;
         let mut members = self.members.lock().unwrap();
         members.retain(|member| member.url != url);
@@ -140,13 +144,13 @@ async fn what_coordinators_say_to_each_other_comes_through() {
     let fake = Arc::new(FakeMember::default());
     let server = start(fake.routes()).await;
     let peer = connect_peer(&server.url, &Credentials::default()).unwrap();
-    let from = Introduction { id: 7, has_state: false };
-    assert_eq!(peer.introduce(from).await, Ok(Introduction { id: 8, has_state: true }));
+    let from = MemberInfo { id: 7, has_state: false };
+    assert_eq!(peer.introduce(from).await, Ok(MemberInfo { id: 8, has_state: true }));
     let messages = vec![Bytes::from_static(b"one"), Bytes::new(), Bytes::from(vec![3; 3 << 20])];
     peer.deliver(messages.clone()).await.unwrap();
     assert_eq!(*fake.delivered.lock().unwrap(), messages);
     let manifest = Arc::new(fake::large_manifest());
-    assert_eq!(peer.index("k", &manifest.fingerprint()).await.unwrap_err().kind, RefusalKind::NotFound);
+    assert_eq!(peer.index("k", &manifest.fingerprint()).await.unwrap_err().kind, ServiceErrorKind::NotFound);
     for _ in 0..2 {
         within(peer.keep_index("k", Arc::clone(&manifest))).await.unwrap();
     }
@@ -163,7 +167,7 @@ async fn members_are_listed_added_and_removed() {
     assert_eq!(members.members().await, Ok(vec![member("http://a")]));
     assert_eq!(members.remove_member("http://a").await, Ok(Vec::new()));
     *fake.leader.lock().unwrap() = Some("http://b".to_owned());
-    assert_eq!(members.members().await, Err(Refusal::led_by("http://b")));
+    assert_eq!(members.members().await, Err(ServiceError::led_by("http://b")));
 }
 
 #[tokio::test]
@@ -179,7 +183,7 @@ async fn a_client_follows_to_the_leader_and_learns_the_others() {
         *fake.members.lock().unwrap() = urls.iter().map(|url| member(url)).collect();
     }
     *fakes[0].leader.lock().unwrap() = Some(urls[1].clone());
-    let client = coordinators::Coordinators::new(&urls[..1], &Credentials::default()).unwrap();
+    let client = coordinators::FailoverCoordinator::new(&urls[..1], &Credentials::default()).unwrap();
     assert_eq!(client.open_job(samples::spec()).await, Ok(JobId(5)), "the first points at the second");
     let learnt = async {
         while client.urls().len() < 3 {
@@ -208,5 +212,5 @@ async fn two_that_point_at_each_other_do_not_hold_a_client() {
         connect_coordinators(&[servers[0].url.clone(), servers[1].url.clone()], &Credentials::default())
             .unwrap();
     let refusal = within(client.cancel_job(JobId(1))).await.unwrap_err();
-    assert_eq!(refusal.kind, RefusalKind::Unavailable);
+    assert_eq!(refusal.kind, ServiceErrorKind::Unavailable);
 }

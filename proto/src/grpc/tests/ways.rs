@@ -6,10 +6,10 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use super::*;
-use crate::grpc::channel::Peer;
-use crate::grpc::framing::Received;
+use crate::grpc::channel::RemoteName;
+use crate::grpc::framing::ReceivedMessage;
 use crate::grpc::{channel, fetch_client};
-use crate::local::{MemoryLink, Place};
+use crate::local::{LocalEndpoint, ShmClient};
 use crate::wire;
 
 /// A worker that listens by TCP and has an entrance.
@@ -26,11 +26,15 @@ impl Drop for Near {
 }
 
 /// Serves `batch`; `change` changes what clients are told of the entrance.
-pub(super) async fn near(batch: &Bytes, memory: Option<u64>, change: impl FnOnce(&mut Place)) -> Near {
+pub(super) async fn near(
+    batch: &Bytes,
+    memory: Option<u64>,
+    change: impl FnOnce(&mut LocalEndpoint),
+) -> Near {
     let (seen, mut rest) = mpsc::channel(16);
     tokio::spawn(async move { while rest.recv().await.is_some() {} });
     let folder = tempfile::tempdir().unwrap();
-    let mut entrance = Entrance::open(folder.path(), memory).unwrap();
+    let mut entrance = LocalListener::open(folder.path(), memory).unwrap();
     change(&mut entrance.place);
     let routes = worker_routes_with(Arc::new(FakeWorker { batch: batch.clone(), seen }), &entrance);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -40,15 +44,19 @@ pub(super) async fn near(batch: &Bytes, memory: Option<u64>, change: impl FnOnce
     Near { url, _folder: folder, tasks: vec![remote, local] }
 }
 
-static RECEIVED: Mutex<Vec<(Via, u64)>> = Mutex::new(Vec::new());
+static RECEIVED: Mutex<Vec<(ReceivePath, u64)>> = Mutex::new(Vec::new());
 static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-fn note(via: Via, bytes: u64) {
+fn note(via: ReceivePath, bytes: u64) {
     RECEIVED.lock().unwrap().push((via, bytes));
 }
 
 /// Fetches the fake worker's three pieces; says by which ways their bytes came.
-pub(super) async fn fetch(url: &str, transport: Transport, batch: &Bytes) -> Result<Vec<Via>, Refusal> {
+pub(super) async fn fetch(
+    url: &str,
+    transport: Transport,
+    batch: &Bytes,
+) -> Result<Vec<ReceivePath>, ServiceError> {
     let _turn = ONE_AT_A_TIME.lock().await;
     RECEIVED.lock().unwrap().clear();
     let client = connect_worker_by(url, &Credentials::default(), transport, note)?;
@@ -67,7 +75,7 @@ pub(super) async fn fetch(url: &str, transport: Transport, batch: &Bytes) -> Res
     assert!(!client.is_remote(), "it is at a loopback address, by whichever way");
     let received = RECEIVED.lock().unwrap();
     assert_eq!(received.iter().map(|(_, bytes)| bytes).sum::<u64>(), 3 * batch.len() as u64);
-    let mut ways: Vec<Via> = received.iter().map(|(via, _)| *via).collect();
+    let mut ways: Vec<ReceivePath> = received.iter().map(|(via, _)| *via).collect();
     ways.dedup();
     Ok(ways)
 }
@@ -81,15 +89,15 @@ async fn every_way_brings_the_same_bytes() {
     let batch = batch();
     let worker = near(&batch, Some(64 << 20), |_| {}).await;
     for (transport, via) in [
-        (Transport::Auto, Via::Memory),
-        (Transport::Memory, Via::Memory),
-        (Transport::Unix, Via::Unix),
-        (Transport::Tcp, Via::Tcp),
+        (Transport::Auto, ReceivePath::Memory),
+        (Transport::Memory, ReceivePath::Memory),
+        (Transport::Unix, ReceivePath::Unix),
+        (Transport::Tcp, ReceivePath::Tcp),
     ] {
         assert_eq!(fetch(&worker.url, transport, &batch).await, Ok(vec![via]), "{transport:?}");
     }
     let worker = near(&batch, None, |_| {}).await;
-    assert_eq!(fetch(&worker.url, Transport::Auto, &batch).await, Ok(vec![Via::Unix]));
+    assert_eq!(fetch(&worker.url, Transport::Auto, &batch).await, Ok(vec![ReceivePath::Unix]));
 }
 
 #[tokio::test]
@@ -98,7 +106,7 @@ async fn where_there_is_no_room_the_socket_is_used() {
     // For one of the three pieces, which the test keeps.
     let worker = near(&batch, Some(3 << 20), |_| {}).await;
     let ways = fetch(&worker.url, Transport::Memory, &batch).await;
-    assert_eq!(ways, Ok(vec![Via::Memory, Via::Unix]));
+    assert_eq!(ways, Ok(vec![ReceivePath::Memory, ReceivePath::Unix]));
 }
 
 #[tokio::test]
@@ -109,11 +117,11 @@ async fn a_client_elsewhere_uses_tcp() {
         near(&batch, Some(64 << 20), |place| place.socket = "/nowhere/worker.sock".into()).await;
     for worker in [&other_host, &other_container] {
         let asked = Instant::now();
-        assert_eq!(fetch(&worker.url, Transport::Auto, &batch).await, Ok(vec![Via::Tcp]));
+        assert_eq!(fetch(&worker.url, Transport::Auto, &batch).await, Ok(vec![ReceivePath::Tcp]));
         assert!(asked.elapsed() < Duration::from_secs(1));
         for transport in [Transport::Unix, Transport::Memory] {
             let refusal = fetch(&worker.url, transport, &batch).await.unwrap_err();
-            assert_eq!(refusal.kind, RefusalKind::Invalid);
+            assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
             assert!(refusal.message.contains("cannot be reached by a local socket: "), "{refusal}");
         }
     }
@@ -123,7 +131,7 @@ async fn a_client_elsewhere_uses_tcp() {
 }
 
 /// Whether a fetch of a job by this channel is lent memory of a link.
-async fn is_lent(channel: &Channel, link: &MemoryLink, job: JobId) -> Result<bool, Status> {
+async fn is_lent(channel: &Channel, link: &ShmClient, job: JobId) -> Result<bool, Status> {
     let (credit, requests) = requests(FetchOpen { job, ..open(1) });
     for bytes in 0..3 {
         credit.send(FetchRequest::Credit { bytes }).await.unwrap();
@@ -139,7 +147,7 @@ async fn is_lent(channel: &Channel, link: &MemoryLink, job: JobId) -> Result<boo
     let mut frames = within(fetch_client::fetch(channel.clone(), PROTOCOL_VERSION, requests)).await?;
     let mut is_lent = false;
     while let Some(frame) = within(frames.next()).await {
-        if let Received::Message(message) = frame? {
+        if let ReceivedMessage::Message(message) = frame? {
             is_lent |= matches!(message.frame, Some(wire::fetch_frame::Frame::Lent(_)));
         }
     }
@@ -150,13 +158,13 @@ async fn is_lent(channel: &Channel, link: &MemoryLink, job: JobId) -> Result<boo
 async fn memory_is_lent_over_its_own_processs_socket_and_to_nobody_who_is_refused() {
     let batch = batch();
     let (mut socket, mut memory_socket) = (None, None);
-    let note_place = |place: &mut Place| {
+    let note_place = |place: &mut LocalEndpoint| {
         (socket, memory_socket) = (Some(place.socket.clone()), place.memory_socket.clone());
     };
     let worker = near(&batch, Some(64 << 20), note_place).await;
-    let link = MemoryLink::connect(&memory_socket.unwrap()).await.unwrap();
+    let link = ShmClient::connect(&memory_socket.unwrap()).await.unwrap();
     let local = channel::connect_local(&socket.unwrap()).await.unwrap();
-    let peer = Peer::new("worker", &worker.url, &Credentials::default());
+    let peer = RemoteName::new("worker", &worker.url, &Credentials::default());
     let remote = channel::connect_lazily(&peer, &Credentials::default()).unwrap();
     let refused = JobId(fake::FIRST_REFUSED);
     assert!(is_lent(&local, &link, JobId(1)).await.unwrap());
@@ -169,7 +177,7 @@ async fn memory_is_lent_over_its_own_processs_socket_and_to_nobody_who_is_refuse
 
 #[test]
 fn only_addresses_of_other_hosts_lead_over_a_network() {
-    let is_loopback = |url| Peer::new("worker", url, &Credentials::default()).is_loopback();
+    let is_loopback = |url| RemoteName::new("worker", url, &Credentials::default()).is_loopback();
     for near in ["http://127.0.0.1:7071", "https://localhost:7071", "http://[::1]:7071"] {
         assert!(is_loopback(near), "{near}");
     }

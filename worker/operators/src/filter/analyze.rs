@@ -7,7 +7,7 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Token;
 
 use super::calls;
-use super::expression::{Arithmetic, Comparison, Kind, Node, Typed};
+use super::expression::{Arithmetic, Comparison, ExprType, FilterExpr, TypedExpr};
 
 /// Deeper than anyone writes, and shallow enough for any thread's stack.
 const DEPTH_MAX: usize = 64;
@@ -19,7 +19,7 @@ const LENGTH_MAX: usize = 16 << 10;
 const LIKENESS_MIN: f64 = 0.7;
 
 /// Reads an expression over these columns; the error is one sentence.
-pub(super) fn analyze(predicate: &str, schema: &Schema) -> Result<Typed, String> {
+pub(super) fn analyze(predicate: &str, schema: &Schema) -> Result<TypedExpr, String> {
     if predicate.len() > LENGTH_MAX {
         return Err(format!("where: the expression is longer than {LENGTH_MAX} bytes; use several filters"));
     }
@@ -52,7 +52,7 @@ pub(super) struct Analysis<'a> {
 }
 
 impl Analysis<'_> {
-    pub(super) fn typed(self, expression: &Expr) -> Result<Typed, String> {
+    pub(super) fn typed(self, expression: &Expr) -> Result<TypedExpr, String> {
         if self.depth > CHAIN_MAX {
             return Err("the expression is nested too deeply; use IN (...) or several filters".to_owned());
         }
@@ -79,7 +79,7 @@ impl Analysis<'_> {
             Expr::Between { expr, negated, low, high } => {
                 let above = inner.comparison(Comparison::GtEq, expr, low)?.node;
                 let below = inner.comparison(Comparison::LtEq, expr, high)?.node;
-                Ok(negated_if(*negated, Node::And(Box::new(above), Box::new(below))))
+                Ok(negated_if(*negated, FilterExpr::And(Box::new(above), Box::new(below))))
             }
             Expr::Like { negated, any: false, expr, pattern, escape_char: None } => {
                 inner.like(expr, pattern, false, *negated)
@@ -95,23 +95,23 @@ impl Analysis<'_> {
         }
     }
 
-    fn column(self, name: &str) -> Result<Typed, String> {
+    fn column(self, name: &str) -> Result<TypedExpr, String> {
         let Some(column_type) = self.schema.get(name) else {
             return Err(format!("there is no column `{name}`{}", self.instead_of(name)));
         };
         let kind = match column_type {
             ColumnType::Scalar(scalar) => scalar_kind(*scalar),
-            ColumnType::Utf8 => Kind::Text,
-            ColumnType::Binary => Kind::Bytes,
-            ColumnType::List(_) => Kind::List,
-            ColumnType::Tensor { shape, .. } if shape.len() == 1 => Kind::List,
+            ColumnType::Utf8 => ExprType::Text,
+            ColumnType::Binary => ExprType::Bytes,
+            ColumnType::List(_) => ExprType::List,
+            ColumnType::Tensor { shape, .. } if shape.len() == 1 => ExprType::List,
             ColumnType::Image | ColumnType::Tensor { .. } => {
                 return Err(format!(
                     "column `{name}` holds {column_type}, which a filter cannot read; filter before"
                 ));
             }
         };
-        Ok(Typed::new(kind, Node::Column { name: name.to_owned(), kind }))
+        Ok(TypedExpr::new(kind, FilterExpr::Column { name: name.to_owned(), kind }))
     }
 
     /// What could be meant by a name that is no column's.
@@ -130,11 +130,11 @@ impl Analysis<'_> {
         }
     }
 
-    fn unary(self, operator: UnaryOperator, operand: &Expr) -> Result<Typed, String> {
+    fn unary(self, operator: UnaryOperator, operand: &Expr) -> Result<TypedExpr, String> {
         match operator {
             UnaryOperator::Not => {
                 let value = self.truth(operand, "NOT")?;
-                Ok(Typed::new(Kind::Bool, Node::Not(Box::new(value))))
+                Ok(TypedExpr::new(ExprType::Bool, FilterExpr::Not(Box::new(value))))
             }
             UnaryOperator::Plus => self.number(operand, "+"),
             UnaryOperator::Minus => {
@@ -145,25 +145,25 @@ impl Analysis<'_> {
                     return number_literal(&format!("-{digits}"));
                 }
                 let value = self.number(operand, "-")?;
-                let kind = if value.kind == Kind::UInt { Kind::Int } else { value.kind };
-                let node = Node::Negate(kind, Box::new(value.into_kind(kind).node));
-                Ok(Typed::new(kind, node))
+                let kind = if value.kind == ExprType::UInt { ExprType::Int } else { value.kind };
+                let node = FilterExpr::Negate(kind, Box::new(value.into_kind(kind).node));
+                Ok(TypedExpr::new(kind, node))
             }
             other => Err(format!("the operator `{other}` is not supported in a filter")),
         }
     }
 
-    fn binary(self, left: &Expr, operator: &BinaryOperator, right: &Expr) -> Result<Typed, String> {
+    fn binary(self, left: &Expr, operator: &BinaryOperator, right: &Expr) -> Result<TypedExpr, String> {
         let arithmetic = |operator| self.arithmetic(operator, left, right);
         let comparison = |operator| self.comparison(operator, left, right);
         match operator {
             BinaryOperator::And => {
                 let (left, right) = (self.truth(left, "AND")?, self.truth(right, "AND")?);
-                Ok(Typed::new(Kind::Bool, Node::And(Box::new(left), Box::new(right))))
+                Ok(TypedExpr::new(ExprType::Bool, FilterExpr::And(Box::new(left), Box::new(right))))
             }
             BinaryOperator::Or => {
                 let (left, right) = (self.truth(left, "OR")?, self.truth(right, "OR")?);
-                Ok(Typed::new(Kind::Bool, Node::Or(Box::new(left), Box::new(right))))
+                Ok(TypedExpr::new(ExprType::Bool, FilterExpr::Or(Box::new(left), Box::new(right))))
             }
             BinaryOperator::Eq => comparison(Comparison::Eq),
             BinaryOperator::NotEq => comparison(Comparison::NotEq),
@@ -180,22 +180,28 @@ impl Analysis<'_> {
         }
     }
 
-    fn arithmetic(self, operator: Arithmetic, left: &Expr, right: &Expr) -> Result<Typed, String> {
+    fn arithmetic(self, operator: Arithmetic, left: &Expr, right: &Expr) -> Result<TypedExpr, String> {
         let (a, b) = (self.number(left, "arithmetic")?, self.number(right, "arithmetic")?);
         let (a, b) = unified(a, b).expect("two numbers have a kind in common");
         let kind = a.kind;
-        Ok(Typed::new(kind, Node::Arithmetic(operator, kind, Box::new(a.node), Box::new(b.node))))
+        Ok(TypedExpr::new(kind, FilterExpr::Arithmetic(operator, kind, Box::new(a.node), Box::new(b.node))))
     }
 
-    fn comparison(self, operator: Comparison, left: &Expr, right: &Expr) -> Result<Typed, String> {
+    fn comparison(self, operator: Comparison, left: &Expr, right: &Expr) -> Result<TypedExpr, String> {
         let (a, b) = (self.typed(left)?, self.typed(right)?);
         let (a, b) = self.comparable(a, left, b, right)?;
-        Ok(Typed::new(Kind::Bool, Node::Compare(operator, Box::new(a.node), Box::new(b.node))))
+        Ok(TypedExpr::new(ExprType::Bool, FilterExpr::Compare(operator, Box::new(a.node), Box::new(b.node))))
     }
 
-    fn comparable(self, a: Typed, left: &Expr, b: Typed, right: &Expr) -> Result<(Typed, Typed), String> {
+    fn comparable(
+        self,
+        a: TypedExpr,
+        left: &Expr,
+        b: TypedExpr,
+        right: &Expr,
+    ) -> Result<(TypedExpr, TypedExpr), String> {
         if let Some((kind, list)) =
-            [(a.kind, left), (b.kind, right)].into_iter().find(|(kind, _)| *kind == Kind::List)
+            [(a.kind, left), (b.kind, right)].into_iter().find(|(kind, _)| *kind == ExprType::List)
         {
             return Err(format!("`{list}` is {kind}, which cannot be compared; use length({list})"));
         }
@@ -205,7 +211,7 @@ impl Analysis<'_> {
         })
     }
 
-    fn in_list(self, value: &Expr, list: &[Expr], negated: bool) -> Result<Typed, String> {
+    fn in_list(self, value: &Expr, list: &[Expr], negated: bool) -> Result<TypedExpr, String> {
         let mut kind = self.typed(value)?;
         let mut items = Vec::with_capacity(list.len());
         for item in list {
@@ -216,97 +222,104 @@ impl Analysis<'_> {
             items.push(typed);
         }
         let items = items.into_iter().map(|item| item.into_kind(kind.kind).node).collect();
-        Ok(negated_if(negated, Node::In { value: Box::new(kind.node), items }))
+        Ok(negated_if(negated, FilterExpr::In { value: Box::new(kind.node), items }))
     }
 
-    fn like(self, value: &Expr, pattern: &Expr, ignore_case: bool, negated: bool) -> Result<Typed, String> {
+    fn like(
+        self,
+        value: &Expr,
+        pattern: &Expr,
+        ignore_case: bool,
+        negated: bool,
+    ) -> Result<TypedExpr, String> {
         let (value, pattern) = (self.text(value, "LIKE")?, self.text(pattern, "LIKE")?);
-        let node = Node::Like { value: Box::new(value), pattern: Box::new(pattern), ignore_case, negated };
-        Ok(Typed::new(Kind::Bool, node))
+        let node =
+            FilterExpr::Like { value: Box::new(value), pattern: Box::new(pattern), ignore_case, negated };
+        Ok(TypedExpr::new(ExprType::Bool, node))
     }
 
-    fn is_null(self, value: &Expr, negated: bool) -> Result<Typed, String> {
+    fn is_null(self, value: &Expr, negated: bool) -> Result<TypedExpr, String> {
         let value = self.typed(value)?;
-        Ok(Typed::new(Kind::Bool, Node::IsNull { value: Box::new(value.node), negated }))
+        Ok(TypedExpr::new(ExprType::Bool, FilterExpr::IsNull { value: Box::new(value.node), negated }))
     }
 
-    fn is_truth(self, value: &Expr, wanted: bool, negated: bool) -> Result<Typed, String> {
+    fn is_truth(self, value: &Expr, wanted: bool, negated: bool) -> Result<TypedExpr, String> {
         let value = self.truth(value, "IS TRUE")?;
-        Ok(Typed::new(Kind::Bool, Node::IsTruth { value: Box::new(value), wanted, negated }))
+        Ok(TypedExpr::new(ExprType::Bool, FilterExpr::IsTruth { value: Box::new(value), wanted, negated }))
     }
 
-    pub(super) fn truth(self, expression: &Expr, user: &str) -> Result<Node, String> {
-        self.of_kind(expression, Kind::Bool, user)
+    pub(super) fn truth(self, expression: &Expr, user: &str) -> Result<FilterExpr, String> {
+        self.of_kind(expression, ExprType::Bool, user)
     }
 
-    pub(super) fn text(self, expression: &Expr, user: &str) -> Result<Node, String> {
-        self.of_kind(expression, Kind::Text, user)
+    pub(super) fn text(self, expression: &Expr, user: &str) -> Result<FilterExpr, String> {
+        self.of_kind(expression, ExprType::Text, user)
     }
 
-    fn of_kind(self, expression: &Expr, kind: Kind, user: &str) -> Result<Node, String> {
+    fn of_kind(self, expression: &Expr, kind: ExprType, user: &str) -> Result<FilterExpr, String> {
         let typed = self.typed(expression)?;
-        if typed.kind == kind || typed.kind == Kind::Null {
+        if typed.kind == kind || typed.kind == ExprType::Null {
             return Ok(typed.into_kind(kind).node);
         }
         Err(format!("{user} needs {kind}, but `{expression}` is {}", typed.kind))
     }
 
-    pub(super) fn number(self, expression: &Expr, user: &str) -> Result<Typed, String> {
+    pub(super) fn number(self, expression: &Expr, user: &str) -> Result<TypedExpr, String> {
         let typed = self.typed(expression)?;
         match typed.kind {
-            Kind::Null => Ok(typed.into_kind(Kind::Int)),
+            ExprType::Null => Ok(typed.into_kind(ExprType::Int)),
             kind if kind.is_number() => Ok(typed),
             kind => Err(format!("{user} needs a number, but `{expression}` is {kind}")),
         }
     }
 }
 
-fn negated_if(negated: bool, node: Node) -> Typed {
-    Typed::new(Kind::Bool, if negated { Node::Not(Box::new(node)) } else { node })
+fn negated_if(negated: bool, node: FilterExpr) -> TypedExpr {
+    TypedExpr::new(ExprType::Bool, if negated { FilterExpr::Not(Box::new(node)) } else { node })
 }
 
-fn scalar_kind(scalar: ScalarType) -> Kind {
+fn scalar_kind(scalar: ScalarType) -> ExprType {
     match scalar {
-        ScalarType::Bool => Kind::Bool,
-        ScalarType::Int8 | ScalarType::Int16 | ScalarType::Int32 | ScalarType::Int64 => Kind::Int,
-        ScalarType::UInt8 | ScalarType::UInt16 | ScalarType::UInt32 => Kind::Int,
-        ScalarType::UInt64 => Kind::UInt,
-        ScalarType::Float16 | ScalarType::Float32 | ScalarType::Float64 => Kind::Float,
+        ScalarType::Bool => ExprType::Bool,
+        ScalarType::Int8 | ScalarType::Int16 | ScalarType::Int32 | ScalarType::Int64 => ExprType::Int,
+        ScalarType::UInt8 | ScalarType::UInt16 | ScalarType::UInt32 => ExprType::Int,
+        ScalarType::UInt64 => ExprType::UInt,
+        ScalarType::Float16 | ScalarType::Float32 | ScalarType::Float64 => ExprType::Float,
     }
 }
 
 /// Both values as one kind: the wider of two numbers, or the other's where one is NULL.
-pub(super) fn unified(a: Typed, b: Typed) -> Option<(Typed, Typed)> {
+pub(super) fn unified(a: TypedExpr, b: TypedExpr) -> Option<(TypedExpr, TypedExpr)> {
     let kind = match (a.kind, b.kind) {
         (same, other) if same == other => same,
-        (Kind::Null, other) | (other, Kind::Null) => other,
-        (Kind::Int, Kind::UInt) if a.is_natural_literal() => Kind::UInt,
-        (Kind::UInt, Kind::Int) if b.is_natural_literal() => Kind::UInt,
-        (left, right) if left.is_number() && right.is_number() => Kind::Float,
+        (ExprType::Null, other) | (other, ExprType::Null) => other,
+        (ExprType::Int, ExprType::UInt) if a.is_natural_literal() => ExprType::UInt,
+        (ExprType::UInt, ExprType::Int) if b.is_natural_literal() => ExprType::UInt,
+        (left, right) if left.is_number() && right.is_number() => ExprType::Float,
         _ => return None,
     };
     Some((a.into_kind(kind), b.into_kind(kind)))
 }
 
-fn literal(value: &Value) -> Result<Typed, String> {
+fn literal(value: &Value) -> Result<TypedExpr, String> {
     match value {
         Value::Number(digits, _) => number_literal(digits),
-        Value::SingleQuotedString(text) => Ok(Typed::text(text)),
-        Value::HexStringLiteral(digits) => hex_bytes(digits).map(|bytes| Typed::bytes(&bytes)),
-        Value::Boolean(truth) => Ok(Typed::truth(*truth)),
-        Value::Null => Ok(Typed::null()),
+        Value::SingleQuotedString(text) => Ok(TypedExpr::text(text)),
+        Value::HexStringLiteral(digits) => hex_bytes(digits).map(|bytes| TypedExpr::bytes(&bytes)),
+        Value::Boolean(truth) => Ok(TypedExpr::truth(*truth)),
+        Value::Null => Ok(TypedExpr::null()),
         other => Err(format!("the literal {other} is not supported in a filter")),
     }
 }
 
-fn number_literal(digits: &str) -> Result<Typed, String> {
+fn number_literal(digits: &str) -> Result<TypedExpr, String> {
     if let Ok(value) = digits.parse() {
-        return Ok(Typed::int(value));
+        return Ok(TypedExpr::int(value));
     }
     if let Ok(value) = digits.parse() {
-        return Ok(Typed::uint(value));
+        return Ok(TypedExpr::uint(value));
     }
-    digits.parse().map(Typed::float).map_err(|_| format!("`{digits}` is not a number"))
+    digits.parse().map(TypedExpr::float).map_err(|_| format!("`{digits}` is not a number"))
 }
 
 fn hex_bytes(digits: &str) -> Result<Vec<u8>, String> {

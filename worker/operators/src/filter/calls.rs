@@ -5,12 +5,12 @@ use sqlparser::ast::{
 };
 
 use super::analyze::{Analysis, unified};
-use super::expression::{Function, Kind, Node, Typed};
+use super::expression::{ExprType, FilterExpr, ScalarFunction, TypedExpr};
 
 const KNOWN: &str = "length, char_length, octet_length, lower, upper, abs, coalesce";
 
 /// A call of a function.
-pub(super) fn call(analysis: Analysis<'_>, call: &Call) -> Result<Typed, String> {
+pub(super) fn call(analysis: Analysis<'_>, call: &Call) -> Result<TypedExpr, String> {
     let name = call.name.to_string().to_lowercase();
     let arguments = plain_arguments(call).ok_or_else(|| format!("`{call}` is not supported in a filter"))?;
     let one = || match arguments[..] {
@@ -21,27 +21,30 @@ pub(super) fn call(analysis: Analysis<'_>, call: &Call) -> Result<Typed, String>
         "length" => length(analysis, one()?),
         "char_length" | "character_length" => {
             let text = analysis.text(one()?, &name)?;
-            Ok(Typed::new(Kind::Int, Node::Call(Function::Length, Kind::Text, Box::new(text))))
+            Ok(TypedExpr::new(
+                ExprType::Int,
+                FilterExpr::Call(ScalarFunction::Length, ExprType::Text, Box::new(text)),
+            ))
         }
         "octet_length" => {
             let typed = analysis.typed(one()?)?;
             match typed.kind {
-                Kind::Text | Kind::Bytes => Ok(Typed::new(
-                    Kind::Int,
-                    Node::Call(Function::OctetLength, typed.kind, Box::new(typed.node)),
+                ExprType::Text | ExprType::Bytes => Ok(TypedExpr::new(
+                    ExprType::Int,
+                    FilterExpr::Call(ScalarFunction::OctetLength, typed.kind, Box::new(typed.node)),
                 )),
                 kind => Err(format!("octet_length needs text or bytes, but `{}` is {kind}", arguments[0])),
             }
         }
         "lower" | "upper" => {
-            let function = if name == "lower" { Function::Lower } else { Function::Upper };
+            let function = if name == "lower" { ScalarFunction::Lower } else { ScalarFunction::Upper };
             let text = analysis.text(one()?, &name)?;
-            Ok(Typed::new(Kind::Text, Node::Call(function, Kind::Text, Box::new(text))))
+            Ok(TypedExpr::new(ExprType::Text, FilterExpr::Call(function, ExprType::Text, Box::new(text))))
         }
         "abs" => {
             let number = analysis.number(one()?, "abs")?;
-            let node = Node::Call(Function::Abs, number.kind, Box::new(number.node));
-            Ok(Typed::new(number.kind, node))
+            let node = FilterExpr::Call(ScalarFunction::Abs, number.kind, Box::new(number.node));
+            Ok(TypedExpr::new(number.kind, node))
         }
         "coalesce" if !arguments.is_empty() => coalesce(analysis, &arguments),
         _ => Err(format!("there is no function `{name}`; there are {KNOWN}")),
@@ -66,25 +69,26 @@ fn plain_arguments(call: &Call) -> Option<Vec<&Expr>> {
     args.iter().map(expression).collect()
 }
 
-fn length(analysis: Analysis<'_>, argument: &Expr) -> Result<Typed, String> {
+fn length(analysis: Analysis<'_>, argument: &Expr) -> Result<TypedExpr, String> {
     let typed = analysis.typed(argument)?;
     match typed.kind {
-        Kind::Text | Kind::Bytes | Kind::List => {
-            Ok(Typed::new(Kind::Int, Node::Call(Function::Length, typed.kind, Box::new(typed.node))))
-        }
-        Kind::Null => Ok(Typed::null().into_kind(Kind::Int)),
+        ExprType::Text | ExprType::Bytes | ExprType::List => Ok(TypedExpr::new(
+            ExprType::Int,
+            FilterExpr::Call(ScalarFunction::Length, typed.kind, Box::new(typed.node)),
+        )),
+        ExprType::Null => Ok(TypedExpr::null().into_kind(ExprType::Int)),
         kind => Err(format!("length needs text, bytes or a list, but `{argument}` is {kind}")),
     }
 }
 
-fn coalesce(analysis: Analysis<'_>, arguments: &[&Expr]) -> Result<Typed, String> {
+fn coalesce(analysis: Analysis<'_>, arguments: &[&Expr]) -> Result<TypedExpr, String> {
     let mut values = Vec::with_capacity(arguments.len());
     for argument in arguments {
         values.push((analysis.typed(argument)?, argument.to_string()));
     }
     let kind = common_kind(&values)?;
     let values = values.into_iter().map(|(value, _)| value.into_kind(kind).node).collect();
-    Ok(Typed::new(kind, Node::Coalesce(values)))
+    Ok(TypedExpr::new(kind, FilterExpr::Coalesce(values)))
 }
 
 /// `CASE WHEN condition THEN result ... ELSE result END`.
@@ -92,7 +96,7 @@ pub(super) fn case(
     analysis: Analysis<'_>,
     conditions: &[CaseWhen],
     otherwise: Option<&Expr>,
-) -> Result<Typed, String> {
+) -> Result<TypedExpr, String> {
     let mut tests = Vec::with_capacity(conditions.len());
     let mut results = Vec::with_capacity(conditions.len() + 1);
     for CaseWhen { condition, result } in conditions {
@@ -101,21 +105,22 @@ pub(super) fn case(
     }
     match otherwise {
         Some(otherwise) => results.push((analysis.typed(otherwise)?, otherwise.to_string())),
-        None => results.push((Typed::null(), "NULL".to_owned())),
+        None => results.push((TypedExpr::null(), "NULL".to_owned())),
     }
     let kind = common_kind(&results)?;
-    let mut results: Vec<Node> = results.into_iter().map(|(result, _)| result.into_kind(kind).node).collect();
+    let mut results: Vec<FilterExpr> =
+        results.into_iter().map(|(result, _)| result.into_kind(kind).node).collect();
     let otherwise = results.pop().expect("the result without a condition was pushed last");
     let branches = tests.into_iter().zip(results).collect();
-    Ok(Typed::new(kind, Node::Case { branches, otherwise: Box::new(otherwise) }))
+    Ok(TypedExpr::new(kind, FilterExpr::Case { branches, otherwise: Box::new(otherwise) }))
 }
 
 /// The kind that all values can take.
-fn common_kind(values: &[(Typed, String)]) -> Result<Kind, String> {
-    let mut common = Typed::null();
+fn common_kind(values: &[(TypedExpr, String)]) -> Result<ExprType, String> {
+    let mut common = TypedExpr::null();
     let mut named = "NULL";
     for (value, text) in values {
-        if value.kind == Kind::List {
+        if value.kind == ExprType::List {
             return Err(format!("`{text}` is a list, which cannot be a result here"));
         }
         let kinds = (common.kind, value.kind);
@@ -125,10 +130,10 @@ fn common_kind(values: &[(Typed, String)]) -> Result<Kind, String> {
                 kinds.0, kinds.1
             ));
         };
-        if value.kind != Kind::Null {
+        if value.kind != ExprType::Null {
             named = text;
         }
         common = widened;
     }
-    Ok(if common.kind == Kind::Null { Kind::Bool } else { common.kind })
+    Ok(if common.kind == ExprType::Null { ExprType::Bool } else { common.kind })
 }

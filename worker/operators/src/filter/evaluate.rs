@@ -8,19 +8,19 @@ use arrow::compute::{ilike, like, nilike, nlike};
 use arrow::datatypes::{DataType, Float64Type, UInt32Type};
 use arrow::error::ArrowError;
 
-use super::expression::{Comparison, Kind, Node};
+use super::expression::{Comparison, ExprType, FilterExpr};
 use super::{functions, numeric};
 use crate::arrow_types::as_type;
 use crate::{Chunk, Column, OperatorError};
 
 /// The values of a node: one per row, or one for all.
 #[derive(Debug, Clone)]
-pub(super) struct Values {
+pub(super) struct ExprValues {
     pub(super) array: ArrayRef,
     pub(super) is_scalar: bool,
 }
 
-impl Values {
+impl ExprValues {
     pub(super) fn rows(array: ArrayRef) -> Self {
         Self { array, is_scalar: false }
     }
@@ -40,7 +40,7 @@ impl Values {
 }
 
 /// The values of `node` for the rows of `chunk`.
-pub(super) fn evaluate(node: &Node, chunk: &Chunk) -> Result<Values, OperatorError> {
+pub(super) fn evaluate(node: &FilterExpr, chunk: &Chunk) -> Result<ExprValues, OperatorError> {
     let failed = |error: ArrowError| OperatorError::new(format!("the filter cannot be evaluated: {error}"));
     Evaluation { chunk }.values(node)?.map_err(failed)
 }
@@ -50,37 +50,37 @@ struct Evaluation<'a> {
 }
 
 /// Outside: the chunk is not what the expression was built for. Inside: what a kernel says.
-type Evaluated = Result<Result<Values, ArrowError>, OperatorError>;
+type Evaluated = Result<Result<ExprValues, ArrowError>, OperatorError>;
 
 impl Evaluation<'_> {
-    fn get(&self, node: &Node) -> Result<Values, OperatorError> {
+    fn get(&self, node: &FilterExpr) -> Result<ExprValues, OperatorError> {
         evaluate(node, self.chunk)
     }
 
-    fn values(&self, node: &Node) -> Evaluated {
+    fn values(&self, node: &FilterExpr) -> Evaluated {
         Ok(match node {
-            Node::Column { name, kind } => self.column(name, *kind).map(Ok)?,
-            Node::Literal(array) => Ok(Values { array: array.clone(), is_scalar: true }),
-            Node::Not(value) => self.truth(value)?.map_truth(boolean::not),
-            Node::And(left, right) => self.connect(left, right, boolean::and_kleene)?,
-            Node::Or(left, right) => self.connect(left, right, boolean::or_kleene)?,
-            Node::IsTruth { value, wanted, negated } => {
+            FilterExpr::Column { name, kind } => self.column(name, *kind).map(Ok)?,
+            FilterExpr::Literal(array) => Ok(ExprValues { array: array.clone(), is_scalar: true }),
+            FilterExpr::Not(value) => self.truth(value)?.map_truth(boolean::not),
+            FilterExpr::And(left, right) => self.connect(left, right, boolean::and_kleene)?,
+            FilterExpr::Or(left, right) => self.connect(left, right, boolean::or_kleene)?,
+            FilterExpr::IsTruth { value, wanted, negated } => {
                 let found = |truth: &BooleanArray| {
                     let is = |value: Option<bool>| Some((value == Some(*wanted)) != *negated);
                     Ok(truth.iter().map(is).collect())
                 };
                 self.truth(value)?.map_truth(found)
             }
-            Node::IsNull { value, negated } => {
+            FilterExpr::IsNull { value, negated } => {
                 let value = self.get(value)?;
                 let kernel = if *negated { boolean::is_not_null } else { boolean::is_null };
                 kernel(value.array.as_ref()).map(|found| value.like(Arc::new(found)))
             }
-            Node::Compare(comparison, left, right) => {
+            FilterExpr::Compare(comparison, left, right) => {
                 compare(*comparison, &self.get(left)?, &self.get(right)?)
             }
-            Node::In { value, items } => self.is_in(value, items)?,
-            Node::Like { value, pattern, ignore_case, negated } => {
+            FilterExpr::In { value, items } => self.is_in(value, items)?,
+            FilterExpr::Like { value, pattern, ignore_case, negated } => {
                 let kernel = match (ignore_case, negated) {
                     (false, false) => like,
                     (false, true) => nlike,
@@ -89,38 +89,38 @@ impl Evaluation<'_> {
                 };
                 combine(&self.get(value)?, &self.get(pattern)?, kernel)
             }
-            Node::Arithmetic(operator, kind, left, right) => {
+            FilterExpr::Arithmetic(operator, kind, left, right) => {
                 numeric::arithmetic(*operator, *kind, &self.get(left)?, &self.get(right)?)
             }
-            Node::Negate(kind, value) => {
+            FilterExpr::Negate(kind, value) => {
                 let value = self.get(value)?;
                 Ok(value.like(numeric::negate(*kind, &value.array)))
             }
-            Node::Convert(kind, value) => {
+            FilterExpr::Convert(kind, value) => {
                 let value = self.get(value)?;
                 arrow::compute::cast(&value.array, &kind.arrow()).map(|array| value.like(array))
             }
-            Node::Call(function, kind, value) => {
+            FilterExpr::Call(function, kind, value) => {
                 let value = self.get(value)?;
                 Ok(value.like(functions::call(*function, *kind, &value.array)))
             }
-            Node::Coalesce(values) => self.coalesce(values)?,
-            Node::Case { branches, otherwise } => self.case(branches, otherwise)?,
+            FilterExpr::Coalesce(values) => self.coalesce(values)?,
+            FilterExpr::Case { branches, otherwise } => self.case(branches, otherwise)?,
         })
     }
 
-    fn column(&self, name: &str, kind: Kind) -> Result<Values, OperatorError> {
+    fn column(&self, name: &str, kind: ExprType) -> Result<ExprValues, OperatorError> {
         let column = &self.chunk.columns[self.chunk.place_of(name)?].1;
         match (column, kind) {
-            (Column::Arrow(array), Kind::List) => Ok(Values::rows(array.clone())),
-            (Column::Arrow(array), kind) => Ok(Values::rows(as_type(array, &kind.arrow())?)),
-            (Column::Tensor(tensor), Kind::List) => {
+            (Column::Arrow(array), ExprType::List) => Ok(ExprValues::rows(array.clone())),
+            (Column::Arrow(array), kind) => Ok(ExprValues::rows(as_type(array, &kind.arrow())?)),
+            (Column::Tensor(tensor), ExprType::List) => {
                 // Only its length and its presence can be asked for: lists of as many nulls have both.
                 let elements = tensor.shape.first().copied().unwrap_or(0) as usize;
                 let nulls = new_null_array(&DataType::Null, elements * tensor.rows);
                 let field = Arc::new(arrow::datatypes::Field::new_list_field(DataType::Null, true));
                 let offsets = arrow::buffer::OffsetBuffer::from_repeated_length(elements, tensor.rows);
-                Ok(Values::rows(Arc::new(arrow::array::ListArray::new(field, offsets, nulls, None))))
+                Ok(ExprValues::rows(Arc::new(arrow::array::ListArray::new(field, offsets, nulls, None))))
             }
             (other, _) => Err(OperatorError::new(format!(
                 "column `{name}` holds {}, which a filter cannot read",
@@ -129,14 +129,14 @@ impl Evaluation<'_> {
         }
     }
 
-    fn truth(&self, node: &Node) -> Result<Values, OperatorError> {
+    fn truth(&self, node: &FilterExpr) -> Result<ExprValues, OperatorError> {
         self.get(node)
     }
 
     fn connect(
         &self,
-        left: &Node,
-        right: &Node,
+        left: &FilterExpr,
+        right: &FilterExpr,
         kernel: fn(&BooleanArray, &BooleanArray) -> Result<BooleanArray, ArrowError>,
     ) -> Evaluated {
         let (left, right) = (self.truth(left)?, self.truth(right)?);
@@ -144,9 +144,9 @@ impl Evaluation<'_> {
     }
 
     /// SQL's IN: true where an item is equal, else null where one is null.
-    fn is_in(&self, value: &Node, items: &[Node]) -> Evaluated {
+    fn is_in(&self, value: &FilterExpr, items: &[FilterExpr]) -> Evaluated {
         let value = self.get(value)?;
-        let mut found: Option<Values> = None;
+        let mut found: Option<ExprValues> = None;
         for item in items {
             let item = self.get(item)?;
             let equal = match compare(Comparison::Eq, &value, &item) {
@@ -161,11 +161,11 @@ impl Evaluation<'_> {
                 },
             });
         }
-        let nothing = || Values { array: Arc::new(BooleanArray::from(vec![false])), is_scalar: true };
+        let nothing = || ExprValues { array: Arc::new(BooleanArray::from(vec![false])), is_scalar: true };
         Ok(Ok(found.unwrap_or_else(nothing)))
     }
 
-    fn coalesce(&self, nodes: &[Node]) -> Evaluated {
+    fn coalesce(&self, nodes: &[FilterExpr]) -> Evaluated {
         let rows = self.chunk.rows();
         let mut result: Option<ArrayRef> = None;
         for node in nodes {
@@ -184,10 +184,10 @@ impl Evaluation<'_> {
                 Err(error) => return Ok(Err(error)),
             }
         }
-        Ok(Ok(Values::rows(result.expect("the analysis refuses coalesce() without arguments"))))
+        Ok(Ok(ExprValues::rows(result.expect("the analysis refuses coalesce() without arguments"))))
     }
 
-    fn case(&self, branches: &[(Node, Node)], otherwise: &Node) -> Evaluated {
+    fn case(&self, branches: &[(FilterExpr, FilterExpr)], otherwise: &FilterExpr) -> Evaluated {
         let rows = self.chunk.rows();
         let mut result = match self.get(otherwise)?.spread(rows) {
             Ok(result) => result,
@@ -206,11 +206,11 @@ impl Evaluation<'_> {
                 Err(error) => return Ok(Err(error)),
             }
         }
-        Ok(Ok(Values::rows(result)))
+        Ok(Ok(ExprValues::rows(result)))
     }
 }
 
-impl Values {
+impl ExprValues {
     /// Other values for the same rows.
     fn like(&self, array: ArrayRef) -> Self {
         Self { array, is_scalar: self.is_scalar }
@@ -225,30 +225,30 @@ impl Values {
 }
 
 fn connected(
-    left: Values,
-    right: Values,
+    left: ExprValues,
+    right: ExprValues,
     rows: usize,
     kernel: fn(&BooleanArray, &BooleanArray) -> Result<BooleanArray, ArrowError>,
-) -> Result<Values, ArrowError> {
+) -> Result<ExprValues, ArrowError> {
     if left.is_scalar && right.is_scalar {
         let found = kernel(left.array.as_boolean(), right.array.as_boolean())?;
         return Ok(left.like(Arc::new(found)));
     }
     let (left, right) = (left.spread(rows)?, right.spread(rows)?);
-    Ok(Values::rows(Arc::new(kernel(left.as_boolean(), right.as_boolean())?)))
+    Ok(ExprValues::rows(Arc::new(kernel(left.as_boolean(), right.as_boolean())?)))
 }
 
 /// Runs a kernel on two values, either of which may be one for all rows.
 fn combine(
-    left: &Values,
-    right: &Values,
+    left: &ExprValues,
+    right: &ExprValues,
     kernel: fn(&dyn Datum, &dyn Datum) -> Result<BooleanArray, ArrowError>,
-) -> Result<Values, ArrowError> {
+) -> Result<ExprValues, ArrowError> {
     let found = kernel(left.datum().as_ref(), right.datum().as_ref())?;
-    Ok(Values { array: Arc::new(found), is_scalar: left.is_scalar && right.is_scalar })
+    Ok(ExprValues { array: Arc::new(found), is_scalar: left.is_scalar && right.is_scalar })
 }
 
-fn compare(comparison: Comparison, left: &Values, right: &Values) -> Result<Values, ArrowError> {
+fn compare(comparison: Comparison, left: &ExprValues, right: &ExprValues) -> Result<ExprValues, ArrowError> {
     let kernel = match comparison {
         Comparison::Eq => cmp::eq,
         Comparison::NotEq => cmp::neq,
@@ -264,7 +264,7 @@ fn compare(comparison: Comparison, left: &Values, right: &Values) -> Result<Valu
 
 /// Negative zero as zero, and NaN as one NaN: Arrow compares bit patterns in IEEE's total order, SQL compares numbers
 /// (with NaN equal to itself and above all others, as PostgreSQL has it).
-fn one_zero(values: &Values) -> Values {
+fn one_zero(values: &ExprValues) -> ExprValues {
     match values.array.as_primitive_opt::<Float64Type>() {
         Some(floats) => {
             let plain = |value: f64| if value.is_nan() { f64::NAN.abs() } else { value + 0.0 };

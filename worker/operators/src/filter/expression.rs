@@ -10,7 +10,7 @@ use arrow::datatypes::DataType;
 
 /// The types an expression can have. Numbers are 64 bits wide while they are computed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ExprType {
     Bool,
     Int,
     UInt,
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Null,
 }
 
-impl Kind {
+impl ExprType {
     pub(super) fn is_number(self) -> bool {
         matches!(self, Self::Int | Self::UInt | Self::Float)
     }
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for ExprType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Bool => "a truth value",
@@ -81,7 +81,7 @@ pub(super) enum Arithmetic {
 
 /// A function of one argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Function {
+pub(super) enum ScalarFunction {
     /// Characters of text, bytes of bytes, elements of a list.
     Length,
     /// Bytes of text or bytes.
@@ -93,97 +93,97 @@ pub(super) enum Function {
 
 /// One node; operands have the kinds the node needs.
 #[derive(Debug, Clone)]
-pub(super) enum Node {
+pub(super) enum FilterExpr {
     /// A column as values of a kind.
     Column {
         name: String,
-        kind: Kind,
+        kind: ExprType,
     },
     /// One value for all rows: an array of length 1.
     Literal(ArrayRef),
-    Not(Box<Node>),
-    And(Box<Node>, Box<Node>),
-    Or(Box<Node>, Box<Node>),
+    Not(Box<FilterExpr>),
+    And(Box<FilterExpr>, Box<FilterExpr>),
+    Or(Box<FilterExpr>, Box<FilterExpr>),
     /// `IS [NOT] TRUE` and `IS [NOT] FALSE`.
     IsTruth {
-        value: Box<Node>,
+        value: Box<FilterExpr>,
         wanted: bool,
         negated: bool,
     },
     IsNull {
-        value: Box<Node>,
+        value: Box<FilterExpr>,
         negated: bool,
     },
-    Compare(Comparison, Box<Node>, Box<Node>),
+    Compare(Comparison, Box<FilterExpr>, Box<FilterExpr>),
     In {
-        value: Box<Node>,
-        items: Vec<Node>,
+        value: Box<FilterExpr>,
+        items: Vec<FilterExpr>,
     },
     Like {
-        value: Box<Node>,
-        pattern: Box<Node>,
+        value: Box<FilterExpr>,
+        pattern: Box<FilterExpr>,
         ignore_case: bool,
         negated: bool,
     },
-    Arithmetic(Arithmetic, Kind, Box<Node>, Box<Node>),
-    Negate(Kind, Box<Node>),
+    Arithmetic(Arithmetic, ExprType, Box<FilterExpr>, Box<FilterExpr>),
+    Negate(ExprType, Box<FilterExpr>),
     /// A number as a number of another kind.
-    Convert(Kind, Box<Node>),
-    Call(Function, Kind, Box<Node>),
+    Convert(ExprType, Box<FilterExpr>),
+    Call(ScalarFunction, ExprType, Box<FilterExpr>),
     /// The first that is not null.
-    Coalesce(Vec<Node>),
+    Coalesce(Vec<FilterExpr>),
     /// The result of the first condition that is true, or the last.
     Case {
-        branches: Vec<(Node, Node)>,
-        otherwise: Box<Node>,
+        branches: Vec<(FilterExpr, FilterExpr)>,
+        otherwise: Box<FilterExpr>,
     },
 }
 
 /// A node and the kind of its values.
 #[derive(Debug, Clone)]
-pub(super) struct Typed {
-    pub(super) node: Node,
-    pub(super) kind: Kind,
+pub(super) struct TypedExpr {
+    pub(super) node: FilterExpr,
+    pub(super) kind: ExprType,
 }
 
-impl Typed {
-    pub(super) fn new(kind: Kind, node: Node) -> Self {
+impl TypedExpr {
+    pub(super) fn new(kind: ExprType, node: FilterExpr) -> Self {
         Self { node, kind }
     }
 
     pub(super) fn int(value: i64) -> Self {
-        Self::new(Kind::Int, Node::Literal(Arc::new(Int64Array::from(vec![value]))))
+        Self::new(ExprType::Int, FilterExpr::Literal(Arc::new(Int64Array::from(vec![value]))))
     }
 
     pub(super) fn uint(value: u64) -> Self {
-        Self::new(Kind::UInt, Node::Literal(Arc::new(UInt64Array::from(vec![value]))))
+        Self::new(ExprType::UInt, FilterExpr::Literal(Arc::new(UInt64Array::from(vec![value]))))
     }
 
     pub(super) fn float(value: f64) -> Self {
-        Self::new(Kind::Float, Node::Literal(Arc::new(Float64Array::from(vec![value]))))
+        Self::new(ExprType::Float, FilterExpr::Literal(Arc::new(Float64Array::from(vec![value]))))
     }
 
     pub(super) fn truth(value: bool) -> Self {
-        Self::new(Kind::Bool, Node::Literal(Arc::new(BooleanArray::from(vec![value]))))
+        Self::new(ExprType::Bool, FilterExpr::Literal(Arc::new(BooleanArray::from(vec![value]))))
     }
 
     pub(super) fn text(value: &str) -> Self {
-        Self::new(Kind::Text, Node::Literal(Arc::new(StringViewArray::from(vec![value]))))
+        Self::new(ExprType::Text, FilterExpr::Literal(Arc::new(StringViewArray::from(vec![value]))))
     }
 
     pub(super) fn bytes(value: &[u8]) -> Self {
-        Self::new(Kind::Bytes, Node::Literal(Arc::new(BinaryViewArray::from(vec![value]))))
+        Self::new(ExprType::Bytes, FilterExpr::Literal(Arc::new(BinaryViewArray::from(vec![value]))))
     }
 
     pub(super) fn null() -> Self {
-        Self::new(Kind::Null, Node::Literal(new_null_array(&DataType::Null, 1)))
+        Self::new(ExprType::Null, FilterExpr::Literal(new_null_array(&DataType::Null, 1)))
     }
 
     /// Whether this is a whole literal that an unsigned number can hold.
     pub(super) fn is_natural_literal(&self) -> bool {
         use arrow::array::AsArray;
         match (&self.node, self.kind) {
-            (Node::Literal(array), Kind::Int) => {
+            (FilterExpr::Literal(array), ExprType::Int) => {
                 array.as_primitive::<arrow::datatypes::Int64Type>().value(0) >= 0
             }
             _ => false,
@@ -191,13 +191,13 @@ impl Typed {
     }
 
     /// The same values as another kind: numbers are converted, NULL becomes that kind's null.
-    pub(super) fn into_kind(self, kind: Kind) -> Self {
+    pub(super) fn into_kind(self, kind: ExprType) -> Self {
         if self.kind == kind {
             return self;
         }
-        if self.kind == Kind::Null {
-            return Self::new(kind, Node::Literal(new_null_array(&kind.arrow(), 1)));
+        if self.kind == ExprType::Null {
+            return Self::new(kind, FilterExpr::Literal(new_null_array(&kind.arrow(), 1)));
         }
-        Self::new(kind, Node::Convert(kind, Box::new(self.node)))
+        Self::new(kind, FilterExpr::Convert(kind, Box::new(self.node)))
     }
 }

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringViewArray};
 use arrow::datatypes::DataType;
 
-use super::expression::{Function, Kind};
+use super::expression::{ExprType, ScalarFunction};
 use super::numeric;
 
 /// The function's value for each of `values`, which are of this kind; null for null.
-pub(super) fn call(function: Function, kind: Kind, values: &ArrayRef) -> ArrayRef {
+pub(super) fn call(function: ScalarFunction, kind: ExprType, values: &ArrayRef) -> ArrayRef {
     match function {
-        Function::Abs => numeric::absolute(kind, values),
-        Function::Lower => Arc::new(each_text(values, str::to_lowercase)),
-        Function::Upper => Arc::new(each_text(values, str::to_uppercase)),
-        Function::OctetLength => Arc::new(lengths(values, |values, row| match kind {
-            Kind::Text => values.as_string_view().value(row).len(),
+        ScalarFunction::Abs => numeric::absolute(kind, values),
+        ScalarFunction::Lower => Arc::new(each_text(values, str::to_lowercase)),
+        ScalarFunction::Upper => Arc::new(each_text(values, str::to_uppercase)),
+        ScalarFunction::OctetLength => Arc::new(lengths(values, |values, row| match kind {
+            ExprType::Text => values.as_string_view().value(row).len(),
             _ => values.as_binary_view().value(row).len(),
         })),
-        Function::Length => Arc::new(lengths(values, |values, row| match kind {
-            Kind::Text => values.as_string_view().value(row).chars().count(),
-            Kind::Bytes => values.as_binary_view().value(row).len(),
+        ScalarFunction::Length => Arc::new(lengths(values, |values, row| match kind {
+            ExprType::Text => values.as_string_view().value(row).chars().count(),
+            ExprType::Bytes => values.as_binary_view().value(row).len(),
             _ => list_length(values, row),
         })),
     }

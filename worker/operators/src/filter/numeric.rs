@@ -7,21 +7,21 @@ use arrow::compute::kernels::numeric;
 use arrow::datatypes::{Float64Type, Int64Type, UInt64Type};
 use arrow::error::ArrowError;
 
-use super::evaluate::Values;
-use super::expression::{Arithmetic, Kind};
+use super::evaluate::ExprValues;
+use super::expression::{Arithmetic, ExprType};
 
 /// `left operator right` for numbers of one kind.
 pub(super) fn arithmetic(
     operator: Arithmetic,
-    kind: Kind,
-    left: &Values,
-    right: &Values,
-) -> Result<Values, ArrowError> {
+    kind: ExprType,
+    left: &ExprValues,
+    right: &ExprValues,
+) -> Result<ExprValues, ArrowError> {
     let is_scalar = left.is_scalar && right.is_scalar;
     let array: ArrayRef = match kind {
-        Kind::Int => {
+        ExprType::Int => {
             if let Some(array) = checked(operator, left, right) {
-                return Ok(Values { array, is_scalar });
+                return Ok(ExprValues { array, is_scalar });
             }
             let op = match operator {
                 Arithmetic::Add => i64::checked_add,
@@ -33,9 +33,9 @@ pub(super) fn arithmetic(
             };
             Arc::new(by_row::<Int64Type>(left, right, op))
         }
-        Kind::UInt => {
+        ExprType::UInt => {
             if let Some(array) = checked(operator, left, right) {
-                return Ok(Values { array, is_scalar });
+                return Ok(ExprValues { array, is_scalar });
             }
             let op = match operator {
                 Arithmetic::Add => u64::checked_add,
@@ -57,11 +57,11 @@ pub(super) fn arithmetic(
             Arc::new(by_row::<Float64Type>(left, right, |a, b| Some(op(a, b))))
         }
     };
-    Ok(Values { array, is_scalar })
+    Ok(ExprValues { array, is_scalar })
 }
 
 /// Arrow's vectorised kernel, which refuses the whole array where one row overflows.
-fn checked(operator: Arithmetic, left: &Values, right: &Values) -> Option<ArrayRef> {
+fn checked(operator: Arithmetic, left: &ExprValues, right: &ExprValues) -> Option<ArrayRef> {
     let kernel = match operator {
         Arithmetic::Add => numeric::add,
         Arithmetic::Subtract => numeric::sub,
@@ -72,8 +72,8 @@ fn checked(operator: Arithmetic, left: &Values, right: &Values) -> Option<ArrayR
 }
 
 fn by_row<T: ArrowPrimitiveType>(
-    left: &Values,
-    right: &Values,
+    left: &ExprValues,
+    right: &ExprValues,
     op: impl Fn(T::Native, T::Native) -> Option<T::Native>,
 ) -> PrimitiveArray<T> {
     let (a, b) = (left.array.as_primitive::<T>(), right.array.as_primitive::<T>());
@@ -92,18 +92,22 @@ fn by_row<T: ArrowPrimitiveType>(
 }
 
 /// `-values`.
-pub(super) fn negate(kind: Kind, values: &ArrayRef) -> ArrayRef {
+pub(super) fn negate(kind: ExprType, values: &ArrayRef) -> ArrayRef {
     match kind {
-        Kind::Float => Arc::new(values.as_primitive::<Float64Type>().unary::<_, Float64Type>(|value| -value)),
+        ExprType::Float => {
+            Arc::new(values.as_primitive::<Float64Type>().unary::<_, Float64Type>(|value| -value))
+        }
         _ => Arc::new(values.as_primitive::<Int64Type>().unary_opt::<_, Int64Type>(i64::checked_neg)),
     }
 }
 
 /// The values without their sign.
-pub(super) fn absolute(kind: Kind, values: &ArrayRef) -> ArrayRef {
+pub(super) fn absolute(kind: ExprType, values: &ArrayRef) -> ArrayRef {
     match kind {
-        Kind::Float => Arc::new(values.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::abs)),
-        Kind::Int => Arc::new(values.as_primitive::<Int64Type>().unary_opt::<_, Int64Type>(i64::checked_abs)),
+        ExprType::Float => Arc::new(values.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::abs)),
+        ExprType::Int => {
+            Arc::new(values.as_primitive::<Int64Type>().unary_opt::<_, Int64Type>(i64::checked_abs))
+        }
         _ => values.clone(),
     }
 }

@@ -15,13 +15,13 @@ fn lines_turn_round_and_pixels_stay_whole() {
         "image",
         pixels(&[2, 3, 3], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19]),
     )]);
-    flip(1.0).apply(&mut mirrored, &mut Slots::new()).unwrap();
+    flip(1.0).apply(&mut mirrored, &mut OutputBuffers::new()).unwrap();
     assert_eq!(
         tensor(&mirrored, "image").row(0),
         [7, 8, 9, 4, 5, 6, 1, 2, 3, 17, 18, 19, 14, 15, 16, 11, 12, 13]
     );
     let mut still = chunk([("image", pixels(&[1, 2, 3], &[1, 2, 3, 4, 5, 6]))]);
-    flip(0.0).apply(&mut still, &mut Slots::new()).unwrap();
+    flip(0.0).apply(&mut still, &mut OutputBuffers::new()).unwrap();
     assert_eq!(tensor(&still, "image").row(0), [1, 2, 3, 4, 5, 6]);
 }
 
@@ -43,7 +43,7 @@ fn every_pixel_width_is_mirrored() {
             rows: 1,
         });
         let mut mirrored = chunk([("image", column)]);
-        flip(1.0).apply(&mut mirrored, &mut Slots::new()).unwrap();
+        flip(1.0).apply(&mut mirrored, &mut OutputBuffers::new()).unwrap();
         let expected: Vec<u8> = data.chunks(pixel_bytes).rev().flatten().copied().collect();
         assert_eq!(tensor(&mirrored, "image").row(0), expected, "{scalar:?} {channels}");
     }
@@ -53,7 +53,7 @@ fn every_pixel_width_is_mirrored() {
 fn images_are_mirrored_and_placeholders_left() {
     let image = Image { width: 2, height: 1, data: vec![1, 2, 3, 4, 5, 6].into() };
     let mut mirrored = chunk([("image", Column::Images(vec![Image::default(), image]))]);
-    flip(1.0).apply(&mut mirrored, &mut Slots::new()).unwrap();
+    flip(1.0).apply(&mut mirrored, &mut OutputBuffers::new()).unwrap();
     let Some(Column::Images(images)) = mirrored.column("image") else { panic!("images stay images") };
     assert_eq!((images[0].data.len(), &images[1].data[..]), (0, &[4, 5, 6, 1, 2, 3][..]));
 }

@@ -121,19 +121,19 @@ fn the_shorter_side_rules_and_the_other_is_rounded_down() {
 
 #[test]
 fn half_offsets_round_to_even_as_in_python() {
-    let offset = |original, size| Cut::centered(original, original, [size, size], None).region.x;
+    let offset = |original, size| CropPlan::centered(original, original, [size, size], None).region.x;
     assert_eq!([offset(225, 224), offset(227, 224), offset(229, 224)], [0, 2, 2]);
 }
 
 #[test]
 fn a_centred_cut_needs_little_of_a_large_image() {
-    let cut = Cut::centered(4000, 3000, [224, 224], Some(256));
+    let cut = CropPlan::centered(4000, 3000, [224, 224], Some(256));
     assert!(cut.region.width < 2700 && cut.region.height < 2700, "{cut:?}");
     assert_eq!(cut.target, Region { x: 0, y: 0, width: 224, height: 224 });
     for (width, height) in [(1, 1), (1, 5000), (5000, 1), (2, 3), (223, 225)] {
         for resize in [None, Some(1), Some(256)] {
             let Region { x, y, width: w, height: h } =
-                Cut::centered(width, height, [224, 224], resize).region;
+                CropPlan::centered(width, height, [224, 224], resize).region;
             assert!(w > 0 && h > 0 && x + w <= width && y + h <= height, "{width} x {height} {resize:?}");
         }
     }
@@ -142,13 +142,13 @@ fn a_centred_cut_needs_little_of_a_large_image() {
 #[test]
 fn half_a_cut_is_the_same_part_of_the_image() {
     let region = Region { x: 101, y: 40, width: 1000, height: 903 };
-    let cut = Cut::resized(region, [200, 224]);
+    let cut = CropPlan::resized(region, [200, 224]);
     assert!(cut.may_be_halved());
     let half = cut.halved();
     assert_eq!(half.region, Region { x: 50, y: 20, width: 501, height: 452 });
     assert_eq!(half.source, SourceBox { left: 0.5, top: 0.0, width: 500.0, height: 451.5 });
     assert_eq!(half.target, cut.target);
     for size in [[259, 224], [200, 286]] {
-        assert!(!Cut::resized(region, size).may_be_halved(), "{size:?}");
+        assert!(!CropPlan::resized(region, size).may_be_halved(), "{size:?}");
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::testing::{
     JPEG, array, arrow, build, bytes, chunk, image_schema, photo, pixels, run, tensor, testdata,
 };
-use crate::{Chunk, Column, Slots};
+use crate::{Chunk, Column, OutputBuffers};
 
 fn crop() -> serde_json::Value {
     json!({"random_resized_crop": {"column": "image", "size": [16, 20]}})
@@ -40,7 +40,7 @@ fn a_crop_fills_its_slot_and_nothing_else() {
     let mut whole = BytesMut::from(&[0xEE; 3 * 16 * 20 * 3][..]);
     let mut slot = whole.split_off(16 * 20 * 3);
     let rest = slot.split_off(16 * 20 * 3);
-    let mut slots = Slots::new();
+    let mut slots = OutputBuffers::new();
     let place = slot.as_ptr();
     slots.put(0, "image", slot);
     let mut chunk = chunk([("image", bytes(&[JPEG]))]);
@@ -55,7 +55,7 @@ fn a_crop_fills_its_slot_and_nothing_else() {
 #[test]
 fn a_slot_of_the_wrong_size_is_refused() {
     let operators = build(&image_schema(), vec![crop()]);
-    let mut slots = Slots::new();
+    let mut slots = OutputBuffers::new();
     slots.put(0, "image", BytesMut::zeroed(10));
     let error = operators[0].operator.apply(&mut chunk([("image", bytes(&[JPEG]))]), &mut slots).unwrap_err();
     assert_eq!(error.message, "the batch's place for column `image` has 10 bytes, but 1 rows need 960");
@@ -74,7 +74,7 @@ fn a_damaged_image_fails_its_row_alone() {
     };
     let column = BinaryArray::from(vec![Some(JPEG), Some(damaged().as_slice()), None, Some(b"GIF89a")]);
     let mut chunk = chunk([("image", arrow(column))]);
-    let mut slots = Slots::new();
+    let mut slots = OutputBuffers::new();
     slots.put(0, "image", BytesMut::from(&[0xEE; 4 * 960][..]));
     for built in &operators {
         built.operator.apply(&mut chunk, &mut slots).unwrap();
@@ -159,7 +159,7 @@ fn an_empty_chunk_is_no_trouble() {
 fn a_column_of_another_kind_is_a_chunk_error() {
     let operators = build(&image_schema(), vec![crop()]);
     let mut wrong = chunk([("image", arrow(arrow::array::Int64Array::from(vec![1])))]);
-    let error = operators[0].operator.apply(&mut wrong, &mut Slots::new()).unwrap_err();
+    let error = operators[0].operator.apply(&mut wrong, &mut OutputBuffers::new()).unwrap_err();
     assert_eq!(error.message, "column `image` holds Int64, not bytes");
     assert_eq!(array(&wrong, "image").len(), 1);
 }

@@ -26,13 +26,14 @@ fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    fn cut(&self, width: u32, height: u32) -> Cut {
+    fn cut(&self, width: u32, height: u32) -> CropPlan {
         match (self.kind.as_str(), self.bounds) {
-            ("resize", _) => Cut::whole(width, height, self.size),
-            ("crop", Some([left, top, right, bottom])) => {
-                Cut::resized(Region { x: left, y: top, width: right - left, height: bottom - top }, self.size)
-            }
-            _ => Cut::centered(width, height, self.size, self.resize),
+            ("resize", _) => CropPlan::whole(width, height, self.size),
+            ("crop", Some([left, top, right, bottom])) => CropPlan::resized(
+                Region { x: left, y: top, width: right - left, height: bottom - top },
+                self.size,
+            ),
+            _ => CropPlan::centered(width, height, self.size, self.resize),
         }
     }
 }
@@ -40,7 +41,7 @@ impl Case {
 #[test]
 fn pixels_are_pillows() {
     let (width, height, pixels) = photo();
-    let mut scratch = Scratch::new();
+    let mut scratch = RenderScratch::new();
     for case in cases() {
         // What was in the storage before must not show through.
         let mut out = vec![0xAA; (case.size[0] * case.size[1] * 3) as usize];
@@ -53,7 +54,7 @@ fn pixels_are_pillows() {
 
 #[test]
 fn a_region_of_a_jpeg_gives_what_the_whole_image_gives() {
-    let mut scratch = Scratch::new();
+    let mut scratch = RenderScratch::new();
     for name in ["420", "exif6", "progressive", "cmyk"] {
         let jpeg = testdata(&format!("../../jpeg/testdata/{name}.jpg"));
         let whole = scratch.decode(&jpeg).unwrap();
@@ -74,6 +75,6 @@ fn a_constant_image_stays_constant() {
     let pixels = [77; 40 * 30 * 3];
     let mut out = vec![0; 17 * 19 * 3];
     let picture = Picture::Decoded { width: 40, height: 30, pixels: &pixels };
-    Scratch::new().render(picture, |w, h| Cut::whole(w, h, [17, 19]), [17, 19], &mut out).unwrap();
+    RenderScratch::new().render(picture, |w, h| CropPlan::whole(w, h, [17, 19]), [17, 19], &mut out).unwrap();
     assert!(out.iter().all(|&value| value == 77));
 }

@@ -9,20 +9,20 @@ use feedline_core::manifest::{Block, ShardIndex};
 use super::parquet::{column, fit, found};
 use crate::cache::ShardCache;
 use crate::columns::{arrow_type, batch_of};
-use crate::dataset::{BlockRead, Decoded};
+use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::object::Object;
 use crate::select::Selection;
 
-pub(crate) use footer::Footer;
+pub(crate) use footer::ArrowFooter;
 
 pub(crate) async fn index(
     object: &Object,
     selection: &Selection,
-    footers: &ShardCache<Footer>,
+    footers: &ShardCache<ArrowFooter>,
 ) -> Result<ShardIndex, SourceError> {
     let shard = object.shard();
-    let footer = footers.get(shard, || Footer::read(object)).await?;
+    let footer = footers.get(shard, || ArrowFooter::read(object)).await?;
     let schema = selection.schema(shard, &found(footer.schema.fields()))?;
     let rows = footer.batch_rows(object).await?;
     let mut blocks = Vec::new();
@@ -41,13 +41,13 @@ pub(crate) async fn read(
     object: &Object,
     read: &BlockRead<'_>,
     selection: &Selection,
-    footers: &ShardCache<Footer>,
-) -> Result<Decoded, SourceError> {
+    footers: &ShardCache<ArrowFooter>,
+) -> Result<DecodedBlock, SourceError> {
     if read.rows.is_some() {
         let reason = "rows can be chosen only where the index holds their sizes".to_owned();
         return Err(SourceError::Request { url: read.shard.url.clone(), reason });
     }
-    let footer = footers.get(read.shard, || Footer::read(object)).await?;
+    let footer = footers.get(read.shard, || ArrowFooter::read(object)).await?;
     let Some(place) = footer.batches.get(read.block.group as usize) else {
         let reason = "the index names a record batch that is not there: run `feedline index --rebuild`";
         return Err(SourceError::corrupt(read.shard, 0, reason));
@@ -78,7 +78,7 @@ pub(crate) async fn read(
         columns.push(fitted);
     }
     let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
-    Ok(Decoded { batch, failures: Vec::new(), held_bytes: held_bytes + converted_bytes })
+    Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes: held_bytes + converted_bytes })
 }
 
 #[cfg(test)]

@@ -12,22 +12,22 @@ use feedline_core::schema::ColumnType;
 
 use super::bisect;
 use super::jsonl::null_row;
-use super::lines::{self, Rule};
+use super::lines::{self, LineRule};
 use crate::cache::ShardCache;
 use crate::columns::{arrow_type, batch_of, column_type, null_column};
-use crate::dataset::{BlockRead, Decoded};
+use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::limits::{MAX_HEADER_BYTES, MAX_HEADER_COLUMNS};
 use crate::object::Object;
 use crate::rows;
-use crate::select::{Found, Selection};
+use crate::select::{ResolvedColumn, Selection};
 
 /// Rows looked at to find the columns' types.
 const INFERRED_ROWS: u64 = 1000;
 const FIRST_HEADER_READ_BYTES: u64 = 64 << 10;
 
 /// A shard's header line.
-pub(crate) struct Header {
+pub(crate) struct CsvHeader {
     names: Vec<String>,
     /// The line itself.
     line: Vec<u8>,
@@ -38,10 +38,10 @@ pub(crate) struct Header {
 pub(crate) async fn index(
     object: &Object,
     selection: &Selection,
-    headers: &ShardCache<Header>,
+    headers: &ShardCache<CsvHeader>,
 ) -> Result<ShardIndex, SourceError> {
     let header = headers.get(object.shard(), || read_header(object)).await?;
-    let (blocks, defects) = lines::index(object, Rule::Csv, header.end).await?;
+    let (blocks, defects) = lines::index(object, LineRule::Csv, header.end).await?;
     if blocks.is_empty() {
         return Ok(ShardIndex { blocks, schema: None, defects });
     }
@@ -51,7 +51,7 @@ pub(crate) async fn index(
     Ok(ShardIndex { blocks, schema: Some(schema), defects })
 }
 
-async fn read_header(object: &Object) -> Result<Header, SourceError> {
+async fn read_header(object: &Object) -> Result<CsvHeader, SourceError> {
     let size = object.size_bytes();
     let start = lines::start(object).await?;
     let mut read_bytes = FIRST_HEADER_READ_BYTES;
@@ -59,7 +59,7 @@ async fn read_header(object: &Object) -> Result<Header, SourceError> {
         let bytes = object.read(start..size.min(start + read_bytes)).await?;
         let mut end = None;
         // The first row's end stops the pass.
-        let _ = lines::Splitter::new(Rule::Csv).feed(&bytes, |row_end| {
+        let _ = lines::Splitter::new(LineRule::Csv).feed(&bytes, |row_end| {
             end = Some(row_end);
             Err(())
         });
@@ -84,7 +84,7 @@ async fn read_header(object: &Object) -> Result<Header, SourceError> {
         }
         let names =
             field_names(&line).map_err(|reason| SourceError::corrupt(object.shard(), start, reason))?;
-        return Ok(Header { names, line, end: start + end as u64 });
+        return Ok(CsvHeader { names, line, end: start + end as u64 });
     }
 }
 
@@ -103,7 +103,7 @@ fn field_names(line: &[u8]) -> Result<Vec<String>, String> {
 }
 
 /// The columns' types in the first rows. Rows that do not fit the header are left out: reading them will say so.
-fn infer(header: &Header, sample: &[u8]) -> Result<Vec<Found>, String> {
+fn infer(header: &CsvHeader, sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
     let infer = |rows: &[u8]| {
         Format::default()
             .with_header(true)
@@ -112,7 +112,7 @@ fn infer(header: &Header, sample: &[u8]) -> Result<Vec<Found>, String> {
     let schema = match infer(sample) {
         Ok((schema, _)) => schema,
         Err(_) => {
-            let spans = lines::split(Rule::Csv, sample).map_err(|bad| bad.reason)?;
+            let spans = lines::split(LineRule::Csv, sample).map_err(|bad| bad.reason)?;
             let rows = spans.into_iter().take(INFERRED_ROWS as usize).map(|span| &sample[span]);
             let good: Vec<u8> = rows.filter(|row| infer(row).is_ok()).flatten().copied().collect();
             infer(&good).map_err(|error| format!("its first rows cannot be read: {error}"))?.0
@@ -133,10 +133,10 @@ pub(crate) async fn read(
     object: &Object,
     read: &BlockRead<'_>,
     selection: &Selection,
-    headers: &ShardCache<Header>,
-) -> Result<Decoded, SourceError> {
+    headers: &ShardCache<CsvHeader>,
+) -> Result<DecodedBlock, SourceError> {
     let header = headers.get(object.shard(), || read_header(object)).await?;
-    let rows = rows::fetch(object, read, |bytes| lines::split(Rule::Csv, bytes)).await?;
+    let rows = rows::fetch(object, read, |bytes| lines::split(LineRule::Csv, bytes)).await?;
     let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
     let places: Vec<Option<usize>> = selection
         .data_names(read.schema)
@@ -165,7 +165,7 @@ pub(crate) async fn read(
     let columns = read.schema.fields.iter().zip(&places).map(column).collect();
     let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
     let held_bytes = batch.get_array_memory_size();
-    Ok(Decoded { batch, failures, held_bytes })
+    Ok(DecodedBlock { batch, failures, held_bytes })
 }
 
 struct RowDecoder {

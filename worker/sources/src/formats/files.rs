@@ -7,7 +7,7 @@ use feedline_core::manifest::{Block, ShardIndex};
 use feedline_core::schema::ColumnType;
 
 use crate::columns::{batch_of, null_column};
-use crate::dataset::{BlockRead, Decoded};
+use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::object::Object;
 use crate::rows;
@@ -33,7 +33,7 @@ pub(crate) async fn read(
     object: &Object,
     read: &BlockRead<'_>,
     selection: &Selection,
-) -> Result<Decoded, SourceError> {
+) -> Result<DecodedBlock, SourceError> {
     let rows = if read.rows.is_some_and(<[u32]>::is_empty) { 0 } else { 1 };
     let names = selection.data_names(read.schema);
     let mut held_bytes = 0;
@@ -56,5 +56,9 @@ pub(crate) async fn read(
     }
     let batch =
         batch_of(read.schema, columns, rows).map_err(|reason| SourceError::corrupt(read.shard, 0, reason))?;
-    Ok(Decoded { batch, failures: Vec::new(), held_bytes: held_bytes + rows * (32 + read.shard.url.len()) })
+    Ok(DecodedBlock {
+        batch,
+        failures: Vec::new(),
+        held_bytes: held_bytes + rows * (32 + read.shard.url.len()),
+    })
 }

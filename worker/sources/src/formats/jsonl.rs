@@ -10,21 +10,21 @@ use feedline_core::manifest::ShardIndex;
 use feedline_core::schema::ColumnType;
 
 use super::bisect;
-use super::lines::{self, Rule};
+use super::lines::{self, LineRule};
 use crate::columns::{arrow_field, batch_of, column_type};
-use crate::dataset::{BlockRead, Decoded};
+use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::limits::MAX_JSON_DEPTH;
 use crate::object::Object;
 use crate::rows;
-use crate::select::{Found, Selection};
+use crate::select::{ResolvedColumn, Selection};
 
 /// Lines looked at to find the columns.
 const INFERRED_ROWS: u64 = 1000;
 
 pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<ShardIndex, SourceError> {
     let start = lines::start(object).await?;
-    let (blocks, defects) = lines::index(object, Rule::Jsonl, start).await?;
+    let (blocks, defects) = lines::index(object, LineRule::Jsonl, start).await?;
     if blocks.is_empty() {
         return Ok(ShardIndex { blocks, schema: None, defects });
     }
@@ -35,7 +35,7 @@ pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<Shar
 }
 
 /// The columns of the first lines. Lines that are no JSON object are left out: reading them will say so.
-fn infer(sample: &[u8]) -> Result<Vec<Found>, String> {
+fn infer(sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
     let objects: Vec<serde_json::Value> = sample
         .split(|&byte| byte == b'\n')
         .filter(|line| !line.trim_ascii().is_empty())
@@ -65,8 +65,8 @@ pub(crate) async fn read(
     object: &Object,
     read: &BlockRead<'_>,
     selection: &Selection,
-) -> Result<Decoded, SourceError> {
-    let rows = rows::fetch(object, read, |bytes| lines::split(Rule::Jsonl, bytes)).await?;
+) -> Result<DecodedBlock, SourceError> {
+    let rows = rows::fetch(object, read, |bytes| lines::split(LineRule::Jsonl, bytes)).await?;
     let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
     let names = selection.data_names(read.schema);
     let mut fields: Vec<Field> = Vec::new();
@@ -85,7 +85,7 @@ pub(crate) async fn read(
     let columns = names.iter().map(column).collect();
     let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
     let held_bytes = batch.get_array_memory_size();
-    Ok(Decoded { batch, failures, held_bytes })
+    Ok(DecodedBlock { batch, failures, held_bytes })
 }
 
 /// A batch of one row of nulls.

@@ -11,14 +11,14 @@ use crate::error::SourceError;
 use crate::limits::MAX_SAMPLED_ROW_BYTES;
 use crate::object::Object;
 use crate::rows::BadSplit;
-use crate::window::Window;
+use crate::window::ReadWindow;
 
 /// Most bytes looked at to find the columns, where the first block is not larger.
 const MAX_SAMPLE_BYTES: u64 = 16 << 20;
 
 /// What makes a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub(crate) enum LineRule {
     /// Every line, empty ones too.
     Text,
     /// Every line that is not blank. Blank lines belong to the row after them.
@@ -40,14 +40,14 @@ enum Csv {
 /// Finds the ends of rows in bytes that come piece by piece.
 #[derive(Debug)]
 pub(crate) struct Splitter {
-    rule: Rule,
+    rule: LineRule,
     /// Whether the row that has begun holds anything yet.
     has_content: bool,
     csv: Csv,
 }
 
 impl Splitter {
-    pub(crate) fn new(rule: Rule) -> Self {
+    pub(crate) fn new(rule: LineRule) -> Self {
         Self { rule, has_content: false, csv: Csv::FieldStart }
     }
 
@@ -57,12 +57,12 @@ impl Splitter {
         piece: &[u8],
         mut on_end: impl FnMut(usize) -> Result<(), E>,
     ) -> Result<(), E> {
-        if self.rule == Rule::Csv {
+        if self.rule == LineRule::Csv {
             return self.feed_csv(piece, on_end);
         }
         let mut start = 0;
         for newline in memchr_iter(b'\n', piece) {
-            if self.holds_content(&piece[start..newline]) || self.rule == Rule::Text {
+            if self.holds_content(&piece[start..newline]) || self.rule == LineRule::Text {
                 self.has_content = false;
                 on_end(newline + 1)?;
             }
@@ -83,8 +83,8 @@ impl Splitter {
     fn holds_content(&self, line: &[u8]) -> bool {
         self.has_content
             || match self.rule {
-                Rule::Text => !line.is_empty(),
-                Rule::Jsonl | Rule::Csv => line.iter().any(|byte| !byte.is_ascii_whitespace()),
+                LineRule::Text => !line.is_empty(),
+                LineRule::Jsonl | LineRule::Csv => line.iter().any(|byte| !byte.is_ascii_whitespace()),
             }
     }
 
@@ -113,7 +113,7 @@ impl Splitter {
 }
 
 /// The spans of all rows in a block's bytes.
-pub(crate) fn split(rule: Rule, bytes: &[u8]) -> Result<Vec<Range<usize>>, BadSplit> {
+pub(crate) fn split(rule: LineRule, bytes: &[u8]) -> Result<Vec<Range<usize>>, BadSplit> {
     let mut splitter = Splitter::new(rule);
     let mut spans: Vec<Range<usize>> = Vec::new();
     let mut start = 0;
@@ -132,11 +132,11 @@ pub(crate) fn split(rule: Rule, bytes: &[u8]) -> Result<Vec<Range<usize>>, BadSp
 /// The blocks of a shard whose first row starts at `start`.
 pub(crate) async fn index(
     object: &Object,
-    rule: Rule,
+    rule: LineRule,
     start: u64,
 ) -> Result<(Vec<Block>, Vec<Defect>), SourceError> {
     let size = object.size_bytes();
-    let mut window = Window::new(object);
+    let mut window = ReadWindow::new(object);
     let mut builder = BlockBuilder::new(start);
     let mut splitter = Splitter::new(rule);
     let mut defects = Vec::new();
@@ -215,23 +215,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn rows(rule: Rule, text: &str) -> Vec<&str> {
+    fn rows(rule: LineRule, text: &str) -> Vec<&str> {
         split(rule, text.as_bytes()).ok().unwrap().into_iter().map(|span| &text[span]).collect()
     }
 
     #[test]
     fn each_rule_has_its_rows() {
-        assert_eq!(rows(Rule::Text, "a\n\nb\r\nc"), ["a\n", "\n", "b\r\n", "c"]);
-        assert_eq!(rows(Rule::Jsonl, "\n{}\n \n\n[]\n\n"), ["\n{}\n", " \n\n[]\n"]);
-        assert_eq!(rows(Rule::Csv, "a,\"x\ny\"\r\n\r\nb,5\" z\n"), ["a,\"x\ny\"\r\n", "\r\nb,5\" z\n"]);
-        assert_eq!(rows(Rule::Csv, "\"say \"\"hi\n\"\"\",1\n2,3"), ["\"say \"\"hi\n\"\"\",1\n", "2,3"]);
-        assert!(split(Rule::Csv, b"a,\"b\nc").is_err());
+        assert_eq!(rows(LineRule::Text, "a\n\nb\r\nc"), ["a\n", "\n", "b\r\n", "c"]);
+        assert_eq!(rows(LineRule::Jsonl, "\n{}\n \n\n[]\n\n"), ["\n{}\n", " \n\n[]\n"]);
+        assert_eq!(rows(LineRule::Csv, "a,\"x\ny\"\r\n\r\nb,5\" z\n"), ["a,\"x\ny\"\r\n", "\r\nb,5\" z\n"]);
+        assert_eq!(rows(LineRule::Csv, "\"say \"\"hi\n\"\"\",1\n2,3"), ["\"say \"\"hi\n\"\"\",1\n", "2,3"]);
+        assert!(split(LineRule::Csv, b"a,\"b\nc").is_err());
     }
 
     proptest! {
         #[test]
         fn pieces_do_not_matter(text in "[a,\" \r\n{}]{0,60}", cut in 0usize..60) {
-            for rule in [Rule::Text, Rule::Jsonl, Rule::Csv] {
+            for rule in [LineRule::Text, LineRule::Jsonl, LineRule::Csv] {
                 let cut = cut.min(text.len());
                 let mut whole = Vec::new();
                 let mut splitter = Splitter::new(rule);

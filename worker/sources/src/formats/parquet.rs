@@ -17,11 +17,11 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, RowGroupMetaData
 use crate::blocks::MAX_BLOCK_ROWS;
 use crate::cache::ShardCache;
 use crate::columns::{arrow_type, batch_of};
-use crate::dataset::{BlockRead, Decoded};
+use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::limits::MAX_BLOCKS;
 use crate::object::Object;
-use crate::select::{Found, Selection};
+use crate::select::{ResolvedColumn, Selection};
 
 pub(crate) use fields::{column, fit, found};
 use reader::ObjectReader;
@@ -42,14 +42,14 @@ const MAX_GROUP_BYTES: u64 = 1 << 40;
 const ROOM_BYTES: u64 = 64 << 20;
 
 /// A shard's metadata.
-pub(crate) struct Footer {
+pub(crate) struct ParquetFooter {
     metadata: ArrowReaderMetadata,
 }
 
 pub(crate) async fn index(
     object: Arc<Object>,
     selection: &Selection,
-    footers: &ShardCache<Footer>,
+    footers: &ShardCache<ParquetFooter>,
 ) -> Result<ShardIndex, SourceError> {
     let shard = object.shard().clone();
     let footer = footers.get(&shard, || read_footer(object)).await?;
@@ -69,7 +69,7 @@ pub(crate) async fn index(
     Ok(ShardIndex { blocks, schema, defects: Vec::new() })
 }
 
-async fn read_footer(object: Arc<Object>) -> Result<Footer, SourceError> {
+async fn read_footer(object: Arc<Object>) -> Result<ParquetFooter, SourceError> {
     let shard = object.shard().clone();
     if shard.size_bytes < 12 {
         let reason = format!("{} bytes are no Parquet file: write it again or remove it", shard.size_bytes);
@@ -84,7 +84,7 @@ async fn read_footer(object: Arc<Object>) -> Result<Footer, SourceError> {
     let options = options.with_schema(fields::with_views(metadata.schema()));
     let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options)
         .map_err(|error| SourceError::unsupported(&shard, error.to_string()))?;
-    Ok(Footer { metadata })
+    Ok(ParquetFooter { metadata })
 }
 
 /// The blocks of a row group. Their bytes are what the wanted columns take once decompressed.
@@ -142,8 +142,8 @@ pub(crate) async fn read(
     object: Arc<Object>,
     read: &BlockRead<'_>,
     selection: &Selection,
-    footers: &ShardCache<Footer>,
-) -> Result<Decoded, SourceError> {
+    footers: &ShardCache<ParquetFooter>,
+) -> Result<DecodedBlock, SourceError> {
     if read.rows.is_some() {
         let reason = "rows can be chosen only where the index holds their sizes".to_owned();
         return Err(SourceError::Request { url: read.shard.url.clone(), reason });
@@ -151,7 +151,7 @@ pub(crate) async fn read(
     let footer = footers.get(read.shard, || read_footer(object.clone())).await?;
     let corrupt = |reason: String| SourceError::corrupt(read.shard, read.block.offset, reason);
     let names = selection.data_names(read.schema);
-    let known: Vec<Found> = fields::found(footer.metadata.schema().fields());
+    let known: Vec<ResolvedColumn> = fields::found(footer.metadata.schema().fields());
     if let Some(missing) = names.iter().find(|name| !known.iter().any(|(known, _)| known == *name)) {
         let reason = format!("it has no column `{missing}`, which other shards have");
         return Err(SourceError::SchemaMismatch { url: read.shard.url.clone(), reason });
@@ -166,7 +166,7 @@ pub(crate) async fn read(
     }
     let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
     let held_bytes = batch.get_array_memory_size();
-    Ok(Decoded { batch, failures: Vec::new(), held_bytes })
+    Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes })
 }
 
 async fn read_group(

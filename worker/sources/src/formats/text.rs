@@ -3,9 +3,9 @@
 use feedline_core::manifest::ShardIndex;
 use feedline_core::schema::ColumnType;
 
-use super::lines::{self, Rule};
+use super::lines::{self, LineRule};
 use crate::columns::batch_of;
-use crate::dataset::{BlockRead, Decoded, RowFailure};
+use crate::dataset::{BlockRead, DecodedBlock, RowFailure};
 use crate::error::SourceError;
 use crate::object::{BufferSpan, Object};
 use crate::rows::{self, RowSet};
@@ -16,7 +16,7 @@ const TEXT: &str = "text";
 
 pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<ShardIndex, SourceError> {
     let start = lines::start(object).await?;
-    let (blocks, defects) = lines::index(object, Rule::Text, start).await?;
+    let (blocks, defects) = lines::index(object, LineRule::Text, start).await?;
     let schema = selection.schema(object.shard(), &[(TEXT.to_owned(), Ok(ColumnType::Utf8))])?;
     let schema = (!blocks.is_empty()).then_some(schema);
     Ok(ShardIndex { blocks, schema, defects })
@@ -26,8 +26,8 @@ pub(crate) async fn read(
     object: &Object,
     read: &BlockRead<'_>,
     selection: &Selection,
-) -> Result<Decoded, SourceError> {
-    let rows = rows::fetch(object, read, |bytes| lines::split(Rule::Text, bytes)).await?;
+) -> Result<DecodedBlock, SourceError> {
+    let rows = rows::fetch(object, read, |bytes| lines::split(LineRule::Text, bytes)).await?;
     let mut columns = Vec::new();
     let mut failures = Vec::new();
     for (field, name) in read.schema.fields.iter().zip(selection.data_names(read.schema)) {
@@ -41,7 +41,7 @@ pub(crate) async fn read(
     let held_bytes = rows.held_bytes() + rows.rows.len() * 17;
     let batch = batch_of(read.schema, columns, rows.rows.len())
         .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
-    Ok(Decoded { batch, failures, held_bytes })
+    Ok(DecodedBlock { batch, failures, held_bytes })
 }
 
 fn text_column(rows: &RowSet, failures: &mut Vec<RowFailure>) -> Views {

@@ -9,13 +9,13 @@ use std::ops::Range;
 use feedline_core::manifest::{Defect, ShardIndex};
 
 use crate::blocks::BlockBuilder;
-use crate::dataset::{BlockRead, Decoded};
+use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::limits::MAX_SAMPLED_ROW_BYTES;
 use crate::object::Object;
 use crate::rows::{self, BadSplit};
 use crate::select::Selection;
-use crate::window::Window;
+use crate::window::ReadWindow;
 
 use example::SchemaScan;
 
@@ -26,7 +26,7 @@ const EXAMINED_ROWS: u64 = 16;
 
 pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<ShardIndex, SourceError> {
     let shard = object.shard();
-    let mut window = Window::new(object);
+    let mut window = ReadWindow::new(object);
     let mut builder = BlockBuilder::new(0);
     let mut scan = SchemaScan::default();
     let mut defects = Vec::new();
@@ -70,7 +70,7 @@ pub(crate) async fn read(
     object: &Object,
     read: &BlockRead<'_>,
     selection: &Selection,
-) -> Result<Decoded, SourceError> {
+) -> Result<DecodedBlock, SourceError> {
     let rows = rows::fetch(object, read, split).await?;
     builders::decode(&rows, read, selection)
 }

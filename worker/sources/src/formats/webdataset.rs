@@ -10,15 +10,15 @@ use feedline_core::pipeline::MAX_COLUMNS;
 use feedline_core::schema::{ColumnType, ScalarType};
 
 use crate::blocks::BlockBuilder;
-use crate::dataset::{BlockRead, Decoded};
+use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::limits::MAX_MEMBERS;
 use crate::object::Object;
 use crate::rows::{self, BadSplit};
-use crate::select::{Found, Selection};
-use crate::window::Window;
+use crate::select::{ResolvedColumn, Selection};
+use crate::window::ReadWindow;
 
-use tar::{HEADER_BYTES, Step, TarReader, padded};
+use tar::{HEADER_BYTES, TarEntry, TarReader, padded};
 
 const KEY: &str = "__key__";
 /// Rows looked at to find the extensions.
@@ -27,7 +27,7 @@ const EXAMINED_ROWS: u64 = 16;
 pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<ShardIndex, SourceError> {
     let shard = object.shard();
     super::lines::start(object).await?;
-    let mut window = Window::new(object);
+    let mut window = ReadWindow::new(object);
     let mut tar = TarReader::default();
     let mut samples = Samples::default();
     let mut defects = Vec::new();
@@ -37,20 +37,20 @@ pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<Shar
         let header = window.at(at, HEADER_BYTES as u64).await?;
         let step = tar.on_header(header, shard.size_bytes - at);
         let stepped = match step {
-            Ok(Step::End) => break,
-            Ok(Step::Truncated { name }) => {
+            Ok(TarEntry::End) => break,
+            Ok(TarEntry::Truncated { name }) => {
                 samples.on_truncated(&name);
                 Err(tar::truncated(&name))
             }
-            Ok(Step::Extension { bytes }) => {
+            Ok(TarEntry::Extension { bytes }) => {
                 let body = window.at(at + HEADER_BYTES as u64, bytes).await?;
                 tar.on_extension(&body[..bytes as usize]).map(|()| bytes)
             }
-            Ok(Step::Skip { bytes }) => {
+            Ok(TarEntry::Skip { bytes }) => {
                 member = at + padded(bytes);
                 Ok(bytes)
             }
-            Ok(Step::Member { name, bytes }) => {
+            Ok(TarEntry::Member { name, bytes }) => {
                 let end = at + padded(bytes);
                 let seen = samples.on_member(&name, member, end);
                 member = end;
@@ -82,7 +82,7 @@ pub(crate) async fn read(
     object: &Object,
     read: &BlockRead<'_>,
     selection: &Selection,
-) -> Result<Decoded, SourceError> {
+) -> Result<DecodedBlock, SourceError> {
     let rows = rows::fetch(object, read, split).await?;
     sample::decode(&rows, read, selection)
 }
@@ -151,10 +151,10 @@ impl Samples {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
+    fn found(&self) -> Vec<ResolvedColumn> {
         let mut extensions = self.extensions.clone();
         extensions.sort();
-        let mut found: Vec<Found> = extensions
+        let mut found: Vec<ResolvedColumn> = extensions
             .into_iter()
             .map(|extension| (extension.clone(), Ok(extension_type(&extension))))
             .collect();

@@ -11,14 +11,14 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::http_client::GuardedConnector;
-use crate::{Access, SourceError, Stores};
+use crate::{ObjectAccess, SourceError, Stores};
 
 /// Names that resolve to what a test says.
 #[derive(Debug, Default)]
 struct Names(HashMap<&'static str, Vec<SocketAddr>>);
 
 #[async_trait]
-impl Lookup for Names {
+impl HostResolver for Names {
     async fn addresses(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
         self.0.get(host).cloned().ok_or_else(|| io::Error::other("no such name"))
     }
@@ -57,13 +57,13 @@ fn page() -> String {
         .to_owned()
 }
 
-fn client(guard: Guard) -> HttpClient {
+fn client(guard: RequestGuard) -> HttpClient {
     let options = ClientOptions::new().with_allow_http(true).with_connect_timeout(Duration::from_secs(2));
     GuardedConnector(guard).connect(&options).unwrap()
 }
 
 /// Why a request is refused, or the answer's status.
-async fn get(guard: Guard, url: &str) -> Result<u16, String> {
+async fn get(guard: RequestGuard, url: &str) -> Result<u16, String> {
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.uri_mut() = url.parse().unwrap();
     let answer = client(guard).execute(request).await;
@@ -73,8 +73,8 @@ async fn get(guard: Guard, url: &str) -> Result<u16, String> {
     })
 }
 
-fn guard() -> Guard {
-    Guard::of_stores(&ReadPolicy::default())
+fn guard() -> RequestGuard {
+    RequestGuard::of_stores(&ReadPolicy::default())
 }
 
 #[tokio::test]
@@ -140,8 +140,10 @@ async fn redirects_stay_within_what_may_be_read() {
     let (second, _) = serve(redirect_to(&format!("http://{inside}/y"))).await;
     let prefixes = [inside, first, second].map(|address| format!("http://{address}/"));
     let urls = UrlPolicy::new(prefixes).unwrap();
-    let guard =
-        Guard::of_urls(&ReadPolicy { urls: urls.clone(), ..ReadPolicy::default() }, &TenantReads::default());
+    let guard = RequestGuard::of_urls(
+        &ReadPolicy { urls: urls.clone(), ..ReadPolicy::default() },
+        &TenantReads::default(),
+    );
     let told = get(guard.clone(), &format!("http://{first}/x")).await.unwrap_err();
     assert!(told.contains("sends on to another place") && told.contains("lies outside"), "{told}");
     assert!(!told.contains("HUSH"), "{told}");
@@ -149,7 +151,7 @@ async fn redirects_stay_within_what_may_be_read() {
     assert_eq!(get(guard, &format!("http://{second}/x")).await, Ok(200));
     // What a tenant may read confines its redirects too.
     let tenant = TenantReads { urls, ..TenantReads::default() };
-    let guard = Guard::of_urls(&ReadPolicy::default(), &tenant);
+    let guard = RequestGuard::of_urls(&ReadPolicy::default(), &tenant);
     let told = get(guard, &format!("http://{first}/x")).await.unwrap_err();
     assert!(told.contains("what the job's tenant may read"), "{told}");
     assert_eq!(untouched.load(Ordering::SeqCst), 0);
@@ -157,7 +159,7 @@ async fn redirects_stay_within_what_may_be_read() {
 
 #[tokio::test]
 async fn it_is_allowed_where_that_is_said() {
-    let allowed = Guard::of_stores(&ReadPolicy { metadata_addresses: true, ..ReadPolicy::default() });
+    let allowed = RequestGuard::of_stores(&ReadPolicy { metadata_addresses: true, ..ReadPolicy::default() });
     assert_eq!(allowed.check("http://169.254.169.254/"), Ok(()));
     let names = Names(HashMap::from([("evil.example.org", vec!["169.254.0.1:0".parse().unwrap()])]));
     assert!(allowed.with_lookup(Arc::new(names)).resolve("evil.example.org").await.is_ok());
@@ -166,11 +168,12 @@ async fn it_is_allowed_where_that_is_said() {
 #[tokio::test]
 async fn a_store_that_redirects_is_refused_without_trying_again() {
     let (address, requests) = serve(redirect_to("http://169.254.169.254/latest/")).await;
-    let error = Stores::with(Access::default()).get(&format!("http://{address}/t.json")).await.unwrap_err();
+    let error =
+        Stores::with(ObjectAccess::default()).get(&format!("http://{address}/t.json")).await.unwrap_err();
     assert!(matches!(error, SourceError::Refused { .. }) && !error.is_retryable(), "{error}");
     assert!(error.to_string().starts_with(&format!("`http://{address}/t.json` is not read: ")), "{error}");
     assert_eq!(requests.load(Ordering::SeqCst), 1);
-    let error = Stores::with(Access::default()).get("http://0xa9fea9fe/t.json").await.unwrap_err();
+    let error = Stores::with(ObjectAccess::default()).get("http://0xa9fea9fe/t.json").await.unwrap_err();
     assert!(matches!(error, SourceError::Refused { .. }), "{error}");
 }
 
@@ -189,7 +192,7 @@ async fn a_role_may_be_asked_for_its_keys_but_not_for_data() {
     .await;
     let (store, read) = serve(redirect_to("http://169.254.169.254/latest/")).await;
     let option = |key: &str, value: String| (key.to_owned(), value);
-    let access = Access::new(vec![
+    let access = ObjectAccess::new(vec![
         option("AWS_METADATA_ENDPOINT", format!("http://{service}")),
         option("AWS_ENDPOINT", format!("http://{store}")),
         option("AWS_ALLOW_HTTP", "true".to_owned()),
@@ -205,7 +208,7 @@ async fn plain_servers_are_read_as_before() {
     let (address, _) = serve(page()).await;
     let store = crate::clients::build(
         &format!("http://{address}"),
-        &crate::access::Options::default(),
+        &crate::access::StoreOptions::default(),
         &ReadPolicy::default(),
         &TenantReads::default(),
     );

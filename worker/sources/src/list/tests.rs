@@ -140,7 +140,7 @@ impl ObjectStore for Slow {
 }
 
 /// The store with this many objects, and what reads from it.
-async fn slow(objects: usize) -> (Arc<Slow>, Reads) {
+async fn slow(objects: usize) -> (Arc<Slow>, ScopedStores) {
     let inner = InMemory::new();
     for object in 0..objects {
         inner.put(&Path::from(format!("x-{object:03}")), PutPayload::from_static(b"x")).await.unwrap();
@@ -153,7 +153,7 @@ async fn slow(objects: usize) -> (Arc<Slow>, Reads) {
     });
     let stores = Stores::new(Vec::new());
     stores.insert("mem://host", Arc::clone(&store) as Arc<dyn ObjectStore>);
-    (store, Reads::new(stores, None, &TenantReads::default()))
+    (store, ScopedStores::new(stores, None, &TenantReads::default()))
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,7 +179,7 @@ async fn a_listing_that_stands_still_is_given_up() {
 #[tokio::test]
 async fn more_objects_than_can_be_kept_are_refused() {
     let tree = tree();
-    let reads = Reads::new(Stores::new(Vec::new()), None, &TenantReads::default());
+    let reads = ScopedStores::new(Stores::new(Vec::new()), None, &TenantReads::default());
     let at = |name: &str| path(tree.path(), name);
     for urls in [vec![at("")], vec![at("*.tar"), at("sub/c.tar")], vec![at("b-{00..02}.tar"), at("sub/")]] {
         // The pattern's folder has objects that it does not match.

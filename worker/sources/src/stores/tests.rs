@@ -66,7 +66,7 @@ impl Folders {
             std::fs::write(root.path().join(folder).join(file), "text\n").unwrap();
         }
         let policy = UrlPolicy::new([root.path().join("in").to_str().unwrap()]).unwrap();
-        Self { stores: Stores::with(Access::default().within(policy)), root }
+        Self { stores: Stores::with(ObjectAccess::default().within(policy)), root }
     }
 
     fn at(&self, name: &str) -> String {
@@ -175,12 +175,12 @@ async fn credentials_open_a_client_of_their_own_and_show_nothing() {
     let wrong = Credential::new(options.clone(), urls.clone()).unwrap();
     let right = Credential::new(options[..2].to_vec(), urls).unwrap();
     let credentials = BTreeMap::from([("right".to_owned(), right), ("wrong".to_owned(), wrong)]);
-    let stores = Stores::with(Access::default().with_credentials(credentials));
+    let stores = Stores::with(ObjectAccess::default().with_credentials(credentials));
     let open = |url: &str, name: &str| {
         let source = Source::text(url).credentials(name);
         let dataset = Dataset::new(source, Arc::clone(&stores))?;
         assert!(!format!("{dataset:?}").contains("HUSH"));
-        let reads = Reads::new(Arc::clone(&stores), Some(name.to_owned()), &TenantReads::default());
+        let reads = ScopedStores::new(Arc::clone(&stores), Some(name.to_owned()), &TenantReads::default());
         reads.open(&Location::parse(url)?).map(|_| ())
     };
     assert_eq!(open("s3://bucket/a/x", "right"), Ok(()));
@@ -256,7 +256,7 @@ async fn the_roles_own_files_are_read_by_no_name() {
     std::fs::hard_link(folders.at("out/secret.txt"), folders.at("in/hard.txt")).unwrap();
     folders.link("out/secret.txt", "in2/link.txt");
     let own = OwnFiles::new([std::path::PathBuf::from(folders.at("out/secret.txt"))]);
-    let stores = Stores::with(Access::default().without(own));
+    let stores = Stores::with(ObjectAccess::default().without(own));
     for url in
         ["out/secret.txt", "out/", "out/*", "in/hard.txt", "in/*", "in2/link.txt", "in/../out/secret.txt"]
     {

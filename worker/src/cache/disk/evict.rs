@@ -3,11 +3,11 @@
 use std::io;
 
 use super::folders::segment_files;
-use super::write::Writer;
+use super::write::SegmentWriter;
 use super::{Shared, lock};
 use crate::cache::Prefix;
 
-impl Writer {
+impl SegmentWriter {
     /// Deletes segments that give way to rows of a prefix until so many bytes are free. Whether they are.
     pub(super) fn make_room(&mut self, wanted: Prefix, bytes: u64) -> io::Result<bool> {
         loop {

@@ -23,7 +23,7 @@ fn active(tier: &DiskTier, worth: impl IntoIterator<Item = (Prefix, f64)>) {
     tier.set_active(Arc::new(planned(worth)));
 }
 
-fn row(id: u64) -> Row {
+fn row(id: u64) -> CachedRow {
     (id, Bytes::from(vec![id as u8; 1000]))
 }
 

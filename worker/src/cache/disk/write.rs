@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::folders::note_use;
-use super::kept::{HEAD_BYTES, Kept, MAGIC, Place};
+use super::index::{DiskIndex, HEAD_BYTES, MAGIC, RowLocation};
 use super::{Shared, lock};
-use crate::cache::{Prefix, Row};
+use crate::cache::{CachedRow, Prefix};
 
 /// A segment is closed at this size, or at this part of the limit: segments go as a whole when others need their room.
 const SEGMENT_BYTES: u64 = 256 << 20;
@@ -25,12 +25,12 @@ const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
 /// How often the part is noted to be in use, so that it is known after a life that did not end in order.
 const NOTE: Duration = Duration::from_secs(3600);
 
-pub(super) enum Order {
-    Keep(Prefix, Vec<Row>),
+pub(super) enum WriterCommand {
+    Keep(Prefix, Vec<CachedRow>),
     Flush(oneshot::Sender<()>),
 }
 
-pub(super) struct Writer {
+pub(super) struct SegmentWriter {
     pub(super) shared: Arc<Shared>,
     segment_bytes: u64,
     /// Differs for every life of every worker.
@@ -38,20 +38,20 @@ pub(super) struct Writer {
     /// Segments of this life so far.
     segments: u32,
     /// Those that are being written, at most one for each prefix that is in use.
-    pub(super) open: BTreeMap<Prefix, Open>,
+    pub(super) open: BTreeMap<Prefix, OpenSegment>,
     /// The last order failed.
     has_failed: bool,
 }
 
 /// A segment that is being written.
-pub(super) struct Open {
-    kept: Arc<Kept>,
+pub(super) struct OpenSegment {
+    kept: Arc<DiskIndex>,
     segment: u32,
     file: Arc<File>,
     bytes: u64,
 }
 
-impl Writer {
+impl SegmentWriter {
     pub(super) fn new(shared: Arc<Shared>, limit_bytes: u64) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -65,7 +65,7 @@ impl Writer {
     }
 
     /// Its life: ends with the last sender.
-    pub(super) fn run(mut self, orders: &mpsc::Receiver<Order>) {
+    pub(super) fn run(mut self, orders: &mpsc::Receiver<WriterCommand>) {
         let mut noted = Instant::now();
         loop {
             let order = orders.recv_timeout(NOTE);
@@ -81,10 +81,10 @@ impl Writer {
         }
     }
 
-    fn on_order(&mut self, order: Order) {
+    fn on_order(&mut self, order: WriterCommand) {
         match order {
-            Order::Flush(done) => drop(done.send(())),
-            Order::Keep(prefix, rows) => {
+            WriterCommand::Flush(done) => drop(done.send(())),
+            WriterCommand::Keep(prefix, rows) => {
                 let bytes: u64 = rows.iter().map(|(_, bytes)| bytes.len() as u64).sum();
                 if !self.shared.failed.load(Ordering::Relaxed) {
                     let result = self.keep(prefix, rows);
@@ -108,7 +108,7 @@ impl Writer {
     }
 
     /// Appends rows that are not there yet, as far as there is room.
-    fn keep(&mut self, prefix: Prefix, mut rows: Vec<Row>) -> io::Result<()> {
+    fn keep(&mut self, prefix: Prefix, mut rows: Vec<CachedRow>) -> io::Result<()> {
         // All of them may have been let go of since it was opened.
         let kept = match self.shared.kept(prefix) {
             Some(kept) => kept,
@@ -131,7 +131,7 @@ impl Writer {
         Ok(())
     }
 
-    fn create(&mut self, prefix: Prefix, kept: Arc<Kept>) -> io::Result<Open> {
+    fn create(&mut self, prefix: Prefix, kept: Arc<DiskIndex>) -> io::Result<OpenSegment> {
         // It goes with its last segment.
         let folder = self.shared.folder(prefix);
         std::fs::create_dir_all(&folder)?;
@@ -139,19 +139,19 @@ impl Writer {
         self.segments += 1;
         let file = Arc::new(File::options().read(true).write(true).create_new(true).open(&path)?);
         let segment = kept.add_segment(Arc::clone(&file), path);
-        Ok(Open { kept, segment, file, bytes: 0 })
+        Ok(OpenSegment { kept, segment, file, bytes: 0 })
     }
 }
 
-impl Open {
+impl OpenSegment {
     /// Writes rows behind those that are there. The bytes that it has grown by.
-    fn append(&mut self, rows: Vec<Row>) -> io::Result<u64> {
+    fn append(&mut self, rows: Vec<CachedRow>) -> io::Result<u64> {
         let mut buffer = if self.bytes == 0 { MAGIC.to_vec() } else { Vec::new() };
         let mut places = Vec::new();
         for (row, bytes) in rows {
             let Ok(length) = u32::try_from(bytes.len()) else { continue };
             let offset = self.bytes + buffer.len() as u64;
-            places.push((row, Place { segment: self.segment, length, offset }));
+            places.push((row, RowLocation { segment: self.segment, length, offset }));
             buffer.extend(row.to_le_bytes());
             buffer.extend(length.to_le_bytes());
             buffer.extend(xxh3_64_with_seed(&bytes, row).to_le_bytes());

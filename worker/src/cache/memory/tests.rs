@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use feedline_core::random::mix64;
 
 use super::*;
-use crate::cache::{Value, planned};
+use crate::cache::{CacheValue, planned};
 
 /// What a row of 1,000 bytes takes.
 const SIZE: u64 = 1000 + ROW_OVERHEAD_BYTES;
 
-fn row(id: u64, length: usize) -> Row {
+fn row(id: u64, length: usize) -> CachedRow {
     (id, Bytes::from(vec![id as u8; length]))
 }
 
@@ -173,7 +173,7 @@ impl Model {
         self.kept.values().sum()
     }
 
-    fn set_active(&mut self, worth: &Worth) {
+    fn set_active(&mut self, worth: &CacheValues) {
         self.active = worth.keys().copied().collect();
         let known = worth.iter().map(|(prefix, value)| (*prefix, value.saved_s_per_byte));
         self.worth.extend(known.filter(|(_, saved)| *saved > 0.0));
@@ -249,13 +249,17 @@ fn random_puts_change_what_a_brute_force_model_says() {
             match draw(12) {
                 0 => {
                     let worths = [0.0, 1.0, 1.2, 1.5, 2.0, 10.0];
-                    let mut worth = Worth::new();
+                    let mut worth = CacheValues::new();
                     for prefix in 1..=5 {
                         let value = worths[draw(6) as usize];
                         if draw(3) > 0 {
                             worth.insert(
                                 prefix,
-                                Value { saved_s_per_byte: value, is_named: draw(4) == 0, ..Value::default() },
+                                CacheValue {
+                                    saved_s_per_byte: value,
+                                    is_named: draw(4) == 0,
+                                    ..CacheValue::default()
+                                },
                             );
                         }
                     }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use bytes::{Buf, Bytes};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::cache::{Prefix, Row};
+use crate::cache::{CachedRow, Prefix};
 
 /// First and last bytes of a segment: its name and version.
 const MAGIC: [u8; 8] = *b"FLROWS\0\x02";
@@ -30,27 +30,27 @@ pub(super) fn row_bytes(length: usize) -> u64 {
 
 /// Where a row lies in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct SegmentEntry {
     pub(super) row: u64,
     /// Of the record.
     pub(super) offset: u64,
     pub(super) length: u32,
 }
 
-impl Entry {
+impl SegmentEntry {
     pub(super) fn record(&self) -> Range<u64> {
         self.offset..self.offset + HEAD_BYTES as u64 + u64::from(self.length)
     }
 }
 
 /// A segment of rows that are shorter than 4 GiB, and where in it each lies.
-pub(super) fn build_segment(prefix: Prefix, rows: &[Row]) -> (Bytes, Vec<Entry>) {
+pub(super) fn build_segment(prefix: Prefix, rows: &[CachedRow]) -> (Bytes, Vec<SegmentEntry>) {
     let size = FRAME_BYTES + rows.iter().map(|(_, bytes)| row_bytes(bytes.len())).sum::<u64>();
     let mut segment = Vec::with_capacity(size as usize);
     let mut entries = Vec::with_capacity(rows.len());
     segment.extend(MAGIC);
     for (row, bytes) in rows {
-        entries.push(Entry { row: *row, offset: segment.len() as u64, length: bytes.len() as u32 });
+        entries.push(SegmentEntry { row: *row, offset: segment.len() as u64, length: bytes.len() as u32 });
         segment.extend(head(*row, bytes));
         segment.extend_from_slice(bytes);
     }
@@ -89,12 +89,12 @@ fn index_checksum(prefix: Prefix, index: &[u8]) -> u64 {
 
 /// Where the index of a segment lies.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Footer {
+pub(super) struct SegmentFooter {
     pub(super) index: Range<u64>,
     checksum: u64,
 }
 
-impl Footer {
+impl SegmentFooter {
     /// From the last bytes of an object of `size` bytes; `None` where it is no segment, or cut off.
     pub(super) fn parse(tail: &[u8], size: u64) -> Option<Self> {
         let mut fields: &[u8] = tail.last_chunk::<FOOTER_BYTES>()?;
@@ -108,18 +108,18 @@ impl Footer {
     }
 
     /// What the index says; `None` where it is damaged.
-    pub(super) fn entries(&self, prefix: Prefix, index: &[u8]) -> Option<Vec<Entry>> {
+    pub(super) fn entries(&self, prefix: Prefix, index: &[u8]) -> Option<Vec<SegmentEntry>> {
         let whole = index.len() as u64 == self.index.end - self.index.start;
         if !whole || index_checksum(prefix, index) != self.checksum {
             return None;
         }
-        let entry = |mut fields: &[u8]| Entry {
+        let entry = |mut fields: &[u8]| SegmentEntry {
             row: fields.get_u64_le(),
             offset: fields.get_u64_le(),
             length: fields.get_u32_le(),
         };
-        let entries: Vec<Entry> = index.chunks_exact(ENTRY_BYTES).map(entry).collect();
-        let lies_within = |entry: &Entry| {
+        let entries: Vec<SegmentEntry> = index.chunks_exact(ENTRY_BYTES).map(entry).collect();
+        let lies_within = |entry: &SegmentEntry| {
             let end = entry.offset.checked_add(HEAD_BYTES as u64 + u64::from(entry.length));
             entry.offset >= MAGIC.len() as u64 && end.is_some_and(|end| end <= self.index.start)
         };

@@ -19,7 +19,7 @@ fn path(folder: &Path) -> &str {
     folder.to_str().expect("UTF-8")
 }
 
-fn row(id: u64) -> Row {
+fn row(id: u64) -> CachedRow {
     (id, Bytes::from(vec![id as u8; 1000]))
 }
 
@@ -119,7 +119,7 @@ async fn full_segments_go_at_once_and_what_waits_of_ended_jobs_too() {
 fn what_may_wait_is_bounded_and_old_rows_go() {
     let large = |id: u64| (id, Bytes::from_static(&[0; MIB]));
     let now = Instant::now();
-    let mut known = Known::new(1 << 40);
+    let mut known = SegmentCatalog::new(1 << 40);
     for prefix in 1..=4 {
         assert!(known.keep(prefix, (0..7).map(large).collect(), now).is_empty());
     }
@@ -130,7 +130,7 @@ fn what_may_wait_is_bounded_and_old_rows_go() {
     assert!(known.keep(6, (0..7).map(large).collect(), now).is_empty(), "one is on its way");
     assert!(known.waiting_bytes() <= 32 << 20);
 
-    let mut known = Known::new(1 << 40);
+    let mut known = SegmentCatalog::new(1 << 40);
     let batches = known.keep(1, (0..40).map(large).collect(), now);
     assert_eq!(batches.iter().map(|batch| batch.rows.len()).collect::<Vec<_>>(), [8, 8, 8]);
     assert!(known.take_old(now + Duration::from_secs(29)).is_empty());
@@ -141,9 +141,9 @@ fn what_may_wait_is_bounded_and_old_rows_go() {
 #[test]
 fn a_store_that_does_not_answer_is_let_be_and_its_segments_are_found_again() {
     let (_, entries) = build_segment(1, &[row(1), row(2)]);
-    let object = || Listed { prefix: 1, name: "a".into(), bytes: 0 };
+    let object = || ListedObject { prefix: 1, name: "a".into(), bytes: 0 };
     let now = Instant::now();
-    let mut known = Known::new(1 << 20);
+    let mut known = SegmentCatalog::new(1 << 20);
     known.on_found(object(), &entries);
     let (found, reads) = known.find(1, &[1, 3, 2], now);
     assert_eq!((found, reads.len()), (vec![None; 3], 1));
@@ -210,7 +210,7 @@ fn lengths_are_never_trusted() {
     let prefix: Prefix = 5 << 64 | 3;
     let (segment, entries) = build_segment(prefix, &[row(1), row(2)]);
     let size = segment.len() as u64;
-    let footer = Footer::parse(&segment, size).expect("it is sound");
+    let footer = SegmentFooter::parse(&segment, size).expect("it is sound");
     let index = segment.slice(footer.index.start as usize..footer.index.end as usize);
     assert_eq!(footer.entries(prefix, &index), Some(entries));
     assert_eq!(footer.entries(prefix + 1, &index), None);
@@ -226,15 +226,19 @@ fn lengths_are_never_trusted() {
     for start in numbers {
         for rows in numbers {
             for claimed in numbers {
-                let parsed = Footer::parse(&forged(start, rows, b""), claimed);
+                let parsed = SegmentFooter::parse(&forged(start, rows, b""), claimed);
                 assert!(parsed.is_none_or(|footer| footer.index.end + 32 == claimed), "{start} {rows}");
             }
         }
     }
-    assert_eq!(Footer::parse(&forged(8, 1 << 40, b""), 8 + 20 * (1 << 40) + 32), None, "too long to be read");
+    assert_eq!(
+        SegmentFooter::parse(&forged(8, 1 << 40, b""), 8 + 20 * (1 << 40) + 32),
+        None,
+        "too long to be read"
+    );
     for (offset, length) in [(7, 0), (8, u32::MAX), (u64::MAX, 0), (u64::MAX - 20, u32::MAX), (81, 0)] {
         let index = [&1_u64.to_le_bytes()[..], &offset.to_le_bytes(), &length.to_le_bytes()].concat();
-        let footer = Footer::parse(&forged(100, 1, &index), 152).expect("the footer is sound");
+        let footer = SegmentFooter::parse(&forged(100, 1, &index), 152).expect("the footer is sound");
         assert_eq!(footer.entries(prefix, &index), None, "{offset} {length}");
     }
 }
@@ -335,7 +339,7 @@ async fn a_place_that_cannot_be_listed_is_told() {
 #[tokio::test]
 async fn an_index_that_is_longer_than_what_is_read_first() {
     let folder = tempfile::tempdir().expect("a folder");
-    let rows: Vec<Row> = (0..14_000).map(|id: u64| (id * 7, Bytes::from(vec![id as u8]))).collect();
+    let rows: Vec<CachedRow> = (0..14_000).map(|id: u64| (id * 7, Bytes::from(vec![id as u8]))).collect();
     let first = opened(path(folder.path()), 1 << 20, 1).await;
     first.put(1, rows.clone());
     first.flush().await;
@@ -358,7 +362,7 @@ impl Random {
     }
 
     /// A row of 0 to 100 KB that says which it is.
-    fn row(prefix: Prefix, id: u64) -> Row {
+    fn row(prefix: Prefix, id: u64) -> CachedRow {
         let mut random = Self(prefix as u64 * 1000 + id);
         let length = random.below(100_000) as usize;
         (id, Bytes::from(vec![random.below(256) as u8; length]))
@@ -391,7 +395,7 @@ async fn what_two_workers_keep_in_any_order_is_what_all_find() {
                     }
                 }
                 _ => {
-                    let rows: Vec<Row> = ids.iter().map(|id| Random::row(prefix, *id)).collect();
+                    let rows: Vec<CachedRow> = ids.iter().map(|id| Random::row(prefix, *id)).collect();
                     model.extend(rows.iter().map(|(id, bytes)| ((prefix, *id), bytes.clone())));
                     tier.put(prefix, rows);
                 }

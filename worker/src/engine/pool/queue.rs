@@ -19,7 +19,7 @@ use feedline_core::ids::JobId;
 use super::Priority;
 
 /// Who stands in a line: a job with a share, or all those without.
-pub(super) type Line = Option<JobId>;
+pub(super) type QueueKey = Option<JobId>;
 
 /// How much the latest work counts for what the next will take.
 const NEWEST: f64 = 0.2;
@@ -30,13 +30,13 @@ const LONGEST_DEBT: f64 = 1.0;
 
 /// Work that waits. Bounded by the groups in flight, which admission bounds in bytes.
 #[derive(Debug)]
-pub(super) struct Queue<T> {
-    lines: BTreeMap<Line, Waiting<T>>,
+pub(super) struct WorkQueue<T> {
+    lines: BTreeMap<QueueKey, Waiting<T>>,
     shares: BTreeMap<JobId, f64>,
     /// Threads that jobs may use on average.
     limits: BTreeMap<JobId, f64>,
     /// Pieces of work under way, of lines with any. Beside the lines, which may go and come meanwhile.
-    under_way: BTreeMap<Line, u32>,
+    under_way: BTreeMap<QueueKey, u32>,
     /// The share of those that have none.
     all: f64,
     /// Virtual time of the line that was served last, as it began.
@@ -59,9 +59,9 @@ struct Waiting<T> {
 
 /// What there is to do.
 #[derive(Debug)]
-pub(super) enum Next<T> {
+pub(super) enum NextWork<T> {
     /// This; whoever takes it says when it is done.
-    Work(Served, T),
+    Work(RunningWork, T),
     /// Nothing before this time: what waits has used its limit.
     At(f64),
     /// Nothing.
@@ -78,8 +78,8 @@ struct Entry<T> {
 
 /// Work that was taken from a line, until it is done.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Served {
-    line: Line,
+pub(super) struct RunningWork {
+    line: QueueKey,
     reckoned_seconds: f64,
     /// The line's limit as the work began.
     limit: f64,
@@ -106,7 +106,7 @@ impl<T> PartialEq for Entry<T> {
 
 impl<T> Eq for Entry<T> {}
 
-impl<T> Queue<T> {
+impl<T> WorkQueue<T> {
     /// Of a pool of so many threads.
     pub(super) fn new(threads: u32) -> Self {
         Self {
@@ -156,9 +156,9 @@ impl<T> Queue<T> {
     }
 
     /// What there is to do at a time, in seconds since any fixed start.
-    pub(super) fn pop(&mut self, at: f64) -> Next<T> {
+    pub(super) fn pop(&mut self, at: f64) -> NextWork<T> {
         let mut soonest = f64::INFINITY;
-        let mut first: Option<(Line, &mut Waiting<T>)> = None;
+        let mut first: Option<(QueueKey, &mut Waiting<T>)> = None;
         let under_way = &self.under_way;
         for (line, waiting) in self.lines.iter_mut().filter(|(_, waiting)| !waiting.work.is_empty()) {
             if is_full(under_way, line, waiting.limit) {
@@ -173,18 +173,18 @@ impl<T> Queue<T> {
         let Some((line, waiting, entry)) =
             first.and_then(|(line, waiting)| waiting.work.pop().map(|entry| (line, waiting, entry)))
         else {
-            return if soonest.is_finite() { Next::At(soonest) } else { Next::Nothing };
+            return if soonest.is_finite() { NextWork::At(soonest) } else { NextWork::Nothing };
         };
         self.now = self.now.max(waiting.virtual_seconds);
-        let served = Served { line, reckoned_seconds: waiting.usual_seconds, limit: waiting.limit };
+        let served = RunningWork { line, reckoned_seconds: waiting.usual_seconds, limit: waiting.limit };
         *self.under_way.entry(line).or_default() += 1;
         waiting.virtual_seconds += waiting.usual_seconds / waiting.share;
         waiting.not_before = waiting.not_before.max(at - SAVED) + waiting.usual_seconds / waiting.limit;
-        Next::Work(served, entry.work)
+        NextWork::Work(served, entry.work)
     }
 
     /// Work took this long.
-    pub(super) fn done(&mut self, served: Served, seconds: f64) {
+    pub(super) fn done(&mut self, served: RunningWork, seconds: f64) {
         if let Some(count) = self.under_way.get_mut(&served.line) {
             *count -= 1;
             if *count == 0 {
@@ -223,7 +223,7 @@ impl<T> Queue<T> {
 }
 
 /// Whether no more work of a line may be under way.
-fn is_full(under_way: &BTreeMap<Line, u32>, line: &Line, limit: f64) -> bool {
+fn is_full(under_way: &BTreeMap<QueueKey, u32>, line: &QueueKey, limit: f64) -> bool {
     limit.is_finite() && under_way.get(line).is_some_and(|count| f64::from(*count) >= limit.ceil())
 }
 

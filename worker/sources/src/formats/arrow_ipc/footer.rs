@@ -22,22 +22,22 @@ const FOOTER_READ_BYTES: u64 = 64 << 10;
 const TAIL_BYTES: u64 = 10;
 
 /// A shard's footer, with the dictionaries that its batches refer to.
-pub(crate) struct Footer {
+pub(crate) struct ArrowFooter {
     pub(crate) schema: SchemaRef,
-    pub(crate) batches: Vec<Place>,
+    pub(crate) batches: Vec<MessageLocation>,
     version: MetadataVersion,
-    dictionaries: Vec<(Place, Buffer)>,
+    dictionaries: Vec<(MessageLocation, Buffer)>,
 }
 
 /// Where one message lies.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct MessageLocation {
     offset: u64,
     metadata_bytes: u64,
     body_bytes: u64,
 }
 
-impl Place {
+impl MessageLocation {
     /// The place a footer gives; an error if it is not inside the shard.
     fn new(block: &IpcBlock, size: u64) -> Result<Self, String> {
         let part = |value: i64| u64::try_from(value).ok().filter(|&value| value <= size);
@@ -59,7 +59,7 @@ impl Place {
     }
 }
 
-impl Footer {
+impl ArrowFooter {
     /// Reads the footer and the dictionaries.
     pub(crate) async fn read(object: &Object) -> Result<Self, SourceError> {
         let size = object.size_bytes();
@@ -90,7 +90,7 @@ impl Footer {
             object.read(start..size - TAIL_BYTES).await?
         };
         let (mut footer, dictionaries) = without_panic(|| Self::parse(&bytes, size)).map_err(corrupt)?;
-        let bytes = |place: &Place| place.range().end - place.range().start;
+        let bytes = |place: &MessageLocation| place.range().end - place.range().start;
         if dictionaries.iter().map(bytes).fold(0, u64::saturating_add) > MAX_DICTIONARY_BYTES {
             return Err(corrupt(format!(
                 "its dictionaries have more than {MAX_DICTIONARY_BYTES} bytes: write the columns without dictionaries"
@@ -109,13 +109,13 @@ impl Footer {
         Ok(footer)
     }
 
-    fn parse(bytes: &Bytes, size: u64) -> Result<(Self, Vec<Place>), String> {
+    fn parse(bytes: &Bytes, size: u64) -> Result<(Self, Vec<MessageLocation>), String> {
         let footer = root_as_footer(bytes).map_err(|error| format!("the footer cannot be read: {error}"))?;
         let schema = footer.schema().ok_or("the footer has no schema: the file is damaged")?;
-        let place = |block: &IpcBlock| Place::new(block, size);
-        let batches: Result<Vec<Place>, String> =
+        let place = |block: &IpcBlock| MessageLocation::new(block, size);
+        let batches: Result<Vec<MessageLocation>, String> =
             footer.recordBatches().iter().flatten().map(place).collect();
-        let dictionaries: Result<Vec<Place>, String> =
+        let dictionaries: Result<Vec<MessageLocation>, String> =
             footer.dictionaries().iter().flatten().map(place).collect();
         let this = Self {
             schema: Arc::new(fb_to_schema(schema)),
@@ -147,7 +147,7 @@ impl Footer {
     /// Decodes the record batch that lies there.
     pub(crate) fn decode(
         &self,
-        place: &Place,
+        place: &MessageLocation,
         bytes: &Buffer,
         names: &[&str],
     ) -> Result<RecordBatch, String> {

@@ -7,10 +7,10 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 
 use crate::columns::column_type;
-use crate::select::Found;
+use crate::select::ResolvedColumn;
 
 /// The columns of these fields. A struct gives its fields' columns, as `struct.field`.
-pub(crate) fn found(fields: &Fields) -> Vec<Found> {
+pub(crate) fn found(fields: &Fields) -> Vec<ResolvedColumn> {
     let mut all = Vec::new();
     for field in fields {
         match field.data_type() {

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use feedline_core::schema::{ColumnType, ScalarType};
 
 use super::data_of;
-use super::example::{Values, each_bytes, each_float, each_int, read_features};
+use super::example::{FeatureValues, each_bytes, each_float, each_int, read_features};
 use crate::columns::batch_of;
-use crate::dataset::{BlockRead, Decoded, RowFailure};
+use crate::dataset::{BlockRead, DecodedBlock, RowFailure};
 use crate::error::SourceError;
 use crate::object::BufferSpan;
 use crate::rows::RowSet;
@@ -21,7 +21,7 @@ pub(super) fn decode(
     rows: &RowSet,
     read: &BlockRead<'_>,
     selection: &Selection,
-) -> Result<Decoded, SourceError> {
+) -> Result<DecodedBlock, SourceError> {
     let names = selection.data_names(read.schema);
     let mut columns = Vec::with_capacity(names.len());
     for field in &read.schema.fields {
@@ -32,10 +32,10 @@ pub(super) fn decode(
         })?);
     }
     let mut failures = Vec::new();
-    let mut found = vec![Values::Unset; names.len()];
+    let mut found = vec![FeatureValues::Unset; names.len()];
     for (index, row) in rows.rows.iter().enumerate() {
         let record = rows.bytes(index);
-        found.fill(Values::Unset);
+        found.fill(FeatureValues::Unset);
         let parsed = data_of(record).and_then(|data| {
             let find = |name: &[u8], values| {
                 for (slot, wanted) in found.iter_mut().zip(&names) {
@@ -61,7 +61,7 @@ pub(super) fn decode(
     let held_bytes = own_bytes + if has_views { rows.held_bytes() } else { 0 };
     let batch = batch_of(read.schema, columns, rows.rows.len())
         .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
-    Ok(Decoded { batch, failures, held_bytes })
+    Ok(DecodedBlock { batch, failures, held_bytes })
 }
 
 /// A column's memory beside the shared buffers that it views.
@@ -80,7 +80,7 @@ fn own_bytes(column: &ArrayRef) -> usize {
 fn append_row(
     columns: &mut [Column],
     names: &[&str],
-    found: &[Values<'_>],
+    found: &[FeatureValues<'_>],
     span: BufferSpan,
     record: &[u8],
 ) -> Result<(), String> {
@@ -125,22 +125,22 @@ impl Column {
         matches!(self, Self::Bytes(_) | Self::BytesList(_))
     }
 
-    fn append(&mut self, values: Values<'_>, span: BufferSpan, record: &[u8]) -> Result<(), String> {
+    fn append(&mut self, values: FeatureValues<'_>, span: BufferSpan, record: &[u8]) -> Result<(), String> {
         let appended = match (&mut *self, values) {
-            (Self::Bytes(views), Values::Bytes(list)) => {
+            (Self::Bytes(views), FeatureValues::Bytes(list)) => {
                 let mut one = One::default();
                 each_bytes(list, |value| one.see(value))
                     .map_err(str::to_owned)
                     .and_then(|()| views.append(span_within(span, record, one.get()?)))
             }
-            (Self::Int(builder), Values::Ints(list)) => {
+            (Self::Int(builder), FeatureValues::Ints(list)) => {
                 let mut one = One::default();
                 each_int(list, |value| one.see(value))
                     .map_err(str::to_owned)
                     .and_then(|()| one.get())
                     .map(|value| builder.append_value(value))
             }
-            (Self::Float(builder), Values::Floats(list)) => {
+            (Self::Float(builder), FeatureValues::Floats(list)) => {
                 let mut one = One::default();
                 each_float(list, |value| one.see(value))
                     .map_err(str::to_owned)
@@ -155,24 +155,29 @@ impl Column {
         appended
     }
 
-    fn append_list(&mut self, values: Values<'_>, span: BufferSpan, record: &[u8]) -> Result<(), String> {
+    fn append_list(
+        &mut self,
+        values: FeatureValues<'_>,
+        span: BufferSpan,
+        record: &[u8],
+    ) -> Result<(), String> {
         let appended = match (&mut *self, values) {
             // A feature that is absent, or set to nothing, is an empty list.
-            (Self::BytesList(_) | Self::IntList(_) | Self::FloatList(_), Values::Unset) => Ok(()),
-            (Self::BytesList(builder), Values::Bytes(list)) => each_bytes(list, |value| {
+            (Self::BytesList(_) | Self::IntList(_) | Self::FloatList(_), FeatureValues::Unset) => Ok(()),
+            (Self::BytesList(builder), FeatureValues::Bytes(list)) => each_bytes(list, |value| {
                 let part = span_within(span, record, value);
                 builder
                     .values()
                     .try_append_view(part.buffer as u32, part.start as u32, part.len as u32)
                     .expect("the span lies in its buffer");
             }),
-            (Self::IntList(builder), Values::Ints(list)) => {
+            (Self::IntList(builder), FeatureValues::Ints(list)) => {
                 each_int(list, |value| builder.values().append_value(value))
             }
-            (Self::FloatList(builder), Values::Floats(list)) => {
+            (Self::FloatList(builder), FeatureValues::Floats(list)) => {
                 each_float(list, |value| builder.values().append_value(value))
             }
-            (_, Values::Unset) => {
+            (_, FeatureValues::Unset) => {
                 self.append_null();
                 return Err("is missing, where the first records have one value".to_owned());
             }

@@ -7,20 +7,20 @@ use feedline_core::pipeline::MAX_COLUMNS;
 use feedline_core::schema::{ColumnType, ScalarType};
 
 use crate::limits::MAX_FEATURES;
-use crate::select::Found;
+use crate::select::ResolvedColumn;
 
-pub(crate) type Malformed = &'static str;
+pub(crate) type MalformedExample = &'static str;
 
 /// One feature's values: the body of its list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Values<'a> {
+pub(crate) enum FeatureValues<'a> {
     Unset,
     Bytes(&'a [u8]),
     Floats(&'a [u8]),
     Ints(&'a [u8]),
 }
 
-impl<'a> Values<'a> {
+impl<'a> FeatureValues<'a> {
     pub(crate) fn kind(self) -> &'static str {
         match self {
             Self::Unset => "unset",
@@ -34,8 +34,8 @@ impl<'a> Values<'a> {
 /// Calls `on_feature` with every feature's name and values.
 pub(crate) fn read_features<'a>(
     example: &'a [u8],
-    mut on_feature: impl FnMut(&'a [u8], Values<'a>),
-) -> Result<(), Malformed> {
+    mut on_feature: impl FnMut(&'a [u8], FeatureValues<'a>),
+) -> Result<(), MalformedExample> {
     let mut example = Wire(example);
     let mut count = 0;
     while let Some((number, value)) = example.next_field()? {
@@ -54,9 +54,9 @@ pub(crate) fn read_features<'a>(
     Ok(())
 }
 
-fn read_entry(entry: &[u8]) -> Result<(&[u8], Values<'_>), Malformed> {
+fn read_entry(entry: &[u8]) -> Result<(&[u8], FeatureValues<'_>), MalformedExample> {
     let mut name: &[u8] = &[];
-    let mut values = Values::Unset;
+    let mut values = FeatureValues::Unset;
     let mut entry = Wire(entry);
     while let Some((number, value)) = entry.next_field()? {
         match (number, value) {
@@ -65,9 +65,9 @@ fn read_entry(entry: &[u8]) -> Result<(&[u8], Values<'_>), Malformed> {
                 let mut feature = Wire(feature);
                 while let Some((number, value)) = feature.next_field()? {
                     values = match (number, value) {
-                        (1, Value::Bytes(list)) => Values::Bytes(list),
-                        (2, Value::Bytes(list)) => Values::Floats(list),
-                        (3, Value::Bytes(list)) => Values::Ints(list),
+                        (1, Value::Bytes(list)) => FeatureValues::Bytes(list),
+                        (2, Value::Bytes(list)) => FeatureValues::Floats(list),
+                        (3, Value::Bytes(list)) => FeatureValues::Ints(list),
                         _ => values,
                     };
                 }
@@ -79,7 +79,10 @@ fn read_entry(entry: &[u8]) -> Result<(&[u8], Values<'_>), Malformed> {
 }
 
 /// The values of a bytes list.
-pub(crate) fn each_bytes<'a>(list: &'a [u8], mut on_value: impl FnMut(&'a [u8])) -> Result<(), Malformed> {
+pub(crate) fn each_bytes<'a>(
+    list: &'a [u8],
+    mut on_value: impl FnMut(&'a [u8]),
+) -> Result<(), MalformedExample> {
     let mut list = Wire(list);
     while let Some((number, value)) = list.next_field()? {
         if let (1, Value::Bytes(bytes)) = (number, value) {
@@ -90,7 +93,7 @@ pub(crate) fn each_bytes<'a>(list: &'a [u8], mut on_value: impl FnMut(&'a [u8]))
 }
 
 /// The values of an int64 list.
-pub(crate) fn each_int(list: &[u8], mut on_value: impl FnMut(i64)) -> Result<(), Malformed> {
+pub(crate) fn each_int(list: &[u8], mut on_value: impl FnMut(i64)) -> Result<(), MalformedExample> {
     let mut list = Wire(list);
     while let Some((number, value)) = list.next_field()? {
         match (number, value) {
@@ -108,7 +111,7 @@ pub(crate) fn each_int(list: &[u8], mut on_value: impl FnMut(i64)) -> Result<(),
 }
 
 /// The values of a float list.
-pub(crate) fn each_float(list: &[u8], mut on_value: impl FnMut(f32)) -> Result<(), Malformed> {
+pub(crate) fn each_float(list: &[u8], mut on_value: impl FnMut(f32)) -> Result<(), MalformedExample> {
     let mut list = Wire(list);
     while let Some((number, value)) = list.next_field()? {
         match (number, value) {
@@ -137,7 +140,7 @@ enum Value<'a> {
 struct Wire<'a>(&'a [u8]);
 
 impl<'a> Wire<'a> {
-    fn next_field(&mut self) -> Result<Option<(u64, Value<'a>)>, Malformed> {
+    fn next_field(&mut self) -> Result<Option<(u64, Value<'a>)>, MalformedExample> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -158,7 +161,7 @@ impl<'a> Wire<'a> {
         Ok(Some((tag >> 3, value)))
     }
 
-    fn varint(&mut self) -> Result<u64, Malformed> {
+    fn varint(&mut self) -> Result<u64, MalformedExample> {
         let mut value = 0;
         for (at, &byte) in self.0.iter().take(10).enumerate() {
             value |= u64::from(byte & 0x7f) << (7 * at);
@@ -170,7 +173,7 @@ impl<'a> Wire<'a> {
         Err("a number does not end")
     }
 
-    fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
+    fn take(&mut self, length: u64) -> Result<&'a [u8], MalformedExample> {
         let length = usize::try_from(length).map_err(|_| "a value reaches beyond the record")?;
         let (taken, rest) = self.0.split_at_checked(length).ok_or("a value reaches beyond the record")?;
         self.0 = rest;
@@ -204,10 +207,10 @@ impl SchemaScan {
         for (name, values) in features {
             let mut count = 0;
             let counted = match values {
-                Values::Unset => continue,
-                Values::Bytes(list) => each_bytes(list, |_| count += 1),
-                Values::Floats(list) => each_float(list, |_| count += 1),
-                Values::Ints(list) => each_int(list, |_| count += 1),
+                FeatureValues::Unset => continue,
+                FeatureValues::Bytes(list) => each_bytes(list, |_| count += 1),
+                FeatureValues::Floats(list) => each_float(list, |_| count += 1),
+                FeatureValues::Ints(list) => each_int(list, |_| count += 1),
             };
             if counted.is_ok() {
                 self.see(&String::from_utf8_lossy(name), values.kind(), count)?;
@@ -217,11 +220,11 @@ impl SchemaScan {
     }
 
     /// The columns by name; `None` if no record was an example.
-    pub(crate) fn found(&self) -> Option<Vec<Found>> {
+    pub(crate) fn found(&self) -> Option<Vec<ResolvedColumn>> {
         if self.examples == 0 {
             return None;
         }
-        let mut found: Vec<Found> =
+        let mut found: Vec<ResolvedColumn> =
             self.features.iter().map(|seen| (seen.name.clone(), Ok(self.type_of(seen)))).collect();
         // A protobuf map has no order.
         found.sort_by(|a, b| a.0.cmp(&b.0));

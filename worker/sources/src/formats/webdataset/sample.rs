@@ -9,7 +9,7 @@ use feedline_core::schema::{ColumnType, ScalarType};
 
 use super::{KEY, key_and_extension, tar, too_many_members};
 use crate::columns::batch_of;
-use crate::dataset::{BlockRead, Decoded, RowFailure};
+use crate::dataset::{BlockRead, DecodedBlock, RowFailure};
 use crate::error::SourceError;
 use crate::limits::MAX_MEMBERS;
 use crate::object::BufferSpan;
@@ -22,7 +22,7 @@ pub(super) fn decode(
     rows: &RowSet,
     read: &BlockRead<'_>,
     selection: &Selection,
-) -> Result<Decoded, SourceError> {
+) -> Result<DecodedBlock, SourceError> {
     let names = selection.data_names(read.schema);
     let mut columns = Vec::with_capacity(names.len());
     for (field, name) in read.schema.fields.iter().zip(&names) {
@@ -48,7 +48,7 @@ pub(super) fn decode(
     let held_bytes = columns.len() * rows.rows.len() * 17 + if has_views { rows.held_bytes() } else { 0 };
     let batch = batch_of(read.schema, columns, rows.rows.len())
         .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
-    Ok(Decoded { batch, failures, held_bytes })
+    Ok(DecodedBlock { batch, failures, held_bytes })
 }
 
 /// Appends one row; where a value cannot be read, null, and the first such reason is returned.

@@ -11,7 +11,7 @@ const MAX_EXTENSION_BYTES: u64 = 1 << 20;
 
 /// What a header announces. `bytes` is the size of the body behind it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum TarEntry {
     /// The archive ends here.
     End,
     /// A header for the next header; its body goes to `on_extension`.
@@ -45,10 +45,10 @@ pub(crate) struct TarReader {
 
 impl TarReader {
     /// Reads the header at the start of `header`; `left` bytes remain in the archive.
-    pub(crate) fn on_header(&mut self, header: &[u8], left: u64) -> Result<Step, String> {
+    pub(crate) fn on_header(&mut self, header: &[u8], left: u64) -> Result<TarEntry, String> {
         // A header starts with a name: nothing but zeros is the archive's end, cut short or not.
         if header.iter().take(HEADER_BYTES).all(|&byte| byte == 0) {
-            return Ok(Step::End);
+            return Ok(TarEntry::End);
         }
         let Some(header) = header.first_chunk::<HEADER_BYTES>() else {
             return Err("the archive is truncated within a header: write the file again".to_owned());
@@ -63,19 +63,21 @@ impl TarReader {
             _ => number(&header[124..136])?,
         };
         if bytes > left || padded(bytes) > left {
-            return Ok(Step::Truncated { name: self.name.take().unwrap_or_else(|| header_name(header)) });
+            return Ok(TarEntry::Truncated { name: self.name.take().unwrap_or_else(|| header_name(header)) });
         }
         if is_extension {
             if bytes > MAX_EXTENSION_BYTES {
                 return Err(format!("a header extension of {bytes} bytes: the archive is damaged"));
             }
-            return Ok(Step::Extension { bytes });
+            return Ok(TarEntry::Extension { bytes });
         }
         self.bytes = None;
         let name = self.name.take();
         match self.kind {
-            b'0' | 0 | b'7' => Ok(Step::Member { name: name.unwrap_or_else(|| header_name(header)), bytes }),
-            _ => Ok(Step::Skip { bytes }),
+            b'0' | 0 | b'7' => {
+                Ok(TarEntry::Member { name: name.unwrap_or_else(|| header_name(header)), bytes })
+            }
+            _ => Ok(TarEntry::Skip { bytes }),
         }
     }
 
@@ -117,7 +119,7 @@ impl TarReader {
 }
 
 /// A member found in bytes in memory.
-pub(crate) struct Member {
+pub(crate) struct TarMember {
     /// Where its first header starts, extensions included.
     pub(crate) start: usize,
     pub(crate) name: String,
@@ -125,25 +127,25 @@ pub(crate) struct Member {
 }
 
 /// Calls `on_member` with every regular file in these bytes.
-pub(crate) fn each_member(bytes: &[u8], mut on_member: impl FnMut(Member)) -> Result<(), BadSplit> {
+pub(crate) fn each_member(bytes: &[u8], mut on_member: impl FnMut(TarMember)) -> Result<(), BadSplit> {
     let mut tar = TarReader::default();
     let (mut start, mut at) = (0, 0);
     while at < bytes.len() {
         let bad = |reason| BadSplit { at, reason };
         let body = at + HEADER_BYTES;
         let body_bytes = match tar.on_header(&bytes[at..], (bytes.len() - at) as u64).map_err(bad)? {
-            Step::End => return Ok(()),
-            Step::Truncated { name } => return Err(bad(truncated(&name))),
-            Step::Extension { bytes: length } => {
+            TarEntry::End => return Ok(()),
+            TarEntry::Truncated { name } => return Err(bad(truncated(&name))),
+            TarEntry::Extension { bytes: length } => {
                 tar.on_extension(&bytes[body..body + length as usize]).map_err(bad)?;
                 length
             }
-            Step::Skip { bytes: length } => {
+            TarEntry::Skip { bytes: length } => {
                 start = at + padded(length) as usize;
                 length
             }
-            Step::Member { name, bytes: length } => {
-                on_member(Member { start, name, body: body..body + length as usize });
+            TarEntry::Member { name, bytes: length } => {
+                on_member(TarMember { start, name, body: body..body + length as usize });
                 start = at + padded(length) as usize;
                 length
             }

@@ -209,7 +209,7 @@ async fn a_segment_that_goes_while_a_folder_is_read_is_forgotten() {
     let folder = tempfile::tempdir().expect("a folder");
     keep_large(&tier(folder.path(), 3 * FILE), 1, 0..2).await;
     let path = folder.path().join("part-000").join(folder_name(1));
-    let kept = Kept::load(&path).expect("the folder can be read");
+    let kept = DiskIndex::load(&path).expect("the folder can be read");
     let oldest = folders::segment_files(&path).expect("it can be listed").swap_remove(0);
     std::fs::remove_file(&oldest.path).expect("it can go");
     kept.forget_deleted();

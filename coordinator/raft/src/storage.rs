@@ -1,0 +1,148 @@
+//! What raft reads of its log: all of it is in memory, since it is compacted. [`crate::log`] has it on disk.
+
+use bytes::Bytes;
+use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
+use raft::{Error, GetEntriesContext, RaftState, Result, Storage as RaftStorage, StorageError};
+
+use crate::persisted::PersistedState;
+
+/// The log in memory.
+#[derive(Debug)]
+pub(crate) struct MemoryStorage {
+    hard_state: HardState,
+    /// Members by what was applied up to now.
+    conf_state: ConfState,
+    snapshot: Snapshot,
+    /// Index and term of the entry before the first.
+    before: (u64, u64),
+    entries: Vec<Entry>,
+}
+
+impl MemoryStorage {
+    pub(crate) fn new(stored: PersistedState) -> Self {
+        let PersistedState { hard_state, snapshot, entries } = stored;
+        let meta = snapshot.get_metadata();
+        let (conf_state, before) = (meta.get_conf_state().clone(), (meta.index, meta.term));
+        let mut storage = Self { hard_state, conf_state, snapshot, before, entries };
+        // A commit is not written at once.
+        storage.hard_state.commit = storage.hard_state.commit.max(before.0);
+        storage.hard_state.term = storage.hard_state.term.max(before.1);
+        storage
+    }
+
+    /// What a disk must have to start from here.
+    pub(crate) fn stored(&self) -> PersistedState {
+        let behind = self.snapshot.get_metadata().index;
+        let entries = self.entries.iter().filter(|entry| entry.index > behind).cloned().collect();
+        PersistedState { hard_state: self.hard_state.clone(), snapshot: self.snapshot.clone(), entries }
+    }
+
+    /// Term, vote and commit as they shall be on disk.
+    pub(crate) fn stored_state(&self) -> HardState {
+        self.hard_state.clone()
+    }
+
+    pub(crate) fn snapshot_index(&self) -> u64 {
+        self.snapshot.get_metadata().index
+    }
+
+    pub(crate) fn set_hard_state(&mut self, hard_state: HardState) {
+        self.hard_state = hard_state;
+    }
+
+    pub(crate) fn set_conf_state(&mut self, conf_state: ConfState) {
+        self.conf_state = conf_state;
+    }
+
+    pub(crate) fn conf_state(&self) -> &ConfState {
+        &self.conf_state
+    }
+
+    /// Takes entries; those that it has from the first one's index on are replaced.
+    pub(crate) fn append(&mut self, entries: &[Entry]) {
+        let Some(first) = entries.first() else { return };
+        let place = first.index.saturating_sub(self.before.0 + 1) as usize;
+        self.entries.truncate(place);
+        self.entries.extend_from_slice(entries);
+    }
+
+    /// Takes a leader's snapshot in place of everything.
+    pub(crate) fn install(&mut self, snapshot: Snapshot) {
+        let meta = snapshot.get_metadata();
+        self.before = (meta.index, meta.term);
+        self.conf_state = meta.get_conf_state().clone();
+        self.hard_state.commit = self.hard_state.commit.max(meta.index);
+        self.entries.clear();
+        self.snapshot = snapshot;
+    }
+
+    /// Makes `data`, which is the state up to `index`, the snapshot, and forgets all but so many entries before it.
+    pub(crate) fn compact(&mut self, index: u64, data: Bytes, kept: u64) {
+        let Ok(term) = self.term(index) else { return };
+        let mut snapshot = Snapshot { data, ..Snapshot::default() };
+        let meta = snapshot.mut_metadata();
+        (meta.index, meta.term) = (index, term);
+        meta.set_conf_state(self.conf_state.clone());
+        self.snapshot = snapshot;
+        let before = index.saturating_sub(kept);
+        if before > self.before.0
+            && let Ok(term) = self.term(before)
+        {
+            self.entries.drain(..(before - self.before.0) as usize);
+            self.before = (before, term);
+        }
+    }
+
+    fn last(&self) -> u64 {
+        self.before.0 + self.entries.len() as u64
+    }
+}
+
+impl RaftStorage for MemoryStorage {
+    fn initial_state(&self) -> Result<RaftState> {
+        Ok(RaftState::new(self.hard_state.clone(), self.conf_state.clone()))
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _context: GetEntriesContext,
+    ) -> Result<Vec<Entry>> {
+        if low <= self.before.0 {
+            return Err(Error::Store(StorageError::Compacted));
+        }
+        let place = |index: u64| (index - self.before.0 - 1) as usize;
+        let Some(wanted) = self.entries.get(place(low)..place(high)) else {
+            return Err(Error::Store(StorageError::Unavailable));
+        };
+        let mut entries = wanted.to_vec();
+        raft::util::limit_size(&mut entries, max_size.into());
+        Ok(entries)
+    }
+
+    fn term(&self, index: u64) -> Result<u64> {
+        if index == self.before.0 {
+            return Ok(self.before.1);
+        }
+        let place = index.checked_sub(self.before.0 + 1).ok_or(Error::Store(StorageError::Compacted))?;
+        let entry = self.entries.get(place as usize);
+        entry.map(|entry| entry.term).ok_or(Error::Store(StorageError::Unavailable))
+    }
+
+    fn first_index(&self) -> Result<u64> {
+        Ok(self.before.0 + 1)
+    }
+
+    fn last_index(&self) -> Result<u64> {
+        Ok(self.last())
+    }
+
+    fn snapshot(&self, request_index: u64, _to: u64) -> Result<Snapshot> {
+        if self.snapshot.get_metadata().index < request_index {
+            return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
+        }
+        Ok(self.snapshot.clone())
+    }
+}

@@ -1,0 +1,208 @@
+//! Seeded simulation of coordinators with the cluster's state machine, and of the consumer's assembler: workers, consumers
+//! and coordinators that crash, stall, end in order and restart, come and go, with disks that are slow, hang or refuse and
+//! clocks that differ, over a network that loses, repeats and reorders messages and whose links are cut, in virtual time.
+//!
+//! `FEEDLINE_SIM_SEED=17` runs one seed, `FEEDLINE_SIM_SEEDS=2000` that many.
+
+#[path = "simulation/application.rs"]
+mod application;
+#[path = "simulation/check.rs"]
+mod check;
+#[path = "simulation/consumer.rs"]
+mod consumer;
+#[path = "simulation/coordinators.rs"]
+mod coordinators;
+#[path = "simulation/dice.rs"]
+mod dice;
+#[path = "simulation/kept.rs"]
+mod kept;
+#[path = "simulation/members.rs"]
+mod members;
+#[path = "simulation/messages.rs"]
+mod messages;
+#[path = "simulation/network.rs"]
+mod network;
+#[path = "simulation/scenario.rs"]
+mod scenario;
+#[path = "simulation/worker.rs"]
+mod worker;
+#[path = "simulation/world.rs"]
+mod world;
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::check::check_entries;
+use crate::scenario::Scenario;
+use crate::world::{Outcome, World};
+
+/// A bug that the simulator itself brings in, to see that it would be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plant {
+    None,
+    /// Assigned records are not in the log.
+    ForgetAssigned,
+    /// Leases are not in the log.
+    ForgetLeases,
+    /// Answers leave before what they rest on is kept.
+    EarlyAnswer,
+    /// What is being written is taken for written.
+    EarlyWrite,
+    /// A leader answers whether or not it still leads.
+    StaleLeader,
+    /// A change of the coordinators is answered once it is asked for.
+    EarlyChange,
+    /// What a disk that hangs has not written counts as written.
+    HungWrite,
+    /// A piece that comes twice is delivered twice.
+    PieceTwice,
+    /// Positions are reported before the rows are delivered.
+    EarlyAck,
+    /// A restarted consumer forgets where its application stands.
+    Forgetful,
+}
+
+impl Plant {
+    /// The bug as the coordinators know it.
+    pub(crate) fn of_replica(self) -> Option<feedline_raft::PlantedBug> {
+        match self {
+            Self::ForgetAssigned => Some(feedline_raft::PlantedBug::ForgetAssigned),
+            Self::ForgetLeases => Some(feedline_raft::PlantedBug::ForgetLeases),
+            Self::EarlyAnswer => Some(feedline_raft::PlantedBug::EarlyAnswer),
+            Self::StaleLeader => Some(feedline_raft::PlantedBug::StaleLeader),
+            Self::EarlyChange => Some(feedline_raft::PlantedBug::EarlyChange),
+            Self::HungWrite => Some(feedline_raft::PlantedBug::HungWrite),
+            _ => None,
+        }
+    }
+}
+
+/// Runs a seed to its end and checks it.
+fn run_whole(seed: u64, plant: Plant) -> Result<Outcome, String> {
+    let scenario = Scenario::new(seed);
+    let outcome = World::new(&scenario, plant)?.run(None)?;
+    for (job, entries) in scenario.jobs.iter().zip(&outcome.entries) {
+        check_entries(job, entries, outcome.consumer_crashes == 0)?;
+    }
+    Ok(outcome)
+}
+
+/// Runs a seed's first job, stops it after a part of its batches, and resumes it with other workers and consumers.
+fn run_in_two(seed: u64, total: usize) -> Result<(), String> {
+    let scenario = Scenario::new(seed).of_one_job();
+    let stop = 1 + seed as usize % total.max(1);
+    let first = World::new(&scenario, Plant::None)?.run(Some(stop))?;
+    let Some(position) = first.position else { return Ok(()) };
+    let text = serde_json::to_string(&position).map_err(|error| error.to_string())?;
+    let position = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let second = World::new(&scenario.resumed(position), Plant::None)?.run(None)?;
+    let entries: Vec<_> = [first.entries, second.entries].into_iter().flatten().flatten().collect();
+    check_entries(&scenario.jobs[0], &entries, false)
+}
+
+/// The number in an environment variable.
+#[expect(clippy::disallowed_methods, reason = "how a failed seed is run again")]
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+fn seeds(default: u64) -> Range<u64> {
+    match setting("FEEDLINE_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..setting("FEEDLINE_SIM_SEEDS").unwrap_or(default),
+    }
+}
+
+/// Runs something for each seed, on all cores; a panic inside counts as a failure.
+fn failures(seeds: Range<u64>, run: impl Fn(u64) -> Result<(), String> + Sync) -> Vec<(u64, String)> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicU64::new(seeds.start);
+    let work = || {
+        let mut failures = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return failures;
+            }
+            let result = catch_unwind(AssertUnwindSafe(|| run(seed)));
+            if let Err(message) = result.unwrap_or_else(|_| Err("it panicked".to_owned())) {
+                failures.push((seed, message));
+            }
+        }
+    };
+    let mut failures: Vec<(u64, String)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("panics are caught")).collect()
+    });
+    failures.sort_unstable();
+    failures
+}
+
+fn assert_none(failures: &[(u64, String)]) {
+    let Some((seed, message)) = failures.first() else { return };
+    let brief = |(seed, message): &(u64, String)| {
+        let start: String = message.chars().take(100).collect();
+        format!("\n{seed}: {start}")
+    };
+    let all: String = failures.iter().map(brief).collect();
+    panic!("FEEDLINE_SIM_SEED={seed}: {message}\n{} seeds failed:{all}", failures.len());
+}
+
+#[test]
+fn every_row_comes_once_in_order_whatever_fails() {
+    assert_none(&failures(seeds(2_000), |seed| run_whole(seed, Plant::None).map(|_| ())));
+}
+
+#[test]
+fn two_parts_with_other_workers_and_consumers_equal_the_whole() {
+    let run = |seed| {
+        let whole = run_whole(seed, Plant::None)?;
+        run_in_two(seed, whole.entries.first().map_or(0, Vec::len))
+    };
+    assert_none(&failures(seeds(120), run));
+}
+
+#[test]
+fn a_seed_gives_the_same_trace_twice() {
+    for seed in seeds(12) {
+        let trace = |outcome: Outcome| (outcome.trace, outcome.events, outcome.took_ms);
+        let one = run_whole(seed, Plant::None).map(trace);
+        let two = run_whole(seed, Plant::None).map(trace);
+        assert_eq!(one, two, "FEEDLINE_SIM_SEED={seed}");
+    }
+}
+
+/// The checks find what they are there for.
+#[test]
+fn planted_bugs_are_found() {
+    let plants = [
+        Plant::ForgetAssigned,
+        Plant::ForgetLeases,
+        Plant::EarlyAnswer,
+        Plant::EarlyWrite,
+        Plant::StaleLeader,
+        Plant::EarlyChange,
+        Plant::HungWrite,
+        Plant::PieceTwice,
+        Plant::EarlyAck,
+        Plant::Forgetful,
+    ];
+    for plant in plants {
+        let found = AtomicBool::new(false);
+        let run = |seed| {
+            // Once it is found the others have nothing to add.
+            if !found.load(Ordering::Relaxed) && !passes(seed, plant) {
+                found.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        failures(0..1_000, run);
+        assert!(found.into_inner(), "1,000 seeds do not find {plant:?}");
+    }
+}
+
+/// Whether nothing is found in the run of a seed.
+fn passes(seed: u64, plant: Plant) -> bool {
+    catch_unwind(AssertUnwindSafe(|| run_whole(seed, plant).is_ok())).unwrap_or(false)
+}

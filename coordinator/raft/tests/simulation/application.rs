@@ -1,0 +1,93 @@
+//! The training job behind a consumer: what it has consumed, and how much of that survives its crash.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use feedline_core::consumer::{AssembledBatch, RunKind};
+use feedline_core::layout::{SplitRef, StreamPosition};
+
+use super::messages::Rows;
+
+/// Rows of one split in an entry.
+#[derive(Debug, Clone)]
+pub(crate) struct Portion {
+    pub(crate) split: SplitRef,
+    pub(crate) input: Range<u32>,
+    pub(crate) rows: Vec<u64>,
+}
+
+/// A batch, or rows that were left out.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) stream: u32,
+    pub(crate) kind: RunKind,
+    pub(crate) portions: Vec<Portion>,
+    /// Where the stream stands behind it.
+    position: StreamPosition,
+}
+
+impl Entry {
+    pub(crate) fn rows(&self) -> Vec<u64> {
+        self.portions.iter().flat_map(|portion| portion.rows.iter().copied()).collect()
+    }
+}
+
+/// Consumes batches; its state is durable up to the last checkpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Application {
+    entries: Vec<Entry>,
+    durable: usize,
+    /// Deterministic mode: durable position of each stream.
+    pub(crate) positions: BTreeMap<u32, StreamPosition>,
+    /// Relaxed mode: durable offset of each split.
+    pub(crate) offsets: BTreeMap<SplitRef, u32>,
+}
+
+impl Application {
+    pub(crate) fn consume(&mut self, stream: u32, position: StreamPosition, assembled: AssembledBatch<Rows>) {
+        let portion = |part: &feedline_core::consumer::PieceSlice<Rows>| Portion {
+            split: part.split,
+            input: part.input.clone(),
+            rows: part.payload[part.rows.start as usize..part.rows.end as usize].to_vec(),
+        };
+        let portions = assembled.parts.iter().map(portion).collect();
+        self.entries.push(Entry { stream, kind: assembled.kind, portions, position });
+    }
+
+    pub(crate) fn consumed(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn undurable(&self) -> usize {
+        self.entries.len() - self.durable
+    }
+
+    pub(crate) fn checkpoint(&mut self) {
+        for entry in &self.entries[self.durable..] {
+            self.positions.insert(entry.stream, entry.position);
+            for portion in &entry.portions {
+                self.offsets.insert(portion.split, portion.input.end);
+            }
+        }
+        self.durable = self.entries.len();
+    }
+
+    /// Loses what came after the last checkpoint.
+    pub(crate) fn crash(&mut self) {
+        self.entries.truncate(self.durable);
+    }
+
+    /// Relaxed mode: a split was taken from this consumer after it was silent for too long; its rows from `offset` on
+    /// go to others, so what it did with them is void.
+    pub(crate) fn roll_back(&mut self, split: SplitRef, offset: u32) {
+        self.crash();
+        for entry in &mut self.entries {
+            entry.portions.retain(|portion| portion.split != split || portion.input.end <= offset);
+        }
+        self.offsets.remove(&split);
+    }
+
+    pub(crate) fn into_entries(self) -> Vec<Entry> {
+        self.entries
+    }
+}

@@ -1,0 +1,101 @@
+//! What must hold at the end of a run, whatever happened in it.
+
+use std::collections::BTreeMap;
+
+use feedline_core::consumer::RunKind;
+use feedline_core::pipeline::{OrderMode, Remainder};
+
+use super::application::Entry;
+use super::scenario::JobData;
+
+/// Checks the entries of a whole run; `undisturbed` when no consumer was restarted.
+pub(crate) fn check_entries(data: &JobData, entries: &[Entry], undisturbed: bool) -> Result<(), String> {
+    check_input_rows(data, entries)?;
+    check_kept_rows(data, entries)?;
+    if data.spec.pipeline.order == OrderMode::Relaxed {
+        return Ok(());
+    }
+    for stream in 0..data.layout.streams {
+        check_stream(data, entries, stream)?;
+    }
+    if undisturbed { check_steps(data, entries) } else { Ok(()) }
+}
+
+/// Every input row of every epoch is accounted for once.
+fn check_input_rows(data: &JobData, entries: &[Entry]) -> Result<(), String> {
+    let mut counts: BTreeMap<(u32, u64), u32> = BTreeMap::new();
+    for portion in entries.iter().flat_map(|entry| &entry.portions) {
+        for row in data.rows(portion.split, portion.input.start, portion.input.end) {
+            *counts.entry((portion.split.epoch, *row)).or_default() += 1;
+        }
+    }
+    for epoch in 0..data.spec.epochs {
+        for row in data.epoch_rows(epoch) {
+            match counts.remove(&(epoch, row)) {
+                Some(1) => {}
+                count => return Err(format!("row {row} of epoch {epoch} came {} times", count.unwrap_or(0))),
+            }
+        }
+    }
+    if counts.is_empty() { Ok(()) } else { Err(format!("rows that no split has: {counts:?}")) }
+}
+
+/// Every row that the filter keeps was delivered or dropped, once, and no other.
+fn check_kept_rows(data: &JobData, entries: &[Entry]) -> Result<(), String> {
+    let mut got: Vec<u64> = entries.iter().flat_map(Entry::rows).collect();
+    let mut wanted: Vec<u64> = (0..data.spec.epochs).flat_map(|epoch| data.epoch_rows(epoch)).collect();
+    wanted.retain(|row| data.keeps(*row));
+    got.sort_unstable();
+    wanted.sort_unstable();
+    if got != wanted {
+        return Err(format!("delivered {} rows, wanted {}", got.len(), wanted.len()));
+    }
+    let size = data.layout.batch_rows as usize;
+    let large = entries.iter().find(|entry| entry.rows().len() > size);
+    large.map_or(Ok(()), |entry| Err(format!("a batch of {} rows: {entry:?}", entry.rows().len())))
+}
+
+/// A stream's batches equal those that follow from the layout alone.
+fn check_stream(data: &JobData, entries: &[Entry], stream: u32) -> Result<(), String> {
+    let size = data.layout.batch_rows as usize;
+    let kept = |epoch| -> Vec<u64> {
+        data.stream_rows(epoch, stream).into_iter().filter(|row| data.keeps(*row)).collect()
+    };
+    let runs: Vec<Vec<u64>> = if data.layout.remainder == Remainder::Carry {
+        vec![(0..data.spec.epochs).flat_map(kept).collect()]
+    } else {
+        (0..data.spec.epochs).map(kept).collect()
+    };
+    let mut wanted: Vec<Vec<u64>> = Vec::new();
+    for run in runs {
+        let whole = |batch: &&[u64]| data.layout.remainder != Remainder::Drop || batch.len() == size;
+        wanted.extend(run.chunks(size).filter(whole).map(<[u64]>::to_vec));
+    }
+    let of_stream = |entry: &&Entry| entry.stream == stream && entry.kind == RunKind::Batch;
+    let got: Vec<Vec<u64>> =
+        entries.iter().filter(of_stream).map(Entry::rows).filter(|rows| !rows.is_empty()).collect();
+    if got != wanted {
+        let place = got.iter().zip(&wanted).position(|(got, wanted)| got != wanted);
+        return Err(format!(
+            "stream {stream} has {} batches, wanted {}; the first that differs is {place:?}",
+            got.len(),
+            wanted.len()
+        ));
+    }
+    Ok(())
+}
+
+/// All streams take the same number of steps, those without rows included.
+fn check_steps(data: &JobData, entries: &[Entry]) -> Result<(), String> {
+    let Some(steps) = data.layout.steps() else { return Ok(()) };
+    for stream in 0..data.layout.streams {
+        let got =
+            entries.iter().filter(|entry| entry.stream == stream && entry.kind == RunKind::Batch).count()
+                as u64;
+        let wanted = steps * u64::from(data.spec.epochs);
+        if got != wanted {
+            return Err(format!("stream {stream} took {got} steps, wanted {wanted}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,414 @@
+//! A simulated consumer: puts pieces together by the core's assembler as the real client does, and reports what its
+//! application has made durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use feedline_core::cluster::Reply;
+use feedline_core::cluster::messages::{
+    ConsumerPlan, ConsumerReport, ConsumerStats, JobState, Revision, ServiceErrorKind,
+};
+use feedline_core::consumer::{AssembledBatch, Assembler, Piece, PieceSlice, RunKind};
+use feedline_core::ids::{JobId, Millis, SessionId, WorkerId};
+use feedline_core::layout::{SplitRef, StreamPosition};
+use feedline_core::pipeline::{OrderMode, Remainder};
+
+use super::Plant;
+use super::application::Application;
+use super::dice::Dice;
+use super::messages::{Call, Fetch, Outcome, Request, Rows, Send};
+use super::scenario::JobData;
+
+const NEWS_MS: Millis = 60;
+const ANSWER_MS: Millis = 1_500;
+const FETCH_MS: Millis = 900;
+/// Fetches in flight.
+const FETCHES: usize = 6;
+/// An application that gets nothing new saves its state after this time.
+const IDLE_MS: Millis = 150;
+
+#[derive(Debug)]
+struct Stream {
+    assembler: Assembler<Rows>,
+    /// The split to expect next.
+    next: Option<SplitRef>,
+    /// Position behind everything expected.
+    end: StreamPosition,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    worker: WorkerId,
+    call: u64,
+    sent_at: Millis,
+}
+
+/// Which of all consumers one is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seat {
+    /// Its number among all.
+    pub(crate) place: u32,
+    /// The job's number in the scenario.
+    pub(crate) of: usize,
+    /// Its number in the job.
+    pub(crate) number: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    pub(crate) seat: Seat,
+    pub(crate) session: SessionId,
+    pub(crate) alive: bool,
+    pub(crate) job: Option<JobId>,
+    pub(crate) app: Application,
+    /// The end that it was told of.
+    pub(crate) ended: Option<JobState>,
+    data: Rc<JobData>,
+    plant: Plant,
+    wants: u32,
+    checkpoint_every: u64,
+    plan: Option<ConsumerPlan>,
+    /// By stream; relaxed mode has one.
+    streams: BTreeMap<u32, Stream>,
+    /// Relaxed mode: splits whose pieces this session has taken.
+    begun: BTreeSet<SplitRef>,
+    fetches: BTreeMap<SplitRef, InFlight>,
+    fetch_calls: u64,
+    unreachable: BTreeSet<(SplitRef, WorkerId)>,
+    reported: BTreeSet<(SplitRef, WorkerId)>,
+    report: Call,
+    open: Call,
+    news: bool,
+    /// Entries that the last report told of, and that the last one which was answered did, in this session.
+    telling: usize,
+    told: usize,
+    delivered_at: Millis,
+}
+
+impl Consumer {
+    pub(crate) fn new(
+        seat: Seat,
+        data: Rc<JobData>,
+        wants: u32,
+        checkpoint_every: u64,
+        plant: Plant,
+    ) -> Self {
+        Self {
+            seat,
+            session: SessionId(1),
+            alive: true,
+            job: None,
+            app: Application::default(),
+            ended: None,
+            data,
+            plant,
+            wants,
+            checkpoint_every,
+            plan: None,
+            streams: BTreeMap::new(),
+            begun: BTreeSet::new(),
+            fetches: BTreeMap::new(),
+            fetch_calls: 0,
+            unreachable: BTreeSet::new(),
+            reported: BTreeSet::new(),
+            report: Call::default(),
+            open: Call::default(),
+            news: false,
+            telling: 0,
+            told: 0,
+            delivered_at: 0,
+        }
+    }
+
+    pub(crate) fn crash(&mut self) {
+        self.alive = false;
+        self.app.crash();
+    }
+
+    /// Comes back with what its application had saved, as a new session.
+    pub(crate) fn restart(&mut self) {
+        self.alive = true;
+        self.session = SessionId(self.session.0 + 1);
+        self.plan = None;
+        self.streams.clear();
+        self.begun.clear();
+        self.fetches.clear();
+        self.unreachable.clear();
+        self.report = Call::default();
+        self.open = Call::default();
+        (self.telling, self.told) = (0, 0);
+        if self.plant == Plant::Forgetful {
+            self.app.positions.clear();
+            self.app.offsets.clear();
+        }
+    }
+
+    /// How it stands, for the message of a failed run.
+    pub(crate) fn describe(&self) -> String {
+        let splits = |stream: &Stream| stream.assembler.progress().collect::<Vec<_>>();
+        format!(
+            "consumer {:?}: alive {}, job {:?}, ended {:?}, expects {:?}, fetches {:?}, cannot reach {:?}, holds {:#?}",
+            self.seat,
+            self.alive,
+            self.job,
+            self.ended,
+            self.streams.iter().map(|(number, stream)| (number, splits(stream))).collect::<Vec<_>>(),
+            self.fetches,
+            self.unreachable,
+            self.plan.as_ref().map(|plan| (&plan.state, &plan.streams, &plan.splits, plan.exhausted)),
+        )
+    }
+
+    /// Whether an answer says that everything it has consumed is known.
+    pub(crate) fn is_known(&self) -> bool {
+        self.alive && (self.ended.is_some() || self.told == self.app.consumed())
+    }
+
+    fn is_relaxed(&self) -> bool {
+        self.data.spec.pipeline.order == OrderMode::Relaxed
+    }
+
+    /// Something to do at regular times. A consumer that is halting delivers nothing more.
+    pub(crate) fn on_wake(&mut self, now: Millis, halting: bool, dice: &mut Dice, out: &mut Vec<Send>) {
+        let Some(job) = self.job else {
+            if self.open.may_send(now, ANSWER_MS) {
+                let spec = Box::new(self.data.spec.clone());
+                out.push(Send::Request(self.open.send(now), Request::Open(spec)));
+            }
+            return;
+        };
+        if !halting {
+            self.expect_more();
+            self.deliver(now);
+            self.fetch(now, job, dice, out);
+        }
+        let idle = halting || now - self.delivered_at >= IDLE_MS;
+        let unsaved = self.app.undurable() as u64;
+        if unsaved > 0 && (unsaved >= self.checkpoint_every || idle) {
+            self.app.checkpoint();
+            self.news = true;
+        }
+        let due = self.report.may_send(now, ANSWER_MS) || (self.news && self.report.age(now) >= NEWS_MS);
+        if due && self.ended.is_none() {
+            self.news = false;
+            self.reported.clone_from(&self.unreachable);
+            self.telling = self.app.consumed() - self.app.undurable();
+            let call = self.report.send(now);
+            out.push(Send::Request(call, Request::Consumer(self.build_report(job))));
+        }
+    }
+
+    fn build_report(&self, job: JobId) -> ConsumerReport {
+        let listed = |split: &SplitRef| {
+            self.plan.as_ref().is_none_or(|plan| plan.splits.iter().any(|planned| planned.split == *split))
+        };
+        let open = self.app.offsets.iter().filter(|(split, _)| self.is_relaxed() && listed(split));
+        ConsumerReport {
+            job,
+            consumer: self.seat.number,
+            session: self.session,
+            seen: self.plan.as_ref().map_or_else(Revision::default, |plan| plan.revision),
+            positions: self.app.positions.iter().map(|(stream, position)| (*stream, *position)).collect(),
+            open: open.map(|(split, offset)| (*split, *offset)).collect(),
+            wants: self.wants + self.arrived(),
+            unreachable: self.unreachable.iter().copied().collect(),
+            failed: None,
+            stats: ConsumerStats::default(),
+            slots: Default::default(),
+            marks: Default::default(),
+        }
+    }
+
+    /// Splits of a stream that have arrived and are not delivered, for want of rows that fill a batch: beyond them it
+    /// needs others.
+    fn arrived(&self) -> u32 {
+        let held = |stream: &Stream| stream.assembler.progress().count() - stream.assembler.missing().count();
+        self.streams.values().map(held).max().unwrap_or(0) as u32
+    }
+
+    pub(crate) fn on_reply(&mut self, call: u64, reply: Reply) -> Result<(), String> {
+        match reply {
+            Reply::Opened(job) if self.open.take(call) => self.job = Some(job),
+            Reply::Consumer(plan) if self.report.take(call) => {
+                self.told = self.telling;
+                return self.apply_plan(plan);
+            }
+            Reply::Refused(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {
+                self.open.take(call);
+                self.report.take(call);
+            }
+            Reply::Refused(refusal) if self.report.take(call) => {
+                return Err(format!("consumer {:?} was refused: {refusal}", self.seat));
+            }
+            Reply::Refused(refusal) if self.open.take(call) => {
+                return Err(format!("consumer {:?} cannot open the job: {refusal}", self.seat));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn apply_plan(&mut self, plan: ConsumerPlan) -> Result<(), String> {
+        self.unreachable.retain(|entry| !self.reported.contains(entry));
+        if plan.state.is_ended() {
+            self.ended = Some(plan.state.clone());
+        }
+        for &(stream, position) in &plan.streams {
+            let own = self.app.positions.get(&stream).copied();
+            if own.is_some_and(|own| position > self.data.layout.normalise(stream, own)) {
+                return Err(format!(
+                    "the coordinator has stream {stream} at {position:?}, which its consumer has not reached"
+                ));
+            }
+            let start = own.unwrap_or(position);
+            self.streams.entry(stream).or_insert_with(|| Stream {
+                assembler: Assembler::new(self.data.layout.clone()),
+                next: self.data.layout.locate(stream, start).map(|(split, _)| split),
+                end: start,
+            });
+        }
+        if self.is_relaxed() && plan.layout.is_some() {
+            let stream = self.streams.entry(0).or_insert_with(|| Stream {
+                assembler: Assembler::new(self.data.layout.clone()),
+                next: None,
+                end: StreamPosition::default(),
+            });
+            if plan.exhausted {
+                stream.assembler.end();
+            }
+        }
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    /// Deterministic mode: keeps as many splits expected as it wants.
+    fn expect_more(&mut self) {
+        if self.is_relaxed() {
+            return;
+        }
+        let layout = &self.data.layout;
+        for stream in self.streams.values_mut() {
+            while let Some(split) =
+                stream.next.filter(|_| stream.assembler.missing().count() < self.wants as usize)
+            {
+                let offset = layout.locate(split.stream, stream.end).map_or(0, |(_, offset)| offset);
+                stream.next = layout.next_split(split);
+                let last = stream.next.is_none_or(|next| next.epoch != split.epoch);
+                stream.assembler.expect(split, offset, last && layout.remainder != Remainder::Carry);
+                stream.end = layout.position_in(split, layout.split_len(split));
+                if stream.next.is_none() {
+                    stream.assembler.end();
+                }
+            }
+        }
+    }
+
+    /// One batch of each stream.
+    fn deliver(&mut self, now: Millis) {
+        for (number, stream) in &mut self.streams {
+            let Some(assembled) = stream.assembler.next_run() else { continue };
+            let progress = stream.assembler.progress().next();
+            let position = progress.map(|(split, offset)| self.data.layout.position_in(split, offset));
+            self.app.consume(*number, position.unwrap_or(stream.end), assembled);
+            self.delivered_at = now;
+            if self.plant == Plant::EarlyAck {
+                // The planted bug: rows count as consumed before they are.
+                self.app.positions.insert(*number, stream.end);
+                self.news = true;
+            }
+        }
+    }
+
+    /// Where the next piece of a split must begin; `None` when nothing is missing.
+    fn missing(&self, split: SplitRef, from: u32) -> Option<u32> {
+        let stream = self.streams.get(&split.stream)?;
+        if let Some(arrived) = stream.assembler.arrived(split) {
+            return (arrived < self.data.layout.split_len(split)).then_some(arrived);
+        }
+        if !self.is_relaxed() || self.begun.contains(&split) {
+            return None;
+        }
+        let from = self.app.offsets.get(&split).copied().unwrap_or(0).max(from);
+        (from < self.data.layout.split_len(split)).then_some(from)
+    }
+
+    fn fetch(&mut self, now: Millis, job: JobId, dice: &mut Dice, out: &mut Vec<Send>) {
+        let late: Vec<SplitRef> = self
+            .fetches
+            .iter()
+            .filter(|(_, flight)| now - flight.sent_at >= FETCH_MS)
+            .map(|(split, _)| *split)
+            .collect();
+        for split in late {
+            self.give_up(split);
+        }
+        let Some(plan) = &self.plan else { return };
+        for planned in &plan.splits {
+            if self.fetches.len() >= FETCHES || self.fetches.contains_key(&planned.split) {
+                continue;
+            }
+            let Some(from) = self.missing(planned.split, planned.from) else { continue };
+            let usable =
+                |(worker, _): &&(WorkerId, String)| !self.unreachable.contains(&(planned.split, *worker));
+            let workers: Vec<WorkerId> =
+                planned.workers.iter().filter(usable).map(|(worker, _)| *worker).collect();
+            if workers.is_empty() {
+                continue;
+            }
+            let worker = dice.pick(&workers);
+            self.fetch_calls += 1;
+            let call = self.fetch_calls;
+            self.fetches.insert(planned.split, InFlight { worker, call, sent_at: now });
+            let (consumer, session) = (self.seat.place, self.session);
+            out.push(Send::Fetch(Fetch { worker, consumer, session, call, job, split: planned.split, from }));
+        }
+    }
+
+    fn give_up(&mut self, split: SplitRef) {
+        if let Some(flight) = self.fetches.remove(&split) {
+            self.unreachable.insert((split, flight.worker));
+            self.news = true;
+        }
+    }
+
+    pub(crate) fn on_fetched(&mut self, fetch: Fetch, outcome: Outcome) {
+        let awaited = self.fetches.get(&fetch.split).is_some_and(|flight| flight.call == fetch.call);
+        match outcome {
+            Outcome::NotHeld if awaited => self.give_up(fetch.split),
+            Outcome::NotHeld => {}
+            Outcome::Pieces(pieces) => {
+                if awaited {
+                    self.fetches.remove(&fetch.split);
+                }
+                for piece in pieces {
+                    self.take_piece(fetch, piece);
+                }
+            }
+        }
+    }
+
+    fn take_piece(&mut self, fetch: Fetch, piece: Piece<Rows>) {
+        let relaxed = self.is_relaxed();
+        let Some(stream) = self.streams.get_mut(&piece.split.stream) else { return };
+        if relaxed && !self.begun.contains(&piece.split) {
+            // Relaxed mode: the order of delivery is the order of arrival.
+            stream.assembler.expect(piece.split, fetch.from, false);
+            self.begun.insert(piece.split);
+        }
+        let taken = stream.assembler.push(piece.clone());
+        if !taken && self.plant == Plant::PieceTwice {
+            let input = piece.from..piece.to;
+            let rows = 0..piece.rows();
+            let part = PieceSlice {
+                payload: piece.payload,
+                rows,
+                split: piece.split,
+                input,
+                piece_from: piece.from,
+            };
+            let (epoch, rows) = (piece.split.epoch, part.rows.end);
+            let twice = AssembledBatch { kind: RunKind::Batch, epoch, rows, parts: vec![part] };
+            self.app.consume(piece.split.stream, stream.end, twice);
+        }
+    }
+}

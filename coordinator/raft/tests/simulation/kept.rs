@@ -1,0 +1,116 @@
+//! What a majority of the coordinators keeps: the one history with which each of them is compared.
+
+use std::collections::BTreeMap;
+
+use feedline_core::cluster::messages::JobStatus;
+use feedline_core::cluster::records::Record;
+use feedline_core::cluster::{ClusterSettings, ReplicatedState};
+use feedline_core::ids::JobId;
+use feedline_core::layout::{SplitRef, StreamPosition};
+use feedline_core::position::Position;
+
+/// Splits of a job that were taken back from a consumer, with the offset that counts.
+pub(crate) type TakenBack = Vec<(JobId, u32, SplitRef, u32)>;
+
+/// What was kept by a majority, as the first that knew of it had it.
+pub(crate) struct Kept {
+    /// Records of each entry.
+    entries: BTreeMap<u64, Vec<Record>>,
+    state: ReplicatedState,
+    /// Offsets acknowledged.
+    acknowledged: BTreeMap<(JobId, SplitRef), u32>,
+    /// Consumers that splits are assigned to.
+    holders: BTreeMap<(JobId, SplitRef), u32>,
+    /// Where each job stands.
+    positions: BTreeMap<JobId, Vec<StreamPosition>>,
+    /// Positions that were kept when the observer asked.
+    asked: BTreeMap<u64, BTreeMap<JobId, Vec<StreamPosition>>>,
+}
+
+impl Kept {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            state: ReplicatedState::new(ClusterSettings::default()),
+            acknowledged: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            asked: BTreeMap::new(),
+        }
+    }
+
+    /// Takes an entry that the coordinator at `place` has applied, and compares it with what others have.
+    pub(crate) fn take(
+        &mut self,
+        place: usize,
+        index: u64,
+        records: Vec<Record>,
+    ) -> Result<TakenBack, String> {
+        match self.entries.get(&index) {
+            None => Ok(self.take_next(index, records)),
+            Some(known) if *known == records => Ok(TakenBack::new()),
+            Some(known) => Err(format!("entry {index} is {known:?}, and {records:?} at coordinator {place}")),
+        }
+    }
+
+    fn take_next(&mut self, index: u64, records: Vec<Record>) -> TakenBack {
+        let mut taken_back = TakenBack::new();
+        for record in &records {
+            self.state.apply(record);
+            let job = record.job();
+            match record {
+                Record::Advanced { splits, .. } => {
+                    self.acknowledged.extend(splits.iter().map(|(split, offset)| ((job, *split), *offset)));
+                }
+                Record::Assigned { consumer, splits, .. } => {
+                    for split in splits {
+                        let key = (job, *split);
+                        let offset = self.acknowledged.get(&key).copied().unwrap_or_default();
+                        let before = self.holders.remove(&key);
+                        taken_back.extend(before.map(|holder| (job, holder, *split, offset)));
+                        if let Some(consumer) = consumer {
+                            self.holders.insert(key, *consumer);
+                        }
+                    }
+                }
+                _ => {}
+            }
+            let position = self.state.position(job);
+            self.positions.extend(position.map(|position| (job, position.streams)));
+        }
+        self.entries.insert(index, records);
+        taken_back
+    }
+
+    /// The observer asks how jobs stand.
+    pub(crate) fn on_asked(&mut self, call: u64) {
+        self.asked.insert(call, self.positions.clone());
+    }
+
+    /// Checks that what the observer is told is not older than what was kept when it asked.
+    pub(crate) fn check_status(&mut self, call: u64, status: &[JobStatus]) -> Result<(), String> {
+        let Some(kept) = self.asked.remove(&call) else { return Ok(()) };
+        for (job, streams) in kept {
+            let told = status.iter().find(|told| told.job == job);
+            let position: Option<&Position> = told.and_then(|told| told.position.as_ref());
+            let told = position.map(|position| position.streams.as_slice()).unwrap_or_default();
+            let older = streams.iter().zip(told).any(|(kept, told)| told < kept);
+            if older || told.len() < streams.len() {
+                return Err(format!(
+                    "job {job} stood at {streams:?} when it was asked for, and {told:?} was told"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a job stands.
+    pub(crate) fn position(&self, job: JobId) -> Option<Position> {
+        self.state.position(job)
+    }
+
+    /// The durable state, as records.
+    pub(crate) fn snapshot(&self) -> Vec<Record> {
+        self.state.snapshot()
+    }
+}

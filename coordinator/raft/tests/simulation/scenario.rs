@@ -1,0 +1,335 @@
+//! What a seed stands for: a dataset, a job, workers and consumers, and what goes wrong.
+
+use std::rc::Rc;
+
+use feedline_core::cluster::messages::JobSpec;
+use feedline_core::layout::{Layout, SplitRef};
+use feedline_core::manifest::{Block, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_core::order::{BlockTable, PassOrder};
+use feedline_core::pipeline::{BatchParams, OperatorKind, OrderMode, Pipeline, Remainder, Source};
+use feedline_core::position::Position;
+use feedline_core::random::mix64;
+use feedline_core::schema::{ColumnType, ScalarType, Schema};
+
+use super::dice::Dice;
+
+/// What goes wrong, and how often.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Faults {
+    pub(crate) drop_per_mille: u64,
+    pub(crate) duplicate_per_mille: u64,
+    /// Messages that take long, so that later ones overtake them.
+    pub(crate) slow_per_mille: u64,
+    pub(crate) coordinator_crashes: u64,
+    pub(crate) coordinator_cuts: u64,
+    pub(crate) coordinator_stalls: u64,
+    /// Coordinators that let another lead; some of them end.
+    pub(crate) hand_overs: u64,
+    pub(crate) disk_failures: u64,
+    pub(crate) disk_hangs: u64,
+    pub(crate) member_changes: u64,
+    /// Longest write of a coordinator's log.
+    pub(crate) slow_disk_ms: u64,
+    pub(crate) worker_crashes: u64,
+    pub(crate) worker_stalls: u64,
+    pub(crate) consumer_crashes: u64,
+    /// Milliseconds after which nothing goes wrong any more.
+    pub(crate) until: u64,
+}
+
+/// The coordinators.
+#[derive(Debug, Clone)]
+pub(crate) struct Machines {
+    pub(crate) coordinators: u64,
+    /// Hosts for more of them.
+    pub(crate) spare: u64,
+    /// Whether each life of a coordinator has another address.
+    pub(crate) moves: bool,
+    /// How their clocks run, in thousandths of the true time.
+    pub(crate) rates: [u64; 6],
+    /// Bytes of the log before it is compacted, and entries that stay.
+    pub(crate) compact_bytes: u64,
+    pub(crate) kept_entries: u64,
+}
+
+impl Machines {
+    fn new(dice: &mut Dice) -> Self {
+        Self {
+            coordinators: dice.pick(&[1, 3, 3, 3, 5]),
+            spare: 1,
+            moves: dice.chance(200),
+            rates: [(); 6].map(|()| dice.range(940, 1_060)),
+            compact_bytes: dice.pick(&[500, 5_000, 8 << 20]),
+            kept_entries: dice.pick(&[0, 5, 4_096]),
+        }
+    }
+}
+
+/// A run.
+#[derive(Debug, Clone)]
+pub(crate) struct Scenario {
+    pub(crate) seed: u64,
+    pub(crate) machines: Machines,
+    pub(crate) workers: u64,
+    pub(crate) faults: Faults,
+    /// Batches after which a consumer's application saves its state.
+    pub(crate) checkpoint_every: u64,
+    /// Splits that a consumer asks for.
+    pub(crate) wants: u32,
+    /// Jobs that run at the same time: one, or two.
+    pub(crate) jobs: Vec<Rc<JobData>>,
+}
+
+/// A job's data: the same for both halves of a run that is stopped and resumed.
+#[derive(Debug)]
+pub(crate) struct JobData {
+    pub(crate) spec: JobSpec,
+    pub(crate) manifest: Manifest,
+    pub(crate) layout: Layout,
+    /// One row in this many is removed by the filter; 0 keeps all.
+    removes: u64,
+    /// For each epoch its row sequence: a number for each (pass, row).
+    sequence: Vec<Vec<u64>>,
+}
+
+impl JobData {
+    /// The rows at an input range of a split.
+    pub(crate) fn rows(&self, split: SplitRef, from: u32, to: u32) -> &[u64] {
+        let start = self.layout.split_range(split).start as usize;
+        &self.sequence[split.epoch as usize][start + from as usize..start + to as usize]
+    }
+
+    /// Whether the filter keeps a row.
+    pub(crate) fn keeps(&self, row: u64) -> bool {
+        self.removes == 0 || !mix64(row ^ self.spec.pipeline.seed).is_multiple_of(self.removes)
+    }
+
+    /// Every row of an epoch's layout, in order of place.
+    pub(crate) fn epoch_rows(&self, epoch: u32) -> Vec<u64> {
+        let mut rows = Vec::new();
+        for stream in 0..self.layout.streams {
+            rows.extend(self.stream_rows(epoch, stream));
+        }
+        rows
+    }
+
+    /// The input rows of a stream in one epoch, straight from the layout.
+    pub(crate) fn stream_rows(&self, epoch: u32, stream: u32) -> Vec<u64> {
+        let mut rows = Vec::new();
+        for ordinal in 0..self.layout.splits(stream) {
+            let split = SplitRef { epoch, ordinal, stream };
+            rows.extend_from_slice(self.rows(split, 0, self.layout.split_len(split)));
+        }
+        rows
+    }
+}
+
+impl Scenario {
+    /// The run of a seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let has_two = dice.chance(200);
+        // Two jobs together take about as long as one alone.
+        let sizes = if has_two { &[0, 10, 40][..] } else { &[0, 10, 40, 80, 120][..] };
+        let consumers = dice.range(1, if has_two { 2 } else { 4 }) as u32;
+        let virtual_consumers = dice.range(u64::from(consumers), 8) as u32;
+        let manifest = build_manifest(&mut dice, "data", sizes, u64::from(virtual_consumers));
+        let first = Naming { name: "run", folder: "data" };
+        let mut jobs = vec![build_job(&mut dice, first, manifest, consumers, virtual_consumers)];
+        if has_two {
+            let second = build_second(&mut dice, &jobs[0], sizes);
+            jobs.push(second);
+        }
+        let calm = dice.chance(100);
+        let faults = if calm { Faults::default() } else { build_faults(&mut dice) };
+        Self {
+            seed,
+            machines: Machines::new(&mut Dice::new(seed ^ 0xC0DE)),
+            workers: dice.range(1, 5),
+            faults,
+            checkpoint_every: dice.pick(&[1, 1, 2, 4]),
+            wants: dice.range(1, 4) as u32,
+            jobs: jobs.into_iter().map(Rc::new).collect(),
+        }
+    }
+
+    /// The same run with its first job alone.
+    pub(crate) fn of_one_job(mut self) -> Self {
+        self.jobs.truncate(1);
+        self
+    }
+
+    /// The run that resumes this one's only job at a position, with other workers and consumers.
+    pub(crate) fn resumed(&self, start: Position) -> Self {
+        let mut dice = Dice::new(self.seed ^ 0xBEEF);
+        let before = &self.jobs[0];
+        let mut spec = before.spec.clone();
+        spec.consumers = dice.range(1, u64::from(spec.virtual_consumers.min(4))) as u32;
+        spec.start = Some(start);
+        let job = JobData {
+            spec,
+            manifest: before.manifest.clone(),
+            layout: before.layout.clone(),
+            removes: before.removes,
+            sequence: before.sequence.clone(),
+        };
+        Self { seed: self.seed ^ 0xBEEF, workers: dice.range(1, 5), jobs: vec![Rc::new(job)], ..self.clone() }
+    }
+}
+
+/// What tells a job from others.
+#[derive(Clone, Copy)]
+struct Naming {
+    name: &'static str,
+    folder: &'static str,
+}
+
+/// A job beside the first one, on the same dataset or on another.
+fn build_second(dice: &mut Dice, first: &JobData, sizes: &[u64]) -> JobData {
+    let shares = dice.chance(300);
+    let folder = if shares { "data" } else { "more" };
+    let most = if shares { first.manifest.summary().rows.min(8) } else { 8 };
+    let consumers = dice.range(1, most.min(2)) as u32;
+    let virtual_consumers = dice.range(u64::from(consumers), most) as u32;
+    let manifest = if shares {
+        first.manifest.clone()
+    } else {
+        build_manifest(dice, folder, sizes, u64::from(virtual_consumers))
+    };
+    build_job(dice, Naming { name: "second", folder }, manifest, consumers, virtual_consumers)
+}
+
+fn build_manifest(dice: &mut Dice, folder: &str, sizes: &[u64], rows_at_least: u64) -> Manifest {
+    let mut schema = Schema::default();
+    schema.set("label", ColumnType::Scalar(ScalarType::Int64));
+    let mut shards = Vec::new();
+    let mut left = rows_at_least + dice.pick(sizes) + dice.range(0, 20);
+    while left > 0 {
+        let mut blocks = Vec::new();
+        for _ in 0..dice.range(1, 5) {
+            let rows = dice.range(1, 15).min(left);
+            if rows > 0 {
+                blocks.push(Block {
+                    rows: rows as u32,
+                    offset: 0,
+                    bytes: 100 * rows,
+                    group: 0,
+                    row_bytes: Vec::new(),
+                });
+            }
+            left -= rows;
+        }
+        let object = ShardRef {
+            url: format!("file:///{folder}/{}", shards.len()),
+            size_bytes: dice.range(1, 100 << 20),
+            version: "1".to_owned(),
+            part: 0,
+        };
+        let index = ShardIndex { blocks, schema: Some(schema.clone()), defects: Vec::new() };
+        shards.push(Shard { object, index });
+    }
+    Manifest::build(shards).expect("the shards agree")
+}
+
+fn build_job(
+    dice: &mut Dice,
+    Naming { name, folder }: Naming,
+    manifest: Manifest,
+    consumers: u32,
+    virtual_consumers: u32,
+) -> JobData {
+    let order = dice.pick(&[OrderMode::Deterministic, OrderMode::Relaxed]);
+    let removes = dice.pick(&[0, 0, 2, 3, 10]);
+    let size = dice.range(1, 7) as u32;
+    let epochs = dice.range(1, 3) as u32;
+    let passes = dice.pick(&[1, 1, 1, 2]);
+    let mut remainder = dice.pick(&[Remainder::Emit, Remainder::Drop, Remainder::Carry]);
+    let (seed, window) = (dice.next() >> 1, dice.pick(&[0, 8, 1000]));
+    let build = |remainder| {
+        let mut builder = Pipeline::builder(name)
+            .source(Source::text(format!("{folder}/*")))
+            .seed(seed)
+            .shuffle(window)
+            .order(order)
+            .repeat(passes);
+        if removes > 0 {
+            builder = builder.filter("label <> 3");
+        }
+        builder
+            .operator(OperatorKind::Batch(BatchParams { size, remainder }))
+            .build()
+            .expect("a good pipeline")
+    };
+    let summary = manifest.summary();
+    let mut layout = Layout::new(&build(remainder), &summary, epochs, virtual_consumers);
+    if layout.dropped_rows() == layout.epoch_rows() {
+        remainder = Remainder::Emit;
+        layout = Layout::new(&build(remainder), &summary, epochs, virtual_consumers);
+    }
+    let spec = JobSpec {
+        tenant: String::new(),
+        name: name.to_owned(),
+        pipeline: build(remainder),
+        epochs,
+        virtual_consumers,
+        consumers,
+        start: None,
+        audit: true,
+        reindex: dice.chance(100),
+        index_only: false,
+        weight: 1.0,
+        elastic: false,
+    };
+    let table = BlockTable::new(&manifest);
+    let mut sequence = Vec::new();
+    for epoch in 0..epochs {
+        let mut rows = Vec::new();
+        for pass in epoch * passes..(epoch + 1) * passes {
+            let order = PassOrder::new(&table, seed, pass, window);
+            let refs = order.rows(&table, 0..table.rows());
+            rows.extend(refs.iter().map(|row| u64::from(pass) * table.rows() + row.row_id));
+        }
+        sequence.push(rows);
+    }
+    JobData { spec, manifest, layout, removes, sequence }
+}
+
+/// What a run's faults of coordinators are about. All at once would leave none of them the time to do harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Theme {
+    Crashes,
+    HandOvers,
+    Disks,
+    Members,
+    Everything,
+}
+
+fn build_faults(dice: &mut Dice) -> Faults {
+    use Theme as T;
+    let until = dice.range(2_000, 20_000);
+    let theme = dice.pick(&[T::Crashes, T::Crashes, T::HandOvers, T::Disks, T::Members, T::Everything]);
+    let mut often = |about: Theme, most: u64, otherwise: u64| {
+        let most = if theme == about || theme == T::Everything { most } else { otherwise };
+        dice.range(0, most)
+    };
+    let (crashes, cuts, stalls) = (often(T::Crashes, 4, 1), often(T::Crashes, 3, 1), often(T::Crashes, 2, 1));
+    let (hand_overs, member_changes) = (often(T::HandOvers, 5, 0), often(T::Members, 4, 0));
+    let (disk_failures, disk_hangs) = (often(T::Disks, 3, 0), often(T::Disks, 3, 0));
+    Faults {
+        drop_per_mille: dice.pick(&[0, 20, 100, 200]),
+        duplicate_per_mille: dice.pick(&[0, 20, 100]),
+        slow_per_mille: dice.pick(&[0, 50, 200]),
+        coordinator_crashes: crashes,
+        coordinator_cuts: cuts,
+        coordinator_stalls: stalls,
+        hand_overs,
+        disk_failures,
+        disk_hangs,
+        member_changes,
+        slow_disk_ms: dice.pick(&[3, 3, 30, 300]),
+        worker_crashes: dice.range(0, 4),
+        worker_stalls: dice.range(0, 4),
+        consumer_crashes: dice.range(0, 4),
+        until,
+    }
+}

@@ -1,0 +1,276 @@
+//! A simulated worker: reconciles with its plan, computes the pieces of its leases one after the other, serves them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use feedline_core::cluster::Reply;
+use feedline_core::cluster::messages::{
+    JobDetails, Lease, ProcessCpu, Revision, ServiceErrorKind, Task, TaskOutput, TaskResult, WorkerPlan,
+    WorkerReport,
+};
+use feedline_core::consumer::Piece;
+use feedline_core::ids::{JobId, Millis, TaskId, WorkerId};
+use feedline_core::layout::SplitRef;
+use feedline_core::manifest::ShardRef;
+
+use super::dice::Dice;
+use super::messages::{Call, Fetch, Outcome, Request, Rows, Send};
+use super::scenario::JobData;
+
+type Key = (JobId, SplitRef);
+
+/// Milliseconds between reports when there is news.
+const NEWS_MS: Millis = 60;
+/// Milliseconds after which an answer is given up.
+const ANSWER_MS: Millis = 1_500;
+/// A fetch of rows that are not computed yet is held this long at most.
+const HOLD_FETCH_MS: Millis = 400;
+/// Pieces of one answer to a fetch.
+const PIECES: usize = 3;
+
+#[derive(Debug)]
+struct Work {
+    from: u32,
+    next: u32,
+    len: u32,
+    pieces: Vec<Piece<Rows>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) id: WorkerId,
+    pub(crate) stalled_until: Millis,
+    /// Every job that there may be.
+    known: Vec<Rc<JobData>>,
+    /// Input rows of a piece.
+    cut: u32,
+    row_ms: u64,
+    /// Computed splits that fill its memory.
+    capacity: usize,
+    seen: Revision,
+    plan: Vec<Lease>,
+    tasks: Vec<Task>,
+    results: BTreeMap<TaskId, TaskResult>,
+    jobs: BTreeMap<JobId, Rc<JobData>>,
+    works: BTreeMap<Key, Work>,
+    busy: Option<(Key, Millis)>,
+    indexing: Option<(TaskId, Millis)>,
+    report: Call,
+    asked: Call,
+    news: bool,
+    waiting: Vec<(Fetch, Millis)>,
+}
+
+impl Worker {
+    pub(crate) fn new(id: WorkerId, known: Vec<Rc<JobData>>, dice: &mut Dice) -> Self {
+        Self {
+            id,
+            stalled_until: 0,
+            known,
+            cut: dice.range(1, 12) as u32,
+            row_ms: dice.pick(&[0, 1, 2, 5, 40]),
+            capacity: dice.range(1, 6) as usize,
+            seen: Revision::default(),
+            plan: Vec::new(),
+            tasks: Vec::new(),
+            results: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            works: BTreeMap::new(),
+            busy: None,
+            indexing: None,
+            report: Call::default(),
+            asked: Call::default(),
+            news: false,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Something to do at regular times.
+    pub(crate) fn on_wake(&mut self, now: Millis, dice: &mut Dice, out: &mut Vec<Send>) {
+        self.compute(now);
+        self.index(now, dice);
+        self.serve_waiting(now, out);
+        let unknown = self.plan.iter().map(|lease| lease.job).find(|job| !self.jobs.contains_key(job));
+        if let Some(job) = unknown.filter(|_| self.asked.may_send(now, ANSWER_MS)) {
+            out.push(Send::Request(self.asked.send(now), Request::Details(job)));
+        }
+        let due = self.report.may_send(now, ANSWER_MS) || (self.news && self.report.age(now) >= NEWS_MS);
+        if due {
+            self.news = false;
+            let call = self.report.send(now);
+            out.push(Send::Request(call, Request::Worker(self.build_report())));
+        }
+    }
+
+    fn build_report(&self) -> WorkerReport {
+        WorkerReport {
+            worker: self.id,
+            address: format!("sim://{}", self.id),
+            cores: 1,
+            memory_bytes: 1 << 30,
+            machine: String::new(),
+            nic_bytes_per_s: 0,
+            seen: self.seen,
+            computed: self.computed().collect(),
+            memory_full: self.is_full(),
+            draining: false,
+            tasks: self.results.values().cloned().collect(),
+            elapsed_ns: 0,
+            cpu: ProcessCpu::default(),
+            stats: Vec::new(),
+            caches: Vec::new(),
+        }
+    }
+
+    fn computed(&self) -> impl Iterator<Item = Key> + '_ {
+        self.works.iter().filter(|(_, work)| work.next >= work.len).map(|(key, _)| *key)
+    }
+
+    fn is_full(&self) -> bool {
+        self.computed().count() >= self.capacity
+    }
+
+    pub(crate) fn on_reply(&mut self, call: u64, reply: Reply) -> Result<(), String> {
+        match reply {
+            Reply::Worker(plan) if self.report.take(call) => self.apply_plan(plan),
+            Reply::Details(details) if self.asked.take(call) => self.learn(&details)?,
+            Reply::Refused(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {
+                self.asked.take(call);
+                self.report.take(call);
+            }
+            Reply::Refused(refusal) if self.asked.take(call) => {
+                return Err(format!("a worker was refused the details of a job it works on: {refusal}"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, details: &JobDetails) -> Result<(), String> {
+        let data = self.known.iter().find(|data| data.spec.pipeline == details.pipeline);
+        let Some(data) = data.filter(|data| data.layout == details.layout) else {
+            return Err("the coordinator's pipeline or layout is not the reference's".to_owned());
+        };
+        self.jobs.insert(details.job, Rc::clone(data));
+        Ok(())
+    }
+
+    fn apply_plan(&mut self, plan: WorkerPlan) {
+        self.seen = plan.revision;
+        self.plan = plan.leases;
+        let held: BTreeSet<Key> = self.plan.iter().map(|lease| (lease.job, lease.split)).collect();
+        self.works.retain(|key, _| held.contains(key));
+        self.results.retain(|id, _| plan.tasks.iter().any(|task| task.id == *id));
+        self.tasks = plan.tasks;
+        if self.busy.is_some_and(|(key, _)| !held.contains(&key)) {
+            self.busy = None;
+        }
+    }
+
+    fn compute(&mut self, now: Millis) {
+        if let Some((key, until)) = self.busy {
+            if now < until {
+                return;
+            }
+            self.busy = None;
+            self.finish_piece(key);
+        }
+        let full = self.is_full();
+        let asked: BTreeSet<Key> = self.waiting.iter().map(|(fetch, _)| (fetch.job, fetch.split)).collect();
+        for place in 0..self.plan.len() {
+            let lease = self.plan[place];
+            let key = (lease.job, lease.split);
+            let Some(data) = self.jobs.get(&lease.job) else { continue };
+            let len = data.layout.split_len(lease.split);
+            let work = self.works.entry(key).or_insert_with(|| Work {
+                from: lease.from,
+                next: lease.from,
+                len,
+                pieces: Vec::new(),
+            });
+            // With full memory only what a consumer asks for is computed.
+            if work.next < work.len && (!full || asked.contains(&key)) {
+                let rows = u64::from(self.cut.min(work.len - work.next));
+                self.busy = Some((key, now + rows * self.row_ms));
+                return;
+            }
+        }
+    }
+
+    fn finish_piece(&mut self, (job, split): Key) {
+        let (Some(work), Some(data)) = (self.works.get_mut(&(job, split)), self.jobs.get(&job)) else {
+            return;
+        };
+        let to = (work.next + self.cut).min(work.len);
+        let rows = data.rows(split, work.next, to);
+        let kept: Vec<u32> = (work.next..to)
+            .zip(rows)
+            .filter(|(_, row)| data.keeps(**row))
+            .map(|(offset, _)| offset)
+            .collect();
+        let payload = Rows::new(rows.iter().copied().filter(|row| data.keeps(*row)).collect());
+        let kept = data.layout.changes_rows.then_some(kept);
+        work.pieces.push(Piece { split, from: work.next, to, kept, payload });
+        work.next = to;
+        self.news |= to == work.len;
+    }
+
+    fn index(&mut self, now: Millis, dice: &mut Dice) {
+        if let Some((id, until)) = self.indexing {
+            if now < until {
+                return;
+            }
+            self.indexing = None;
+            if let Some(task) = self.tasks.iter().find(|task| task.id == id) {
+                let outcome = Ok(self.output_of(task));
+                self.results.insert(id, TaskResult { id, outcome });
+                self.news = true;
+            }
+        }
+        let open = self.tasks.iter().find(|task| !self.results.contains_key(&task.id));
+        self.indexing = open.map(|task| (task.id, now + dice.range(1, 200)));
+    }
+
+    fn output_of(&self, task: &Task) -> TaskOutput {
+        let of_task = |data: &&Rc<JobData>| data.spec.pipeline.source == task.source;
+        let shards = &self.known.iter().find(of_task).expect("a source that a job has").manifest.shards;
+        match &task.shards {
+            None => TaskOutput::Listed(shards.iter().map(|shard| shard.object.clone()).collect()),
+            Some(asked) => {
+                let index = |object: &ShardRef| {
+                    shards.iter().find(|shard| shard.object == *object).expect("a listed shard")
+                };
+                TaskOutput::Indexed(asked.iter().map(|object| index(object).index.clone()).collect())
+            }
+        }
+    }
+
+    pub(crate) fn on_fetch(&mut self, now: Millis, fetch: Fetch, out: &mut Vec<Send>) {
+        self.waiting.push((fetch, now));
+        self.serve_waiting(now, out);
+    }
+
+    fn serve_waiting(&mut self, now: Millis, out: &mut Vec<Send>) {
+        for (fetch, since) in std::mem::take(&mut self.waiting) {
+            let key = (fetch.job, fetch.split);
+            let planned = self.plan.iter().any(|lease| (lease.job, lease.split) == key);
+            let outcome = match self.works.get(&key) {
+                None if !planned => Some(Outcome::NotHeld),
+                Some(work) if fetch.from < work.from => Some(Outcome::NotHeld),
+                Some(work) => {
+                    let ready = work.pieces.iter().filter(|piece| piece.to > fetch.from);
+                    let pieces: Vec<_> = ready.take(PIECES).cloned().collect();
+                    (!pieces.is_empty()).then_some(Outcome::Pieces(pieces))
+                }
+                None => None,
+            };
+            match outcome {
+                Some(outcome) => out.push(Send::Fetched(fetch, outcome)),
+                None if now - since >= HOLD_FETCH_MS => {
+                    out.push(Send::Fetched(fetch, Outcome::Pieces(Vec::new())))
+                }
+                None => self.waiting.push((fetch, since)),
+            }
+        }
+    }
+}

@@ -1,0 +1,541 @@
+//! The simulated cluster: coordinators, workers, consumers, virtual time.
+
+#[path = "faults.rs"]
+mod faults;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::rc::Rc;
+
+use feedline_core::cluster::messages::{JobState, JobStatus, ServiceErrorKind};
+use feedline_core::cluster::records::Record;
+use feedline_core::cluster::{Input, Reply};
+use feedline_core::ids::{JobId, Millis, SessionId, WorkerId};
+use feedline_core::position::Position;
+use feedline_raft::{MemberId, has_snapshot};
+
+use super::Plant;
+use super::application::Entry;
+use super::consumer::{Consumer, Seat};
+use super::coordinators::{Coordinators, Outcome as Told};
+use super::dice::{Dice, Trace};
+use super::kept::TakenBack;
+use super::members::Operator;
+use super::messages::{Peer, Send};
+use super::network::{Event, Queue, Wired};
+use super::scenario::Scenario;
+use super::worker::Worker;
+
+/// Once nothing goes wrong any more, a run must end within this time.
+const END_MS: Millis = 60_000;
+/// A dead worker's leases are gone after this time: its last report may take 3 s, then the lease time and some ticks.
+const LEASE_MS: Millis = 6_500;
+
+/// Time after which a coordinator hears that a snapshot has arrived, though it may be lost there; or that it has not.
+const ARRIVED_MS: Millis = 20;
+const LOST_MS: Millis = 2_000;
+
+/// What a run gave.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) trace: Trace,
+    pub(crate) events: u64,
+    /// Virtual time at the end.
+    pub(crate) took_ms: Millis,
+    /// Of each job.
+    pub(crate) entries: Vec<Vec<Entry>>,
+    /// Where the first job stood, if the run was stopped before its end.
+    pub(crate) position: Option<Position>,
+    pub(crate) consumer_crashes: u64,
+}
+
+pub(crate) struct World {
+    scenario: Scenario,
+    now: Millis,
+    dice: Dice,
+    trace: Trace,
+    queue: Queue,
+    coordinators: Coordinators,
+    crash_armed: bool,
+    /// Until when the messages of a coordinator to others, and from others, are lost.
+    cut: Vec<(Millis, Millis)>,
+    suspended_until: Vec<Millis>,
+    /// When the last write of a coordinator is done.
+    written_at: Vec<Millis>,
+    /// Until when a coordinator's disk refuses writes.
+    refuses_until: Vec<Millis>,
+    operator: Operator,
+    /// Whom each worker and consumer asks.
+    targets: BTreeMap<u64, usize>,
+    workers: BTreeMap<WorkerId, Worker>,
+    died: BTreeMap<WorkerId, Millis>,
+    next_worker: u64,
+    consumers: Vec<Consumer>,
+    consumer_crashes: u64,
+    halting: bool,
+    status: Vec<JobStatus>,
+    status_calls: u64,
+}
+
+impl World {
+    pub(crate) fn new(scenario: &Scenario, plant: Plant) -> Result<Self, String> {
+        let coordinators = Coordinators::new(&scenario.machines, plant)?;
+        let count = coordinators.count();
+        let mut world = Self {
+            scenario: scenario.clone(),
+            now: 0,
+            dice: Dice::new(scenario.seed ^ 0xF00D),
+            trace: Trace(scenario.seed),
+            queue: Queue::default(),
+            coordinators,
+            crash_armed: false,
+            cut: vec![(0, 0); count],
+            suspended_until: vec![0; count],
+            written_at: vec![0; count],
+            refuses_until: vec![0; count],
+            operator: Operator::default(),
+            targets: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            died: BTreeMap::new(),
+            next_worker: 1,
+            consumers: Vec::new(),
+            consumer_crashes: 0,
+            halting: false,
+            status: Vec::new(),
+            status_calls: 0,
+        };
+        for (of, data) in scenario.jobs.iter().enumerate() {
+            // A second job comes while the first is prepared, runs, or has ended.
+            let begins = if of == 0 { 1 } else { world.dice.range(1, 3_000) };
+            for number in 0..data.spec.consumers {
+                let seat = Seat { place: world.consumers.len() as u32, of, number };
+                let (wants, checkpoint_every) = (scenario.wants, scenario.checkpoint_every);
+                world.consumers.push(Consumer::new(seat, Rc::clone(data), wants, checkpoint_every, plant));
+                let at = begins + u64::from(number);
+                world.queue.push(at, Event::WakeConsumer(seat.place, SessionId(1)));
+            }
+        }
+        for _ in 0..scenario.workers {
+            let at = world.dice.range(1, 500);
+            world.queue.push(at, Event::StartWorker);
+        }
+        world.queue.push(1, Event::Tick);
+        for place in world.coordinators.inside().to_vec() {
+            let at = world.dice.range(0, 50);
+            world.queue.push(at, Event::TickCoordinator { place, life: world.coordinators.life(place) });
+        }
+        world.plan_faults();
+        Ok(world)
+    }
+
+    /// Runs to the job's end, or until `stop` entries were consumed.
+    pub(crate) fn run(mut self, stop: Option<usize>) -> Result<Outcome, String> {
+        let mut events = 0;
+        let mut halt_at = None;
+        while let Some((at, event)) = self.queue.pop() {
+            events += 1;
+            self.now = self.now.max(at);
+            write!(self.trace, "{at} {event:?}").expect("a hash takes all");
+            self.on_event(event)?;
+            if self.is_settled() {
+                self.check_end()?;
+                return Ok(self.outcome(events, None));
+            }
+            let consumed: usize = self.consumers.iter().map(|consumer| consumer.app.consumed()).sum();
+            if stop.is_some_and(|stop| consumed >= stop) && !self.halting {
+                self.halting = true;
+                self.scenario.faults.until = 0;
+                self.crash_armed = false;
+            }
+            let leads = self.coordinators.leader().is_some();
+            let calm = leads && self.consumers.iter().all(|consumer| consumer.alive);
+            if self.halting && calm && halt_at.is_none() {
+                halt_at = Some(self.now + 5_000);
+            }
+            let is_known = || self.consumers.iter().all(Consumer::is_known);
+            if halt_at.is_some_and(|at| self.now >= at) && leads && is_known() {
+                let position = self.position()?;
+                return Ok(self.outcome(events, Some(position)));
+            }
+            if self.now > self.scenario.faults.until.max(20_000) + END_MS {
+                return Err(format!("it hangs: {}", self.describe()));
+            }
+        }
+        Err("nothing is left to happen".to_owned())
+    }
+
+    fn outcome(self, events: u64, position: Option<Position>) -> Outcome {
+        let mut entries = vec![Vec::new(); self.scenario.jobs.len()];
+        for consumer in self.consumers {
+            entries[consumer.seat.of].extend(consumer.app.into_entries());
+        }
+        let consumer_crashes = self.consumer_crashes;
+        Outcome { trace: self.trace, events, took_ms: self.now, entries, position, consumer_crashes }
+    }
+
+    fn describe(&self) -> String {
+        let consumers: Vec<String> = self.consumers.iter().map(Consumer::describe).collect();
+        let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
+        format!(
+            "at {} ms\ncoordinators:\n{}\n{:?}\nworkers {workers:?}\n{}",
+            self.now,
+            self.coordinators.describe(),
+            self.coordinators.snapshot(),
+            consumers.join("\n")
+        )
+    }
+
+    /// Consumers of one of the jobs.
+    fn consumers_of(&self, of: usize) -> impl Iterator<Item = &Consumer> {
+        self.consumers.iter().filter(move |consumer| consumer.seat.of == of)
+    }
+
+    fn job(&self, of: usize) -> Option<JobId> {
+        self.consumers_of(of).find_map(|consumer| consumer.job)
+    }
+
+    /// Whether every consumer knows that its job ended, and every live worker's counts are in.
+    fn is_settled(&self) -> bool {
+        let is_over = |of: usize| {
+            let job = self.job(of);
+            let told = self.status.iter().find(|status| Some(status.job) == job);
+            told.is_some_and(|status| status.settled && status.state.is_ended())
+        };
+        self.consumers.iter().all(|consumer| consumer.alive && consumer.ended.is_some())
+            && (0..self.scenario.jobs.len()).all(is_over)
+    }
+
+    fn check_end(&self) -> Result<(), String> {
+        if let Some(other) =
+            self.consumers.iter().find(|consumer| consumer.ended != Some(JobState::Completed))
+        {
+            return Err(format!("consumer {:?} was told {:?}", other.seat, other.ended));
+        }
+        let kept = self.coordinators.snapshot();
+        for of in 0..self.scenario.jobs.len() {
+            let jobs: Vec<Option<JobId>> = self.consumers_of(of).map(|consumer| consumer.job).collect();
+            if jobs.iter().any(|job| *job != jobs[0]) {
+                return Err(format!("the consumers joined different jobs: {jobs:?}"));
+            }
+            // An opening that arrived late may have opened the job once more.
+            let leased =
+                |record: &Record| matches!(record, Record::Granted { job, .. } if Some(*job) == jobs[0]);
+            if kept.iter().any(leased) {
+                return Err("leases outlive their job".to_owned());
+            }
+        }
+        self.coordinators.check_replay()
+    }
+
+    /// Where the first job stands.
+    fn position(&mut self) -> Result<Position, String> {
+        let job = self.job(0).ok_or_else(|| "there is no job".to_owned())?;
+        let missing = || format!("job {job} has no position: {}", self.describe());
+        self.coordinators.position(job).ok_or_else(missing)
+    }
+
+    fn on_event(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Request(place, peer, call, request) => {
+                if self.now < self.suspended_until[place] {
+                    let until = self.suspended_until[place];
+                    self.queue.push(until, Event::Request(place, peer, call, request));
+                } else {
+                    let told = self.coordinators.on_request(place, self.now, (peer, call), request)?;
+                    self.after(place, told)?;
+                }
+            }
+            Event::Raft(from, place, message) => self.on_raft(from, place, message)?,
+            Event::Saved(job) => {
+                for place in 0..self.coordinators.count() {
+                    let told = self.coordinators.with(place, self.now, |member, now| {
+                        member.ask(now, Input::IndexSaved { job, saved: Ok(()) });
+                        member.decide(now);
+                    })?;
+                    self.after(place, told)?;
+                }
+            }
+            Event::SnapshotSent { place, life, to, arrived } if self.now < self.suspended_until[place] => {
+                let event = Event::SnapshotSent { place, life, to, arrived };
+                self.queue.push(self.suspended_until[place], event);
+            }
+            Event::SnapshotSent { place, life, to, arrived } => {
+                if life == self.coordinators.life(place) {
+                    let told = self
+                        .coordinators
+                        .with(place, self.now, |member, _| member.on_snapshot_sent(to, arrived))?;
+                    self.after(place, told)?;
+                }
+            }
+            Event::TickCoordinator { place, life } => self.tick_coordinator(place, life)?,
+            Event::Answer(peer, call, reply) => self.on_answer(peer, call, reply)?,
+            Event::Fetch(fetch) => self.on_fetch(fetch),
+            Event::Fetched(fetch, outcome) => {
+                let consumer = &mut self.consumers[fetch.consumer as usize];
+                if consumer.alive && consumer.session == fetch.session {
+                    consumer.on_fetched(fetch, outcome);
+                }
+            }
+            Event::WakeWorker(id) => self.wake_worker(id),
+            Event::WakeConsumer(number, session) => self.wake_consumer(number, session),
+            Event::Written { place, life } if self.now < self.suspended_until[place] => {
+                self.queue.push(self.suspended_until[place], Event::Written { place, life });
+            }
+            Event::Written { place, life } if self.now < self.refuses_until[place] => {
+                self.refuse_write(place, life)?;
+            }
+            Event::Written { place, life } => {
+                if life == self.coordinators.life(place) && self.coordinators.is_up(place) {
+                    let told = self.coordinators.on_written(place, self.now)?;
+                    self.after(place, told)?;
+                }
+            }
+            Event::Tick => self.on_tick()?,
+            fault => self.on_fault(fault)?,
+        }
+        Ok(())
+    }
+
+    fn on_tick(&mut self) -> Result<(), String> {
+        self.queue.push(self.now + 50, Event::Tick);
+        let ended = self.consumers.iter().all(|consumer| consumer.ended.is_some());
+        if ended || self.dice.chance(100) {
+            self.status_calls += 1;
+            let place = self.dice.pick(self.coordinators.inside());
+            let request =
+                Event::Request(place, Peer::Observer, self.status_calls, super::messages::Request::Status);
+            self.on_event(request)?;
+        }
+        if self.dice.chance(50) {
+            self.check_leases()?;
+            self.coordinators.check_replay()?;
+        }
+        Ok(())
+    }
+
+    fn tick_coordinator(&mut self, place: usize, life: u64) -> Result<(), String> {
+        if life != self.coordinators.life(place) || !self.coordinators.is_up(place) {
+            return Ok(());
+        }
+        let next = self.now + self.coordinators.tick_ms(place);
+        let next = next.max(self.suspended_until[place]);
+        self.queue.push(next, Event::TickCoordinator { place, life });
+        if self.now < self.suspended_until[place] {
+            return Ok(());
+        }
+        let told = self.coordinators.with(place, self.now, |member, now| {
+            member.tick(now);
+            member.decide(now);
+        })?;
+        self.after(place, told)?;
+        if self.coordinators.has_ended(place, self.now) {
+            self.stop_coordinator(place);
+        }
+        Ok(())
+    }
+
+    fn on_raft(&mut self, from: usize, place: usize, message: Wired) -> Result<(), String> {
+        if self.now < self.suspended_until[place] {
+            self.queue.push(self.suspended_until[place], Event::Raft(from, place, message));
+            return Ok(());
+        }
+        // A link that is cut loses what is on it.
+        if self.now < self.cut[from].0.max(self.cut[place].1) {
+            return Ok(());
+        }
+        let told = self.coordinators.with(place, self.now, |member, now| member.receive(now, message.0))?;
+        self.after(place, told)
+    }
+
+    /// What follows from something that a coordinator was told.
+    fn after(&mut self, place: usize, told: Told) -> Result<(), String> {
+        self.answer(told.answers)?;
+        self.take_back(told.taken_back);
+        for (request, term) in told.changed {
+            self.on_changed(request, term);
+        }
+        let life = self.coordinators.life(place);
+        for (to, message) in told.messages {
+            let receiver = MemberId::new(message.to).filter(|_| has_snapshot(&message));
+            let event = Event::Raft(place, to, Wired(message));
+            let arrived = self.queue.send(self.now, &self.scenario.faults, &mut self.dice, event);
+            if let Some(to) = receiver {
+                let at = self.now + if arrived { ARRIVED_MS } else { LOST_MS };
+                self.queue.push(at, Event::SnapshotSent { place, life, to, arrived });
+            }
+        }
+        for job in told.saves {
+            let delay = self.dice.range(0, 100);
+            self.queue.push(self.now + delay, Event::Saved(job));
+        }
+        let slow = if self.now < self.scenario.faults.until { self.scenario.faults.slow_disk_ms } else { 3 };
+        for _ in 0..told.writes {
+            let delay = self.dice.pick(&[0, 0, 1, 3, slow]);
+            // Writes are done in their order.
+            self.written_at[place] = self.written_at[place].max(self.now + delay);
+            self.queue.push(self.written_at[place], Event::Written { place, life });
+        }
+        let leads = self.coordinators.leader() == Some(place);
+        if told.writes > 0 && leads && self.crash_armed && self.now < self.scenario.faults.until {
+            self.crash_coordinator(place);
+        }
+        if told.is_refused {
+            self.on_change_refused(place)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, answers: Vec<(Peer, u64, Reply)>) -> Result<(), String> {
+        for (peer, call, reply) in answers {
+            if let (Peer::Observer, Reply::Status(status)) = (peer, &reply) {
+                self.coordinators.check_status(call, status)?;
+                self.status.clone_from(status);
+                continue;
+            }
+            self.queue.send(
+                self.now,
+                &self.scenario.faults,
+                &mut self.dice,
+                Event::Answer(peer, call, reply),
+            );
+        }
+        Ok(())
+    }
+
+    /// Splits were taken from consumers: what those did with them is void, and they begin anew.
+    fn take_back(&mut self, taken_back: TakenBack) {
+        for (job, number, split, offset) in taken_back {
+            let held = |consumer: &&mut Consumer| consumer.job == Some(job) && consumer.seat.number == number;
+            let Some(consumer) = self.consumers.iter_mut().find(held) else { continue };
+            consumer.app.roll_back(split, offset);
+            if consumer.alive && consumer.ended.is_none() {
+                consumer.restart();
+                let (place, session) = (consumer.seat.place, consumer.session);
+                self.queue.push(self.now + 1, Event::WakeConsumer(place, session));
+            }
+        }
+    }
+
+    /// No lease stays with a worker that died.
+    fn check_leases(&self) -> Result<(), String> {
+        if self.coordinators.leader().is_none() || self.now < self.coordinators.serving_since + LEASE_MS {
+            return Ok(());
+        }
+        for record in self.coordinators.snapshot() {
+            let Record::Granted { worker, .. } = &record else { continue };
+            if self.died.get(worker).is_some_and(|died| self.now > died + LEASE_MS) {
+                return Err(format!(
+                    "a worker dead since {} still has leases at {}: {record:?}",
+                    self.died[worker], self.now
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn on_answer(&mut self, peer: Peer, call: u64, reply: Reply) -> Result<(), String> {
+        if let Reply::Refused(refusal) = &reply
+            && refusal.kind == ServiceErrorKind::Unavailable
+        {
+            let known = refusal.leader.as_deref().and_then(|url| self.coordinators.at(url));
+            let any = self.dice.pick(self.coordinators.inside());
+            self.targets.insert(target_key(peer), known.unwrap_or(any));
+        }
+        match peer {
+            Peer::Worker(id) => {
+                let Some(worker) = self.workers.get_mut(&id) else { return Ok(()) };
+                if worker.stalled_until > self.now {
+                    self.queue.push(worker.stalled_until, Event::Answer(peer, call, reply));
+                    return Ok(());
+                }
+                worker.on_reply(call, reply)
+            }
+            Peer::Consumer(number, session) => {
+                let consumer = &mut self.consumers[number as usize];
+                if !consumer.alive || consumer.session != session {
+                    return Ok(());
+                }
+                consumer.on_reply(call, reply)
+            }
+            Peer::Observer => Ok(()),
+        }
+    }
+
+    fn on_fetch(&mut self, fetch: super::messages::Fetch) {
+        let mut out = Vec::new();
+        match self.workers.get_mut(&fetch.worker) {
+            Some(worker) if worker.stalled_until > self.now => {
+                self.queue.push(worker.stalled_until, Event::Fetch(fetch));
+            }
+            Some(worker) => worker.on_fetch(self.now, fetch, &mut out),
+            // A dead worker's host may refuse at once or say nothing.
+            None if fetch.call.is_multiple_of(2) => {
+                out.push(Send::Fetched(fetch, super::messages::Outcome::NotHeld))
+            }
+            None => {}
+        }
+        self.send_all(Peer::Worker(fetch.worker), out);
+    }
+
+    fn wake_worker(&mut self, id: WorkerId) {
+        let mut out = Vec::new();
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        if worker.stalled_until > self.now {
+            self.queue.push(worker.stalled_until, Event::WakeWorker(id));
+            return;
+        }
+        worker.on_wake(self.now, &mut self.dice, &mut out);
+        let delay = self.dice.range(5, 20);
+        self.queue.push(self.now + delay, Event::WakeWorker(id));
+        self.send_all(Peer::Worker(id), out);
+    }
+
+    fn wake_consumer(&mut self, number: u32, session: SessionId) {
+        let mut out = Vec::new();
+        let of = self.consumers[number as usize].seat.of;
+        let joined = self.consumers_of(of).all(|consumer| consumer.job.is_some());
+        let consumer = &mut self.consumers[number as usize];
+        if !consumer.alive || consumer.session != session {
+            return;
+        }
+        // Training begins when all ranks have met: a job that ended without one of them could not be joined by it.
+        if joined || consumer.job.is_none() {
+            consumer.on_wake(self.now, self.halting, &mut self.dice, &mut out);
+        }
+        if consumer.ended.is_none() {
+            let delay = self.dice.range(5, 20);
+            self.queue.push(self.now + delay, Event::WakeConsumer(number, session));
+        }
+        self.send_all(Peer::Consumer(number, session), out);
+    }
+
+    fn send_all(&mut self, from: Peer, out: Vec<Send>) {
+        for send in out {
+            let event = match send {
+                Send::Request(call, request) => {
+                    // One that is not answered asks another now and then.
+                    let any = self.dice.pick(self.coordinators.inside());
+                    let asks_any = self.dice.chance(50);
+                    let target = self.targets.entry(target_key(from)).or_insert(any);
+                    // A host that was taken out refuses at once, for ever.
+                    if asks_any || !self.coordinators.inside().contains(target) {
+                        *target = any;
+                    }
+                    Event::Request(*target, from, call, request)
+                }
+                Send::Fetch(fetch) => Event::Fetch(fetch),
+                Send::Fetched(fetch, outcome) => Event::Fetched(fetch, outcome),
+            };
+            self.queue.send(self.now, &self.scenario.faults, &mut self.dice, event);
+        }
+    }
+}
+
+/// A worker or consumer among all.
+fn target_key(peer: Peer) -> u64 {
+    match peer {
+        Peer::Worker(id) => id.0 << 8,
+        Peer::Consumer(number, _) => 1 + (u64::from(number) << 8),
+        Peer::Observer => 2,
+    }
+}

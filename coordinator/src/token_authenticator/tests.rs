@@ -1,0 +1,346 @@
+//! Who may do what: each scope at each request.
+
+use std::sync::Mutex;
+
+use feedline_access::ticket::TicketKey;
+use feedline_core::ids::SessionId;
+use feedline_core::mix::MixChange;
+use feedline_core::pipeline::Pipeline;
+use feedline_proto::MemberInfo;
+
+use super::*;
+use crate::tenant_view::tests::{consuming, working};
+
+/// Names of the requests that arrived.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<&'static str>>);
+
+impl Recorder {
+    /// Nothing here has an answer: the gate lets a request through, or does not.
+    fn note<T>(&self, request: &'static str) -> Result<T, ServiceError> {
+        self.0.lock().unwrap().push(request);
+        Err(ServiceError::new(ServiceErrorKind::NotFound, "arrived"))
+    }
+}
+
+#[async_trait]
+impl CoordinatorService for Recorder {
+    async fn open_job(&self, _: JobSpec) -> Result<JobId, ServiceError> {
+        self.note("open_job")
+    }
+
+    async fn cancel_job(&self, _: JobId) -> Result<(), ServiceError> {
+        self.note("cancel_job")
+    }
+
+    async fn set_weights(&self, _: JobId, _: Vec<f64>) -> Result<MixChange, ServiceError> {
+        self.note("set_weights")
+    }
+
+    async fn job_details(&self, _: JobId) -> Result<JobDetails, ServiceError> {
+        self.note("job_details")
+    }
+
+    async fn job_status(&self, _: JobId) -> Result<JobStatus, ServiceError> {
+        self.note("job_status")
+    }
+
+    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
+        self.0.lock().unwrap().push("list_jobs");
+        Ok(Vec::new())
+    }
+
+    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
+        self.note("cluster")
+    }
+
+    async fn manifest(&self, _: JobId) -> Result<Arc<Manifest>, ServiceError> {
+        self.note("manifest")
+    }
+
+    async fn sync_worker(&self, _: WorkerReport) -> Result<WorkerPlan, ServiceError> {
+        self.0.lock().unwrap().push("sync_worker");
+        Ok(WorkerPlan::default())
+    }
+
+    async fn sync_consumer(&self, _: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
+        self.note("sync_consumer")
+    }
+}
+
+#[async_trait]
+impl PeerService for Recorder {
+    async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError> {
+        Ok(from)
+    }
+
+    async fn deliver(&self, _: Vec<bytes::Bytes>) -> Result<(), ServiceError> {
+        Ok(())
+    }
+
+    async fn keep_index(&self, _: &str, _: Arc<Manifest>) -> Result<(), ServiceError> {
+        Ok(())
+    }
+
+    async fn index(&self, _: &str, _: &str) -> Result<Arc<Manifest>, ServiceError> {
+        self.note("index")
+    }
+}
+
+#[async_trait]
+impl MembersService for Recorder {
+    async fn members(&self) -> Result<Vec<MemberStatus>, ServiceError> {
+        Ok(Vec::new())
+    }
+
+    async fn add_member(&self, _: &str) -> Result<Vec<MemberStatus>, ServiceError> {
+        Ok(Vec::new())
+    }
+
+    async fn remove_member(&self, _: &str) -> Result<Vec<MemberStatus>, ServiceError> {
+        Ok(Vec::new())
+    }
+}
+
+struct Bench {
+    gate: Arc<TokenAuthenticator>,
+    secret: Secret,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let secret = Secret::new().unwrap();
+        let recorder = Arc::new(Recorder::default());
+        let gate = TokenAuthenticator::new(&secret, recorder.clone(), recorder.clone(), recorder);
+        Self { gate, secret }
+    }
+
+    fn token(&self, scopes: &[Scope]) -> String {
+        self.token_of(None, scopes)
+    }
+
+    fn token_of(&self, tenant: Option<&str>, scopes: &[Scope]) -> String {
+        Tokens::new(&self.secret).make(&Claims {
+            holder: "ci".to_owned(),
+            scopes: scopes.iter().copied().collect(),
+            tenant: tenant.map(str::to_owned),
+            expires_s: Some(now_s() + 60),
+        })
+    }
+
+    fn coordinator(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
+        self.gate.doors().coordinator.enter(token)
+    }
+}
+
+fn pipeline() -> Pipeline {
+    let text = "name: a\nsource: { url: \"/data/*\", format: jsonl }\noperators: [ batch: { size: 4 } ]";
+    Pipeline::from_yaml(text, "a.yaml").unwrap()
+}
+
+/// Whether each request gets through, by name.
+async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, bool)> {
+    let job = JobId(1);
+    let denied = |refusal: Option<ServiceError>| {
+        refusal.is_some_and(|refusal| refusal.kind == ServiceErrorKind::Denied)
+    };
+    vec![
+        ("open_job", !denied(service.open_job(JobSpec::new(pipeline())).await.err())),
+        ("cancel_job", !denied(service.cancel_job(job).await.err())),
+        ("set_weights", !denied(service.set_weights(job, vec![1.0]).await.err())),
+        ("job_details", !denied(service.job_details(job).await.err())),
+        ("job_status", !denied(service.job_status(job).await.err())),
+        ("list_jobs", !denied(service.list_jobs().await.err())),
+        ("cluster", !denied(service.cluster().await.err())),
+        ("manifest", !denied(service.manifest(job).await.err())),
+        ("sync_worker", !denied(service.sync_worker(working()).await.err())),
+        ("sync_consumer", !denied(service.sync_consumer(consuming(job)).await.err())),
+    ]
+}
+
+#[tokio::test]
+async fn a_token_lets_through_what_its_scope_says_and_nothing_else() {
+    let seen = ["job_details", "job_status", "list_jobs", "manifest"];
+    let expected: [(Scope, &[&str]); 6] = [
+        (Scope::Submit, &["open_job", "cancel_job", "set_weights", "cluster"]),
+        // It may join what is open, and nothing is.
+        (Scope::Consume, &["sync_consumer"]),
+        (Scope::Work, &["sync_worker"]),
+        (Scope::Observe, &["cluster"]),
+        (Scope::Admin, &[]),
+        (Scope::Coordinate, &[]),
+    ];
+    let bench = Bench::new();
+    for (scope, own) in expected {
+        let sees = OF_JOBS.contains(&scope);
+        let service = bench.coordinator(Some(&bench.token(&[scope]))).unwrap();
+        for (request, passed) in let_through(service.as_ref()).await {
+            let wanted = own.contains(&request) || (sees && seen.contains(&request));
+            assert_eq!(passed, wanted, "{scope} at {request}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_good_token_nothing_opens() {
+    let bench = Bench::new();
+    let other = Bench::new().token(&Scope::GIVEN);
+    let expired = Tokens::new(&bench.secret).make(&Claims {
+        holder: "ci".to_owned(),
+        scopes: Scope::GIVEN.into(),
+        tenant: None,
+        expires_s: Some(1),
+    });
+    let doors = bench.gate.doors();
+    for token in [None, Some(""), Some("hunter2"), Some(&*other), Some(&*expired)] {
+        for refusal in [
+            doors.coordinator.enter(token).map(|_| ()).unwrap_err(),
+            doors.peer.enter(token).map(|_| ()).unwrap_err(),
+            doors.members.enter(token).map(|_| ()).unwrap_err(),
+        ] {
+            assert_eq!(refusal.kind, ServiceErrorKind::Denied);
+            assert!(!refusal.message.contains("hunter2"));
+        }
+    }
+}
+
+#[test]
+fn only_workers_send_what_is_large() {
+    let bench = Bench::new();
+    let coordinator = bench.gate.doors().coordinator;
+    for scope in Scope::GIVEN {
+        assert_eq!(coordinator.admits_large(Some(&bench.token(&[scope]))), scope == Scope::Work, "{scope}");
+    }
+    assert!(!coordinator.admits_large(None));
+}
+
+#[test]
+fn a_token_is_read_once_for_as_long_as_it_is_good() {
+    let bench = Bench::new();
+    let token = bench.token(&[Scope::Observe]);
+    let [first, second] = [0, 1].map(|_| bench.coordinator(Some(&token)).unwrap());
+    assert!(Arc::ptr_eq(&first, &second));
+}
+
+#[tokio::test]
+async fn coordinators_and_administrators_have_doors_of_their_own() {
+    let bench = Bench::new();
+    let doors = bench.gate.doors();
+    for scope in Scope::GIVEN {
+        assert!(doors.peer.enter(Some(&bench.token(&[scope]))).is_err(), "{scope}");
+        let members = doors.members.enter(Some(&bench.token(&[scope]))).unwrap();
+        assert!(members.members().await.is_ok(), "clients look for the one that leads");
+        assert_eq!(members.add_member("http://a:1").await.is_ok(), scope == Scope::Admin, "{scope}");
+        assert_eq!(members.remove_member("http://a:1").await.is_ok(), scope == Scope::Admin, "{scope}");
+    }
+    assert!(doors.peer.enter(Some(&bench.token(&[Scope::Coordinate]))).is_ok());
+}
+
+#[tokio::test]
+async fn what_is_of_the_whole_cluster_opens_no_door_to_a_tenant() {
+    let bench = Bench::new();
+    let doors = bench.gate.doors();
+    for scope in Scope::OF_CLUSTER {
+        let token = bench.token_of(Some("a"), &[Scope::Submit, scope]);
+        for refusal in [
+            doors.coordinator.enter(Some(&token)).map(|_| ()).unwrap_err(),
+            doors.peer.enter(Some(&token)).map(|_| ()).unwrap_err(),
+            doors.members.enter(Some(&token)).map(|_| ()).unwrap_err(),
+        ] {
+            assert_eq!(refusal.kind, ServiceErrorKind::Denied, "{scope}");
+            assert!(refusal.message.contains("of the whole cluster"), "{refusal}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn workers_hear_with_what_tickets_are_checked() {
+    let bench = Bench::new();
+    let service = bench.coordinator(Some(&bench.token(&[Scope::Work]))).unwrap();
+    let key = TicketKey::from_bytes(service.sync_worker(working()).await.unwrap().ticket_key);
+    let ticket = TicketOffice::new(&bench.secret).make(JobId(1), 0, SessionId(1), now_s());
+    assert!(key.check(Some(&ticket), JobId(1), now_s()).is_ok());
+    let plan = bench.gate.for_workers().sync_worker(working()).await.unwrap();
+    assert_eq!(plan.ticket_key, key.as_bytes(), "those in the same process too");
+}
+
+#[tokio::test]
+async fn a_token_of_a_tenant_opens_the_way_to_its_jobs_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = crate::CoordinatorSettings::in_memory(folder.path());
+    let coordinator = crate::start(settings, 1).await.unwrap();
+    let secret = Secret::new().unwrap();
+    let (peer, members) = (coordinator.peer_service(), coordinator.members_service());
+    let gate = TokenAuthenticator::new(&secret, coordinator.service(), peer, members);
+    let bench = Bench { gate, secret };
+    let scopes = [Scope::Submit, Scope::Consume, Scope::Observe];
+    let of = |tenant| bench.coordinator(Some(&bench.token_of(tenant, &scopes))).unwrap();
+    let (a, b, all) = (of(Some("a")), of(Some("b")), of(None));
+    let spec = JobSpec::new(pipeline());
+    let [of_a, of_b] = [a.open_job(spec.clone()).await.unwrap(), b.open_job(spec.clone()).await.unwrap()];
+    assert_ne!(of_a, of_b);
+    let listed = async |service: &Arc<dyn CoordinatorService>| {
+        service.list_jobs().await.unwrap().into_iter().map(|job| job.job).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (listed(&a).await, listed(&b).await, listed(&all).await),
+        (vec![of_a], vec![of_b], vec![of_a, of_b])
+    );
+    let foreign = consuming(of_a);
+    let refusals = [
+        b.cancel_job(of_a).await.unwrap_err(),
+        b.job_details(of_a).await.unwrap_err(),
+        b.job_status(of_a).await.unwrap_err(),
+        b.manifest(of_a).await.unwrap_err(),
+        b.sync_consumer(foreign.clone()).await.unwrap_err(),
+    ];
+    assert!(refusals.iter().all(|refusal| refusal.kind == ServiceErrorKind::NotFound), "{refusals:?}");
+    assert!(b.sync_worker(working()).await.is_err());
+    // Who may only consume joins what its tenant has open, and nothing of others.
+    let consumer =
+        |tenant| bench.coordinator(Some(&bench.token_of(Some(tenant), &[Scope::Consume]))).unwrap();
+    assert_eq!(consumer("a").open_job(spec.clone()).await, Ok(of_a));
+    assert_eq!(consumer("c").open_job(spec).await.unwrap_err().kind, ServiceErrorKind::Denied);
+    // The ticket is for the job and the session that asked.
+    let asks = (foreign.consumer, foreign.session);
+    let plan = a.sync_consumer(foreign).await.unwrap();
+    let key = TicketOffice::new(&bench.secret).public_key();
+    let ticket = key.check(Some(&plan.ticket), of_a, now_s()).unwrap();
+    assert_eq!((ticket.consumer, ticket.session), asks);
+    assert!(key.check(Some(&plan.ticket), of_b, now_s()).is_err());
+    coordinator.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_without_a_tenant_opens_and_joins_jobs_of_the_default_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let coordinator = crate::start(crate::CoordinatorSettings::in_memory(folder.path()), 1).await.unwrap();
+    let secret = Secret::new().unwrap();
+    let (peer, members) = (coordinator.peer_service(), coordinator.members_service());
+    let gate = TokenAuthenticator::new(&secret, coordinator.service(), peer, members);
+    let bench = Bench { gate, secret };
+    let of = |tenant, scopes: &[Scope]| bench.coordinator(Some(&bench.token_of(tenant, scopes))).unwrap();
+    let foreign = JobSpec { tenant: "a".to_owned(), ..JobSpec::new(pipeline()) };
+    let of_a = of(Some("a"), &[Scope::Submit]).open_job(foreign.clone()).await.unwrap();
+    // One of this name is open, but it is another tenant's: neither is it joined, nor is one opened for that tenant.
+    let consumer = of(None, &[Scope::Consume]);
+    let refusal = consumer.open_job(foreign.clone()).await.unwrap_err();
+    assert_eq!(refusal.kind, ServiceErrorKind::Denied);
+    assert_eq!(
+        refusal.message,
+        "the token of `ci` allows to join jobs and not to open them, and no job `a` is open"
+    );
+    let submitter = of(None, &[Scope::Submit]);
+    let own = submitter.open_job(foreign.clone()).await.unwrap();
+    assert_ne!(own, of_a);
+    assert_eq!(coordinator.service().job_status(own).await.unwrap().tenant, "");
+    assert_eq!(consumer.open_job(foreign.clone()).await, Ok(own));
+    assert_eq!(submitter.join_job(foreign.clone()).await, Ok(own));
+    // A job that ends meanwhile is not opened anew.
+    submitter.cancel_job(own).await.unwrap();
+    assert_eq!(consumer.open_job(foreign.clone()).await.unwrap_err().kind, ServiceErrorKind::Denied);
+    assert_eq!(coordinator.service().list_jobs().await.unwrap().len(), 2);
+    let admin = of(None, &[Scope::Submit, Scope::Admin]);
+    assert_eq!(admin.open_job(foreign).await, Ok(of_a), "who administers says whose it is");
+    coordinator.shutdown().await.unwrap();
+}

@@ -1,0 +1,173 @@
+//! The rows of one prefix on disk: in which segments they lie, and where.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::folders::segment_files;
+use super::lock;
+use crate::cache::CachedRow;
+
+/// First bytes of a segment: its name and version.
+pub(super) const MAGIC: [u8; 8] = *b"FLROWS\0\x01";
+/// Bytes in front of a row: its id, length and checksum.
+pub(super) const HEAD_BYTES: u64 = 20;
+
+#[derive(Debug, Default)]
+pub(super) struct DiskIndex {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    segments: BTreeMap<u32, Segment>,
+    /// Number of the next segment.
+    next: u32,
+    rows: HashMap<u64, RowLocation>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    file: Arc<File>,
+    path: PathBuf,
+    /// The rows that were written to it, some of them perhaps elsewhere as well.
+    rows: Vec<u64>,
+}
+
+/// Where a row lies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowLocation {
+    pub(super) segment: u32,
+    pub(super) length: u32,
+    /// Of the record.
+    pub(super) offset: u64,
+}
+
+impl DiskIndex {
+    /// Finds the rows in a folder.
+    pub(super) fn load(folder: &Path) -> io::Result<Self> {
+        let kept = Self::default();
+        for found in segment_files(folder)? {
+            let file = match File::open(&found.path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                file => Arc::new(file?),
+            };
+            let segment = kept.add_segment(Arc::clone(&file), found.path);
+            kept.add_rows(records(&file, segment)?);
+        }
+        Ok(kept)
+    }
+
+    /// A row, unless it is not there or is damaged.
+    pub(super) fn read(&self, row: u64) -> Option<Bytes> {
+        let state = lock(&self.state);
+        let place = *state.rows.get(&row)?;
+        let file = Arc::clone(&state.segments.get(&place.segment)?.file);
+        drop(state);
+        let mut record = vec![0; (HEAD_BYTES + u64::from(place.length)) as usize];
+        let read = file.read_exact_at(&mut record, place.offset);
+        let (head, bytes) = record.split_at(HEAD_BYTES as usize);
+        let sound = read.is_ok() && head[12..] == xxh3_64_with_seed(bytes, row).to_le_bytes();
+        if !sound {
+            tracing::warn!(row, "a row of the disk cache is damaged and is made again");
+            lock(&self.state).rows.remove(&row);
+            return None;
+        }
+        Some(Bytes::from(record).slice(HEAD_BYTES as usize..))
+    }
+
+    /// Reads every row.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn read_all(&self) {
+        let rows: Vec<u64> = lock(&self.state).rows.keys().copied().collect();
+        rows.into_iter().for_each(|row| drop(self.read(row)));
+    }
+
+    /// Leaves the rows that it does not have.
+    pub(super) fn retain_missing(&self, rows: &mut Vec<CachedRow>) {
+        let state = lock(&self.state);
+        rows.retain(|(row, _)| !state.rows.contains_key(row));
+    }
+
+    /// Takes over a segment without rows. Its number.
+    pub(super) fn add_segment(&self, file: Arc<File>, path: PathBuf) -> u32 {
+        let mut state = lock(&self.state);
+        let number = state.next;
+        state.next += 1;
+        state.segments.insert(number, Segment { file, path, rows: Vec::new() });
+        number
+    }
+
+    /// Takes over rows that lie in segments; those of segments that are forgotten are passed over.
+    pub(super) fn add_rows(&self, places: Vec<(u64, RowLocation)>) {
+        let mut state = lock(&self.state);
+        let State { segments, rows, .. } = &mut *state;
+        for (row, place) in places {
+            if let Some(segment) = segments.get_mut(&place.segment) {
+                segment.rows.push(row);
+                rows.insert(row, place);
+            }
+        }
+    }
+
+    /// The segment in this file is deleted, and its rows with it.
+    pub(super) fn forget(&self, path: &Path) {
+        let mut state = lock(&self.state);
+        let State { segments, rows, .. } = &mut *state;
+        let Some(number) =
+            segments.iter().find(|(_, segment)| segment.path == path).map(|(number, _)| *number)
+        else {
+            return;
+        };
+        let segment = segments.remove(&number);
+        for row in segment.iter().flat_map(|segment| &segment.rows) {
+            if rows.get(row).is_some_and(|place| place.segment == number) {
+                rows.remove(row);
+            }
+        }
+        // Giving back a deleted file's blocks takes a while.
+        drop(state);
+        drop(segment);
+    }
+
+    /// Forgets segments whose files are gone.
+    pub(super) fn forget_deleted(&self) {
+        let state = lock(&self.state);
+        let paths: Vec<PathBuf> = state.segments.values().map(|segment| segment.path.clone()).collect();
+        drop(state);
+        for path in paths.iter().filter(|path| !path.exists()) {
+            self.forget(path);
+        }
+    }
+}
+
+/// The whole records of a segment.
+fn records(file: &File, segment: u32) -> io::Result<Vec<(u64, RowLocation)>> {
+    let size = file.metadata()?.len();
+    let mut found = Vec::new();
+    let mut magic = [0; MAGIC.len()];
+    if size < MAGIC.len() as u64 || file.read_exact_at(&mut magic, 0).is_err() || magic != MAGIC {
+        return Ok(found);
+    }
+    let mut offset = MAGIC.len() as u64;
+    let mut head = [0; HEAD_BYTES as usize];
+    while offset + HEAD_BYTES <= size {
+        file.read_exact_at(&mut head, offset)?;
+        let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = head;
+        let row = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let length = u32::from_le_bytes([i, j, k, l]);
+        let end = offset + HEAD_BYTES + u64::from(length);
+        if end > size {
+            break;
+        }
+        found.push((row, RowLocation { segment, length, offset }));
+        offset = end;
+    }
+    Ok(found)
+}

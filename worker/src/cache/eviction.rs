@@ -1,0 +1,408 @@
+//! The room of a tier: who holds how much of it, and whose rows give way to whose.
+//!
+//! It counts and decides; the tiers let go of the rows. A prefix never gives way to itself: an epoch asks for each row
+//! once, and its oldest would always go before it is asked for. Tenants have limits: who has reached one takes up nothing more,
+//! whatever would give way.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::cache::ledger::{Ledger, LedgerColumn};
+use crate::cache::{CacheValues, CachedRow, Prefix, Tenant};
+
+/// A job's rows give way to those of another that are worth at least so many times as much: worths are measured, and two
+/// that are about the same shall not evict each other in turn.
+const MARGIN: f64 = 1.25;
+
+#[derive(Debug)]
+pub(in crate::cache) struct EvictionQueue {
+    capacity_bytes: u64,
+    held_bytes: u64,
+    shares: BTreeMap<Prefix, Share>,
+    /// What this and other tiers hold for the tenants of active prefixes, and where this one counts.
+    ledger: Arc<Ledger>,
+    column: LedgerColumn,
+    /// Counts uses.
+    clock: u64,
+}
+
+/// A prefix's part of it.
+#[derive(Debug, Clone, Default)]
+struct Share {
+    held_bytes: u64,
+    /// A job with it is worked on.
+    active: bool,
+    /// A pipeline's file names its cache.
+    is_named: bool,
+    /// Whose jobs it is kept for, as they were named last, and what may be held for each.
+    tenants: BTreeMap<Tenant, u64>,
+    /// As it was known last; 0 as long as it is not.
+    worth: f64,
+    /// When it was named as active or took up room last.
+    used: u64,
+    /// The smallest row that found no room when rows were put last; 0 where all did.
+    refused_bytes: u64,
+}
+
+impl EvictionQueue {
+    pub(in crate::cache) fn new(capacity_bytes: u64) -> Self {
+        Self {
+            capacity_bytes,
+            held_bytes: 0,
+            shares: BTreeMap::new(),
+            ledger: Arc::default(),
+            column: LedgerColumn::default(),
+            clock: 0,
+        }
+    }
+
+    /// Tenants' limits are for all tiers that count in this ledger.
+    pub(in crate::cache) fn count_in(&mut self, ledger: &Arc<Ledger>, column: LedgerColumn) {
+        (self.ledger, self.column) = (Arc::clone(ledger), column);
+        self.count_anew();
+    }
+
+    pub(in crate::cache) fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    pub(in crate::cache) fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// Takes over what is worked on. A worth of 0 is one that is not known yet: the last one stays, as it does for all that
+    /// hold something and are no longer named.
+    pub(in crate::cache) fn set_active(&mut self, worth: &CacheValues) {
+        self.clock += 1;
+        for share in self.shares.values_mut() {
+            share.active = false;
+        }
+        for (&prefix, value) in worth {
+            let share = self.shares.entry(prefix).or_default();
+            (share.active, share.is_named, share.used) = (true, value.is_named, self.clock);
+            share.tenants.clone_from(&value.tenants);
+            if value.saved_s_per_byte > 0.0 {
+                share.worth = value.saved_s_per_byte;
+            }
+        }
+        self.shares.retain(|_, share| share.active || share.held_bytes > 0);
+        self.count_anew();
+    }
+
+    /// Rows that no job is worked on with count for nobody: they go before all others.
+    fn count_anew(&self) {
+        let mut held: BTreeMap<Tenant, u64> = BTreeMap::new();
+        for share in self.shares.values().filter(|share| share.active) {
+            for tenant in share.tenants.keys() {
+                *held.entry(Tenant::clone(tenant)).or_default() += share.held_bytes;
+            }
+        }
+        self.ledger.set(self.column, held);
+    }
+
+    /// Whether a row such as was refused last would find room now.
+    pub(in crate::cache) fn has_room(&self, prefix: Prefix) -> bool {
+        let refused_bytes = self.shares.get(&prefix).map_or(0, |share| share.refused_bytes);
+        self.available_bytes(prefix) >= refused_bytes
+    }
+
+    /// Leaves those of the rows that find room, if what gives way to them goes. Each takes `row_bytes` beside its own, and all
+    /// together `more_bytes`. What they take then, which is 0 where none is left.
+    pub(in crate::cache) fn admit(
+        &mut self,
+        prefix: Prefix,
+        rows: &mut Vec<CachedRow>,
+        (row_bytes, more_bytes): (u64, u64),
+    ) -> u64 {
+        if rows.is_empty() {
+            return 0;
+        }
+        let available = self.available_bytes(prefix);
+        let (mut taken, mut refused) = (more_bytes, u64::MAX);
+        rows.retain(|(_, bytes)| {
+            let size = bytes.len() as u64 + row_bytes;
+            let fits = taken + size <= available;
+            if fits {
+                taken += size;
+            } else {
+                refused = refused.min(size + more_bytes);
+            }
+            fits
+        });
+        let share = self.shares.entry(prefix).or_default();
+        share.refused_bytes = if refused == u64::MAX { 0 } else { refused };
+        if rows.is_empty() { 0 } else { taken }
+    }
+
+    /// Bytes that must go before so many more fit.
+    pub(in crate::cache) fn missing_bytes(&self, more_bytes: u64) -> u64 {
+        (self.held_bytes + more_bytes).saturating_sub(self.capacity_bytes)
+    }
+
+    /// Whose rows go next for rows of a prefix: first those that no job is worked on with, then what plans keep before what
+    /// files of the same tenant name, then those that are worth clearly less; the least worth first, and among equals the longest
+    /// unused.
+    pub(in crate::cache) fn next_victim(&self, wanted: Prefix) -> Option<Prefix> {
+        let own = self.share(wanted);
+        let first = self.giving_way(own.clone()).min_by(|(_, a), (_, b)| a.order(b, &own));
+        first.map(|(prefix, _)| prefix)
+    }
+
+    /// Who holds something though no job is worked on with it.
+    pub(in crate::cache) fn inactive(&self) -> Vec<Prefix> {
+        let inactive = self.shares.iter().filter(|(_, share)| !share.active && share.held_bytes > 0);
+        inactive.map(|(prefix, _)| *prefix).collect()
+    }
+
+    pub(in crate::cache) fn add(&mut self, prefix: Prefix, bytes: u64) {
+        self.clock += 1;
+        let share = self.shares.entry(prefix).or_default();
+        share.held_bytes += bytes;
+        share.used = self.clock;
+        self.held_bytes += bytes;
+        for tenant in share.counted() {
+            self.ledger.add(self.column, tenant, bytes);
+        }
+    }
+
+    pub(in crate::cache) fn remove(&mut self, prefix: Prefix, bytes: u64) {
+        let Some(share) = self.shares.get_mut(&prefix) else { return };
+        let bytes = bytes.min(share.held_bytes);
+        share.held_bytes -= bytes;
+        self.held_bytes -= bytes;
+        for tenant in share.counted() {
+            self.ledger.remove(self.column, tenant, bytes);
+        }
+    }
+
+    /// All that a prefix held is gone.
+    pub(in crate::cache) fn clear(&mut self, prefix: Prefix) {
+        self.remove(prefix, u64::MAX);
+    }
+
+    /// Bytes that a prefix can take up: what is free, and what gives way to it, within what one of its tenants may have held
+    /// still. What several read is kept for whoever of them has room.
+    fn available_bytes(&self, prefix: Prefix) -> u64 {
+        let own = self.share(prefix);
+        let left = |(tenant, limit): (&Tenant, &u64)| limit.saturating_sub(self.ledger.held_bytes(tenant));
+        let allowed = own.tenants.iter().map(left).max().unwrap_or(u64::MAX);
+        let giving: u64 = self.giving_way(own).map(|(_, share)| share.held_bytes).sum();
+        allowed.min(self.capacity_bytes.saturating_add(giving).saturating_sub(self.held_bytes))
+    }
+
+    /// What is known of a prefix.
+    fn share(&self, prefix: Prefix) -> Share {
+        self.shares.get(&prefix).cloned().unwrap_or_default()
+    }
+
+    /// Those whose rows give way to rows of a prefix; it is not among them, being worth no more than itself.
+    fn giving_way(&self, own: Share) -> impl Iterator<Item = (Prefix, &Share)> {
+        let shares = self.shares.iter().map(|(prefix, share)| (*prefix, share));
+        shares.filter(move |(_, share)| share.held_bytes > 0 && share.gives_way_to(&own))
+    }
+}
+
+impl Share {
+    /// The tenants for whom it counts.
+    fn counted(&self) -> impl Iterator<Item = &Tenant> {
+        self.tenants.keys().filter(move |_| self.active)
+    }
+
+    /// What counts before any worth. That a file names its cache is nothing to other tenants.
+    fn rank(&self, other: &Self) -> (bool, bool) {
+        (self.active, self.is_named && self.has_tenant_of(other))
+    }
+
+    fn has_tenant_of(&self, other: &Self) -> bool {
+        let has_none = self.tenants.is_empty() && other.tenants.is_empty();
+        has_none || self.tenants.keys().any(|tenant| other.tenants.contains_key(tenant))
+    }
+
+    fn gives_way_to(&self, other: &Self) -> bool {
+        match self.rank(other).cmp(&other.rank(self)) {
+            Ordering::Less => true,
+            Ordering::Equal => other.worth > self.worth && other.worth >= MARGIN * self.worth,
+            Ordering::Greater => false,
+        }
+    }
+
+    /// Which of two goes first for a third.
+    fn order(&self, other: &Self, wanted: &Self) -> Ordering {
+        let by_worth = self.rank(wanted).cmp(&other.rank(wanted)).then(self.worth.total_cmp(&other.worth));
+        by_worth.then(self.used.cmp(&other.used))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::cache::{CacheValue, planned};
+
+    fn room(capacity_bytes: u64, held: &[(Prefix, u64)]) -> EvictionQueue {
+        let mut room = EvictionQueue::new(capacity_bytes);
+        held.iter().for_each(|(prefix, bytes)| room.add(*prefix, *bytes));
+        room
+    }
+
+    fn rows(lengths: &[usize]) -> Vec<CachedRow> {
+        (0..).zip(lengths.iter().map(|length| Bytes::from(vec![0; *length]))).collect()
+    }
+
+    #[test]
+    fn a_job_gives_way_to_one_that_is_worth_a_margin_more() {
+        let mut room = room(10, &[(1, 10)]);
+        for (worth, gives_way) in [(1.0, false), (1.24, false), (1.25, true), (9.0, true)] {
+            room.set_active(&planned([(1, 1.0), (2, worth)]));
+            assert_eq!(room.next_victim(2), gives_way.then_some(1), "{worth}");
+        }
+        for worthless in [0.0, -1.0, f64::NAN] {
+            room.set_active(&planned([(1, 1.0), (3, worthless)]));
+            assert_eq!(room.next_victim(3), None, "{worthless}");
+        }
+    }
+
+    #[test]
+    fn what_a_file_names_gives_way_to_no_plan() {
+        let mut room = room(10, &[(1, 5), (2, 5)]);
+        let named =
+            |saved_s_per_byte| CacheValue { saved_s_per_byte, is_named: true, ..CacheValue::default() };
+        let mut worth = planned([(2, 9.0), (3, 99.0)]);
+        worth.extend([(1, named(1.0)), (4, named(0.5)), (5, named(2.0))]);
+        room.set_active(&worth);
+        assert_eq!(room.next_victim(3), Some(2), "of two, what a plan keeps");
+        assert_eq!(room.next_victim(4), Some(2), "a file's is worth more whatever it saves");
+        room.clear(2);
+        assert_eq!([3, 4, 5].map(|prefix| room.next_victim(prefix)), [None, None, Some(1)]);
+        room.set_active(&planned([(3, 1.0)]));
+        assert_eq!(room.next_victim(3), Some(1), "nobody works with it any more");
+    }
+
+    #[test]
+    fn the_order_is_by_jobs_then_worth_then_use() {
+        let mut room = room(100, &[(1, 10), (2, 10), (3, 10), (4, 10), (5, 10)]);
+        room.set_active(&planned([(1, 7.0), (2, 3.0), (9, 4.0)]));
+        room.set_active(&planned([(2, 3.0), (5, 2.0), (9, 4.0)]));
+        let mut gone = Vec::new();
+        while let Some(victim) = room.next_victim(9) {
+            room.clear(victim);
+            gone.push(victim);
+        }
+        assert_eq!(gone, [3, 4, 1, 5, 2]);
+        assert_eq!(room.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_worth_that_is_not_known_yet_is_the_last_one() {
+        let mut room = room(10, &[(1, 5), (2, 5)]);
+        room.set_active(&planned([(1, 8.0), (2, 2.0)]));
+        room.set_active(&planned([(2, 2.0)]));
+        room.set_active(&planned([(1, 0.0), (2, 2.0)]));
+        assert_eq!((room.next_victim(1), room.next_victim(2)), (Some(2), None));
+    }
+
+    #[test]
+    fn a_prefix_is_tried_again_once_a_row_such_as_was_refused_fits() {
+        let mut room = room(100, &[(1, 90)]);
+        room.set_active(&planned([(1, 1.0), (2, 1.0)]));
+        assert!(room.has_room(2));
+        let mut put = rows(&[20, 4, 30]);
+        assert_eq!(room.admit(2, &mut put, (1, 2)), 7);
+        assert_eq!(put, rows(&[20, 4, 30])[1..2]);
+        assert!(!room.has_room(2) && room.has_room(1));
+        room.remove(1, 12);
+        assert!(!room.has_room(2), "22 bytes are free");
+        room.remove(1, 1);
+        assert!(room.has_room(2), "23 are");
+        room.add(1, 1);
+        assert!(!room.has_room(2));
+        room.set_active(&planned([(1, 1.0), (2, 2.0)]));
+        assert!(room.has_room(2), "the others give way");
+    }
+
+    fn of(tenants: &[(&str, u64)], value: CacheValue) -> CacheValue {
+        CacheValue {
+            tenants: tenants.iter().map(|(name, limit)| ((*name).into(), *limit)).collect(),
+            ..value
+        }
+    }
+
+    #[test]
+    fn what_a_file_names_is_nothing_to_other_tenants() {
+        let mut room = room(10, &[(1, 5), (2, 5)]);
+        let planned = |saved_s_per_byte| CacheValue { saved_s_per_byte, ..CacheValue::default() };
+        let named = |saved_s_per_byte| CacheValue { is_named: true, ..planned(saved_s_per_byte) };
+        let (a, b) = ([("a", u64::MAX)], [("b", u64::MAX)]);
+        room.set_active(&CacheValues::from([
+            (1, of(&a, planned(1.0))),
+            (2, of(&b, planned(1.0))),
+            (3, of(&a, named(1.0))),
+            (4, of(&b, planned(2.0))),
+        ]));
+        assert_eq!(room.next_victim(3), Some(1), "its own tenant's");
+        room.clear(1);
+        room.add(3, 5);
+        assert_eq!(room.next_victim(3), None, "not another's, which is worth as much");
+        assert_eq!(room.next_victim(4), Some(2), "of two that are worth as much, the longest unused");
+        room.clear(2);
+        assert_eq!(room.next_victim(4), Some(3), "another's that is worth less, though a file names it");
+    }
+
+    #[test]
+    fn a_tenant_takes_up_no_more_than_its_limit_whatever_is_free() {
+        let mut memory = EvictionQueue::new(1_000);
+        let mut disk = EvictionQueue::new(1_000);
+        let ledger = Arc::default();
+        memory.count_in(&ledger, LedgerColumn::Memory);
+        disk.count_in(&ledger, LedgerColumn::Disk);
+        let named = CacheValue { saved_s_per_byte: 9.0, is_named: true, ..CacheValue::default() };
+        let worth = |jobs: &[Prefix]| -> CacheValues {
+            jobs.iter().map(|prefix| (*prefix, of(&[("a", 100)], named.clone()))).collect()
+        };
+        memory.set_active(&worth(&[1, 2]));
+        disk.set_active(&worth(&[1, 2]));
+        let mut put = rows(&[50, 50, 10]);
+        let bytes = memory.admit(1, &mut put, (0, 0));
+        assert_eq!((bytes, put.len()), (100, 2));
+        memory.add(1, 60);
+        disk.add(2, 35);
+        assert!(!memory.has_room(1), "a row of ten bytes was refused, and five are left");
+        assert_eq!(disk.admit(1, &mut rows(&[6, 5, 1]), (0, 0)), 5, "what other tiers hold counts");
+        assert_eq!(memory.admit(9, &mut rows(&[500]), (0, 0)), 500, "others have what is free");
+        memory.remove(1, 60);
+        assert_eq!(disk.admit(1, &mut rows(&[65]), (0, 0)), 65);
+        memory.add(1, 60);
+        memory.set_active(&worth(&[2]));
+        assert_eq!(disk.admit(2, &mut rows(&[65]), (0, 0)), 65, "what its ended jobs left does not count");
+    }
+
+    #[test]
+    fn what_several_tenants_read_is_kept_for_whoever_has_room() {
+        let mut room = room(1_000, &[]);
+        let value = CacheValue { saved_s_per_byte: 1.0, ..CacheValue::default() };
+        room.set_active(&CacheValues::from([
+            (1, of(&[("a", 10)], value.clone())),
+            (2, of(&[("a", 10), ("b", 100)], value)),
+        ]));
+        room.add(1, 10);
+        assert_eq!(room.admit(1, &mut rows(&[1]), (0, 0)), 0);
+        assert_eq!(room.admit(2, &mut rows(&[60]), (0, 0)), 60);
+    }
+
+    #[test]
+    fn what_a_tenant_without_a_limit_reads_too_is_kept_whatever_the_limit_of_others() {
+        let mut room = room(1_000, &[]);
+        let limited = ("a".into(), 10);
+        let (mut own, mut shared) = (CacheValue::default(), CacheValue::default());
+        own.add_job(1.0, false, Some(&limited));
+        shared.add_job(2.0, false, Some(&limited));
+        // The default tenant, of which no plan tells.
+        shared.add_job(1.0, true, None);
+        assert_eq!((shared.saved_s_per_byte, shared.is_named), (2.0, true));
+        room.set_active(&CacheValues::from([(1, own), (2, shared)]));
+        assert_eq!(room.admit(1, &mut rows(&[60]), (0, 0)), 0);
+        assert_eq!(room.admit(2, &mut rows(&[60, 500]), (0, 0)), 560);
+    }
+}
