@@ -45,7 +45,7 @@ PANELS = {
 
 def measure(size):
     """One size in a process of its own, so that its peak memory is its own."""
-    command = ["cargo", "run", "--quiet", "--release", "-p", "feedline-core", "--example", "simulate_size", "--", size]
+    command = ["cargo", "run", "--quiet", "--release", "-p", "feedline-planner", "--example", "simulate_size", "--", size]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use feedline_core::ids::{JobId, SessionId};
+use feedline_data::ids::{JobId, SessionId};
 use ring::signature::Ed25519KeyPair;
 use serde::{Deserialize, Serialize};
 

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use feedline_core::layout::{Layout, SplitRef, StreamPosition};
-use feedline_core::manifest::Manifest;
-use feedline_core::mix::MixChange;
-use feedline_core::pipeline::Pipeline;
-use feedline_core::position::{OpenRange, Position};
-use feedline_core::sequence::{Sequence, SharedPass};
+use feedline_data::layout::{Layout, SplitRef, StreamPosition};
+use feedline_data::manifest::Manifest;
+use feedline_data::mix::MixChange;
+use feedline_data::pipeline::Pipeline;
+use feedline_data::position::{OpenRange, Position};
+use feedline_data::sequence::{Sequence, SharedPass};
 use serde::Serialize;
 
 use crate::batch::BatchInfo;

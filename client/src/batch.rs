@@ -5,8 +5,8 @@ use std::ops::Range;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Schema, SchemaRef};
-use feedline_core::consumer::{AssembledBatch, PieceSlice, RunKind};
-use feedline_core::layout::SplitRef;
+use feedline_data::consumer::{AssembledBatch, PieceSlice, RunKind};
+use feedline_data::layout::SplitRef;
 use feedline_proto::SkippedRow;
 
 use crate::pieces::PieceBytes;

@@ -1,8 +1,8 @@
 //! Waiting for room: as long as whoever refused says, and a little longer, each asker by another share, so that those who
 //! were refused together do not come back together.
 
-use feedline_core::cluster::messages::ServiceError;
-use feedline_core::random::mix64;
+use feedline_data::messages::ServiceError;
+use feedline_data::random::mix64;
 use tokio::time::{Duration, Instant};
 
 /// Where nothing was said of the time.

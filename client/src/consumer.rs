@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use feedline_core::cluster::messages::{ConsumerStats, JobState};
-use feedline_core::layout::{SplitRef, StreamPosition};
-use feedline_core::mix::MixChange;
+use feedline_data::layout::{SplitRef, StreamPosition};
+use feedline_data::messages::{ConsumerStats, JobState};
+use feedline_data::mix::MixChange;
 use feedline_pinned::Gpu;
 use feedline_proto::CoordinatorService;
 use futures::Stream;

@@ -1,6 +1,6 @@
 //! Why a consumer gets no further batches.
 
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 
 /// Why a job cannot be opened or a consumer gets no further batches. What was delivered before stays valid, and
 /// opening the job again goes on after it.

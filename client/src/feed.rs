@@ -11,11 +11,11 @@ mod streams;
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::SchemaRef;
-use feedline_core::cluster::messages::{ConsumerPlan, ConsumerStats, JobState, Revision};
-use feedline_core::consumer::RunKind;
-use feedline_core::ids::{JobId, SessionId, WorkerId};
-use feedline_core::layout::{Layout, SplitRef, StreamPosition};
-use feedline_core::mix::MixChange;
+use feedline_data::consumer::RunKind;
+use feedline_data::ids::{JobId, SessionId, WorkerId};
+use feedline_data::layout::{Layout, SplitRef, StreamPosition};
+use feedline_data::messages::{ConsumerPlan, ConsumerStats, JobState, Revision};
+use feedline_data::mix::MixChange;
 use metrics::{counter, gauge};
 use tokio::time::{Duration, Instant};
 
@@ -326,7 +326,7 @@ impl Feed {
     }
 
     /// Rows have left the feed: frees their room and notes what to report.
-    fn on_delivered(&mut self, parts: &[feedline_core::consumer::PieceSlice<crate::pieces::PieceBytes>]) {
+    fn on_delivered(&mut self, parts: &[feedline_data::consumer::PieceSlice<crate::pieces::PieceBytes>]) {
         let mut finished: BTreeSet<SplitRef> = BTreeSet::new();
         for part in parts {
             if is_last_part(part) {

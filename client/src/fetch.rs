@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
-use feedline_core::ids::JobId;
+use feedline_data::ids::JobId;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::WorkerService;
 use feedline_proto::services::{FetchOpen, FetchRequest};
 use futures::stream::BoxStream;

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::{GroupPositions, JobSpec, JobStatus, ServiceError, ServiceErrorKind};
-use feedline_core::ids::{JobId, SessionId};
-use feedline_core::mix::MixChange;
-use feedline_core::pipeline::OrderMode;
-use feedline_core::position::Position;
-use feedline_core::position_history::StepId;
+use feedline_data::ids::{JobId, SessionId};
+use feedline_data::messages::{GroupPositions, JobSpec, JobStatus, ServiceError, ServiceErrorKind};
+use feedline_data::mix::MixChange;
+use feedline_data::pipeline::OrderMode;
+use feedline_data::position::Position;
+use feedline_data::position_history::StepId;
 use feedline_proto::CoordinatorService;
 use feedline_proto::grpc::connect_coordinators;
 use feedline_proto::local::Transport;

@@ -8,10 +8,10 @@
 //!
 //! ```no_run
 //! use feedline_client::{ClientError, ClientSettings, Credentials, Job};
-//! use feedline_core::cluster::messages::JobSpec;
-//! use feedline_core::ids::SessionId;
-//! use feedline_core::pipeline::Pipeline;
-//! use feedline_core::position::Position;
+//! use feedline_data::messages::JobSpec;
+//! use feedline_data::ids::SessionId;
+//! use feedline_data::pipeline::Pipeline;
+//! use feedline_data::position::Position;
 //!
 //! async fn train(pipeline: Pipeline, rank: u32, saved: Option<Position>) -> Result<Option<Position>, ClientError> {
 //!     let spec = JobSpec { epochs: 3, consumers: 4, virtual_consumers: 4, start: saved, ..JobSpec::new(pipeline) };

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use feedline_core::layout::{Layout, SplitRef};
-use feedline_core::manifest::Manifest;
-use feedline_core::mix::MixChange;
-use feedline_core::pipeline::Pipeline;
-use feedline_core::sequence::{Sequence, SharedPass};
+use feedline_data::layout::{Layout, SplitRef};
+use feedline_data::manifest::Manifest;
+use feedline_data::mix::MixChange;
+use feedline_data::pipeline::Pipeline;
+use feedline_data::sequence::{Sequence, SharedPass};
 
 use crate::batch::BatchInfo;
 
@@ -109,9 +109,9 @@ impl Origins {
 
 #[cfg(test)]
 mod tests {
-    use feedline_core::manifest::{Block, Shard, ShardIndex, ShardRef};
-    use feedline_core::pipeline::Source;
-    use feedline_core::schema::Schema;
+    use feedline_data::manifest::{Block, Shard, ShardIndex, ShardRef};
+    use feedline_data::pipeline::Source;
+    use feedline_data::schema::Schema;
 
     use super::*;
     use crate::testing::layout;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use feedline_core::ids::JobId;
-use feedline_core::layout::SplitRef;
+use feedline_data::ids::JobId;
+use feedline_data::layout::SplitRef;
 use feedline_proto::WorkerService;
 use feedline_proto::services::FetchOpen;
 use futures::StreamExt;

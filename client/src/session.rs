@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use feedline_core::cluster::messages::{ConsumerPlan, ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ConsumerPlan, ServiceError, ServiceErrorKind};
 use feedline_proto::CoordinatorService;
 use futures::StreamExt;
 use futures::future::BoxFuture;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::ServiceError;
+use feedline_data::messages::ServiceError;
 use feedline_proto::WorkerService;
 use feedline_proto::grpc::connect_worker_by;
 use feedline_proto::local::Transport;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_core::cluster::messages::ServiceError;
+use feedline_data::messages::ServiceError;
 use feedline_proto::{MemberInfo, PeerService};
 use feedline_raft::{MemberId, Members, PersistedState};
 use futures::future::join_all;

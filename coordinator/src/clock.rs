@@ -1,6 +1,6 @@
 //! The state machine's time: milliseconds in which the coordinator was able to listen.
 
-use feedline_core::ids::Millis;
+use feedline_data::ids::Millis;
 use tokio::time::{Duration, Instant};
 
 /// A clock that stands still while the coordinator could not take reports: during a slow write, a full disk or a

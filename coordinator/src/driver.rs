@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
-use feedline_core::cluster::samples::{Samples, WorkerAllocations};
-use feedline_core::cluster::{Input, Reply, RequestId};
-use feedline_core::ids::{Millis, WorkerId};
+use feedline_cluster::{Input, Reply, RequestId};
+use feedline_data::ids::{Millis, WorkerId};
+use feedline_data::messages::WorkerAllocations;
+use feedline_data::messages::samples::Samples;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_raft::{
     Effects, MemberId, MemberView, Members, MembershipChange, Message, MonotonicTime, RaftNode, Role,
     ServingChange,

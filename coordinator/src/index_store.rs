@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use feedline_core::manifest::Manifest;
+use feedline_data::manifest::Manifest;
 use feedline_proto::{decode_manifest, encode_manifest};
 
 use feedline_raft::files::{DirectoryError, fix, prepare_directory, reason, remove_unfinished, replace_file};

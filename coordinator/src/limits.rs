@@ -1,7 +1,7 @@
 //! What may wait before further requests are refused. How many jobs, consumers and workers there may be is the state
 //! machine's: `cluster::Limits`.
 
-use feedline_core::cluster::messages::ServiceError;
+use feedline_data::messages::ServiceError;
 use serde::{Deserialize, Serialize};
 
 /// A log that is behind has caught up with this much in about so long.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use feedline_core::cluster::messages::{JobState, ServiceErrorKind};
-use feedline_core::cluster::records::Record;
-use feedline_core::ids::{JobId, Millis, WorkerId};
+use feedline_cluster::records::Record;
+use feedline_data::ids::{JobId, Millis, WorkerId};
+use feedline_data::messages::{JobState, ServiceErrorKind};
 use metrics::{Unit, counter, gauge};
 
 pub(crate) const JOBS: &str = "feedline_coordinator_jobs";

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
-use feedline_core::manifest::Manifest;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{MemberInfo, PeerService};
 use feedline_raft::{MemberId, Message};
 use tokio::sync::mpsc;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
-use feedline_core::manifest::Manifest;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{MemberInfo, PeerService, grpc};
 use feedline_raft::{MemberId, Members, Message};
 use futures::StreamExt;

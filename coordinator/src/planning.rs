@@ -1,4 +1,4 @@
-//! Plans: takes what was reported, asks the planner of `feedline_core::plan`, and tells workers what jobs may use of them.
+//! Plans: takes what was reported, asks the planner of `feedline_planner::plan`, and tells workers what jobs may use of them.
 //!
 //! Decides nothing that rows depend on. Where it cannot plan, workers share their threads evenly, as without it.
 
@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_core::cluster::messages::CacheDecision;
-use feedline_core::cluster::samples::{Samples, WorkerAllocations};
-use feedline_core::ids::{JobId, Millis, WorkerId};
-use feedline_core::observe::{Observer, ResourceNeeds};
-use feedline_core::plan::{
+use feedline_data::ids::{JobId, Millis, WorkerId};
+use feedline_data::messages::CacheDecision;
+use feedline_data::messages::WorkerAllocations;
+use feedline_data::messages::samples::Samples;
+use feedline_data::view::ClusterView;
+use feedline_planner::observe::{Observer, ResourceNeeds};
+use feedline_planner::plan::{
     CacheHistory, CachePolicy, Plan, PlannerSettings, Problem, ReadSteps, shares, solve,
 };
-use feedline_core::view::ClusterView;
+use feedline_planner::view::cluster_view;
 use metrics::{gauge, histogram};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -67,7 +69,7 @@ pub(crate) async fn run(
             let shares = planner.plan(now, &samples);
             planner.tenants.publish(samples.jobs.iter(), planner.plan.as_ref());
             let (plan, keeps) = (planner.plan.as_ref(), &planner.keeps);
-            let view = ClusterView::build(now, &samples, &planner.observer, plan, keeps);
+            let view = cluster_view(now, &samples, &planner.observer, plan, keeps);
             (planner, shares, view)
         });
         match planned.await {

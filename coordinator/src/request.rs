@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use feedline_core::cluster::messages::{ConsumerReport, JobSpec, WorkerReport};
-use feedline_core::cluster::{Input, RequestId};
-use feedline_core::ids::JobId;
-use feedline_core::manifest::Manifest;
-use feedline_core::position_history::StepId;
+use feedline_cluster::{Input, RequestId};
+use feedline_data::ids::JobId;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{ConsumerReport, JobSpec, WorkerReport};
+use feedline_data::position_history::StepId;
 
 /// What can be asked: an [`Input`] without its number.
 #[derive(Debug)]

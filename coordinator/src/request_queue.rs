@@ -5,9 +5,9 @@ mod fair_queue;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use feedline_core::cluster::Reply;
-use feedline_core::cluster::messages::ServiceError;
-use feedline_core::ids::{JobId, WorkerId};
+use feedline_cluster::Reply;
+use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::messages::ServiceError;
 use feedline_proto::Caller;
 use tokio::sync::{Notify, oneshot};
 

@@ -1,13 +1,13 @@
-//! From workers that a plan wants to workers that there are: decided by `feedline_core::plan::scale`, done by a
+//! From workers that a plan wants to workers that there are: decided by `feedline_planner::plan::scale`, done by a
 //! [`Scaler`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use feedline_core::ids::Millis;
-use feedline_core::observe::ResourceNeeds;
-use feedline_core::plan::{ScaleHistory, ScaleSettings};
+use feedline_data::ids::Millis;
+use feedline_planner::observe::ResourceNeeds;
+use feedline_planner::plan::{ScaleHistory, ScaleSettings};
 use metrics::gauge;
 
 use crate::metrics::SCALED_WORKERS;

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use feedline_access::OwnFiles;
-use feedline_core::cluster::Reply;
-use feedline_core::cluster::messages::{
+use feedline_cluster::Reply;
+use feedline_data::ids::JobId;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
     ServiceErrorKind, WorkerPlan, WorkerReport, source_key,
 };
-use feedline_core::ids::JobId;
-use feedline_core::manifest::Manifest;
-use feedline_core::mix::MixChange;
-use feedline_core::position_history::StepId;
-use feedline_core::tenants::Tenants;
-use feedline_core::urls::ReadPolicy;
-use feedline_core::view::ClusterView;
+use feedline_data::mix::MixChange;
+use feedline_data::position_history::StepId;
+use feedline_data::read_policy::ReadPolicy;
+use feedline_data::tenants::Tenants;
+use feedline_data::view::ClusterView;
 use feedline_proto::{CoordinatorService, MemberStatus, MembersService};
 use feedline_raft::{MemberId, MemberView, MembershipChange};
 use metrics::counter;

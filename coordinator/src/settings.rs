@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use feedline_access::OwnFiles;
-use feedline_core::cluster;
-use feedline_core::plan::{self, ScaleSettings};
-use feedline_core::urls::ReadPolicy;
+
+use feedline_data::read_policy::ReadPolicy;
+use feedline_planner::plan;
+use feedline_planner::plan::ScaleSettings;
 use feedline_raft::log::FileLog;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,7 @@ pub struct CoordinatorSettings {
     pub index_dir: PathBuf,
     /// Times and depths of the state machine.
     #[serde(default)]
-    pub cluster: cluster::ClusterSettings,
+    pub cluster: feedline_cluster::ClusterSettings,
     /// Milliseconds between looks at the clock when nothing else happens; 50 by default.
     #[serde(default = "default_tick_ms")]
     pub tick_ms: u64,
@@ -74,7 +75,7 @@ impl CoordinatorSettings {
         Self {
             data_dir: None,
             index_dir: index_dir.into(),
-            cluster: cluster::ClusterSettings::default(),
+            cluster: feedline_cluster::ClusterSettings::default(),
             tick_ms: default_tick_ms(),
             plan_interval_ms: default_plan_interval_ms(),
             peers: Vec::new(),
@@ -105,8 +106,8 @@ impl CoordinatorSettings {
 mod tests {
     use std::sync::Arc;
 
-    use feedline_core::manifest::Manifest;
-    use feedline_core::schema::Schema;
+    use feedline_data::manifest::Manifest;
+    use feedline_data::schema::Schema;
 
     use super::*;
 

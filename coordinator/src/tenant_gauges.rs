@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use feedline_core::cluster::samples::JobFacts;
-use feedline_core::ids::JobId;
-use feedline_core::plan::Plan;
+use feedline_data::ids::JobId;
+use feedline_data::messages::samples::JobFacts;
+use feedline_planner::plan::Plan;
 use metrics::gauge;
 
 use crate::metrics::{TENANT_CORES, TENANT_JOBS};

@@ -9,15 +9,15 @@ use async_trait::async_trait;
 use feedline_access::ticket::TicketOffice;
 use feedline_access::token::Tokens;
 use feedline_access::{Claims, Scope, Secret, now_s};
-use feedline_core::cluster::messages::{
+use feedline_data::ids::JobId;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
     ServiceErrorKind, WorkerPlan, WorkerReport,
 };
-use feedline_core::ids::JobId;
-use feedline_core::manifest::Manifest;
-use feedline_core::mix::MixChange;
-use feedline_core::position_history::StepId;
-use feedline_core::view::ClusterView;
+use feedline_data::mix::MixChange;
+use feedline_data::position_history::StepId;
+use feedline_data::view::ClusterView;
 use feedline_proto::authenticator::{Authenticator, Authenticators};
 use feedline_proto::{CoordinatorService, MemberStatus, MembersService, PeerService};
 

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use feedline_coordinator::{
     CoordinatorContext, CoordinatorSettings, PeerDirectory, RunningCoordinator, start_in,
 };
-use feedline_core::cluster::messages::{JobSpec, ServiceError, ServiceErrorKind};
-use feedline_core::ids::JobId;
-use feedline_core::manifest::Manifest;
-use feedline_core::pipeline::{Pipeline, Source};
+use feedline_data::ids::JobId;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{JobSpec, ServiceError, ServiceErrorKind};
+use feedline_data::pipeline::{Pipeline, Source};
 use feedline_proto::{CoordinatorService, MemberInfo, PeerService};
 use tempfile::TempDir;
 

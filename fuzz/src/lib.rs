@@ -7,9 +7,9 @@ use std::sync::Once;
 
 use arrow::array::ArrayRef;
 use bytes::Bytes;
-use feedline_core::contained::is_contained;
-use feedline_core::pipeline::{Format, Pipeline, PipelineError, Source};
-use feedline_core::schema::{ColumnType, Schema};
+use feedline_contained::is_contained;
+use feedline_data::pipeline::{Format, Pipeline, PipelineError, Source};
+use feedline_data::schema::{ColumnType, Schema};
 use feedline_operators::{BuiltOperator, Chunk, Column, Slots, build_operators};
 use feedline_sources::{BlockRead, Dataset, Stores};
 use tempfile::TempDir;

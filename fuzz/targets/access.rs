@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use feedline_access::ticket::{TicketKey, TicketOffice};
 use feedline_access::token::Tokens;
 use feedline_access::{Authority, Secret};
-use feedline_core::ids::JobId;
+use feedline_data::ids::JobId;
 use libfuzzer_sys::fuzz_target;
 
 static KEYS: LazyLock<(Tokens, TicketKey)> = LazyLock::new(|| {

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use feedline_core::pipeline::Format;
+use feedline_data::pipeline::Format;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| feedline_fuzz::read_shard(bytes, Format::Arrow, &[]));

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use feedline_core::pipeline::Pipeline;
+use feedline_data::pipeline::Pipeline;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

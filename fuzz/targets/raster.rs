@@ -6,7 +6,7 @@ use std::io::Cursor;
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::BinaryViewArray;
-use feedline_core::schema::ColumnType;
+use feedline_data::schema::ColumnType;
 use feedline_operators::BuiltOperator;
 use libfuzzer_sys::fuzz_target;
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use arrow::array::StringViewArray;
-use feedline_core::schema::ColumnType;
+use feedline_data::schema::ColumnType;
 use libfuzzer_sys::fuzz_target;
 
 const PIPELINE: &str = "name: fuzz

@@ -12,7 +12,7 @@ mod tests;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use feedline_core::ids::JobId;
+use feedline_data::ids::JobId;
 
 pub(crate) use self::access::{AccessArgs, ClientsArg, GuardArgs, SecretArgs};
 pub(crate) use self::functions::FunctionArgs;

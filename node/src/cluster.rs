@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use feedline_access::Credentials;
 use feedline_client::{ClientError, GrpcWorkers, WorkerDirectory};
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{CoordinatorService, WorkerService, grpc};
 use futures::future::join_all;
 

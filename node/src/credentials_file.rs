@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use feedline_core::urls::UrlPolicy;
+use feedline_data::urls::UrlPolicy;
 use feedline_worker::Credential;
 use serde_yaml_ng::{Mapping, Value};
 

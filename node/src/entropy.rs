@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use feedline_core::ids::{SessionId, WorkerId};
+use feedline_data::ids::{SessionId, WorkerId};
 
 /// A worker's id: differs from that of every other worker and of earlier lives of this process.
 pub(crate) fn worker_id() -> WorkerId {

@@ -5,7 +5,7 @@ use std::io;
 
 use anyhow::Error;
 use feedline_client::ClientError;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 
 /// A command ended without having done all that it was asked for.
 #[derive(Debug)]

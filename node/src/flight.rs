@@ -22,10 +22,10 @@ use arrow_flight::{
 use async_trait::async_trait;
 use feedline_access::Credentials;
 use feedline_client::{ClientError, ClientSettings, GrpcWorkers, Job};
-use feedline_core::cluster::messages::{JobState, JobStatus, ServiceError};
-use feedline_core::ids::JobId;
-use feedline_core::pipeline::{OrderMode, Pipeline, infer};
-use feedline_core::schema::Schema;
+use feedline_data::ids::JobId;
+use feedline_data::messages::{JobState, JobStatus, ServiceError};
+use feedline_data::pipeline::{OrderMode, Pipeline, infer};
+use feedline_data::schema::Schema;
 use feedline_proto::CoordinatorService;
 use feedline_proto::authenticator::Authenticator;
 use feedline_proto::batch::output_schema;

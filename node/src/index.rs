@@ -4,10 +4,10 @@ mod fill;
 
 use std::time::{Duration, Instant};
 
-use feedline_core::cluster::messages::{JobSpec, JobState, JobStatus};
-use feedline_core::ids::JobId;
-use feedline_core::manifest::Manifest;
-use feedline_core::pipeline::Pipeline;
+use feedline_data::ids::JobId;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{JobSpec, JobState, JobStatus};
+use feedline_data::pipeline::Pipeline;
 use feedline_proto::CoordinatorService;
 use tokio_util::sync::CancellationToken;
 
@@ -119,9 +119,9 @@ fn render(status: &JobStatus, manifest: Option<&Manifest>, took: Duration) -> St
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use feedline_core::cluster::messages::ConsumerStats;
-    use feedline_core::manifest::{Defect, Shard, ShardIndex, ShardRef};
-    use feedline_core::schema::Schema;
+    use feedline_data::manifest::{Defect, Shard, ShardIndex, ShardRef};
+    use feedline_data::messages::ConsumerStats;
+    use feedline_data::schema::Schema;
 
     use super::*;
 

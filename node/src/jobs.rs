@@ -1,8 +1,8 @@
 //! `feedline jobs`: how a coordinator's jobs stand.
 
-use feedline_core::cluster::messages::{JobState, JobStatus};
-use feedline_core::mix::MixChange;
-use feedline_core::tenants;
+use feedline_data::messages::{JobState, JobStatus};
+use feedline_data::mix::MixChange;
+use feedline_data::tenants;
 
 use crate::cli::{JobWeights, JobsArgs};
 use crate::failure::Failure;
@@ -117,7 +117,7 @@ fn progress(job: &JobStatus) -> (String, String) {
         .min(job.epochs.saturating_sub(1));
     let per_epoch: u64 = streams().map(|(_, stream)| layout.stream_rows(stream)).sum();
     let all = per_epoch * u64::from(layout.epochs);
-    let behind = |(place, stream): (&feedline_core::layout::StreamPosition, u32)| {
+    let behind = |(place, stream): (&feedline_data::layout::StreamPosition, u32)| {
         u64::from(place.epoch) * layout.stream_rows(stream) + place.row
     };
     let open: u64 = position.open.iter().map(|range| range.to - range.from).sum();
@@ -129,10 +129,10 @@ fn progress(job: &JobStatus) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use feedline_core::cluster::messages::{ConsumerStats, StoreStats};
-    use feedline_core::ids::JobId;
-    use feedline_core::layout::Layout;
-    use feedline_core::pipeline::Remainder;
+    use feedline_data::ids::JobId;
+    use feedline_data::layout::Layout;
+    use feedline_data::messages::{ConsumerStats, StoreStats};
+    use feedline_data::pipeline::Remainder;
 
     use super::*;
 

@@ -52,7 +52,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use feedline_core::contained::is_contained;
+use feedline_contained::is_contained;
 use feedline_worker::BLOCKING_THREADS;
 use tokio::runtime::Runtime;
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use feedline_core::pipeline::{OperatorKind, Pipeline};
+use feedline_data::pipeline::{OperatorKind, Pipeline};
 
 use crate::failure::{Failure, reason};
 

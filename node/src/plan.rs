@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use feedline_core::plan::{Plan, Problem, solve};
+use feedline_planner::plan::{Plan, Problem, solve};
 
 use self::cluster_file::ClusterFile;
 use crate::cli::ReportFormat;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use feedline_core::cluster::messages::{ConsumerStats, JobState};
+use feedline_data::messages::{ConsumerStats, JobState};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::size::show_bytes;

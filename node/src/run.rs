@@ -13,10 +13,10 @@ use std::time::Instant;
 
 use feedline_client::audit::{Audit, AuditReport};
 use feedline_client::{ClientError, ClientSettings, Job, digest};
-use feedline_core::cluster::messages::{ConsumerStats, JobSpec, JobStatus};
-use feedline_core::layout::Layout;
-use feedline_core::pipeline::Pipeline;
-use feedline_core::position::Position;
+use feedline_data::layout::Layout;
+use feedline_data::messages::{ConsumerStats, JobSpec, JobStatus};
+use feedline_data::pipeline::Pipeline;
+use feedline_data::position::Position;
 use tokio_util::sync::CancellationToken;
 
 use self::consume::{Checkpoints, DeliveredRows, DeliveryEnd, SharedAudit};
@@ -236,7 +236,7 @@ fn report_audit(audit: &SharedAudit, layout: Option<&Layout>, place: Option<&Pos
 fn announce_resume(args: &RunArgs, saved: &PositionFile, ready: &JobStatus) {
     let file = args.position.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     let streams = || (0..).zip(&saved.position.streams);
-    let at_end = |layout: &feedline_core::layout::Layout| {
+    let at_end = |layout: &feedline_data::layout::Layout| {
         saved.position.open.is_empty() && streams().all(|(stream, place)| layout.is_end(stream, *place))
     };
     if ready.layout.as_ref().is_some_and(at_end) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use clap::Parser;
 use feedline_client::WorkerDirectory;
-use feedline_core::ids::SessionId;
-use feedline_core::pipeline::Pipeline;
+use feedline_data::ids::SessionId;
+use feedline_data::pipeline::Pipeline;
 use feedline_proto::CoordinatorService;
 use tokio::runtime::Runtime;
 

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use feedline_core::simulate::{ScalingRule, Scenario, ScenarioControl, Simulation};
+use feedline_planner::simulate::{ScalingRule, Scenario, ScenarioControl, Simulation};
 
 use self::clock::PhaseClock;
 use self::results::{Results, RuleResult};

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use feedline_access::OwnFiles;
-use feedline_core::urls::{ReadPolicy, UrlPolicy, local_path};
+use feedline_data::read_policy::ReadPolicy;
+use feedline_data::urls::{UrlPolicy, local_path};
 use feedline_worker::ObjectAccess;
 
 use crate::cli::{GuardArgs, StoreArgs};

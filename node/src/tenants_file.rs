@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use feedline_core::tenants::{self, Quota, TenantReads, Tenants};
-use feedline_core::urls::UrlPolicy;
+use feedline_data::tenants;
+use feedline_data::tenants::{Quota, TenantReads, Tenants};
+use feedline_data::urls::UrlPolicy;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 

@@ -5,9 +5,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use feedline_core::model::JobModel;
-use feedline_core::observe;
-use feedline_core::pipeline::Pipeline;
+use feedline_data::pipeline::Pipeline;
+use feedline_planner::model::JobModel;
+use feedline_planner::observe;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, reason};
@@ -164,7 +164,7 @@ fn read(path: &Path, advice: &str) -> Result<String, Failure> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use feedline_core::model::{CachePointModel, OperatorModel};
+    use feedline_planner::model::{CachePointModel, OperatorModel};
 
     use super::*;
 

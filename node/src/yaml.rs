@@ -5,7 +5,7 @@ pub(crate) mod values;
 use std::fs;
 use std::path::Path;
 
-use feedline_core::plan;
+use feedline_planner::plan;
 use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, reason};

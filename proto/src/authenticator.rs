@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use feedline_core::cluster::messages::ServiceError;
+use feedline_data::messages::ServiceError;
 
 use crate::services::{CoordinatorService, MembersService, PeerService};
 

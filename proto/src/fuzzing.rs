@@ -1,9 +1,9 @@
 //! What a fuzzer needs of the messages: reading any bytes as any of them, as whoever receives it does.
 
-use feedline_core::cluster::messages::{
+use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, WorkerPlan, WorkerReport,
 };
-use feedline_core::view::ClusterView;
+use feedline_data::view::ClusterView;
 use prost::Message;
 
 use crate::convert::WireError;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::ServiceError;
+use feedline_data::messages::ServiceError;
 use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
 

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
-use feedline_core::cluster::messages::{
+use feedline_data::ids::JobId;
+use feedline_data::layout::SplitRef;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
     ServiceErrorKind, WorkerPlan, WorkerReport,
 };
-use feedline_core::ids::JobId;
-use feedline_core::layout::SplitRef;
-use feedline_core::manifest::Manifest;
-use feedline_core::mix::MixChange;
-use feedline_core::position_history::StepId;
-use feedline_core::view::ClusterView;
+use feedline_data::mix::MixChange;
+use feedline_data::position_history::StepId;
+use feedline_data::view::ClusterView;
 use futures::stream::BoxStream;
 
 use crate::batch::BatchLayout;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use feedline_core::random::mix64;
+use feedline_data::random::mix64;
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -7,9 +7,9 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int32Type;
 use feedline_client::{Batch, ClientSettings, Job, WorkerDirectory};
 use feedline_coordinator::CoordinatorSettings;
-use feedline_core::cluster::messages::{JobSpec, ServiceError, ServiceErrorKind};
-use feedline_core::ids::{SessionId, WorkerId};
-use feedline_core::pipeline::Pipeline;
+use feedline_data::ids::{SessionId, WorkerId};
+use feedline_data::messages::{JobSpec, ServiceError, ServiceErrorKind};
+use feedline_data::pipeline::Pipeline;
 use feedline_proto::WorkerService;
 use feedline_worker::{ObjectAccess, ProcessClock, WorkerSettings};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use feedline_core::random::mix64;
+use feedline_data::random::mix64;
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderValue, LAST_MODIFIED, RANGE};

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use feedline_access::token::{Scope, Tokens};
 use feedline_access::{Bearer, Credentials, Secret, Tls, TlsFiles, now_s};
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
-use feedline_core::ids::JobId;
-use feedline_core::layout::SplitRef;
+use feedline_data::ids::JobId;
+use feedline_data::layout::SplitRef;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::authenticator::{Authenticator, Authenticators};
 use feedline_proto::local::Transport;
 use feedline_proto::{FetchOpen, FetchRequest, WorkerService, grpc};

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use feedline_core::random::mix64;
+use feedline_data::random::mix64;
 use feedline_tests::http::{free_port, try_metric};
 use feedline_tests::process::Processes;
 use feedline_tests::running::Running;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use feedline_core::cluster::messages::ServiceError;
+use feedline_data::messages::ServiceError;
 use feedline_proto::WorkerService;
 use feedline_proto::services::{FetchRequest, Frame};
 use feedline_tests::{Scratch, embedded};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use feedline_client::{ClientError, ClientSettings, Job};
 use feedline_coordinator::{CoordinatorSettings, TenantView};
-use feedline_core::cluster::messages::{JobSpec, ServiceErrorKind};
-use feedline_core::ids::{SessionId, WorkerId};
-use feedline_core::pipeline::Pipeline;
+use feedline_data::ids::{SessionId, WorkerId};
+use feedline_data::messages::{JobSpec, ServiceErrorKind};
+use feedline_data::pipeline::Pipeline;
 use feedline_proto::CoordinatorService;
 use feedline_tests::embedded::{OneWorker, worker_settings};
 use feedline_tests::process::Role;

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use feedline_core::cluster::messages::TierCapacity;
-use feedline_core::pipeline::CacheTier;
+use feedline_data::messages::TierCapacity;
+use feedline_data::pipeline::CacheTier;
 use feedline_sources::Stores;
 
 use self::disk::DiskTier;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use feedline_core::cluster::messages::{Revision, ServiceError, WorkerPlan, WorkerReport};
-use feedline_core::ids::{JobId, WorkerId};
-use feedline_core::manifest::Manifest;
+use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{Revision, ServiceError, WorkerPlan, WorkerReport};
 use feedline_proto::services::CoordinatorService;
 use feedline_proto::{decode_manifest, encode_manifest};
 use feedline_sources::Stores;

@@ -30,11 +30,11 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use feedline_core::cluster::messages::{CacheDecision, JobAllocation, JobMixChanges, Lease, TenantPart};
-use feedline_core::ids::JobId;
-use feedline_core::layout::SplitRef;
-use feedline_core::mix::MixChange;
-use feedline_core::plan::CACHE_MEMORY_SHARE;
+use feedline_data::ids::JobId;
+use feedline_data::layout::SplitRef;
+use feedline_data::messages::CACHE_MEMORY_SHARE;
+use feedline_data::messages::{CacheDecision, JobAllocation, JobMixChanges, Lease, TenantPart};
+use feedline_data::mix::MixChange;
 use feedline_operators::DecodeMemory;
 use feedline_proto::local::ShmBytes;
 use feedline_sources::Stores;

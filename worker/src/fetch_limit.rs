@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use feedline_access::concurrency_limit::{self, ConcurrencyLimit, LimitReached};
 use feedline_access::ticket::Ticket;
-use feedline_core::cluster::messages::ServiceError;
-use feedline_core::ids::{JobId, SessionId};
+use feedline_data::ids::{JobId, SessionId};
+use feedline_data::messages::ServiceError;
 use feedline_proto::Caller;
 
 use crate::metrics;
@@ -76,7 +76,7 @@ fn refused(full: LimitReached) -> ServiceError {
 
 #[cfg(test)]
 mod tests {
-    use feedline_core::cluster::messages::ServiceErrorKind;
+    use feedline_data::messages::ServiceErrorKind;
 
     use super::*;
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use feedline_core::cluster::messages::ProcessCpu;
+use feedline_data::messages::ProcessCpu;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Opens the name of a thread of the CPU pool.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::services::{FetchOpen, FetchRequest, Frame, WorkerService};
 use futures::StreamExt;
 use futures::stream::BoxStream;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use feedline_core::cluster::messages::{Task, TaskOutput, TaskResult};
-use feedline_core::ids::TaskId;
+use feedline_data::ids::TaskId;
+use feedline_data::messages::{Task, TaskOutput, TaskResult};
 use feedline_sources::{Dataset, SourceError, Stores};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::sync::Notify;

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use feedline_access::now_s;
 use feedline_access::ticket::{Ticket, TicketKey};
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
-use feedline_core::ids::{JobId, SessionId};
+use feedline_data::ids::{JobId, SessionId};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::services::FetchOpen;
 
 /// Consumers whose newest session is remembered: at least half as many of those that fetched last.
@@ -125,7 +125,7 @@ impl Sessions {
 mod tests {
     use feedline_access::Secret;
     use feedline_access::ticket::TicketOffice;
-    use feedline_core::layout::SplitRef;
+    use feedline_data::layout::SplitRef;
 
     use super::*;
 

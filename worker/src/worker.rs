@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use feedline_core::ids::WorkerId;
+use feedline_data::ids::WorkerId;
 use feedline_proto::local::ShmBytes;
 use feedline_proto::services::{CoordinatorService, WorkerService};
 use feedline_sources::Stores;

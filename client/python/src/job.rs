@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use feedline_client::Job as ClientJob;
 use feedline_client::origin::Origins;
-use feedline_core::cluster::messages::{JobState, JobStatus};
-use feedline_core::layout::StreamPosition;
-use feedline_core::pipeline::{OperatorKind, PadTo, Pipeline};
-use feedline_core::position_history::StepId;
+use feedline_data::layout::StreamPosition;
+use feedline_data::messages::{JobState, JobStatus};
+use feedline_data::pipeline::{OperatorKind, PadTo, Pipeline};
+use feedline_data::position_history::StepId;
 use feedline_node::JobService;
 use feedline_proto::CoordinatorService;
 use pyo3::prelude::*;

@@ -1,8 +1,8 @@
 //! Places in a job as a training checkpoint holds them: a step of an epoch, from which the position of every slot follows.
 
-use feedline_core::layout::{Layout, StreamPosition};
-use feedline_core::pipeline::OrderMode;
-use feedline_core::position::{POSITION_VERSION, Position};
+use feedline_data::layout::{Layout, StreamPosition};
+use feedline_data::pipeline::OrderMode;
+use feedline_data::position::{POSITION_VERSION, Position};
 use pyo3::prelude::*;
 
 use crate::errors::WrongUse;

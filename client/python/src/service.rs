@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_client::{ClientSettings, Job as ClientJob, WorkerDirectory};
-use feedline_core::cluster::messages::JobSpec;
-use feedline_core::pipeline::OPERATOR_NAMES;
-use feedline_core::position::Position;
+use feedline_data::messages::JobSpec;
+use feedline_data::pipeline::OPERATOR_NAMES;
+use feedline_data::position::Position;
 use feedline_node::JobService as NodeService;
 use feedline_proto::CoordinatorService;
 use pyo3::prelude::*;
@@ -134,7 +134,7 @@ impl Service {
 /// Checks a pipeline in YAML and gives it as JSON, defaults filled in; `file` is what errors call it.
 #[pyfunction]
 pub(crate) fn check_pipeline(text: &str, file: &str) -> PyResult<String> {
-    let pipeline = feedline_core::pipeline::Pipeline::from_yaml(text, file)
+    let pipeline = feedline_data::pipeline::Pipeline::from_yaml(text, file)
         .map_err(|error| WrongUse::new_err(error.to_string()))?;
     serde_json::to_string(&pipeline).map_err(|error| WrongUse::new_err(error.to_string()))
 }
@@ -142,7 +142,7 @@ pub(crate) fn check_pipeline(text: &str, file: &str) -> PyResult<String> {
 /// A pipeline that [`check_pipeline`] takes, as a pipeline file.
 #[pyfunction]
 pub(crate) fn to_yaml(text: &str, file: &str) -> PyResult<String> {
-    let pipeline = feedline_core::pipeline::Pipeline::from_yaml(text, file)
+    let pipeline = feedline_data::pipeline::Pipeline::from_yaml(text, file)
         .map_err(|error| WrongUse::new_err(error.to_string()))?;
     Ok(pipeline.to_yaml())
 }

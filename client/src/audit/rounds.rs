@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use feedline_core::layout::StreamPosition;
-use feedline_core::position::Position;
+use feedline_data::layout::StreamPosition;
+use feedline_data::position::Position;
 
 use super::{Audit, AuditReport, CHUNK_ROWS};
 use crate::batch::BatchInfo;

@@ -1,10 +1,10 @@
 //! The audit counts right: over streams, passes, epochs, and from and to any position.
 
-use feedline_core::manifest::{Block, Shard, ShardIndex, ShardRef};
-use feedline_core::order::{BlockTable, PassOrder};
-use feedline_core::pipeline::{OrderMode, Source};
-use feedline_core::position::POSITION_VERSION;
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::manifest::{Block, Shard, ShardIndex, ShardRef};
+use feedline_data::order::{BlockTable, PassOrder};
+use feedline_data::pipeline::{OrderMode, Source};
+use feedline_data::position::POSITION_VERSION;
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use super::*;
 use crate::testing::layout;

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
-use feedline_core::cluster::messages::JobState;
-use feedline_core::ids::{JobId, SessionId};
-use feedline_core::layout::{Layout, SplitRef, StreamPosition};
-use feedline_core::pipeline::Remainder;
+use feedline_data::ids::{JobId, SessionId};
+use feedline_data::layout::{Layout, SplitRef, StreamPosition};
+use feedline_data::messages::JobState;
+use feedline_data::pipeline::Remainder;
 use futures::{FutureExt, TryStreamExt};
 use tokio::time::{Duration, Instant};
 

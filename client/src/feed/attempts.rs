@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use arrow::datatypes::SchemaRef;
-use feedline_core::consumer::Piece;
-use feedline_core::ids::WorkerId;
-use feedline_core::layout::SplitRef;
+use feedline_data::consumer::Piece;
+use feedline_data::ids::WorkerId;
+use feedline_data::layout::SplitRef;
 use metrics::counter;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};

@@ -5,7 +5,7 @@
 //! Only the split that the very next batch waits for gets what its piece needs whatever is buffered, so that a batch
 //! larger than the budget comes all the same.
 
-use feedline_core::layout::SplitRef;
+use feedline_data::layout::SplitRef;
 use tokio::time::Instant;
 
 use super::Feed;

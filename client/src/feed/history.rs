@@ -3,10 +3,10 @@
 //! Kept where only rows tell that. Nothing is said of it before a plan asks, or the consumer ends. Of a step that it has not come to it
 //! says where it will stand, as soon as enough has arrived to form its batches.
 
-use feedline_core::cluster::messages::{ConsumerPlan, HistoryReport};
-use feedline_core::consumer::RunKind;
-use feedline_core::layout::Layout;
-use feedline_core::position_history::{DeliveredRun, PositionHistory, StepId, StepLookup};
+use feedline_data::consumer::RunKind;
+use feedline_data::layout::Layout;
+use feedline_data::messages::{ConsumerPlan, HistoryReport};
+use feedline_data::position_history::{DeliveredRun, PositionHistory, StepId, StepLookup};
 use tokio::time::{Duration, Instant};
 
 use super::Feed;

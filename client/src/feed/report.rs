@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use feedline_core::cluster::messages::{ConsumerReport, Revision};
-use feedline_core::ids::WorkerId;
-use feedline_core::layout::{SplitRef, StreamPosition};
+use feedline_data::ids::WorkerId;
+use feedline_data::layout::{SplitRef, StreamPosition};
+use feedline_data::messages::{ConsumerReport, Revision};
 use tokio::time::{Duration, Instant};
 
 use super::Feed;

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use feedline_core::cluster::messages::{SlotGrant, SlotPosition, SlotReport};
-use feedline_core::layout::{SplitRef, StreamPosition};
+use feedline_data::layout::{SplitRef, StreamPosition};
+use feedline_data::messages::{SlotGrant, SlotPosition, SlotReport};
 
 use super::Feed;
 use super::streams::StreamFeed;

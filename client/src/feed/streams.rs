@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use feedline_core::cluster::MOST_WANTED;
-use feedline_core::consumer::Assembler;
-use feedline_core::layout::{Layout, SplitRef, StreamPosition};
-use feedline_core::pipeline::Remainder;
+use feedline_data::consumer::Assembler;
+use feedline_data::layout::{Layout, SplitRef, StreamPosition};
+use feedline_data::messages::MOST_WANTED;
+use feedline_data::pipeline::Remainder;
 
 use super::Feed;
 use crate::pieces::PieceBytes;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use feedline_core::cluster::messages::ServiceError;
-use feedline_core::cluster::records::Record;
-use feedline_core::cluster::{Reply, RequestId};
-use feedline_core::ids::JobId;
-use feedline_core::manifest::Manifest;
+use feedline_cluster::records::Record;
+use feedline_cluster::{Reply, RequestId};
+use feedline_data::ids::JobId;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::ServiceError;
 use raft::eraftpb::Message;
 
 use crate::members::{MemberId, Members};

@@ -1,6 +1,6 @@
 //! What entries of the log say: a version, a kind, then JSON.
 
-use feedline_core::cluster::records::Record;
+use feedline_cluster::records::Record;
 use serde::{Deserialize, Serialize};
 
 const VERSION: u8 = 1;
@@ -84,8 +84,8 @@ impl EntryPayload {
 
 #[cfg(test)]
 mod tests {
-    use feedline_core::cluster::messages::JobState;
-    use feedline_core::ids::JobId;
+    use feedline_data::ids::JobId;
+    use feedline_data::messages::JobState;
 
     use super::*;
 

@@ -12,10 +12,10 @@ mod write_queue;
 
 use std::collections::BTreeMap;
 
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
-use feedline_core::cluster::{self, Input, Reply};
-use feedline_core::ids::Millis;
-use feedline_core::random::mix64;
+use feedline_cluster::{Input, Reply};
+use feedline_data::ids::Millis;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::random::mix64;
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChange, Entry, EntryType};
 use raft::{Config, RawNode, ReadOnlyOption, StateRole};
@@ -73,7 +73,7 @@ pub struct RaftNode {
     out: Effects,
     /// What a simulator compares with other members.
     #[cfg(feature = "plants")]
-    just_applied: Vec<(u64, Vec<cluster::records::Record>)>,
+    just_applied: Vec<(u64, Vec<feedline_cluster::records::Record>)>,
 }
 
 impl RaftNode {
@@ -177,18 +177,18 @@ impl RaftNode {
     }
 
     /// The state machine, where it leads and serves.
-    pub fn cluster(&self) -> Option<&cluster::Cluster> {
+    pub fn cluster(&self) -> Option<&feedline_cluster::Cluster> {
         self.leading.as_ref().and_then(|leading| leading.cluster.as_ref())
     }
 
     /// The same, to tell it of saved indexes.
-    pub fn cluster_mut(&mut self) -> Option<&mut cluster::Cluster> {
+    pub fn cluster_mut(&mut self) -> Option<&mut feedline_cluster::Cluster> {
         self.leading.as_mut().and_then(|leading| leading.cluster.as_mut())
     }
 
     /// Records of the entries that were applied since this was asked last.
     #[cfg(feature = "plants")]
-    pub fn take_applied(&mut self) -> Vec<(u64, Vec<cluster::records::Record>)> {
+    pub fn take_applied(&mut self) -> Vec<(u64, Vec<feedline_cluster::records::Record>)> {
         std::mem::take(&mut self.just_applied)
     }
 
@@ -199,7 +199,7 @@ impl RaftNode {
     }
 
     /// The durable state as far as it was applied.
-    pub fn snapshot(&self) -> Vec<cluster::records::Record> {
+    pub fn snapshot(&self) -> Vec<feedline_cluster::records::Record> {
         self.applied.snapshot().records
     }
 

@@ -1,6 +1,6 @@
 //! What a member has on disk, and what it wants written there.
 
-use feedline_core::cluster::records::Record;
+use feedline_cluster::records::Record;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 
 use crate::entry::EntryPayload;

@@ -1,8 +1,8 @@
 //! The replicated state as a member that follows has it, and as a snapshot holds it.
 
-use feedline_core::cluster::records::Record;
-use feedline_core::cluster::{self, Cluster, ReplicatedState};
-use feedline_core::ids::Millis;
+use feedline_cluster::records::Record;
+use feedline_cluster::{Cluster, ReplicatedState};
+use feedline_data::ids::Millis;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::EntryPayload;
@@ -35,7 +35,7 @@ impl ClusterSnapshot {
 /// The state after everything that was applied.
 #[derive(Debug)]
 pub(crate) struct AppliedState {
-    settings: cluster::ClusterSettings,
+    settings: feedline_cluster::ClusterSettings,
     standby: ReplicatedState,
     pub(crate) members: Members,
     pub(crate) life: u64,
@@ -44,7 +44,7 @@ pub(crate) struct AppliedState {
 }
 
 impl AppliedState {
-    pub(crate) fn new(settings: cluster::ClusterSettings) -> Self {
+    pub(crate) fn new(settings: feedline_cluster::ClusterSettings) -> Self {
         let standby = ReplicatedState::new(settings.clone());
         Self { settings, standby, members: Members::default(), life: 0, index: 0 }
     }

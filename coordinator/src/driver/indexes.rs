@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use feedline_core::ids::JobId;
-use feedline_core::manifest::Manifest;
+use feedline_data::ids::JobId;
+use feedline_data::manifest::Manifest;
 
 use super::Driver;
 use crate::index_store::IndexStore;

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use feedline_core::cluster::{Input, RequestId};
-use feedline_core::ids::{JobId, SessionId, WorkerId};
+use feedline_cluster::{Input, RequestId};
+use feedline_data::ids::{JobId, SessionId, WorkerId};
 
 /// Whose report it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -67,7 +67,7 @@ mod tests {
         let mut held = LongPolls::default();
         let consumer = |session| {
             let report = consuming(JobId(1));
-            feedline_core::cluster::messages::ConsumerReport { session: SessionId(session), ..report }
+            feedline_data::messages::ConsumerReport { session: SessionId(session), ..report }
         };
         assert_eq!(held.put(Input::Worker { request: 1, report: working() }), None);
         assert_eq!(held.put(Input::JobStatus { request: 2, job: None }), None);

@@ -2,15 +2,15 @@
 
 use std::sync::Mutex;
 
-use feedline_core::cluster::messages::{
+use feedline_cluster::records::Record;
+use feedline_data::ids::JobId;
+use feedline_data::layout::StreamPosition;
+use feedline_data::manifest::{Block, ShardIndex, ShardRef};
+use feedline_data::messages::{
     ConsumerReport, JobSpec, JobState, Task, TaskOutput, TaskResult, WorkerPlan, WorkerReport,
 };
-use feedline_core::cluster::records::Record;
-use feedline_core::ids::JobId;
-use feedline_core::layout::StreamPosition;
-use feedline_core::manifest::{Block, ShardIndex, ShardRef};
-use feedline_core::pipeline::{Pipeline, Source};
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::pipeline::{Pipeline, Source};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use feedline_proto::{Caller, CoordinatorService, PeerService};
 use feedline_raft::log::LogError;
 use feedline_raft::{LogWrite, MemberId, PersistedState, files};
@@ -267,7 +267,7 @@ async fn a_saved_index_is_read_for_a_job_that_is_opened_and_no_other() {
     let task = bench.start();
     let service = Arc::clone(&bench.service);
     let job = service.open_job(spec("run")).await.unwrap();
-    let key = feedline_core::cluster::messages::source_key("", &spec("run").pipeline.source);
+    let key = feedline_data::messages::source_key("", &spec("run").pipeline.source);
     std::fs::write(bench.folder.path().join(format!("{key}.index")), "damaged").unwrap();
     assert_eq!(service.open_job(spec("run")).await, Ok(job), "one that is joined needs none");
     assert_eq!(service.join_job(spec("run")).await, Ok(job));

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use feedline_core::manifest::{Block, Shard, ShardIndex, ShardRef};
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::manifest::{Block, Shard, ShardIndex, ShardRef};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use tempfile::TempDir;
 
 use super::*;

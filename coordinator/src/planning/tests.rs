@@ -1,7 +1,8 @@
 //! What workers are told of a plan, and when.
 
-use feedline_core::ids::JobId;
-use feedline_core::plan::{Assignment, JobPlan, WantedWorkers, WorkerSlot, WorkerType};
+use feedline_data::ids::JobId;
+use feedline_data::view::WantedWorkers;
+use feedline_planner::plan::{Assignment, JobPlan, WorkerSlot, WorkerType};
 
 use super::*;
 

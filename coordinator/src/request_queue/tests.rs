@@ -1,7 +1,7 @@
 //! One who floods, beside others who ask now and then. Time is counted in requests that were taken.
 
-use feedline_core::cluster::messages::ServiceErrorKind;
-use feedline_core::ids::SessionId;
+use feedline_data::ids::SessionId;
+use feedline_data::messages::ServiceErrorKind;
 
 use super::*;
 use crate::tenant_view::tests::{consuming, working};
@@ -112,7 +112,7 @@ async fn who_no_longer_waits_is_not_answered_and_who_is_put_off_is_told() {
 async fn nothing_waits_at_a_desk_without_a_driver() {
     let desk = RequestQueue::new();
     let end = RequestReceiver::new(Arc::clone(&desk));
-    let waiting = desk.put(Request::Consumer(feedline_core::cluster::messages::ConsumerReport {
+    let waiting = desk.put(Request::Consumer(feedline_data::messages::ConsumerReport {
         session: SessionId(9),
         ..consuming(JobId(1))
     }));

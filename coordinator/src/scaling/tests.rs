@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use feedline_core::model::BottleneckKind;
+use feedline_data::view::BottleneckKind;
 
 use super::*;
 

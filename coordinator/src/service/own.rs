@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use feedline_access::{OwnFiles, OwnFilesSnapshot};
-use feedline_core::pipeline::Pipeline;
-use feedline_core::urls::{expand_braces, local_path, local_pattern};
+use feedline_data::pipeline::Pipeline;
+use feedline_data::urls::{expand_braces, local_path, local_pattern};
 
 /// URLs of one pattern that are compared with the coordinator's own files one by one.
 const MOST_COMPARED: usize = 16;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use feedline_access::OwnFiles;
-use feedline_core::cluster::messages::{JobSpec, ServiceErrorKind};
-use feedline_core::pipeline::{Pipeline, Source};
-use feedline_core::tenants::{TenantReads, Tenants};
-use feedline_core::urls::{ReadPolicy, UrlPolicy};
+use feedline_data::messages::{JobSpec, ServiceErrorKind};
+use feedline_data::pipeline::{Pipeline, Source};
+use feedline_data::read_policy::ReadPolicy;
+use feedline_data::tenants::{TenantReads, Tenants};
+use feedline_data::urls::UrlPolicy;
 
 use crate::settings::CoordinatorSettings;
 

@@ -3,9 +3,9 @@
 use std::sync::Mutex;
 
 use feedline_access::ticket::TicketKey;
-use feedline_core::ids::SessionId;
-use feedline_core::mix::MixChange;
-use feedline_core::pipeline::Pipeline;
+use feedline_data::ids::SessionId;
+use feedline_data::mix::MixChange;
+use feedline_data::pipeline::Pipeline;
 use feedline_proto::MemberInfo;
 
 use super::*;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use feedline_core::ids::{JobId, SessionId};
+use feedline_data::ids::{JobId, SessionId};
 
 /// Time for which a consumer is given the same ticket again.
 const AGAIN_FOR_S: u64 = 60;

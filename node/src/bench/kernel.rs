@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use feedline_core::pipeline::Size;
+use feedline_data::pipeline::Size;
 use feedline_worker::kernel::{KernelDecode, KernelResult, crop_resize_loop, with_index};
 
 use self::report::{Report, SubjectReport};

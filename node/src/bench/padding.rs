@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use feedline_core::coordinated::{CoordinatedStep, deal_buckets, deal_evenly, pack_rows};
-use feedline_core::permutation::Permutation;
+use feedline_data::coordinated::{CoordinatedStep, deal_buckets, deal_evenly, pack_rows};
+use feedline_data::permutation::Permutation;
 
 use crate::failure::Failure;
 use crate::output;

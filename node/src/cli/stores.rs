@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use feedline_core::urls::UrlPolicy;
+use feedline_data::urls::UrlPolicy;
 
 /// What pipelines may read, and with which keys.
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]

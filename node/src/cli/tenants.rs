@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use feedline_cluster::ClusterLimits;
 use feedline_coordinator::CoordinatorSettings;
-use feedline_core::cluster::ClusterLimits;
 use feedline_worker::MOST_FETCHES;
 
 use crate::failure::Failure;

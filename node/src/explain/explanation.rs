@@ -1,7 +1,8 @@
 //! What `feedline explain` found: as a table with sentences, or as one line of JSON.
 
-use feedline_core::model::{Bottleneck, JobModel, OperatorModel, Remedy, bottleneck, remedies};
-use feedline_core::plan::Plan;
+use feedline_data::view::Bottleneck;
+use feedline_planner::model::{JobModel, OperatorModel, Remedy, bottleneck, remedies};
+use feedline_planner::plan::Plan;
 use serde::Serialize;
 
 use super::trace::TraceResult;

@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use feedline_core::cluster::messages::JobAllocation;
-use feedline_core::cluster::samples::{Samples, WorkerAllocations, WorkerReportSample};
-use feedline_core::ids::{JobId, WorkerId};
-use feedline_core::model::JobObservation;
-use feedline_core::observe::Observer;
-use feedline_core::plan::{self, CachePolicy, PlannerSettings};
+use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::messages::JobAllocation;
+use feedline_data::messages::WorkerAllocations;
+use feedline_data::messages::samples::{Samples, WorkerReportSample};
+use feedline_planner::model::JobObservation;
+use feedline_planner::observe::Observer;
+use feedline_planner::plan;
+use feedline_planner::plan::{CachePolicy, PlannerSettings};
 
 /// Reads at a time on each worker: as many as the plan would have, and no fewer than this.
 const READS: u32 = 128;

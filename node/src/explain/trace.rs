@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use feedline_client::{ClientSettings, Consumer, Job};
 use feedline_coordinator::RunningCoordinator;
-use feedline_core::cluster::messages::JobSpec;
-use feedline_core::cluster::samples::{Samples, WorkerReportSample};
-use feedline_core::ids::JobId;
-use feedline_core::model::{CacheRoom, JobModel, JobObservation, JobResources, WorkerTypeShare};
-use feedline_core::observe::Observer;
-use feedline_core::pipeline::CacheTier;
-use feedline_core::pipeline::Pipeline;
-use feedline_core::plan::{self, CachePolicy, Plan, PlannerSettings};
+use feedline_data::ids::JobId;
+use feedline_data::messages::JobSpec;
+use feedline_data::messages::samples::{Samples, WorkerReportSample};
+use feedline_data::pipeline::CacheTier;
+use feedline_data::pipeline::Pipeline;
+use feedline_planner::model::{CacheRoom, JobModel, JobObservation, JobResources, WorkerTypeShare};
+use feedline_planner::observe::Observer;
+use feedline_planner::plan;
+use feedline_planner::plan::{CachePolicy, Plan, PlannerSettings};
 use tokio_util::sync::CancellationToken;
 
 use super::probe::{ArrivalWindow, ProbePhase};

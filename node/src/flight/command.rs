@@ -1,8 +1,8 @@
 //! What a flight's descriptor asks for.
 
-use feedline_core::cluster::messages::JobSpec;
-use feedline_core::pipeline::Pipeline;
-use feedline_core::position::Position;
+use feedline_data::messages::JobSpec;
+use feedline_data::pipeline::Pipeline;
+use feedline_data::position::Position;
 use serde::Deserialize;
 
 use crate::entropy;

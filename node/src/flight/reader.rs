@@ -7,7 +7,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 use arrow_flight::{FlightData, SchemaAsIpc};
 use feedline_client::{Batch, ClientError, Consumer};
-use feedline_core::position::Position;
+use feedline_data::position::Position;
 use feedline_proto::CoordinatorService;
 use feedline_proto::authenticator::Authenticator;
 use feedline_proto::grpc::to_status;
@@ -122,7 +122,7 @@ impl FlightReader {
 #[cfg(test)]
 mod tests {
     use feedline_access::Credentials;
-    use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+    use feedline_data::messages::{ServiceError, ServiceErrorKind};
     use feedline_proto::grpc;
     use tokio::time::Instant;
     use tonic::Code;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_client::{ClientSettings, Job};
-use feedline_core::cluster::messages::{JobSpec, JobStatus};
-use feedline_core::pipeline::{CacheTier, Pipeline};
+use feedline_data::messages::{JobSpec, JobStatus};
+use feedline_data::pipeline::{CacheTier, Pipeline};
 use tokio_util::sync::CancellationToken;
 
 use super::LOOK;

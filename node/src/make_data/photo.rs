@@ -4,7 +4,7 @@
 //! 60 to 110 KB. All arithmetic is on whole numbers, so that a seed gives the same bytes on every machine.
 
 use anyhow::Result;
-use feedline_core::random::RowRandom;
+use feedline_data::random::RowRandom;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 const QUALITY: u8 = 90;

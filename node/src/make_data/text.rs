@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use feedline_core::random::RowRandom;
+use feedline_data::random::RowRandom;
 
 use super::rows::Rows;
 

@@ -6,9 +6,9 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use feedline_core::ids::WorkerId;
-use feedline_core::plan::{PlannerSettings, Problem, TenantProblem, WorkerSlot, WorkerType};
-use feedline_core::tenants::Quota;
+use feedline_data::ids::WorkerId;
+use feedline_data::tenants::Quota;
+use feedline_planner::plan::{PlannerSettings, Problem, TenantProblem, WorkerSlot, WorkerType};
 use serde::Deserialize;
 
 pub(super) use self::values::CacheChoice;

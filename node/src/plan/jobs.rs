@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use feedline_core::ids::JobId;
-use feedline_core::model::Locality;
-use feedline_core::plan::{CachePolicy, JobProblem, Problem};
+use feedline_data::ids::JobId;
+use feedline_planner::model::Locality;
+use feedline_planner::plan::{CachePolicy, JobProblem, Problem};
 
 use super::cluster_file::{CacheChoice, ClusterFile, JobOverride, WorkerKind};
 use crate::tenants_file::QuotaEntry;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use feedline_core::ids::JobId;
-use feedline_core::pipeline::{CacheEncoding, CacheTier};
-use feedline_core::plan::{CachePlan, JobPlan, Plan, PlannedCachePoint, Problem};
+use feedline_data::ids::JobId;
+use feedline_data::pipeline::{CacheEncoding, CacheTier};
+use feedline_planner::plan::{CachePlan, JobPlan, Plan, PlannedCachePoint, Problem};
 
 use crate::size::{show_bytes, show_count, show_rate};
 use crate::table;
@@ -95,7 +95,7 @@ fn caches_table(problem: &Problem, plan: &Plan) -> String {
 
 /// The operator whose output is kept.
 fn operator(problem: &Problem, cache: &CachePlan) -> String {
-    let of_job = |job: &feedline_core::plan::JobProblem| {
+    let of_job = |job: &feedline_planner::plan::JobProblem| {
         let cut = job.cuts.iter().find(|cut| cut.key == cache.key)?;
         job.operators.get(cut.after).map(|operator| operator.name.clone())
     };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use feedline_client::Job;
 use feedline_client::audit::AuditReport;
-use feedline_core::cluster::messages::{ConsumerStats, JobState, JobStatus};
+use feedline_data::messages::{ConsumerStats, JobState, JobStatus};
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 use tokio_util::sync::CancellationToken;

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use feedline_client::audit::Audit;
 use feedline_client::{Batch, BatchInfo, ClientError, Consumer};
-use feedline_core::cluster::messages::ConsumerStats;
-use feedline_core::pipeline::OrderMode;
+use feedline_data::messages::ConsumerStats;
+use feedline_data::pipeline::OrderMode;
 use tokio_util::sync::CancellationToken;
 
 use super::position::Digests;

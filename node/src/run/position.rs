@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use feedline_client::digest::{ContentDigest, StreamDigest};
-use feedline_core::position::Position;
+use feedline_data::position::Position;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, reason};
@@ -101,8 +101,8 @@ mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
 
-    use feedline_core::layout::StreamPosition;
-    use feedline_core::pipeline::OrderMode;
+    use feedline_data::layout::StreamPosition;
+    use feedline_data::pipeline::OrderMode;
 
     use super::*;
 

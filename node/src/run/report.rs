@@ -3,8 +3,8 @@
 use std::fmt;
 
 use feedline_client::audit::AuditReport;
-use feedline_core::cluster::messages::{OperatorStats, ProcessCpu, StoreStats};
-use feedline_core::manifest::Manifest;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{OperatorStats, ProcessCpu, StoreStats};
 use serde::Serialize;
 
 use crate::size::{show_bytes, show_count};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use feedline_access::OwnFiles;
 use feedline_coordinator::{CoordinatorContext, CoordinatorSettings, RunningCoordinator, Scaler};
-use feedline_core::plan::ScaleSettings;
+use feedline_planner::plan::ScaleSettings;
 use feedline_proto::CoordinatorService;
 use feedline_worker::ObjectAccess;
 use futures::future::{join_all, select_all, try_join_all};

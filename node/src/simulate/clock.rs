@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use feedline_core::simulate::{Meter, Phase};
+use feedline_planner::simulate::{Meter, Phase};
 
 /// Measures phases.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! What simulated rules reached, side by side: for people a table, for programs one line.
 
-use feedline_core::simulate::{DemandChange, Phase, Scenario, SimulationReport};
+use feedline_planner::simulate::{DemandChange, Phase, Scenario, SimulationReport};
 use serde::Serialize;
 
 use super::clock::PhaseClock;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use feedline_core::view::ClusterView;
+use feedline_data::view::ClusterView;
 use feedline_proto::CoordinatorService;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;

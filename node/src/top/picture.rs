@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::fmt::Write;
 
-use feedline_core::tenants;
-use feedline_core::view::{ClusterView, JobView, WorkerView};
+use feedline_data::tenants;
+use feedline_data::view::{ClusterView, JobView, WorkerView};
 
 use crate::jobs::{are_several, state};
 use crate::size::{show_bytes, show_count, show_rate};
@@ -34,7 +34,7 @@ pub(super) fn render(view: &ClusterView) -> String {
         let _ = write!(text, "\n{}", table::render(&all, &[1, 2, 7, 8]));
     }
     if !view.caches.is_empty() {
-        let line = |cache: &feedline_core::view::CacheView| {
+        let line = |cache: &feedline_data::view::CacheView| {
             let readers: Vec<String> = cache.jobs.iter().map(ToString::to_string).collect();
             vec![
                 cache.operator.clone(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, Schema as ArrowSchema, SchemaRef};
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 /// Metadata key of a truth-value tensor's field, with the value `true`. Its elements are `UInt8`, one byte each, so
 /// that they can be written in place; Arrow's own truth values are packed eight to a byte.

@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use bytes::{Bytes, BytesMut};
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use proptest::prelude::*;
 
 use super::*;

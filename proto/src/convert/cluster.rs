@@ -1,12 +1,12 @@
 //! Jobs, positions, layouts and splits: what reports, plans and status share.
 
-use feedline_core::cluster::messages::{
+use feedline_data::ids::JobId;
+use feedline_data::layout::{Layout, SplitRef, StreamPosition};
+use feedline_data::messages::{
     ConsumerStats, JobMixChanges, JobSpec, OperatorStats, ProcessCpu, Revision, StoreStats,
 };
-use feedline_core::ids::JobId;
-use feedline_core::layout::{Layout, SplitRef, StreamPosition};
-use feedline_core::mix::MixChange;
-use feedline_core::position::{OpenRange, Position};
+use feedline_data::mix::MixChange;
+use feedline_data::position::{OpenRange, Position};
 
 use super::{WireError, all, mirror, read, read_enum, read_optional};
 use crate::wire;

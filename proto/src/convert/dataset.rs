@@ -1,6 +1,6 @@
 //! Manifests and what belongs to them. Blocks are packed: a list for each of their fields.
 
-use feedline_core::manifest::{Block, DatasetSummary, Defect, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_data::manifest::{Block, DatasetSummary, Defect, Manifest, Shard, ShardIndex, ShardRef};
 use prost::Message;
 
 use super::{WireError, all, mirror, read, read_all, read_optional};

@@ -4,7 +4,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
-use feedline_core::ids::JobId;
+use feedline_data::ids::JobId;
 
 use super::{WireError, all, mirror, required};
 use crate::batch::BatchLayout;

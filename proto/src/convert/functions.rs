@@ -1,6 +1,6 @@
 //! Python functions of a pipeline.
 
-use feedline_core::pipeline::{ElementType, Function, FunctionEnvironment, FunctionOutput};
+use feedline_data::pipeline::{ElementType, Function, FunctionEnvironment, FunctionOutput};
 
 use super::{WireError, mirror};
 use crate::wire;

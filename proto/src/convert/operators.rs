@@ -1,6 +1,6 @@
 //! Operators of a pipeline.
 
-use feedline_core::pipeline::{
+use feedline_data::pipeline::{
     BatchParams, BucketByLength, Burn, Cache, Cast, CenterCrop, DecodeImage, Filter, Normalize, Operator,
     OperatorKind, Pack, Pad, RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Rename, Repeat, Resize,
     Select, Size, Tokenize, Truncate, Wait,

@@ -1,10 +1,10 @@
 //! Pipelines and their schemas; operators lie beside.
 
-use feedline_core::pipeline::{
+use feedline_data::pipeline::{
     CacheEncoding, CacheTier, Format, Longer, Mix, MixPart, MixStop, OnError, OrderMode, PadTo, Pipeline,
     Remainder, Shuffle, Source, TensorLayout,
 };
-use feedline_core::schema::{ColumnType, Field, ScalarType, Schema};
+use feedline_data::schema::{ColumnType, Field, ScalarType, Schema};
 
 use super::{WireError, all, mirror_enum, read, read_all, read_enum, read_optional, required};
 use crate::wire;

@@ -1,7 +1,7 @@
 //! Where consumers stand at a step, and what each says for it.
 
-use feedline_core::cluster::messages::{GroupPositions, HistoryReport};
-use feedline_core::position_history::{BatchCount, DeliveredRun, HistoryBase, PositionHistory, StepId};
+use feedline_data::messages::{GroupPositions, HistoryReport};
+use feedline_data::position_history::{BatchCount, DeliveredRun, HistoryBase, PositionHistory, StepId};
 
 use super::reports::{read_streams, write_streams};
 use super::{WireError, all, required};

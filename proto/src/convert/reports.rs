@@ -1,15 +1,15 @@
 //! Reports of workers and consumers, and the plans that answer them.
 
-use feedline_core::cluster::messages::{
+use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
+use feedline_data::layout::{SplitRef, StreamPosition};
+use feedline_data::manifest::{ShardIndex, ShardRef};
+use feedline_data::messages::{
     CacheDecision, ConsumerPlan, ConsumerReport, FormStats, JobAllocation, Lease, PlannedSplit, SlotGrant,
     SlotPosition, SlotReport, Task, TaskOutput, TaskResult, TenantPart, TierCapacity, WorkerJobStats,
     WorkerPlan, WorkerReport,
 };
-use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
-use feedline_core::layout::{SplitRef, StreamPosition};
-use feedline_core::manifest::{ShardIndex, ShardRef};
-use feedline_core::tenants::TenantReads;
-use feedline_core::urls::UrlPolicy;
+use feedline_data::tenants::TenantReads;
+use feedline_data::urls::UrlPolicy;
 
 use super::places::{read_marks, write_marks};
 use super::{WireError, all, read, read_all, read_enum, read_optional, required};

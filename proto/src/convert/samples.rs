@@ -5,17 +5,18 @@ mod view;
 
 use std::collections::BTreeMap;
 
-use feedline_core::cluster::messages::*;
-use feedline_core::ids::{JobId, SessionId, TaskId, WorkerId};
-use feedline_core::layout::{Layout, SplitRef, StreamPosition};
-use feedline_core::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
-use feedline_core::mix::MixChange;
-use feedline_core::pipeline::{self, *};
-use feedline_core::position::{OpenRange, Position};
-use feedline_core::position_history::StepId;
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
-use feedline_core::tenants::TenantReads;
-use feedline_core::urls::UrlPolicy;
+use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
+use feedline_data::layout::{Layout, SplitRef, StreamPosition};
+use feedline_data::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_data::messages::*;
+use feedline_data::mix::MixChange;
+use feedline_data::pipeline;
+use feedline_data::pipeline::*;
+use feedline_data::position::{OpenRange, Position};
+use feedline_data::position_history::StepId;
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::tenants::TenantReads;
+use feedline_data::urls::UrlPolicy;
 
 pub(crate) use self::places::{group_places, step};
 pub(crate) use self::view::{bottleneck_kinds, cluster_view};

@@ -1,7 +1,7 @@
 //! How jobs stand, and what a worker needs to work on one.
 
-use feedline_core::cluster::messages::{JobDetails, JobState, JobStatus};
-use feedline_core::ids::{JobId, WorkerId};
+use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::messages::{JobDetails, JobState, JobStatus};
 
 use super::{WireError, all, read, read_optional, required};
 use crate::wire;

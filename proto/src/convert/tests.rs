@@ -2,14 +2,14 @@
 
 use std::fmt::Debug;
 
-use feedline_core::cluster::messages::{
+use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobState, JobStatus, WorkerPlan,
     WorkerReport,
 };
-use feedline_core::model::Bottleneck;
-use feedline_core::pipeline::{Mix, MixPart, MixStop, OperatorKind, Pipeline, RandomHorizontalFlip, Source};
-use feedline_core::position::Position;
-use feedline_core::view::ClusterView;
+use feedline_data::pipeline::{Mix, MixPart, MixStop, OperatorKind, Pipeline, RandomHorizontalFlip, Source};
+use feedline_data::position::Position;
+use feedline_data::view::Bottleneck;
+use feedline_data::view::ClusterView;
 use proptest::prelude::*;
 use prost::Message;
 
@@ -68,7 +68,7 @@ fn control_messages_come_back() {
 #[test]
 fn fetch_messages_come_back() {
     let open = FetchOpen {
-        job: feedline_core::ids::JobId(5),
+        job: feedline_data::ids::JobId(5),
         split: samples::split(),
         from: 9,
         credit_bytes: 1 << 30,
@@ -131,7 +131,7 @@ fn a_damaged_manifest_is_an_error() {
 fn block_lists_of_different_length_are_refused() {
     let index = || wire::ShardIndex::from(&samples::manifest().shards[0].index);
     let refuse = |index: wire::ShardIndex| {
-        feedline_core::manifest::ShardIndex::try_from(index).unwrap_err().to_string()
+        feedline_data::manifest::ShardIndex::try_from(index).unwrap_err().to_string()
     };
     let message = refuse(wire::ShardIndex { block_offsets: Vec::new(), ..index() });
     assert_eq!(message, "the lists of a shard's 3 blocks differ in length");

@@ -1,9 +1,9 @@
 //! The cluster as people see it.
 
-use feedline_core::ids::{JobId, WorkerId};
-use feedline_core::model::{Bottleneck, BottleneckKind};
-use feedline_core::plan::WantedWorkers;
-use feedline_core::view::{CacheView, ClusterView, JobView, WorkerPart, WorkerView};
+use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::view::WantedWorkers;
+use feedline_data::view::{Bottleneck, BottleneckKind};
+use feedline_data::view::{CacheView, ClusterView, JobView, WorkerPart, WorkerView};
 
 use super::{WireError, all, mirror, mirror_enum, read, read_all, read_enum, read_optional};
 use crate::wire;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use feedline_access::{ClientStream as TlsStream, Credentials, Tls};
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::rt::TokioIo;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use feedline_core::cluster::messages::ServiceError;
-use feedline_core::ids::JobId;
+use feedline_data::ids::JobId;
+use feedline_data::messages::ServiceError;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tonic::{Request, Response, Status, async_trait};

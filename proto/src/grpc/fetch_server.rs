@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready as poll_ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use feedline_core::cluster::messages::ServiceError;
+use feedline_data::messages::ServiceError;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};

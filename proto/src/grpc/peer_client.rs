@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use feedline_core::cluster::messages::ServiceError;
-use feedline_core::manifest::Manifest;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::ServiceError;
 use futures::stream;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;

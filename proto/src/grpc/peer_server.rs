@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use feedline_core::cluster::messages::ServiceError;
+use feedline_data::messages::ServiceError;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tonic::{Request, Response, Status, Streaming, async_trait};

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use tonic::{Code, Status};
 
 use super::REQUEST_TIMEOUT;

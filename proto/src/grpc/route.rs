@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use tokio::sync::Mutex;
 use tonic::Code;
 use tonic::transport::Channel;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use feedline_access::{Bearer, Credentials};
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use http::HeaderMap;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use tokio_util::sync::{CancellationToken, DropGuard};

@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
-use feedline_core::ids::JobId;
-use feedline_core::layout::SplitRef;
+use feedline_data::ids::JobId;
+use feedline_data::layout::SplitRef;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::local::Transport;
 use feedline_proto::{FetchOpen, FetchRequest, MemberInfo, PROTOCOL_VERSION, grpc};
 use futures::{StreamExt, stream};
@@ -71,7 +71,7 @@ impl Scene {
             "GetManifest" => service.manifest(job).await.into(),
             "SyncWorker" => service.sync_worker(leaving_worker()).await.into(),
             "GetPlaces" => {
-                service.places(job, feedline_core::position_history::StepId::default()).await.into()
+                service.places(job, feedline_data::position_history::StepId::default()).await.into()
             }
             "SyncConsumer" => service.sync_consumer(consumer_report(job, 2)).await.into(),
             _ => panic!("say how {name} is called"),

@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use feedline_access::token::{Claims, Scope, Tokens};
 use feedline_access::{Bearer, Credentials, Secret, now_s};
-use feedline_core::cluster::messages::{
+use feedline_data::ids::{JobId, SessionId, WorkerId};
+use feedline_data::layout::SplitRef;
+use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, ProcessCpu, Revision, WorkerReport,
 };
-use feedline_core::ids::{JobId, SessionId, WorkerId};
-use feedline_core::layout::SplitRef;
-use feedline_core::pipeline::Pipeline;
+use feedline_data::pipeline::Pipeline;
 use feedline_proto::{CoordinatorService, grpc};
 use feedline_tests::Scratch;
 use feedline_tests::process::Role;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use feedline_core::random::RowRandom;
-use feedline_core::schema::ColumnType;
+use feedline_data::random::RowRandom;
+use feedline_data::schema::ColumnType;
 use feedline_operators::{Chunk, Column, FunctionCall, OutputBuffers, Tensor};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, UInt8Type};
-use feedline_core::schema::{ColumnType, ScalarType};
+use feedline_data::schema::{ColumnType, ScalarType};
 use feedline_operators::{Column, Image};
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayData, ArrayRef, BooleanArray, ListArray, make_array};
 use arrow::buffer::{Buffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field};
-use feedline_core::schema::{ColumnType, ScalarType};
+use feedline_data::schema::{ColumnType, ScalarType};
 use serde_json::Value;
 
 use crate::region::SharedRegion;

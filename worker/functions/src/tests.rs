@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, ListArray, StringViewArray};
 use arrow::datatypes::{Float32Type, Int32Type, Int64Type};
-use feedline_core::pipeline::{ElementType, Function, FunctionEnvironment, FunctionOutput};
-use feedline_core::schema::{ColumnType, Field, ScalarType};
+use feedline_data::pipeline::{ElementType, Function, FunctionEnvironment, FunctionOutput};
+use feedline_data::schema::{ColumnType, Field, ScalarType};
 use feedline_operators::{Chunk, Column, FunctionCall, Image, OutputBuffers, Tensor};
 
 use crate::{ChunkOutcome, FunctionSettings, RowFunction};

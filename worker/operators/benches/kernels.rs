@@ -10,8 +10,8 @@ use arrow::array::{BinaryViewArray, Int32Array, Int32Builder, ListBuilder, Strin
 use bytes::Bytes;
 use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
-use feedline_core::pipeline::Pipeline;
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::pipeline::Pipeline;
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use feedline_operators::kernel::with_index;
 use feedline_operators::{BuiltOperator, Chunk, Column, OutputBuffers, build_operators};
 use serde_json::{Value, json};

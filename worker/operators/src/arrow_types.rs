@@ -2,7 +2,7 @@
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
-use feedline_core::schema::{ColumnType, ScalarType};
+use feedline_data::schema::{ColumnType, ScalarType};
 
 use crate::OperatorError;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use feedline_core::pipeline::{OperatorKind, Pipeline, PipelineError, infer};
-use feedline_core::schema::{ColumnType, Schema};
+use feedline_data::pipeline::{OperatorKind, Pipeline, PipelineError, infer};
+use feedline_data::schema::{ColumnType, Schema};
 
 use crate::arrow_types::arrow_type;
 use crate::burn::{BurnOperator, WaitOperator};
@@ -170,7 +170,7 @@ impl Building<'_> {
         self.input.get(column).ok_or_else(|| format!("there is no column `{column}`"))
     }
 
-    fn output_tensor(&self, column: &str) -> Result<(feedline_core::schema::ScalarType, &[u32]), String> {
+    fn output_tensor(&self, column: &str) -> Result<(feedline_data::schema::ScalarType, &[u32]), String> {
         match self.output.get(column) {
             Some(ColumnType::Tensor { scalar, shape }) => Ok((*scalar, shape)),
             _ => Err(format!("column `{column}` does not become a tensor")),

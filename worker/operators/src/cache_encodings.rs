@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use arrow::array::BinaryViewBuilder;
-use feedline_core::pipeline::{CacheEncoding, Size};
+use feedline_data::pipeline::{CacheEncoding, Size};
 use feedline_jpeg::MAX_PIXELS;
 
 use crate::geometry::CropPlan;

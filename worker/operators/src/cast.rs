@@ -5,7 +5,7 @@
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
-use feedline_core::schema::ScalarType;
+use feedline_data::schema::ScalarType;
 use half::f16;
 
 use crate::arrow_types::text_at;

@@ -2,7 +2,7 @@
 
 use arrow::array::{ArrayRef, BooleanArray};
 use bytes::{Bytes, BytesMut};
-use feedline_core::schema::ScalarType;
+use feedline_data::schema::ScalarType;
 
 use crate::OperatorError;
 

@@ -1,8 +1,8 @@
 //! `filter`: keeps the rows for which an SQL expression is true.
 
 use arrow::array::{Array, AsArray, BooleanArray};
-use feedline_core::pipeline::PipelineError;
-use feedline_core::schema::Schema;
+use feedline_data::pipeline::PipelineError;
+use feedline_data::schema::Schema;
 
 use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 

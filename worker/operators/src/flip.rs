@@ -1,7 +1,7 @@
 //! `random_horizontal_flip`: mirrors left and right, in place.
 
 use bytes::BytesMut;
-use feedline_core::random::RowRandom;
+use feedline_data::random::RowRandom;
 use feedline_jpeg::mirror_rgb;
 
 use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers};

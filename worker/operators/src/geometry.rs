@@ -1,7 +1,7 @@
 //! Which pixels of an image an operator needs, and where they go. Pure arithmetic on sizes.
 
-use feedline_core::pipeline::Size;
-use feedline_core::random::RowRandom;
+use feedline_data::pipeline::Size;
+use feedline_data::random::RowRandom;
 use feedline_jpeg::Region;
 
 /// Attempts of torchvision's `RandomResizedCrop.get_params` before it falls back to the centre.

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use feedline_core::pipeline::Size;
-use feedline_core::random::RowRandom;
+use feedline_data::pipeline::Size;
+use feedline_data::random::RowRandom;
 
 use crate::geometry::{CropPlan, random_crop};
 use crate::render::{Picture, RenderScratch};

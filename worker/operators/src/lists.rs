@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, UInt32Array};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, UInt8Type};
-use feedline_core::schema::ScalarType;
+use feedline_data::schema::ScalarType;
 use half::f16;
 
 use crate::arrow_types::{arrow_scalar, as_type};

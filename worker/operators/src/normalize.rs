@@ -1,7 +1,7 @@
 //! `normalize`: pixels to floats, `(x / 255 - mean) / std`.
 
-use feedline_core::pipeline::{Normalize, TensorLayout};
-use feedline_core::schema::ScalarType;
+use feedline_data::pipeline::{Normalize, TensorLayout};
+use feedline_data::schema::ScalarType;
 use half::f16;
 
 use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers, Tensor};

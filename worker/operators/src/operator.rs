@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_core::pipeline::{Function, Size};
-use feedline_core::schema::{ColumnType, Field, ScalarType, Schema};
+use feedline_data::pipeline::{Function, Size};
+use feedline_data::schema::{ColumnType, Field, ScalarType, Schema};
 
 use crate::{Chunk, OutputBuffers};
 

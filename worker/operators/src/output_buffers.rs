@@ -1,7 +1,7 @@
 //! The places in a finished batch's buffer that operators write to.
 
 use bytes::BytesMut;
-use feedline_core::schema::ScalarType;
+use feedline_data::schema::ScalarType;
 
 use crate::{OperatorError, Tensor};
 

@@ -1,9 +1,9 @@
 //! `decode_image`, `resize`, `center_crop` and `random_resized_crop`.
 
 use arrow::array::ArrayRef;
-use feedline_core::pipeline::Size;
-use feedline_core::random::RowRandom;
-use feedline_core::schema::ScalarType;
+use feedline_data::pipeline::Size;
+use feedline_data::random::RowRandom;
+use feedline_data::schema::ScalarType;
 
 use crate::arrow_types::bytes_at;
 use crate::geometry::{CropPlan, random_crop};

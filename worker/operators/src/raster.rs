@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use feedline_core::contained::contained;
+use feedline_contained::contained;
 use feedline_jpeg::{MAX_DECODED_BYTES, MAX_PIXELS};
 use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use fast_image_resize::images::{TypedCroppedImage, TypedCroppedImageMut, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
-use feedline_core::pipeline::Size;
+use feedline_data::pipeline::Size;
 use feedline_jpeg::{Decoder, JpegHeader, MAX_DECODED_BYTES, Region};
 
 use crate::Image;

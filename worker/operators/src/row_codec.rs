@@ -10,7 +10,7 @@ use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use crate::arrow_types::{arrow_type, as_type, bytes_at, text_at};
 use crate::{Chunk, Column, Image, OperatorError, Tensor};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryViewArray};
 use bytes::Bytes;
-use feedline_core::pipeline::{Pipeline, PipelineError};
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::pipeline::{Pipeline, PipelineError};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use crate::{BuiltOperator, Chunk, Column, OutputBuffers, Tensor, build_operators};
 

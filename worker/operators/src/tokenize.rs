@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, Int32Builder, ListBuilder};
-use feedline_core::contained::contained;
+use feedline_contained::contained;
 use tokenizers::{Encoding, Tokenizer};
 
 use crate::arrow_types::text_at;

@@ -6,7 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use feedline_access::OwnFiles;
-use feedline_core::urls::{ReadPolicy, UrlPolicy};
+use feedline_data::read_policy::ReadPolicy;
+use feedline_data::urls::UrlPolicy;
 use object_store::ClientConfigKey;
 use object_store::aws::AmazonS3ConfigKey;
 use object_store::azure::AzureConfigKey;

@@ -1,6 +1,6 @@
 //! Cuts a shard's rows into blocks.
 
-use feedline_core::manifest::Block;
+use feedline_data::manifest::Block;
 
 /// A block is closed before it grows beyond this many encoded bytes.
 const TARGET_BLOCK_BYTES: u64 = 1 << 20;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use feedline_core::manifest::ShardRef;
+use feedline_data::manifest::ShardRef;
 use tokio::sync::OnceCell;
 
 use crate::error::SourceError;

@@ -4,8 +4,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_core::tenants::TenantReads;
-use feedline_core::urls::ReadPolicy;
+use feedline_data::read_policy::ReadPolicy;
+use feedline_data::tenants::TenantReads;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};

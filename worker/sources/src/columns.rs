@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 /// The Arrow field of a source's column. Every field is nullable.
 pub fn arrow_field(name: &str, column_type: &ColumnType) -> Field {

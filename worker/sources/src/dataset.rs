@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use feedline_core::manifest::{Block, ShardIndex, ShardRef};
-use feedline_core::pipeline::{Format, Source};
-use feedline_core::schema::Schema;
-use feedline_core::tenants::TenantReads;
+use feedline_data::manifest::{Block, ShardIndex, ShardRef};
+use feedline_data::pipeline::{Format, Source};
+use feedline_data::schema::Schema;
+use feedline_data::tenants::TenantReads;
 
 use crate::cache::ShardCache;
 use crate::error::SourceError;

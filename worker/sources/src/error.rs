@@ -1,6 +1,6 @@
 //! What can go wrong between a dataset's URL and its rows.
 
-use feedline_core::manifest::ShardRef;
+use feedline_data::manifest::ShardRef;
 
 use crate::guard;
 

@@ -11,8 +11,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use feedline_core::tenants::TenantReads;
-use feedline_core::urls::{ReadPolicy, UrlPolicy, is_metadata_address, metadata_host, refused_host};
+use feedline_data::read_policy::{ReadPolicy, refused_host};
+use feedline_data::tenants::TenantReads;
+use feedline_data::urls::{UrlPolicy, is_metadata_address, metadata_host};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use url::{Host, Url};

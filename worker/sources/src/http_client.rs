@@ -193,7 +193,7 @@ mod tests {
             (Key::Timeout, "2m"),
             (Key::UserAgent, "tests"),
         ];
-        let guard = RequestGuard::of_stores(&feedline_core::urls::ReadPolicy::default());
+        let guard = RequestGuard::of_stores(&feedline_data::read_policy::ReadPolicy::default());
         let all =
             options.into_iter().fold(ClientOptions::new(), |all, (key, value)| all.with_config(key, value));
         assert!(client(&all, &guard).is_ok());

@@ -1,9 +1,10 @@
 //! How much a shard may ask for before any row of it is counted against a worker's memory: heads, footers, samples and schemas.
 //! Each limit is beyond what data sets have, and within what a small worker can bear.
 
-use feedline_core::manifest::ShardRef;
-use feedline_core::pipeline::{MAX_COLUMN_NAME_BYTES, MAX_COLUMNS, MAX_NESTING};
-use feedline_core::schema::{ColumnType, Field};
+use feedline_data::manifest::ShardRef;
+use feedline_data::pipeline::{MAX_COLUMN_NAME_BYTES, MAX_NESTING};
+use feedline_data::schema::MAX_COLUMNS;
+use feedline_data::schema::{ColumnType, Field};
 
 use crate::error::SourceError;
 

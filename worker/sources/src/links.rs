@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use feedline_access::{OwnFiles, OwnFilesSnapshot};
-use feedline_core::manifest::ShardRef;
-use feedline_core::urls::UrlPolicy;
+use feedline_data::manifest::ShardRef;
+use feedline_data::urls::UrlPolicy;
 
 use crate::local::{self, LocalFile};
 

@@ -15,7 +15,7 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
-use feedline_core::manifest::ShardRef;
+use feedline_data::manifest::ShardRef;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat2};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 

@@ -1,6 +1,6 @@
 //! URLs as users write them, taken apart into store and key. No requests are made here.
 
-use feedline_core::urls::{refuse_secrets, without_query};
+use feedline_data::urls::{refuse_secrets, without_query};
 use object_store::path::Path;
 use url::Url;
 

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use feedline_core::manifest::ShardRef;
-use feedline_core::pipeline::MAX_COLUMNS;
-use feedline_core::schema::{ColumnType, Schema};
+use feedline_data::manifest::ShardRef;
+use feedline_data::schema::MAX_COLUMNS;
+use feedline_data::schema::{ColumnType, Schema};
 
 use crate::error::SourceError;
 use crate::limits::{check_column, check_count};

@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use feedline_core::manifest::ShardRef;
-use feedline_core::tenants::TenantReads;
-use feedline_core::urls::{ReadPolicy, UrlPolicy, expand_braces};
+use feedline_data::manifest::ShardRef;
+use feedline_data::read_policy::ReadPolicy;
+use feedline_data::tenants::TenantReads;
+use feedline_data::urls::{UrlPolicy, expand_braces};
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, coalesce_ranges};

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{Float32Type, Float64Type, Int64Type};
-use feedline_core::manifest::{Shard, ShardIndex, ShardRef};
-use feedline_core::pipeline::{Format, Source};
+use feedline_data::manifest::{Shard, ShardIndex, ShardRef};
+use feedline_data::pipeline::{Format, Source};
 use tempfile::TempDir;
 
 use crate::{BlockRead, BlockRows, Dataset, RowFailure, SourceError, Stores};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use feedline_core::cluster::messages::{ProcessCpu, WorkerJobStats};
-use feedline_core::ids::JobId;
-use feedline_core::layout::SplitRef;
+use feedline_data::ids::JobId;
+use feedline_data::layout::SplitRef;
+use feedline_data::messages::{ProcessCpu, WorkerJobStats};
 
 use super::{Engine, EngineSettings, JobContext, State, Tracing};
 use crate::WorkerSettings;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use feedline_core::ids::JobId;
-use feedline_core::layout::SplitRef;
+use feedline_data::ids::JobId;
+use feedline_data::layout::SplitRef;
 use tokio_util::sync::CancellationToken;
 
 use super::group::{MemoryReservation, TaskContext};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use feedline_core::cluster::messages::JobAllocation;
+use feedline_data::messages::JobAllocation;
 use feedline_operators::BuiltOperator;
 
 use super::semaphore::{AdjustableSemaphore, UNLIMITED};
@@ -212,7 +212,7 @@ impl JobLimits {
 
 #[cfg(test)]
 mod tests {
-    use feedline_core::ids::JobId;
+    use feedline_data::ids::JobId;
     use futures::FutureExt;
 
     use super::*;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
 use bytes::BytesMut;
-use feedline_core::order::RowRef;
-use feedline_core::pipeline::OnError;
+use feedline_data::order::RowRef;
+use feedline_data::pipeline::OnError;
 use feedline_operators::Column;
 use feedline_proto::batch::{ALIGNMENT_BYTES, BatchEncoder};
 use feedline_proto::services::{PieceHeader, SkippedRow};

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use feedline_core::ids::JobId;
+use feedline_data::ids::JobId;
 use feedline_sources::{BlockRows, SourceError};
 use tokio::sync::OnceCell;
 

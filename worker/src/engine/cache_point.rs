@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use feedline_core::cluster::messages::OperatorStats;
-use feedline_core::manifest::Manifest;
-use feedline_core::order::RowRef;
-use feedline_core::pipeline::{CacheEncoding, CacheTier, OperatorKind, Pipeline};
-use feedline_core::schema::Schema;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::OperatorStats;
+use feedline_data::order::RowRef;
+use feedline_data::pipeline::{CacheEncoding, CacheTier, OperatorKind, Pipeline};
+use feedline_data::schema::Schema;
 use feedline_operators::{BuiltOperator, Chunk, RowCodec};
 use sha2::{Digest, Sha256};
 
@@ -240,8 +240,8 @@ fn prefix(
 
 #[cfg(test)]
 mod tests {
-    use feedline_core::manifest::{Block, Shard, ShardIndex, ShardRef};
-    use feedline_core::pipeline::Source;
+    use feedline_data::manifest::{Block, Shard, ShardIndex, ShardRef};
+    use feedline_data::pipeline::Source;
 
     use super::*;
 

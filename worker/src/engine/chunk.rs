@@ -10,8 +10,8 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::DataType;
 use bytes::Bytes;
-use feedline_core::order::RowRef;
-use feedline_core::pipeline::OnError;
+use feedline_data::order::RowRef;
+use feedline_data::pipeline::OnError;
 use feedline_operators::{Chunk, Column, Image, OutputBuffers};
 
 use super::encodings::EncodingPermission;
@@ -273,8 +273,8 @@ mod tests {
 
     use arrow::array::{BinaryViewArray, ListArray, StringArray};
     use arrow::datatypes::Int32Type;
-    use feedline_core::pipeline::{OperatorKind, Pipeline, RandomHorizontalFlip, Resize, Source};
-    use feedline_core::schema::{ColumnType, Schema};
+    use feedline_data::pipeline::{OperatorKind, Pipeline, RandomHorizontalFlip, Resize, Source};
+    use feedline_data::schema::{ColumnType, Schema};
     use feedline_operators::build_operators;
 
     use super::*;

@@ -7,8 +7,8 @@ mod kernel_time;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use feedline_core::cluster::messages::FormStats;
-use feedline_core::pipeline::{CacheEncoding, Pipeline};
+use feedline_data::messages::FormStats;
+use feedline_data::pipeline::{CacheEncoding, Pipeline};
 use feedline_operators::{BuiltOperator, Chunk, Decoding, OutputBuffers, row_in_form};
 
 pub(crate) use self::encoder::{CacheEncoder, EncodingPermission};

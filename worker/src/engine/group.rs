@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use feedline_core::layout::SplitRef;
-use feedline_core::order::RowRef;
-use feedline_core::pipeline::OnError;
+use feedline_data::layout::SplitRef;
+use feedline_data::order::RowRef;
+use feedline_data::pipeline::OnError;
 use feedline_operators::OutputBuffers;
 use feedline_proto::services::{PieceHeader, SkippedRow};
 use futures::future::try_join_all;

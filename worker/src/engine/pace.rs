@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use feedline_core::layout::Layout;
+use feedline_data::layout::Layout;
 
 /// What a group takes one thread at most, about, with the waits of its operators; one batch may take longer.
 const GROUP_TIME: Duration = Duration::from_millis(250);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use feedline_core::ids::JobId;
+use feedline_data::ids::JobId;
 use feedline_operators::DecodeMemory;
 use tokio::sync::oneshot;
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::take_record_batch;
-use feedline_core::manifest::Block;
-use feedline_core::order::RowRef;
+use feedline_data::manifest::Block;
+use feedline_data::order::RowRef;
 use feedline_sources::{BlockRead, BlockRows, RowFailure, SourceError};
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};

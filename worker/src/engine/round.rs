@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, ListArray, UInt32Array};
 use arrow::datatypes::SchemaRef;
-use feedline_core::coordinated::{CoordinatedStep, deal_buckets, deal_evenly, pack_rows};
-use feedline_core::order::RowRef;
-use feedline_core::pipeline::{BucketByLength, Longer, OnError, OperatorKind, Pack, PadTo, Pipeline, infer};
-use feedline_core::schema::Schema;
+use feedline_data::coordinated::{CoordinatedStep, deal_buckets, deal_evenly, pack_rows};
+use feedline_data::order::RowRef;
+use feedline_data::pipeline::{BucketByLength, Longer, OnError, OperatorKind, Pack, PadTo, Pipeline, infer};
+use feedline_data::schema::Schema;
 use feedline_proto::batch::{BatchEncoder, output_schema};
 use feedline_proto::services::PieceHeader;
 

@@ -116,7 +116,7 @@ impl Drop for SemaphorePermit<'_> {
 
 #[cfg(test)]
 mod tests {
-    use feedline_core::random::mix64;
+    use feedline_data::random::mix64;
     use futures::FutureExt;
 
     use super::*;

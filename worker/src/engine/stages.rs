@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use feedline_core::pipeline::OnError;
+use feedline_data::pipeline::OnError;
 use feedline_functions::RowFunction;
 use feedline_operators::OutputBuffers;
 

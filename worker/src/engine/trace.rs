@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use feedline_core::cluster::messages::{OperatorStats, StoreStats};
+use feedline_data::messages::{OperatorStats, StoreStats};
 use feedline_sources::BlockRows;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,6 +1,6 @@
 //! Many jobs with workers that misbehave at random, by seed: the batches are the same as without.
 
-use feedline_core::random::mix64;
+use feedline_data::random::mix64;
 
 use super::*;
 

@@ -1,8 +1,8 @@
 //! Broken fetches, failing rows, lost coordinators: what is retried, what is told, what ends the consumer.
 
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
-use feedline_core::ids::WorkerId;
-use feedline_core::pipeline::OrderMode;
+use feedline_data::ids::WorkerId;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::pipeline::OrderMode;
 
 use super::*;
 use crate::job::Job;

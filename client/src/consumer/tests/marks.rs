@@ -1,7 +1,7 @@
 //! What a consumer says of where it stood, when a plan asks or it ends.
 
-use feedline_core::cluster::messages::ConsumerReport;
-use feedline_core::position_history::{StepId, StepLookup};
+use feedline_data::messages::ConsumerReport;
+use feedline_data::position_history::{StepId, StepLookup};
 
 use super::*;
 
@@ -74,7 +74,7 @@ async fn a_step_that_has_not_arrived_is_said_once_it_has() {
     coordinator.tell(|told| told.asked = vec![step(2)]);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(coordinator.tell(|told| told.reports.iter().all(|report| report.marks.marks.is_none())));
-    coordinator.tell(|told| told.workers = vec![feedline_core::ids::WorkerId(1)]);
+    coordinator.tell(|told| told.workers = vec![feedline_data::ids::WorkerId(1)]);
     let report = said(&coordinator).await;
     assert_eq!(found(&report, step(2)), StepLookup::At(vec![(0, at(4)), (1, at(4))]));
     assert!(next(&mut consumer).await.unwrap().is_some());

@@ -1,6 +1,6 @@
 //! Elastic jobs: slots come and go while batches flow.
 
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 
 use super::*;
 

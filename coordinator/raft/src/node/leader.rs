@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use feedline_core::cluster::{Cluster, Ready, Reply, RequestId};
-use feedline_core::ids::Millis;
+use feedline_cluster::{Cluster, Ready, Reply, RequestId};
+use feedline_data::ids::Millis;
 
 use super::lease::LeaderLease;
 use super::{RaftNode, planted};

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use feedline_core::ids::Millis;
+use feedline_data::ids::Millis;
 
 use super::RaftNode;
 

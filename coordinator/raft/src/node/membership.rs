@@ -1,7 +1,7 @@
 //! Members that come and go, one at a time: a new one first learns what there is, then votes.
 
-use feedline_core::cluster::RequestId;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_cluster::RequestId;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use raft::eraftpb::{ConfChange, ConfChangeType};
 
 use super::leader::LeaderState;

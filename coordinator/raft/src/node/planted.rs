@@ -1,6 +1,6 @@
 //! Bugs that the simulation must find, where a test asks for one.
 
-use feedline_core::cluster::records::Record;
+use feedline_cluster::records::Record;
 
 #[cfg(feature = "plants")]
 use super::PlantedBug;

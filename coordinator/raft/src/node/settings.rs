@@ -1,13 +1,12 @@
 //! A member's settings, and its clocks.
 
-use feedline_core::cluster;
-use feedline_core::ids::Millis;
+use feedline_data::ids::Millis;
 
 /// Times of a member.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RaftSettings {
     /// Of the state machine.
-    pub cluster: cluster::ClusterSettings,
+    pub cluster: feedline_cluster::ClusterSettings,
     /// Milliseconds between two calls of [`RaftNode::tick`].
     pub tick_ms: u64,
     /// Ticks without a word of the leader after which another may be elected; drawn between this and twice as much.
@@ -44,7 +43,7 @@ pub enum PlantedBug {
 impl Default for RaftSettings {
     fn default() -> Self {
         Self {
-            cluster: cluster::ClusterSettings::default(),
+            cluster: feedline_cluster::ClusterSettings::default(),
             tick_ms: 50,
             election_ticks: 8,
             url: String::new(),

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use feedline_core::cluster::RequestId;
-use feedline_core::cluster::messages::JobSpec;
-use feedline_core::pipeline::{Pipeline, Source};
+use feedline_cluster::RequestId;
+use feedline_data::messages::JobSpec;
+use feedline_data::pipeline::{Pipeline, Source};
 use raft::eraftpb::{Message, MessageType};
 
 use super::*;

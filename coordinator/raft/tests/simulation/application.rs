@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use feedline_core::consumer::{AssembledBatch, RunKind};
-use feedline_core::layout::{SplitRef, StreamPosition};
+use feedline_data::consumer::{AssembledBatch, RunKind};
+use feedline_data::layout::{SplitRef, StreamPosition};
 
 use super::messages::Rows;
 
@@ -45,7 +45,7 @@ pub(crate) struct Application {
 
 impl Application {
     pub(crate) fn consume(&mut self, stream: u32, position: StreamPosition, assembled: AssembledBatch<Rows>) {
-        let portion = |part: &feedline_core::consumer::PieceSlice<Rows>| Portion {
+        let portion = |part: &feedline_data::consumer::PieceSlice<Rows>| Portion {
             split: part.split,
             input: part.input.clone(),
             rows: part.payload[part.rows.start as usize..part.rows.end as usize].to_vec(),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use feedline_core::consumer::RunKind;
-use feedline_core::pipeline::{OrderMode, Remainder};
+use feedline_data::consumer::RunKind;
+use feedline_data::pipeline::{OrderMode, Remainder};
 
 use super::application::Entry;
 use super::scenario::JobData;

@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use feedline_core::cluster::Reply;
-use feedline_core::cluster::messages::{
+use feedline_cluster::Reply;
+use feedline_data::consumer::{AssembledBatch, Assembler, Piece, PieceSlice, RunKind};
+use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
+use feedline_data::layout::{SplitRef, StreamPosition};
+use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, ConsumerStats, JobState, Revision, ServiceErrorKind,
 };
-use feedline_core::consumer::{AssembledBatch, Assembler, Piece, PieceSlice, RunKind};
-use feedline_core::ids::{JobId, Millis, SessionId, WorkerId};
-use feedline_core::layout::{SplitRef, StreamPosition};
-use feedline_core::pipeline::{OrderMode, Remainder};
+use feedline_data::pipeline::{OrderMode, Remainder};
 
 use super::Plant;
 use super::application::Application;

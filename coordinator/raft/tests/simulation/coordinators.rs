@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use feedline_core::cluster::messages::{JobStatus, ServiceError, ServiceErrorKind, source_key};
-use feedline_core::cluster::records::Record;
-use feedline_core::cluster::{Input, Reply, RequestId};
-use feedline_core::ids::{JobId, Millis};
-use feedline_core::manifest::Manifest;
-use feedline_core::position::Position;
+use feedline_cluster::records::Record;
+use feedline_cluster::{Input, Reply, RequestId};
+use feedline_data::ids::{JobId, Millis};
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{JobStatus, ServiceError, ServiceErrorKind, source_key};
+use feedline_data::position::Position;
 use feedline_raft::{
     self as replica, Effects, LogWrite, MemberId, Members, MembershipChange, Message, MonotonicTime,
     PersistedState, RaftNode, Role, ServingChange,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use feedline_core::random::mix64;
+use feedline_data::random::mix64;
 
 /// Random choices of one run.
 #[derive(Debug, Clone)]

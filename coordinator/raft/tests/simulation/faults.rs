@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use feedline_core::cluster::RequestId;
-use feedline_core::ids::{Millis, WorkerId};
+use feedline_cluster::RequestId;
+use feedline_data::ids::{Millis, WorkerId};
 
 use super::World;
 use crate::members::{ASK_MS, Step};

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use feedline_core::cluster::RequestId;
-use feedline_core::ids::Millis;
+use feedline_cluster::RequestId;
+use feedline_data::ids::Millis;
 use feedline_raft::{MemberId, Members, MembershipChange};
 
 /// Milliseconds between two times that the same is asked for.

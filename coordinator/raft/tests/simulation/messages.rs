@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use feedline_core::cluster::messages::{ConsumerReport, JobSpec, WorkerReport};
-use feedline_core::consumer::Piece;
-use feedline_core::ids::{JobId, Millis, SessionId, WorkerId};
-use feedline_core::layout::SplitRef;
+use feedline_data::consumer::Piece;
+use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
+use feedline_data::layout::SplitRef;
+use feedline_data::messages::{ConsumerReport, JobSpec, WorkerReport};
 
 /// The rows that a piece carries.
 pub(crate) type Rows = Rc<Vec<u64>>;

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 
-use feedline_core::cluster::Reply;
-use feedline_core::ids::{JobId, Millis, SessionId, WorkerId};
+use feedline_cluster::Reply;
+use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
 use feedline_raft::{MemberId, Message};
 
 use super::dice::Dice;

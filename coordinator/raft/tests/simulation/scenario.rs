@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
-use feedline_core::cluster::messages::JobSpec;
-use feedline_core::layout::{Layout, SplitRef};
-use feedline_core::manifest::{Block, Manifest, Shard, ShardIndex, ShardRef};
-use feedline_core::order::{BlockTable, PassOrder};
-use feedline_core::pipeline::{BatchParams, OperatorKind, OrderMode, Pipeline, Remainder, Source};
-use feedline_core::position::Position;
-use feedline_core::random::mix64;
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::layout::{Layout, SplitRef};
+use feedline_data::manifest::{Block, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_data::messages::JobSpec;
+use feedline_data::order::{BlockTable, PassOrder};
+use feedline_data::pipeline::{BatchParams, OperatorKind, OrderMode, Pipeline, Remainder, Source};
+use feedline_data::position::Position;
+use feedline_data::random::mix64;
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use super::dice::Dice;
 

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use feedline_core::cluster::Reply;
-use feedline_core::cluster::messages::{
+use feedline_cluster::Reply;
+use feedline_data::consumer::Piece;
+use feedline_data::ids::{JobId, Millis, TaskId, WorkerId};
+use feedline_data::layout::SplitRef;
+use feedline_data::manifest::ShardRef;
+use feedline_data::messages::{
     JobDetails, Lease, ProcessCpu, Revision, ServiceErrorKind, Task, TaskOutput, TaskResult, WorkerPlan,
     WorkerReport,
 };
-use feedline_core::consumer::Piece;
-use feedline_core::ids::{JobId, Millis, TaskId, WorkerId};
-use feedline_core::layout::SplitRef;
-use feedline_core::manifest::ShardRef;
 
 use super::dice::Dice;
 use super::messages::{Call, Fetch, Outcome, Request, Rows, Send};

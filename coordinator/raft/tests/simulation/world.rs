@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-use feedline_core::cluster::messages::{JobState, JobStatus, ServiceErrorKind};
-use feedline_core::cluster::records::Record;
-use feedline_core::cluster::{Input, Reply};
-use feedline_core::ids::{JobId, Millis, SessionId, WorkerId};
-use feedline_core::position::Position;
+use feedline_cluster::records::Record;
+use feedline_cluster::{Input, Reply};
+use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
+use feedline_data::messages::{JobState, JobStatus, ServiceErrorKind};
+use feedline_data::position::Position;
 use feedline_raft::{MemberId, has_snapshot};
 
 use super::Plant;

@@ -29,7 +29,7 @@ async fn a_restart_goes_on_where_the_job_stood() {
     let plan = service.sync_consumer(consuming_from(job, 0)).await.unwrap();
     assert_eq!(plan.streams, [(0, StreamPosition { epoch: 0, row: 8 })], "an old position changes nothing");
     let kept = service.sync_worker(working()).await.unwrap().leases;
-    let splits = |leases: &[feedline_core::cluster::messages::Lease]| -> Vec<_> {
+    let splits = |leases: &[feedline_data::messages::Lease]| -> Vec<_> {
         leases.iter().map(|lease| lease.split).filter(|split| split.ordinal >= 2).collect()
     };
     assert_eq!(splits(&kept)[..splits(&leases).len()], splits(&leases), "the worker keeps what it holds");

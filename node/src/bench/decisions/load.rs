@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use feedline_core::cluster::messages::{
+use feedline_data::ids::{JobId, SessionId, WorkerId};
+use feedline_data::layout::StreamPosition;
+use feedline_data::manifest::{Block, ShardIndex, ShardRef};
+use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, Lease, ProcessCpu, Revision, ServiceError, Task,
     TaskOutput, TaskResult, WorkerReport,
 };
-use feedline_core::ids::{JobId, SessionId, WorkerId};
-use feedline_core::layout::StreamPosition;
-use feedline_core::manifest::{Block, ShardIndex, ShardRef};
-use feedline_core::pipeline::{Pipeline, Source};
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::pipeline::{Pipeline, Source};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use feedline_proto::CoordinatorService;
 use tokio::sync::watch;
 

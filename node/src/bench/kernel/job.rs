@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use feedline_client::{ClientSettings, Job};
-use feedline_core::cluster::messages::JobSpec;
-use feedline_core::pipeline::Pipeline;
+use feedline_data::messages::JobSpec;
+use feedline_data::pipeline::Pipeline;
 
 use super::SIZE;
 use crate::cli::AccessArgs;

@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use feedline_access::Credentials;
 use feedline_client::probe::Probe;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::local::{LocalListener, Transport};
 use feedline_proto::services::{FetchOpen, FetchRequest, Frame, PieceHeader};
 use feedline_proto::{WorkerService, encode_batch, grpc};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use expect_test::expect;
-use feedline_core::model::{CachePointModel, CacheRoom, JobResources, WorkerTypeShare};
+use feedline_planner::model::{CachePointModel, CacheRoom, JobResources, WorkerTypeShare};
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use feedline_core::pipeline::CacheTier;
+use feedline_data::pipeline::CacheTier;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor, value::MapAccessDeserializer};
 
 /// What of a job may be kept.

@@ -1,6 +1,6 @@
 //! Traces on other workers than those that were traced, and what does not fit together.
 
-use feedline_core::pipeline::CacheTier;
+use feedline_data::pipeline::CacheTier;
 
 use super::super::cluster_file::tests::parsed;
 use super::*;

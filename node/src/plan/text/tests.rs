@@ -1,7 +1,7 @@
 //! A plan of two jobs that share workers, as people read it.
 
 use expect_test::expect;
-use feedline_core::plan::{NoDeadline, solve};
+use feedline_planner::plan::{NoDeadline, solve};
 
 use super::super::cluster_file::tests::parsed;
 use super::super::jobs;

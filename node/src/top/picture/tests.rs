@@ -1,12 +1,12 @@
 //! The picture of a busy cluster, and of an empty one.
 
 use expect_test::expect;
-use feedline_core::cluster::messages::JobState;
-use feedline_core::ids::{JobId, WorkerId};
-use feedline_core::model::{Bottleneck, BottleneckKind};
-use feedline_core::pipeline::{CacheEncoding, CacheTier};
-use feedline_core::plan::WantedWorkers;
-use feedline_core::view::{CacheView, WorkerPart};
+use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::messages::JobState;
+use feedline_data::pipeline::{CacheEncoding, CacheTier};
+use feedline_data::view::WantedWorkers;
+use feedline_data::view::{Bottleneck, BottleneckKind};
+use feedline_data::view::{CacheView, WorkerPart};
 
 use super::*;
 

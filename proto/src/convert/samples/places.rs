@@ -1,7 +1,7 @@
 //! Where consumers stand.
 
-use feedline_core::cluster::messages::GroupPositions;
-use feedline_core::position_history::{BatchCount, DeliveredRun, HistoryBase, PositionHistory, StepId};
+use feedline_data::messages::GroupPositions;
+use feedline_data::position_history::{BatchCount, DeliveredRun, HistoryBase, PositionHistory, StepId};
 
 use super::at;
 

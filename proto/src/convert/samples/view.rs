@@ -1,11 +1,11 @@
 //! The cluster as people see it.
 
-use feedline_core::cluster::messages::*;
-use feedline_core::ids::{JobId, WorkerId};
-use feedline_core::model::{Bottleneck, BottleneckKind};
-use feedline_core::pipeline::{CacheEncoding, CacheTier};
-use feedline_core::plan::WantedWorkers;
-use feedline_core::view::{CacheView, ClusterView, JobView, WorkerPart, WorkerView};
+use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::messages::*;
+use feedline_data::pipeline::{CacheEncoding, CacheTier};
+use feedline_data::view::WantedWorkers;
+use feedline_data::view::{Bottleneck, BottleneckKind};
+use feedline_data::view::{CacheView, ClusterView, JobView, WorkerPart, WorkerView};
 
 pub(crate) fn bottleneck_kinds() -> [BottleneckKind; 7] {
     use BottleneckKind::*;

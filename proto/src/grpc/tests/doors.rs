@@ -102,15 +102,13 @@ async fn a_message_is_no_larger_than_its_method_needs() {
     let client = connect_coordinator(&server.url, &with_token("client")).unwrap();
     let named = |bytes: usize| {
         let name = "x".repeat(bytes);
-        feedline_core::cluster::messages::JobSpec { name, ..samples::spec() }
+        feedline_data::messages::JobSpec { name, ..samples::spec() }
     };
     assert_eq!(client.open_job(named(3 << 20)).await, Ok(JobId(5)));
     too_large(client.open_job(named(5 << 20)).await.unwrap_err());
     // What a worker alone may send reaches the service, which refuses it for another reason.
-    let report = || feedline_core::cluster::messages::WorkerReport {
-        machine: "x".repeat(5 << 20),
-        ..samples::worker_report()
-    };
+    let report =
+        || feedline_data::messages::WorkerReport { machine: "x".repeat(5 << 20), ..samples::worker_report() };
     too_large(client.sync_worker(report()).await.unwrap_err());
     let worker = connect_coordinator(&server.url, &with_token("worker")).unwrap();
     assert_eq!(worker.sync_worker(report()).await.unwrap_err().kind, ServiceErrorKind::Unavailable);

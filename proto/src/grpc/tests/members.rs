@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use feedline_core::cluster::messages::{
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, WorkerPlan, WorkerReport,
 };
-use feedline_core::manifest::Manifest;
-use feedline_core::view::ClusterView;
+use feedline_data::view::ClusterView;
 
 use super::*;
 use crate::services::{MemberInfo, MemberStatus};

@@ -1,6 +1,6 @@
 //! Names, places, and what the engine is told.
 
-use feedline_core::schema::{ColumnType, ScalarType};
+use feedline_data::schema::{ColumnType, ScalarType};
 use serde_json::json;
 
 use super::*;

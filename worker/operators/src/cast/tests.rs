@@ -2,7 +2,7 @@
 
 use arrow::array::{Float64Array, Int64Array, ListArray, StringArray, StringViewArray};
 use arrow::datatypes::{Float32Type, Int32Type, Int64Type, UInt8Type};
-use feedline_core::schema::{ColumnType, Schema};
+use feedline_data::schema::{ColumnType, Schema};
 use serde_json::json;
 
 use super::*;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{BinaryViewArray, Float64Array, Int64Array, ListArray, StringViewArray, UInt64Array};
 use arrow::array::{BooleanArray, StringArray};
 use arrow::datatypes::Int32Type;
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use crate::testing::{arrow, build, chunk, pixels, run};
 use crate::{Chunk, Column, Image, check_filter};

@@ -3,7 +3,7 @@
 use super::*;
 use crate::testing::{chunk, pixels, tensor};
 use crate::{Image, Tensor};
-use feedline_core::schema::ScalarType;
+use feedline_data::schema::ScalarType;
 
 fn flip(p: f64) -> FlipOperator {
     FlipOperator { draws: 2, seed: 5, column: "image".to_owned(), p }

@@ -2,7 +2,7 @@
 
 use arrow::array::{BooleanArray, BooleanBuilder, LargeListArray, ListBuilder};
 use arrow::datatypes::{Float32Type, Int32Type, Int64Type};
-use feedline_core::schema::{ColumnType, Schema};
+use feedline_data::schema::{ColumnType, Schema};
 use serde_json::json;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use arrow::array::BinaryArray;
 use bytes::BytesMut;
-use feedline_core::schema::{ColumnType, Schema};
+use feedline_data::schema::{ColumnType, Schema};
 use serde_json::json;
 
 use crate::testing::{
@@ -122,7 +122,7 @@ fn bytes_images_and_tensors_give_the_same_crop() {
         let image_column = Schema::new([("image", ColumnType::Image)]);
         let mut from_images = chunk([("image", Column::Images(images.clone()))]);
         run(&build(&image_column, vec![operator.clone()]), &mut from_images);
-        let scalar = feedline_core::schema::ScalarType::UInt8;
+        let scalar = feedline_data::schema::ScalarType::UInt8;
         let tensors = Schema::new([("image", ColumnType::Tensor { scalar, shape: vec![height, width, 3] })]);
         let mut from_tensor = chunk([("image", pixels(&[height, width, 3], &raw))]);
         run(&build(&tensors, vec![operator]), &mut from_tensor);

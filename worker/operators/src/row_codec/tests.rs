@@ -5,7 +5,7 @@ use arrow::array::{
     StringViewArray,
 };
 use arrow::datatypes::Int32Type;
-use feedline_core::schema::Field;
+use feedline_data::schema::Field;
 
 use super::*;
 

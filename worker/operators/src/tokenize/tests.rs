@@ -2,7 +2,7 @@
 
 use arrow::array::{AsArray, StringViewArray};
 use arrow::datatypes::Int32Type;
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use serde_json::json;
 
 use crate::testing::{array, arrow, build, chunk, run, try_build};

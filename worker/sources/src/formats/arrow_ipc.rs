@@ -4,7 +4,7 @@ mod footer;
 
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
-use feedline_core::manifest::{Block, ShardIndex};
+use feedline_data::manifest::{Block, ShardIndex};
 
 use super::parquet::{column, fit, found};
 use crate::cache::ShardCache;

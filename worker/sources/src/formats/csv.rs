@@ -7,8 +7,8 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
-use feedline_core::manifest::ShardIndex;
-use feedline_core::schema::ColumnType;
+use feedline_data::manifest::ShardIndex;
+use feedline_data::schema::ColumnType;
 
 use super::bisect;
 use super::jsonl::null_row;
@@ -158,7 +158,7 @@ pub(crate) async fn read(
     let null_row = null_row(&decoder.projected());
     let (data, failures) =
         bisect::decode_rows(&rows, &null_row, &|lines| decoder.decode(lines)).map_err(corrupt)?;
-    let column = |(field, place): (&feedline_core::schema::Field, &Option<usize>)| -> ArrayRef {
+    let column = |(field, place): (&feedline_data::schema::Field, &Option<usize>)| -> ArrayRef {
         let at = place.and_then(|place| decoder.projection.iter().position(|&known| known == place));
         at.map_or_else(|| null_column(&field.column_type, data.num_rows()), |at| data.column(at).clone())
     };

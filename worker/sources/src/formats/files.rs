@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, StringViewArray};
-use feedline_core::manifest::{Block, ShardIndex};
-use feedline_core::schema::ColumnType;
+use feedline_data::manifest::{Block, ShardIndex};
+use feedline_data::schema::ColumnType;
 
 use crate::columns::{batch_of, null_column};
 use crate::dataset::{BlockRead, DecodedBlock};

@@ -6,8 +6,8 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use arrow::json::ReaderBuilder;
 use arrow::json::reader::infer_json_schema_from_iterator;
-use feedline_core::manifest::ShardIndex;
-use feedline_core::schema::ColumnType;
+use feedline_data::manifest::ShardIndex;
+use feedline_data::schema::ColumnType;
 
 use super::bisect;
 use super::lines::{self, LineRule};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use feedline_core::manifest::{Block, Defect};
+use feedline_data::manifest::{Block, Defect};
 use memchr::memchr_iter;
 
 use crate::blocks::BlockBuilder;

@@ -7,7 +7,7 @@ mod thrift;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use feedline_core::manifest::{Block, ShardIndex};
+use feedline_data::manifest::{Block, ShardIndex};
 use futures::TryStreamExt;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};

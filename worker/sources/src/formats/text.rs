@@ -1,7 +1,7 @@
 //! One row per line in the column `text`.
 
-use feedline_core::manifest::ShardIndex;
-use feedline_core::schema::ColumnType;
+use feedline_data::manifest::ShardIndex;
+use feedline_data::schema::ColumnType;
 
 use super::lines::{self, LineRule};
 use crate::columns::batch_of;

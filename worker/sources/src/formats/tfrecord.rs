@@ -6,7 +6,7 @@ mod example;
 
 use std::ops::Range;
 
-use feedline_core::manifest::{Defect, ShardIndex};
+use feedline_data::manifest::{Defect, ShardIndex};
 
 use crate::blocks::BlockBuilder;
 use crate::dataset::{BlockRead, DecodedBlock};

@@ -5,9 +5,9 @@ mod tar;
 
 use std::ops::Range;
 
-use feedline_core::manifest::{Defect, ShardIndex};
-use feedline_core::pipeline::MAX_COLUMNS;
-use feedline_core::schema::{ColumnType, ScalarType};
+use feedline_data::manifest::{Defect, ShardIndex};
+use feedline_data::schema::MAX_COLUMNS;
+use feedline_data::schema::{ColumnType, ScalarType};
 
 use crate::blocks::BlockBuilder;
 use crate::dataset::{BlockRead, DecodedBlock};

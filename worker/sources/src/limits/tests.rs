@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use feedline_core::pipeline::Format;
+use feedline_data::pipeline::Format;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -128,7 +128,7 @@ async fn a_first_row_that_is_a_whole_disk_is_not_looked_into() {
         ShardRef { url: "mem://x".to_owned(), size_bytes: u64::MAX, version: version_of(&meta), part: 0 };
     let object = Object::new(Arc::new(store) as Arc<dyn ObjectStore>, path, shard);
     let bytes = MAX_SAMPLED_ROW_BYTES + 1;
-    let block = feedline_core::manifest::Block { rows: 1, offset: 0, bytes, group: 0, row_bytes: Vec::new() };
+    let block = feedline_data::manifest::Block { rows: 1, offset: 0, bytes, group: 0, row_bytes: Vec::new() };
     let told = crate::formats::lines::sample(&object, &[block], 10).await.unwrap_err().to_string();
     assert!(told.contains("its first row has 268435457 bytes"), "{told}");
 }

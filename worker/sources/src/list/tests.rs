@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use feedline_core::pipeline::Format;
-use feedline_core::tenants::TenantReads;
+use feedline_data::pipeline::Format;
+use feedline_data::tenants::TenantReads;
 use futures::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::{

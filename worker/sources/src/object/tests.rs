@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use feedline_core::pipeline::Format;
+use feedline_data::pipeline::Format;
 use futures::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -116,7 +116,7 @@ async fn near_ranges_share_a_request() {
     let body: Vec<u8> = (0..40_000_000u32).map(|at| (at % 251) as u8).collect();
     inner.put(&path, body.clone().into()).await.unwrap();
     let meta = inner.head(&path).await.unwrap();
-    let shard = feedline_core::manifest::ShardRef {
+    let shard = feedline_data::manifest::ShardRef {
         url: "mem://x".to_owned(),
         size_bytes: meta.size,
         version: super::version_of(&meta),

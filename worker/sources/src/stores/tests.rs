@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use feedline_access::OwnFiles;
-use feedline_core::pipeline::Source;
-use feedline_core::urls::UrlPolicy;
+use feedline_data::pipeline::Source;
+use feedline_data::urls::UrlPolicy;
 use object_store::memory::InMemory;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use feedline_core::random::mix64;
+use feedline_data::random::mix64;
 
 use super::*;
 use crate::cache::{CacheValue, planned};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use feedline_core::pipeline::CacheEncoding;
+use feedline_data::pipeline::CacheEncoding;
 use feedline_operators::{Chunk, Decoding, column_in_form};
 
 use super::EncodingTrials;

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
-use feedline_core::ids::JobId;
+use feedline_data::ids::JobId;
 
 use super::Priority;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use feedline_core::ids::JobId;
-use feedline_core::layout::SplitRef;
+use feedline_data::ids::JobId;
+use feedline_data::layout::SplitRef;
 
 use super::super::group::FinishedPiece;
 

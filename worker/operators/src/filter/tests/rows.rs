@@ -1,7 +1,7 @@
 //! Random expressions, evaluated row by row with `Option` for null, against the vectorised evaluation.
 
 use arrow::array::{BooleanArray, Int64Array, StringViewArray};
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use proptest::prelude::*;
 
 use crate::testing::{arrow, build, chunk, run};

@@ -10,7 +10,7 @@ use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::{FileDecoder, read_footer_length};
 use arrow::ipc::{Block as IpcBlock, MetadataVersion, root_as_footer, root_as_message};
 use bytes::Bytes;
-use feedline_core::contained::contained;
+use feedline_contained::contained;
 
 use crate::error::SourceError;
 use crate::limits::{MAX_BLOCKS, MAX_DICTIONARY_BYTES, MAX_FOOTER_BYTES, MAX_HEADS_BYTES};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BinaryViewArray, DictionaryArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::Int32Type;
 use arrow::ipc::writer::{FileWriter, StreamWriter};
-use feedline_core::pipeline::Format;
+use feedline_data::pipeline::Format;
 
 use crate::testing::fixture;
 

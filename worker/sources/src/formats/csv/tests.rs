@@ -1,7 +1,7 @@
 //! Tests of comma-separated values.
 
-use feedline_core::pipeline::Format;
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::pipeline::Format;
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use crate::BlockRead;
 use crate::testing::{fixture, lines};

@@ -1,8 +1,8 @@
 //! Tests of JSON lines and of text.
 
-use feedline_core::manifest::Manifest;
-use feedline_core::pipeline::Format;
-use feedline_core::schema::{ColumnType, ScalarType, Schema};
+use feedline_data::manifest::Manifest;
+use feedline_data::pipeline::Format;
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use crate::BlockRead;
 use crate::testing::{fixture, lines};

@@ -7,8 +7,8 @@ use arrow::array::{
     Int64Array, ListArray, RecordBatch, StringArray, StructArray,
 };
 use arrow::datatypes::{DataType, Field, Float32Type, Int32Type, Int64Type};
-use feedline_core::pipeline::Format;
-use feedline_core::schema::{ColumnType, Schema};
+use feedline_data::pipeline::Format;
+use feedline_data::schema::{ColumnType, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
@@ -163,7 +163,7 @@ async fn zeros() -> (Vec<u8>, Arc<crate::object::Object>) {
     store.put(&path, bytes.clone().into()).await.unwrap();
     let meta = store.head(&path).await.unwrap();
     let version = crate::object::version_of(&meta);
-    let shard = feedline_core::manifest::ShardRef {
+    let shard = feedline_data::manifest::ShardRef {
         url: "mem://x".to_owned(),
         size_bytes: meta.size,
         version,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BinaryViewBuilder, Float32Builder, Int64Builder, ListBuilder};
 use bytes::Bytes;
-use feedline_core::schema::{ColumnType, ScalarType};
+use feedline_data::schema::{ColumnType, ScalarType};
 
 use super::data_of;
 use super::example::{FeatureValues, each_bytes, each_float, each_int, read_features};

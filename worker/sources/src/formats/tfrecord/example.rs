@@ -3,8 +3,8 @@
 //! `Example { 1: Features { 1: map<1: name, 2: Feature> } }`, where a `Feature` holds one of `1: BytesList`,
 //! `2: FloatList`, `3: Int64List`, each `{ 1: repeated value }`, numbers packed or not.
 
-use feedline_core::pipeline::MAX_COLUMNS;
-use feedline_core::schema::{ColumnType, ScalarType};
+use feedline_data::schema::MAX_COLUMNS;
+use feedline_data::schema::{ColumnType, ScalarType};
 
 use crate::limits::MAX_FEATURES;
 use crate::select::ResolvedColumn;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use feedline_core::pipeline::Format;
+use feedline_data::pipeline::Format;
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;

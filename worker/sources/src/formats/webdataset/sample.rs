@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Builder, StringViewBuilder};
 use bytes::Bytes;
-use feedline_core::schema::{ColumnType, ScalarType};
+use feedline_data::schema::{ColumnType, ScalarType};
 
 use super::{KEY, key_and_extension, tar, too_many_members};
 use crate::columns::batch_of;

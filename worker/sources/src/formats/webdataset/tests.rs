@@ -1,6 +1,6 @@
 //! Tests of tar indexing and reading.
 
-use feedline_core::pipeline::Format;
+use feedline_data::pipeline::Format;
 
 use crate::testing::{Fixture, fixture, lines, tar, tar_member};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use feedline_core::random::mix64;
+use feedline_data::random::mix64;
 
 use super::*;
 

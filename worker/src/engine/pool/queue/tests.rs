@@ -1,6 +1,6 @@
 //! Tests of the CPU pool's queue.
 
-use feedline_core::random::mix64;
+use feedline_data::random::mix64;
 
 use super::*;
 

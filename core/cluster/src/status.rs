@@ -1,0 +1,109 @@
+//! How jobs stand, for workers, people and reports.
+
+use feedline_data::ids::JobId;
+use feedline_data::messages::{
+    ConsumerStats, JobDetails, JobState, JobStatus, OperatorStats, ServiceError, ServiceErrorKind,
+    StoreStats, source_key,
+};
+
+use super::job::TrackedJob;
+
+use super::{Cluster, Reply};
+
+use crate::first_keep::first_keep;
+
+impl Cluster {
+    pub(super) fn job_state(&self, job: &TrackedJob) -> JobState {
+        if let Some(state) = &job.ended {
+            return state.clone();
+        }
+        if job.layout.is_some() {
+            return JobState::Running;
+        }
+        let (indexed, shards) =
+            self.preparations.get(&job.id).map(super::prepare::Preparation::progress).unwrap_or_default();
+        JobState::Preparing { indexed, shards, workers: self.live_workers() }
+    }
+
+    fn live_workers(&self) -> u32 {
+        self.workers.values().filter(|worker| worker.known).count() as u32
+    }
+
+    pub(super) fn details(&self, id: JobId) -> Reply {
+        let Some(job) = self.jobs.get(&id) else { return Reply::Refused(ServiceError::unknown_job(id)) };
+        let (Some(layout), Some(dataset)) = (&job.layout, &job.dataset) else {
+            let message = format!("job {id} is still being prepared; ask again");
+            return Reply::Refused(ServiceError::new(ServiceErrorKind::Unavailable, message));
+        };
+        Reply::Details(Box::new(JobDetails {
+            job: id,
+            pipeline: job.spec.pipeline.clone(),
+            layout: layout.clone(),
+            source_key: source_key(&job.spec.tenant, &job.spec.pipeline.source),
+            dataset: dataset.clone(),
+            audit: job.spec.audit,
+            keep: self
+                .settings
+                .auto_cache
+                .then(|| {
+                    let quota = self.settings.tenants.of(&job.spec.tenant);
+                    first_keep(&job.spec.pipeline, dataset, job.passes_left(), quota)
+                })
+                .flatten(),
+            reads: self.settings.tenants.reads_of(&job.spec.tenant).clone(),
+        }))
+    }
+
+    pub(super) fn status(&self, id: Option<JobId>) -> Reply {
+        match id {
+            None => Reply::Status(self.jobs.values().map(|job| self.job_status(job)).collect()),
+            Some(id) => match self.jobs.get(&id) {
+                Some(job) => Reply::Status(vec![self.job_status(job)]),
+                None => Reply::Refused(ServiceError::unknown_job(id)),
+            },
+        }
+    }
+
+    fn job_status(&self, job: &TrackedJob) -> JobStatus {
+        let mut operators: Vec<OperatorStats> = Vec::new();
+        let mut store = StoreStats::default();
+        for stats in job.worker_stats.values() {
+            store.add(&stats.store);
+            for (place, operator) in stats.operators.iter().enumerate() {
+                match operators.get_mut(place) {
+                    Some(sum) => sum.add(operator),
+                    None => operators.push(operator.clone()),
+                }
+            }
+        }
+        let mut delivered = ConsumerStats::default();
+        for consumer in job.consumers.values() {
+            delivered.add(&consumer.earlier);
+            consumer.stats.values().for_each(|stats| delivered.add(stats));
+        }
+        JobStatus {
+            job: job.id,
+            tenant: job.spec.tenant.clone(),
+            name: job.spec.name.clone(),
+            state: self.job_state(job),
+            epochs: job.spec.epochs,
+            consumers: job.spec.consumers,
+            dataset: job.dataset.clone(),
+            layout: job.layout.clone(),
+            position: job.position(),
+            operators,
+            store,
+            worker_cpu: job.worker_stats.iter().map(|(worker, stats)| (*worker, stats.cpu)).collect(),
+            delivered,
+            worker_peak_rss_bytes: job
+                .worker_stats
+                .iter()
+                .map(|(worker, stats)| (*worker, stats.peak_rss_bytes))
+                .collect(),
+            coordinator_peak_rss_bytes: 0,
+            workers: self.live_workers(),
+            settled: job.unsettled.is_empty(),
+            slot_owners: job.slot_owners(),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The state machine, input by input. What follows from many inputs and faults together is tested by the simulation
+//! in `coordinator/raft/tests/simulation.rs`.
+
+mod granting;
+mod limits;
+mod opening;
+mod places;
+mod placing;
+mod preparing;
+mod quotas;
+mod ranks;
+mod relaxed;
+mod remixing;
+mod restoring;
+mod sampling;
+mod slots;
+
+use feedline_data::ids::{SessionId, TaskId};
+use feedline_data::layout::{SplitRef, StreamPosition};
+use feedline_data::manifest::{Block, Defect, Shard, ShardIndex, ShardRef};
+use feedline_data::messages::{
+    ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, JobState, JobStatus, Lease, OperatorStats,
+    ProcessCpu, Revision, ServiceError, ServiceErrorKind, StoreStats, TaskOutput, TaskResult, WorkerJobStats,
+    WorkerPlan, WorkerReport,
+};
+use feedline_data::pipeline::{OnError, OrderMode, Pipeline, Source};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
+
+use super::records::Record;
+use super::*;
+
+/// A state machine at a time, with all that it has asked to persist.
+struct Bench {
+    cluster: Cluster,
+    now: Millis,
+    records: Vec<Record>,
+    manifests: Vec<(JobId, String, Arc<Manifest>)>,
+    /// What becomes of indexes that are to be saved.
+    saving: Result<(), String>,
+    request: RequestId,
+    answered: BTreeMap<RequestId, Reply>,
+}
+
+const LIFE: u64 = 9;
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            cluster: Cluster::new(ClusterSettings::default(), LIFE),
+            now: 0,
+            records: Vec::new(),
+            manifests: Vec::new(),
+            saving: Ok(()),
+            request: 0,
+            answered: BTreeMap::new(),
+        }
+    }
+
+    /// Takes an input built for a new request; the answer if it came at once.
+    fn ask(&mut self, input: impl FnOnce(RequestId) -> Input) -> Option<Reply> {
+        self.request += 1;
+        let request = self.request;
+        self.step(input(request));
+        self.answered.get(&request).cloned()
+    }
+
+    fn step(&mut self, input: Input) {
+        let mut ready = Ready::default();
+        self.cluster.step(self.now, input, &mut ready);
+        self.check_counts();
+        self.records.extend(ready.records);
+        self.answered.extend(ready.replies);
+        for (job, key, manifest) in ready.manifests {
+            self.manifests.push((job, key, manifest));
+            self.step(Input::IndexSaved { job, saved: self.saving.clone() });
+        }
+    }
+
+    /// What is counted as it comes and goes is what a look at all of it counts.
+    fn check_counts(&mut self) {
+        let cluster = &mut self.cluster;
+        let (now, lease) = (cluster.now, cluster.settings.consumer_lease_ms);
+        cluster.seats.expire(now, lease);
+        let (mut seats, mut running) = (0, RunningJobs::new());
+        for job in cluster.jobs.values().filter(|job| !job.is_ended()) {
+            seats +=
+                job.consumers.values().filter(|seat| now.saturating_sub(seat.last_seen) <= lease).count();
+            running.count(&job.spec.tenant, false, job.running().is_some());
+        }
+        assert_eq!((cluster.seats.count(), &cluster.running), (seats, &running));
+    }
+
+    fn pass(&mut self, ms: Millis) {
+        self.now += ms;
+        self.step(Input::Tick);
+    }
+
+    fn open(&mut self, spec: &JobSpec) -> Result<JobId, ServiceError> {
+        self.open_with(spec, None)
+    }
+
+    fn open_with(&mut self, spec: &JobSpec, saved: Option<Arc<Manifest>>) -> Result<JobId, ServiceError> {
+        let spec = Box::new(spec.clone());
+        match self.ask(|request| Input::OpenJob { request, spec, saved }) {
+            Some(Reply::Opened(job)) => Ok(job),
+            Some(Reply::Refused(refusal)) => Err(refusal),
+            other => panic!("not an answer to an opening: {other:?}"),
+        }
+    }
+
+    /// Reports; the plan if it came at once.
+    fn worker(&mut self, report: WorkerReport) -> Option<WorkerPlan> {
+        match self.ask(|request| Input::Worker { request, report }) {
+            Some(Reply::Worker(plan)) => Some(plan),
+            None => None,
+            other => panic!("not an answer to a worker: {other:?}"),
+        }
+    }
+
+    fn consumer(&mut self, report: ConsumerReport) -> Option<ConsumerPlan> {
+        match self.ask(|request| Input::Consumer { request, report }) {
+            Some(Reply::Consumer(plan)) => Some(plan),
+            None => None,
+            other => panic!("not an answer to a consumer: {other:?}"),
+        }
+    }
+
+    fn status(&mut self, job: JobId) -> JobStatus {
+        match self.ask(|request| Input::JobStatus { request, job: Some(job) }) {
+            Some(Reply::Status(mut jobs)) => jobs.remove(0),
+            other => panic!("not a status: {other:?}"),
+        }
+    }
+
+    /// A job whose dataset is known, by worker 1, which then holds its first leases.
+    fn running(spec: &JobSpec, rows: u32) -> (Self, JobId) {
+        let mut bench = Self::new();
+        let manifest = manifest(&[rows]);
+        let job = bench.open_with(spec, Some(Arc::new(manifest.clone()))).expect("a good job");
+        let plan = bench.worker(report(1)).expect("there is a task");
+        bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &manifest)], ..report(1) });
+        assert_eq!(bench.status(job).state, JobState::Running);
+        (bench, job)
+    }
+
+    fn granted(&self, worker: u64) -> Vec<SplitRef> {
+        let of = |record: &Record| match record {
+            Record::Granted { worker: of, splits, .. } if of.0 == worker => splits.clone(),
+            _ => Vec::new(),
+        };
+        self.records.iter().flat_map(of).collect()
+    }
+
+    /// The records since a place, as JSON lines.
+    fn text_since(&self, place: usize) -> String {
+        let line = |record: &Record| serde_json::to_string(record).expect("plain data") + "\n";
+        self.records[place..].iter().map(line).collect()
+    }
+}
+
+fn spec(batch: u32, consumers: u32) -> JobSpec {
+    let pipeline = Pipeline::builder("p").source(Source::text("data/*")).batch(batch).build().expect("good");
+    JobSpec {
+        tenant: String::new(),
+        name: "run".to_owned(),
+        pipeline,
+        epochs: 1,
+        virtual_consumers: consumers,
+        consumers,
+        start: None,
+        audit: false,
+        reindex: false,
+        index_only: false,
+        weight: 1.0,
+        elastic: false,
+    }
+}
+
+fn relaxed(batch: u32, consumers: u32) -> JobSpec {
+    let mut spec = spec(batch, consumers);
+    spec.pipeline.order = OrderMode::Relaxed;
+    spec
+}
+
+/// A dataset of one shard for each number of rows.
+fn manifest(rows: &[u32]) -> Manifest {
+    let mut schema = Schema::default();
+    schema.set("text", ColumnType::Scalar(ScalarType::Int64));
+    let shard = |(place, &rows): (usize, &u32)| Shard {
+        object: ShardRef {
+            url: format!("file:///d/{place}"),
+            size_bytes: 10,
+            version: "1".to_owned(),
+            part: 0,
+        },
+        index: ShardIndex {
+            blocks: vec![Block { rows, offset: 0, bytes: 10, group: 0, row_bytes: Vec::new() }],
+            schema: Some(schema.clone()),
+            defects: Vec::new(),
+        },
+    };
+    Manifest::build(rows.iter().enumerate().map(shard).collect()).expect("the shards agree")
+}
+
+fn report(worker: u64) -> WorkerReport {
+    WorkerReport {
+        worker: WorkerId(worker),
+        address: format!("w{worker}"),
+        cores: 1,
+        memory_bytes: 1,
+        machine: String::new(),
+        nic_bytes_per_s: 0,
+        seen: Revision::default(),
+        computed: Vec::new(),
+        memory_full: false,
+        draining: false,
+        tasks: Vec::new(),
+        elapsed_ns: 0,
+        cpu: ProcessCpu::default(),
+        stats: Vec::new(),
+        caches: Vec::new(),
+    }
+}
+
+/// What a worker says of a job on which it has done nothing.
+fn stats_of(job: JobId, peak_rss_bytes: u64) -> WorkerJobStats {
+    WorkerJobStats {
+        job,
+        operators: Vec::new(),
+        store: StoreStats::default(),
+        memory_wait_ns: 0,
+        peak_rss_bytes,
+        elapsed_ns: 0,
+        cpu: ProcessCpu::default(),
+        forms: Vec::new(),
+    }
+}
+
+fn taking(job: JobId, consumer: u32) -> ConsumerReport {
+    ConsumerReport {
+        job,
+        consumer,
+        session: SessionId(1),
+        seen: Revision::default(),
+        positions: Vec::new(),
+        open: Vec::new(),
+        wants: 2,
+        unreachable: Vec::new(),
+        failed: None,
+        stats: ConsumerStats::default(),
+        slots: Default::default(),
+        marks: Default::default(),
+    }
+}
+
+fn listed(id: TaskId, manifest: &Manifest) -> TaskResult {
+    let shards = manifest.shards.iter().map(|shard| shard.object.clone()).collect();
+    TaskResult { id, outcome: Ok(TaskOutput::Listed(shards)) }
+}
+
+fn split(stream: u32, ordinal: u64) -> SplitRef {
+    SplitRef { epoch: 0, ordinal, stream }
+}

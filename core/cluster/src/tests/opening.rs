@@ -1,0 +1,327 @@
+//! Opening, joining, refusing, cancelling.
+
+use expect_test::expect;
+use feedline_data::pipeline::{Function, FunctionEnvironment, OperatorKind, Repeat};
+use feedline_data::position::{OpenRange, POSITION_VERSION, Position};
+use feedline_data::tenants::{Quota, TenantReads, Tenants};
+use feedline_data::urls::UrlPolicy;
+
+use super::*;
+
+#[test]
+fn the_same_spec_joins_and_another_is_refused() {
+    let mut bench = Bench::new();
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    assert_eq!(bench.open(&spec(4, 1)), Ok(job));
+    assert_eq!(bench.records.len(), 1, "joining decides nothing");
+    let refusal = bench.open(&spec(5, 1)).expect_err("other settings");
+    assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
+    expect!["job `run` is running with other settings; join it with the same pipeline, epochs and consumers, or choose another name"]
+        .assert_eq(&refusal.message);
+}
+
+#[test]
+fn ranks_that_send_one_function_in_different_bytes_share_a_job() {
+    let mut bench = Bench::new();
+    let with = |code: &str, version: Option<&str>| {
+        let mut spec = spec(4, 1);
+        let function = Function {
+            code: Some(code.to_owned()),
+            version: version.map(str::to_owned),
+            environment: Some(FunctionEnvironment { python: Some("3.11".to_owned()), ..Default::default() }),
+            ..Function::new("m:f")
+        };
+        spec.pipeline.operators.insert(0, OperatorKind::FilterFunction(function).into());
+        spec
+    };
+    let job = bench.open(&with("AAAA", Some("1"))).expect("a good job");
+    assert_eq!(bench.open(&with("BBBB", Some("1"))), Ok(job));
+    assert!(bench.open(&with("AAAA", Some("2"))).is_err() && bench.open(&with("AAAA", None)).is_err());
+    let opened = bench.cluster.jobs[&job].spec.pipeline.operators[0].kind.function().expect("it has one");
+    assert_eq!(opened.code.as_deref(), Some("AAAA"), "it goes on with what it was opened with");
+}
+
+#[test]
+fn names_are_those_of_a_tenant() {
+    let mut bench = Bench::new();
+    let of = |tenant: &str, batch| JobSpec { tenant: tenant.to_owned(), ..spec(batch, 1) };
+    let [a, b] = [bench.open(&of("a", 4)), bench.open(&of("b", 5))].map(|opened| opened.expect("a good job"));
+    assert_ne!(a, b);
+    assert_eq!((bench.open(&of("a", 4)), bench.open(&of("b", 5))), (Ok(a), Ok(b)));
+    assert!(bench.open(&of("a", 5)).is_err(), "other settings than those of its own tenant");
+    assert_eq!(bench.status(b).tenant, "b");
+    let refused = bench.open(&of("a b", 4)).expect_err("no name");
+    expect!["`a b` is no tenant's name; use letters, digits, `.`, `_` and `-`, at most 64 of them"]
+        .assert_eq(&refused.message);
+}
+
+#[test]
+fn a_tenant_has_as_many_jobs_at_once_as_its_quota() {
+    let few = Quota { jobs: Some(2), ..Quota::default() };
+    let tenants = Tenants { tenants: [("a".to_owned(), few)].into(), ..Tenants::default() };
+    let mut bench = Bench::new();
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
+    let of =
+        |tenant: &str, name: &str| JobSpec { tenant: tenant.to_owned(), name: name.to_owned(), ..spec(4, 1) };
+    let first = bench.open(&of("a", "1")).expect("room");
+    bench.open(&of("a", "2")).expect("room");
+    let decided = bench.records.len();
+    let refusal = bench.open(&of("a", "3")).expect_err("no room");
+    assert_eq!((refusal.kind, refusal.retry_after_ms), (ServiceErrorKind::Busy, Some(5_000)));
+    expect!["tenant `a` may have 2 jobs at once, and as many run; wait until one has ended, end one with `feedline jobs --cancel ID`, or have the quota raised"]
+        .assert_eq(&refusal.message);
+    assert_eq!(bench.records.len(), decided, "nothing was changed");
+    assert_eq!(bench.open(&of("a", "1")), Ok(first), "joining needs no room");
+    bench.open(&of("b", "3")).expect("others have their own");
+    bench.ask(|request| Input::CancelJob { request, job: first });
+    bench.open(&of("a", "3")).expect("one has ended");
+}
+
+#[test]
+fn a_tenant_opens_only_jobs_that_read_what_it_may() {
+    let elsewhere = TenantReads { urls: UrlPolicy::new(["/elsewhere"]).expect("a path"), credentials: None };
+    let tenants = Tenants { reads: [("a".to_owned(), elsewhere)].into(), ..Tenants::default() };
+    let mut bench = Bench::new();
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
+    let of = |tenant: &str| JobSpec { tenant: tenant.to_owned(), ..spec(4, 1) };
+    let refusal = bench.open(&of("a")).expect_err("outside");
+    assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
+    assert!(refusal.message.contains("lies outside of what tenant `a` may read (/elsewhere)"), "{refusal}");
+    assert_eq!(bench.records.len(), 0, "nothing was changed");
+    bench.open(&of("b")).expect("others may");
+}
+
+#[test]
+fn workers_are_told_what_a_tenant_may_read() {
+    let own = TenantReads { credentials: Some(vec!["own".to_owned()]), ..TenantReads::default() };
+    let tenants = Tenants { reads: [("a".to_owned(), own.clone())].into(), ..Tenants::default() };
+    let mut bench = Bench::new();
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
+    let rows = Arc::new(manifest(&[8]));
+    let spec = JobSpec { tenant: "a".to_owned(), ..spec(4, 1) };
+    let job = bench.open_with(&spec, Some(Arc::clone(&rows))).expect("a good job");
+    let plan = bench.worker(report(1)).expect("there is a task");
+    assert_eq!(plan.tasks[0].reads, own);
+    bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &rows)], ..report(1) });
+    match bench.ask(|request| Input::JobDetails { request, job }) {
+        Some(Reply::Details(details)) => assert_eq!(details.reads, own),
+        other => panic!("not known: {other:?}"),
+    }
+}
+
+#[test]
+fn a_job_of_an_earlier_log_has_no_tenant() {
+    let mut bench = Bench::new();
+    bench.open(&spec(4, 1)).expect("a good job");
+    let without = bench.text_since(0);
+    assert!(!without.contains("tenant"), "{without}");
+    bench.open(&JobSpec { tenant: "a".to_owned(), ..spec(4, 1) }).expect("a good job");
+    let record = |line: &str| serde_json::from_str::<Record>(line).expect("a record");
+    let restored =
+        Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.text_since(0).lines().map(record));
+    assert_eq!(restored.snapshot(), bench.cluster.snapshot());
+    let tenants = restored.jobs.values().map(|job| job.spec.tenant.as_str());
+    assert_eq!(tenants.collect::<Vec<_>>(), ["", "a"]);
+}
+
+#[test]
+fn an_ended_jobs_name_is_free_again() {
+    let mut bench = Bench::new();
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    assert_eq!(bench.ask(|request| Input::CancelJob { request, job }), Some(Reply::Cancelled));
+    assert_eq!(bench.status(job).state, JobState::Cancelled);
+    assert_ne!(bench.open(&spec(5, 1)), Ok(job));
+    assert_eq!(bench.ask(|request| Input::CancelJob { request, job }), Some(Reply::Cancelled), "again");
+}
+
+#[test]
+fn bad_specs_are_refused_with_the_fix() {
+    let refuse = |change: fn(&mut JobSpec)| {
+        let mut bench = Bench::new();
+        let mut spec = spec(4, 2);
+        change(&mut spec);
+        let refusal = bench.open(&spec).expect_err("a bad job");
+        assert!(bench.records.is_empty());
+        refusal.message + "\n"
+    };
+    let text = [
+        refuse(|spec| spec.name.clear()),
+        refuse(|spec| spec.epochs = 0),
+        refuse(|spec| spec.consumers = 0),
+        refuse(|spec| spec.virtual_consumers = 1),
+        refuse(|spec| spec.name = "n".repeat(257)),
+        refuse(|spec| spec.virtual_consumers = 65_537),
+        refuse(|spec| {
+            spec.epochs = u32::MAX;
+            let repeat = OperatorKind::Repeat(Repeat { count: 2 });
+            spec.pipeline.operators.insert(0, repeat.into());
+        }),
+        refuse(|spec| spec.pipeline.operators.clear()),
+    ];
+    expect![[r#"
+        the job has no name; give it one
+        a job of 0 epochs has no rows; set epochs to 1 or more
+        a job needs at least 1 consumer; set consumers to 1 or more
+        2 consumers cannot share 1 virtual consumers: each needs at least one; open the job with virtual_consumers 2 or more
+        the job's name has 257 bytes; give it one of at most 256
+        65537 virtual consumers are more than the 65536 of a job; open it with fewer
+        4294967295 epochs of 2 passes are more than can be counted; set epochs or repeat to less
+    "#]]
+    .assert_eq(&text[..7].concat());
+    assert!(text[7].contains("batch"), "{}", text[7]);
+}
+
+#[test]
+fn unknown_jobs_and_consumers_are_refused() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 8);
+    let kind = |reply| match reply {
+        Some(Reply::Refused(refusal)) => refusal.kind,
+        other => panic!("not refused: {other:?}"),
+    };
+    let none = JobId(77);
+    assert_eq!(
+        kind(bench.ask(|request| Input::CancelJob { request, job: none })),
+        ServiceErrorKind::NotFound
+    );
+    assert_eq!(
+        kind(bench.ask(|request| Input::JobDetails { request, job: none })),
+        ServiceErrorKind::NotFound
+    );
+    assert_eq!(
+        kind(bench.ask(|request| Input::JobStatus { request, job: Some(none) })),
+        ServiceErrorKind::NotFound
+    );
+    let report = taking(none, 0);
+    assert_eq!(kind(bench.ask(|request| Input::Consumer { request, report })), ServiceErrorKind::NotFound);
+    let report = taking(job, 1);
+    assert_eq!(kind(bench.ask(|request| Input::Consumer { request, report })), ServiceErrorKind::Invalid);
+}
+
+#[test]
+fn a_newer_session_takes_over_and_the_older_is_told() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 64);
+    let plan = bench.consumer(taking(job, 0)).expect("a first plan comes at once");
+    let held = bench.consumer(ConsumerReport { seen: plan.revision, ..taking(job, 0) });
+    assert_eq!(held, None, "nothing is new");
+    let waiting = bench.request;
+    assert!(bench.consumer(ConsumerReport { session: SessionId(2), ..taking(job, 0) }).is_some());
+    let superseded = |reply: Option<&Reply>| matches!(reply, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Superseded);
+    assert!(superseded(bench.answered.get(&waiting)));
+    let report = taking(job, 0);
+    assert!(superseded(bench.ask(|request| Input::Consumer { request, report }).as_ref()));
+}
+
+/// Requests may overtake each other: the consumer may wait for the answer to either.
+#[test]
+fn asking_anew_in_the_same_session_answers_the_earlier_with_a_plan() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 64);
+    let plan = bench.consumer(taking(job, 0)).expect("a first plan comes at once");
+    let again = ConsumerReport { seen: plan.revision, ..taking(job, 0) };
+    assert_eq!(bench.consumer(again.clone()), None);
+    let waiting = bench.request;
+    assert_eq!(bench.consumer(again), None);
+    assert_eq!(bench.answered.get(&waiting), Some(&Reply::Consumer(plan)));
+}
+
+#[test]
+fn a_consumers_failure_ends_the_job() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 64);
+    let failed = Some("row 3 is corrupt".to_owned());
+    let plan = bench.consumer(ConsumerReport { failed, ..taking(job, 0) }).expect("told at once");
+    assert_eq!(plan.state, JobState::Failed("row 3 is corrupt".to_owned()));
+}
+
+#[test]
+fn a_coordinator_that_lost_its_log_gives_no_id_again() {
+    let life = |nanoseconds: u64| {
+        let mut bench = Bench::new();
+        bench.cluster = Cluster::new(ClusterSettings::default(), nanoseconds);
+        bench.open(&spec(4, 1)).expect("a good job")
+    };
+    let first = 1_700_000_000_000_000_000;
+    assert!(life(first) < life(first + 1_000_000_000));
+}
+
+#[test]
+fn a_job_is_joined_and_not_opened_by_who_may_only_join() {
+    let mut bench = Bench::new();
+    let ask = |bench: &mut Bench, spec: JobSpec, may_open| {
+        bench.ask(|request| Input::JoinJob { request, spec: Box::new(spec), may_open })
+    };
+    let Some(Reply::Refused(refusal)) = ask(&mut bench, spec(4, 1), false) else { panic!("none is open") };
+    assert_eq!(refusal.kind, ServiceErrorKind::Denied);
+    expect!["no job `run` is open; have it opened by someone who may, and join it then"]
+        .assert_eq(&refusal.message);
+    assert_eq!(ask(&mut bench, spec(4, 1), true), Some(Reply::MayOpen));
+    assert!(bench.records.is_empty(), "nothing is opened by asking");
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    for may_open in [false, true] {
+        assert_eq!(ask(&mut bench, spec(4, 1), may_open), Some(Reply::Opened(job)));
+        let other = ask(&mut bench, spec(5, 1), may_open);
+        assert!(matches!(other, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Invalid));
+    }
+    // One of another tenant is none.
+    let foreign = JobSpec { tenant: "a".to_owned(), ..spec(4, 1) };
+    let refused = ask(&mut bench, foreign, false);
+    assert!(matches!(refused, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Denied));
+    bench.ask(|request| Input::CancelJob { request, job });
+    let refused = ask(&mut bench, spec(4, 1), false);
+    assert!(matches!(refused, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Denied));
+}
+
+#[test]
+fn weights_lie_between_two_ends() {
+    for weight in [0.01, 1.0, 100.0] {
+        Bench::new().open(&JobSpec { weight, ..spec(4, 1) }).expect("a good job");
+    }
+    let refused =
+        |weight| Bench::new().open(&JobSpec { weight, ..spec(4, 1) }).expect_err("no weight").message;
+    expect!["a job cannot have weight 1000000000; give it one from 0.01 to 100"].assert_eq(&refused(1e9));
+    for weight in [0.0, -1.0, 0.009, 1e308, f64::INFINITY, f64::NAN] {
+        assert!(refused(weight).starts_with("a job cannot have weight "), "{weight}");
+    }
+}
+
+#[test]
+fn a_start_of_more_than_the_job_has_is_not_kept() {
+    let start = |streams: usize, open: usize| Position {
+        version: POSITION_VERSION,
+        pipeline: String::new(),
+        dataset: String::new(),
+        order: OrderMode::Deterministic,
+        virtual_consumers: streams as u32,
+        streams: vec![StreamPosition::default(); streams],
+        open: vec![OpenRange { epoch: 0, from: 0, to: 1 }; open],
+        mix: Vec::new(),
+    };
+    let refused = |start| {
+        let mut bench = Bench::new();
+        let refusal = bench.open(&JobSpec { start: Some(start), ..spec(4, 2) }).expect_err("too much");
+        assert!(bench.records.is_empty());
+        refusal.message + "\n"
+    };
+    let wordy = Position { dataset: "d".repeat(9 << 20), ..start(2, 0) };
+    let text = refused(start(3, 0)) + &refused(start(2, 65_537)) + &refused(wordy);
+    let (known, long) = text.split_at(text.find("the job takes").expect("the last one"));
+    expect![[r#"
+        the position has 3 streams, the job 2; open the job with virtual_consumers 3
+        the position leaves 65537 ranges of rows open, more than 65536; open the job from an earlier position
+    "#]]
+    .assert_eq(known);
+    assert!(long.contains(" bytes to keep, more than 4194304; "), "{long}");
+    Bench::new().open(&JobSpec { start: Some(start(2, 65_536)), ..spec(4, 2) }).expect("within bounds");
+}
+
+#[test]
+fn as_much_of_a_failure_is_kept_as_people_read() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 64);
+    let failed = Some("ä".repeat(1 << 20));
+    let plan = bench.consumer(ConsumerReport { failed, ..taking(job, 0) }).expect("told at once");
+    assert_eq!(plan.state, JobState::Failed("ä".repeat(1_024)));
+    let records = bench.text_since(0);
+    assert!(records.len() < 8_192, "{} bytes", records.len());
+    let words = WorkerReport { address: "a".repeat(9_000), machine: "ä".repeat(9_000), ..report(1) };
+    bench.worker(words);
+    let known = bench.cluster.samples().workers.remove(0);
+    assert_eq!((known.address.len(), known.machine.len()), (2_048, 2_048));
+}

@@ -1,0 +1,163 @@
+//! Where all consumers stand at a step: who is asked, when that is answered, and what is not known.
+
+use feedline_data::messages::{GroupPositions, HistoryReport};
+use feedline_data::position_history::{DeliveredRun, PositionHistory, StepId};
+
+use super::*;
+
+fn at(row: u64) -> StreamPosition {
+    StreamPosition { epoch: 0, row }
+}
+
+fn step(batches: u64) -> StepId {
+    StepId { epochs: None, rounds: batches, rest: 0 }
+}
+
+/// A job of which only rows tell where its consumers stand.
+fn skipping(consumers: u32) -> (Bench, JobId) {
+    let mut spec = spec(4, consumers);
+    spec.pipeline.on_error = OnError::Skip;
+    Bench::running(&spec, 400)
+}
+
+/// What a consumer says that began there and has had so many batches, each of 5 rows.
+fn marked(job: JobId, consumer: u32, began: StreamPosition, batches: u64) -> ConsumerReport {
+    let mut marks = PositionHistory::begin(vec![(consumer, began)]);
+    for batch in 1..=batches {
+        marks.push(DeliveredRun { lane: 0, position: at(5 * batch), batch_of: Some(0) });
+    }
+    let marks = HistoryReport { marks: Some(Box::new(marks)), is_last: false };
+    ConsumerReport { marks, ..taking(job, consumer) }
+}
+
+impl Bench {
+    fn places(&mut self, job: JobId, step: StepId) -> Option<GroupPositions> {
+        match self.ask(|request| Input::Places { request, job, step }) {
+            Some(Reply::Places(told)) => Some(told),
+            None => None,
+            other => panic!("not an answer to who asks for places: {other:?}"),
+        }
+    }
+
+    fn told(&self, request: RequestId) -> Option<GroupPositions> {
+        match self.answered.get(&request) {
+            Some(Reply::Places(told)) => Some(told.clone()),
+            None => None,
+            other => panic!("not an answer to who asks for places: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn consumers_are_asked_and_who_asks_is_answered_once_all_have_said_it() {
+    let (mut bench, job) = skipping(2);
+    let plans = [0, 1].map(|consumer| bench.consumer(taking(job, consumer)).expect("news"));
+    assert!(plans.iter().all(|plan| plan.asked.is_empty()));
+    let held = [0, 1].map(|consumer| {
+        let seen = plans[consumer as usize].revision;
+        assert_eq!(bench.consumer(ConsumerReport { seen, ..taking(job, consumer) }), None);
+        bench.request
+    });
+    assert_eq!(bench.places(job, step(3)), None);
+    let asked = bench.request;
+    for request in held {
+        let Some(Reply::Consumer(plan)) = bench.answered.get(&request) else { panic!("it is asked at once") };
+        assert_eq!(plan.asked, [step(3)]);
+    }
+    // One has not come there yet.
+    bench.consumer(marked(job, 0, at(0), 4));
+    let plan = bench.consumer(marked(job, 1, at(0), 2)).expect("news");
+    assert_eq!((plan.asked, bench.told(asked)), (vec![step(3)], None));
+    let plan = bench.consumer(taking(job, 0)).expect("news");
+    assert_eq!(plan.asked, [], "it has said so");
+    bench.consumer(marked(job, 1, at(0), 3));
+    let told = GroupPositions { positions: vec![(0, at(15)), (1, at(15))], ..GroupPositions::default() };
+    assert_eq!(bench.told(asked).as_ref(), Some(&told));
+    assert_eq!(bench.places(job, step(3)), Some(told), "what was said is known");
+    let told = bench.places(job, step(1)).expect("it is known as well");
+    assert_eq!(told.positions, [(0, at(5)), (1, at(5))]);
+    assert_eq!(bench.places(job, step(4)), None, "of another step one is asked");
+    assert_eq!(bench.consumer(taking(job, 0)).expect("news").asked, []);
+    assert_eq!(bench.consumer(taking(job, 1)).expect("news").asked, [step(4)]);
+    // Nobody waits for it any more.
+    bench.pass(1_000);
+    assert_eq!(bench.consumer(taking(job, 1)).expect("news").asked, []);
+    assert!(bench.cluster.asking.is_empty());
+}
+
+#[test]
+fn what_is_not_known_is_told_when_waiting_is_over_or_of_no_use() {
+    let (mut bench, job) = skipping(3);
+    bench.consumer(taking(job, 0));
+    assert_eq!(bench.places(job, step(1)), None);
+    let asked = bench.request;
+    bench.consumer(marked(job, 0, at(0), 1));
+    bench.pass(499);
+    assert_eq!(bench.told(asked), None);
+    bench.pass(1);
+    let told = bench.told(asked).expect("after `hold_ms`");
+    assert_eq!((told.positions, told.missing, told.waits), (vec![(0, at(5))], vec![1, 2], true));
+    // One ends before the step, one was somebody else before.
+    let mut last = marked(job, 1, at(0), 0);
+    last.marks.is_last = true;
+    bench.consumer(last);
+    bench.consumer(marked(job, 2, at(20), 9));
+    let told = bench.places(job, step(1)).expect("nobody can say more");
+    assert_eq!((told.missing, told.waits), (vec![1, 2], false));
+    // Another session has counted nothing of what the last one had.
+    bench.consumer(taking_as(job, 0, 2));
+    bench.pass(2_000);
+    assert_eq!(bench.places(job, step(1)), None);
+    assert_eq!(bench.consumer(taking_as(job, 0, 2)).expect("news").asked, [step(1)]);
+}
+
+fn taking_as(job: JobId, consumer: u32, session: u64) -> ConsumerReport {
+    ConsumerReport { session: SessionId(session), ..taking(job, consumer) }
+}
+
+#[test]
+fn a_consumer_that_is_silent_is_not_waited_for() {
+    let (mut bench, job) = skipping(2);
+    bench.consumer(taking(job, 0));
+    bench.consumer(taking(job, 1));
+    let lease = bench.cluster.settings.consumer_lease_ms;
+    bench.pass(lease);
+    bench.consumer(marked(job, 0, at(0), 1));
+    bench.pass(1);
+    let told = bench.places(job, step(1)).expect("the other is gone");
+    assert_eq!((told.missing, told.waits), (vec![1], false));
+}
+
+#[test]
+fn the_beginning_is_known_to_all_and_some_jobs_have_no_steps() {
+    let (mut bench, job) = skipping(2);
+    for step in [StepId::default(), StepId { epochs: Some(0), rounds: 0, rest: 0 }] {
+        let told = bench.places(job, step).expect("it is where the job was opened at");
+        assert_eq!((told.positions, told.missing), (vec![(0, at(0)), (1, at(0))], vec![]));
+    }
+    let kind = |reply: Option<Reply>| match reply {
+        Some(Reply::Refused(refusal)) => refusal.kind,
+        other => panic!("it is refused: {other:?}"),
+    };
+    let unknown = bench.ask(|request| Input::Places { request, job: JobId(77), step: step(1) });
+    assert_eq!(kind(unknown), ServiceErrorKind::NotFound);
+    for spec in [relaxed(4, 2), JobSpec { elastic: true, ..spec(4, 2) }] {
+        let (mut bench, job) = Bench::running(&spec, 64);
+        let refused = bench.ask(|request| Input::Places { request, job, step: step(1) });
+        assert_eq!(kind(refused), ServiceErrorKind::Invalid);
+    }
+}
+
+#[test]
+fn so_many_steps_are_asked_for_and_no_more() {
+    let (mut bench, job) = skipping(1);
+    for batches in 1..=64 {
+        assert_eq!(bench.places(job, step(batches)), None);
+    }
+    match bench.ask(|request| Input::Places { request, job, step: step(65) }) {
+        Some(Reply::Refused(refusal)) => assert_eq!(refusal.kind, ServiceErrorKind::Busy),
+        other => panic!("it is refused: {other:?}"),
+    }
+    bench.pass(1_000);
+    assert_eq!(bench.places(job, step(65)), None, "those before are over");
+}

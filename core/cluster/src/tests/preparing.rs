@@ -1,0 +1,263 @@
+//! Listing and indexing, and what only the dataset can refuse.
+
+use expect_test::expect;
+use feedline_data::layout::StreamPosition;
+use feedline_data::pipeline::{BatchParams, OperatorKind, Remainder, Repeat};
+
+use super::*;
+
+/// Answers every task of a worker's plan from a manifest.
+fn results(plan: &WorkerPlan, manifest: &Manifest) -> Vec<TaskResult> {
+    let index = |object: &ShardRef| {
+        manifest.shards.iter().find(|shard| shard.object == *object).expect("listed").index.clone()
+    };
+    let result = |task: &feedline_data::messages::Task| match &task.shards {
+        None => listed(task.id, manifest),
+        Some(shards) => {
+            TaskResult { id: task.id, outcome: Ok(TaskOutput::Indexed(shards.iter().map(index).collect())) }
+        }
+    };
+    plan.tasks.iter().map(result).collect()
+}
+
+/// Has one worker prepare a job.
+fn prepare(bench: &mut Bench, manifest: &Manifest) {
+    let mut plan = bench.worker(report(1)).expect("a first plan comes at once");
+    for _ in 0..100 {
+        let tasks = results(&plan, manifest);
+        if tasks.is_empty() {
+            return;
+        }
+        plan =
+            bench.worker(WorkerReport { seen: plan.revision, tasks, ..report(1) }).expect("the plan changed");
+    }
+    panic!("preparing does not end");
+}
+
+fn failure(spec: &JobSpec, manifest: &Manifest) -> String {
+    let mut bench = Bench::new();
+    let job = bench.open(spec).expect("a good job");
+    prepare(&mut bench, manifest);
+    match bench.status(job).state {
+        JobState::Failed(message) => message,
+        other => panic!("not failed: {other:?}"),
+    }
+}
+
+#[test]
+fn indexing_is_spread_over_workers_and_saved() {
+    let mut bench = Bench::new();
+    let manifest = manifest(&[3; 70]);
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let preparing = |indexed, shards, workers| JobState::Preparing { indexed, shards, workers };
+    assert_eq!(bench.status(job).state, preparing(0, 0, 0));
+    let one = bench.worker(report(1)).expect("a first plan comes at once");
+    assert_eq!(bench.worker(report(2)).expect("a first plan").tasks, [], "one worker lists");
+    let tasks = results(&one, &manifest);
+    let one = bench.worker(WorkerReport { seen: one.revision, tasks, ..report(1) }).expect("tasks follow");
+    let two = bench.worker(report(2)).expect("tasks follow");
+    assert_eq!((one.tasks.len(), two.tasks.len()), (2, 2));
+    assert_eq!(bench.status(job).state, preparing(0, 70, 2));
+    let tasks = results(&one, &manifest);
+    bench.worker(WorkerReport { tasks, ..report(1) });
+    assert_eq!(bench.status(job).state, preparing(32, 70, 2));
+    bench.worker(WorkerReport { tasks: results(&two, &manifest), ..report(2) });
+    let one = bench.worker(report(1)).expect("the rest");
+    bench.worker(WorkerReport { tasks: results(&one, &manifest), ..report(1) });
+    assert_eq!(bench.status(job).state, JobState::Running);
+    let key = source_key("", &spec(4, 1).pipeline.source);
+    assert_eq!(bench.manifests, [(job, key, Arc::new(manifest))]);
+}
+
+#[test]
+fn an_index_that_cannot_be_saved_fails_the_job() {
+    let mut bench = Bench::new();
+    bench.saving = Err("the disk is full; free some space".to_owned());
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    prepare(&mut bench, &manifest(&[8]));
+    assert_eq!(bench.status(job).state, JobState::Failed("the disk is full; free some space".to_owned()));
+}
+
+#[test]
+fn a_job_waits_until_its_index_is_saved() {
+    let mut bench = Bench::new();
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let listing = bench.worker(report(1)).expect("the listing");
+    bench.worker(WorkerReport { tasks: results(&listing, &manifest(&[8])), ..report(1) });
+    let indexing = bench.worker(report(1)).expect("indexing");
+    let tasks = results(&indexing, &manifest(&[8]));
+    let (mut ready, report) = (Ready::default(), WorkerReport { tasks, ..report(1) });
+    bench.cluster.step(0, Input::Worker { request: 99, report }, &mut ready);
+    assert_eq!((ready.records.len(), ready.manifests.len()), (0, 1));
+    bench.pass(1_000);
+    assert_eq!(bench.status(job).state, JobState::Preparing { indexed: 1, shards: 1, workers: 1 });
+    bench.step(Input::IndexSaved { job, saved: Ok(()) });
+    bench.step(Input::IndexSaved { job, saved: Err("told twice".to_owned()) });
+    assert_eq!(bench.status(job).state, JobState::Running);
+}
+
+#[test]
+fn a_lost_workers_tasks_go_to_another() {
+    let mut bench = Bench::new();
+    bench.open(&spec(4, 1)).expect("a good job");
+    let lost = bench.worker(report(1)).expect("the listing");
+    bench.pass(2_000);
+    assert_eq!(bench.worker(report(2)).expect("a first plan").tasks, []);
+    bench.pass(2_000);
+    assert_eq!(bench.worker(report(2)).expect("a plan").tasks, lost.tasks);
+}
+
+#[test]
+fn tasks_of_ended_jobs_leave_room_for_others() {
+    let mut bench = Bench::new();
+    for _ in 0..3 {
+        let job = bench.open(&spec(4, 1)).expect("a good job");
+        assert_eq!(bench.worker(report(1)).expect("a plan").tasks.len(), 1);
+        bench.ask(|request| Input::CancelJob { request, job });
+        assert_eq!(bench.worker(report(1)).expect("a plan").tasks, []);
+    }
+}
+
+#[test]
+fn a_result_of_an_earlier_life_is_not_taken_for_this_ones() {
+    let mut bench = Bench::new();
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let stale = bench.worker(report(1)).expect("the listing");
+    bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.records.clone());
+    bench.worker(WorkerReport { tasks: results(&stale, &manifest(&[9])), ..report(1) });
+    assert_eq!(bench.status(job).state, JobState::Preparing { indexed: 0, shards: 0, workers: 1 });
+}
+
+#[test]
+fn a_saved_index_is_used_unless_shards_changed() {
+    let (bench, _) = Bench::running(&spec(4, 1), 8);
+    assert_eq!(bench.manifests.len(), 1, "others may not have it");
+    let mut bench = Bench::new();
+    let job = bench.open_with(&spec(4, 1), Some(Arc::new(manifest(&[8, 8])))).expect("a good job");
+    let mut now = manifest(&[8, 8]);
+    now.shards[1].object.size_bytes = 11;
+    prepare(&mut bench, &now);
+    let message = "shard file:///d/1 changed after it was indexed: 10 bytes then, 11 now; restore it, or index again with `feedline index --rebuild`";
+    assert_eq!(bench.status(job).state, JobState::Failed(message.to_owned()));
+}
+
+#[test]
+fn reindex_ignores_the_saved_index_after_a_restart_too() {
+    let spec = JobSpec { reindex: true, index_only: true, ..spec(4, 1) };
+    let mut bench = Bench::new();
+    let old = Arc::new(manifest(&[5]));
+    let job = bench.open_with(&spec, Some(Arc::clone(&old))).expect("a good job");
+    bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.records.clone());
+    bench.cluster.set_saved(job, old);
+    prepare(&mut bench, &manifest(&[8]));
+    assert_eq!(bench.status(job).state, JobState::Completed);
+    assert_eq!(bench.manifests.len(), 1);
+}
+
+#[test]
+fn defects_fail_the_job_or_are_left_out() {
+    let mut damaged = manifest(&[8]);
+    damaged.shards[0].index.defects.push(Defect { offset: 700, reason: "the last record is cut".to_owned() });
+    expect!["file:///d/0 at byte 700: the last record is cut; mend the shard, or set `on_error: skip` to leave out what follows in it"]
+        .assert_eq(&failure(&spec(4, 1), &damaged));
+    let mut skipping = spec(4, 1);
+    skipping.pipeline.on_error = OnError::Skip;
+    let mut bench = Bench::new();
+    let job = bench.open(&skipping).expect("a good job");
+    prepare(&mut bench, &damaged);
+    assert_eq!(bench.status(job).state, JobState::Running);
+}
+
+#[test]
+fn datasets_that_cannot_serve_the_job_fail_it() {
+    expect!["9 virtual consumers are more than the dataset's 8 rows; use fewer consumers"]
+        .assert_eq(&failure(&spec(4, 9), &manifest(&[8])));
+    let mut dropping = spec(4, 1);
+    dropping.pipeline.operators =
+        vec![OperatorKind::Batch(BatchParams { size: 16, remainder: Remainder::Drop }).into()];
+    expect!["`remainder: drop` leaves nothing: 8 rows are fewer than one batch of 16 for each of 1 consumers; use a smaller batch or `remainder: emit`"]
+        .assert_eq(&failure(&dropping, &manifest(&[8])));
+    let (mut bench, job) = Bench::running(&spec(4, 1), 8);
+    let start = bench.status(job).position;
+    expect!["the position belongs to another pipeline (fingerprint 9db0b6550fe41d12, this one is 731c9f660a6c53b0); use the pipeline file it was saved with"]
+        .assert_eq(&failure(&JobSpec { start, ..spec(5, 1) }, &manifest(&[8])));
+}
+
+#[test]
+fn a_job_that_starts_at_its_end_completes() {
+    let (mut bench, job) = Bench::running(&spec(4, 1), 8);
+    let mut start = bench.status(job).position.expect("it runs");
+    start.streams = vec![StreamPosition { epoch: 1, row: 0 }];
+    let mut bench = Bench::new();
+    let job = bench.open(&JobSpec { start: Some(start), ..spec(4, 1) }).expect("a good job");
+    prepare(&mut bench, &manifest(&[8]));
+    assert_eq!(bench.status(job).state, JobState::Completed);
+}
+
+#[test]
+fn a_wrong_number_of_indexes_fails_the_job() {
+    let mut bench = Bench::new();
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let plan = bench.worker(report(1)).expect("the listing");
+    bench.worker(WorkerReport { tasks: results(&plan, &manifest(&[8, 8])), ..report(1) });
+    let plan = bench.worker(report(1)).expect("indexing");
+    let outcome = Ok(TaskOutput::Indexed(Vec::new()));
+    bench.worker(WorkerReport { tasks: vec![TaskResult { id: plan.tasks[0].id, outcome }], ..report(1) });
+    assert!(matches!(bench.status(job).state, JobState::Failed(_)));
+}
+
+#[test]
+fn a_dataset_of_many_shards_holds_up_no_other_tenants() {
+    let mut bench = Bench::new();
+    let (large, small) = (manifest(&[1; 1_600]), manifest(&[8]));
+    let of = |tenant: &str| JobSpec { tenant: tenant.to_owned(), ..spec(1, 1) };
+    let first = bench.open(&of("a")).expect("a good job");
+    let plan = bench.worker(report(1)).expect("a first plan comes at once");
+    let tasks = results(&plan, &large);
+    let mut plan =
+        bench.worker(WorkerReport { seen: plan.revision, tasks, ..report(1) }).expect("tasks follow");
+    let second = bench.open(&of("b")).expect("a good job");
+    for _ in 0..4 {
+        // One is done at a time, and its place is free.
+        let task = plan.tasks.last().expect("there is much to do").clone();
+        let is_second = task.shards.as_ref().is_none_or(|shards| shards.len() == 1);
+        let one = WorkerPlan { tasks: vec![task], ..plan.clone() };
+        let tasks = results(&one, if is_second { &small } else { &large });
+        plan = bench.worker(WorkerReport { tasks, ..report(1) }).expect("the plan changed");
+    }
+    assert_eq!(bench.status(second).state, JobState::Running, "within a few tasks of the other");
+    let JobState::Preparing { indexed, .. } = bench.status(first).state else { panic!("it has much to do") };
+    assert!(indexed < 1_600);
+}
+
+#[test]
+fn rows_that_cannot_be_counted_are_refused() {
+    let manifest = manifest(&[u32::MAX; 5_000]);
+    let mut spec = spec(1, 1);
+    spec.pipeline.operators.insert(0, OperatorKind::Repeat(Repeat { count: 1_000_000 }).into());
+    let mut bench = Bench::new();
+    let job = bench.open_with(&spec, Some(Arc::new(manifest.clone()))).expect("a good job");
+    let plan = bench.worker(report(1)).expect("there is a task");
+    bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &manifest)], ..report(1) });
+    let JobState::Failed(message) = bench.status(job).state else { panic!("it is not counted") };
+    expect![
+        "1000000 passes over 21474836475000 rows are more rows than can be counted; use a smaller `repeat`"
+    ]
+    .assert_eq(&message);
+}
+
+/// Sizes are what a worker says they are.
+#[test]
+fn shards_of_impossible_sizes_stop_nobody() {
+    let mut manifest = manifest(&[1, 1]);
+    for shard in &mut manifest.shards {
+        shard.object.size_bytes = u64::MAX;
+        shard.index.blocks.iter_mut().for_each(|block| block.bytes = u64::MAX);
+    }
+    let mut bench = Bench::new();
+    let job = bench.open(&spec(4, 1)).expect("a good job");
+    prepare(&mut bench, &manifest);
+    let status = bench.status(job);
+    assert_eq!(status.state, JobState::Running);
+    assert_eq!(status.dataset.map(|dataset| dataset.bytes), Some(u64::MAX));
+}

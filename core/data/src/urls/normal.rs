@@ -1,0 +1,274 @@
+//! URLs in one form, so that they can be compared: case, default ports, percent-encoding and parent folders aside.
+
+/// Characters of globs and braces.
+const PATTERN: [char; 4] = ['*', '?', '[', '{'];
+/// Schemes of Azure's stores that name a container alone.
+pub(super) const AZURE: [&str; 5] = ["az", "adl", "azure", "abfs", "abfss"];
+
+/// A URL or a path, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NormalizedUrl {
+    pub(super) scheme: String,
+    /// Host and port, bucket or container; nothing for local files.
+    pub(super) authority: String,
+    segments: Vec<String>,
+}
+
+impl NormalizedUrl {
+    /// The one form of a URL or of an absolute path.
+    ///
+    /// # Errors
+    /// One clause on why it has none.
+    pub(super) fn of(url: &str) -> Result<Self, String> {
+        let Some((scheme, rest)) = url.split_once("://") else {
+            if !url.starts_with('/') {
+                return Err(
+                    "a relative path is another file in each process: write it from `/` on".to_owned()
+                );
+            }
+            return Ok(Self::local(url));
+        };
+        let scheme = scheme.to_ascii_lowercase();
+        match scheme.as_str() {
+            "file" => Self::file(rest),
+            "http" | "https" => Self::http(scheme, rest),
+            _ => Self::bucket(scheme, rest),
+        }
+    }
+
+    /// The same without what comes from the first segment with a glob or braces on: the folder that is listed.
+    pub(super) fn of_pattern(url: &str) -> Result<Self, String> {
+        let mut normal = Self::of(url)?;
+        if let Some(first) = normal.segments.iter().position(|segment| segment.contains(PATTERN)) {
+            normal.segments.truncate(first);
+        }
+        Ok(normal)
+    }
+
+    /// Whether `other` is this or lies below it.
+    pub(super) fn holds(&self, other: &Self) -> bool {
+        self.scheme == other.scheme
+            && self.authority == other.authority
+            && other.segments.starts_with(&self.segments)
+    }
+
+    pub(super) fn is_local(&self) -> bool {
+        self.scheme == "file"
+    }
+
+    pub(super) fn has_pattern(&self) -> bool {
+        self.segments.iter().any(|segment| segment.contains(PATTERN))
+    }
+
+    /// The path, from `/` on.
+    pub(super) fn path(&self) -> String {
+        format!("/{}", self.segments.join("/"))
+    }
+
+    fn local(path: &str) -> Self {
+        Self { scheme: "file".to_owned(), authority: String::new(), segments: resolved(path) }
+    }
+
+    fn file(rest: &str) -> Result<Self, String> {
+        let path = rest.strip_prefix("localhost").unwrap_or(rest);
+        if !path.starts_with('/') {
+            return Err("a file URL needs an absolute path: write `file:///`".to_owned());
+        }
+        Ok(Self::local(&decoded(path)?))
+    }
+
+    fn http(scheme: String, rest: &str) -> Result<Self, String> {
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (host, rest) = rest.split_at(end);
+        let path = rest.split(['?', '#']).next().unwrap_or_default();
+        let authority = http_authority(&scheme, host)?;
+        Ok(Self { scheme, authority, segments: resolved(&decoded(path)?) })
+    }
+
+    /// Names of buckets and keys are what they are: no case, no encoding. A store knows no parent folders.
+    fn bucket(scheme: String, rest: &str) -> Result<Self, String> {
+        let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
+        if key.split('/').any(|segment| matches!(segment, "." | "..")) {
+            return Err("an object store knows no `.` and `..`: write the key without them".to_owned());
+        }
+        let (scheme, authority) = match (scheme.as_str(), authority.split_once('@')) {
+            ("s3a", _) => ("s3".to_owned(), authority.to_owned()),
+            (azure, Some((container, account))) if AZURE.contains(&azure) => {
+                ("abfss".to_owned(), format!("{container}@{}", account.to_ascii_lowercase()))
+            }
+            (azure, None) if AZURE.contains(&azure) => ("az".to_owned(), authority.to_owned()),
+            _ => (scheme, authority.to_owned()),
+        };
+        Ok(Self { scheme, authority, segments: resolved(key) })
+    }
+}
+
+/// Whether a URL, as pipelines have them, is a path of whoever reads it.
+pub(crate) fn is_local(url: &str) -> bool {
+    url.split_once("://").is_none_or(|(scheme, _)| scheme.eq_ignore_ascii_case("file"))
+}
+
+/// The local path that a URL of a pipeline is, with its globs, braces and parent folders; `None` where it is no local one.
+pub fn local_pattern(url: &str) -> Option<String> {
+    match url.split_once("://") {
+        _ if !is_local(url) => None,
+        Some((_, rest)) => decoded(rest.strip_prefix("localhost").unwrap_or(rest)).ok(),
+        None => Some(url.to_owned()),
+    }
+}
+
+/// The local path that a URL of a pipeline begins with, up to the first glob or brace, with its parent folders as they are
+/// written; `None` where it is no local one.
+pub fn local_path(url: &str) -> Option<String> {
+    let path = local_pattern(url)?;
+    let Some(first) = path.find(PATTERN) else { return Some(path) };
+    Some(path[..first].rsplit_once('/').map_or("", |(folder, _)| folder).to_owned() + "/")
+}
+
+/// A host in lower case, with its port unless that is the scheme's own.
+fn http_authority(scheme: &str, authority: &str) -> Result<String, String> {
+    let is_of_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
+    if authority.is_empty() || !authority.chars().all(is_of_host) {
+        return Err("it names no host, or one with characters that hosts do not have".to_owned());
+    }
+    let authority = authority.to_ascii_lowercase();
+    let in_brackets = authority.rfind(']').map_or(0, |at| at + 1);
+    let Some((host, port)) = authority[in_brackets..].rsplit_once(':') else { return Ok(authority) };
+    let host = format!("{}{host}", &authority[..in_brackets]);
+    let own: u16 = if scheme == "https" { 443 } else { 80 };
+    match port.parse::<u16>() {
+        Ok(port) if port != own => Ok(format!("{host}:{port}")),
+        Ok(_) => Ok(host),
+        Err(_) if port.is_empty() => Ok(host),
+        Err(_) => Err("its port is no number".to_owned()),
+    }
+}
+
+/// The segments of a path, without empty ones, `.` and `..`.
+fn resolved(path: &str) -> Vec<String> {
+    let mut segments: Vec<String> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => {
+                segments.pop();
+            }
+            other => segments.push(other.to_owned()),
+        }
+    }
+    segments
+}
+
+/// Decodes `%2F` and the like, once. What is no code stays.
+pub(super) fn decoded(text: &str) -> Result<String, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let code = match tail {
+            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)),
+            _ => None,
+        };
+        match code {
+            Some((high, low)) => {
+                bytes.push(high << 4 | low);
+                rest = &tail[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8 once its %-codes are decoded".to_owned())
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|digit| digit as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn same(a: &str, b: &str) {
+        assert_eq!(NormalizedUrl::of(a).unwrap(), NormalizedUrl::of(b).unwrap(), "{a} {b}");
+    }
+
+    fn differ(a: &str, b: &str) {
+        assert_ne!(NormalizedUrl::of(a).unwrap(), NormalizedUrl::of(b).unwrap(), "{a} {b}");
+    }
+
+    #[test]
+    fn one_place_has_one_form() {
+        same("/data/./a//b/../c", "/data/a/c");
+        same("FILE:///data/a%20b/%2e%2e/c", "/data/c");
+        same("file://localhost/data", "file:///data/");
+        same("HTTPS://Host:443/a%62/../c", "https://host/c");
+        same("http://host:080/x", "http://host/x");
+        same("http://[FE80::1]:80/x", "http://[fe80::1]/x");
+        same("https://host/a%2Fb", "https://host/a/b");
+        same("s3a://bucket//a/", "S3://bucket/a");
+        same("azure://box/a", "az://box/a");
+        same("abfss://box@Account.dfs.core.windows.net/a", "abfs://box@account.dfs.core.windows.net/a");
+    }
+
+    #[test]
+    fn what_is_not_the_same_stays_apart() {
+        differ("/data/a%20b", "/data/a b");
+        differ("s3://bucket/a%62", "s3://bucket/ab");
+        differ("s3://Bucket/a", "s3://bucket/a");
+        differ("http://host/x", "https://host/x");
+        differ("http://host:8080/x", "http://host/x");
+        differ("https://host/A", "https://host/a");
+    }
+
+    #[test]
+    fn what_has_no_form_says_why() {
+        for (url, why) in [
+            ("data/x", "relative"),
+            ("file://data/x", "absolute"),
+            ("https://", "no host"),
+            ("https://a b/x", "no host"),
+            ("https://host%2eorg/x", "no host"),
+            ("https://user@host/x", "no host"),
+            ("https://host:x/", "port"),
+            ("s3://bucket/a/../b", "`..`"),
+            ("https://host/%ff", "UTF-8"),
+        ] {
+            let refused = NormalizedUrl::of(url).unwrap_err();
+            assert!(refused.contains(why), "{url}: {refused}");
+        }
+    }
+
+    #[test]
+    fn local_paths_are_told_from_others() {
+        for (url, path) in [
+            ("/a/../b", Some("/a/../b")),
+            ("FILE:///a%20b", Some("/a b")),
+            ("file://localhost/a", Some("/a")),
+            ("a/b", Some("a/b")),
+            ("/a/b-*.tar", Some("/a/")),
+            ("/{a,b}/c", Some("/")),
+            ("s3://bucket/a", None),
+            ("https://host/a", None),
+        ] {
+            assert_eq!(local_path(url).as_deref(), path, "{url}");
+        }
+        for (url, pattern) in [
+            ("file:///a%20b/%2A.{x,y}", Some("/a b/*.{x,y}")),
+            ("/a%20b/*", Some("/a%20b/*")),
+            ("s3://bucket/*", None),
+        ] {
+            assert_eq!(local_pattern(url).as_deref(), pattern, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_its_folder() {
+        let folder = |url: &str| NormalizedUrl::of_pattern(url).unwrap().path();
+        assert_eq!(folder("s3://b/a/x-*.tar"), "/a");
+        assert_eq!(folder("/d/{a,b}/x"), "/d");
+        assert_eq!(folder("/d/x"), "/d/x");
+        assert_eq!(folder("/d/*/../../e/f?"), "/e");
+    }
+}

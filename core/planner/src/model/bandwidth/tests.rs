@@ -1,0 +1,79 @@
+//! Fits to laws that are known.
+
+use feedline_data::random::RowRandom;
+
+use super::*;
+
+fn seen(law: impl Fn(f64) -> f64, at: &[f64]) -> Vec<Observation> {
+    at.iter().map(|c| Observation { concurrency: *c, bytes_per_s: law(*c) }).collect()
+}
+
+#[test]
+fn one_observation_gives_a_slope_and_no_limit() {
+    let law = Bandwidth::fit(&seen(|c| 1e6 * c, &[4.0]));
+    assert_eq!((law, law.cap()), (Bandwidth::Linear { slope: 1e6 }, None));
+    assert_eq!(Bandwidth::fit(&[]), Bandwidth::Unknown);
+    assert!(Bandwidth::Unknown.at(3.0).is_infinite());
+}
+
+#[test]
+fn a_roof_is_found_with_its_knee() {
+    let law = Bandwidth::fit(&seen(|c| (1e6 * c).min(5e6), &[1.0, 2.0, 4.0, 8.0, 16.0]));
+    let Bandwidth::Roof { slope, cap } = law else { panic!("{law:?}") };
+    assert!((slope / 1e6 - 1.0).abs() < 0.01 && (cap / 5e6 - 1.0).abs() < 0.01, "{law:?}");
+    assert!(law.is_saturated(8.0) && !law.is_saturated(2.0));
+    assert!(
+        law.concurrency_for(4e6).is_some_and(|c| (c - 4.0).abs() < 0.1) && law.concurrency_for(6e6).is_none()
+    );
+}
+
+#[test]
+fn a_hyperbola_is_found_through_noise() {
+    let mut dice = RowRandom::new(3, 0, 0, 0);
+    let at: Vec<f64> = (0..40).map(|step| 1.0 + f64::from(step)).collect();
+    let mut observations = seen(|c| 1e8 * c / (c + 6.0), &at);
+    for seen in &mut observations {
+        seen.bytes_per_s *= dice.uniform(0.97, 1.03);
+    }
+    let law = Bandwidth::fit(&observations);
+    let Bandwidth::Hyperbola { cap, half } = law else { panic!("{law:?}") };
+    assert!((cap / 1e8 - 1.0).abs() < 0.05 && (half / 6.0 - 1.0).abs() < 0.15, "{law:?}");
+}
+
+#[test]
+fn what_is_straight_stays_straight() {
+    let mut dice = RowRandom::new(4, 0, 0, 0);
+    let mut observations = seen(|c| 2e6 * c, &[1.0, 2.0, 3.0, 5.0, 8.0]);
+    for seen in &mut observations {
+        seen.bytes_per_s *= dice.uniform(0.98, 1.02);
+    }
+    let law = Bandwidth::fit(&observations);
+    assert!(matches!(law, Bandwidth::Linear { slope } if (slope / 2e6 - 1.0).abs() < 0.03), "{law:?}");
+}
+
+#[test]
+fn what_a_byte_takes_does_not_grow_with_the_queue_of_a_full_store() {
+    let busy = |seen: &[Observation]| Bandwidth::fit(seen).seconds_per_byte();
+    let at = |concurrency, bytes_per_s| Observation { concurrency, bytes_per_s };
+    assert_eq!(busy(&[]), None);
+    assert_eq!(busy(&[at(8.0, 2e6)]), Some(4e-6));
+    let full = busy(&[at(4.0, 2e6), at(8.0, 2e6), at(64.0, 2e6)]).expect("something was read");
+    assert!(full < 2.1e-6, "{full}: as with four in flight, and not with 64");
+    assert_eq!(Bandwidth::Hyperbola { cap: 1e6, half: 5.0 }.seconds_per_byte(), Some(2e-5));
+}
+
+#[test]
+fn a_store_that_has_changed_is_told_from_one_that_wavers() {
+    let at = |concurrency, bytes_per_s| Observation { concurrency, bytes_per_s };
+    assert!(at(16.0, 1e6).contradicts(&at(15.0, 1e7)) && at(16.0, 1e7).contradicts(&at(15.0, 1e6)));
+    assert!(!at(16.0, 6e6).contradicts(&at(15.0, 1e7)), "the same, a little slower");
+    assert!(!at(64.0, 1e6).contradicts(&at(15.0, 1e7)), "at another number of requests");
+}
+
+#[test]
+fn reads_that_have_not_ended_yet_make_no_store_slower() {
+    let at = |concurrency, bytes_per_s| Observation { concurrency, bytes_per_s };
+    let law = Bandwidth::fit(&[at(16.0, 5.2e6), at(15.0, 5.0e6), at(120.0, 2.5e6)]);
+    assert_eq!(law.cap(), Some(5.1e6), "{law:?}");
+    assert!(law.is_saturated(16.0));
+}

@@ -1,0 +1,76 @@
+//! What the jobs that are seen may take together, by tenant.
+
+use feedline_data::messages::samples::JobFacts;
+use feedline_data::tenants::Quota;
+
+use crate::plan::TenantProblem;
+
+/// Tenants with quotas, in the order in which their jobs were seen.
+#[derive(Debug, Default)]
+pub(super) struct ObservedTenants(Vec<Seen>);
+
+#[derive(Debug)]
+struct Seen {
+    name: String,
+    quota: Quota,
+    jobs: u32,
+    /// Jobs of which enough is known to plan them.
+    planned: u32,
+}
+
+impl ObservedTenants {
+    /// Notes a job; the place of its tenant, where that has a quota that plans must keep to.
+    pub(super) fn add(&mut self, facts: &JobFacts, is_planned: bool) -> Option<usize> {
+        if facts.quota.cores.is_none() && facts.quota.cache_bytes.is_none() {
+            return None;
+        }
+        let known = self.0.iter().position(|seen| seen.name == facts.tenant);
+        let place = known.unwrap_or_else(|| {
+            let (name, quota) = (facts.tenant.clone(), facts.quota);
+            self.0.push(Seen { name, quota, jobs: 0, planned: 0 });
+            self.0.len() - 1
+        });
+        self.0[place].jobs += 1;
+        self.0[place].planned += u32::from(is_planned);
+        Some(place)
+    }
+
+    /// The part of each quota that is planned with. Jobs of which nothing is known yet have an even part of their tenant's
+    /// cores meanwhile: `core/cluster/src/quotas.rs`.
+    pub(super) fn problems(self) -> Vec<TenantProblem> {
+        let problem = |seen: Seen| {
+            let part = f64::from(seen.planned.max(1)) / f64::from(seen.jobs);
+            TenantProblem {
+                name: seen.name,
+                cores: seen.quota.cores.map(|cores| cores * part),
+                cache_bytes: seen.quota.cache_bytes,
+            }
+        };
+        self.0.into_iter().map(problem).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{JOB, samples};
+    use super::*;
+
+    fn facts(tenant: &str, cores: Option<f64>) -> JobFacts {
+        let quota = Quota { cores, ..Quota::default() };
+        JobFacts { tenant: tenant.to_owned(), quota, ..samples(1, &[JOB]).jobs[0].clone() }
+    }
+
+    #[test]
+    fn cores_are_planned_for_the_jobs_that_are() {
+        let mut seen = ObservedTenants::default();
+        assert_eq!(seen.add(&facts("free", None), true), None);
+        assert_eq!(seen.add(&facts("a", Some(6.0)), true), Some(0));
+        assert_eq!(seen.add(&facts("b", Some(4.0)), true), Some(1));
+        assert_eq!(seen.add(&facts("a", Some(6.0)), false), Some(0));
+        assert_eq!(seen.add(&facts("a", Some(6.0)), true), Some(0));
+        let problems = seen.problems();
+        let cores: Vec<(&str, Option<f64>)> =
+            problems.iter().map(|tenant| (tenant.name.as_str(), tenant.cores)).collect();
+        assert_eq!(cores, [("a", Some(4.0)), ("b", Some(4.0))]);
+    }
+}

@@ -1,0 +1,278 @@
+//! Plans as text, and what must hold of every plan.
+
+use expect_test::expect;
+use feedline_data::ids::WorkerId;
+use feedline_data::pipeline::{CacheEncoding, CacheTier};
+use proptest::prelude::*;
+
+use super::super::testing::{assert_feasible, cluster, job, operator, small, with_tenants};
+use super::*;
+
+use crate::plan::{CachePolicy, CutProblem, TenantProblem};
+
+fn plan(problem: &Problem) -> Plan {
+    solve(problem, None, &NoDeadline).unwrap()
+}
+
+/// A plan in a few lines.
+fn text(plan: &Plan) -> String {
+    let mut text = String::new();
+    for job in &plan.jobs {
+        text += &format!("{}: {:.1} of {:.1} rows/s,", job.name, job.rows_per_s, job.demand_rows_per_s);
+        for part in &job.assignments {
+            text += &format!(" worker {} {:.2} cores,", part.worker, part.cores);
+        }
+        text += &format!(" {}\n", job.why);
+    }
+    for wanted in &plan.wanted {
+        text += &format!("{}: {} present, {} wanted\n", wanted.worker_type, wanted.present, wanted.wanted);
+    }
+    text + &plan.reasons.join("\n") + "\n"
+}
+
+/// Three jobs of unequal cost and demand; four workers of two speeds.
+fn unequal() -> Problem {
+    let jobs = vec![job(1, 6000.0, &[2.0, 1.0]), job(2, 2000.0, &[4.0, 3.0]), job(3, 1000.0, &[1.0, 0.9])];
+    cluster(&[(2.0, 2), (4.0, 2)], jobs)
+}
+
+#[test]
+fn three_unequal_jobs_on_unequal_workers_are_fed_alike() {
+    let problem = unequal();
+    let plan = plan(&problem);
+    assert_feasible(&problem, &plan);
+    expect![[r#"
+        job1: 5176.5 of 6000.0 rows/s, worker 3 4.00 cores, worker 4 1.18 cores, it gets 5176 of the 6000 rows/s that it could have alone, since others have a claim as well
+        job2: 1725.5 of 2000.0 rows/s, worker 1 2.00 cores, worker 2 1.14 cores, worker 4 2.82 cores, it gets 1725 of the 2000 rows/s that it could have alone, since others have a claim as well
+        job3: 862.8 of 1000.0 rows/s, worker 2 0.86 cores, it gets 863 of the 1000 rows/s that it could have alone, since others have a claim as well
+        type0: 2 present, 1 wanted
+        type1: 2 present, 4 wanted
+        the least fed job gets 86.3 % of what it could take by its weight; no plan can give more than 86.3 %
+        job `job1`: it gets 5176 of the 6000 rows/s that it could have alone, since others have a claim as well
+        job `job2`: it gets 1725 of the 2000 rows/s that it could have alone, since others have a claim as well
+        job `job3`: it gets 863 of the 1000 rows/s that it could have alone, since others have a claim as well
+    "#]].assert_eq(&text(&plan));
+}
+
+#[test]
+fn an_equal_split_feeds_the_least_fed_job_less() {
+    let problem = unequal();
+    let costs = Costs::new(&problem);
+    // Each job gets a third of each worker.
+    let equal = (0..3).map(|j| {
+        costs.fed_alone(j, &costs.ways[j][0]).min(costs.alone(&costs.ways[j][0]) / 3.0 / costs.demand[j])
+    });
+    let equal = equal.fold(1.0, f64::min);
+    let planned = plan(&problem).objective.smallest_fed;
+    assert!(planned > 1.2 * equal, "the plan feeds {planned}, an equal split {equal}");
+}
+
+#[test]
+fn what_the_user_keeps_is_kept_and_the_planner_may_keep_nothing() {
+    let mut keeps = job(1, 1000.0, &[1.0]);
+    keeps.operators.push(operator("resize", &[1.0]));
+    keeps.cuts =
+        vec![CutProblem { after: 0, bytes: 1e8, bytes_per_row: 1e3, key: 7, ..CutProblem::default() }];
+    keeps.cache = CachePolicy::Pinned { cut: 0, tier: CacheTier::Memory };
+    let problem = cluster(&[(4.0, 1)], vec![keeps.clone()]);
+    assert_eq!(
+        plan(&problem).jobs[0].kept,
+        Some(PlannedCachePoint { after: 0, tier: CacheTier::Memory, form: CacheEncoding::AsIs, key: 7 })
+    );
+    keeps.cache = CachePolicy::Never;
+    let problem = cluster(&[(4.0, 1)], vec![keeps]);
+    assert_eq!(plan(&problem).jobs[0].kept, None);
+}
+
+#[test]
+fn a_cache_that_saves_more_than_it_costs_is_chosen() {
+    let mut job = job(1, 3000.0, &[2.0]);
+    job.operators.push(operator("augment", &[0.5]));
+    job.cuts =
+        vec![CutProblem { after: 0, bytes: 2e9, bytes_per_row: 1.5e5, key: 7, ..CutProblem::default() }];
+    let problem = cluster(&[(2.0, 1)], vec![job]);
+    let plan = plan(&problem);
+    expect![[r#"
+        job1: 3000.0 of 3000.0 rows/s, worker 1 1.86 cores, its consumers take 3000 rows/s and no more
+        type0: 1 present, 1 wanted
+        the least fed job gets 100 % of what it could take by its weight; no plan can give more than 100 %
+        the output of `decode` would be kept in the workers' memory: 2 GB, and 1 job reads it
+    "#]]
+    .assert_eq(&text(&plan));
+}
+
+#[test]
+fn a_limited_operator_does_not_hold_the_other_jobs_back() {
+    let mut limited = job(1, 1000.0, &[1.0]);
+    limited.operators[0].latency_s = 0.009;
+    limited.operators[0].limit = Some(1);
+    let problem = cluster(&[(4.0, 1)], vec![limited, job(2, 1000.0, &[1.0])]);
+    let plan = plan(&problem);
+    expect![[r#"
+        job1: 100.0 of 1000.0 rows/s, worker 1 0.10 cores, `decode` runs 1 at a time on each worker, which gives 100 rows/s on 1 worker
+        job2: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers take 1000 rows/s and no more
+        type0: 1 present, 10 wanted
+        the least fed job gets 10 % of what it could take by its weight; no plan can give more than 10 %
+        job `job1`: `decode` runs 1 at a time on each worker, which gives 100 rows/s on 1 worker
+    "#]].assert_eq(&text(&plan));
+}
+
+#[test]
+fn a_tenant_gets_no_more_than_its_quota_and_says_so() {
+    let mut jobs = vec![job(1, 2000.0, &[1.0]), job(2, 2000.0, &[1.0]), job(3, 1000.0, &[1.0])];
+    (jobs[0].tenant, jobs[1].tenant) = (Some(0), Some(0));
+    let tenants =
+        vec![TenantProblem { name: "vision".to_owned(), cores: Some(1.0), ..TenantProblem::default() }];
+    let problem = Problem { tenants, ..cluster(&[(4.0, 1)], jobs) };
+    let plan = plan(&problem);
+    assert_feasible(&problem, &plan);
+    expect![[r#"
+        job1: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, its tenant, `vision`, may have 1 cores, and its jobs have them
+        job2: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, its tenant, `vision`, may have 1 cores, and its jobs have them
+        job3: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers take 1000 rows/s and no more
+        type0: 1 present, 1 wanted
+        the least fed job gets 25 % of what it could take by its weight; no plan can give more than 25 %
+        job `job1`: its tenant, `vision`, may have 1 cores, and its jobs have them
+        job `job2`: its tenant, `vision`, may have 1 cores, and its jobs have them
+    "#]].assert_eq(&text(&plan));
+}
+
+#[test]
+fn a_small_change_keeps_the_plan_and_a_large_one_changes_it() {
+    let mut problem = unequal();
+    let first = plan(&problem);
+    problem.jobs[0].operators[0].cpu_s[0] *= 1.01;
+    let second = solve(&problem, Some(&first), &NoDeadline).unwrap();
+    let decisions = |plan: &Plan| -> Vec<Vec<(WorkerId, f64)>> {
+        let of_job = |job: &JobPlan| job.assignments.iter().map(|part| (part.worker, part.cores)).collect();
+        plan.jobs.iter().map(of_job).collect()
+    };
+    assert_eq!(decisions(&first), decisions(&second));
+    problem.jobs[0].demand_rows_per_s = Some(1000.0);
+    let third = solve(&problem, Some(&second), &NoDeadline).unwrap();
+    assert_ne!(decisions(&second), decisions(&third));
+    assert!(third.objective.smallest_fed > 1.1 * second.objective.smallest_fed);
+}
+
+#[test]
+fn a_lost_worker_moves_only_what_it_did() {
+    let jobs = (1..=6).map(|id| job(id, 900.0, &[1.0])).collect();
+    let mut problem = cluster(&[(2.0, 4)], jobs);
+    let first = plan(&problem);
+    problem.workers.remove(0);
+    let second = solve(&problem, Some(&first), &NoDeadline).unwrap();
+    assert_feasible(&problem, &second);
+    let cores = |job: &JobPlan, worker: WorkerId| -> f64 {
+        job.assignments.iter().filter(|part| part.worker == worker).map(|part| part.cores).sum()
+    };
+    let (mut stayed, mut had) = (0.0, 0.0);
+    for (before, after) in first.jobs.iter().zip(&second.jobs) {
+        for worker in (2..=4).map(WorkerId) {
+            had += cores(before, worker);
+            stayed += cores(before, worker).min(cores(after, worker));
+        }
+    }
+    assert!(stayed > 0.95 * had, "{stayed} of {had} cores stayed with their jobs");
+    assert!(second.objective.smallest_fed > 0.99, "{}", text(&second));
+}
+
+#[test]
+fn without_time_there_is_a_feasible_plan() {
+    let problem = unequal();
+    let hasty = solve(&problem, None, &CheckLimit::new(0)).unwrap();
+    assert!(hasty.is_fallback && hasty.objective.smallest_fed > 0.3, "{}", text(&hasty));
+    assert_feasible(&problem, &hasty);
+    // With time the same problem is taken up again.
+    assert!(!solve(&problem, Some(&hasty), &NoDeadline).unwrap().is_fallback);
+}
+
+#[test]
+fn a_problem_that_contradicts_itself_is_refused_with_a_sentence() {
+    let refused = |change: fn(&mut Problem)| {
+        let mut problem = unequal();
+        change(&mut problem);
+        solve(&problem, None, &NoDeadline).unwrap_err()
+    };
+    expect!["job `job1` has NaN among its costs and sizes"]
+        .assert_eq(&refused(|problem| problem.jobs[0].operators[0].cpu_s[1] = f64::NAN));
+    expect!["job `job2` needs its CPU times for each of 2 worker types"]
+        .assert_eq(&refused(|problem| problem.jobs[1].overhead_cpu_s.clear()));
+    expect!["worker 2 has type 9, of 2"].assert_eq(&refused(|problem| problem.workers[1].worker_type = 9));
+    expect!["worker type `type0` has 0 cores: give it some"]
+        .assert_eq(&refused(|problem| problem.worker_types[0].cores = 0.0));
+    expect!["job `job3` has a tenant of which nothing is said"]
+        .assert_eq(&refused(|problem| problem.jobs[2].tenant = Some(0)));
+    expect!["tenant `` may have 0 cores: give it some"].assert_eq(&refused(|problem| {
+        problem.tenants.push(TenantProblem { cores: Some(0.0), ..TenantProblem::default() });
+    }));
+    expect!["job `job1` has weight 0: give it one above 0"]
+        .assert_eq(&refused(|problem| problem.jobs[0].weight = 0.0));
+}
+
+#[test]
+fn nothing_to_plan_is_planned() {
+    let nothing = plan(&Problem::default());
+    assert!(nothing.jobs.is_empty());
+    let idle = plan(&cluster(&[(4.0, 2)], Vec::new()));
+    assert_eq!(idle.wanted[0].wanted, 0);
+    let mut no_workers = cluster(&[(4.0, 0)], vec![job(1, 100.0, &[1.0])]);
+    no_workers.worker_types[0].max_workers = 5;
+    let hungry = plan(&no_workers);
+    assert_eq!((hungry.jobs[0].fed_fraction, hungry.wanted[0].wanted), (0.0, 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn a_plan_is_feasible_and_solving_again_changes_nothing(seed in 0u64..1_000_000) {
+        let problem = small(seed, 1);
+        let first = plan(&problem);
+        assert_feasible(&problem, &first);
+        prop_assert!(first.objective.smallest_fed <= first.bound.smallest_fed * (1.0 + 1e-4) + 1e-9);
+        prop_assert_eq!(&solve(&problem, Some(&first), &NoDeadline).unwrap(), &first);
+        // Not only because the problem is known.
+        let unknown = Plan { fingerprint: 0, ..first.clone() };
+        let again = solve(&problem, Some(&unknown), &NoDeadline).unwrap();
+        prop_assert_eq!(&again.jobs, &first.jobs);
+        prop_assert_eq!(&again.wanted, &first.wanted);
+    }
+
+    #[test]
+    fn quotas_hold_in_every_plan(seed in 0u64..1_000_000) {
+        let problem = with_tenants(seed, 1);
+        let first = plan(&problem);
+        assert_feasible(&problem, &first);
+        let unknown = Plan { fingerprint: 0, ..first.clone() };
+        let again = solve(&problem, Some(&unknown), &NoDeadline).unwrap();
+        prop_assert_eq!(&again.jobs, &first.jobs);
+        assert_feasible(&problem, &solve(&problem, None, &CheckLimit::new(0)).unwrap());
+        // Demand falls and rises, and a worker is lost: what jobs had they keep, but for quotas.
+        let mut changed = problem.clone();
+        for (place, job) in changed.jobs.iter_mut().enumerate() {
+            let factor = [0.93, 1.2, 0.5][place % 3];
+            job.demand_rows_per_s = job.demand_rows_per_s.map(|demand| demand * factor);
+        }
+        assert_feasible(&changed, &solve(&changed, Some(&first), &NoDeadline).unwrap());
+        if changed.workers.len() > 1 {
+            changed.workers.remove(0);
+            assert_feasible(&changed, &solve(&changed, Some(&first), &NoDeadline).unwrap());
+        }
+        // A quota that is halved is obeyed at once.
+        let mut halved = problem.clone();
+        for tenant in &mut halved.tenants {
+            tenant.cores = tenant.cores.map(|cores| cores / 2.0);
+            tenant.cache_bytes = tenant.cache_bytes.map(|bytes| bytes / 2.0);
+        }
+        assert_feasible(&halved, &solve(&halved, Some(&first), &NoDeadline).unwrap());
+    }
+
+    #[test]
+    fn the_fallback_is_feasible_and_never_better(seed in 0u64..1_000_000) {
+        let problem = small(seed, 0);
+        let hasty = solve(&problem, None, &CheckLimit::new(0)).unwrap();
+        assert_feasible(&problem, &hasty);
+        let best = plan(&problem);
+        prop_assert!(hasty.objective.smallest_fed <= best.objective.smallest_fed * (1.0 + 1e-3) + 1e-6);
+    }
+}

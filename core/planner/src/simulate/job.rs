@@ -1,0 +1,93 @@
+//! A simulated job: what it is opened with, and what its consumers could take at each time.
+
+use std::sync::Arc;
+
+use feedline_data::layout::Layout;
+use feedline_data::manifest::{Block, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_data::messages::JobSpec;
+use feedline_data::pipeline::{Pipeline, Source};
+use feedline_data::schema::{ColumnType, ScalarType, Schema};
+
+use super::scenario;
+
+/// A job of the scenario.
+#[derive(Debug)]
+pub(super) struct SimulatedJob {
+    pub(super) name: String,
+    pub(super) given: Arc<scenario::ScenarioJob>,
+    pub(super) layout: Layout,
+    /// Name and CPU seconds per row at speed 1 of the source, the operators and the batch.
+    pub(super) operators: Vec<(String, f64)>,
+    /// CPU seconds per row at speed 1.
+    pub(super) cpu_s: f64,
+}
+
+impl SimulatedJob {
+    /// The job, with what it is opened with. `number` tells it from all others.
+    pub(super) fn new(
+        given: &Arc<scenario::ScenarioJob>,
+        name: String,
+        number: usize,
+    ) -> Result<(Self, JobSpec, Manifest), String> {
+        let mut builder = Pipeline::builder(name.as_str()).source(Source::text(format!("{number}")));
+        for operator in &given.operators {
+            builder = builder.burn((1e6 * operator.cpu_s) as u64);
+        }
+        let pipeline = builder.batch(given.batch_rows).build().map_err(|error| error.to_string())?;
+        let manifest = manifest(given, number)?;
+        let spec = JobSpec {
+            tenant: given.tenant.clone(),
+            name: name.clone(),
+            epochs: given.epochs,
+            virtual_consumers: given.consumers,
+            consumers: given.consumers,
+            weight: given.weight,
+            elastic: false,
+            ..JobSpec::new(pipeline)
+        };
+        let layout = Layout::new(&spec.pipeline, &manifest.summary(), spec.epochs, spec.virtual_consumers);
+        let mut operators = vec![("source".to_owned(), 0.0)];
+        operators.extend(given.operators.iter().map(|operator| (operator.name.clone(), operator.cpu_s)));
+        operators.push(("batch".to_owned(), 0.0));
+        let cpu_s = operators.iter().map(|(_, cpu_s)| cpu_s).sum();
+        Ok((Self { name, given: Arc::clone(given), layout, operators, cpu_s }, spec, manifest))
+    }
+
+    /// Rows per second that its consumers together could take.
+    pub(super) fn demand(&self, second: u32) -> f64 {
+        let begun = self.given.demand.iter().rev().find(|step| step.at_s <= second);
+        begun.map_or(0.0, |step| step.rows_per_s)
+    }
+}
+
+/// The number of a job from its source.
+pub(super) fn number_of(source: &Source) -> Option<usize> {
+    source.url.first()?.parse().ok()
+}
+
+/// Shards of equal rows, each of one block.
+fn manifest(given: &scenario::ScenarioJob, number: usize) -> Result<Manifest, String> {
+    let count = u64::from(given.shards);
+    let mut schema = Schema::default();
+    schema.set("label", ColumnType::Scalar(ScalarType::Int64));
+    let shard = |place: u64| -> Result<Shard, String> {
+        let rows = given.dataset_rows / count + u64::from(place < given.dataset_rows % count);
+        let bytes = rows * given.store_bytes_per_row;
+        let rows = u32::try_from(rows)
+            .map_err(|_| format!("a shard of job `{}` has {rows} rows; give it more shards", given.name))?;
+        Ok(Shard {
+            object: ShardRef {
+                url: format!("{number}/{place}"),
+                size_bytes: bytes,
+                version: "1".to_owned(),
+                part: 0,
+            },
+            index: ShardIndex {
+                blocks: vec![Block { rows, offset: 0, bytes, group: 0, row_bytes: Vec::new() }],
+                schema: Some(schema.clone()),
+                defects: Vec::new(),
+            },
+        })
+    };
+    Manifest::build((0..count).map(shard).collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,376 @@
+//! What is simulated: workers, jobs and their demand over time, and how workers come and go.
+
+use std::collections::BTreeMap;
+
+use feedline_data::tenants::{Quota, Tenants};
+use serde::{Deserialize, Serialize};
+
+use super::rules::ScalingRule;
+
+/// A run. Times are in seconds of simulated time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Name shown in reports.
+    pub name: String,
+    /// Staggers the reports of workers and consumers.
+    #[serde(default)]
+    pub seed: u64,
+    /// Length of the run.
+    pub duration_s: u32,
+    /// Seconds from the start that the report's sums and steps leave out, while jobs open and the first rows come.
+    #[serde(default = "default_warm_up")]
+    pub warm_up_s: u32,
+    /// Kinds of workers. Those that are started during the run are of the first kind.
+    pub worker_types: Vec<ScenarioWorkerType>,
+    /// Jobs.
+    pub jobs: Vec<ScenarioJob>,
+    /// Bytes per second that the store gives to all workers together; 0 is no limit.
+    #[serde(default)]
+    pub store_bytes_per_s: f64,
+    /// What the jobs of a tenant may take together; tenants that are not named have no limits.
+    #[serde(default)]
+    pub tenants: BTreeMap<String, Quota>,
+    /// When workers come and go.
+    #[serde(default)]
+    pub scaling: ScenarioScaling,
+    /// How often who reports, and what goes on ahead.
+    #[serde(default)]
+    pub control: ScenarioControl,
+}
+
+/// A kind of worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioWorkerType {
+    /// Name.
+    pub name: String,
+    /// CPU cores.
+    pub cores: u32,
+    /// Speed of a core over the one that the jobs' CPU seconds are about.
+    #[serde(default = "one")]
+    pub speed: f64,
+    /// Memory budget in GiB.
+    #[serde(default = "default_memory")]
+    pub memory_gib: f64,
+    /// Workers of this kind at the start.
+    #[serde(default)]
+    pub at_start: u32,
+}
+
+/// A job, or several alike.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioJob {
+    /// Name; where there are several, a number follows.
+    pub name: String,
+    /// Whose they are.
+    #[serde(default)]
+    pub tenant: String,
+    /// Jobs of this kind.
+    #[serde(default = "one_job")]
+    pub count: u32,
+    /// Operators between source and batch, in order.
+    pub operators: Vec<ScenarioOperator>,
+    /// Rows of a batch.
+    #[serde(default = "default_batch")]
+    pub batch_rows: u32,
+    /// Rows of the dataset.
+    #[serde(default = "default_rows")]
+    pub dataset_rows: u64,
+    /// Shards of the dataset.
+    #[serde(default = "default_shards")]
+    pub shards: u32,
+    /// Passes over the dataset: many, so that no job ends within a run.
+    #[serde(default = "default_epochs")]
+    pub epochs: u32,
+    /// Bytes read from the store for each row.
+    #[serde(default = "default_row_bytes")]
+    pub store_bytes_per_row: u64,
+    /// Bytes that a finished row has.
+    #[serde(default = "default_row_bytes")]
+    pub delivered_bytes_per_row: u64,
+    /// Consumers; each has one stream.
+    #[serde(default = "one_job")]
+    pub consumers: u32,
+    /// Its claim where workers are short.
+    #[serde(default = "one")]
+    pub weight: f64,
+    /// What the consumers together could take, from each time on.
+    pub demand: Vec<ScenarioDemand>,
+}
+
+/// An operator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioOperator {
+    /// Name, unique in the job.
+    pub name: String,
+    /// CPU seconds for a row on a core of speed 1.
+    pub cpu_s: f64,
+}
+
+/// What a job's consumers could take from a time on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioDemand {
+    /// When it begins.
+    pub at_s: u32,
+    /// Rows per second of all consumers together.
+    pub rows_per_s: f64,
+}
+
+/// When workers come and go.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScenarioScaling {
+    /// Whose rule.
+    pub rule: ScalingRule,
+    /// The fewest workers.
+    pub min_workers: u32,
+    /// The most workers.
+    pub max_workers: u32,
+    /// Seconds from the decision to start a worker until it reports.
+    pub start_s: u32,
+    /// Seconds for which fewer workers must have been enough before some go; for the rule `plan`.
+    pub shrink_after_s: u32,
+    /// Seconds between two decisions of the rule `climb`.
+    pub climb_every_s: u32,
+    /// Share by which the time for a batch must change to count; for the rule `climb`.
+    pub climb_threshold: f64,
+}
+
+impl Default for ScenarioScaling {
+    fn default() -> Self {
+        Self {
+            rule: ScalingRule::Plan,
+            min_workers: 1,
+            max_workers: 100,
+            start_s: 5,
+            shrink_after_s: 30,
+            climb_every_s: 10,
+            climb_threshold: 0.05,
+        }
+    }
+}
+
+/// How often who reports, and what goes on ahead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScenarioControl {
+    /// Milliseconds of one step of the simulation.
+    pub tick_ms: u64,
+    /// Milliseconds for which the coordinator holds back an unchanged plan: the longest time between two reports of a
+    /// worker.
+    pub hold_ms: u64,
+    /// The shortest time between two reports of a worker in milliseconds; at least a step.
+    pub worker_report_ms: u64,
+    /// The longest time between two reports of a consumer in milliseconds.
+    pub consumer_report_ms: u64,
+    /// The shortest time between two reports of a consumer in milliseconds; at least a step.
+    pub consumer_gap_ms: u64,
+    /// Milliseconds between two plans.
+    pub plan_ms: u64,
+    /// Splits of a job that a worker holds and has not computed.
+    pub leases_ahead: u32,
+    /// Splits that a consumer fetches ahead.
+    pub splits_ahead: u32,
+    /// Whether workers and leases follow the plan; else jobs share all workers evenly.
+    pub follow_plan: bool,
+}
+
+impl Default for ScenarioControl {
+    fn default() -> Self {
+        Self {
+            tick_ms: 100,
+            hold_ms: 500,
+            worker_report_ms: 100,
+            consumer_report_ms: 200,
+            consumer_gap_ms: 100,
+            plan_ms: 1_000,
+            leases_ahead: 3,
+            splits_ahead: 4,
+            follow_plan: true,
+        }
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario from YAML and checks it.
+    ///
+    /// # Errors
+    /// One sentence with the line where it is known.
+    pub fn from_yaml(text: &str) -> Result<Self, String> {
+        let scenario: Self = serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// Jobs on so many workers: one job for each ten workers, one consumer for each two. Each worker of 8 cores gives
+    /// 1,000 rows per second at best, and 70 % of that is wanted, by some jobs more than by others.
+    pub fn of_size(workers: u32, duration_s: u32) -> Self {
+        let jobs = (workers / 10).max(1);
+        let kinds = jobs.min(5);
+        let job = |kind: u32| {
+            let count = jobs / kinds + u32::from(kind < jobs % kinds);
+            let share = 0.7 + 0.15 * (f64::from(kind) - f64::from(kinds - 1) / 2.0);
+            let operators = [("decode", 0.005), ("crop", 0.002), ("normalize", 0.001)];
+            ScenarioJob {
+                name: format!("kind{kind}-"),
+                tenant: String::new(),
+                count,
+                operators: operators
+                    .map(|(name, cpu_s)| ScenarioOperator { name: name.to_owned(), cpu_s })
+                    .to_vec(),
+                batch_rows: 128,
+                dataset_rows: 10_000_000,
+                shards: 64,
+                epochs: default_epochs(),
+                store_bytes_per_row: 60_000,
+                delivered_bytes_per_row: 150_000,
+                consumers: 5,
+                weight: 1.0,
+                demand: vec![ScenarioDemand { at_s: 0, rows_per_s: 10_000.0 * share }],
+            }
+        };
+        Self {
+            name: format!("{workers} workers"),
+            seed: 1,
+            duration_s,
+            warm_up_s: default_warm_up().min(duration_s / 2),
+            worker_types: vec![ScenarioWorkerType {
+                name: "standard".to_owned(),
+                cores: 8,
+                speed: 1.0,
+                memory_gib: 16.0,
+                at_start: workers,
+            }],
+            jobs: (0..kinds).map(job).collect(),
+            store_bytes_per_s: 0.0,
+            tenants: BTreeMap::new(),
+            scaling: ScenarioScaling {
+                rule: ScalingRule::None,
+                max_workers: workers,
+                ..ScenarioScaling::default()
+            },
+            control: ScenarioControl {
+                hold_ms: 500,
+                worker_report_ms: 500,
+                consumer_report_ms: 500,
+                consumer_gap_ms: 500,
+                ..ScenarioControl::default()
+            },
+        }
+    }
+
+    /// One sentence on what is wrong, if anything is.
+    ///
+    /// # Errors
+    /// That sentence.
+    pub fn check(&self) -> Result<(), String> {
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        if self.worker_types.is_empty() {
+            return Err("the scenario has no worker_types; give it one".to_owned());
+        }
+        for kind in &self.worker_types {
+            if kind.cores == 0 || !positive(kind.speed) || !positive(kind.memory_gib) {
+                return Err(format!("worker type `{}` needs cores, speed and memory_gib above 0", kind.name));
+            }
+        }
+        if self.jobs.iter().all(|job| job.count == 0) {
+            return Err("the scenario has no jobs; give it one".to_owned());
+        }
+        for job in &self.jobs {
+            job.check()?;
+        }
+        self.quotas().check()?;
+        let control = &self.control;
+        if control.tick_ms == 0 || !1000u64.is_multiple_of(control.tick_ms) {
+            return Err(format!("tick_ms is {}: choose one that divides 1000, such as 100", control.tick_ms));
+        }
+        if control.plan_ms == 0 || control.leases_ahead == 0 || control.splits_ahead == 0 {
+            return Err("plan_ms, leases_ahead and splits_ahead must be 1 or more".to_owned());
+        }
+        let scaling = &self.scaling;
+        if scaling.min_workers > scaling.max_workers || scaling.climb_every_s == 0 {
+            return Err(
+                "scaling needs min_workers of at most max_workers, and climb_every_s of 1 or more".to_owned()
+            );
+        }
+        if self.store_bytes_per_s < 0.0 || !self.store_bytes_per_s.is_finite() {
+            return Err("store_bytes_per_s must be 0 for no limit, or above".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Scenario {
+    /// The quotas of all tenants.
+    pub(super) fn quotas(&self) -> Tenants {
+        Tenants { tenants: self.tenants.clone(), ..Tenants::default() }
+    }
+}
+
+impl ScenarioJob {
+    fn check(&self) -> Result<(), String> {
+        let name = &self.name;
+        if self.consumers == 0 || self.batch_rows == 0 || self.shards == 0 || self.epochs == 0 {
+            return Err(format!("job `{name}` needs consumers, batch_rows, shards and epochs of 1 or more"));
+        }
+        if self.dataset_rows < u64::from(self.shards.max(self.consumers)) {
+            return Err(format!(
+                "job `{name}` has {} rows: give it one for each shard and consumer at least",
+                self.dataset_rows
+            ));
+        }
+        let cpu_s: f64 = self.operators.iter().map(|operator| operator.cpu_s).sum();
+        let is_sound = |operator: &ScenarioOperator| operator.cpu_s >= 0.0 && operator.cpu_s.is_finite();
+        if !self.operators.iter().all(is_sound) || cpu_s <= 0.0 {
+            return Err(format!("job `{name}` needs operators with CPU seconds, cpu_s, above 0 in all"));
+        }
+        let in_order = self.demand.is_sorted_by(|a, b| a.at_s < b.at_s);
+        if self.demand.first().is_none_or(|first| first.at_s > 0) || !in_order {
+            return Err(format!("the demand of job `{name}` needs steps in order of at_s, the first at 0"));
+        }
+        if self.demand.iter().any(|step| step.rows_per_s < 0.0 || !step.rows_per_s.is_finite()) {
+            return Err(format!("job `{name}` has a demand that is no rate; give rows_per_s of 0 or more"));
+        }
+        Ok(())
+    }
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn one_job() -> u32 {
+    1
+}
+
+fn default_warm_up() -> u32 {
+    30
+}
+
+fn default_memory() -> f64 {
+    16.0
+}
+
+fn default_batch() -> u32 {
+    128
+}
+
+fn default_rows() -> u64 {
+    1_281_167
+}
+
+fn default_shards() -> u32 {
+    64
+}
+
+fn default_epochs() -> u32 {
+    1_000_000
+}
+
+fn default_row_bytes() -> u64 {
+    100_000
+}

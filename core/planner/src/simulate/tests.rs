@@ -1,0 +1,217 @@
+//! Short runs: what is promised of scaling, that no row is lost on the way, and that a run is the same each time.
+
+use super::*;
+use crate::plan::ScaleSettings;
+
+fn demand_steps() -> Scenario {
+    Scenario::from_yaml(include_str!("../../../../examples/scenarios/demand-steps.yaml")).unwrap()
+}
+
+/// The same with steps after 60 and 120 seconds.
+fn quick_steps() -> Scenario {
+    let mut scenario = demand_steps();
+    scenario.duration_s = 200;
+    for (step, at_s) in scenario.jobs[0].demand.iter_mut().zip([0, 60, 120]) {
+        step.at_s = at_s;
+    }
+    scenario
+}
+
+fn simulated(scenario: &Scenario, rule: ScalingRule) -> SimulationReport {
+    let report = run(scenario, rule, &mut ()).unwrap();
+    assert!(report.audit.is_clean(), "{:?}", report.audit);
+    report
+}
+
+#[test]
+fn workers_follow_the_demand() {
+    let report = simulated(&demand_steps(), ScalingRule::Plan);
+    let [up, down] = report.steps.as_slice() else { panic!("two steps, not {:?}", report.steps) };
+    assert!(up.fed_after_s.is_some_and(|seconds| seconds <= 15), "{up:?}");
+    assert!(down.released_after_s.is_some_and(|seconds| seconds <= 60), "{down:?}");
+    assert!(down.fed_after_s == Some(0), "nobody waits because workers leave: {down:?}");
+    assert_eq!(report.oscillations, 0, "{:#?}", report.decisions);
+    let workers = |at_s: u32| report.seconds[at_s as usize - 1].workers;
+    assert_eq!((workers(170), workers(900)), (3, 3), "16 cores of work take 3 workers of 8");
+    assert!((8..=10).contains(&workers(470)), "64 cores of work take 9 workers of 8, not {}", workers(470));
+}
+
+#[test]
+fn a_run_is_the_same_each_time() {
+    let scenario = Scenario { duration_s: 90, ..quick_steps() };
+    for rule in [ScalingRule::Plan, ScalingRule::RateQuotient, ScalingRule::Climb] {
+        assert_eq!(simulated(&scenario, rule), simulated(&scenario, rule));
+    }
+}
+
+#[test]
+fn what_the_rules_of_others_reach() {
+    let scenario = quick_steps();
+    let ours = simulated(&scenario, ScalingRule::Plan);
+    let quotient = simulated(&scenario, ScalingRule::RateQuotient);
+    let climb = simulated(&scenario, ScalingRule::Climb);
+    assert!(ours.stall_seconds < 0.5 * climb.stall_seconds, "a step each 10 s is slow");
+    assert!(quotient.stall_seconds < climb.stall_seconds);
+    let fixed = simulated(&scenario, ScalingRule::None);
+    assert_eq!((fixed.actions, fixed.decisions.len()), (0, 0));
+}
+
+#[test]
+fn it_does_not_grow_for_a_short_store() {
+    let mut scenario = Scenario { duration_s: 120, ..quick_steps() };
+    scenario.worker_types[0].at_start = 5;
+    scenario.jobs[0].demand = vec![ScenarioDemand { at_s: 0, rows_per_s: 16_000.0 }];
+    // 5,000 rows per second, where the workers could make 10,000.
+    scenario.store_bytes_per_s = 5_000.0 * scenario.jobs[0].store_bytes_per_row as f64;
+    let report = simulated(&scenario, ScalingRule::Plan);
+    let most = report.seconds.iter().map(|second| second.workers).max();
+    assert!(most <= Some(5), "{most:?} workers: {:#?}", report.decisions);
+    let rows = report.seconds[100..].iter().map(|second| second.rows).sum::<u64>() / 20;
+    assert!((4_800..=5_100).contains(&rows), "the store gives 5,000 rows/s, not {rows}");
+}
+
+/// Two jobs in `scenario`, on one worker at the start.
+fn two_jobs() -> Scenario {
+    let mut scenario = Scenario { duration_s: 60, ..quick_steps() };
+    scenario.worker_types[0].at_start = 1;
+    scenario.jobs[0].demand = vec![ScenarioDemand { at_s: 0, rows_per_s: 4_000.0 }];
+    let second = ScenarioJob { name: "second".to_owned(), ..scenario.jobs[0].clone() };
+    scenario.jobs.push(second);
+    scenario
+}
+
+#[test]
+fn it_grows_for_two_jobs_that_share_a_worker() {
+    let report = simulated(&two_jobs(), ScalingRule::Plan);
+    let last = report.seconds.last().unwrap();
+    // 32 cores of work.
+    assert!((4..=6).contains(&last.workers), "{last:?}: {:#?}", report.decisions);
+    assert!(last.smallest_fed > 0.95, "{last:?}: {:#?}", report.decisions);
+}
+
+#[test]
+fn it_grows_for_a_job_beside_one_that_the_store_holds_up() {
+    let mut scenario = Scenario { duration_s: 100, ..two_jobs() };
+    scenario.jobs[0].store_bytes_per_row = 0;
+    // 1,000 rows per second of the 4,000.
+    scenario.store_bytes_per_s = 1_000.0 * scenario.jobs[1].store_bytes_per_row as f64;
+    let report = simulated(&scenario, ScalingRule::Plan);
+    let last = report.seconds.last().unwrap();
+    // 16 cores of work, and 4 for the other.
+    assert!((3..=5).contains(&last.workers), "{last:?}: {:#?}", report.decisions);
+    assert!(report.jobs[0].fed > 0.9 && report.jobs[1].fed < 0.3, "{:?}", report.jobs);
+}
+
+#[test]
+fn jobs_that_share_workers_are_all_fed() {
+    let mut scenario = Scenario::of_size(50, 60);
+    scenario.worker_types[0].at_start = 45;
+    scenario.scaling =
+        ScenarioScaling { rule: ScalingRule::Plan, max_workers: 100, ..ScenarioScaling::default() };
+    let report = simulated(&scenario, ScalingRule::Plan);
+    assert_eq!(report.audit.streams, 25);
+    let last = report.seconds.last().unwrap();
+    assert!(last.smallest_fed > 0.99, "{last:?}");
+    // 35,000 rows per second of 8 ms are 280 cores.
+    assert!((39..=45).contains(&last.workers), "{last:?}");
+}
+
+#[test]
+fn a_worker_that_leaves_takes_no_row_with_it() {
+    let mut scenario = quick_steps();
+    scenario.scaling.shrink_after_s = 0;
+    let report = simulated(&scenario, ScalingRule::Plan);
+    assert!(report.decisions.iter().any(|decision| decision.to < decision.from));
+    let shrink = ScaleSettings::default().shrink_after_ms;
+    assert_eq!(
+        1_000 * u64::from(ScenarioScaling::default().shrink_after_s),
+        shrink,
+        "what is simulated is what is run"
+    );
+}
+
+#[test]
+fn a_scenario_that_makes_no_sense_is_refused_with_a_sentence() {
+    let refused = |change: fn(&mut Scenario)| {
+        let mut scenario = demand_steps();
+        change(&mut scenario);
+        run(&scenario, ScalingRule::Plan, &mut ()).map(|_| ()).unwrap_err()
+    };
+    assert!(refused(|scenario| scenario.worker_types.clear()).contains("worker_types"));
+    assert!(refused(|scenario| scenario.jobs[0].demand[0].at_s = 5).contains("the first at 0"));
+    assert!(refused(|scenario| scenario.jobs[0].operators.clear()).contains("cpu_s"));
+    assert!(refused(|scenario| scenario.control.tick_ms = 7).contains("divides 1000"));
+    let unknown = Scenario::from_yaml("name: x\nduratoin_s: 3\n").unwrap_err();
+    assert!(unknown.contains("duratoin_s"), "{unknown}");
+}
+
+#[test]
+fn the_scenario_of_a_large_cluster_is_sound() {
+    let text = include_str!("../../../../examples/scenarios/size.yaml");
+    assert_eq!(Scenario::from_yaml(text).unwrap().worker_types[0].at_start, 1_000);
+}
+
+/// Jobs are fed as the plan says, and an even split of all workers would leave one of them behind.
+#[test]
+fn unequal_jobs_on_unequal_workers_get_what_the_plan_gives_them() {
+    let mut scenario =
+        Scenario::from_yaml(include_str!("../../../../examples/scenarios/fair.yaml")).expect("it is sound");
+    let planned = simulated(&scenario, ScalingRule::None);
+    for job in &planned.jobs {
+        let wanted = job.planned_fed.expect("plans know it");
+        assert!((job.fed - wanted).abs() <= 0.05 * wanted, "{:?}", planned.jobs);
+    }
+    scenario.control.follow_plan = false;
+    let even = simulated(&scenario, ScalingRule::None);
+    let least = |report: &SimulationReport| report.jobs.iter().map(|job| job.fed).fold(1.0, f64::min);
+    assert!(least(&even) < 0.8 * least(&planned), "{:?} and {:?}", even.jobs, planned.jobs);
+}
+
+/// Also when one of the jobs comes later than the others.
+#[test]
+fn jobs_get_what_the_plan_gives_them_whenever_they_start() {
+    let scenario =
+        Scenario::from_yaml(include_str!("../../../../examples/scenarios/fair.yaml")).expect("it is sound");
+    for (place, at_s) in [(0, 5), (1, 1), (2, 1)] {
+        let mut later = Scenario { duration_s: 240, ..scenario.clone() };
+        let demand = later.jobs[place].demand[0];
+        let none = ScenarioDemand { at_s: 0, rows_per_s: 0.0 };
+        later.jobs[place].demand = vec![none, ScenarioDemand { at_s, ..demand }];
+        let report = simulated(&later, ScalingRule::None);
+        for job in &report.jobs {
+            let wanted = job.planned_fed.expect("plans know it");
+            assert!(
+                (job.fed - wanted).abs() <= 0.1 * wanted,
+                "job {place} from {at_s} s on: {:?}",
+                report.jobs
+            );
+        }
+    }
+}
+
+/// By the plan, and where nobody plans.
+#[test]
+fn a_tenant_gets_its_quota_and_the_others_the_rest() {
+    let mut scenario = Scenario::from_yaml(include_str!("../../../../examples/scenarios/tenants.yaml"))
+        .expect("it is sound");
+    for follow_plan in [true, false] {
+        scenario.control.follow_plan = follow_plan;
+        let report = simulated(&scenario, ScalingRule::None);
+        let [first, second, other] = report.jobs.as_slice() else { panic!("three jobs") };
+        // 4 cores are 2,000 rows per second of the 6,000.
+        for job in [first, second] {
+            assert!((0.28..0.36).contains(&job.fed), "by plan: {follow_plan}, {:?}", report.jobs);
+        }
+        assert!(other.fed > 0.9, "by plan: {follow_plan}, {:?}", report.jobs);
+    }
+    let refused = Scenario {
+        tenants: [(
+            "vision".to_owned(),
+            feedline_data::tenants::Quota { jobs: Some(1), ..Default::default() },
+        )]
+        .into(),
+        ..scenario
+    };
+    let refused = run(&refused, ScalingRule::None, &mut ()).map(|_| ()).unwrap_err();
+    assert!(refused.starts_with("tenant `vision` may have 1 jobs at once"), "{refused}");
+}

@@ -1,0 +1,394 @@
+//! The run itself: steps of time in which workers compute, consumers take, reports become inputs, and each second a plan.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use feedline_cluster::{Cluster, ClusterLimits, ClusterSettings, Input, Ready, Reply, RequestId};
+use feedline_data::ids::{JobId, Millis, WorkerId};
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::WorkerAllocations;
+use feedline_data::random::mix64;
+
+use super::consumer::SimulatedConsumer;
+use super::fleet::Fleet;
+use super::job::SimulatedJob;
+use super::recording::{ConsumerTimes, ElapsedSecond, Recording};
+use super::report::{ScalingChange, SimulatedAudit, SimulationReport};
+use super::rules::{Decider, DeliveredTotals, ScalingInput, ScalingRule};
+use super::scenario::Scenario;
+use super::worker::{SimulatedWorker, WorkerPlanContext};
+use super::{Meter, Phase};
+
+use crate::observe::Observer;
+use crate::plan::{self, CachePolicy, NoDeadline, Plan, Problem, ReadSteps, shares, solve};
+
+use crate::view::cluster_view;
+
+/// The first job of a state machine of this life has the id 1.
+const LIFE: u64 = 1 << 20;
+/// Requests are numbered by who asks: workers from 0, consumers and the rest from here on.
+const CONSUMERS: RequestId = 1 << 32;
+const OTHERS: RequestId = 1 << 33;
+
+/// A scenario at a time.
+#[derive(Debug)]
+pub struct Simulation {
+    scenario: Scenario,
+    rule: ScalingRule,
+    now: Millis,
+    jobs: Vec<SimulatedJob>,
+    manifests: Vec<Arc<Manifest>>,
+    consumers: Vec<SimulatedConsumer>,
+    fleet: Fleet,
+    cluster: Cluster,
+    observer: Observer,
+    plan: Option<Plan>,
+    shares: BTreeMap<WorkerId, WorkerAllocations>,
+    reads: ReadSteps,
+    decider: Decider,
+    recording: Recording,
+    inputs: Vec<Input>,
+    /// Inputs of the state machine so far.
+    input_count: u64,
+}
+
+impl Simulation {
+    /// The scenario at its beginning, with its jobs opened.
+    ///
+    /// # Errors
+    /// One sentence on what is wrong with it.
+    pub fn new(scenario: &Scenario, rule: ScalingRule) -> Result<Self, String> {
+        scenario.check()?;
+        let control = &scenario.control;
+        let settings = ClusterSettings {
+            hold_ms: control.hold_ms,
+            leases_ahead: control.leases_ahead,
+            tenants: scenario.quotas(),
+            limits: ClusterLimits::NONE,
+            ..ClusterSettings::default()
+        };
+        let mut simulation = Self {
+            scenario: scenario.clone(),
+            rule,
+            now: 0,
+            jobs: Vec::new(),
+            manifests: Vec::new(),
+            consumers: Vec::new(),
+            fleet: Fleet::new(scenario),
+            cluster: Cluster::new(settings, LIFE),
+            observer: Observer::default(),
+            plan: None,
+            shares: BTreeMap::new(),
+            reads: ReadSteps::default(),
+            decider: Decider::new(rule, &scenario.scaling),
+            recording: Recording::new(scenario.warm_up_s, 0),
+            inputs: Vec::new(),
+            input_count: 0,
+        };
+        for given in &scenario.jobs {
+            let given = Arc::new(given.clone());
+            for copy in 1..=given.count {
+                let name =
+                    if given.count == 1 { given.name.clone() } else { format!("{}{copy}", given.name) };
+                simulation.open(SimulatedJob::new(&given, name, simulation.jobs.len())?)?;
+            }
+        }
+        simulation.recording = Recording::new(scenario.warm_up_s, simulation.jobs.len());
+        let seed = scenario.seed;
+        for (number, worker) in simulation.fleet.workers.iter_mut().enumerate() {
+            worker.next_report = mix64(seed ^ number as u64) % control.worker_report_ms.max(1);
+        }
+        Ok(simulation)
+    }
+
+    fn open(
+        &mut self,
+        (job, spec, manifest): (SimulatedJob, feedline_data::messages::JobSpec, Manifest),
+    ) -> Result<(), String> {
+        let manifest = Arc::new(manifest);
+        let mut ready = Ready::default();
+        let saved = Some(Arc::clone(&manifest));
+        let input = Input::OpenJob { request: OTHERS, spec: Box::new(spec), saved };
+        self.cluster.step(self.now, input, &mut ready);
+        for (_, reply) in ready.replies {
+            if let Reply::Refused(refusal) = reply {
+                return Err(refusal.message);
+            }
+        }
+        let place = self.jobs.len() as u32;
+        for number in 0..job.given.consumers {
+            let seed = self.scenario.seed ^ mix64(self.consumers.len() as u64);
+            let first_report = mix64(seed) % self.scenario.control.consumer_report_ms.max(1);
+            self.consumers.push(SimulatedConsumer::new(place, number, first_report));
+        }
+        self.jobs.push(job);
+        self.manifests.push(manifest);
+        Ok(())
+    }
+
+    /// Milliseconds since the start.
+    pub fn now(&self) -> Millis {
+        self.now
+    }
+
+    /// Reports of workers and consumers so far.
+    pub fn inputs(&self) -> u64 {
+        self.input_count
+    }
+
+    /// Whether the scenario's time has passed.
+    pub fn is_over(&self) -> bool {
+        self.now >= 1_000 * u64::from(self.scenario.duration_s)
+    }
+
+    /// Lives through one step of time.
+    pub fn tick(&mut self, meter: &mut dyn Meter) {
+        meter.begin(Phase::World);
+        self.now += self.scenario.control.tick_ms;
+        self.fleet.pass(self.now);
+        self.compute();
+        self.take();
+        self.collect_reports();
+        meter.end(Phase::World);
+        meter.begin(Phase::Inputs);
+        self.input_count += self.inputs.len() as u64;
+        let mut ready = Ready::default();
+        for input in self.inputs.drain(..) {
+            self.cluster.take(self.now, input, &mut ready);
+        }
+        // Saving an index takes no time here.
+        for (job, ..) in std::mem::take(&mut ready.manifests) {
+            self.cluster.take(self.now, Input::IndexSaved { job, saved: Ok(()) }, &mut ready);
+        }
+        self.cluster.step(self.now, Input::Tick, &mut ready);
+        meter.end(Phase::Inputs);
+        meter.begin(Phase::World);
+        self.answer(ready);
+        if self.now.is_multiple_of(1_000) {
+            self.record();
+        }
+        meter.end(Phase::World);
+        if self.now.is_multiple_of(self.scenario.control.plan_ms) {
+            self.plan(meter);
+        }
+    }
+
+    /// Workers compute, as fast as cores and store let them.
+    fn compute(&mut self) {
+        let seconds = self.scenario.control.tick_ms as f64 / 1e3;
+        let limit = self.scenario.store_bytes_per_s;
+        let at_work = || self.fleet.workers.iter().filter(|worker| worker.is_at_work());
+        let mut store_share = 1.0;
+        if limit > 0.0 {
+            let wanted: f64 = at_work().map(|worker| worker.wanted_bytes_per_s(&self.jobs)).sum();
+            store_share = (limit / wanted.max(f64::MIN_POSITIVE)).min(1.0);
+        }
+        for worker in self.fleet.workers.iter_mut().filter(|worker| worker.is_at_work()) {
+            worker.compute(seconds, store_share, &self.jobs);
+        }
+    }
+
+    /// Consumers fetch what there is, and live through the step.
+    fn take(&mut self) {
+        let control = &self.scenario.control;
+        let (start, end) = ((self.now - control.tick_ms) * 1_000_000, self.now * 1_000_000);
+        let second = ((self.now - control.tick_ms) / 1_000) as u32;
+        for consumer in &mut self.consumers {
+            let job = &self.jobs[consumer.job as usize];
+            let rows_per_s = job.demand(second) / f64::from(job.given.consumers);
+            consumer.fetch(&mut self.fleet);
+            consumer.advance(start, end, rows_per_s, job, control.splits_ahead);
+        }
+    }
+
+    fn collect_reports(&mut self) {
+        let control = &self.scenario.control;
+        let known = WorkerPlanContext { jobs: &self.jobs, manifests: &self.manifests, first: FIRST_JOB };
+        for (place, worker) in self.fleet.workers.iter_mut().enumerate() {
+            if worker.reports(self.now) {
+                worker.next_report = self.now + control.worker_report_ms.max(control.tick_ms);
+                let report = worker.report(self.now, &known);
+                self.inputs.push(Input::Worker { request: place as u64, report });
+            }
+        }
+        for (place, consumer) in self.consumers.iter_mut().enumerate() {
+            if consumer.reports(self.now) {
+                consumer.on_report(self.now, control);
+                let layout = &self.jobs[consumer.job as usize].layout;
+                let report = consumer.report(self.now, id_of(consumer.job), layout, control.splits_ahead);
+                self.inputs.push(Input::Consumer { request: CONSUMERS + place as u64, report });
+            }
+        }
+    }
+
+    fn answer(&mut self, ready: Ready) {
+        let known = WorkerPlanContext { jobs: &self.jobs, manifests: &self.manifests, first: FIRST_JOB };
+        for (request, reply) in ready.replies {
+            match reply {
+                Reply::Worker(plan) => self.fleet.workers[request as usize].on_plan(plan, &known),
+                Reply::Consumer(plan) => {
+                    let consumer = &mut self.consumers[(request - CONSUMERS) as usize];
+                    let layout = &self.jobs[consumer.job as usize].layout;
+                    consumer.on_plan(&plan, layout, self.scenario.control.splits_ahead);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn record(&mut self) {
+        let second = (self.now / 1_000) as u32;
+        let mut times = vec![ConsumerTimes::default(); self.jobs.len()];
+        for consumer in &self.consumers {
+            let sum = &mut times[consumer.job as usize];
+            sum.stall_ns += consumer.stall_ns;
+            sum.step_ns += consumer.step_ns;
+        }
+        let demand = self.jobs.iter().map(|job| job.demand(second - 1)).sum();
+        let rows = self.consumers.iter().map(SimulatedConsumer::rows).sum();
+        let wanted = self.plan.iter().flat_map(|plan| &plan.wanted).map(|kind| kind.wanted).sum();
+        let workers = self.fleet.paid();
+        self.recording.on_second(ElapsedSecond { at_s: second, workers, wanted, demand, rows, times });
+    }
+
+    /// What the coordinator does each second.
+    fn plan(&mut self, meter: &mut dyn Meter) {
+        meter.begin(Phase::Inputs);
+        let samples = self.cluster.samples();
+        meter.end(Phase::Inputs);
+        meter.begin(Phase::Observe);
+        self.observer.push(self.now, &samples);
+        let problem = self.observer.problem(plan::PlannerSettings::default(), CachePolicy::Never);
+        meter.end(Phase::Observe);
+        if !problem.jobs.is_empty() {
+            meter.begin(Phase::Solve);
+            let shares = solve(&problem, self.plan.as_ref(), &NoDeadline).ok().map(|plan| {
+                let shares = shares(&plan, &problem, &BTreeMap::new());
+                let shares = self.reads.next(shares, |job| self.observer.knows(job));
+                self.plan = Some(plan);
+                shares
+            });
+            meter.end(Phase::Solve);
+            let at_s = (self.now / 1_000) as u32;
+            for planned in self.plan.iter().flat_map(|plan| &plan.jobs) {
+                let place = (planned.job.0 - FIRST_JOB.0) as usize;
+                self.recording.on_planned(place, at_s, planned.fed_fraction);
+            }
+            if self.scenario.control.follow_plan {
+                self.share(shares, meter);
+            }
+        }
+        // Nobody looks at it here, but who runs a cluster does.
+        meter.begin(Phase::Observe);
+        let view = cluster_view(self.now, &samples, &self.observer, self.plan.as_ref(), &BTreeMap::new());
+        drop((view, samples));
+        meter.end(Phase::Observe);
+        meter.begin(Phase::World);
+        self.scale(&problem);
+        meter.end(Phase::World);
+    }
+
+    fn share(&mut self, shares: Option<BTreeMap<WorkerId, WorkerAllocations>>, meter: &mut dyn Meter) {
+        let Some(shares) = shares.filter(|shares| *shares != self.shares) else { return };
+        self.shares.clone_from(&shares);
+        let mut ready = Ready::default();
+        meter.begin(Phase::Inputs);
+        self.cluster.step(self.now, Input::Shares { shares }, &mut ready);
+        meter.end(Phase::Inputs);
+        self.answer(ready);
+    }
+
+    fn scale(&mut self, problem: &Problem) {
+        let taken = self.consumers.iter().fold(DeliveredTotals::default(), |sum, consumer| DeliveredTotals {
+            batches: sum.batches + consumer.batches(),
+            elapsed_ns: sum.elapsed_ns + consumer.stall_ns + consumer.step_ns,
+        });
+        let present = self.fleet.present();
+        let seen = ScalingInput {
+            now: self.now,
+            present,
+            observer: &self.observer,
+            problem,
+            plan: self.plan.as_ref(),
+            taken,
+        };
+        let Some(decision) = self.decider.decide(&seen).filter(|decision| decision.wanted != present) else {
+            return;
+        };
+        self.fleet.scale(decision.wanted, self.now);
+        let at_s = (self.now / 1_000) as u32;
+        self.recording.decisions.push(ScalingChange {
+            at_s,
+            from: present,
+            to: decision.wanted,
+            why: decision.why,
+        });
+    }
+
+    /// The report, after each consumer has said where it stands.
+    pub fn finish(mut self) -> SimulationReport {
+        let audit = self.audit();
+        let warm_up_ms = 1_000 * u64::from(self.scenario.warm_up_s);
+        SimulationReport {
+            scenario: self.scenario.name,
+            rule: self.rule,
+            worker_seconds: self.fleet.worker_seconds(warm_up_ms, self.now),
+            stall_seconds: self.recording.stall_seconds(),
+            smallest_fed: self.recording.smallest_fed(),
+            mean_fed: self.recording.mean_fed(),
+            actions: self.recording.actions(),
+            oscillations: self.recording.oscillations(),
+            steps: self.recording.steps(),
+            jobs: self.recording.outcomes(self.jobs.iter().map(|job| job.name.as_str())),
+            decisions: self.recording.decisions,
+            audit,
+            seconds: self.recording.seconds,
+        }
+    }
+
+    fn audit(&mut self) -> SimulatedAudit {
+        let mut ready = Ready::default();
+        for consumer in &self.consumers {
+            let job = &self.jobs[consumer.job as usize];
+            let report = consumer.report(
+                self.now,
+                id_of(consumer.job),
+                &job.layout,
+                self.scenario.control.splits_ahead,
+            );
+            self.cluster.take(self.now, Input::Consumer { request: OTHERS, report }, &mut ready);
+        }
+        let mut ready = Ready::default();
+        self.cluster.step(self.now, Input::JobStatus { request: OTHERS, job: None }, &mut ready);
+        let mut standing = BTreeMap::new();
+        for (request, reply) in ready.replies {
+            if let Reply::Status(jobs) = reply
+                && request == OTHERS
+            {
+                standing.extend(jobs.into_iter().filter_map(|job| Some((job.job, job.position?))));
+            }
+        }
+        let mut audit = SimulatedAudit {
+            streams: self.consumers.len() as u32,
+            computed_rows: self.fleet.workers.iter().map(SimulatedWorker::computed_rows).sum::<f64>() as u64,
+            ..SimulatedAudit::default()
+        };
+        for consumer in &self.consumers {
+            let layout = &self.jobs[consumer.job as usize].layout;
+            let stream = consumer.number;
+            let stands = consumer.position(layout).unwrap_or_default();
+            let before = u64::from(stands.epoch) * layout.stream_rows(stream) + stands.row;
+            audit.rows += consumer.rows();
+            audit.broken_streams += u32::from(before != consumer.rows());
+            let held = standing.get(&id_of(consumer.job)).and_then(|job| job.streams.get(stream as usize));
+            audit.unacknowledged_streams += u32::from(held != Some(&layout.normalise(stream, stands)));
+        }
+        audit
+    }
+}
+
+const FIRST_JOB: JobId = JobId(1);
+
+fn id_of(job: u32) -> JobId {
+    JobId(FIRST_JOB.0 + u64::from(job))
+}

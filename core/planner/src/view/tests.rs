@@ -1,0 +1,133 @@
+//! A job that a crop holds up, as its view shows it; and jobs of which nothing was seen.
+
+use expect_test::expect;
+use feedline_data::messages::{ConsumerStats, JobState, JobStatus, StoreStats};
+
+use super::*;
+use crate::observe::tests::{JOB, observed, samples};
+use crate::plan::{CachePolicy, NoDeadline, PlannerSettings, solve};
+
+fn view() -> ClusterView {
+    let observer = observed(&[JOB]);
+    let problem = observer.problem(PlannerSettings::default(), CachePolicy::Never);
+    let plan = solve(&problem, None, &NoDeadline).unwrap();
+    cluster_view(8_000, &samples(8, &[JOB]), &observer, Some(&plan), &BTreeMap::new())
+}
+
+fn status(job: JobId, state: JobState) -> JobStatus {
+    JobStatus {
+        job,
+        tenant: "a".to_owned(),
+        name: format!("job {job}"),
+        state,
+        epochs: 1,
+        consumers: 3,
+        dataset: None,
+        layout: None,
+        position: None,
+        operators: Vec::new(),
+        store: StoreStats::default(),
+        worker_cpu: Vec::new(),
+        delivered: ConsumerStats { rows: 8_000, ..ConsumerStats::default() },
+        worker_peak_rss_bytes: Vec::new(),
+        coordinator_peak_rss_bytes: 0,
+        workers: 1,
+        settled: true,
+        slot_owners: Vec::new(),
+    }
+}
+
+#[test]
+fn a_job_has_its_rates_and_what_bounds_it() {
+    let view = view();
+    let job = &view.jobs[0];
+    assert_eq!((job.job, job.name.as_str(), job.workers), (JOB, "photographs", 1));
+    assert_eq!(job.rows_per_s.round(), 1_000.0);
+    assert_eq!(job.demand_rows_per_s.map(f64::round), Some(5_000.0));
+    assert_eq!(job.fed_fraction.map(|fed| (100.0 * fed).round()), Some(20.0));
+    assert_eq!(job.stall_share, Some(0.8));
+    assert!((job.cores - 2.0).abs() < 1e-6, "{}", job.cores);
+    let bound = job.bottleneck.as_ref().unwrap();
+    expect![
+        "2 cores give 1250 rows/s at 1.6 ms of CPU per row, of which `random_resized_crop` takes the most"
+    ]
+    .assert_eq(&bound.why);
+    assert!(!view.reasons.is_empty());
+    assert_eq!(view.wanted.len(), 1);
+}
+
+#[test]
+fn a_worker_has_what_it_uses_and_works_on() {
+    let view = view();
+    let [worker] = view.workers.as_slice() else { panic!("one worker") };
+    assert_eq!((worker.cores, worker.address.as_str()), (2, "http://10.0.0.7:7071"));
+    // 1,600 us of the process for each of 1,000 rows a second.
+    assert!((worker.used_cores - 1.6).abs() < 1e-6, "{}", worker.used_cores);
+    assert_eq!(
+        worker.parts,
+        [WorkerPart { job: JOB, used_cores: worker.used_cores, held_bytes: worker.held_bytes }]
+    );
+    assert_eq!(worker.peak_rss_bytes, None, "none was reported");
+}
+
+#[test]
+fn without_a_plan_all_cores_of_all_workers_count() {
+    let view = cluster_view(8_000, &samples(8, &[JOB]), &observed(&[JOB]), None, &BTreeMap::new());
+    let job = &view.jobs[0];
+    assert_eq!(job.cores, 0.0);
+    assert!(job.bottleneck.as_ref().is_some_and(|bound| bound.why.starts_with("2 cores give")));
+    assert_eq!((view.reasons.len(), view.wanted.len()), (0, 0));
+}
+
+#[test]
+fn a_plan_of_other_jobs_is_not_shown() {
+    let observer = observed(&[JOB]);
+    let plan = Plan { reasons: vec!["long ago".to_owned()], ..Plan::default() };
+    let view = cluster_view(8_000, &samples(8, &[JOB]), &observer, Some(&plan), &BTreeMap::new());
+    assert_eq!(view.reasons, Vec::<String>::new());
+}
+
+#[test]
+fn every_job_stands_as_its_status_says() {
+    let ended = status(JobId(3), JobState::Completed);
+    let shown = view().with_states(&[ended, status(JOB, JobState::Running)]);
+    let [ended, running] = shown.jobs.as_slice() else { panic!("two jobs") };
+    assert_eq!((ended.state.clone(), ended.rows, ended.rows_per_s), (JobState::Completed, 8_000, 0.0));
+    assert_eq!((running.consumers, running.rows_per_s.round()), (3, 1_000.0));
+    let shown = view().with_states(&[status(JOB, JobState::Cancelled)]);
+    assert_eq!((shown.jobs[0].rows_per_s, &shown.jobs[0].bottleneck), (0.0, &None), "nothing flows any more");
+}
+
+#[test]
+fn a_view_survives_its_json() {
+    let view = view();
+    let text = serde_json::to_string(&view).unwrap();
+    assert_eq!(serde_json::from_str::<ClusterView>(&text).unwrap(), view);
+}
+
+#[test]
+fn what_is_kept_is_shown_with_what_is_found_of_it() {
+    let (mut observer, mut last) = (Observer::default(), samples(8, &[JOB]));
+    for second in 1..=8 {
+        last = samples(second, &[JOB]);
+        let mut stats = (*last.workers[0].jobs[0]).clone();
+        let cache = feedline_data::messages::OperatorStats {
+            name: "cache".to_owned(),
+            rows_in: 1_000 * second,
+            rows_out: 250 * second,
+            ..Default::default()
+        };
+        stats.operators.insert(2, cache);
+        last.workers[0].jobs[0] = std::sync::Arc::new(stats);
+        observer.push(second * 1_000, &last);
+    }
+    let keep = CacheDecision { after: 1, tier: CacheTier::Disk, form: CacheEncoding::AsIs };
+    let view = cluster_view(8_000, &last, &observer, None, &[(JOB, keep)].into());
+    let [kept] = view.caches.as_slice() else { panic!("{:?}", view.caches) };
+    assert_eq!(
+        (kept.operator.as_str(), kept.tier, kept.jobs.as_slice()),
+        ("burn", CacheTier::Disk, &[JOB][..])
+    );
+    assert!((kept.bytes / 1e9 - 1.0).abs() < 1e-6, "{}", kept.bytes);
+    assert_eq!(kept.found_share, Some(0.25));
+}
