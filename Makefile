@@ -13,7 +13,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release release-package
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release release-package stats language-sample mutants
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -84,6 +84,19 @@ fuzz: setup ## Feed every reader with nonsense: SECONDS=60 TARGETS="tar image" S
 			|| { tail -30 target/fuzz/$$target.log; exit 1; }; \
 		echo "$$target: $$(awk '/number_of_executed_units/ {print $$2 " inputs"} /peak_rss_mb/ {print $$2 " MiB"}' target/fuzz/$$target.log | paste -sd, -)"; \
 	done
+
+stats: ## Measure the structure of the code: TOUCHED="operator=COMMIT rpc=COMMIT" IMPORTS=1
+	@cargo run $(QUIET) --package feedline-tests --bin stats -- $(if $(IMPORTS),--imports) $(TOUCHED)
+
+language-sample: ## Print a sample of identifiers, messages, comments and documents to judge: SEED=1
+	@cargo run $(QUIET) --package feedline-tests --bin language-sample -- $(or $(SEED),1)
+
+# The engine, the layout and the leases, with the crates' own unit tests.
+MUTATED := worker/src/engine.rs worker/src/engine/**/*.rs core/src/layout.rs core/src/layout/**/*.rs core/src/cluster.rs core/src/cluster/**/*.rs
+
+mutants: setup ## Measure how many mutations of engine, layout and leases unit tests catch: SEED=1 COUNT=60
+	@cargo mutants --version >/dev/null 2>&1 || { echo "installing cargo-mutants"; cargo install --quiet --locked cargo-mutants; }
+	@cargo run $(QUIET) --package feedline-tests --bin mutants -- $(or $(SEED),1) --count $(or $(COUNT),60) $(foreach glob,$(MUTATED),'$(glob)')
 
 check: setup ## Check formatting, lints and dependencies
 	@cargo fmt --all --check

@@ -1,4 +1,4 @@
-//! What the tests of the whole share: running the binary, starting roles as processes, real data where it is at hand.
+//! Shared code of the integration tests: run the binary, start roles as processes, find real data, read the sources.
 
 pub mod chaos;
 pub mod data;
@@ -8,6 +8,7 @@ pub mod http;
 pub mod link;
 pub mod process;
 pub mod running;
+pub mod source;
 pub mod store;
 
 use std::path::{Path, PathBuf};

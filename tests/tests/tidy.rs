@@ -1,7 +1,12 @@
-//! What the repository insists on: floors of the crates, first lines, file lengths, calls that are refused, and
-//! names in documents that still exist.
+//! Checks of the repository: direction of the crates, first lines, file lengths, forbidden calls, names in documents
+//! that still exist, shared names, import cycles and phrases.
 //!
 //! Words that are refused are put together here with `concat!`, so that this file does not trip over itself.
+
+#[path = "tidy/ratchet.rs"]
+mod ratchet;
+#[path = "tidy/structure.rs"]
+mod structure;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,0 +1,96 @@
+//! Runs mutations of the product, chosen by seed, against the unit tests of the crates that hold them.
+
+use std::path::Path;
+use std::process::Command;
+
+use clap::Parser;
+use feedline_tests::source::checkout::run;
+use feedline_tests::source::random::choose;
+use serde_json::Value;
+
+/// Choose mutations by seed, run the unit tests of their crates against each, and print how many fail them.
+///
+/// The mutations are those of `cargo mutants` in the given files. A mutation is caught if a unit test of its own
+/// crate (`cargo test --lib`) fails or exceeds its time; it is unviable if it does not compile, and then counts in no
+/// share. Logs of each mutation are in the folder `mutants.out` of the output folder.
+#[derive(Parser)]
+struct Arguments {
+    /// The seed; the choice depends on it and on the files alone.
+    seed: u64,
+    /// How many mutations to run.
+    #[arg(long, default_value_t = 60)]
+    count: usize,
+    /// Where logs and builds are kept.
+    #[arg(long, default_value = "target/mutants")]
+    output: String,
+    /// Globs of the files to mutate.
+    #[arg(required = true)]
+    files: Vec<String>,
+}
+
+fn main() -> Result<(), String> {
+    let arguments = Arguments::parse();
+    let all = mutations(&arguments.files)?;
+    let chosen: Vec<&String> =
+        choose(arguments.seed, 0, arguments.count, all.len()).into_iter().map(|index| &all[index]).collect();
+    println!("seed {}: {} of {} mutations", arguments.seed, chosen.len(), all.len());
+    run_chosen(&arguments, &chosen)?;
+    print_outcomes(&arguments.output)
+}
+
+/// The names of all mutations, sorted.
+fn mutations(files: &[String]) -> Result<Vec<String>, String> {
+    let mut call = vec!["mutants", "--list", "--json"];
+    call.extend(files.iter().flat_map(|file| ["--file", file]));
+    let listed: Value = serde_json::from_str(&run(Path::new("."), "cargo", &call)?)
+        .map_err(|error| format!("cargo mutants wrote invalid JSON: {error}"))?;
+    let names = listed.as_array().into_iter().flatten().filter_map(|mutation| mutation["name"].as_str());
+    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    names.sort();
+    if names.is_empty() {
+        return Err(format!("no mutation in {}: expected globs of product files", files.join(" ")));
+    }
+    Ok(names)
+}
+
+fn run_chosen(arguments: &Arguments, chosen: &[&String]) -> Result<(), String> {
+    let folder = std::path::absolute(&arguments.output)
+        .map_err(|error| format!("invalid folder `{}`: {error}", arguments.output))?;
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
+    let mut command = Command::new("cargo");
+    // The copies that are mutated share their builds, so that dependencies are compiled once.
+    command.env("CARGO_TARGET_DIR", folder.join("build"));
+    command.args(["mutants", "--colors", "never", "--output", &arguments.output]);
+    command.args(arguments.files.iter().flat_map(|file| ["--file", file]));
+    for name in chosen {
+        command.args(["--re", &format!("^{}$", regex::escape(name))]);
+    }
+    let status = command.args(["--", "--lib"]).status();
+    let status = status.map_err(|error| format!("cannot run cargo mutants: {error}"))?;
+    // 2: some were missed; 3: some exceeded their time.
+    match status.code() {
+        Some(0 | 2 | 3) => Ok(()),
+        _ => Err(format!("cargo mutants failed ({status}); see {}/mutants.out/log", arguments.output)),
+    }
+}
+
+fn print_outcomes(output: &str) -> Result<(), String> {
+    let path = format!("{output}/mutants.out/outcomes.json");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))?;
+    let outcomes: Value =
+        serde_json::from_str(&text).map_err(|error| format!("{path}: invalid JSON: {error}"))?;
+    let count = |kind: &str| outcomes[kind].as_u64().unwrap_or_default();
+    let caught = count("caught") + count("timeout");
+    for outcome in outcomes["outcomes"].as_array().into_iter().flatten() {
+        if let (Some("MissedMutant"), Some(name)) =
+            (outcome["summary"].as_str(), outcome["scenario"]["Mutant"]["name"].as_str())
+        {
+            println!("missed: {name}");
+        }
+    }
+    let viable = caught + count("missed");
+    println!("caught {caught}, missed {}, unviable {}", count("missed"), count("unviable"));
+    println!("share caught: {:.1} % of {viable}", 100.0 * caught as f64 / viable.max(1) as f64);
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! How many files an addition touches: those of a commit, without tests, documents and generated files.
+
+use std::path::Path;
+
+use super::checkout::run;
+
+/// The kinds of additions, with the most files that one should touch.
+pub const ADDITIONS: [(&str, usize); 4] = [("operator", 4), ("rpc", 6), ("format", 5), ("flag", 3)];
+
+/// An addition and the files that it touched.
+pub struct Touched {
+    /// `operator`, `rpc`, `format` or `flag`.
+    pub kind: String,
+    /// The commit.
+    pub commit: String,
+    /// The files that count.
+    pub files: Vec<String>,
+}
+
+/// Reads the commits given as `kind=commit`, or, without any, those with a trailer `Adds: kind`.
+pub fn touched(root: &Path, given: &[String]) -> Result<Vec<Touched>, String> {
+    let mut pairs = Vec::new();
+    for pair in given {
+        let Some((kind, commit)) = pair.split_once('=') else {
+            return Err(format!("invalid addition `{pair}`: expected KIND=COMMIT, such as operator=1a2b3c4"));
+        };
+        pairs.push((kind.to_owned(), commit.to_owned()));
+    }
+    if given.is_empty() {
+        let format = "--format=%h %(trailers:key=Adds,valueonly,separator=%x20)";
+        let log = run(root, "git", &["log", format])?;
+        for line in log.lines() {
+            let mut words = line.split_whitespace();
+            if let Some(commit) = words.next() {
+                pairs.extend(words.map(|kind| (kind.to_owned(), commit.to_owned())));
+            }
+        }
+    }
+    pairs.into_iter().map(|(kind, commit)| read(root, kind, commit)).collect()
+}
+
+fn read(root: &Path, kind: String, commit: String) -> Result<Touched, String> {
+    if !ADDITIONS.iter().any(|(known, _)| *known == kind) {
+        return Err(format!("unknown addition `{kind}`: expected operator, rpc, format or flag"));
+    }
+    let listed = run(root, "git", &["show", "--format=", "--name-only", &commit, "--"])?;
+    let files = listed.lines().filter(|path| counts(path)).map(str::to_owned).collect();
+    Ok(Touched { kind, commit, files })
+}
+
+/// Whether a file counts: not a test, its data or a fuzzer, not a document or an example, not generated.
+fn counts(path: &str) -> bool {
+    let folders = ["tests", "testdata", "benches", "fuzz", "docs", "examples"];
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let is_aside = folder.split('/').any(|part| folders.contains(&part));
+    let is_test = name == "tests.rs" || name.ends_with("_test.py") || name.starts_with("test_");
+    !(is_aside || is_test || name.ends_with(".md") || name.ends_with(".lock"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_documents_and_generated_files_do_not_count() {
+        let paths = [
+            "core/src/pipeline.rs",
+            "core/src/pipeline/tests.rs",
+            "tests/tests/formats.rs",
+            "client/python/tests/test_a.py",
+            "docs/pipelines.md",
+            "CHANGELOG.md",
+            "Cargo.lock",
+            "Makefile",
+        ];
+        let counted: Vec<_> = paths.into_iter().filter(|path| counts(path)).collect();
+        assert_eq!(counted, ["core/src/pipeline.rs", "Makefile"]);
+    }
+}
