@@ -73,7 +73,6 @@ fn formats() -> Vec<Case> {
 /// Windows, epochs, passes, virtual consumers, remainders and order modes.
 fn orders() -> Vec<Case> {
     let mut cases = Vec::new();
-    let table = |head: &str, operators: &str| format!("{TABLE}\n{head}\noperators: [ {operators} ]");
     let consumers: [(&str, Flags); 5] = [
         ("1 virtual consumer", &["--epochs", "2"]),
         ("2 virtual consumers", &["--epochs", "2", "--virtual-consumers", "2", "--consumers", "2"]),
@@ -103,6 +102,17 @@ fn orders() -> Vec<Case> {
             table("shuffle: { window: 64 }", &format!("batch: {{ size: 48, remainder: {remainder} }}"));
         cases.push(case(format!("remainder {remainder}"), pipeline, &["--epochs", "3", "--consumers", "3"]));
     }
+    cases.extend(operators());
+    cases
+}
+
+fn table(head: &str, operators: &str) -> String {
+    format!("{TABLE}\n{head}\noperators: [ {operators} ]")
+}
+
+/// Operators on rows of a table, caches and relaxed jobs.
+fn operators() -> Vec<Case> {
+    let mut cases = Vec::new();
     let repeated = "repeat: { count: 3 }, batch: { size: 11 }";
     cases.push(case(
         "repeated passes",
