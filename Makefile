@@ -92,7 +92,7 @@ language-sample: ## Print a sample of identifiers, messages, comments and docume
 	@cargo run $(QUIET) --package feedline-tests --bin language-sample -- $(or $(SEED),1)
 
 # The engine, the layout and the leases, with the crates' own unit tests.
-MUTATED := worker/src/engine.rs worker/src/engine/**/*.rs core/src/layout.rs core/src/layout/**/*.rs core/src/cluster.rs core/src/cluster/**/*.rs
+MUTATED := worker/src/engine.rs worker/src/engine/**/*.rs core/data/src/layout.rs core/data/src/layout/**/*.rs core/cluster/src/lib.rs core/cluster/src/**/*.rs
 
 mutants: setup ## Measure how many mutations of engine, layout and leases unit tests catch: SEED=1 COUNT=60
 	@cargo mutants --version >/dev/null 2>&1 || { echo "installing cargo-mutants"; cargo install --quiet --locked cargo-mutants; }

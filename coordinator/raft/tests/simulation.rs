@@ -14,6 +14,8 @@ mod consumer;
 mod coordinators;
 #[path = "simulation/dice.rs"]
 mod dice;
+#[path = "simulation/golden.rs"]
+mod golden;
 #[path = "simulation/kept.rs"]
 mod kept;
 #[path = "simulation/members.rs"]

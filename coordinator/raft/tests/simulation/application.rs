@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     pub(crate) kind: RunKind,
     pub(crate) portions: Vec<Portion>,
     /// Where the stream stands behind it.
-    position: StreamPosition,
+    pub(crate) position: StreamPosition,
 }
 
 impl Entry {
