@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use feedline_data::pipeline::{OperatorKind, Pipeline};
+use feedline_data::pipeline::Pipeline;
 
 use crate::failure::{Failure, reason};
 
@@ -40,8 +40,8 @@ fn resolve_paths(pipeline: &mut Pipeline, here: &Path) {
         *url = resolve(url, here);
     }
     for operator in &mut pipeline.operators {
-        if let OperatorKind::Tokenize(tokenize) = &mut operator.kind {
-            tokenize.tokenizer = resolve(&tokenize.tokenizer, here);
+        if let Some(file) = operator.kind.definition_mut().file_mut() {
+            *file = resolve(file, here);
         }
     }
 }

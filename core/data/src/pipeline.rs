@@ -5,10 +5,13 @@
 mod access;
 mod builder;
 mod check;
+mod column_rules;
 mod functions;
 mod infer;
 mod limits;
 mod operator_serde;
+mod operators;
+mod parameter_checks;
 mod reads;
 mod render;
 mod source_serde;
@@ -21,7 +24,7 @@ mod yaml;
 pub use builder::PipelineBuilder;
 pub use infer::infer;
 pub use limits::{MAX_COLUMN_NAME_BYTES, MAX_FILE_BYTES, MAX_NESTING};
-pub use operator_serde::OPERATOR_NAMES;
+pub use operators::*;
 pub use spec::*;
 pub(crate) use suggest::{did_you_mean, listed};
 

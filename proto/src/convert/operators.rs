@@ -1,9 +1,9 @@
 //! Operators of a pipeline.
 
 use feedline_data::pipeline::{
-    BatchParams, BucketByLength, Burn, Cache, Cast, CenterCrop, DecodeImage, Filter, Normalize, Operator,
-    OperatorKind, Pack, Pad, RandomHorizontalFlip, RandomResizedCrop, RecodeJpeg, Rename, Repeat, Resize,
-    Select, Size, Tokenize, Truncate, Wait,
+    BatchParams, BucketByLength, Burn, Cache, Cast, CenterCrop, DecodeImage, Filter, FilterFunction,
+    MapFunction, Normalize, Operator, OperatorKind, Pack, Pad, RandomHorizontalFlip, RandomResizedCrop,
+    RecodeJpeg, Rename, Repeat, Resize, Select, Size, Tokenize, Truncate, Wait,
 };
 
 use super::{WireError, mirror, read_enum, required};
@@ -62,8 +62,8 @@ impl From<OperatorKind> for Kind {
             OperatorKind::Repeat(p) => Self::Repeat(p.into()),
             OperatorKind::Burn(p) => Self::Burn(p.into()),
             OperatorKind::Wait(p) => Self::Wait(p.into()),
-            OperatorKind::Map(p) => Self::Map(p.into()),
-            OperatorKind::FilterFunction(p) => Self::FilterFunction(p.into()),
+            OperatorKind::Map(p) => Self::Map(p.0.into()),
+            OperatorKind::FilterFunction(p) => Self::FilterFunction(p.0.into()),
         }
     }
 }
@@ -94,8 +94,8 @@ impl TryFrom<Kind> for OperatorKind {
             Kind::Repeat(p) => Self::Repeat(p.into()),
             Kind::Burn(p) => Self::Burn(p.into()),
             Kind::Wait(p) => Self::Wait(p.into()),
-            Kind::Map(p) => Self::Map(p.try_into()?),
-            Kind::FilterFunction(p) => Self::FilterFunction(p.try_into()?),
+            Kind::Map(p) => Self::Map(MapFunction(p.try_into()?)),
+            Kind::FilterFunction(p) => Self::FilterFunction(FilterFunction(p.try_into()?)),
         })
     }
 }

@@ -59,8 +59,8 @@ pub(crate) fn operators() -> Vec<OperatorKind> {
         OperatorKind::Wait(Wait { ms: 2 }),
         OperatorKind::RecodeJpeg(RecodeJpeg { column: column() }),
         OperatorKind::Cache(Cache { tier: CacheTier::Disk }),
-        OperatorKind::Map(function()),
-        OperatorKind::FilterFunction(Function::new("m:keep")),
+        OperatorKind::Map(MapFunction(function())),
+        OperatorKind::FilterFunction(FilterFunction(Function::new("m:keep"))),
         OperatorKind::BucketByLength(BucketByLength {
             columns: vec!["tokens".to_owned()],
             boundaries: vec![16, 32],

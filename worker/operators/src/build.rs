@@ -68,7 +68,7 @@ pub fn build_operators(
             operator,
         });
         // Draws do not depend on whether JPEGs are recoded: the pixels do not either.
-        draws += u32::from(!matches!(spec.kind, OperatorKind::RecodeJpeg(_)));
+        draws += u32::from(!spec.kind.definition().is_encoding_only());
     }
     Ok(built)
 }

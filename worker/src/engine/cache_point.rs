@@ -8,7 +8,7 @@ use bytes::Bytes;
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::OperatorStats;
 use feedline_data::order::RowRef;
-use feedline_data::pipeline::{CacheEncoding, CacheTier, OperatorKind, Pipeline};
+use feedline_data::pipeline::{CacheEncoding, CacheTier, Pipeline};
 use feedline_data::schema::Schema;
 use feedline_operators::{BuiltOperator, Chunk, RowCodec};
 use sha2::{Digest, Sha256};
@@ -227,8 +227,8 @@ fn prefix(
     let before = pipeline.cached().map_or(&[][..], |(before, _)| before);
     for operator in before.iter().filter(|operator| !operator.kind.is_engines()) {
         hash.update(format!("{:?}\n", operator.kind));
-        if let OperatorKind::Tokenize(tokenize) = &operator.kind
-            && let Some(file) = files.get(&tokenize.tokenizer)
+        if let Some((_, url)) = operator.kind.definition().file()
+            && let Some(file) = files.get(url)
         {
             hash.update(Sha256::digest(file));
         }

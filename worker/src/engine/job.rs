@@ -126,10 +126,7 @@ impl JobContext {
         let wanted = pipeline.required_columns(&manifest.schema);
         let fields = manifest.schema.fields.iter().filter(|field| wanted.contains(&field.name));
         let read_schema = Schema { fields: fields.cloned().collect() };
-        let file = |operator: &Operator| match &operator.kind {
-            OperatorKind::Tokenize(tokenize) => Some(tokenize.tokenizer.clone()),
-            _ => None,
-        };
+        let file = |operator: &Operator| operator.kind.definition().file().map(|(_, url)| url.to_owned());
         let files = stores.files(pipeline.operators.iter().filter_map(file).collect(), &details.reads).await;
         let files = files.map_err(|error| error.to_string())?;
         let load = |url: &str| files.get(url).cloned().ok_or_else(|| format!("{url} was not read"));

@@ -1,18 +1,18 @@
 //! Golden outcomes of simulated runs: the rows and batches of each stream, and where a stopped run stands. Schedules, traces
 //! and times are left out: they may change.
 //!
-//! `UPDATE_EXPECT=1 cargo test -p feedline-replica --test simulation golden` writes the file anew.
+//! `UPDATE_EXPECT=1 cargo test -p feedline-raft --test simulation golden` writes the file anew.
 
 use std::fmt::Write;
 
 use expect_test::expect_file;
-use feedline_data::consumer::Kind;
+use feedline_data::consumer::RunKind;
 use feedline_data::pipeline::OrderMode;
 use feedline_data::random::mix64;
 
 use super::application::Entry;
 use super::scenario::{JobData, Scenario};
-use super::{Plant, run_whole};
+use super::{PlantedBug, run_whole};
 
 /// Few enough that the test takes about a second.
 const SEEDS: u64 = 60;
@@ -33,7 +33,7 @@ fn outcome(data: &JobData, entries: &[Entry]) -> String {
         return format!("relaxed, {count} rows: {}", digest(rows));
     }
     let stream = |stream| {
-        let batches = entries.iter().filter(|entry| entry.stream == stream && entry.kind == Kind::Batch);
+        let batches = entries.iter().filter(|entry| entry.stream == stream && entry.kind == RunKind::Batch);
         // A consumer that was restarted may get an empty last step again.
         let batches: Vec<Vec<u64>> = batches.map(Entry::rows).filter(|rows| !rows.is_empty()).collect();
         let numbers = batches.iter().flat_map(|rows| [&[rows.len() as u64], rows.as_slice()].concat());
@@ -59,7 +59,7 @@ fn golden_seeds_deliver_the_golden_rows() {
     let mut out = String::new();
     for seed in 0..SEEDS {
         let scenario = Scenario::new(seed);
-        let whole = run_whole(seed, Plant::None).expect("nothing is wrong with this seed");
+        let whole = run_whole(seed, PlantedBug::None).expect("nothing is wrong with this seed");
         for (data, entries) in scenario.jobs.iter().zip(&whole.entries) {
             let name = &data.spec.name;
             let fingerprint = data.spec.pipeline.fingerprint();

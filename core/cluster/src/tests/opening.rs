@@ -1,7 +1,7 @@
 //! Opening, joining, refusing, cancelling.
 
 use expect_test::expect;
-use feedline_data::pipeline::{Function, FunctionEnvironment, OperatorKind, Repeat};
+use feedline_data::pipeline::{FilterFunction, Function, FunctionEnvironment, OperatorKind, Repeat};
 use feedline_data::position::{OpenRange, POSITION_VERSION, Position};
 use feedline_data::tenants::{Quota, TenantReads, Tenants};
 use feedline_data::urls::UrlPolicy;
@@ -31,7 +31,7 @@ fn ranks_that_send_one_function_in_different_bytes_share_a_job() {
             environment: Some(FunctionEnvironment { python: Some("3.11".to_owned()), ..Default::default() }),
             ..Function::new("m:f")
         };
-        spec.pipeline.operators.insert(0, OperatorKind::FilterFunction(function).into());
+        spec.pipeline.operators.insert(0, OperatorKind::FilterFunction(FilterFunction(function)).into());
         spec
     };
     let job = bench.open(&with("AAAA", Some("1"))).expect("a good job");

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    Cache, CacheTier, Filter, Function, OnError, Operator, OperatorKind, Pipeline, Remainder, Shuffle, infer,
-};
+use super::{Cache, CacheTier, Filter, OnError, Operator, OperatorKind, Pipeline, Remainder, Shuffle, infer};
 use crate::schema::Schema;
 
 #[cfg(test)]
@@ -108,7 +106,7 @@ impl Pipeline {
             None => BTreeSet::new(),
         };
         for (operator, input) in self.operators.iter().zip(&schemas).rev() {
-            require_inputs(&operator.kind, input, &mut required);
+            operator.kind.definition().require_inputs(input, &mut required);
         }
         source.names().filter(|name| required.contains(*name)).map(str::to_owned).collect()
     }
@@ -116,10 +114,8 @@ impl Pipeline {
     /// Takes over the code of functions of the same version: two processes may have sent the same function in different bytes.
     pub fn take_codes(&mut self, other: &Self) {
         for (own, other) in self.operators.iter_mut().zip(&other.operators) {
-            if let (
-                OperatorKind::Map(own) | OperatorKind::FilterFunction(own),
-                OperatorKind::Map(other) | OperatorKind::FilterFunction(other),
-            ) = (&mut own.kind, &other.kind)
+            if let (Some(own), Some(other)) =
+                (own.kind.definition_mut().function_mut(), other.kind.function())
                 && own.version.is_some()
                 && own.version == other.version
             {
@@ -140,142 +136,12 @@ impl Pipeline {
         canonical.operators.retain(|operator| !matches!(operator.kind, OperatorKind::Cache(_)));
         for operator in &mut canonical.operators {
             operator.parallelism = None;
-            if let OperatorKind::Map(function) | OperatorKind::FilterFunction(function) = &mut operator.kind {
+            if let Some(function) = operator.kind.definition_mut().function_mut() {
                 *function = function.of_rows();
             }
         }
         let json = serde_json::to_vec(&canonical)
             .expect("a pipeline holds only text, numbers, lists and text-keyed maps");
         format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&json))
-    }
-}
-
-/// Turns the columns required after an operator into those required before it.
-fn require_inputs(kind: &OperatorKind, input: &Schema, required: &mut BTreeSet<String>) {
-    match kind {
-        OperatorKind::DecodeImage(p) => require(&p.column, required),
-        OperatorKind::Resize(p) => require(&p.column, required),
-        OperatorKind::CenterCrop(p) => require(&p.column, required),
-        OperatorKind::RandomResizedCrop(p) => require(&p.column, required),
-        OperatorKind::RandomHorizontalFlip(p) => require(&p.column, required),
-        OperatorKind::Normalize(p) => require(&p.column, required),
-        OperatorKind::Cast(p) => require(&p.column, required),
-        OperatorKind::Truncate(p) => require(&p.column, required),
-        OperatorKind::Pad(p) => require(&p.column, required),
-        OperatorKind::Select(p) => *required = p.columns.iter().cloned().collect(),
-        OperatorKind::Rename(p) => {
-            for new in p.columns.keys() {
-                required.remove(new);
-            }
-            required.extend(p.columns.values().cloned());
-        }
-        OperatorKind::Filter(p) => {
-            let mentioned = input.names().filter(|name| mentions(&p.predicate, name));
-            required.extend(mentioned.map(str::to_owned));
-        }
-        OperatorKind::Tokenize(p) => {
-            if let Some(output) = &p.output {
-                required.remove(output);
-            }
-            require(&p.column, required);
-        }
-        OperatorKind::RecodeJpeg(p) => require(&p.column, required),
-        OperatorKind::Map(p) | OperatorKind::FilterFunction(p) => {
-            for output in p.outputs.keys() {
-                required.remove(output);
-            }
-            match p.columns.as_slice() {
-                [] => required.extend(input.names().map(str::to_owned)),
-                columns => required.extend(columns.iter().cloned()),
-            }
-        }
-        OperatorKind::BucketByLength(p) => required.extend(p.columns.iter().cloned()),
-        OperatorKind::Pack(p) => *required = p.columns.iter().cloned().collect(),
-        OperatorKind::Cache(_)
-        | OperatorKind::Batch(_)
-        | OperatorKind::Repeat(_)
-        | OperatorKind::Burn(_)
-        | OperatorKind::Wait(_) => {}
-    }
-}
-
-fn require(column: &str, required: &mut BTreeSet<String>) {
-    required.insert(column.to_owned());
-}
-
-/// Whether the column's name may stand in the expression: as a word, in any case; or anywhere where it is no word.
-/// A word inside a text literal counts too, which costs a column read for nothing but never loses one.
-fn mentions(predicate: &str, column: &str) -> bool {
-    let is_word_char = |c: char| c.is_alphanumeric() || c == '_';
-    let (predicate, column) = (predicate.to_lowercase(), column.to_lowercase());
-    if !column.chars().all(is_word_char) {
-        // A quoted name doubles the quotes inside it.
-        return predicate.contains(&column) || predicate.contains(&column.replace('"', "\"\""));
-    }
-    predicate.split(|c: char| !is_word_char(c)).any(|word| word == column)
-}
-
-impl OperatorKind {
-    /// The operator's key in a pipeline file.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::DecodeImage(_) => "decode_image",
-            Self::Resize(_) => "resize",
-            Self::CenterCrop(_) => "center_crop",
-            Self::RandomResizedCrop(_) => "random_resized_crop",
-            Self::RandomHorizontalFlip(_) => "random_horizontal_flip",
-            Self::Normalize(_) => "normalize",
-            Self::Cast(_) => "cast",
-            Self::Select(_) => "select",
-            Self::Rename(_) => "rename",
-            Self::Filter(_) => "filter",
-            Self::Tokenize(_) => "tokenize",
-            Self::Truncate(_) => "truncate",
-            Self::Pad(_) => "pad",
-            Self::RecodeJpeg(_) => "recode_jpeg",
-            Self::Cache(_) => "cache",
-            Self::Batch(_) => "batch",
-            Self::BucketByLength(_) => "bucket_by_length",
-            Self::Pack(_) => "pack",
-            Self::Repeat(_) => "repeat",
-            Self::Burn(_) => "burn",
-            Self::Wait(_) => "wait",
-            Self::Map(_) => "map",
-            Self::FilterFunction(_) => "filter_function",
-        }
-    }
-
-    /// Whether it draws anew in each pass, or may do something else the next time: nothing behind it is kept.
-    pub fn is_random(&self) -> bool {
-        matches!(self, Self::RandomResizedCrop(_) | Self::RandomHorizontalFlip(_))
-            || self.function().is_some_and(Function::may_differ)
-    }
-
-    /// The Python function that it calls, if it does.
-    pub fn function(&self) -> Option<&Function> {
-        match self {
-            Self::Map(function) | Self::FilterFunction(function) => Some(function),
-            _ => None,
-        }
-    }
-
-    /// Whether rows leave that have not failed.
-    pub fn drops_rows(&self) -> bool {
-        matches!(self, Self::Filter(_) | Self::FilterFunction(_))
-    }
-
-    /// Whether it is a matter of the engine, and no step of a row: it has no place among the operators that run.
-    pub fn is_engines(&self) -> bool {
-        matches!(self, Self::Batch(_) | Self::Repeat(_) | Self::Cache(_)) || self.is_coordinated()
-    }
-
-    /// Whether it makes batches for all consumers together.
-    pub fn is_coordinated(&self) -> bool {
-        matches!(self, Self::BucketByLength(_) | Self::Pack(_))
-    }
-
-    /// Whether it makes batches, and so is the last operator.
-    pub fn is_batching(&self) -> bool {
-        matches!(self, Self::Batch(_)) || self.is_coordinated()
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::check::{named, within, written};
+use super::column_rules::column;
+use super::parameter_checks::{column_name, few, named, within, written};
 use super::{ElementType, Function, FunctionEnvironment, FunctionOutput};
-use crate::schema::ColumnType;
+use crate::schema::MAX_COLUMNS;
+use crate::schema::{ColumnType, Schema};
 
 /// Longest time of one call in seconds: an hour.
 const TIMEOUT_MAX_S: u32 = 3_600;
@@ -44,6 +46,10 @@ pub(super) fn check_filter_function(function: &Function) -> Result<(), String> {
 }
 
 fn check_function(function: &Function) -> Result<(), String> {
+    few("columns", function.columns.len(), MAX_COLUMNS, "leave some out")?;
+    few("outputs", function.outputs.len(), MAX_COLUMNS, "leave some out")?;
+    let mut names = function.columns.iter().chain(function.outputs.keys());
+    names.try_for_each(|name| column_name("a column", name))?;
     check_name(function)?;
     let mut seen = BTreeSet::new();
     for column in &function.columns {
@@ -158,6 +164,42 @@ fn short(what: &str, text: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{what} has {} bytes; write at most {NAME_MAX_BYTES}", text.len()))
+}
+
+/// The columns after a function.
+pub(super) fn infer_function(function: &Function, input: &Schema) -> Result<Schema, String> {
+    for name in &function.columns {
+        column(input, name)?;
+    }
+    let mut output = input.clone();
+    for (name, declared) in &function.outputs {
+        output.set(name, declared.column_type());
+    }
+    Ok(output)
+}
+
+/// The columns that a function receives, and those after it that it does not make.
+pub(super) fn require_function_inputs(function: &Function, input: &Schema, required: &mut BTreeSet<String>) {
+    for output in function.outputs.keys() {
+        required.remove(output);
+    }
+    match function.columns.as_slice() {
+        [] => required.extend(input.names().map(str::to_owned)),
+        columns => required.extend(columns.iter().cloned()),
+    }
+}
+
+/// The function, its columns and its outputs on one line.
+pub(super) fn summarize_function(function: &Function) -> String {
+    let columns = match function.columns.as_slice() {
+        [] => "all columns".to_owned(),
+        columns => columns.join(", "),
+    };
+    let outputs: Vec<String> =
+        function.outputs.iter().map(|(name, output)| format!("{name}: {}", output.column_type())).collect();
+    let makes = if outputs.is_empty() { String::new() } else { format!(" to {}", outputs.join(", ")) };
+    let seeded = if function.seeded { ", seeded" } else { "" };
+    format!("{} of {columns}{makes}{seeded}", function.function)
 }
 
 #[cfg(test)]

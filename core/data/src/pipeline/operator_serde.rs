@@ -9,78 +9,32 @@ use serde::de::{self, DeserializeSeed, Deserializer, Error, IntoDeserializer, Ma
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 
-use super::{Operator, OperatorKind};
-
-/// The names of all operators, in the order of [`OperatorKind`].
-pub const OPERATOR_NAMES: &[&str] = &[
-    "decode_image",
-    "resize",
-    "center_crop",
-    "random_resized_crop",
-    "random_horizontal_flip",
-    "normalize",
-    "cast",
-    "select",
-    "rename",
-    "filter",
-    "tokenize",
-    "truncate",
-    "pad",
-    "recode_jpeg",
-    "cache",
-    "batch",
-    "bucket_by_length",
-    "pack",
-    "repeat",
-    "burn",
-    "wait",
-    "map",
-    "filter_function",
-];
+use super::{OPERATOR_NAMES, Operator, OperatorKind};
 
 const PARALLELISM: &str = "parallelism";
 
 impl Serialize for Operator {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.kind {
-            OperatorKind::DecodeImage(p) => self.write(p, serializer),
-            OperatorKind::Resize(p) => self.write(p, serializer),
-            OperatorKind::CenterCrop(p) => self.write(p, serializer),
-            OperatorKind::RandomResizedCrop(p) => self.write(p, serializer),
-            OperatorKind::RandomHorizontalFlip(p) => self.write(p, serializer),
-            OperatorKind::Normalize(p) => self.write(p, serializer),
-            OperatorKind::Cast(p) => self.write(p, serializer),
-            OperatorKind::Select(p) => self.write(p, serializer),
-            OperatorKind::Rename(p) => self.write(p, serializer),
-            OperatorKind::Filter(p) => self.write(p, serializer),
-            OperatorKind::Tokenize(p) => self.write(p, serializer),
-            OperatorKind::Truncate(p) => self.write(p, serializer),
-            OperatorKind::Pad(p) => self.write(p, serializer),
-            OperatorKind::RecodeJpeg(p) => self.write(p, serializer),
-            OperatorKind::Cache(p) => self.write(p, serializer),
-            OperatorKind::Batch(p) => self.write(p, serializer),
-            OperatorKind::BucketByLength(p) => self.write(p, serializer),
-            OperatorKind::Pack(p) => self.write(p, serializer),
-            OperatorKind::Repeat(p) => self.write(p, serializer),
-            OperatorKind::Burn(p) => self.write(p, serializer),
-            OperatorKind::Wait(p) => self.write(p, serializer),
-            OperatorKind::Map(p) | OperatorKind::FilterFunction(p) => self.write(p, serializer),
-        }
-    }
-}
-
-impl Operator {
-    fn write<P: Serialize, S: Serializer>(&self, parameters: &P, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Written<'a, P> {
+        struct Entry<'a> {
             #[serde(flatten)]
-            parameters: &'a P,
+            parameters: Parameters<'a>,
             #[serde(skip_serializing_if = "Option::is_none")]
             parallelism: Option<u32>,
         }
+        let entry = Entry { parameters: Parameters(&self.kind), parallelism: self.parallelism };
         let mut map = serializer.serialize_map(Some(1))?;
-        map.serialize_entry(self.kind.name(), &Written { parameters, parallelism: self.parallelism })?;
+        map.serialize_entry(self.kind.name(), &entry)?;
         map.end()
+    }
+}
+
+/// The parameters of an operator, without its name.
+struct Parameters<'a>(&'a OperatorKind);
+
+impl Serialize for Parameters<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize_parameters(serializer)
     }
 }
 
@@ -158,32 +112,7 @@ impl<'de> DeserializeSeed<'de> for ParametersSeed {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Operator, D::Error> {
         let mut parallelism = None;
         let rest = Rest { inner: deserializer, name: self.name, parallelism: &mut parallelism };
-        let kind = match self.name {
-            "decode_image" => OperatorKind::DecodeImage(Deserialize::deserialize(rest)?),
-            "resize" => OperatorKind::Resize(Deserialize::deserialize(rest)?),
-            "center_crop" => OperatorKind::CenterCrop(Deserialize::deserialize(rest)?),
-            "random_resized_crop" => OperatorKind::RandomResizedCrop(Deserialize::deserialize(rest)?),
-            "random_horizontal_flip" => OperatorKind::RandomHorizontalFlip(Deserialize::deserialize(rest)?),
-            "normalize" => OperatorKind::Normalize(Deserialize::deserialize(rest)?),
-            "cast" => OperatorKind::Cast(Deserialize::deserialize(rest)?),
-            "select" => OperatorKind::Select(Deserialize::deserialize(rest)?),
-            "rename" => OperatorKind::Rename(Deserialize::deserialize(rest)?),
-            "filter" => OperatorKind::Filter(Deserialize::deserialize(rest)?),
-            "tokenize" => OperatorKind::Tokenize(Deserialize::deserialize(rest)?),
-            "truncate" => OperatorKind::Truncate(Deserialize::deserialize(rest)?),
-            "pad" => OperatorKind::Pad(Deserialize::deserialize(rest)?),
-            "recode_jpeg" => OperatorKind::RecodeJpeg(Deserialize::deserialize(rest)?),
-            "cache" => OperatorKind::Cache(Deserialize::deserialize(rest)?),
-            "batch" => OperatorKind::Batch(Deserialize::deserialize(rest)?),
-            "bucket_by_length" => OperatorKind::BucketByLength(Deserialize::deserialize(rest)?),
-            "pack" => OperatorKind::Pack(Deserialize::deserialize(rest)?),
-            "repeat" => OperatorKind::Repeat(Deserialize::deserialize(rest)?),
-            "burn" => OperatorKind::Burn(Deserialize::deserialize(rest)?),
-            "wait" => OperatorKind::Wait(Deserialize::deserialize(rest)?),
-            "map" => OperatorKind::Map(Deserialize::deserialize(rest)?),
-            "filter_function" => OperatorKind::FilterFunction(Deserialize::deserialize(rest)?),
-            other => return Err(D::Error::unknown_variant(other, OPERATOR_NAMES)),
-        };
+        let kind = OperatorKind::deserialize_parameters(self.name, rest)?;
         Ok(Operator { kind, parallelism })
     }
 }

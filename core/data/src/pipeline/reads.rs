@@ -1,11 +1,11 @@
 //! What a pipeline reads: every URL and path in it, with its place.
 
 use super::check::operator_place;
-use super::{OperatorKind, Pipeline, Source};
+use super::{Pipeline, Source};
 
 impl Pipeline {
-    /// Every URL and path that is read when the pipeline runs, and where in it that stands. A new operator that reads
-    /// something belongs here, so that it is checked before it is read.
+    /// Every URL and path that is read when the pipeline runs, each with its place in the pipeline. What a Python function
+    /// reads is not among them: it reads with the worker's rights.
     pub fn reads(&self) -> Vec<(String, &str)> {
         let mut reads: Vec<(String, &str)> = Vec::new();
         for (place, dataset) in self.source.datasets().into_iter().enumerate() {
@@ -13,7 +13,7 @@ impl Pipeline {
             reads.extend(dataset.url.iter().map(|url| (name.clone(), url.as_str())));
         }
         for (index, operator) in self.operators.iter().enumerate() {
-            if let Some((field, url)) = read_by(&operator.kind) {
+            if let Some((field, url)) = operator.kind.definition().file() {
                 reads.push((format!("{}.{field}", operator_place(index, &operator.kind)), url));
             }
         }
@@ -28,37 +28,6 @@ impl Source {
             Some(_) => format!("source.mix[{dataset}].{field}"),
             None => format!("source.{field}"),
         }
-    }
-}
-
-/// The parameter that names what an operator reads, and what stands there.
-fn read_by(kind: &OperatorKind) -> Option<(&'static str, &str)> {
-    match kind {
-        OperatorKind::Tokenize(p) => Some(("tokenizer", &p.tokenizer)),
-        // Its place is the worker's, and none that a pipeline could name.
-        OperatorKind::Cache(_) => None,
-        OperatorKind::DecodeImage(_)
-        | OperatorKind::Resize(_)
-        | OperatorKind::CenterCrop(_)
-        | OperatorKind::RandomResizedCrop(_)
-        | OperatorKind::RandomHorizontalFlip(_)
-        | OperatorKind::Normalize(_)
-        | OperatorKind::Cast(_)
-        | OperatorKind::Select(_)
-        | OperatorKind::Rename(_)
-        | OperatorKind::Filter(_)
-        | OperatorKind::Truncate(_)
-        | OperatorKind::Pad(_)
-        | OperatorKind::RecodeJpeg(_)
-        | OperatorKind::Batch(_)
-        | OperatorKind::BucketByLength(_)
-        | OperatorKind::Pack(_)
-        | OperatorKind::Repeat(_)
-        | OperatorKind::Burn(_)
-        | OperatorKind::Wait(_)
-        // What a function reads, it reads with the worker's rights: that is allowed or refused as a whole.
-        | OperatorKind::Map(_)
-        | OperatorKind::FilterFunction(_) => None,
     }
 }
 

@@ -1,14 +1,13 @@
 //! The types of a pipeline file. Field names and defaults are the file's own: what serde reads is what is documented.
 
 mod function;
-mod operators;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::function::*;
-pub use self::operators::*;
+use super::OperatorKind;
 
 /// A pipeline: one source, operators in order, the last of which is `batch`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -154,54 +153,5 @@ pub struct Operator {
     pub parallelism: Option<u32>,
 }
 
-/// What an operator does.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OperatorKind {
-    /// Decodes JPEG, PNG or WebP bytes.
-    DecodeImage(DecodeImage),
-    /// Resizes to a fixed size, ignoring the aspect ratio; or, with one number, the shorter side (keeps the ratio).
-    Resize(Resize),
-    /// Cuts the centre; torchvision's `CenterCrop` after `Resize(resize)` when `resize` is given.
-    CenterCrop(CenterCrop),
-    /// Cuts a random area with a random ratio and resizes it; torchvision's `RandomResizedCrop`.
-    RandomResizedCrop(RandomResizedCrop),
-    /// Mirrors left and right with a probability; torchvision's `RandomHorizontalFlip`.
-    RandomHorizontalFlip(RandomHorizontalFlip),
-    /// `(x / 255 - mean) / std` as float; torchvision's `ToDtype(scale=True)` and `Normalize`.
-    Normalize(Normalize),
-    /// Converts a column's element type.
-    Cast(Cast),
-    /// Keeps these columns, in this order.
-    Select(Select),
-    /// Renames columns.
-    Rename(Rename),
-    /// Keeps the rows for which an SQL expression is true.
-    Filter(Filter),
-    /// Splits text into token ids with a Hugging Face `tokenizer.json`.
-    Tokenize(Tokenize),
-    /// Cuts lists to a length.
-    Truncate(Truncate),
-    /// Fills lists up to a length, giving a fixed-shape tensor.
-    Pad(Pad),
-    /// Gives JPEGs an index of their data, by which a crop of one is decoded faster.
-    RecodeJpeg(RecodeJpeg),
-    /// Keeps the rows that come to it, so that later passes begin here.
-    Cache(Cache),
-    /// Groups rows; must be the last operator.
-    Batch(BatchParams),
-    /// Groups rows of about the same length; the last operator, in place of `batch`. tf.data's `bucket_by_sequence_length`.
-    BucketByLength(BucketByLength),
-    /// Packs several rows into one of a fixed length, and groups those; the last operator, in place of `batch`.
-    Pack(Pack),
-    /// Passes over the rows several times within an epoch, each in its own order; tf.data's `repeat(count)`.
-    Repeat(Repeat),
-    /// Burns CPU time, to measure with.
-    Burn(Burn),
-    /// Waits without CPU, to measure with.
-    Wait(Wait),
-    /// Has a Python function make columns.
-    Map(Function),
-    /// Keeps the rows for which a Python function is true.
-    FilterFunction(Function),
-}
+/// Height and width in pixels.
+pub type Size = [u32; 2];

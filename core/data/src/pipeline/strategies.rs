@@ -183,7 +183,11 @@ fn function_kinds() -> impl Strategy<Value = OperatorKind> {
                 seeded: bounds.3,
                 ..Function::new(function)
             };
-            if is_filter { OperatorKind::FilterFunction(function) } else { OperatorKind::Map(function) }
+            if is_filter {
+                OperatorKind::FilterFunction(FilterFunction(function))
+            } else {
+                OperatorKind::Map(MapFunction(function))
+            }
         },
     )
 }

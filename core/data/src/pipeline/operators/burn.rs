@@ -1,0 +1,41 @@
+//! `burn`: burns CPU time, for measurements.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{OperatorDefinition, OperatorKind};
+use crate::pipeline::PipelineBuilder;
+use crate::pipeline::parameter_checks::{ROW_SECONDS_MAX, within};
+use crate::schema::Schema;
+
+/// Parameters of `burn`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Burn {
+    /// CPU time per row in microseconds.
+    pub cpu_us: u64,
+}
+
+impl OperatorDefinition for Burn {
+    fn check(&self) -> Result<(), String> {
+        within("cpu_us", self.cpu_us, 0, ROW_SECONDS_MAX * 1_000_000)
+    }
+
+    fn infer(&self, input: &Schema) -> Result<Schema, String> {
+        Ok(input.clone())
+    }
+
+    fn summary(&self) -> String {
+        format!("{} us of CPU per row", self.cpu_us)
+    }
+
+    fn require_inputs(&self, _input: &Schema, _required: &mut BTreeSet<String>) {}
+}
+
+impl PipelineBuilder {
+    /// Burns CPU time per row, in microseconds.
+    pub fn burn(self, cpu_us: u64) -> Self {
+        self.operator(OperatorKind::Burn(Burn { cpu_us }))
+    }
+}

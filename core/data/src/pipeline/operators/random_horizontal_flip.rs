@@ -1,0 +1,74 @@
+//! `random_horizontal_flip`: mirrors images left and right with a probability.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{OperatorDefinition, OperatorKind};
+use crate::pipeline::PipelineBuilder;
+use crate::pipeline::column_rules::demand;
+use crate::pipeline::parameter_checks::{check_column, check_probability};
+use crate::schema::{ColumnType, Schema};
+
+/// Parameters of `random_horizontal_flip`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomHorizontalFlip {
+    /// Column of images or image tensors.
+    pub column: String,
+    /// Probability of a flip.
+    #[serde(default = "default_probability")]
+    pub p: f64,
+}
+
+impl OperatorDefinition for RandomHorizontalFlip {
+    fn check(&self) -> Result<(), String> {
+        check_column("column", &self.column)?;
+        check_probability("p", self.p)
+    }
+
+    fn infer(&self, input: &Schema) -> Result<Schema, String> {
+        let needs = "an image or a tensor [height, width, channels]";
+        demand(input, &self.column, needs, can_be_flipped, |found| match found {
+            ColumnType::Binary => "add decode_image, resize or random_resized_crop before it",
+            ColumnType::Tensor { .. } => "flip before normalize makes it channels first",
+            _ => "",
+        })?;
+        Ok(input.clone())
+    }
+
+    fn summary(&self) -> String {
+        format!("{}, p {}", self.column, self.p)
+    }
+
+    fn require_inputs(&self, _input: &Schema, required: &mut BTreeSet<String>) {
+        required.insert(self.column.clone());
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
+}
+
+impl PipelineBuilder {
+    /// Mirrors left and right with probability 0.5.
+    pub fn random_horizontal_flip(self, column: impl Into<String>) -> Self {
+        self.operator(OperatorKind::RandomHorizontalFlip(RandomHorizontalFlip {
+            column: column.into(),
+            p: default_probability(),
+        }))
+    }
+}
+
+/// A tensor's width is its second axis; a long last axis means channels first, where that would mirror the wrong one.
+fn can_be_flipped(column_type: &ColumnType) -> bool {
+    match column_type {
+        ColumnType::Image => true,
+        ColumnType::Tensor { shape, .. } => shape.len() == 3 && shape[2] <= 4,
+        _ => false,
+    }
+}
+
+fn default_probability() -> f64 {
+    0.5
+}
