@@ -63,10 +63,7 @@ mod tests {
     async fn one_client_leaves_room_for_others_and_all_have_an_end() {
         let limit = FlightLimit::new("Flight streams", 3, 2);
         let (greedy, other) = (Caller::next(), Caller::next());
-        let places = [
-            enter(&limit, greedy).await.unwrap(),
-            enter(&limit, greedy).await.unwrap(),
-        ];
+        let places = [enter(&limit, greedy).await.unwrap(), enter(&limit, greedy).await.unwrap()];
         let refusal = enter(&limit, greedy).await.err().unwrap();
         assert_eq!((refusal.kind, refusal.retry_after_ms), (ServiceErrorKind::Busy, Some(RETRY_MS)));
         assert!(refusal.message.starts_with("this client has 2 Flight streams at once"), "{refusal}");
