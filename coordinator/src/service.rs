@@ -251,7 +251,7 @@ impl LocalCoordinator {
     async fn change(&self, change: MembershipChange) -> Result<Vec<MemberStatus>, ServiceError> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(DriverCommand::Change { change, reply }).await.map_err(|_| shutting_down())?;
-        let late = "the members are not changed yet; `feedline members` tells when they are";
+        let late = "the members are not changed yet; `feedline members list` tells when they are";
         let changed = tokio::time::timeout(LEARNING, answer).await;
         changed
             .map_err(|_| ServiceError::new(ServiceErrorKind::Unavailable, late))?
@@ -311,7 +311,7 @@ impl MembersService for LocalCoordinator {
         let Some(id) = self.member_at(url).await? else {
             return Err(ServiceError::new(
                 ServiceErrorKind::NotFound,
-                format!("no coordinator at {url} takes part; `feedline members` lists those that do"),
+                format!("no coordinator at {url} takes part; `feedline members list` lists those that do"),
             ));
         };
         self.change(MembershipChange::Remove { id }).await

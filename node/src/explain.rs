@@ -57,7 +57,7 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
         rows: args.rows.unwrap_or(u64::MAX),
         time: Duration::from_secs(args.seconds),
         step: Duration::from_millis(args.step_ms),
-        disk_bytes: args.local.cache_disk / u64::from(args.local.workers),
+        disk_bytes: args.local.cache.cache_disk / u64::from(args.local.workers),
     };
     let traced = trace::trace(&cluster, pipeline.clone(), limits, &stop).await;
     cluster.shutdown().await;

@@ -29,7 +29,7 @@ pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
     let pipeline = pipeline_file::load(&args.file)?;
     let fill = if args.recode { Some(fill::pipeline(&pipeline, &args)?) } else { None };
     let stop = signals::watch()?;
-    let cluster = LocalCluster::open(&args.coordinator, &args.access, &args.local).await?;
+    let cluster = LocalCluster::open(&args.remote.urls(), &args.access, &args.local).await?;
     let spec = JobSpec {
         tenant: String::new(),
         name: format!("index-{}-{}", pipeline.name, entropy::name_suffix()),

@@ -1,30 +1,63 @@
-//! `feedline jobs`: how a coordinator's jobs stand.
+//! `feedline job`: lists, shows and cancels a coordinator's jobs, and changes the weights of their mixes.
 
 use feedline_data::messages::{JobState, JobStatus};
 use feedline_data::mix::MixChange;
 use feedline_data::tenants;
+use serde::Serialize;
 
-use crate::cli::{JobWeights, JobsArgs};
+use crate::cli::{JobAction, JobArgs, RemovedJobsArgs};
 use crate::failure::Failure;
 use crate::{cluster, output, table};
 
-/// Lists jobs, cancels one, or changes the weights of its mix.
-pub(crate) async fn run(args: JobsArgs) -> Result<(), Failure> {
-    let coordinator = cluster::connect(&args.coordinator, &args.access.credentials()?).await?;
-    if let Some(job) = args.cancel {
-        coordinator.cancel_job(job).await?;
-        return Ok(output::print(&format!("job {job} is cancelled\n"))?);
-    }
-    if let Some(JobWeights { job, weights }) = args.weights {
-        let change = coordinator.set_weights(job, weights).await?;
-        return Ok(output::print(&format!("job {job}: {}\n", show_change(&change)))?);
-    }
-    let jobs = coordinator.list_jobs().await?;
-    if args.json {
-        let line = serde_json::to_string(&jobs).map_err(Failure::failed)?;
-        return Ok(output::print(&format!("{line}\n"))?);
-    }
-    Ok(output::print(&render(&jobs))?)
+/// Runs one action.
+pub(crate) async fn run(args: JobArgs) -> Result<(), Failure> {
+    let coordinator = cluster::connect(&args.cluster.urls(), &args.access.credentials()?).await?;
+    let text = match args.action {
+        JobAction::List { json: true } => json_line(&coordinator.list_jobs().await?)?,
+        JobAction::List { json: false } => render(&coordinator.list_jobs().await?),
+        JobAction::Show { job, json: true } => json_line(&coordinator.job_status(job).await?)?,
+        JobAction::Show { job, json: false } => render_one(&coordinator.job_status(job).await?),
+        JobAction::Cancel { job } => {
+            coordinator.cancel_job(job).await?;
+            format!("job {job} is cancelled\n")
+        }
+        JobAction::SetWeights { job, weights } => {
+            let change = coordinator.set_weights(job, weights).await?;
+            format!("job {job}: {}\n", show_change(&change))
+        }
+    };
+    Ok(output::print(&text)?)
+}
+
+/// Rejects the removed command `feedline jobs`.
+pub(crate) fn reject_removed(args: &RemovedJobsArgs) -> Failure {
+    Failure::wrong_use(format!(
+        "`feedline jobs` was replaced by `feedline job`: use `{}`",
+        args.replacement()
+    ))
+}
+
+fn json_line(value: &impl Serialize) -> Result<String, Failure> {
+    Ok(serde_json::to_string(value).map_err(Failure::failed)? + "\n")
+}
+
+/// One job: a line for each column of the table, in the same order.
+fn render_one(job: &JobStatus) -> String {
+    let (epoch, done) = progress(job);
+    let mut lines = vec![
+        ("id", job.job.to_string()),
+        ("tenant", tenants::shown(&job.tenant).to_owned()),
+        ("name", job.name.clone()),
+        ("state", state(&job.state)),
+        ("epoch", epoch),
+        ("done", done),
+        ("consumers", job.consumers.to_string()),
+        ("workers", job.workers.to_string()),
+        ("rows", job.delivered.rows.to_string()),
+        ("batches", job.delivered.batches.to_string()),
+    ];
+    lines.extend(EXTRAS.iter().filter_map(|(name, of)| Some((*name, of(job)?))));
+    lines.iter().map(|(name, value)| format!("{name:<15} {value}\n")).collect()
 }
 
 fn show_change(change: &MixChange) -> String {
@@ -174,6 +207,25 @@ mod tests {
         "#]]
         .assert_eq(&render(&jobs));
         assert_eq!(render(&[]), "no jobs\n");
+    }
+
+    #[test]
+    fn one_job_is_a_line_for_each_value() {
+        let shown = render_one(&JobStatus { slot_owners: vec![(0, 3)], ..job(26, JobState::Running) });
+        expect![[r#"
+            id              1a
+            tenant          -
+            name            job-26
+            state           running
+            epoch           -/2
+            done            -
+            consumers       1
+            workers         1
+            rows            2600
+            batches         0
+            slots of ranks  0:3
+        "#]]
+        .assert_eq(&shown);
     }
 
     #[test]

@@ -51,12 +51,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
 use feedline_contained::is_contained;
 use feedline_worker::BLOCKING_THREADS;
 use tokio::runtime::Runtime;
 
-use self::cli::{Cli, Command};
+use self::cli::{Cli, Command, Parsed};
 use self::failure::reason;
 
 /// Time that tasks have after a command is done.
@@ -72,8 +71,13 @@ pub fn run_command() -> ExitCode {
         let text = panic.to_string().replace('\n', " ");
         eprintln!("feedline: internal error: {text}; this is a defect of feedline, please report it");
     }));
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let cli = match cli::parse(std::env::args_os()) {
+        Ok(Parsed { args, notice }) => {
+            if let Some(notice) = notice {
+                eprintln!("feedline: {notice}");
+            }
+            args
+        }
         Err(error) => {
             // Help that nobody reads is no error.
             let _ = error.print();
@@ -137,7 +141,8 @@ async fn dispatch(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(args).await,
         Command::Plan(args) => plan::run(args).await,
         Command::Members(args) => members::run(args).await,
-        Command::Jobs(args) => jobs::run(args).await,
+        Command::Job(args) => jobs::run(args).await,
+        Command::Jobs(args) => Err(jobs::reject_removed(&args)),
         Command::Top(args) => top::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::Keys(_) | Command::MakeData(_) | Command::Simulate(_) => Ok(()),

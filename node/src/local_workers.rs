@@ -48,7 +48,7 @@ pub(crate) struct LocalWorkerShare {
 
 /// Splits the process's resources over its workers; the first ones have the cores that are left over.
 pub(crate) fn shares(args: &LocalArgs) -> Result<Vec<LocalWorkerShare>, Failure> {
-    let cache_dir = args.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
+    let cache_dir = args.cache.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
     let cores = args.cores.unwrap_or_else(environment::cores);
     let memory_bytes = args.memory.unwrap_or_else(environment::default_memory_bytes);
     let share = |worker| LocalWorkerShare {
@@ -58,16 +58,8 @@ pub(crate) fn shares(args: &LocalArgs) -> Result<Vec<LocalWorkerShare>, Failure>
         memory_bytes: (memory_bytes / u64::from(args.workers)).max(1),
         // The coordinator of this process has the indexes.
         cache_dir: None,
-        row_cache: Some(RowCacheSettings {
-            folder: cache_dir.join("rows"),
-            limit_bytes: args.cache_disk / u64::from(args.workers),
-            folder_bytes: args.cache_disk,
-            is_for_plans: args.cache_dir.is_some(),
-        }),
-        store_cache: args
-            .cache_store
-            .clone()
-            .map(|url| StoreCacheSettings { url, limit_bytes: args.cache_store_limit }),
+        row_cache: Some(args.cache.rows(&cache_dir, args.workers, args.cache.cache_dir.is_some())),
+        store_cache: args.cache.store(),
         most_fetches: MOST_FETCHES,
         functions: args.functions.settings(SwitchArg::On),
         trace: args.trace.is_on(),
@@ -152,7 +144,7 @@ impl LocalWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{FunctionArgs, StoreArgs};
+    use crate::cli::{CacheArgs, FunctionArgs, StoreArgs};
 
     #[test]
     fn resources_are_split_evenly() {
@@ -161,10 +153,7 @@ mod tests {
             cores: Some(8),
             memory: Some(900),
             index_dir: None,
-            cache_dir: None,
-            cache_disk: 900,
-            cache_store: None,
-            cache_store_limit: 0,
+            cache: CacheArgs::default(),
             auto_cache: SwitchArg::On,
             stores: StoreArgs::default(),
             functions: FunctionArgs::default(),
@@ -178,10 +167,7 @@ mod tests {
             cores: Some(1),
             memory: None,
             index_dir: None,
-            cache_dir: None,
-            cache_disk: 900,
-            cache_store: None,
-            cache_store_limit: 0,
+            cache: CacheArgs::default(),
             auto_cache: SwitchArg::On,
             stores: StoreArgs::default(),
             functions: FunctionArgs::default(),

@@ -19,10 +19,16 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// Lists the coordinators, after a change where one is asked for.
 pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
+    let Some(change) = args.change else {
+        return Err(Failure::wrong_use(
+            "`feedline members` needs an action: `feedline members list` lists the coordinators",
+        ));
+    };
     let credentials = args.access.credentials()?;
+    let urls = args.cluster.urls();
     let deadline = Instant::now() + CHOOSING;
     let members = loop {
-        match ask(&args.coordinator, &credentials, args.change.as_ref()).await {
+        match ask(&urls, &credentials, &change).await {
             Ok(members) => break members,
             Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable && Instant::now() < deadline => {
                 tokio::time::sleep(RETRY).await;
@@ -42,7 +48,7 @@ pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
 async fn ask(
     urls: &[String],
     credentials: &Credentials,
-    change: Option<&MembersChange>,
+    change: &MembersChange,
 ) -> Result<Vec<MemberStatus>, ServiceError> {
     let mut left: VecDeque<String> = urls.iter().cloned().collect();
     let mut asked: Vec<String> = Vec::new();
@@ -54,9 +60,9 @@ async fn ask(
         }
         let members = grpc::connect_members(&url, credentials)?;
         let answer = match change {
-            None => members.members().await,
-            Some(MembersChange::Add { url }) => members.add_member(url).await,
-            Some(MembersChange::Remove { url }) => members.remove_member(url).await,
+            MembersChange::List => members.members().await,
+            MembersChange::Add { url } => members.add_member(url).await,
+            MembersChange::Remove { url } => members.remove_member(url).await,
         };
         match answer {
             Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {

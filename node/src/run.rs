@@ -47,7 +47,7 @@ pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> 
     let stop = signals::watch()?;
     let http = http::start(args.http.as_deref(), &ServerSecurity::new(&args.guard)?, None).await?;
     let cluster =
-        LocalCluster::open(&args.coordinator, &args.guard.access, &args.local).await?.by(args.transport);
+        LocalCluster::open(&args.remote.urls(), &args.guard.access, &args.local).await?.by(args.transport);
     if let Some(http) = &http {
         http.set_ready(Box::new(|| Ok(())));
     }

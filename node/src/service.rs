@@ -12,7 +12,7 @@ use feedline_proto::CoordinatorService;
 use tokio::runtime::Runtime;
 
 use crate::access::ServerSecurity;
-use crate::cli::{GuardArgs, LocalArgs};
+use crate::cli::{self, GuardArgs, LocalArgs, RemoteArgs};
 use crate::cluster::LocalCluster;
 use crate::failure::Failure;
 use crate::http::{self, HttpServer};
@@ -29,8 +29,8 @@ pub struct JobService {
 #[derive(Parser, Debug)]
 #[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
 struct ServiceArgs {
-    #[arg(long, value_delimiter = ',', conflicts_with_all = ["workers", "cores", "memory", "index_dir", "auto_cache", "credentials", "allow_url", "allow_metadata_addresses", "trace"])]
-    coordinator: Vec<String>,
+    #[command(flatten)]
+    remote: RemoteArgs,
     #[command(flatten)]
     local: LocalArgs,
     #[command(flatten)]
@@ -48,10 +48,10 @@ impl JobService {
     /// # Errors
     /// One sentence, when the flags are wrong, no coordinator answers, or a role cannot be started.
     pub async fn open(flags: &[String]) -> Result<Self, Failure> {
-        let args =
-            ServiceArgs::try_parse_from(flags).map_err(|error| Failure::wrong_use(first_line(&error)))?;
+        let parsed = cli::parse::<ServiceArgs>(flags);
+        let args = parsed.map_err(|error| Failure::wrong_use(first_line(&error)))?.args;
         let http = http::start(args.http.as_deref(), &ServerSecurity::new(&args.guard)?, None).await?;
-        let cluster = LocalCluster::open(&args.coordinator, &args.guard.access, &args.local).await?;
+        let cluster = LocalCluster::open(&args.remote.urls(), &args.guard.access, &args.local).await?;
         if let Some(http) = &http {
             http.set_ready(Box::new(|| Ok(())));
         }
@@ -125,12 +125,12 @@ mod tests {
 
     #[test]
     fn wrong_flags_are_one_sentence() {
-        let refusal = |flags: &[&str]| first_line(&ServiceArgs::try_parse_from(flags).unwrap_err());
+        let refusal = |flags: &[&str]| first_line(&cli::parse::<ServiceArgs>(flags).err().unwrap());
         assert_eq!(
             refusal(&["--memory", "lots"]),
-            "invalid value 'lots' for '--memory <SIZE>': `lots` is no size; write a number with KB, MB, GB, KiB, MiB or GiB, such as 4GiB"
+            "invalid value 'lots' for '--memory <SIZE>': invalid size `lots`: expected a number with a unit (KB, MB, GB, TB, KiB, MiB, GiB, TiB), such as 4GiB"
         );
         assert!(refusal(&["--coordinator", "http://h:1", "--cores", "2"]).contains("cannot be used with"));
-        assert!(ServiceArgs::try_parse_from(["--cores", "2", "--memory", "1GiB"]).is_ok());
+        assert!(cli::parse::<ServiceArgs>(["--cores", "2", "--memory", "1GiB"]).is_ok());
     }
 }

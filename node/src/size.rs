@@ -18,8 +18,11 @@ const UNITS: [(&str, u64); 10] = [
 
 /// Reads a size such as `512MiB`, `2GB`, `1.5 GiB` or a plain number of bytes.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let refused =
-        || format!("`{text}` is no size; write a number with KB, MB, GB, KiB, MiB or GiB, such as 4GiB");
+    let refused = || {
+        format!(
+            "invalid size `{text}`: expected a number with a unit (KB, MB, GB, TB, KiB, MiB, GiB, TiB), such as 4GiB"
+        )
+    };
     let trimmed = text.trim();
     let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(digits);
@@ -40,7 +43,8 @@ pub(crate) fn parse_bandwidth(text: &str) -> Result<u64, String> {
 
 /// Reads a duration such as `10s`, `500ms`, `2m`, `30d` or a plain number of seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let refused = || format!("`{text}` is no duration; write a number with ms, s, m, h or d, such as 10s");
+    let refused =
+        || format!("invalid duration `{text}`: expected a number with a unit (ms, s, m, h, d), such as 10s");
     let trimmed = text.trim();
     let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(digits);

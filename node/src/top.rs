@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::{AccessArgs, ReportFormat};
+use crate::cli::{AccessArgs, ClusterArgs, ReportFormat};
 use crate::failure::Failure;
 use crate::size::parse_duration;
 use crate::{cluster, output};
@@ -21,9 +21,9 @@ use crate::{cluster, output};
     feedline top --coordinator http://10.0.0.1:7070\n  \
     feedline top --once --format json")]
 pub(crate) struct TopArgs {
-    /// The coordinator; of several one or more.
-    #[arg(long, value_name = "URL,URL", value_delimiter = ',', default_value = "http://127.0.0.1:7070")]
-    coordinator: Vec<String>,
+    /// The cluster.
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// Print one picture and end, as without a terminal.
     #[arg(long)]
     once: bool,
@@ -40,10 +40,11 @@ pub(crate) struct TopArgs {
 
 /// Shows the cluster.
 pub(crate) async fn run(args: TopArgs) -> Result<(), Failure> {
-    let coordinator = cluster::connect(&args.coordinator, &args.access.credentials()?).await?;
+    let urls = args.cluster.urls();
+    let coordinator = cluster::connect(&urls, &args.access.credentials()?).await?;
     let is_live = !args.once && args.format == ReportFormat::Text && std::io::stdout().is_terminal();
     if is_live {
-        return live::run(coordinator, &args.coordinator.join(","), args.interval).await;
+        return live::run(coordinator, &urls.join(","), args.interval).await;
     }
     let view = coordinator.cluster().await?;
     Ok(output::print(&match args.format {

@@ -204,7 +204,7 @@ impl Fleet {
 
     /// Place of the coordinator that leads.
     fn leader(&self) -> Option<usize> {
-        let members = call(&["members", "--json", "--coordinator", &self.urls]);
+        let members = call(&["members", "list", "--json", "--coordinator", &self.urls]);
         let members: Value = serde_json::from_str(&members.stdout).ok()?;
         let leads = |member: &&Value| member["leads"] == true;
         let url = members.as_array()?.iter().find(leads)?["url"].as_str()?.to_owned();

@@ -164,7 +164,7 @@ pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 /// Waits until the consumers of a coordinator's jobs have told it of `rows` delivered rows.
 pub fn wait_for_rows(url: &str, rows: u64) {
     wait_for("a row", || {
-        let call = call(&["jobs", "--coordinator", url, "--json"]);
+        let call = call(&["job", "list", "--coordinator", url, "--json"]);
         let delivered = |job: &Value| job["delivered"]["rows"].as_u64().unwrap_or_default();
         let jobs: Vec<Value> = serde_json::from_str(&call.stdout).unwrap_or_default();
         (jobs.iter().map(delivered).sum::<u64>() >= rows).then_some(())

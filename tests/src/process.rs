@@ -151,7 +151,7 @@ impl Processes {
 
     /// Place of the coordinator that leads; `None` while there is none.
     pub fn leader(&self) -> Option<usize> {
-        let call = call(&["members", "--json", "--coordinator", &self.url()]);
+        let call = call(&["members", "list", "--json", "--coordinator", &self.url()]);
         let members: serde_json::Value = serde_json::from_str(&call.stdout).ok()?;
         let leads = |member: &&serde_json::Value| member["leads"] == true;
         let url = members.as_array()?.iter().find(leads)?["url"].as_str()?.to_owned();

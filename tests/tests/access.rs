@@ -123,12 +123,12 @@ fn a_job_runs_on_a_cluster_that_knows_whom_it_serves() {
     let keys = cluster.keys();
     let run = ["run", "table.yaml", "--report", "json", "--audit"];
     assert_clean(&cluster.call(&run, &keys.client()).report());
-    for command in [&["jobs"][..], &["top", "--once"], &["members"]] {
+    for command in [&["job", "list"][..], &["top", "--once"], &["members", "list"]] {
         let called = cluster.call(command, &keys.client());
         assert_eq!(called.status, 0, "{command:?}: {}", called.stderr);
     }
     let said = |flags: &[String]| {
-        let called = cluster.call(&["jobs"], flags);
+        let called = cluster.call(&["job", "list"], flags);
         assert_ne!(called.status, 0, "{flags:?}");
         assert_eq!(called.stderr.lines().count(), 1, "{}", called.stderr);
         called.stderr
@@ -149,8 +149,14 @@ fn a_job_runs_on_a_cluster_that_knows_whom_it_serves() {
     let other = said(&[keys.tls("client"), vec!["--token-file".to_owned(), other]].concat());
     assert!(other.contains("the token is none of this cluster's"), "{other}");
     // Nobody reads a token on its way.
-    let plain =
-        call(&["jobs", "--coordinator", "http://10.0.0.1:7070", "--token-file", &keys.file("client.token")]);
+    let plain = call(&[
+        "job",
+        "list",
+        "--coordinator",
+        "http://10.0.0.1:7070",
+        "--token-file",
+        &keys.file("client.token"),
+    ]);
     assert!(plain.stderr.contains("use https://"), "{}", plain.stderr);
     let secret = std::fs::read_to_string(keys.file("secret")).unwrap();
     assert!(!format!("{no_token}{no_cert}{stranger}{run}{other}").contains(secret.trim()));
@@ -316,7 +322,7 @@ async fn fetch(worker: &dyn WorkerService, ticket: &str) -> Result<(), ServiceEr
 fn certificates_are_exchanged_while_a_cluster_runs() {
     let cluster = Cluster::start();
     let keys = cluster.keys();
-    let before = cluster.call(&["jobs"], &keys.client());
+    let before = cluster.call(&["job", "list"], &keys.client());
     assert_eq!(before.status, 0, "{}", before.stderr);
     let made = cluster.scratch.call(&["keys", "new", "next"]);
     assert_eq!(made.status, 0, "{}", made.stderr);
@@ -326,8 +332,10 @@ fn certificates_are_exchanged_while_a_cluster_runs() {
     for name in ["ca.pem", "role.pem", "role-key.pem", "client.pem", "client-key.pem"] {
         std::fs::copy(next.file(name), keys.file(name)).unwrap();
     }
-    wait_for("the new certificate", || (cluster.call(&["jobs"], &keys.client()).status == 0).then_some(()));
-    let stale = cluster.call(&["jobs"], &["--tls-ca".to_owned(), old]);
+    wait_for("the new certificate", || {
+        (cluster.call(&["job", "list"], &keys.client()).status == 0).then_some(())
+    });
+    let stale = cluster.call(&["job", "list"], &["--tls-ca".to_owned(), old]);
     assert!(stale.stderr.contains("certificate"), "{}", stale.stderr);
     // The worker has found its coordinator again.
     let run = ["run", "table.yaml", "--report", "json", "--audit"];
@@ -480,7 +488,7 @@ fn files_that_others_can_read_are_told_of() {
     let told = make_token(&scratch, &secret, &["--scope", "observe"]);
     assert!(told.status == 0 && told.stderr.contains("others than its owner"), "{}", told.stderr);
     // Nobody listens there; the files are read first.
-    let mut arguments = vec!["jobs", "--coordinator", "https://127.0.0.1:1"];
+    let mut arguments = vec!["job", "list", "--coordinator", "https://127.0.0.1:1"];
     let client = keys.client();
     arguments.extend(client.iter().map(String::as_str));
     let told = scratch.call(&arguments).stderr;
@@ -492,7 +500,7 @@ fn files_that_others_can_read_are_told_of() {
 /// Whether a coordinator with this file of secrets lists jobs for whoever has a token of this one.
 fn serves(scratch: &Scratch, url: &str, secret: &str) -> bool {
     let token = scratch.write("some.token", &make_token(scratch, secret, &["--scope", "observe"]).stdout);
-    scratch.call(&["jobs", "--coordinator", url, "--token-file", &token]).status == 0
+    scratch.call(&["job", "list", "--coordinator", url, "--token-file", &token]).status == 0
 }
 
 #[test]

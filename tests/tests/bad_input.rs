@@ -295,7 +295,7 @@ fn a_port_in_use_and_an_unwritable_directory_are_named() {
 #[test]
 fn a_coordinator_that_cannot_be_reached_is_named() {
     let scratch = Scratch::new();
-    let said = sentence(&scratch.call(&["jobs", "--coordinator", "http://127.0.0.1:1"]), 1);
+    let said = sentence(&scratch.call(&["job", "list", "--coordinator", "http://127.0.0.1:1"]), 1);
     assert_says(&said, &["http://127.0.0.1:1"]);
 }
 
@@ -379,7 +379,7 @@ fn full_disk(scratch: &Scratch, mount: &std::path::Path, disk: &SmallDisk) {
     disk.fill();
     let runs = [first, start(&waiting)];
     let said = wait_for("word of the full disk", || {
-        let call = scratch.call(&["jobs", "--coordinator", &url]);
+        let call = scratch.call(&["job", "list", "--coordinator", &url]);
         (call.status != 0).then(|| sentence(&call, 1))
     });
     let data = processes.coordinator_data(0);

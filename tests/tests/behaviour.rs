@@ -353,7 +353,7 @@ fn a_run_that_is_taken_over_leaves_the_job_to_the_newcomer() {
     let first = first.wait();
     assert_eq!(first.status, 1, "{first:?}");
     assert!(first.stderr.contains("taken over by a newer session"), "{first:?}");
-    let jobs = scratch.call(&["jobs", "--coordinator", &url, "--json"]).last_json();
+    let jobs = scratch.call(&["job", "list", "--coordinator", &url, "--json"]).last_json();
     assert_eq!((&jobs[0]["state"], jobs.as_array().map(Vec::len)), (&"completed".into(), Some(1)));
     let rows = rest["rows"].as_u64().expect("a count");
     let all = jobs[0]["delivered"]["rows"].as_u64().expect("a count");

@@ -224,11 +224,10 @@ fn weights_are_changed_by_command_and_stay_whatever_is_killed() {
     let run = Running::start(&stopping);
     wait_for_rows(&url, 500);
     let jobs: Value =
-        serde_json::from_str(&scratch.call(&["jobs", "--coordinator", &url, "--json"]).stdout).expect("JSON");
+        serde_json::from_str(&scratch.call(&["job", "list", "--coordinator", &url, "--json"]).stdout)
+            .expect("JSON");
     let id = format!("{:x}", jobs[0]["job"].as_u64().expect("an id"));
-    let reweigh = |weights: &str| {
-        scratch.call(&["jobs", "--coordinator", &url, "--weights", &format!("{id}={weights}")])
-    };
+    let reweigh = |weights: &str| scratch.call(&["job", "set-weights", &id, weights, "--coordinator", &url]);
     let changed = reweigh("4,1");
     assert_eq!(changed.status, 0, "{}", changed.stderr);
     assert!(
@@ -238,7 +237,7 @@ fn weights_are_changed_by_command_and_stay_whatever_is_killed() {
     );
     for (weights, said) in [
         ("4", "1 weights are given for 2 datasets"),
-        ("4,x", "`x` is no weight"),
+        ("4,x", "invalid weight `x`"),
         ("4,0", "weight 0 is not a number above 0"),
     ] {
         let refused = reweigh(weights);
@@ -270,7 +269,7 @@ fn weights_are_changed_by_command_and_stay_whatever_is_killed() {
 fn nothing_waits_for_weights_of_a_job_that_is_not_there() {
     let scratch = Scratch::new();
     let processes = Processes::start(scratch.path().join("cluster"), 1);
-    let refused = scratch.call(&["jobs", "--coordinator", &processes.url(), "--weights", "7=1,2"]);
+    let refused = scratch.call(&["job", "set-weights", "7", "1,2", "--coordinator", &processes.url()]);
     assert_ne!(refused.status, 0);
     assert!(refused.stderr.contains("there is no job 7"), "{}", refused.stderr);
 }

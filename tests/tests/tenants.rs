@@ -92,13 +92,13 @@ fn who_finds_no_room_says_so_and_goes_on_once_there_is() {
         "--step-ms",
         "5",
     ]);
-    let jobs = || -> Value { scratch.call(&["jobs", "--coordinator", &url, "--json"]).last_json() };
+    let jobs = || -> Value { scratch.call(&["job", "list", "--coordinator", &url, "--json"]).last_json() };
     let id = wait_for("the first job", || jobs()[0]["job"].as_u64());
     let second = Running::start(&["run", &file, "--coordinator", &url, "--report", "json", "--audit"]);
     let reason = "callers without a tenant may have 1 jobs at once, and as many run";
     assert!(second.says_within(reason, Duration::from_secs(30)), "{}", second.wait().stderr);
     assert!(!second.has_ended());
-    let cancelled = scratch.call(&["jobs", "--coordinator", &url, "--cancel", &format!("{id:x}")]);
+    let cancelled = scratch.call(&["job", "cancel", &format!("{id:x}"), "--coordinator", &url]);
     assert_eq!(cancelled.status, 0, "{}", cancelled.stderr);
     assert_clean(&second.wait().report());
     assert_ne!(first.wait().status, 0, "it was cancelled");

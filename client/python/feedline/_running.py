@@ -117,7 +117,7 @@ class Running(Told):
             self._release()
             raise WrongUse(
                 f"a job {run!r} is under way already and this rank of it stands elsewhere, so this may be another run of that name; "
-                "give another name=, or cancel it with `feedline jobs --cancel`"
+                "give another name=, or cancel it with `feedline job cancel`"
             )
         self._standing.settle(streams, self._job, is_shared=not self._service.is_embedded)
 

@@ -135,7 +135,7 @@ class Told:
     def _job_name(self, start: str | None) -> str:
         """The same on all ranks, and another for each place to start at, since a job that runs cannot be rewound."""
         if self._run is None:
-            is_remote = any(flag.startswith("--coordinator") for flag in self._flags)
+            is_remote = bool(os.environ.get("FEEDLINE_COORDINATOR")) or any(flag.startswith("--coordinator") for flag in self._flags)
             self._run = self._name or _ranks.run_name(self._checked["name"], self._ranks, is_remote)
         replica = f"-replica{self._ranks.replica}" if self._ranks.replica else ""
         place = f"@{zlib.crc32(start.encode()):08x}" if start is not None else ""

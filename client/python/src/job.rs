@@ -58,7 +58,7 @@ fn dense_columns(last: &OperatorKind) -> Vec<String> {
 
 #[pymethods]
 impl Job {
-    /// The job's id, as `feedline jobs` shows it.
+    /// The job's id, as `feedline job list` shows it.
     #[getter]
     fn id(&self) -> String {
         self.job.id().to_string()

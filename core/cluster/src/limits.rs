@@ -72,7 +72,7 @@ impl Cluster {
         let whose = whom(&spec.tenant);
         Err(ServiceError::busy(
             format!(
-                "{whose} may have {most} jobs at once, and as many run; wait until one has ended, end one with `feedline jobs --cancel ID`, or have the quota raised"
+                "{whose} may have {most} jobs at once, and as many run; wait until one has ended, end one with `feedline job cancel ID`, or have the quota raised"
             ),
             JOB_RETRY_MS,
         ))

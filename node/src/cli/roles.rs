@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{
-    FunctionArgs, GraceArgs, GuardArgs, LimitArgs, LocalArgs, RoomArgs, SecretArgs, StoreArgs, SwitchArg,
-    TenantArgs,
+    CacheArgs, ClusterArgs, FunctionArgs, GraceArgs, GuardArgs, LimitArgs, LocalArgs, RoomArgs, SecretArgs,
+    StoreArgs, SwitchArg, TenantArgs,
 };
 use crate::local_listener::TransportArg;
 
@@ -81,9 +81,9 @@ pub(crate) struct CoordinatorArgs {
     --token-file keys/worker.token --tls-ca keys/ca.pem --tls-cert keys/role.pem --tls-key keys/role-key.pem"
 )]
 pub(crate) struct WorkerArgs {
-    /// The coordinator; of several one or more.
-    #[arg(long, value_name = "URL,URL", value_delimiter = ',', default_value = "http://127.0.0.1:7070")]
-    pub(crate) coordinator: Vec<String>,
+    /// The cluster.
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// Address to listen on for consumers; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: String,
@@ -100,20 +100,9 @@ pub(crate) struct WorkerArgs {
     /// Memory for batches and blocks, such as 4GiB [default: 1 GiB, or a quarter of the machine's where that is less].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
     pub(crate) memory: Option<u64>,
-    /// Directory of what is kept between runs: datasets' indexes, and rows of pipelines with `cache: {tier: disk}`
-    /// [default: none].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cache_dir: Option<PathBuf>,
-    /// Disk that these rows may take, such as 100GiB.
-    #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = crate::size::parse_bytes)]
-    pub(crate) cache_disk: u64,
-    /// Place in an object store where pipelines with `cache: {tier: store}` keep rows for all workers, such as
-    /// s3://bucket/feedline-rows [default: none].
-    #[arg(long, value_name = "URL")]
-    pub(crate) cache_store: Option<String>,
-    /// Bytes that rows may take there, such as 1TiB. Nothing is deleted there.
-    #[arg(long, value_name = "SIZE", default_value = "100GiB", value_parser = crate::size::parse_bytes)]
-    pub(crate) cache_store_limit: u64,
+    /// Row caches.
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
     /// How much it takes on.
     #[command(flatten)]
     pub(crate) room: RoomArgs,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{GuardArgs, LocalArgs};
+use super::{GuardArgs, LocalArgs, RemoteArgs};
 use crate::local_listener::TransportArg;
 use crate::run::StepTime;
 
@@ -25,10 +25,9 @@ pub(crate) struct RunArgs {
     /// The pipeline file.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Run on this cluster's workers instead of in this process, such as http://10.0.0.1:7070; of several coordinators
-    /// one or more.
-    #[arg(long, value_name = "URL,URL", value_delimiter = ',', conflicts_with_all = ["workers", "cores", "memory", "index_dir", "auto_cache", "credentials", "allow_url", "allow_metadata_addresses", "trace"])]
-    pub(crate) coordinator: Vec<String>,
+    /// The cluster, instead of workers in this process.
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
     /// Resources in this process.
     #[command(flatten)]
     pub(crate) local: LocalArgs,

@@ -26,7 +26,7 @@ fn help_is_golden() {
     expect_file!["../../tests/help/explain.txt"].assert_eq(&help(&["explain"]));
     expect_file!["../../tests/help/plan.txt"].assert_eq(&help(&["plan"]));
     expect_file!["../../tests/help/bench-kernel.txt"].assert_eq(&help(&["bench", "kernel"]));
-    expect_file!["../../tests/help/jobs.txt"].assert_eq(&help(&["jobs"]));
+    expect_file!["../../tests/help/job.txt"].assert_eq(&help(&["job"]));
     expect_file!["../../tests/help/members.txt"].assert_eq(&help(&["members"]));
     expect_file!["../../tests/help/top.txt"].assert_eq(&help(&["top"]));
     expect_file!["../../tests/help/simulate.txt"].assert_eq(&help(&["simulate"]));
@@ -49,20 +49,4 @@ fn every_flag_is_described() {
 #[test]
 fn the_command_line_is_consistent() {
     Cli::command().debug_assert();
-}
-
-#[test]
-fn a_cluster_brings_its_own_resources() {
-    let parse = |flags: &str| Cli::try_parse_from(flags.split(' '));
-    assert!(parse("feedline run p.yaml --coordinator http://h:1 --consumers 2").is_ok());
-    for flag in ["--workers 2", "--cores 2", "--memory 1GiB", "--index-dir x"] {
-        let error = parse(&format!("feedline run p.yaml --coordinator http://h:1 {flag}")).unwrap_err();
-        assert_eq!(error.exit_code(), 2, "{flag}");
-    }
-}
-
-#[test]
-fn a_job_id_is_what_the_table_shows() {
-    assert_eq!(parse_job("1f"), Ok(JobId(31)));
-    assert!(parse_job("job").is_err());
 }

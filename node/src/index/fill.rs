@@ -62,7 +62,7 @@ impl FillProgress {
 pub(super) fn pipeline(pipeline: &Pipeline, args: &IndexArgs) -> Result<Pipeline, Failure> {
     let file = args.file.display();
     match (pipeline.cached(), pipeline.filling_cache()) {
-        (Some((_, CacheTier::Memory)), _) if args.coordinator.is_empty() => Err(Failure::failed(format!(
+        (Some((_, CacheTier::Memory)), _) if args.remote.urls().is_empty() => Err(Failure::failed(format!(
             "{file}: its `cache` is in memory, which ends with this command: give it `tier: disk`, or name a cluster with --coordinator"
         ))),
         (Some(_), Some(filling)) => Ok(filling),

@@ -189,10 +189,10 @@ fn settings(args: &UpArgs, access: &ObjectAccess) -> Result<CoordinatorSettings,
 
 /// Files of all its roles that no pipeline reads.
 fn own_files(args: &UpArgs) -> Result<OwnFiles, Failure> {
-    let cache_dir = args.local.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
+    let cache_dir = args.local.cache.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
     let files = [&args.secret.secret_file, &args.tenants.tenants].into_iter().flatten().cloned();
     let kept = place(args)?.kept_files().into_iter().chain(store_access::in_cache_dir(&cache_dir));
-    let rows = args.local.cache_store.as_deref().and_then(store_access::in_cache_store);
+    let rows = args.local.cache.cache_store.as_deref().and_then(store_access::in_cache_store);
     Ok(store_access::own_files(&args.guard, &args.local.stores, files.chain(kept).chain(rows)))
 }
 

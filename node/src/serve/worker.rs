@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_proto::grpc;
-use feedline_worker::{RowCacheSettings, StoreCacheSettings};
+use feedline_worker::RowCacheSettings;
 use tokio::time::Instant;
 
 use super::{GrpcServer, announce, stop_http, stop_worker};
@@ -28,12 +28,12 @@ const WORKER_FIX: &str = "give --tls-cert, --tls-key and --tls-ca, which `feedli
 /// Runs a worker until a signal.
 pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
-    if let Some(folder) = &args.cache_dir {
+    if let Some(folder) = &args.cache.cache_dir {
         check_cache_dir(folder)?;
     }
     let guard = ServerSecurity::new(&args.guard)?;
-    let kept = args.cache_store.as_deref().and_then(store_access::in_cache_store).into_iter();
-    let kept = kept.chain(args.cache_dir.iter().flat_map(|folder| store_access::in_cache_dir(folder)));
+    let kept = args.cache.cache_store.as_deref().and_then(store_access::in_cache_store).into_iter();
+    let kept = kept.chain(args.cache.cache_dir.iter().flat_map(|folder| store_access::in_cache_dir(folder)));
     let kept = kept.chain(args.own_file);
     // Who shows a token works for callers that may not read what its host has.
     let access = store_access::of_worker(&args.stores)?
@@ -54,22 +54,19 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         cores: args.cores.unwrap_or_else(environment::cores),
         nic_bytes_per_s: args.nic.unwrap_or_else(|| detected_nic(bound.address.ip())),
         memory_bytes: args.memory.unwrap_or_else(environment::default_memory_bytes),
-        row_cache: args.cache_dir.as_ref().map(|folder| RowCacheSettings {
-            folder: folder.join("rows"),
-            limit_bytes: args.cache_disk,
-            folder_bytes: args.cache_disk_together.unwrap_or(args.cache_disk),
-            is_for_plans: args.cache_dir_for_plans.is_on(),
+        row_cache: args.cache.cache_dir.as_ref().map(|folder| {
+            let cache = args.cache.rows(folder, 1, args.cache_dir_for_plans.is_on());
+            RowCacheSettings { folder_bytes: args.cache_disk_together.unwrap_or(cache.folder_bytes), ..cache }
         }),
-        store_cache: args
-            .cache_store
-            .map(|url| StoreCacheSettings { url, limit_bytes: args.cache_store_limit }),
-        cache_dir: args.cache_dir,
+        store_cache: args.cache.store(),
+        cache_dir: args.cache.cache_dir,
         most_fetches: args.room.max_fetches,
         functions: args.functions.settings(SwitchArg::of_functions(asks_for_tickets)),
         trace: args.trace.is_on(),
     };
-    let coordinators = args.coordinator.join(",");
-    let coordinator = grpc::connect_coordinators(&args.coordinator, &guard.credentials)?;
+    let urls = args.cluster.urls();
+    let coordinators = urls.join(",");
+    let coordinator = grpc::connect_coordinators(&urls, &guard.credentials)?;
     let entrance = local_listener::open(args.transport, share.memory_bytes)?;
     let worker = local_workers::start(address, share, access, (coordinator, asks_for_tickets))?;
     let mut server = GrpcServer::start_worker(bound.listener, guard.tls(), &worker, entrance);

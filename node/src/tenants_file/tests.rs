@@ -61,7 +61,7 @@ fn mistakes_are_told_with_file_line_and_field() {
         "2TiB",
         "2 apples",
         &expect![
-            "t.yaml:6: tenants.vision.cache_bytes: `2 apples` is no size; write a number with KB, MB, GB, KiB, MiB or GiB, such as 4GiB"
+            "t.yaml:6: tenants.vision.cache_bytes: invalid size `2 apples`: expected a number with a unit (KB, MB, GB, TB, KiB, MiB, GiB, TiB), such as 4GiB"
         ],
     );
     check(

@@ -68,7 +68,7 @@ fn a_tenant_has_as_many_jobs_at_once_as_its_quota() {
     let decided = bench.records.len();
     let refusal = bench.open(&of("a", "3")).expect_err("no room");
     assert_eq!((refusal.kind, refusal.retry_after_ms), (ServiceErrorKind::Busy, Some(5_000)));
-    expect!["tenant `a` may have 2 jobs at once, and as many run; wait until one has ended, end one with `feedline jobs --cancel ID`, or have the quota raised"]
+    expect!["tenant `a` may have 2 jobs at once, and as many run; wait until one has ended, end one with `feedline job cancel ID`, or have the quota raised"]
         .assert_eq(&refusal.message);
     assert_eq!(bench.records.len(), decided, "nothing was changed");
     assert_eq!(bench.open(&of("a", "1")), Ok(first), "joining needs no room");

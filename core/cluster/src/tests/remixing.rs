@@ -132,7 +132,7 @@ fn weights_that_cannot_be_are_refused_with_a_sentence() {
     let job = bench.open(&mixed(MixStop::All)).expect("sound");
     note(bench.reweigh(job, &[1.0, 2.0]));
     expect![[r#"
-        there is no job 4d here; `feedline jobs` lists the jobs of a coordinator
+        there is no job 4d here; `feedline job list` lists the jobs of a coordinator
         1 weights are given for 2 datasets; give job "mixed" one for each dataset of its mix, in its order
         weight -2 is not a number above 0; give job "mixed" one for each dataset of its mix, in its order
         job "mixed" has ended; only a job that runs can be given other weights

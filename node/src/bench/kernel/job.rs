@@ -8,8 +8,7 @@ use feedline_data::messages::JobSpec;
 use feedline_data::pipeline::Pipeline;
 
 use super::SIZE;
-use crate::cli::AccessArgs;
-use crate::cli::LocalArgs;
+use crate::cli::{AccessArgs, CacheArgs, LocalArgs};
 use crate::cluster::LocalCluster;
 use crate::entropy;
 use crate::failure::Failure;
@@ -32,10 +31,7 @@ pub(super) async fn turn(
         cores: Some(cores),
         memory: None,
         index_dir: Some(scratch.join("index")),
-        cache_dir: Some(scratch.join("cache")),
-        cache_disk: 0,
-        cache_store: None,
-        cache_store_limit: 0,
+        cache: CacheArgs { cache_dir: Some(scratch.join("cache")), ..CacheArgs::default() },
         auto_cache: crate::cli::SwitchArg::Off,
         stores: Default::default(),
         functions: Default::default(),

@@ -77,7 +77,7 @@ fn mistakes_are_told_with_file_and_field() {
         "64GiB",
         "64 apples",
         &expect![
-            "c.yaml:3: worker_types[0].memory: `64 apples` is no size; write a number with KB, MB, GB, KiB, MiB or GiB, such as 4GiB"
+            "c.yaml:3: worker_types[0].memory: invalid size `64 apples`: expected a number with a unit (KB, MB, GB, TB, KiB, MiB, GiB, TiB), such as 4GiB"
         ],
     );
     check(
