@@ -34,7 +34,7 @@ pub fn read_anything(bytes: &[u8]) {
 pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let id = MemberId::from_random(7 << 1);
     let members = Members([(id, "http://127.0.0.1:7070".to_owned())].into());
-    let mut stored = PersistedState::founded_by(&members);
+    let mut persisted = PersistedState::founded_by(&members);
     let payload = entry::EntryPayload::Lead { life: 3 }.to_bytes();
     let first = persisted.snapshot.get_metadata().index + 1;
     persisted.entries = (first..first + 3)

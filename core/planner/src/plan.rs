@@ -8,8 +8,8 @@
 //!    worker types, not on workers.
 //! 3. `plan/assign.rs` turns rates on types into cores of single workers, keeping what the previous plan had.
 //! 4. `plan/tune.rs` gives operators limits, and workers read concurrency and prefetch, by Little's law.
-//! 5. `plan/shares.rs` says what workers are told of it.
-//! 6. `plan/keeping.rs` decides what running jobs keep, and keeps to it.
+//! 5. `plan/allocations.rs` makes the allocations that workers receive.
+//! 6. `plan/cache_history.rs` decides what running jobs cache, and holds to it.
 //! 7. `plan/wanted.rs` asks how many workers of each type would feed everyone; [`scale`] decides when to act on it.
 //!
 //! Quotas of tenants are rows of the linear problem, and hold in each of these steps: `plan/level.rs` finds what the jobs of one

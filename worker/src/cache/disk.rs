@@ -199,7 +199,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(feature = "fuzzing")]
 pub(super) fn read_any(folder: &std::path::Path, bytes: &[u8]) {
     std::fs::write(folder.join("1"), bytes).expect("the fuzzer's folder is writable");
-    if let Ok(kept) = DiskIndex::load(folder) {
+    if let Ok(index) = DiskIndex::load(folder) {
         index.read_all();
     }
 }

@@ -257,7 +257,7 @@ pub(super) fn samples(id: MemberId, stored: &PersistedState) -> Result<[Vec<u8>;
 /// Reads `bytes` as a log, and as a frame of one whose checksum is right.
 #[cfg(feature = "fuzzing")]
 pub(super) fn read_anything(bytes: &[u8]) {
-    if matches!(read_start(bytes), Start::Ours) {
+    if matches!(read_start(bytes), FileHeader::Ours) {
         drop(read_all(bytes));
     }
     let mut contents = LogContents::default();

@@ -11,7 +11,7 @@ impl Pipeline {
     /// Begins a pipeline.
     ///
     /// ```
-    /// use crate::pipeline::{Pipeline, Source};
+    /// use feedline_data::pipeline::{Pipeline, Source};
     ///
     /// let pipeline = Pipeline::builder("imagenet-train")
     ///     .source(Source::tfrecord("data/*.tfrecord").feature("image", "image/encoded"))
@@ -22,7 +22,7 @@ impl Pipeline {
     ///     .batch(128)
     ///     .build()?;
     /// assert_eq!(pipeline.batch_size(), 128);
-    /// # Ok::<(), crate::pipeline::PipelineError>(())
+    /// # Ok::<(), feedline_data::pipeline::PipelineError>(())
     /// ```
     pub fn builder(name: impl Into<String>) -> PipelineBuilder {
         PipelineBuilder {
