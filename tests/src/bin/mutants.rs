@@ -35,7 +35,7 @@ fn main() -> Result<(), String> {
         choose(arguments.seed, 0, arguments.count, all.len()).into_iter().map(|index| &all[index]).collect();
     println!("seed {}: {} of {} mutations", arguments.seed, chosen.len(), all.len());
     run_chosen(&arguments, &chosen)?;
-    print_outcomes(&arguments.output)
+    print_outcomes(&arguments.output, &chosen)
 }
 
 /// The names of all mutations, sorted.
@@ -75,22 +75,76 @@ fn run_chosen(arguments: &Arguments, chosen: &[&String]) -> Result<(), String> {
     }
 }
 
-fn print_outcomes(output: &str) -> Result<(), String> {
+/// The outcomes of the chosen mutations.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcomes {
+    caught: usize,
+    missed: Vec<String>,
+    unviable: usize,
+}
+
+impl Outcomes {
+    /// Reads what cargo-mutants wrote. Version 27 applies no filter to mutations that delete a field and runs all of
+    /// those in the files: they count only if they were chosen.
+    fn read(written: &Value, chosen: &[&String]) -> Self {
+        let mut outcomes = Self::default();
+        for outcome in written["outcomes"].as_array().into_iter().flatten() {
+            let name = outcome["scenario"]["Mutant"]["name"].as_str().unwrap_or_default();
+            if !chosen.iter().any(|mutation| *mutation == name) {
+                continue;
+            }
+            match outcome["summary"].as_str() {
+                Some("CaughtMutant" | "Timeout") => outcomes.caught += 1,
+                Some("Unviable") => outcomes.unviable += 1,
+                _ => outcomes.missed.push(name.to_owned()),
+            }
+        }
+        outcomes
+    }
+}
+
+fn print_outcomes(output: &str, chosen: &[&String]) -> Result<(), String> {
     let path = format!("{output}/mutants.out/outcomes.json");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))?;
-    let outcomes: Value =
+    let written: Value =
         serde_json::from_str(&text).map_err(|error| format!("{path}: invalid JSON: {error}"))?;
-    let count = |kind: &str| outcomes[kind].as_u64().unwrap_or_default();
-    let caught = count("caught") + count("timeout");
-    for outcome in outcomes["outcomes"].as_array().into_iter().flatten() {
-        if let (Some("MissedMutant"), Some(name)) =
-            (outcome["summary"].as_str(), outcome["scenario"]["Mutant"]["name"].as_str())
-        {
-            println!("missed: {name}");
-        }
+    let Outcomes { caught, missed, unviable } = Outcomes::read(&written, chosen);
+    for name in &missed {
+        println!("missed: {name}");
     }
-    let viable = caught + count("missed");
-    println!("caught {caught}, missed {}, unviable {}", count("missed"), count("unviable"));
+    let viable = caught + missed.len();
+    println!("caught {caught}, missed {}, unviable {unviable}", missed.len());
+    if viable + unviable != chosen.len() {
+        return Err(format!(
+            "only {} of {} mutations have an outcome; see {path}",
+            viable + unviable,
+            chosen.len()
+        ));
+    }
     println!("share caught: {:.1} % of {viable}", 100.0 * caught as f64 / viable.max(1) as f64);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_chosen_mutations_count() {
+        let outcome =
+            |name: &str, summary: &str| json!({"scenario": {"Mutant": {"name": name}}, "summary": summary});
+        let written = json!({"outcomes": [
+            {"scenario": "Baseline", "summary": "Success"},
+            outcome("a", "CaughtMutant"),
+            outcome("b", "MissedMutant"),
+            outcome("c", "Unviable"),
+            outcome("d", "Timeout"),
+            outcome("not chosen", "MissedMutant"),
+        ]});
+        let chosen = ["a", "b", "c", "d"].map(String::from);
+        let outcomes = Outcomes::read(&written, &chosen.each_ref());
+        assert_eq!(outcomes, Outcomes { caught: 2, missed: vec!["b".into()], unviable: 1 });
+    }
 }
