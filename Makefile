@@ -13,7 +13,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release release-package stats language-sample mutants
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -167,8 +167,12 @@ release-package: release python
 	@rm -rf target/client-python && mkdir -p target/client-python && cp -r client/python/feedline target/client-python/
 	@cp target/release/libfeedline_native.so target/client-python/feedline/_native.abi3.so
 
+# Without optimisation across crates, so that it builds in minutes; `make dist` has it.
 release: setup
 	@cargo build $(QUIET) --release --workspace --bin feedline
+
+dist: setup ## Build the feedline binary with optimisation across crates, in target/dist
+	@cargo build $(QUIET) --profile dist --workspace --bin feedline
 
 clean: ## Remove everything built
 	@rm -rf target

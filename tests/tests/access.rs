@@ -555,7 +555,7 @@ async fn whoever_is_named_as_a_coordinator_is_shown_what_is_soon_worth_nothing()
     let place = format!("http://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(grpc::serve(listener, grpc::member_routes(doors), std::future::pending()));
     let url = coordinator.url();
-    let refused = scratch.call(&["members", "--coordinator", &url, "--token-file", &admin, "add", &place]);
+    let refused = scratch.call(&["members", "add", &place, "--coordinator", &url, "--token-file", &admin]);
     assert!(refused.stderr.contains("nobody is let in here"), "{}", refused.stderr);
     server.abort();
     let shown = spy.0.lock().unwrap().first().cloned().expect("it was asked who it is");

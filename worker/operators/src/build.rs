@@ -9,7 +9,7 @@ use feedline_data::pipeline::{OperatorKind, Pipeline, PipelineError, infer};
 use feedline_data::schema::{ColumnType, Schema};
 
 use crate::arrow_types::arrow_type;
-use crate::burn::{BurnOperator, WaitOperator};
+use crate::burn::BurnOperator;
 use crate::cast::CastOperator;
 use crate::columns::{RenameOperator, SelectOperator};
 use crate::filter::FilterOperator;
@@ -20,6 +20,7 @@ use crate::operator::{BuiltOperator, Decoding, FunctionCall, OperatorKernel};
 use crate::pictures::{CropChoice, DecodeImageOperator, FixedSizeOperator};
 use crate::recode::RecodeJpegOperator;
 use crate::tokenize::TokenizeOperator;
+use crate::wait::WaitOperator;
 
 /// Builds the operators of a pipeline whose source has these columns, without those that are the engine's, such as `batch`
 /// and `cache`. `load` reads a tokenizer's file.

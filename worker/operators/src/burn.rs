@@ -1,4 +1,4 @@
-//! `burn` and `wait`: operators to measure with.
+//! The operator `burn`: uses CPU time, to measure the engine with.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -17,16 +17,6 @@ impl OperatorKernel for BurnOperator {
         while thread_cpu_ns() - start_ns < burnt_ns {
             std::hint::spin_loop();
         }
-        Ok(())
-    }
-}
-
-/// Does nothing: the engine lets the time pass.
-#[derive(Debug)]
-pub(crate) struct WaitOperator;
-
-impl OperatorKernel for WaitOperator {
-    fn apply(&self, _chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
         Ok(())
     }
 }

@@ -38,3 +38,4 @@ pub use row_codec::{RowCodec, RowCodecError};
 
 #[cfg(test)]
 mod testing;
+mod wait;
