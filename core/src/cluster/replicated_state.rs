@@ -1,6 +1,6 @@
 //! The durable state alone, as a coordinator keeps it that follows another.
 
-use super::job::TrackedJob;
+use super::job::{TouchedStreams, TrackedJob};
 use super::records::Record;
 use super::{Cluster, ClusterSettings};
 use crate::ids::{JobId, Millis};
@@ -25,6 +25,7 @@ impl ReplicatedState {
         self.cluster.stale.clear();
         if let Some(job) = self.cluster.jobs.get_mut(&record.job()) {
             job.released.clear();
+            job.touched = TouchedStreams { all: true, ..TouchedStreams::default() };
         }
     }
 
