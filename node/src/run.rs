@@ -250,6 +250,15 @@ fn interrupted_early() -> Failure {
     Failure::Interrupted("interrupted before the first batch".to_owned())
 }
 
+/// Rows per second from the third second after the first batch on; `None` where there are none.
+fn steady_rate(seats: &[RunConsumer]) -> Option<f64> {
+    let warm = |seat: &RunConsumer| seat.warm_from.map(|(at, rows)| (at, seat.stats().rows - rows));
+    let rows: u64 = seats.iter().filter_map(warm).map(|(_, rows)| rows).sum();
+    let from = seats.iter().filter_map(warm).map(|(at, _)| at).min()?;
+    let seconds = (seats.iter().filter_map(|seat| seat.last_batch).max()? - from).as_secs_f64();
+    (seconds > 0.0).then(|| rows as f64 / seconds)
+}
+
 fn build_report(args: &RunArgs, job: String, delivery: &DeliveredRows, started: Instant) -> RunReport {
     let seats = &delivery.seats;
     let mut total = ConsumerStats::default();
@@ -276,6 +285,7 @@ fn build_report(args: &RunArgs, job: String, delivery: &DeliveredRows, started: 
         epochs: epochs.map_or(0, |epochs| epochs.end() - epochs.start() + 1),
         seconds,
         rows_per_s: if seconds > 0.0 { total.rows as f64 / seconds } else { 0.0 },
+        steady_rows_per_s: steady_rate(seats),
         bytes: total.bytes,
         stall_seconds: total.stall_ns as f64 / 1e9,
         step_seconds: total.step_ns as f64 / 1e9,

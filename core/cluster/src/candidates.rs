@@ -24,11 +24,22 @@ pub(super) struct CandidateQueue {
     /// The time in which the largest part computes twice as many splits. A stream takes its splits in order, so a part
     /// that would take longer for one holds it up more than it helps.
     latest: u64,
-    /// Each worker's place, its cores and what it has of the job.
-    of: BTreeMap<WorkerId, (Place, f64, u32, bool)>,
+    of: BTreeMap<WorkerId, Candidate>,
     all: BTreeSet<Place>,
     /// Those with room for splits that can wait.
     with_room: BTreeSet<Place>,
+}
+
+/// What each worker has of the job.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    place: Place,
+    cores: f64,
+    /// Splits that it has to compute.
+    load: u32,
+    /// Splits that keep it busy.
+    ahead: u32,
+    memory_full: bool,
 }
 
 /// When a worker would have computed one more, in no unit, and what it holds in all.
@@ -46,17 +57,31 @@ impl CandidateQueue {
     }
 
     /// Splits that a part may have at a time.
-    pub(super) fn slots(&self, part: &LeaseCandidate) -> usize {
-        (1..=self.leases_ahead).take_while(|splits| time(*splits, part.cores) <= self.latest).count()
+    pub(super) fn slots(&self, part: &LeaseCandidate) -> u32 {
+        (1..=self.leases_ahead).take_while(|splits| time(*splits, part.cores) <= self.latest).count() as u32
     }
 
-    pub(super) fn put(&mut self, part: LeaseCandidate, load: u32, held: usize, memory_full: bool) {
+    /// Adds a worker. `ahead` leases keep it busy at its measured pace.
+    pub(super) fn put(
+        &mut self,
+        part: LeaseCandidate,
+        load: u32,
+        ahead: u32,
+        held: usize,
+        memory_full: bool,
+    ) {
+        let most = if ahead > self.leases_ahead { ahead } else { self.slots(&part) };
         let place = (time(load + 1, part.cores), held, part.worker);
-        self.of.insert(part.worker, (place, part.cores, load, memory_full));
+        self.of.insert(part.worker, Candidate { place, cores: part.cores, load, ahead, memory_full });
         self.all.insert(place);
-        if load < self.leases_ahead && place.0 <= self.latest && !memory_full {
+        if load < most && !memory_full {
             self.with_room.insert(place);
         }
+    }
+
+    /// Whether a split that can wait would be granted.
+    pub(super) fn has_room(&self) -> bool {
+        !self.with_room.is_empty()
     }
 
     /// The worker that has it first, of those that are not to be avoided, and of all.
@@ -71,10 +96,12 @@ impl CandidateQueue {
     }
 
     pub(super) fn add(&mut self, worker: WorkerId) {
-        let Some((place, cores, load, memory_full)) = self.of.get(&worker).copied() else { return };
+        let Some(Candidate { place, cores, load, ahead, memory_full }) = self.of.get(&worker).copied() else {
+            return;
+        };
         self.all.remove(&place);
         self.with_room.remove(&place);
-        self.put(LeaseCandidate { worker, cores }, load + 1, place.1, memory_full);
+        self.put(LeaseCandidate { worker, cores }, load + 1, ahead, place.1, memory_full);
     }
 }
 

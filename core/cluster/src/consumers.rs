@@ -8,6 +8,7 @@ use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, ConsumerStats, JobState, MOST_WANTED, PlannedSplit, Revision, ServiceError,
     ServiceErrorKind,
 };
+use feedline_data::pipeline::OrderMode;
 use feedline_data::position_history::PositionHistory;
 
 use super::job::TrackedJob;
@@ -212,6 +213,7 @@ impl Cluster {
         // It may have had no leases and no splits while it was away.
         if job.consumers.get(&report.consumer).is_none_or(silent) {
             self.stale.insert(report.job);
+            job.touched.all = true;
         }
         // Ranks that were given up have been silent for longer than others.
         if job.consumers.get(&report.consumer).is_some_and(|seat| seat.is_here && silent(seat)) {
@@ -239,6 +241,13 @@ impl Cluster {
         // What it takes is a record, and tells by itself that leases are to be looked at.
         if consumer.session != report.session || consumer.wants != wants {
             self.stale.insert(report.job);
+            // Only its own streams where it owns the same ones for good.
+            if job.spec.elastic || job.spec.pipeline.order == OrderMode::Relaxed {
+                job.touched.all = true;
+            } else {
+                let own = report.consumer..job.streams.len() as u32;
+                job.touched.streams.extend(own.step_by(job.spec.consumers.max(1) as usize));
+            }
         }
         if consumer.session == report.session {
             anew = consumer.parked.take();
@@ -255,6 +264,8 @@ impl Cluster {
         }
         consumer.note_stats(report.session, report.stats);
         job.note_marks(report);
+        job.changed_consumers.insert(report.consumer);
+        job.held_polls.insert((now, report.consumer));
         let Some(consumer) = job.consumers.get_mut(&report.consumer) else { return };
         let parked = LongPoll::new(request, now, report.seen, life);
         if let Some(earlier) = consumer.parked.replace(parked) {
@@ -304,17 +315,14 @@ impl Cluster {
     fn release_done(&mut self, id: JobId, consumer: u32) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let released = std::mem::take(&mut job.released);
-        if !released.is_empty()
-            && let Some(consumer) = job.consumers.get_mut(&consumer)
-        {
-            consumer.revision += 1;
+        if !released.is_empty() {
+            job.touch_consumer(consumer);
         }
         for (split, lease) in released {
             for holder in lease.holders {
                 if let Some(worker) = self.workers.get_mut(&holder.worker)
-                    && worker.leases.remove(&(id, split))
+                    && worker.finish(id, split, self.now)
                 {
-                    worker.computed.remove(&(id, split));
                     worker.revision += 1;
                 }
             }
@@ -339,7 +347,7 @@ impl Cluster {
             return;
         }
         for &(split, worker) in unreachable {
-            let Some(lease) = self.jobs[&id].leases.get(&split) else { continue };
+            let Some(lease) = self.jobs[&id].leases.get(split) else { continue };
             if lease.holders.iter().any(|holder| holder.worker == worker) {
                 self.revoke(id, worker, vec![split], ready);
                 self.jobs.get_mut(&id).expect("indexed above").avoid.insert((split, worker));
@@ -392,9 +400,9 @@ impl Cluster {
                 continue;
             }
             let mut by_worker: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
-            for (split, lease) in &job.leases {
+            for (split, lease) in job.leases.iter() {
                 for holder in &lease.holders {
-                    by_worker.entry(holder.worker).or_default().push(*split);
+                    by_worker.entry(holder.worker).or_default().push(split);
                 }
             }
             for (worker, splits) in by_worker {
@@ -408,11 +416,15 @@ impl Cluster {
         let (now, hold) = (self.now, self.settings.hold_ms);
         let mut due = Vec::new();
         for job in self.jobs.values_mut() {
-            for (number, consumer) in &mut job.consumers {
-                if consumer.parked.as_ref().is_some_and(|parked| parked.is_due(consumer.revision, now, hold))
+            for number in job.take_due_consumers(now, hold) {
+                if let Some(consumer) = job.consumers.get_mut(&number)
+                    && consumer
+                        .parked
+                        .as_ref()
+                        .is_some_and(|parked| parked.is_due(consumer.revision, now, hold))
                     && let Some(parked) = consumer.parked.take()
                 {
-                    due.push((job.id, *number, parked.request));
+                    due.push((job.id, number, parked.request));
                 }
             }
         }
@@ -465,7 +477,7 @@ impl Cluster {
 
     fn planned(&self, job: &TrackedJob, split: SplitRef) -> Option<PlannedSplit> {
         let from = job.next_offset(split)?;
-        let holders = job.leases.get(&split).map(|lease| lease.holders.as_slice()).unwrap_or_default();
+        let holders = job.leases.get(split).map(|lease| lease.holders.as_slice()).unwrap_or_default();
         let workers = holders.iter().filter_map(|holder| {
             let worker = self.workers.get(&holder.worker).filter(|worker| worker.known)?;
             Some((holder.worker, worker.address.clone()))

@@ -12,16 +12,11 @@ use feedline_data::position::{OpenRange, POSITION_VERSION, Position};
 
 use super::ClusterSettings;
 use super::consumers::TrackedConsumer;
-
+use super::leases::{LeaseState, LeaseTable};
+use super::missing_splits::MissingSplits;
 use super::records::Record;
 use super::slots::{SlotOwnership, SlotRebalance};
 use super::step_queries::StepQueries;
-
-/// Who holds a split.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct LeaseState {
-    pub(super) holders: Vec<LeaseHolder>,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeaseHolder {
@@ -38,6 +33,14 @@ pub(super) struct OpenSplit {
     pub(super) offset: u32,
 }
 
+/// Streams for whose leases something has changed.
+#[derive(Debug, Default)]
+pub(super) struct TouchedStreams {
+    /// Whether all have.
+    pub(super) all: bool,
+    pub(super) streams: BTreeSet<u32>,
+}
+
 #[derive(Debug)]
 pub(super) struct TrackedJob {
     pub(super) id: JobId,
@@ -50,7 +53,7 @@ pub(super) struct TrackedJob {
     pub(super) streams: Vec<StreamPosition>,
     /// Relaxed mode only.
     pub(super) open: BTreeMap<SplitRef, OpenSplit>,
-    pub(super) leases: BTreeMap<SplitRef, LeaseState>,
+    pub(super) leases: LeaseTable,
     /// Elastic jobs: who has each stream.
     pub(super) slots: Vec<SlotOwnership>,
     /// Epoch and round of the furthest split that was ever granted.
@@ -65,6 +68,14 @@ pub(super) struct TrackedJob {
     pub(super) unsettled: BTreeMap<WorkerId, u64>,
     /// Splits and the workers at which their consumer could not fetch them.
     pub(super) avoid: BTreeSet<(SplitRef, WorkerId)>,
+    /// Consumers whose plans may have changed since they were answered.
+    pub(super) changed_consumers: BTreeSet<u32>,
+    /// When requests of consumers were parked. An entry may be older than the request that its consumer has parked now.
+    pub(super) held_polls: BTreeSet<(Millis, u32)>,
+    /// What has changed since its leases were looked at.
+    pub(super) touched: TouchedStreams,
+    /// Splits that should be leased and are not, for want of room on the workers.
+    pub(super) missing: MissingSplits,
     /// Splits that are done, and who held them: to be taken from the workers.
     pub(super) released: Vec<(SplitRef, LeaseState)>,
     /// Elastic jobs: who shall have each slot.
@@ -83,7 +94,7 @@ impl TrackedJob {
             ended: None,
             streams: Vec::new(),
             open: BTreeMap::new(),
-            leases: BTreeMap::new(),
+            leases: LeaseTable::default(),
             slots: Vec::new(),
             granted: None,
             consumers: BTreeMap::new(),
@@ -91,6 +102,10 @@ impl TrackedJob {
             last_seen: now,
             unsettled: BTreeMap::new(),
             avoid: BTreeSet::new(),
+            touched: TouchedStreams { all: true, ..TouchedStreams::default() },
+            missing: MissingSplits::default(),
+            changed_consumers: BTreeSet::new(),
+            held_polls: BTreeSet::new(),
             released: Vec::new(),
             dealing: SlotRebalance::default(),
             asks: StepQueries::default(),
@@ -111,7 +126,7 @@ impl TrackedJob {
     }
 
     pub(super) fn holders(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.leases.values().flat_map(|lease| lease.holders.iter().map(|holder| holder.worker))
+        self.leases.iter().flat_map(|(_, lease)| lease.holders.iter().map(|holder| holder.worker))
     }
 
     /// Seats the consumers that hold splits or slots, so that a lost one is noticed.
@@ -148,6 +163,9 @@ impl TrackedJob {
     }
 
     pub(super) fn apply(&mut self, record: &Record, now: Millis) {
+        // Leases and progress name the streams that they touch.
+        self.touched.all |=
+            !matches!(record, Record::Granted { .. } | Record::Revoked { .. } | Record::Advanced { .. });
         match record {
             Record::Opened { .. } => {}
             Record::Ready { dataset, .. } => {
@@ -157,19 +175,15 @@ impl TrackedJob {
             Record::Granted { worker, splits, .. } => {
                 for split in splits {
                     self.granted = self.granted.max(Some((split.epoch, split.ordinal)));
-                    let lease = self.leases.entry(*split).or_default();
-                    if lease.holders.iter().all(|holder| holder.worker != *worker) {
-                        lease.holders.push(LeaseHolder { worker: *worker, granted_at: now });
-                    }
+                    self.leases.grant(*split, *worker, now);
+                    self.touched.streams.insert(split.stream);
                 }
             }
             Record::Revoked { worker, splits, .. } => {
                 for split in splits {
-                    if let Some(lease) = self.leases.get_mut(split) {
-                        lease.holders.retain(|holder| holder.worker != *worker);
-                    }
+                    self.leases.revoke(*split, *worker);
+                    self.touched.streams.insert(split.stream);
                 }
-                self.leases.retain(|_, lease| !lease.holders.is_empty());
             }
             Record::Assigned { consumer, splits, .. } => self.apply_assigned(*consumer, splits),
             Record::Advanced { streams, splits, .. } => self.apply_advanced(streams, splits),
@@ -239,6 +253,7 @@ impl TrackedJob {
         for (stream, position) in streams {
             if let Some(present) = self.streams.get_mut(*stream as usize) {
                 *present = layout.normalise(*stream, *position).max(*present);
+                self.touched.streams.insert(*stream);
             }
         }
         for (split, offset) in splits {
@@ -246,18 +261,22 @@ impl TrackedJob {
                 open.offset = open.offset.max(*offset);
                 if open.offset >= layout.split_len(*split) {
                     self.open.remove(split);
+                    self.touched.streams.insert(split.stream);
+                    self.released.extend(self.leases.remove(*split).map(|lease| (*split, lease)));
+                    self.avoid.retain(|(avoided, _)| avoided != split);
                 }
             }
         }
-        let relaxed = self.spec.pipeline.order == OrderMode::Relaxed;
-        let (streams, open) = (&self.streams, &self.open);
-        let wanted = |split: &SplitRef| {
-            let end = layout.position_in(*split, layout.split_len(*split));
-            streams[split.stream as usize] < end || (relaxed && open.contains_key(split))
-        };
-        let done = self.leases.extract_if(.., |split, _| !wanted(split));
-        self.released.extend(done);
-        self.avoid.retain(|(split, _)| wanted(split));
+        if self.spec.pipeline.order == OrderMode::Relaxed {
+            return;
+        }
+        for (stream, _) in streams {
+            let Some(at) = self.streams.get(*stream as usize) else { continue };
+            let is_done = |split: SplitRef| *at >= layout.position_in(split, layout.split_len(split));
+            let done = self.leases.take_done(*stream, is_done);
+            self.released.extend(done);
+            self.avoid.retain(|(split, _)| split.stream != *stream || !is_done(*split));
+        }
     }
 
     /// Where the job stands.
@@ -311,9 +330,9 @@ impl TrackedJob {
             records.push(Record::Stands { job, streams, open, slots, granted: self.granted, mix });
         }
         let mut by_worker: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
-        for (split, lease) in &self.leases {
+        for (split, lease) in self.leases.iter() {
             for holder in &lease.holders {
-                by_worker.entry(holder.worker).or_default().push(*split);
+                by_worker.entry(holder.worker).or_default().push(split);
             }
         }
         for (worker, splits) in by_worker {
@@ -326,6 +345,7 @@ impl TrackedJob {
         for consumer in self.consumers.values_mut() {
             consumer.revision += 1;
         }
+        self.changed_consumers.extend(self.consumers.keys());
     }
 
     /// Tells the consumer of a split that its workers changed.
@@ -335,8 +355,28 @@ impl TrackedJob {
         } else {
             self.owner(split.stream)
         };
-        if let Some(consumer) = consumer.and_then(|consumer| self.consumers.get_mut(&consumer)) {
-            consumer.revision += 1;
+        if let Some(consumer) = consumer {
+            self.touch_consumer(consumer);
         }
+    }
+
+    /// The plan of one consumer changes.
+    pub(super) fn touch_consumer(&mut self, number: u32) {
+        if let Some(consumer) = self.consumers.get_mut(&number) {
+            consumer.revision += 1;
+            self.changed_consumers.insert(number);
+        }
+    }
+
+    /// Consumers whose parked requests may be due.
+    pub(super) fn take_due_consumers(&mut self, now: Millis, hold_ms: u64) -> BTreeSet<u32> {
+        let mut due = std::mem::take(&mut self.changed_consumers);
+        while let Some((_, number)) =
+            self.held_polls.first().copied().filter(|(since, _)| now.saturating_sub(*since) >= hold_ms)
+        {
+            self.held_polls.pop_first();
+            due.insert(number);
+        }
+        due
     }
 }

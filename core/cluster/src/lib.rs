@@ -9,7 +9,10 @@ mod deal;
 mod first_keep;
 mod inputs;
 mod job;
+mod lease_pace;
+mod leases;
 mod limits;
+mod missing_splits;
 mod mix_changes;
 mod opening;
 mod prepare;
@@ -187,11 +190,10 @@ impl Cluster {
             cluster.workers.entry(worker).or_insert_with(|| TrackedWorker::remembered(now, 1));
         }
         for job in cluster.jobs.values_mut() {
-            for (split, lease) in &job.leases {
+            for (split, lease) in job.leases.iter() {
                 for holder in &lease.holders {
                     if let Some(worker) = cluster.workers.get_mut(&holder.worker) {
-                        worker.leases.insert((job.id, *split));
-                        worker.jobs.insert(job.id);
+                        worker.hold(job.id, split);
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use feedline_data::ids::{JobId, Millis};
 use feedline_data::position::Position;
 
-use super::job::TrackedJob;
+use super::job::{TouchedStreams, TrackedJob};
 use super::records::Record;
 use super::{Cluster, ClusterSettings};
 
@@ -26,6 +26,7 @@ impl ReplicatedState {
         self.cluster.stale.clear();
         if let Some(job) = self.cluster.jobs.get_mut(&record.job()) {
             job.released.clear();
+            job.touched = TouchedStreams { all: true, ..TouchedStreams::default() };
         }
     }
 

@@ -6,7 +6,8 @@ use feedline_data::ids::{JobId, Millis, WorkerId};
 use feedline_data::layout::SplitRef;
 
 use super::candidates::{CandidateQueue, LeaseCandidate};
-use super::job::{LeaseHolder, TrackedJob};
+use super::job::{LeaseHolder, TouchedStreams, TrackedJob};
+use super::leases::LeaseState;
 use super::records::Record;
 use super::{Cluster, Ready};
 
@@ -22,6 +23,37 @@ const SCHEDULE_MS: u64 = 250;
 /// Splits that are not computed so long after they were granted are recalled from a worker in which their job has no part
 /// any more: what others leave of it may be nothing, and a stream waits for its next split whoever has it.
 const RECALL_MS: u64 = 2_000;
+
+/// The workers of a job by what they have to do.
+struct WorkerLoads {
+    queue: CandidateQueue,
+    /// Splits of each stream that are leased ahead.
+    ahead: usize,
+}
+
+impl TrackedJob {
+    /// Looks for missing splits of streams that have changed. Gives what had changed.
+    fn look_for_missing(&mut self, ahead: usize) -> TouchedStreams {
+        let touched = std::mem::take(&mut self.touched);
+        let Some(streams) = self.running().map(|layout| layout.streams) else { return touched };
+        if touched.all {
+            self.missing.clear();
+            (0..streams).for_each(|stream| self.look_for_missing_of(stream, ahead));
+        } else {
+            touched.streams.iter().for_each(|stream| self.look_for_missing_of(*stream, ahead));
+        }
+        touched
+    }
+
+    fn look_for_missing_of(&mut self, stream: u32, ahead: usize) {
+        // Rows may be so few that a consumer needs many splits for a batch: it then asks for more.
+        let wants = self.wants_of(stream);
+        let open = self.open.keys().copied().filter(|split| split.stream == stream);
+        let splits = open.chain(self.splits_from(stream).take(ahead.max(wants)));
+        let missing = splits.filter(|split| !self.leases.contains(*split)).collect();
+        self.missing.set(stream, missing);
+    }
+}
 
 impl Cluster {
     /// Grants what is needed and assigns what was asked for, for jobs of which something has changed and now and then
@@ -45,27 +77,23 @@ impl Cluster {
         let running = self.running.all();
         let by_tenant = self.running_by_tenant();
         for id in chosen {
+            // Time alone changes what is urgent and what is recalled.
+            if !some && let Some(job) = self.jobs.get_mut(&id) {
+                job.touched.all = true;
+            }
             // A job may start at its end, or the log may hold a job's last step but not its end.
             if self.finish_if_done(id, ready) || self.jobs[&id].is_idle(self.now, &self.settings) {
                 continue;
             }
             self.assign_relaxed(id, ready);
             let placed = self.placed_live(id);
-            if let Some(parts) = &placed {
+            if let Some(parts) = placed.as_ref().filter(|_| self.jobs[&id].touched.all) {
                 self.recall(id, parts, ready);
             }
             let is_placed = placed.is_some();
             let parts = placed.unwrap_or_else(|| self.unplaced_parts(id, &live, running, &by_tenant));
             self.cap(id, (!is_placed).then_some(parts.as_slice()));
-            let job = &self.jobs[&id];
-            let missing = self.missing(job, &parts);
-            let grants = self.choose_grants(job, &missing, &parts);
-            let granted: usize = grants.values().map(Vec::len).sum();
-            self.grant_all(id, grants, ready);
-            if granted == missing.len() && self.is_tail(&self.jobs[&id]) {
-                let copies = self.choose_copies(&self.jobs[&id], &parts);
-                self.grant_all(id, copies, ready);
-            }
+            self.lease_missing(id, &parts, ready);
         }
         // What was recorded meanwhile has been taken into account.
         self.stale.clear();
@@ -93,15 +121,15 @@ impl Cluster {
         let job = &self.jobs[&id];
         // Where a consumer could not reach a worker, the split may be where it is for want of another.
         let is_avoided = |split| job.avoid.iter().any(|(avoided, _)| *avoided == split);
-        for (split, lease) in &job.leases {
+        for (split, lease) in job.leases.iter() {
             for holder in &lease.holders {
                 let is_late = self.now.saturating_sub(holder.granted_at) >= RECALL_MS && is_settled;
                 let has_part = || parts.binary_search_by_key(&holder.worker, |part| part.worker).is_ok();
                 let worker = self.workers.get(&holder.worker);
-                let is_computed = || worker.is_none_or(|worker| worker.computed.contains(&(id, *split)));
+                let is_computed = || worker.is_none_or(|worker| worker.computed.contains(&(id, split)));
                 let stays = || worker.is_some_and(|worker| !worker.draining);
-                if is_late && !has_part() && stays() && !is_computed() && !is_avoided(*split) {
-                    recalled.entry(holder.worker).or_default().push(*split);
+                if is_late && !has_part() && stays() && !is_computed() && !is_avoided(split) {
+                    recalled.entry(holder.worker).or_default().push(split);
                 }
             }
         }
@@ -110,56 +138,85 @@ impl Cluster {
         }
     }
 
-    /// Splits of a job that should be with one of these workers now and are not, most urgent first.
-    fn missing(&self, job: &TrackedJob, parts: &[LeaseCandidate]) -> Vec<SplitRef> {
-        let Some(layout) = job.running() else { return Vec::new() };
-        let loads = CandidateQueue::new(parts, self.settings.leases_ahead);
-        let slots: usize = parts.iter().map(|part| loads.slots(part)).sum();
-        let ahead = (2 * slots).div_ceil(layout.streams as usize).max(MIN_SPLITS_AHEAD);
-        let mut splits: Vec<SplitRef> = job.open.keys().copied().collect();
-        for stream in 0..layout.streams {
-            // Rows may be so few that a consumer needs many splits for a batch: it then asks for more.
-            let wants = job.wants_of(stream);
-            splits.extend(job.splits_from(stream).take(ahead.max(wants)));
+    /// Grants what is missing, and near the job's end what takes long a second time.
+    fn lease_missing(&mut self, id: JobId, parts: &[LeaseCandidate], ready: &mut Ready) {
+        let loads = self.load_of(&self.jobs[&id], parts);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let touched = job.look_for_missing(loads.ahead);
+        let missing = job.missing.len();
+        let grants = self.choose_grants(&self.jobs[&id], &touched, parts, loads.queue);
+        let granted: usize = grants.values().map(Vec::len).sum();
+        self.grant_all(id, grants, ready);
+        if granted == missing && self.is_tail(&self.jobs[&id]) {
+            let copies = self.choose_copies(&self.jobs[&id], parts);
+            self.grant_all(id, copies, ready);
         }
-        splits.retain(|split| !job.leases.contains_key(split));
-        splits.sort_unstable();
-        splits
+    }
+
+    /// What the workers of a job have to compute, and how many splits ahead keep them busy.
+    fn load_of(&self, job: &TrackedJob, parts: &[LeaseCandidate]) -> WorkerLoads {
+        let least = self.settings.leases_ahead;
+        let mut queue = CandidateQueue::new(parts, least);
+        let Some(layout) = job.running() else { return WorkerLoads { queue, ahead: 0 } };
+        let mut slots = 0;
+        for part in parts {
+            let worker = &self.workers[&part.worker];
+            let ahead = worker.leases_ahead(job.id, least, layout.split_rows);
+            slots += queue.slots(part).max(if ahead > least { ahead } else { 0 }) as usize;
+            queue.put(*part, worker.uncomputed(job.id), ahead, worker.leases.len(), worker.memory_full);
+        }
+        let ahead = (2 * slots).div_ceil(layout.streams as usize).max(MIN_SPLITS_AHEAD);
+        WorkerLoads { queue, ahead }
     }
 
     /// Who gets which. The next split of a stream is granted whatever the load, since its consumer waits for nothing
-    /// else.
+    /// else. Once no worker has room, only streams that have changed are looked at: time is looked at for all of them.
     fn choose_grants(
         &self,
         job: &TrackedJob,
-        missing: &[SplitRef],
+        touched: &TouchedStreams,
         parts: &[LeaseCandidate],
+        mut loads: CandidateQueue,
     ) -> BTreeMap<WorkerId, Vec<SplitRef>> {
         let mut grants: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
-        if missing.is_empty() {
-            return grants;
+        let mut last = None;
+        let looks_at_all = touched.all || job.running().is_some_and(|layout| layout.coordinated);
+        while let Some(split) = job.missing.after(last).filter(|_| looks_at_all || loads.has_room()) {
+            last = Some(split);
+            self.choose_grant(job, split, parts, &mut loads, &mut grants);
         }
-        let mut loads = CandidateQueue::new(parts, self.settings.leases_ahead);
-        for part in parts {
-            let worker = &self.workers[&part.worker];
-            loads.put(*part, worker.uncomputed(job.id), worker.leases.len(), worker.memory_full);
-        }
-        for split in missing {
-            let urgent = self.is_urgent(job, *split);
-            let avoid = |worker| job.avoid.contains(&(*split, worker));
-            if let Some(worker) = self.round_mate(job, *split, &grants).filter(|worker| !avoid(*worker)) {
-                loads.add(worker);
-                grants.entry(worker).or_default().push(*split);
-                continue;
+        if !looks_at_all {
+            let streams = touched.streams.iter().flat_map(|stream| job.missing.of_stream(*stream));
+            let mut rest: Vec<SplitRef> = streams.copied().filter(|split| Some(*split) > last).collect();
+            rest.sort_unstable();
+            for split in rest {
+                self.choose_grant(job, split, parts, &mut loads, &mut grants);
             }
-            // A worker that the consumer could not reach is asked again only when there is no other, wherever.
-            let (best, first) = loads.choose(urgent, avoid);
-            let elsewhere = || if urgent { self.elsewhere(parts, avoid) } else { None };
-            let Some(worker) = best.or_else(elsewhere).or(first) else { continue };
-            loads.add(worker);
-            grants.entry(worker).or_default().push(*split);
         }
         grants
+    }
+
+    fn choose_grant(
+        &self,
+        job: &TrackedJob,
+        split: SplitRef,
+        parts: &[LeaseCandidate],
+        loads: &mut CandidateQueue,
+        grants: &mut BTreeMap<WorkerId, Vec<SplitRef>>,
+    ) {
+        let urgent = self.is_urgent(job, split);
+        let avoid = |worker| job.avoid.contains(&(split, worker));
+        let mate = self.round_mate(job, split, grants).filter(|worker| !avoid(*worker));
+        // A worker that the consumer could not reach is asked again only when there is no other, wherever.
+        let chosen = mate.or_else(|| {
+            let (best, first) = loads.choose(urgent, avoid);
+            let elsewhere = || if urgent { self.elsewhere(parts, avoid) } else { None };
+            best.or_else(elsewhere).or(first)
+        });
+        if let Some(worker) = chosen {
+            loads.add(worker);
+            grants.entry(worker).or_default().push(split);
+        }
     }
 
     /// The worker that has, or now gets, another stream's part of the same round of a coordinated job: it computes the round
@@ -172,7 +229,7 @@ impl Cluster {
     ) -> Option<WorkerId> {
         let layout = job.running().filter(|layout| layout.coordinated)?;
         let mates = || (0..layout.streams).map(|stream| SplitRef { stream, ..split });
-        let held = mates().filter_map(|mate| job.leases.get(&mate));
+        let held = mates().filter_map(|mate| job.leases.get(mate));
         let holders = held.flat_map(|lease| lease.holders.iter().map(|holder| holder.worker));
         let granted = grants.iter().filter(|(_, splits)| mates().any(|mate| splits.contains(&mate)));
         let mut workers = holders.chain(granted.map(|(worker, _)| *worker));
@@ -206,7 +263,7 @@ impl Cluster {
                         .get(&holder.worker)
                         .is_some_and(|found| found.memory_full || found.computed.contains(&(job.id, earlier)))
             };
-            if !job.leases.get(&earlier).is_some_and(|lease| lease.holders.iter().any(waits)) {
+            if !job.leases.get(earlier).is_some_and(|lease| lease.holders.iter().any(waits)) {
                 return false;
             }
         }
@@ -223,18 +280,20 @@ impl Cluster {
         // Elsewhere they would be recalled.
         let own = parts.iter().filter_map(|part| self.workers.get_key_value(&part.worker));
         let mut idle: Vec<WorkerId> = own.filter(idle).map(|(id, _)| *id).collect();
-        for (split, lease) in &job.leases {
+        let mut leases: Vec<(SplitRef, &LeaseState)> = job.leases.iter().collect();
+        leases.sort_unstable_by_key(|(split, _)| *split);
+        for (split, lease) in leases {
             let [holder] = lease.holders.as_slice() else { continue };
             let late = self.now.saturating_sub(holder.granted_at) >= self.settings.straggler_ms;
             let computed = self
                 .workers
                 .get(&holder.worker)
-                .is_some_and(|worker| worker.computed.contains(&(job.id, *split)));
+                .is_some_and(|worker| worker.computed.contains(&(job.id, split)));
             if !late || computed {
                 continue;
             }
             let Some(place) = idle.iter().position(|id| *id != holder.worker) else { break };
-            copies.entry(idle.swap_remove(place)).or_default().push(*split);
+            copies.entry(idle.swap_remove(place)).or_default().push(split);
         }
         copies
     }
@@ -248,10 +307,7 @@ impl Cluster {
                 |next: SplitRef| u64::from(layout.epochs - next.epoch) * layout.splits(stream) - next.ordinal;
             let next = job.splits_from(stream).next();
             next.is_none_or(|next| left(next) <= job.leases.len() as u64)
-                && job
-                    .splits_from(stream)
-                    .take(job.leases.len() + 1)
-                    .all(|split| job.leases.contains_key(&split))
+                && job.splits_from(stream).take(job.leases.len() + 1).all(|split| job.leases.contains(split))
         })
     }
 
@@ -277,11 +333,15 @@ impl Cluster {
         }
         let mut free: Vec<SplitRef> =
             job.open.iter().filter(|(_, open)| open.consumer.is_none()).map(|(split, _)| *split).collect();
+        let mut held: BTreeMap<u32, usize> = BTreeMap::new();
+        for number in job.open.values().filter_map(|open| open.consumer) {
+            *held.entry(number).or_default() += 1;
+        }
         let limit = self.settings.consumer_lease_ms;
         let alive = job.consumers.iter().filter(|(_, seat)| self.now.saturating_sub(seat.last_seen) <= limit);
         let mut rooms: Vec<(u32, usize)> = alive
             .map(|(number, seat)| {
-                let held = job.open.values().filter(|open| open.consumer == Some(*number)).count();
+                let held = held.get(number).copied().unwrap_or_default();
                 (*number, (seat.wants as usize).saturating_sub(held))
             })
             .collect();
@@ -316,8 +376,9 @@ impl Cluster {
         in_order.sort_unstable();
         for (split, number) in in_order {
             self.record(Record::Assigned { job, consumer: Some(number), splits: vec![split] }, ready);
-            if let Some(seat) = self.jobs.get_mut(&job).and_then(|job| job.consumers.get_mut(&number)) {
-                seat.revision += 1;
+            let Some(found) = self.jobs.get_mut(&job) else { continue };
+            found.touch_consumer(number);
+            if let Some(seat) = found.consumers.get_mut(&number) {
                 seat.lost.remove(&split);
             }
         }

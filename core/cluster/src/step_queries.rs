@@ -109,8 +109,8 @@ impl TrackedJob {
         let mut asks = std::mem::take(&mut self.asks);
         let is_news = asks.note(report.consumer, |step| self.found(report.consumer, step));
         self.asks = asks;
-        if is_news && let Some(seat) = self.consumers.get_mut(&report.consumer) {
-            seat.revision += 1;
+        if is_news {
+            self.touch_consumer(report.consumer);
         }
     }
 
@@ -138,8 +138,9 @@ impl TrackedJob {
     /// The plans of consumers that are asked for a step change.
     fn touch_asked(&mut self, step: StepId) {
         let Some(ask) = self.asks.steps.get(&step) else { return };
-        for (_, seat) in self.consumers.iter_mut().filter(|(number, _)| ask.is_open(**number)) {
+        for (number, seat) in self.consumers.iter_mut().filter(|(number, _)| ask.is_open(**number)) {
             seat.revision += 1;
+            self.changed_consumers.insert(*number);
         }
     }
 

@@ -10,6 +10,7 @@ use feedline_data::messages::{
     WorkerReport,
 };
 
+use super::lease_pace::{LeasePace, leases_for_cores};
 use super::limits::kept_text;
 
 use super::records::Record;
@@ -36,6 +37,14 @@ impl LongPoll {
     }
 }
 
+/// What a worker has of one job.
+#[derive(Debug, Clone, Copy, Default)]
+struct JobWork {
+    leases: u32,
+    computed: u32,
+    pace: LeasePace,
+}
+
 #[derive(Debug)]
 pub(super) struct TrackedWorker {
     pub(super) address: String,
@@ -58,6 +67,8 @@ pub(super) struct TrackedWorker {
     pub(super) share: WorkerAllocations,
     pub(super) leases: BTreeSet<(JobId, SplitRef)>,
     pub(super) computed: BTreeSet<(JobId, SplitRef)>,
+    /// Counts of `leases` and `computed` for each job, and its pace.
+    work: BTreeMap<JobId, JobWork>,
     pub(super) tasks: BTreeSet<TaskId>,
     /// Counts changes of its plan.
     pub(super) revision: u64,
@@ -85,6 +96,7 @@ impl TrackedWorker {
             share: WorkerAllocations::default(),
             leases: BTreeSet::new(),
             computed: BTreeSet::new(),
+            work: BTreeMap::new(),
             tasks: BTreeSet::new(),
             revision,
             parked: None,
@@ -99,18 +111,67 @@ impl TrackedWorker {
     pub(super) fn forget_job(&mut self, job: JobId) {
         self.leases.retain(|(of, _)| *of != job);
         self.computed.retain(|(of, _)| *of != job);
+        self.work.remove(&job);
     }
 
     /// Splits of a job that it holds and has still to compute.
     pub(super) fn uncomputed(&self, job: JobId) -> u32 {
-        self.leases.iter().filter(|lease| lease.0 == job && !self.computed.contains(lease)).count() as u32
+        self.work.get(&job).map_or(0, |work| work.leases - work.computed)
+    }
+
+    /// Splits of a job that it may have ahead.
+    pub(super) fn leases_ahead(&self, job: JobId, least: u32, split_rows: u64) -> u32 {
+        let least = leases_for_cores(least, self.cores, split_rows);
+        self.work.get(&job).map_or(least, |work| work.pace.leases_ahead(least))
+    }
+
+    /// Notes a split that it holds.
+    pub(super) fn hold(&mut self, job: JobId, split: SplitRef) {
+        if self.leases.insert((job, split)) {
+            self.work.entry(job).or_default().leases += 1;
+        }
+        self.jobs.insert(job);
     }
 
     /// Gives it a split to hold.
     pub(super) fn grant(&mut self, job: JobId, split: SplitRef) {
-        self.leases.insert((job, split));
-        self.jobs.insert(job);
+        self.hold(job, split);
         self.revision += 1;
+    }
+
+    /// Takes a split from it. Whether it held it.
+    pub(super) fn release(&mut self, job: JobId, split: SplitRef) -> bool {
+        let (was_held, was_computed) =
+            (self.leases.remove(&(job, split)), self.computed.remove(&(job, split)));
+        if let Some(work) = self.work.get_mut(&job) {
+            work.leases -= u32::from(was_held);
+            work.computed -= u32::from(was_computed);
+        }
+        was_held
+    }
+
+    /// Takes a split from it that its consumer has. Whether it held it.
+    pub(super) fn finish(&mut self, job: JobId, split: SplitRef, now: Millis) -> bool {
+        let is_new = self.leases.contains(&(job, split)) && !self.computed.contains(&(job, split));
+        if is_new && let Some(work) = self.work.get_mut(&job) {
+            work.pace.add(1, now);
+        }
+        self.release(job, split)
+    }
+
+    /// Replaces the splits that it has computed. Those that are new.
+    fn set_computed(&mut self, reported: &[(JobId, SplitRef)], now: Millis) -> Vec<(JobId, SplitRef)> {
+        let held = reported.iter().filter(|lease| self.leases.contains(lease)).copied().collect();
+        let before = std::mem::replace(&mut self.computed, held);
+        self.work.values_mut().for_each(|work| work.computed = 0);
+        for (job, _) in &self.computed {
+            self.work.entry(*job).or_default().computed += 1;
+        }
+        let new: Vec<_> = self.computed.difference(&before).copied().collect();
+        for (job, _) in &new {
+            self.work.entry(*job).or_default().pace.add(1, now);
+        }
+        new
     }
 }
 
@@ -141,12 +202,13 @@ impl Cluster {
         worker.caches = report.caches;
         worker.elapsed_ns = report.elapsed_ns;
         worker.cpu = report.cpu;
-        let held = &worker.leases;
-        let computed = report.computed.iter().filter(|lease| held.contains(lease)).copied().collect();
-        let before = std::mem::replace(&mut worker.computed, computed);
         // As each job is computed the worker has room for more of it.
-        self.stale
-            .extend(worker.computed.iter().filter(|lease| !before.contains(lease)).map(|(job, _)| *job));
+        for (job, split) in worker.set_computed(&report.computed, now) {
+            self.stale.insert(job);
+            if let Some(job) = self.jobs.get_mut(&job) {
+                job.touched.streams.insert(split.stream);
+            }
+        }
         let parked = LongPoll::new(request, now, report.seen, life);
         if let Some(earlier) = worker.parked.replace(parked) {
             // Requests may overtake each other, so it may be the later one that is answered here: by a true plan.
@@ -270,8 +332,7 @@ impl Cluster {
     pub(super) fn revoke(&mut self, job: JobId, worker: WorkerId, splits: Vec<SplitRef>, ready: &mut Ready) {
         if let Some(found) = self.workers.get_mut(&worker) {
             for split in &splits {
-                found.leases.remove(&(job, *split));
-                found.computed.remove(&(job, *split));
+                found.release(job, *split);
             }
             found.revision += 1;
         }

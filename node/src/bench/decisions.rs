@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::load::Load;
+use self::load::{JobShape, Load};
 use self::threads::{LoadThreads, load_cpu_time};
 use crate::cli::ReportFormat;
 use crate::failure::Failure;
@@ -27,6 +27,8 @@ use crate::{cluster, entropy, output};
 
 /// Longest that coordinators may take to start again.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Streams of a job where nobody says.
+const USUAL_STREAMS: u32 = 8;
 /// Pause before they are asked again.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -49,9 +51,15 @@ pub(crate) struct DecisionsArgs {
     /// whoever reports asks another coordinator.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_heartbeat)]
     heartbeat: Duration,
-    /// Jobs, each with one consumer; 0 leaves the workers' reports.
+    /// Jobs; 0 leaves the workers' reports.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     jobs: u32,
+    /// Consumers of each job.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    consumers: u32,
+    /// Streams (virtual consumers) of each job, at least one for each consumer [default: 8].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    streams: Option<u32>,
     /// Splits that consumers take per second, all of them together, where it is less than they can.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pace: Option<u32>,
@@ -84,6 +92,8 @@ struct Report {
     coordinators: u32,
     workers: u32,
     jobs: u32,
+    consumers: u32,
+    streams: u32,
     seconds: f64,
     /// Splits leased to workers.
     grants_per_s: f64,
@@ -93,6 +103,8 @@ struct Report {
     commit_ms: Spread,
     /// Seconds of CPU time of all coordinators, their ends of connections among it, per second.
     coordinator_cores: f64,
+    /// CPU time of the coordinators for each report, in microseconds.
+    coordinator_us_per_report: f64,
     /// The same of workers and consumers, which yield to them.
     load_cores: f64,
     /// Splits leased since the start; all but the last few were delivered.
@@ -124,11 +136,20 @@ pub(crate) async fn run(args: DecisionsArgs) -> Result<(), Failure> {
     let (urls, running) = start(&anywhere, scratch.path(), args.heartbeat, &stop).await?;
     let threads = LoadThreads::start()?;
     let mut tasks = JoinSet::new();
-    let pace = args.pace.map(|pace| f64::from(pace) / f64::from(args.jobs.max(1)));
-    let load = Arc::new(Load::new(pace));
+    let shape = JobShape {
+        consumers: args.consumers,
+        streams: args.streams.unwrap_or(USUAL_STREAMS).max(args.consumers),
+    };
+    let consumers = args.jobs * args.consumers;
+    let pace = args.pace.map(|pace| f64::from(pace) / f64::from(consumers.max(1)));
+    let load = Arc::new(Load::new(pace, shape));
     for job in 0..args.jobs {
+        // The consumers of a job share a connection: what is measured is the coordinators' work.
         let coordinator = threads.connect(&urls).await?;
-        tasks.spawn_on(Arc::clone(&load).consume(coordinator, job), threads.handle());
+        for consumer in 0..args.consumers {
+            let consume = Arc::clone(&load).consume(Arc::clone(&coordinator), job, consumer);
+            tasks.spawn_on(consume, threads.handle());
+        }
     }
     let mut shared = Vec::new();
     for _ in 0..args.connections {
@@ -137,7 +158,7 @@ pub(crate) async fn run(args: DecisionsArgs) -> Result<(), Failure> {
     for (worker, coordinator) in (0..args.workers).zip(shared.iter().cycle()) {
         tasks.spawn_on(Arc::clone(&load).work(Arc::clone(coordinator), worker), threads.handle());
     }
-    load.begun(args.jobs).await;
+    load.begun(consumers).await;
     load.begin();
     let (started, cpu, load_cpu) = (Instant::now(), cpu_time(), load_cpu_time());
     let prober = cluster::connect(&urls, &Credentials::default()).await?;
@@ -160,11 +181,14 @@ pub(crate) async fn run(args: DecisionsArgs) -> Result<(), Failure> {
         coordinators: args.coordinators,
         workers: args.workers,
         jobs: args.jobs,
+        consumers: shape.consumers,
+        streams: shape.streams,
         seconds,
         grants_per_s: grants as f64 / seconds,
         reports_per_s: reports as f64 / seconds,
         commit_ms: spread(latencies),
         coordinator_cores: cpu.saturating_sub(load_cpu).as_secs_f64() / seconds,
+        coordinator_us_per_report: cpu.saturating_sub(load_cpu).as_secs_f64() * 1e6 / reports.max(1) as f64,
         load_cores: load_cpu.as_secs_f64() / seconds,
         granted: load.granted(),
         log_bytes: log_bytes(scratch.path())?,

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use feedline_client::audit::Audit;
 use feedline_client::{Batch, BatchInfo, ClientError, Consumer};
@@ -29,6 +29,9 @@ pub(super) struct ConsumerOptions {
     pub(super) board: Arc<Mutex<Vec<ConsumerStats>>>,
 }
 
+/// Time after the first batch in which rates still rise.
+const START_UP: Duration = Duration::from_secs(2);
+
 /// A consumer and what it has taken.
 pub(super) struct RunConsumer {
     pub(super) index: u32,
@@ -44,6 +47,8 @@ pub(super) struct RunConsumer {
     pub(super) epochs: Option<RangeInclusive<u32>>,
     pub(super) first_batch: Option<Instant>,
     pub(super) last_batch: Option<Instant>,
+    /// When the first batch after the start-up came, and the rows up to it.
+    pub(super) warm_from: Option<(Instant, u64)>,
 }
 
 impl RunConsumer {
@@ -66,6 +71,7 @@ impl RunConsumer {
             epochs: None,
             first_batch: None,
             last_batch: None,
+            warm_from: None,
         }
     }
 
@@ -117,7 +123,10 @@ impl RunConsumer {
 
     fn on_batch(&mut self, batch: &Batch) {
         let now = Instant::now();
-        self.first_batch.get_or_insert(now);
+        let first = *self.first_batch.get_or_insert(now);
+        if self.warm_from.is_none() && now - first >= START_UP {
+            self.warm_from = Some((now, self.stats().rows));
+        }
         if self.instructions.digest {
             // In relaxed mode there is one stream for all, and each consumer has an order of its own.
             let key = match self.instructions.order {

@@ -28,6 +28,8 @@ pub(crate) struct RunReport {
     pub(crate) seconds: f64,
     /// `rows / seconds`.
     pub(crate) rows_per_s: f64,
+    /// Rows per second from the third second after the first batch on; `None` where the run was shorter.
+    pub(crate) steady_rows_per_s: Option<f64>,
     /// Bytes delivered.
     pub(crate) bytes: u64,
     /// Time that consumers waited for batches, summed over consumers.

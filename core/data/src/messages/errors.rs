@@ -53,7 +53,8 @@ impl ServiceError {
 
     /// The refusal where there is no such job, or none that the asker may know of: nothing tells these apart.
     pub fn unknown_job(job: JobId) -> Self {
-        let message = format!("there is no job {job} here; `feedline job list` lists the jobs of a coordinator");
+        let message =
+            format!("there is no job {job} here; `feedline job list` lists the jobs of a coordinator");
         Self::new(ServiceErrorKind::NotFound, message)
     }
 

@@ -21,8 +21,7 @@ use crate::failure::Failure;
 
 /// Pause of a worker or consumer that was refused.
 const RETRY: Duration = Duration::from_millis(50);
-/// Virtual consumers of a job, and splits of each that its consumer asks for.
-const STREAMS: u32 = 8;
+/// Splits of each stream that its consumer asks for.
 const WANTS: u32 = 4;
 /// Blocks of the dataset, and their rows: more than are delivered in any measurement.
 const BLOCKS: u64 = 1_000;
@@ -41,20 +40,28 @@ pub(super) struct Load {
     /// Since the start.
     granted: AtomicU64,
     reports: AtomicU64,
-    /// Jobs that deliver.
+    /// Consumers that deliver.
     begun: watch::Sender<u32>,
+    shape: JobShape,
+}
+
+/// Who takes the rows of each job.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct JobShape {
+    pub(super) consumers: u32,
+    pub(super) streams: u32,
 }
 
 impl Load {
     /// Consumers that take so many splits per second each, or as many as they can.
-    pub(super) fn new(pace: Option<f64>) -> Self {
-        Self { pace, ..Self::default() }
+    pub(super) fn new(pace: Option<f64>, shape: JobShape) -> Self {
+        Self { pace, shape, ..Self::default() }
     }
 
-    /// Waits until so many jobs deliver.
-    pub(super) async fn begun(&self, jobs: u32) {
+    /// Waits until `consumers` deliver.
+    pub(super) async fn begun(&self, consumers: u32) {
         // The other end is `self`'s, so it is there.
-        let _ = self.begun.subscribe().wait_for(|begun| *begun >= jobs).await;
+        let _ = self.begun.subscribe().wait_for(|begun| *begun >= consumers).await;
     }
 
     /// Counts from here on.
@@ -110,10 +117,15 @@ impl Load {
         }
     }
 
-    /// A job with its consumer.
-    pub(super) async fn consume(self: Arc<Self>, coordinator: Arc<dyn CoordinatorService>, number: u32) {
+    /// One consumer of a job; the first one opens it.
+    pub(super) async fn consume(
+        self: Arc<Self>,
+        coordinator: Arc<dyn CoordinatorService>,
+        number: u32,
+        consumer: u32,
+    ) {
         let job = loop {
-            match coordinator.open_job(spec(&format!("load {number}"))).await {
+            match coordinator.open_job(spec(&format!("load {number}"), self.shape)).await {
                 Ok(job) => break job,
                 Err(_) => tokio::time::sleep(RETRY).await,
             }
@@ -121,7 +133,7 @@ impl Load {
         let (mut seen, mut positions, mut has_begun) = (Revision::default(), Vec::new(), false);
         let (started, mut taken) = (Instant::now(), 0);
         loop {
-            let report = report(job, seen, &positions);
+            let report = report(job, consumer, seen, &positions);
             let Ok(plan) = coordinator.sync_consumer(report).await else {
                 tokio::time::sleep(RETRY).await;
                 continue;
@@ -152,7 +164,7 @@ impl Load {
         let (mut took, started) = (Vec::new(), Instant::now());
         while started.elapsed() < time {
             let asked = Instant::now();
-            let job = coordinator.open_job(spec(&format!("probe {}", took.len()))).await;
+            let job = coordinator.open_job(spec(&format!("probe {}", took.len()), PROBE)).await;
             let job = job.map_err(|refusal: ServiceError| Failure::failed(refusal))?;
             took.push(asked.elapsed());
             coordinator.cancel_job(job).await?;
@@ -161,15 +173,18 @@ impl Load {
     }
 }
 
-fn spec(name: &str) -> JobSpec {
+/// Jobs that nobody consumes.
+const PROBE: JobShape = JobShape { consumers: 1, streams: 8 };
+
+fn spec(name: &str, shape: JobShape) -> JobSpec {
     let pipeline = Pipeline::builder("load").source(Source::text("load/*")).batch(64).build();
     JobSpec {
         tenant: String::new(),
         name: name.to_owned(),
         pipeline: pipeline.expect("nothing is wrong with it"),
         epochs: 1_000,
-        virtual_consumers: STREAMS,
-        consumers: 1,
+        virtual_consumers: shape.streams,
+        consumers: shape.consumers,
         start: None,
         audit: false,
         reindex: false,
@@ -179,10 +194,10 @@ fn spec(name: &str) -> JobSpec {
     }
 }
 
-fn report(job: JobId, seen: Revision, positions: &[(u32, StreamPosition)]) -> ConsumerReport {
+fn report(job: JobId, consumer: u32, seen: Revision, positions: &[(u32, StreamPosition)]) -> ConsumerReport {
     ConsumerReport {
         job,
-        consumer: 0,
+        consumer,
         session: SessionId(1),
         seen,
         positions: positions.to_vec(),

@@ -31,6 +31,7 @@ fn report() -> RunReport {
         epochs: 1,
         seconds: 2.0,
         rows_per_s: 199.0,
+        steady_rows_per_s: None,
         bytes: 60_000_000,
         stall_seconds: 1.0,
         step_seconds: 0.75,
@@ -94,7 +95,7 @@ fn the_json_is_one_line() {
     let json = report().to_json().unwrap();
     assert_eq!(json.find('\n'), Some(json.len() - 1));
     expect![[r#"
-        {"job":"demo-0a1b2c3d","rows":398,"batches":7,"epochs":1,"seconds":2.0,"rows_per_s":199.0,"bytes":60000000,"stall_seconds":1.0,"step_seconds":0.75,"setup_seconds":0.25,"first_batch_seconds":0.5,"consumers":1,"digest":"0123456789abcdef","content_digest":"fedcba9876543210","audit":{"expected":400,"once":400,"missing":0,"repeated":0,"unexpected":0},"skipped":{"count":2,"first":[{"row":17,"shard":"file:///d/a.tfrecord","offset":1234,"reason":"not a JPEG"}]},"defects":{"count":2,"first":[{"shard":"file:///d/b.tfrecord","byte":2000,"reason":"the checksum of a record's length is wrong","left_out_bytes":7000,"shard_bytes":9000}]},"operators":[{"name":"source","rows_in":400,"rows_out":400,"bytes_out":24100000,"cpu_seconds":0.02,"rows_per_cpu_second":20000.0,"wait_seconds":1.5,"bytes_in":25000000,"busy_seconds":1.3,"wait_input_seconds":0.3,"wait_output_seconds":0.01,"latency_seconds":1.2,"parallelism":4},{"name":"batch","rows_in":398,"rows_out":398,"bytes_out":0,"cpu_seconds":0.0,"rows_per_cpu_second":null,"wait_seconds":0.0,"bytes_in":0,"busy_seconds":0.0,"wait_input_seconds":0.0,"wait_output_seconds":0.0,"latency_seconds":0.0,"parallelism":null}],"store":{"requests":25,"bytes":25000000,"wait_seconds":1.0,"distinct_shards":0,"distinct_shard_bytes":0},"worker_cpu":[{"process_seconds":2.0,"transport_seconds":0.5}],"peak_rss_bytes":{"client":300000000,"coordinator":20000000,"workers":[310000000]}}
+        {"job":"demo-0a1b2c3d","rows":398,"batches":7,"epochs":1,"seconds":2.0,"rows_per_s":199.0,"steady_rows_per_s":null,"bytes":60000000,"stall_seconds":1.0,"step_seconds":0.75,"setup_seconds":0.25,"first_batch_seconds":0.5,"consumers":1,"digest":"0123456789abcdef","content_digest":"fedcba9876543210","audit":{"expected":400,"once":400,"missing":0,"repeated":0,"unexpected":0},"skipped":{"count":2,"first":[{"row":17,"shard":"file:///d/a.tfrecord","offset":1234,"reason":"not a JPEG"}]},"defects":{"count":2,"first":[{"shard":"file:///d/b.tfrecord","byte":2000,"reason":"the checksum of a record's length is wrong","left_out_bytes":7000,"shard_bytes":9000}]},"operators":[{"name":"source","rows_in":400,"rows_out":400,"bytes_out":24100000,"cpu_seconds":0.02,"rows_per_cpu_second":20000.0,"wait_seconds":1.5,"bytes_in":25000000,"busy_seconds":1.3,"wait_input_seconds":0.3,"wait_output_seconds":0.01,"latency_seconds":1.2,"parallelism":4},{"name":"batch","rows_in":398,"rows_out":398,"bytes_out":0,"cpu_seconds":0.0,"rows_per_cpu_second":null,"wait_seconds":0.0,"bytes_in":0,"busy_seconds":0.0,"wait_input_seconds":0.0,"wait_output_seconds":0.0,"latency_seconds":0.0,"parallelism":null}],"store":{"requests":25,"bytes":25000000,"wait_seconds":1.0,"distinct_shards":0,"distinct_shard_bytes":0},"worker_cpu":[{"process_seconds":2.0,"transport_seconds":0.5}],"peak_rss_bytes":{"client":300000000,"coordinator":20000000,"workers":[310000000]}}
     "#]]
     .assert_eq(&json);
 }
