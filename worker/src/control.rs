@@ -97,7 +97,7 @@ impl ControlLoop {
     /// the least time to wait before the next report.
     async fn report(&self, seen: Revision) -> Result<WorkerPlan, Duration> {
         // From before the report on, so that what changes while it is built is not missed.
-        let changed = self.engine.changed.notified();
+        let changed = self.engine.news.notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
         let report = self.build_report(seen);
@@ -116,7 +116,7 @@ impl ControlLoop {
                 },
                 () = self.index_tasks.finished.notified() => return Ok(WorkerPlan::default()),
                 () = &mut changed => {
-                    changed.set(self.engine.changed.notified());
+                    changed.set(self.engine.news.notified());
                     changed.as_mut().enable();
                     let news = self.engine.computed().len() > computed
                         || (full && !self.engine.is_memory_full())
@@ -140,7 +140,7 @@ impl ControlLoop {
             nic_bytes_per_s: self.settings.nic_bytes_per_s,
             seen,
             computed: self.engine.computed(),
-            memory_full: self.engine.is_memory_full(),
+            memory_full: self.engine.report_memory_full(),
             draining: self.draining.load(Ordering::Relaxed),
             tasks: self.index_tasks.results(),
             elapsed_ns,

@@ -14,6 +14,7 @@ mod chunk;
 mod encodings;
 mod group;
 mod job;
+mod leases;
 mod pace;
 mod pool;
 mod read;
@@ -27,6 +28,7 @@ mod trace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
@@ -45,6 +47,7 @@ use tokio_util::task::TaskTracker;
 use self::admission::AdmittedGroup;
 use self::group::{FinishedPiece, GroupOutput, WorkerResources, run_group};
 pub(crate) use self::job::JobContext;
+use self::leases::LeaseTable;
 use self::pool::Pool;
 use self::read::ReadResources;
 use self::round::{RoundCache, RoundOutput};
@@ -77,6 +80,13 @@ pub(crate) enum PieceLookup {
     Unknown,
 }
 
+/// A registered fetch.
+pub(crate) struct OpenFetch {
+    pub(crate) number: u64,
+    /// Wakes it when there may be something for it.
+    pub(crate) changed: Arc<Notify>,
+}
+
 pub(crate) struct Engine {
     started: Instant,
     tracing: Tracing,
@@ -88,15 +98,20 @@ pub(crate) struct Engine {
     state: Mutex<State>,
     /// Bytes lent to clients; none where nobody said otherwise.
     lent_bytes: OnceLock<Arc<ShmBytes>>,
-    /// Woken whenever a piece was finished, a split came, went or failed.
-    pub(crate) changed: Notify,
+    /// Wakes whoever reports to the coordinator: a lease is computed, memory is free again, or the worker drains.
+    pub(crate) news: Notify,
+    /// Whether the last report said that memory is full.
+    has_reported_full: AtomicBool,
     tasks: TaskTracker,
 }
 
 #[derive(Default)]
 struct State {
-    /// Leases by urgency.
-    splits: BTreeMap<(SplitRef, JobId), SplitState>,
+    leases: LeaseTable,
+    /// Fetches that wait for their lease to arrive.
+    arrivals: BTreeMap<(JobId, SplitRef), Arc<Notify>>,
+    /// Whether the last admission left groups that did not fit.
+    is_blocked: bool,
     jobs: BTreeMap<JobId, Arc<JobContext>>,
     /// Order in which jobs were loaded, for forgetting the oldest.
     loaded: VecDeque<JobId>,
@@ -106,8 +121,8 @@ struct State {
     /// A group that exceeds the budget runs, for a consumer that waits and has nothing.
     exceeds: bool,
     next_fetch: u64,
-    /// Leases taken over so far.
-    leases: u32,
+    /// Leases accepted so far.
+    accepted: u32,
     /// Groups started so far.
     started: u64,
     /// The job whose next group waits for memory while its consumer waits for rows, and since when.
@@ -129,12 +144,11 @@ struct State {
 impl State {
     /// What a byte of kept rows saves, for the caches of jobs with leases.
     fn worth(&self) -> CacheValues {
-        let jobs: BTreeSet<JobId> = self.splits.keys().map(|(_, job)| *job).collect();
         let mut worth = CacheValues::new();
-        for (id, job) in jobs.iter().filter_map(|id| Some((id, self.jobs.get(id)?))) {
+        for (id, job) in self.leases.jobs().filter_map(|(id, _)| Some((id, self.jobs.get(&id)?))) {
             if let Some(cut) = &job.cut {
                 let of_all = worth.entry(cut.prefix).or_default();
-                of_all.add_job(job.saved_s_per_byte(cut), job.keep.is_none(), self.tenants.get(id));
+                of_all.add_job(job.saved_s_per_byte(cut), job.keep.is_none(), self.tenants.get(&id));
             }
         }
         worth
@@ -144,11 +158,32 @@ impl State {
     fn deal_round(&mut self, (split, job): (SplitRef, JobId), streams: RoundOutput, own: (u64, u32)) {
         for (stream, pieces) in (0..).zip(streams) {
             let pieces: Vec<Arc<FinishedPiece>> = pieces.into_iter().map(Arc::new).collect();
-            match self.splits.get_mut(&(SplitRef { stream, ..split }, job)) {
-                Some(lease) if stream == split.stream => lease.finish_round(own.0, own.1, pieces),
-                Some(lease) => lease.supply(pieces),
-                None => self.rounds.keep(RoundCache::key(job, split), stream, pieces),
+            let other = SplitRef { stream, ..split };
+            if !self.leases.contains(job, other) {
+                self.rounds.keep(RoundCache::key(job, split), stream, pieces);
+                continue;
             }
+            self.leases.update(job, other, |lease| match stream == split.stream {
+                true => lease.finish_round(own.0, own.1, pieces),
+                false => lease.supply(pieces),
+            });
+        }
+    }
+
+    /// Adds a lease that is new, and wakes the fetches that wait for it.
+    fn accept(&mut self, lease: &Lease) {
+        let (job, split) = (lease.job, lease.split);
+        self.accepted = self.accepted.wrapping_add(1);
+        let mut accepted = SplitState::new(lease.from, self.accepted);
+        if let Some(message) = self.failed.get(&job) {
+            accepted.fail(0, message.clone());
+        } else if let Some(pieces) = self.rounds.take(job, split) {
+            accepted.supply(pieces);
+        }
+        let layout = self.jobs.get(&job).map(|job| &job.details.layout);
+        self.leases.insert(job, split, accepted, layout);
+        if let Some(arrival) = self.arrivals.remove(&(job, split)) {
+            arrival.notify_waiters();
         }
     }
 
@@ -189,7 +224,8 @@ impl Engine {
             decoding,
             state: Mutex::default(),
             lent_bytes: OnceLock::new(),
-            changed: Notify::new(),
+            news: Notify::new(),
+            has_reported_full: AtomicBool::new(false),
             tasks: TaskTracker::new(),
         }))
     }
@@ -215,7 +251,7 @@ impl Engine {
             let is_as_wanted = |loaded: &Arc<JobContext>| Some(loaded.keep) == state.wanted_keep(*job);
             state.failed.contains_key(job) || state.jobs.get(job).is_some_and(is_as_wanted)
         };
-        state.splits.keys().map(|(_, job)| *job).filter(|job| !known(job)).collect()
+        state.leases.jobs().map(|(job, _)| job).filter(|job| !known(job)).collect()
     }
 
     /// A job as it is loaded, and what it shall keep, where something was said.
@@ -232,6 +268,7 @@ impl Engine {
         if let Some(changes) = state.mixes.get(&id) {
             job.remix(changes);
         }
+        state.leases.set_layout(id, &job.details.layout);
         let is_new = state.jobs.insert(id, Arc::new(job)).is_none();
         self.tools.caches.set_active(state.worth());
         if is_new {
@@ -240,7 +277,7 @@ impl Engine {
         if state.loaded.len() > KEPT_JOBS
             && let Some(oldest) = state.loaded.pop_front()
         {
-            if state.splits.keys().any(|(_, job)| *job == oldest) {
+            if state.leases.job(oldest).is_some() {
                 state.loaded.push_back(oldest);
             } else {
                 state.jobs.remove(&oldest);
@@ -260,13 +297,7 @@ impl Engine {
     pub(crate) fn fail_job(&self, id: JobId, message: &str) {
         let mut state = self.lock();
         state.failed.insert(id, message.to_owned());
-        for ((_, job), split) in &mut state.splits {
-            if *job == id {
-                split.fail(0, message.to_owned());
-            }
-        }
-        drop(state);
-        self.changed.notify_waiters();
+        state.leases.update_job(id, |split| split.fail(0, message.to_owned()));
     }
 
     /// Takes over whose jobs are, complete. What is kept follows with the leases.
@@ -309,53 +340,60 @@ impl Engine {
         state.mixes = mixes.into_iter().map(|mix| (mix.job, mix.changes)).collect();
     }
 
-    /// Takes over the desired leases: complete, so what is not listed is dropped.
+    /// Applies the desired leases. The list is complete: leases that it does not name are revoked.
     pub(crate) fn set_leases(self: &Arc<Self>, leases: &[Lease]) {
-        let wanted: BTreeMap<(SplitRef, JobId), u32> =
-            leases.iter().map(|lease| ((lease.split, lease.job), lease.from)).collect();
+        let wanted: BTreeSet<(JobId, SplitRef)> =
+            leases.iter().map(|lease| (lease.job, lease.split)).collect();
         let mut state = self.lock();
-        state.splits.retain(|key, split| {
-            let keep = wanted.contains_key(key);
-            if !keep {
-                split.cancel.cancel();
+        let jobs_before: BTreeSet<JobId> = state.leases.jobs().map(|(id, _)| id).collect();
+        for (job, split) in state.leases.keys() {
+            if !wanted.contains(&(job, split))
+                && let Some(revoked) = state.leases.remove(job, split)
+            {
+                revoked.revoke();
             }
-            keep
-        });
-        for (key, from) in wanted {
-            let failed = state.failed.get(&key.1).cloned();
-            let State { splits, leases, rounds, .. } = &mut *state;
-            splits.entry(key).or_insert_with(|| {
-                *leases = leases.wrapping_add(1);
-                let mut split = SplitState::new(from, *leases);
-                if let Some(message) = failed {
-                    split.fail(0, message);
-                } else if let Some(pieces) = rounds.take(key.1, key.0) {
-                    split.supply(pieces);
-                }
-                split
-            });
         }
-        let leased: BTreeSet<_> =
-            state.splits.keys().map(|(split, job)| RoundCache::key(*job, *split)).collect();
-        state.rounds.retain(|key| leased.contains(key));
-        let active: BTreeSet<JobId> = state.splits.keys().map(|(_, job)| *job).collect();
-        self.tools.reading.blocks.keep_jobs(|job| active.contains(&job));
-        self.tools.caches.set_active(state.worth());
-        drop(state);
-        self.pump();
-        self.changed.notify_waiters();
+        for lease in leases {
+            if !state.leases.contains(lease.job, lease.split) {
+                state.accept(lease);
+            }
+        }
+        let State { leases, rounds, .. } = &mut *state;
+        rounds.retain(|(job, epoch, ordinal)| {
+            leases.job(*job).is_some_and(|leases| leases.has_round(*epoch, *ordinal))
+        });
+        let jobs: BTreeSet<JobId> = leases.jobs().map(|(id, _)| id).collect();
+        if jobs != jobs_before {
+            self.tools.reading.blocks.keep_jobs(|job| jobs.contains(&job));
+            self.tools.caches.set_active(state.worth());
+        }
+        self.pump_locked(state);
     }
 
     /// Starts as many groups as fit.
     pub(crate) fn pump(self: &Arc<Self>) {
-        loop {
-            let mut state = self.lock();
-            let Some(chosen) = self.choose(&mut state) else { break };
-            drop(state);
+        self.pump_locked(self.lock());
+    }
+
+    fn pump_locked(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let admitted = self.admit(&mut state);
+        let has_room_again = self.has_reported_full.load(Ordering::Relaxed) && !self.is_full(&state);
+        drop(state);
+        for group in admitted {
             let engine = Arc::clone(self);
-            self.tasks.spawn(async move { engine.run(chosen).await });
+            self.tasks.spawn(async move { engine.run(group).await });
         }
-        self.update_metrics();
+        if has_room_again {
+            self.has_reported_full.store(false, Ordering::Relaxed);
+            self.news.notify_waiters();
+        }
+    }
+
+    /// Whether the next report says that memory is full. If so, `news` tells when it no longer is.
+    pub(crate) fn report_memory_full(&self) -> bool {
+        let is_full = self.is_memory_full();
+        self.has_reported_full.store(is_full, Ordering::Relaxed);
+        is_full
     }
 
     /// Starts groups as readers let go of the buffers that kept them from starting, until dropped.
@@ -381,6 +419,7 @@ impl Engine {
         state.groups -= 1;
         state.reading_bytes -= source_bytes;
         state.exceeds &= !exceeds;
+        let computed_before = state.leases.computed().len();
         match result {
             Some(Ok(GroupOutput::Round(streams))) => {
                 state.deal_round(key, streams, (generation, offsets.start));
@@ -390,28 +429,63 @@ impl Engine {
                     GroupOutput::Piece(piece) => Ok(piece),
                     GroupOutput::Round(_) => Err("a round came for a piece; please report this".to_owned()),
                 });
-                if let Some(lease) = state.splits.get_mut(&key) {
-                    lease.finish(generation, &offsets, piece);
-                }
+                state.leases.update(key.1, key.0, |lease| lease.finish(generation, &offsets, piece));
             }
             None => {}
         }
-        drop(state);
-        self.pump();
-        self.changed.notify_waiters();
+        let has_computed = state.leases.computed().len() > computed_before;
+        self.pump_locked(state);
+        if has_computed {
+            self.news.notify_waiters();
+        }
     }
 
-    /// Registers a fetch of a split from offset `from`; an earlier fetch of the same split ends. `None` if this
-    /// worker does not hold the split.
-    pub(crate) fn open_fetch(self: &Arc<Self>, job: JobId, split: SplitRef, from: u32) -> Option<u64> {
+    /// Registers a fetch of a split from offset `from`; an earlier fetch of the same split ends. Until the deadline it waits
+    /// for a lease that has not arrived; `None` if the worker does not receive one.
+    pub(crate) async fn open_fetch(
+        self: &Arc<Self>,
+        (job, split): (JobId, SplitRef),
+        from: u32,
+        deadline: Instant,
+    ) -> Option<OpenFetch> {
+        loop {
+            let arrival = match self.try_open_fetch(job, split, from) {
+                Ok(fetch) => return Some(fetch),
+                Err(arrival) => arrival,
+            };
+            let arrived = arrival.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            let is_there = self.lock().leases.contains(job, split);
+            if !is_there && tokio::time::timeout_at(deadline.into(), arrived).await.is_err() {
+                let mut state = self.lock();
+                // The table holds one reference, this fetch the other.
+                if state.arrivals.get(&(job, split)).is_some_and(|arrival| Arc::strong_count(arrival) == 2) {
+                    state.arrivals.remove(&(job, split));
+                }
+                return None;
+            }
+        }
+    }
+
+    fn try_open_fetch(
+        self: &Arc<Self>,
+        job: JobId,
+        split: SplitRef,
+        from: u32,
+    ) -> Result<OpenFetch, Arc<Notify>> {
         let mut state = self.lock();
         state.next_fetch += 1;
         let number = state.next_fetch;
-        state.splits.get_mut(&(split, job))?.open_fetch(number, from);
-        drop(state);
-        self.pump();
-        self.changed.notify_waiters();
-        Some(number)
+        let opened = state.leases.update(job, split, |lease| {
+            lease.open_fetch(number, from);
+            Arc::clone(&lease.changed)
+        });
+        let Some(changed) = opened else {
+            return Err(Arc::clone(state.arrivals.entry((job, split)).or_default()));
+        };
+        self.pump_locked(state);
+        Ok(OpenFetch { number, changed })
     }
 
     /// What there is at offset `from` for fetch `number`. A piece is handed out once.
@@ -424,51 +498,49 @@ impl Engine {
     ) -> PieceLookup {
         let mut state = self.lock();
         let Some(context) = state.jobs.get(&job).cloned() else {
-            return match state.splits.get(&(split, job)) {
+            return match state.leases.get(job, split) {
                 Some(lease) => lease.failure(from).map_or(PieceLookup::Wait, PieceLookup::Failed),
                 None => PieceLookup::Unknown,
             };
         };
-        let Some(lease) = state.splits.get_mut(&(split, job)).filter(|lease| lease.fetch == Some(number))
-        else {
+        let Some(lease) = state.leases.get(job, split).filter(|lease| lease.fetch == Some(number)) else {
             return PieceLookup::Unknown;
         };
         if from >= context.details.layout.split_len(split) {
             return PieceLookup::End(context);
         }
-        if let Some(piece) = lease.take_piece(from) {
-            drop(state);
-            self.pump();
+        let (failure, was_waiting) = (lease.failure(from), lease.is_awaited());
+        let taken = state.leases.update(job, split, |lease| lease.take_piece(from)).flatten();
+        if let Some(piece) = taken {
+            // A stream that holds fewer bytes may start a group that did not fit.
+            if state.is_blocked {
+                self.pump_locked(state);
+            }
             return PieceLookup::Piece(context, piece);
         }
-        if let Some(message) = lease.failure(from) {
+        if let Some(message) = failure {
             return PieceLookup::Failed(message);
         }
-        lease.waits_for(from);
-        drop(state);
-        self.pump();
+        state.leases.update(job, split, |lease| lease.waits_for(from));
+        if state.is_blocked && !was_waiting {
+            self.pump_locked(state);
+        }
         PieceLookup::Wait
     }
 
-    /// Changes as long as a split goes on here, or one of its stream that is worked on before it.
+    /// Steps of a split and of the splits of its stream that come before it: it changes while they make progress.
     pub(crate) fn steps(&self, job: JobId, split: SplitRef) -> u64 {
-        let state = self.lock();
-        let before = state.splits.range(..=(split, job));
-        let own = before.filter(|((other, id), _)| *id == job && other.stream == split.stream);
-        own.map(|(_, lease)| lease.steps.count()).sum()
+        self.lock().leases.job(job).map_or(0, |leases| leases.steps(split))
     }
 
-    /// The consumer of a fetch has gone or is served.
+    /// Ends a fetch: its consumer has gone or has everything.
     pub(crate) fn close_fetch(&self, job: JobId, split: SplitRef, number: u64) {
-        let mut state = self.lock();
-        if let Some(lease) = state.splits.get_mut(&(split, job)) {
-            lease.close_fetch(number);
-        }
+        self.lock().leases.update(job, split, |lease| lease.close_fetch(number));
     }
 
     /// Whether it holds no splits.
     pub(crate) fn is_idle(&self) -> bool {
-        self.lock().splits.is_empty()
+        self.lock().leases.is_empty()
     }
 
     /// Drops all leases and waits for what runs.

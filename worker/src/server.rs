@@ -1,20 +1,20 @@
 //! The batch server: hands finished pieces to consumers as their credit allows.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::services::{FetchOpen, FetchRequest, Frame, WorkerService};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::engine::{Engine, PieceLookup};
+use crate::engine::{Engine, OpenFetch, PieceLookup};
 use crate::fetch_limit::{FetchLimit, FetchPermit};
 use crate::metrics;
 use crate::tickets::Tickets;
@@ -50,33 +50,29 @@ impl WorkerService for BatchServer {
         };
         let ticket = self.tickets.check(&open)?;
         let place = self.room.enter(ticket.as_ref())?;
-        let number = open_fetch(&self.engine, &open).await?;
+        let OpenFetch { number, changed } = open_fetch(&self.engine, &open).await?;
         let requests = requests.fuse().boxed();
         metrics::count_fetch();
         let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
         let credit = open.credit_bytes;
-        let fetch = Fetch { engine: Arc::clone(&self.engine), open, number, frames, credit, _place: place };
+        let fetch =
+            Fetch { engine: Arc::clone(&self.engine), open, number, changed, frames, credit, _place: place };
         let stop = self.stop.clone();
         self.tasks.spawn(async move { fetch.run(requests, stop).await });
         Ok(ReceiverStream::new(receiver).boxed())
     }
 }
 
-/// Registers the fetch, waiting a moment for a lease that is on its way.
-async fn open_fetch(engine: &Arc<Engine>, open: &FetchOpen) -> Result<u64, ServiceError> {
-    let deadline = tokio::time::Instant::now() + LEASE_PATIENCE;
-    loop {
-        let changed = engine.changed.notified();
-        if let Some(number) = engine.open_fetch(open.job, open.split, open.from) {
-            return Ok(number);
-        }
-        if tokio::time::timeout_at(deadline, changed).await.is_err() {
-            return Err(ServiceError::new(
-                ServiceErrorKind::NotFound,
-                format!("this worker does not hold split {} of job {}", open.split.ordinal, open.job),
-            ));
-        }
-    }
+/// Registers the fetch, waiting a moment for a lease that has not arrived yet.
+async fn open_fetch(engine: &Arc<Engine>, open: &FetchOpen) -> Result<OpenFetch, ServiceError> {
+    let deadline = Instant::now() + LEASE_PATIENCE;
+    let opened = engine.open_fetch((open.job, open.split), open.from, deadline).await;
+    opened.ok_or_else(|| {
+        ServiceError::new(
+            ServiceErrorKind::NotFound,
+            format!("this worker does not hold split {} of job {}", open.split.ordinal, open.job),
+        )
+    })
 }
 
 /// How waiting for more credit ends.
@@ -92,6 +88,8 @@ struct Fetch {
     engine: Arc<Engine>,
     open: FetchOpen,
     number: u64,
+    /// Wakes it when there may be something for it.
+    changed: Arc<Notify>,
     frames: mpsc::Sender<Result<Frame, ServiceError>>,
     /// Bytes that the consumer has room for.
     credit: u64,
@@ -118,7 +116,8 @@ impl Fetch {
         let mut seen = 0;
         loop {
             let engine = Arc::clone(&self.engine);
-            let changed = engine.changed.notified();
+            let change = Arc::clone(&self.changed);
+            let changed = change.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             if self.credit == 0 {

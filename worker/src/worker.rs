@@ -97,7 +97,7 @@ impl RunningWorker {
     /// Takes no new splits; those that it holds are served until their consumers have them.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
-        self.engine.changed.notify_waiters();
+        self.engine.news.notify_waiters();
     }
 
     /// Whether it holds no splits.

@@ -13,20 +13,20 @@ use crate::WorkerSettings;
 impl Engine {
     /// Leases whose rows are all computed.
     pub(crate) fn computed(&self) -> Vec<(JobId, SplitRef)> {
-        let state = self.lock();
-        let computed = state.splits.iter().filter(|((split, job), lease)| {
-            state.jobs.get(job).is_some_and(|job| lease.is_computed(job.details.layout.split_len(*split)))
-        });
-        computed.map(|((split, job), _)| (*job, *split)).collect()
+        self.lock().leases.computed().iter().copied().collect()
     }
 
     /// Whether there is no room for the next group.
     pub(crate) fn is_memory_full(&self) -> bool {
         let state = self.lock();
+        self.is_full(&state)
+    }
+
+    pub(super) fn is_full(&self, state: &State) -> bool {
         let next = |job: &Arc<JobContext>| job.group_bytes(job.group_rows(self.memory_bytes));
         let typical = state.jobs.values().map(next).max();
         let full = || {
-            let used = self.used_bytes(&state).saturating_sub(self.tools.slabs.idle_bytes());
+            let used = self.used_bytes(state).saturating_sub(self.tools.slabs.idle_bytes());
             used + typical.unwrap_or(0) > self.memory_bytes
         };
         full() && (!self.tools.caches.free_inactive() || full())
@@ -47,6 +47,7 @@ impl Engine {
     /// it has worked on.
     pub(crate) fn stats(&self) -> (u64, ProcessCpu, Vec<WorkerJobStats>) {
         let elapsed_ns = self.started.elapsed().as_nanos() as u64;
+        self.update_metrics();
         // First, since it shares out among the jobs what blocking calls took.
         let cpu = if self.tracing.on { self.tracing.clock.sample() } else { ProcessCpu::default() };
         let peak_rss_bytes = crate::metrics::peak_rss_bytes();
@@ -83,11 +84,11 @@ impl Engine {
         self.lent_bytes.get().map_or(0, |lent| lent.now())
     }
 
-    pub(super) fn update_metrics(&self) {
+    fn update_metrics(&self) {
         let state = self.lock();
         let used = self.used_bytes(&state);
         crate::metrics::set_lent(self.lent_now());
-        crate::metrics::set_engine(used, self.memory_bytes, state.groups, state.splits.len());
+        crate::metrics::set_engine(used, self.memory_bytes, state.groups, state.leases.len());
         let caches = &self.tools.caches;
         crate::metrics::set_cache(caches.memory_bytes(), caches.disk_bytes());
     }

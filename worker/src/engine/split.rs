@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::group::{FinishedPiece, SplitProgress};
@@ -34,8 +35,10 @@ pub(super) struct SplitState {
     /// Differs for each lease and counts its restarts: groups of an earlier one are of no use.
     generation: u64,
     pub(super) steps: SplitProgress,
-    /// Ends the groups that run when the lease is taken back.
+    /// Cancels the running groups when the lease is revoked.
     pub(super) cancel: CancellationToken,
+    /// Wakes the fetch of this split.
+    pub(super) changed: Arc<Notify>,
 }
 
 impl SplitState {
@@ -51,13 +54,25 @@ impl SplitState {
             generation: u64::from(lease) << 32,
             steps: SplitProgress::default(),
             cancel: CancellationToken::new(),
+            changed: Arc::default(),
         }
+    }
+
+    /// Whether a group is left to start.
+    pub(super) fn has_next(&self, len: u32) -> bool {
+        self.next < len && self.failed.is_none()
+    }
+
+    /// Cancels what runs and ends its fetch.
+    pub(super) fn revoke(&self) {
+        self.cancel.cancel();
+        self.changed.notify_waiters();
     }
 
     /// The offsets of the next group to start, if any is left. Groups end at multiples of `group_rows`, wherever
     /// the split was begun.
     pub(super) fn next_group(&self, len: u32, group_rows: u32) -> Option<Range<u32>> {
-        if self.next >= len || self.failed.is_some() {
+        if !self.has_next(len) {
             return None;
         }
         let end = (self.next / group_rows + 1) * group_rows;
@@ -110,6 +125,7 @@ impl SplitState {
             }
             Err(message) => self.fail(offsets.start, message),
         }
+        self.changed.notify_waiters();
     }
 
     /// The round that was begun at `start` is finished: its pieces from there on, up to the split's end.
@@ -132,12 +148,14 @@ impl SplitState {
             self.next = self.next.max(piece.header.to);
             self.finished.insert(piece.header.from, piece);
         }
+        self.changed.notify_waiters();
     }
 
     pub(super) fn fail(&mut self, offset: u32, message: String) {
         if self.failed.as_ref().is_none_or(|(first, _)| offset < *first) {
             self.failed = Some((offset, message));
         }
+        self.changed.notify_waiters();
     }
 
     /// Why nothing comes at `from`, once everything before the failure has been taken.
@@ -154,6 +172,8 @@ impl SplitState {
     }
 
     pub(super) fn open_fetch(&mut self, number: u64, from: u32) {
+        // The fetch before this one ends.
+        self.changed.notify_waiters();
         self.fetch = Some(number);
         self.waits_for = Some(from);
         // What lies before has reached the consumer, from here or from another worker.

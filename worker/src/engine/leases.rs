@@ -1,0 +1,370 @@
+//! The leases of a worker, with the totals that admission needs: held bytes for each job and stream, running groups, and
+//! the splits with a group to start, in the order of the job.
+//!
+//! Each change of a split updates the totals by the difference, so that no decision scans splits, streams or fetches.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use feedline_core::ids::JobId;
+use feedline_core::layout::{Layout, SplitRef};
+
+use super::pool::Priority;
+use super::split::SplitState;
+
+/// All leases of a worker.
+#[derive(Debug, Default)]
+pub(super) struct LeaseTable {
+    jobs: BTreeMap<JobId, JobLeases>,
+    /// Number of leases.
+    count: usize,
+    /// Number of streams that have leases.
+    streams: usize,
+    /// Leases whose rows are all computed.
+    computed: BTreeSet<(JobId, SplitRef)>,
+}
+
+/// The leases of one job.
+#[derive(Debug, Default)]
+pub(super) struct JobLeases {
+    /// `None` until the job is loaded: until then no group starts.
+    layout: Option<Layout>,
+    /// All leases in the order of the job; the index of a lease is its rank.
+    order: Vec<SplitRef>,
+    streams: BTreeMap<u32, StreamLeases>,
+    /// Splits with a group to start, of streams that are not parked.
+    open: BTreeSet<SplitRef>,
+    /// Splits with a group to start whose consumer waits and has nothing.
+    starving: BTreeSet<SplitRef>,
+    /// Running groups of each round, by epoch and ordinal; only of coordinated jobs.
+    running_rounds: BTreeMap<(u32, u64), usize>,
+    held_bytes: u64,
+    running: usize,
+    /// Splits whose consumer waits and that have no finished piece.
+    awaited: usize,
+    /// Streams that are parked.
+    parked: BTreeSet<u32>,
+    /// A stream's share and the bytes of a group when the streams were parked.
+    parked_at: (u64, u64),
+}
+
+/// The leases of one stream of a job.
+#[derive(Debug, Default)]
+struct StreamLeases {
+    splits: BTreeMap<SplitRef, Lease>,
+    /// Splits with groups that run.
+    running: BTreeSet<SplitRef>,
+    held_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Lease {
+    split: SplitState,
+    /// What the totals contain of it.
+    counted: Counted,
+}
+
+/// The part of one split in the totals.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counted {
+    held_bytes: u64,
+    running: usize,
+    is_ready: bool,
+    is_starving: bool,
+    is_awaited: bool,
+    is_computed: bool,
+}
+
+impl Counted {
+    fn new(split: &SplitState, len: Option<u32>) -> Self {
+        let is_ready = len.is_some_and(|len| split.has_next(len));
+        Self {
+            held_bytes: split.held_bytes(),
+            running: split.running_groups(),
+            is_ready,
+            is_starving: is_ready && split.is_starving(),
+            is_awaited: split.is_awaited(),
+            is_computed: len.is_some_and(|len| split.is_computed(len)),
+        }
+    }
+}
+
+impl LeaseTable {
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Streams with leases, at least one.
+    pub(super) fn streams(&self) -> u64 {
+        (self.streams as u64).max(1)
+    }
+
+    /// The jobs that have leases.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = (JobId, &JobLeases)> {
+        self.jobs.iter().map(|(id, leases)| (*id, leases))
+    }
+
+    pub(super) fn job(&self, job: JobId) -> Option<&JobLeases> {
+        self.jobs.get(&job)
+    }
+
+    pub(super) fn job_mut(&mut self, job: JobId) -> Option<&mut JobLeases> {
+        self.jobs.get_mut(&job)
+    }
+
+    pub(super) fn get(&self, job: JobId, split: SplitRef) -> Option<&SplitState> {
+        self.jobs.get(&job)?.get(split)
+    }
+
+    pub(super) fn contains(&self, job: JobId, split: SplitRef) -> bool {
+        self.get(job, split).is_some()
+    }
+
+    /// Every lease, job by job.
+    pub(super) fn keys(&self) -> Vec<(JobId, SplitRef)> {
+        let of = |(job, leases): (&JobId, &JobLeases)| {
+            leases.order.iter().map(|split| (*job, *split)).collect::<Vec<_>>()
+        };
+        self.jobs.iter().flat_map(of).collect()
+    }
+
+    /// Leases whose rows are all computed.
+    pub(super) fn computed(&self) -> &BTreeSet<(JobId, SplitRef)> {
+        &self.computed
+    }
+
+    /// Adds a lease that the table does not have. `layout` is the job's, where it is loaded.
+    pub(super) fn insert(&mut self, job: JobId, split: SplitRef, state: SplitState, layout: Option<&Layout>) {
+        let leases = self.jobs.entry(job).or_default();
+        let Err(rank) = leases.order.binary_search(&split) else { return };
+        leases.order.insert(rank, split);
+        let stream = match leases.streams.entry(split.stream) {
+            Entry::Vacant(entry) => {
+                self.streams += 1;
+                entry.insert(StreamLeases::default())
+            }
+            Entry::Occupied(entry) => entry.into_mut(),
+        };
+        stream.splits.insert(split, Lease { split: state, counted: Counted::default() });
+        self.count += 1;
+        if let Some(layout) = layout {
+            self.set_layout(job, layout);
+        }
+        self.update(job, split, |_| ());
+    }
+
+    /// Removes a lease.
+    pub(super) fn remove(&mut self, job: JobId, split: SplitRef) -> Option<SplitState> {
+        let leases = self.jobs.get_mut(&job)?;
+        let stream = leases.streams.get_mut(&split.stream)?;
+        // Before the totals change: they must not find a ready lease here when the stream is no longer parked.
+        let counted = std::mem::take(&mut stream.splits.get_mut(&split)?.counted);
+        leases.count(split, counted, Counted::default());
+        self.computed.remove(&(job, split));
+        let stream = leases.streams.get_mut(&split.stream)?;
+        let lease = stream.splits.remove(&split)?;
+        self.count -= 1;
+        if stream.splits.is_empty() {
+            leases.streams.remove(&split.stream);
+            leases.parked.remove(&split.stream);
+            self.streams -= 1;
+        }
+        if let Ok(rank) = leases.order.binary_search(&split) {
+            leases.order.remove(rank);
+        }
+        if leases.order.is_empty() {
+            self.jobs.remove(&job);
+        }
+        Some(lease.split)
+    }
+
+    /// Changes a split and brings the totals up to date. `None` where there is no such lease.
+    pub(super) fn update<T>(
+        &mut self,
+        job: JobId,
+        split: SplitRef,
+        change: impl FnOnce(&mut SplitState) -> T,
+    ) -> Option<T> {
+        let leases = self.jobs.get_mut(&job)?;
+        let len = leases.layout.as_ref().map(|layout| layout.split_len(split));
+        let lease = leases.streams.get_mut(&split.stream)?.splits.get_mut(&split)?;
+        let result = change(&mut lease.split);
+        let (before, after) = (lease.counted, Counted::new(&lease.split, len));
+        lease.counted = after;
+        leases.count(split, before, after);
+        match (before.is_computed, after.is_computed) {
+            (false, true) => _ = self.computed.insert((job, split)),
+            (true, false) => _ = self.computed.remove(&(job, split)),
+            _ => {}
+        }
+        Some(result)
+    }
+
+    /// Changes all splits of a job.
+    pub(super) fn update_job(&mut self, job: JobId, mut change: impl FnMut(&mut SplitState)) {
+        let splits = self.jobs.get(&job).map(|leases| leases.order.clone()).unwrap_or_default();
+        for split in splits {
+            self.update(job, split, &mut change);
+        }
+    }
+
+    /// Makes the leases of a loaded job runnable.
+    pub(super) fn set_layout(&mut self, job: JobId, layout: &Layout) {
+        if let Some(leases) = self.jobs.get_mut(&job)
+            && leases.layout.is_none()
+        {
+            leases.layout = Some(layout.clone());
+            self.update_job(job, |_| ());
+        }
+    }
+}
+
+impl JobLeases {
+    pub(super) fn get(&self, split: SplitRef) -> Option<&SplitState> {
+        Some(&self.streams.get(&split.stream)?.splits.get(&split)?.split)
+    }
+
+    /// Bytes of its groups that run or wait for consumers.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// Bytes of a stream's groups that run or wait for consumers.
+    pub(super) fn stream_bytes(&self, stream: u32) -> u64 {
+        self.streams.get(&stream).map_or(0, |stream| stream.held_bytes)
+    }
+
+    pub(super) fn running_groups(&self) -> usize {
+        self.running
+    }
+
+    /// Whether a consumer waits for rows that are not finished.
+    pub(super) fn has_waiting_consumer(&self) -> bool {
+        self.awaited > 0
+    }
+
+    /// Whether a split has a group that could start, whatever the limits.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.open.is_empty() || !self.parked.is_empty()
+    }
+
+    /// The number of leases before this one.
+    pub(super) fn rank(&self, split: SplitRef) -> usize {
+        self.order.partition_point(|other| *other < split)
+    }
+
+    /// The first split with a group to start, of streams that are not parked.
+    pub(super) fn first_open(&self) -> Option<SplitRef> {
+        self.first_idle(&self.open)
+    }
+
+    /// The first split with a group to start whose consumer waits and has nothing.
+    pub(super) fn first_starving(&self) -> Option<SplitRef> {
+        self.first_idle(&self.starving)
+    }
+
+    /// The first of these splits whose round does not run for another stream: such a round comes for this one as well.
+    fn first_idle(&self, splits: &BTreeSet<SplitRef>) -> Option<SplitRef> {
+        let mut first = *splits.first()?;
+        while self.running_rounds.contains_key(&(first.epoch, first.ordinal)) {
+            let next = SplitRef { ordinal: first.ordinal + 1, stream: 0, ..first };
+            first = *splits.range(next..).next()?;
+        }
+        Some(first)
+    }
+
+    /// Whether any stream of the round that a split is a part of has a lease.
+    pub(super) fn has_round(&self, epoch: u32, ordinal: u64) -> bool {
+        let first = SplitRef { epoch, ordinal, stream: 0 };
+        let found = self.order.get(self.rank(first));
+        found.is_some_and(|found| (found.epoch, found.ordinal) == (epoch, ordinal))
+    }
+
+    /// The most urgent priority of the groups that run for splits of the same stream behind this one.
+    pub(super) fn first_behind(&self, split: SplitRef) -> Option<Priority> {
+        let stream = self.streams.get(&split.stream)?;
+        let behind = stream.running.range(split..).filter(|other| **other > split);
+        behind.filter_map(|other| stream.splits.get(other)?.split.priority()).min()
+    }
+
+    /// Steps that the splits of a stream have made, up to this one.
+    pub(super) fn steps(&self, split: SplitRef) -> u64 {
+        let stream = self.streams.get(&split.stream);
+        let own = stream.into_iter().flat_map(|stream| stream.splits.range(..=split));
+        own.map(|(_, lease)| lease.split.steps.count()).sum()
+    }
+
+    /// Puts the splits of a stream aside until it holds fewer bytes: it has its share of the memory.
+    pub(super) fn park(&mut self, stream: u32) {
+        let Some(leases) = self.streams.get(&stream) else { return };
+        for (split, lease) in &leases.splits {
+            if lease.counted.is_ready {
+                self.open.remove(split);
+            }
+        }
+        self.parked.insert(stream);
+    }
+
+    fn unpark(&mut self, stream: u32) {
+        if self.parked.remove(&stream)
+            && let Some(leases) = self.streams.get(&stream)
+        {
+            let ready = leases.splits.iter().filter(|(_, lease)| lease.counted.is_ready);
+            self.open.extend(ready.map(|(split, _)| *split));
+        }
+    }
+
+    /// Considers parked streams again if a stream's share or the bytes of a group have changed since they were parked.
+    pub(super) fn set_share(&mut self, share: u64, group_bytes: u64) {
+        if self.parked_at != (share, group_bytes) {
+            self.parked_at = (share, group_bytes);
+            while let Some(stream) = self.parked.first().copied() {
+                self.unpark(stream);
+            }
+        }
+    }
+
+    /// Replaces the part of one split in the totals.
+    fn count(&mut self, split: SplitRef, before: Counted, after: Counted) {
+        let Some(stream) = self.streams.get_mut(&split.stream) else { return };
+        stream.held_bytes = stream.held_bytes - before.held_bytes + after.held_bytes;
+        set_member(&mut stream.running, split, after.running > 0);
+        self.held_bytes = self.held_bytes - before.held_bytes + after.held_bytes;
+        self.running = self.running - before.running + after.running;
+        self.awaited = self.awaited - usize::from(before.is_awaited) + usize::from(after.is_awaited);
+        set_member(&mut self.starving, split, after.is_starving);
+        set_member(&mut self.open, split, after.is_ready && !self.parked.contains(&split.stream));
+        if self.layout.as_ref().is_some_and(|layout| layout.coordinated) {
+            self.count_round((split.epoch, split.ordinal), before.running, after.running);
+        }
+        if after.held_bytes < before.held_bytes {
+            self.unpark(split.stream);
+        }
+    }
+
+    fn count_round(&mut self, round: (u32, u64), before: usize, after: usize) {
+        if before == after {
+            return;
+        }
+        let running = self.running_rounds.entry(round).or_default();
+        *running = *running - before + after;
+        if *running == 0 {
+            self.running_rounds.remove(&round);
+        }
+    }
+}
+
+fn set_member(set: &mut BTreeSet<SplitRef>, split: SplitRef, is_member: bool) {
+    if is_member {
+        set.insert(split);
+    } else {
+        set.remove(&split);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! The totals of the lease table equal a recomputation over all splits, whatever happens.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use feedline_core::pipeline::Remainder;
+use feedline_core::random::mix64;
+use feedline_proto::services::PieceHeader;
+
+use super::*;
+use crate::engine::group::FinishedPiece;
+
+const GROUP_ROWS: u32 = 4;
+
+fn layout(coordinated: bool) -> Layout {
+    Layout {
+        dataset_rows: 240,
+        passes: 1,
+        epochs: 2,
+        streams: 4,
+        batch_rows: 4,
+        remainder: Remainder::Emit,
+        changes_rows: coordinated,
+        split_rows: 10,
+        group_rows: 4,
+        coordinated,
+        mix: Vec::new(),
+    }
+}
+
+fn piece(offsets: &Range<u32>, bytes: usize) -> FinishedPiece {
+    let header = PieceHeader { from: offsets.start, to: offsets.end, ..PieceHeader::default() };
+    FinishedPiece { header, data: Bytes::from(vec![0; bytes]), _waiting: None }
+}
+
+/// Numbers that a seed determines.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = mix64(self.0);
+        self.0 % bound
+    }
+}
+
+/// The first split with a group to start, found by testing all splits of a job in order.
+fn first_by_scan(leases: &JobLeases, accepts: impl Fn(&SplitState, u32) -> bool) -> Option<SplitRef> {
+    let layout = leases.layout.as_ref()?;
+    let runs = |round: &SplitRef| {
+        let of_round =
+            leases.order.iter().filter(|split| (split.epoch, split.ordinal) == (round.epoch, round.ordinal));
+        layout.coordinated
+            && of_round.filter_map(|split| leases.get(*split)).any(|split| split.running_groups() > 0)
+    };
+    let is_candidate = |split: &&SplitRef| {
+        let state = leases.get(**split).expect("it is a lease");
+        let len = layout.split_len(**split);
+        state.has_next(len) && !leases.parked.contains(&split.stream) && !runs(split) && accepts(state, len)
+    };
+    leases.order.iter().find(is_candidate).copied()
+}
+
+fn check(table: &LeaseTable, what: &str) {
+    let (mut count, mut streams, mut computed) = (0, 0, BTreeSet::new());
+    for (id, leases) in table.jobs() {
+        assert!(leases.order.is_sorted(), "{what}");
+        let all: Vec<(SplitRef, &SplitState)> =
+            leases.order.iter().map(|split| (*split, leases.get(*split).expect("it is a lease"))).collect();
+        count += all.len();
+        let numbers: BTreeSet<u32> = all.iter().map(|(split, _)| split.stream).collect();
+        streams += numbers.len();
+        assert_eq!(
+            leases.held_bytes(),
+            all.iter().map(|(_, state)| state.held_bytes()).sum::<u64>(),
+            "{what}"
+        );
+        assert_eq!(
+            leases.running_groups(),
+            all.iter().map(|(_, state)| state.running_groups()).sum::<usize>(),
+            "{what}"
+        );
+        assert_eq!(leases.has_waiting_consumer(), all.iter().any(|(_, state)| state.is_awaited()), "{what}");
+        for stream in numbers {
+            let own = all.iter().filter(|(split, _)| split.stream == stream);
+            let bytes: u64 = own.map(|(_, state)| state.held_bytes()).sum();
+            assert_eq!(leases.stream_bytes(stream), bytes, "{what}");
+        }
+        for (rank, (split, _)) in all.iter().enumerate() {
+            assert_eq!(leases.rank(*split), rank, "{what}");
+            let behind = all.iter().filter(|(other, _)| other.stream == split.stream && other > split);
+            let first = behind.filter_map(|(_, state)| state.priority()).min();
+            assert_eq!(leases.first_behind(*split), first, "{what}");
+            assert!(leases.has_round(split.epoch, split.ordinal), "{what}");
+        }
+        assert_eq!(leases.first_open(), first_by_scan(leases, |_, _| true), "{what}");
+        if leases.parked.is_empty() {
+            let starving = first_by_scan(leases, |state, _| state.is_starving());
+            assert_eq!(leases.first_starving(), starving, "{what}");
+        }
+        if let Some(layout) = &leases.layout {
+            let done = all.iter().filter(|(split, state)| state.is_computed(layout.split_len(*split)));
+            computed.extend(done.map(|(split, _)| (id, *split)));
+        }
+    }
+    assert_eq!((table.len(), table.streams()), (count, (streams as u64).max(1)), "{what}");
+    assert_eq!(table.computed(), &computed, "{what}");
+}
+
+/// One random event: leases come and go, fetches open and close, groups start and finish, pieces are taken.
+fn step(
+    table: &mut LeaseTable,
+    running: &mut Vec<(JobId, SplitRef, u64, Range<u32>)>,
+    dice: &mut Dice,
+    number: u64,
+) {
+    let job = JobId(dice.below(3));
+    let plan = layout(job == JobId(2));
+    let split =
+        SplitRef { epoch: dice.below(2) as u32, ordinal: dice.below(3), stream: dice.below(4) as u32 };
+    let len = plan.split_len(split);
+    match dice.below(11) {
+        0 | 1 if !table.contains(job, split) => {
+            let known = (dice.below(4) > 0).then_some(&plan);
+            table.insert(job, split, SplitState::new(dice.below(4) as u32, number as u32), known);
+        }
+        2 => drop(table.remove(job, split)),
+        3 => table.set_layout(job, &plan),
+        4 => _ = table.update(job, split, |state| state.open_fetch(number, dice.below(10) as u32)),
+        5 => _ = table.update(job, split, |state| state.take_piece(dice.below(10) as u32)),
+        6 if dice.below(6) == 0 => {
+            table.update(job, split, |state| state.fail(dice.below(10) as u32, "bad row".to_owned()));
+        }
+        7 => {
+            if let Some(leases) = table.job_mut(job) {
+                leases.park(split.stream);
+            }
+        }
+        8 => {
+            if let Some(leases) = table.job_mut(job) {
+                leases.set_share(dice.below(2), 0);
+            }
+        }
+        9 if !running.is_empty() => {
+            let place = dice.below(running.len() as u64) as usize;
+            let (job, split, generation, offsets) = running.swap_remove(place);
+            let result = Ok(piece(&offsets, dice.below(50) as usize));
+            table.update(job, split, |state| state.finish(generation, &offsets, result));
+        }
+        // Groups start only of loaded jobs.
+        _ if table.job(job).is_some_and(|leases| leases.layout.is_some()) => {
+            let started = table.update(job, split, |state| {
+                let offsets = state.next_group(len, GROUP_ROWS)?;
+                Some((state.start(&offsets, dice.below(100), dice.below(1000)), offsets))
+            });
+            if let Some((generation, offsets)) = started.flatten() {
+                running.push((job, split, generation, offsets));
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn totals_equal_a_recomputation_after_any_events() {
+    for seed in 0..100 {
+        let (mut table, mut running, mut dice) = (LeaseTable::default(), Vec::new(), Dice(seed));
+        for number in 1..300 {
+            step(&mut table, &mut running, &mut dice, number);
+            check(&table, &format!("seed {seed}, event {number}"));
+        }
+        for (job, split) in table.keys() {
+            table.remove(job, split).expect("it is a lease");
+        }
+        check(&table, &format!("seed {seed}, at the end"));
+        assert!(table.is_empty() && table.jobs().next().is_none());
+    }
+}
+
+fn split(ordinal: u64, stream: u32) -> SplitRef {
+    SplitRef { epoch: 0, ordinal, stream }
+}
+
+#[test]
+fn a_parked_stream_opens_again_when_it_holds_fewer_bytes_or_has_a_larger_share() {
+    let mut table = LeaseTable::default();
+    for stream in [0, 1] {
+        table.insert(JobId(1), split(0, stream), SplitState::new(0, 1), Some(&layout(false)));
+    }
+    table.update(JobId(1), split(0, 0), |state| {
+        let generation = state.start(&(0..4), 10, 0);
+        state.finish(generation, &(0..4), Ok(piece(&(0..4), 10)));
+    });
+    let leases = table.job_mut(JobId(1)).expect("it has leases");
+    leases.set_share(1, 1);
+    leases.park(0);
+    assert_eq!(leases.first_open(), Some(split(0, 1)));
+    leases.park(1);
+    assert!(leases.first_open().is_none() && leases.is_ready());
+    table.update(JobId(1), split(0, 0), |state| state.take_piece(0)).expect("it is a lease");
+    let leases = table.job_mut(JobId(1)).expect("it has leases");
+    assert_eq!(leases.first_open(), Some(split(0, 0)), "it holds fewer bytes");
+    leases.park(0);
+    leases.set_share(1, 1);
+    assert_eq!(leases.first_open(), None, "nothing has changed");
+    leases.set_share(2, 1);
+    assert_eq!(leases.first_open(), Some(split(0, 0)));
+}
+
+#[test]
+fn a_round_that_runs_for_one_stream_is_not_started_for_another() {
+    let mut table = LeaseTable::default();
+    for (ordinal, stream) in [(0, 0), (0, 1), (1, 1)] {
+        table.insert(JobId(1), split(ordinal, stream), SplitState::new(0, 1), Some(&layout(true)));
+    }
+    table.update(JobId(1), split(0, 0), |state| state.start(&(0..10), 1, 0));
+    assert_eq!(table.job(JobId(1)).and_then(JobLeases::first_open), Some(split(1, 1)));
+}
+
+#[test]
+fn a_late_split_overtakes_the_groups_of_its_own_stream_only() {
+    let mut table = LeaseTable::default();
+    for (ordinal, stream) in [(1, 0), (2, 0), (0, 1)] {
+        table.insert(JobId(1), split(ordinal, stream), SplitState::new(0, 1), Some(&layout(false)));
+    }
+    table.update(JobId(1), split(2, 0), |state| state.start(&(0..4), 1, 70));
+    table.update(JobId(1), split(0, 1), |state| state.start(&(0..4), 1, 50));
+    let leases = table.job(JobId(1)).expect("it has leases");
+    assert_eq!(leases.first_behind(split(1, 0)), Some(70));
+    assert_eq!(leases.first_behind(split(2, 0)), None);
+}
