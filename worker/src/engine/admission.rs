@@ -82,6 +82,9 @@ impl State {
     }
 }
 
+/// The split's rank in its job, then the running groups of the job: jobs take turns. The smaller is the more urgent.
+type Urgency = (usize, usize);
+
 impl Engine {
     /// Starts the most urgent groups that fit the budget. For a split whose consumer waits and has nothing, one group at a
     /// time may exceed it, so that no consumer waits for memory that others hold.
@@ -101,7 +104,8 @@ impl Engine {
         }
         let in_use = self.bytes_in_use(state);
         state.note_memory_wait();
-        let (mut found, mut short): (Option<((usize, usize), Candidate)>, Option<JobId>) = (None, None);
+        let mut found: Option<(Urgency, Candidate)> = None;
+        let mut short: Option<JobId> = None;
         let ids: Vec<JobId> = state.leases.jobs().map(|(id, _)| id).collect();
         for id in ids {
             let next = loop {

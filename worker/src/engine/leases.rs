@@ -6,8 +6,8 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use feedline_core::ids::JobId;
-use feedline_core::layout::{Layout, SplitRef};
+use feedline_data::ids::JobId;
+use feedline_data::layout::{Layout, SplitRef};
 
 use super::pool::Priority;
 use super::split::SplitState;

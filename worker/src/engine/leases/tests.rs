@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use feedline_core::pipeline::Remainder;
-use feedline_core::random::mix64;
+use feedline_data::pipeline::Remainder;
+use feedline_data::random::mix64;
 use feedline_proto::services::PieceHeader;
 
 use super::*;
