@@ -52,7 +52,7 @@ async fn ask(
         if asked.contains(&url) {
             continue;
         }
-        let members = grpc::connect_members(&url, credentials)?;
+        let members = grpc::connect_coordinator(&url, credentials)?;
         let answer = match change {
             None => members.members().await,
             Some(MembersChange::Add { url }) => members.add_member(url).await,
