@@ -6,17 +6,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use feedline_data::ids::{JobId, WorkerId};
-use feedline_data::layout::{Layout, SplitRef, StreamPosition};
-use feedline_data::manifest::Manifest;
-use feedline_data::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobState, JobStatus, PlannedSplit, Revision,
-    ServiceError, ServiceErrorKind, SlotGrant, WorkerPlan, WorkerReport,
+use feedline_core::cluster::messages::{
+    ConsumerPlan, ConsumerReport, JobSpec, JobState, PlannedSplit, Revision, ServiceError, ServiceErrorKind,
+    SlotGrant,
 };
-use feedline_data::pipeline::{OrderMode, Pipeline, Remainder, Source};
-use feedline_data::position_history::StepId;
-use feedline_data::view::ClusterView;
-use feedline_proto::{CoordinatorService, WorkerService};
+use feedline_core::ids::{JobId, WorkerId};
+use feedline_core::layout::{Layout, SplitRef, StreamPosition};
+use feedline_core::pipeline::{OrderMode, Pipeline, Remainder, Source};
+use feedline_core::position_history::StepId;
+use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService, WorkerService};
 use tokio::sync::Notify;
 use tokio::time::Duration;
 
@@ -215,43 +213,26 @@ impl FakeCoordinator {
 
 #[async_trait]
 impl CoordinatorService for FakeCoordinator {
-    async fn open_job(&self, _spec: JobSpec) -> Result<JobId, ServiceError> {
-        match self.tell(|told| told.refusing.clone()) {
-            Some(refusal) => Err(refusal),
-            None => Ok(JobId(1)),
+    async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+        match request {
+            CoordinatorRequest::OpenJob { .. } => match self.tell(|told| told.refusing.clone()) {
+                Some(refusal) => Err(refusal),
+                None => Ok(CoordinatorReply::OpenJob(JobId(1))),
+            },
+            CoordinatorRequest::CancelJob { .. } => {
+                self.tell(|told| told.state = JobState::Cancelled);
+                Ok(CoordinatorReply::CancelJob(()))
+            }
+            CoordinatorRequest::SyncConsumer { report } => {
+                self.sync(*report).await.map(CoordinatorReply::SyncConsumer)
+            }
+            other => panic!("no test sends {other:?}"),
         }
     }
+}
 
-    async fn cancel_job(&self, _job: JobId) -> Result<(), ServiceError> {
-        self.tell(|told| told.state = JobState::Cancelled);
-        Ok(())
-    }
-
-    async fn job_details(&self, _job: JobId) -> Result<JobDetails, ServiceError> {
-        Err(unused())
-    }
-
-    async fn job_status(&self, _job: JobId) -> Result<JobStatus, ServiceError> {
-        Err(unused())
-    }
-
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
-        Err(unused())
-    }
-
-    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
-        Err(unused())
-    }
-
-    async fn manifest(&self, _job: JobId) -> Result<Arc<Manifest>, ServiceError> {
-        Err(unused())
-    }
-
-    async fn sync_worker(&self, _report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
-        Err(unused())
-    }
-
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
+impl FakeCoordinator {
+    async fn sync(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
         let changed = self.changed.notified();
         {
             let mut told = locked(&self.told);
@@ -280,10 +261,6 @@ fn grant(told: &Told, (stream, (generation, release)): (&u32, &(u64, bool))) -> 
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no test panics while it holds a lock")
-}
-
-fn unused() -> ServiceError {
-    ServiceError::new(ServiceErrorKind::Invalid, "no test asks for this")
 }
 
 fn address(worker: u64) -> String {

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use feedline_cluster::Reply;
-use feedline_data::ids::{Millis, WorkerId};
-use feedline_data::messages::WorkerAllocations;
-use feedline_data::messages::samples::Samples;
-use feedline_data::messages::{ServiceError, ServiceErrorKind};
-use feedline_data::random::mix64;
-use feedline_proto::{CoordinatorService, MembersService, PeerService};
+use feedline_core::cluster::Reply;
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_core::cluster::samples::{Samples, WorkerAllocations};
+use feedline_core::ids::{Millis, WorkerId};
+use feedline_core::random::mix64;
+use feedline_proto::{CoordinatorService, PeerService};
 use feedline_raft::log::FileLog;
 use feedline_raft::{LogWrite, MemberId, Members, Message, PersistedState, RaftNode};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -294,11 +293,6 @@ impl RunningCoordinator {
     /// What it answers other coordinators.
     pub fn peer_service(&self) -> Arc<dyn PeerService> {
         Arc::clone(&self.peer_service)
-    }
-
-    /// What it answers whoever adds and removes coordinators.
-    pub fn members_service(&self) -> Arc<dyn MembersService> {
-        Arc::clone(&self.service) as Arc<dyn MembersService>
     }
 
     /// What workers and consumers have reported up to now, in milliseconds of the coordinator's clock; `None` when it has

@@ -7,19 +7,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use feedline_access::OwnFiles;
-use feedline_cluster::Reply;
-use feedline_data::ids::JobId;
-use feedline_data::manifest::Manifest;
-use feedline_data::messages::{
-    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
-    ServiceErrorKind, WorkerPlan, WorkerReport, source_key,
+use feedline_core::cluster::Reply as ClusterReply;
+use feedline_core::cluster::messages::{
+    JobDetails, JobSpec, JobStatus, ServiceError, ServiceErrorKind, source_key,
 };
-use feedline_data::mix::MixChange;
-use feedline_data::position_history::StepId;
-use feedline_data::read_policy::ReadPolicy;
-use feedline_data::tenants::Tenants;
-use feedline_data::view::ClusterView;
-use feedline_proto::{CoordinatorService, MemberStatus, MembersService};
+use feedline_core::ids::JobId;
+use feedline_core::manifest::Manifest;
+use feedline_core::tenants::Tenants;
+use feedline_core::urls::ReadPolicy;
+use feedline_core::view::ClusterView;
+use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService, MemberStatus};
 use feedline_raft::{MemberId, MemberView, MembershipChange};
 use metrics::counter;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -29,7 +26,7 @@ use crate::driver::{DriverCommand, shutting_down};
 use crate::index_store::IndexStore;
 use crate::metrics::{REFUSALS_TOTAL, REQUESTS_TOTAL, refusal_label};
 use crate::peers::Peers;
-use crate::request::Request;
+use crate::request::Request as QueuedInput;
 use crate::request_queue::RequestQueue;
 use crate::settings::CoordinatorSettings;
 
@@ -82,17 +79,17 @@ impl LocalCoordinator {
         })
     }
 
-    async fn ask(&self, request: Request) -> Result<Reply, ServiceError> {
+    async fn ask(&self, request: QueuedInput) -> Result<ClusterReply, ServiceError> {
         let answer = self.desk.put(request)?;
         match answer.await.map_err(|_| shutting_down())? {
-            Reply::Refused(refusal) => Err(refusal),
+            ClusterReply::Refused(refusal) => Err(refusal),
             reply => Ok(reply),
         }
     }
 
     async fn details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
-        match self.ask(Request::JobDetails(job)).await? {
-            Reply::Details(details) => Ok(*details),
+        match self.ask(QueuedInput::JobDetails(job)).await? {
+            ClusterReply::Details(details) => Ok(*details),
             other => Err(mismatch(&other)),
         }
     }
@@ -112,17 +109,17 @@ impl LocalCoordinator {
             let key = source_key(&spec.tenant, &spec.pipeline.source);
             self.with_store(move |store| store.load(&key)).await?
         };
-        match self.ask(Request::OpenJob { spec: Box::new(spec), saved }).await? {
-            Reply::Opened(job) => Ok(job),
+        match self.ask(QueuedInput::OpenJob { spec: Box::new(spec), saved }).await? {
+            ClusterReply::Opened(job) => Ok(job),
             other => Err(mismatch(&other)),
         }
     }
 
     /// The open job of this name and spec; `None` where there is none and it may be opened.
     async fn join(&self, spec: JobSpec, may_open: bool) -> Result<Option<JobId>, ServiceError> {
-        match self.ask(Request::JoinJob { spec: Box::new(spec), may_open }).await? {
-            Reply::Opened(job) => Ok(Some(job)),
-            Reply::MayOpen if may_open => Ok(None),
+        match self.ask(QueuedInput::JoinJob { spec: Box::new(spec), may_open }).await? {
+            ClusterReply::Opened(job) => Ok(Some(job)),
+            ClusterReply::MayOpen if may_open => Ok(None),
             other => Err(mismatch(&other)),
         }
     }
@@ -143,8 +140,8 @@ impl LocalCoordinator {
     }
 
     async fn statuses(&self, job: Option<JobId>) -> Result<Vec<JobStatus>, ServiceError> {
-        match self.ask(Request::JobStatus(job)).await? {
-            Reply::Status(mut statuses) => {
+        match self.ask(QueuedInput::JobStatus(job)).await? {
+            ClusterReply::Status(mut statuses) => {
                 let peak = crate::metrics::peak_rss_bytes();
                 statuses.iter_mut().for_each(|status| status.coordinator_peak_rss_bytes = peak);
                 Ok(statuses)
@@ -166,75 +163,58 @@ impl LocalCoordinator {
 
 #[async_trait]
 impl CoordinatorService for LocalCoordinator {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
-        counted("open_job", self.open(spec).await)
+    async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+        let name = request.name();
+        counted(name, self.answer(request).await)
     }
+}
 
-    async fn join_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
-        let joined = self.join(spec, false).await;
-        counted("open_job", joined.and_then(|job| job.ok_or_else(|| mismatch(&Reply::MayOpen))))
-    }
-
-    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
-        counted("cancel_job", self.ask(Request::CancelJob(job)).await.map(|_| ()))
-    }
-
-    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, ServiceError> {
-        let answer = self.ask(Request::SetWeights(job, weights)).await.and_then(|reply| match reply {
-            Reply::Remixed(change) => Ok(change),
-            other => Err(mismatch(&other)),
-        });
-        counted("set_weights", answer)
-    }
-
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
-        counted("job_details", self.details(job).await)
-    }
-
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError> {
-        let found = self
-            .statuses(Some(job))
-            .await
-            .and_then(|statuses| statuses.into_iter().next().ok_or_else(|| ServiceError::unknown_job(job)));
-        counted("job_status", found)
-    }
-
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
-        counted("list_jobs", self.statuses(None).await)
-    }
-
-    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
-        let published = Arc::clone(&self.views.borrow());
-        let states = self.statuses(None).await;
-        counted("cluster", states.map(|states| (*published).clone().with_states(&states)))
-    }
-
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
-        counted("manifest", self.find_manifest(job).await)
-    }
-
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
-        let answer = self.ask(Request::Worker(report)).await.and_then(|reply| match reply {
-            Reply::Worker(plan) => Ok(plan),
-            other => Err(mismatch(&other)),
-        });
-        counted("sync_worker", answer)
-    }
-
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
-        let answer = self.ask(Request::Consumer(report)).await.and_then(|reply| match reply {
-            Reply::Consumer(plan) => Ok(plan),
-            other => Err(mismatch(&other)),
-        });
-        counted("sync_consumer", answer)
-    }
-
-    async fn places(&self, job: JobId, step: StepId) -> Result<GroupPositions, ServiceError> {
-        let answer = self.ask(Request::Places(job, step)).await.and_then(|reply| match reply {
-            Reply::Places(told) => Ok(told),
-            other => Err(mismatch(&other)),
-        });
-        counted("places", answer)
+impl LocalCoordinator {
+    async fn answer(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+        use {CoordinatorReply as Reply, CoordinatorRequest as Request};
+        Ok(match request {
+            Request::OpenJob { spec } => Reply::OpenJob(self.open(*spec).await?),
+            Request::JoinJob { spec } => {
+                let joined = self.join(*spec, false).await?;
+                Reply::JoinJob(joined.ok_or_else(|| mismatch(&ClusterReply::MayOpen))?)
+            }
+            Request::CancelJob { job } => {
+                Reply::CancelJob(drop(self.ask(QueuedInput::CancelJob(job)).await?))
+            }
+            Request::SetWeights { job, weights } => {
+                match self.ask(QueuedInput::SetWeights(job, weights)).await? {
+                    ClusterReply::Remixed(change) => Reply::SetWeights(change),
+                    other => return Err(mismatch(&other)),
+                }
+            }
+            Request::GetJobDetails { job } => Reply::GetJobDetails(self.details(job).await?),
+            Request::GetJobStatus { job } => {
+                let found = self.statuses(Some(job)).await?.into_iter().next();
+                Reply::GetJobStatus(found.ok_or_else(|| ServiceError::unknown_job(job))?)
+            }
+            Request::ListJobs {} => Reply::ListJobs(self.statuses(None).await?),
+            Request::GetCluster {} => {
+                let published = Arc::clone(&self.views.borrow());
+                let states = self.statuses(None).await?;
+                Reply::GetCluster((*published).clone().with_states(&states))
+            }
+            Request::GetManifest { job } => Reply::GetManifest(self.find_manifest(job).await?),
+            Request::SyncWorker { report } => match self.ask(QueuedInput::Worker(*report)).await? {
+                ClusterReply::Worker(plan) => Reply::SyncWorker(plan),
+                other => return Err(mismatch(&other)),
+            },
+            Request::SyncConsumer { report } => match self.ask(QueuedInput::Consumer(*report)).await? {
+                ClusterReply::Consumer(plan) => Reply::SyncConsumer(plan),
+                other => return Err(mismatch(&other)),
+            },
+            Request::GetPlaces { job, step } => match self.ask(QueuedInput::Places(job, step)).await? {
+                ClusterReply::Places(positions) => Reply::GetPlaces(positions),
+                other => return Err(mismatch(&other)),
+            },
+            Request::ListMembers {} => Reply::ListMembers(self.members().await?),
+            Request::AddMember { url } => Reply::AddMember(self.add_member(&url).await?),
+            Request::RemoveMember { url } => Reply::RemoveMember(self.remove_member(&url).await?),
+        })
     }
 }
 
@@ -262,10 +242,7 @@ impl LocalCoordinator {
     async fn member_at(&self, url: &str) -> Result<Option<MemberId>, ServiceError> {
         Ok(self.views().await?.iter().find(|member| member.url == url).map(|member| member.id))
     }
-}
 
-#[async_trait]
-impl MembersService for LocalCoordinator {
     async fn members(&self) -> Result<Vec<MemberStatus>, ServiceError> {
         let status = |view: MemberView| MemberStatus {
             id: view.id.to_string(),
@@ -327,7 +304,7 @@ fn counted<T>(kind: &'static str, answer: Result<T, ServiceError>) -> Result<T, 
 }
 
 /// The state machine answers each request in its own kind; another is a defect, told rather than panicked about.
-fn mismatch(reply: &Reply) -> ServiceError {
+fn mismatch(reply: &ClusterReply) -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
         format!("the coordinator gave an answer of the wrong kind: {reply:?}"),

@@ -9,17 +9,11 @@ use async_trait::async_trait;
 use feedline_access::ticket::TicketOffice;
 use feedline_access::token::Tokens;
 use feedline_access::{Claims, Scope, Secret, now_s};
-use feedline_data::ids::JobId;
-use feedline_data::manifest::Manifest;
-use feedline_data::messages::{
-    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
-    ServiceErrorKind, WorkerPlan, WorkerReport,
-};
-use feedline_data::mix::MixChange;
-use feedline_data::position_history::StepId;
-use feedline_data::view::ClusterView;
+use feedline_core::cluster::messages::{ConsumerPlan, JobSpec, ServiceError, ServiceErrorKind, WorkerPlan};
+use feedline_core::ids::JobId;
 use feedline_proto::authenticator::{Authenticator, Authenticators};
-use feedline_proto::{CoordinatorService, MemberStatus, MembersService, PeerService};
+use feedline_proto::rpc::{self, Access};
+use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService, PeerService};
 
 use self::tickets::IssuedTickets;
 use crate::TenantView;
@@ -28,8 +22,6 @@ use crate::TenantView;
 const KNOWN_TOKENS: usize = 1024;
 /// Tenants whose jobs are remembered; of more they are looked up again.
 const KNOWN_TENANTS: usize = 1024;
-/// Those who have to do with the rows of a job.
-const OF_JOBS: [Scope; 4] = [Scope::Submit, Scope::Consume, Scope::Work, Scope::Observe];
 
 /// Lets in whoever has a token.
 pub struct TokenAuthenticator {
@@ -42,7 +34,6 @@ pub struct TokenAuthenticator {
     /// The service as tenants see it.
     tenants: Mutex<HashMap<String, Arc<TenantView>>>,
     peer: Arc<dyn PeerService>,
-    members: Arc<dyn MembersService>,
 }
 
 /// A token that was found to be good.
@@ -59,7 +50,6 @@ impl TokenAuthenticator {
         secret: &Secret,
         service: Arc<dyn CoordinatorService>,
         peer: Arc<dyn PeerService>,
-        members: Arc<dyn MembersService>,
     ) -> Arc<Self> {
         Arc::new(Self {
             tokens: Tokens::new(secret),
@@ -69,13 +59,12 @@ impl TokenAuthenticator {
             service,
             tenants: Mutex::default(),
             peer,
-            members,
         })
     }
 
     /// The doors behind which the services are.
     pub fn doors(self: &Arc<Self>) -> Authenticators {
-        Authenticators { coordinator: self.clone(), peer: self.clone(), members: self.clone() }
+        Authenticators { coordinator: self.clone(), peer: self.clone() }
     }
 
     /// The service as workers of this process use it.
@@ -141,15 +130,8 @@ impl Authenticator<dyn CoordinatorService> for TokenAuthenticator {
 
 impl Authenticator<dyn PeerService> for TokenAuthenticator {
     fn enter(&self, token: Option<&str>) -> Result<Arc<dyn PeerService>, ServiceError> {
-        demand(&self.known(token)?.claims, &[Scope::Coordinate], "be a coordinator")?;
+        demand(&self.known(token)?.claims, rpc::PEER_ACCESS)?;
         Ok(Arc::clone(&self.peer))
-    }
-}
-
-impl Authenticator<dyn MembersService> for TokenAuthenticator {
-    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn MembersService>, ServiceError> {
-        let claims = self.known(token)?.claims;
-        Ok(Arc::new(MembersView { inner: Arc::clone(&self.members), claims }))
     }
 }
 
@@ -157,7 +139,14 @@ fn denied(message: impl Into<String>) -> ServiceError {
     ServiceError::new(ServiceErrorKind::Denied, message)
 }
 
-fn demand(claims: &Claims, scopes: &[Scope], what: &str) -> Result<(), ServiceError> {
+/// Refuses a caller whose token does not give access.
+fn demand(claims: &Claims, access: Access) -> Result<(), ServiceError> {
+    let (scopes, what) = match access {
+        Access::Scopes(scopes, what) => (scopes, what),
+        // The token was checked already.
+        Access::AnyToken | Access::Open => return Ok(()),
+        Access::Ticket => return Err(denied("only workers take tickets; send the request to a worker")),
+    };
     if claims.allows(scopes) {
         return Ok(());
     }
@@ -178,10 +167,6 @@ struct View {
 }
 
 impl View {
-    fn demand(&self, scopes: &[Scope], what: &str) -> Result<(), ServiceError> {
-        demand(&self.claims, scopes, what)
-    }
-
     /// The job as its holder's: of the token's tenant, which the service behind sees to, or else of the default one. Only who
     /// administers the cluster says whose it is.
     fn owned(&self, spec: JobSpec) -> JobSpec {
@@ -206,103 +191,30 @@ impl View {
 
 #[async_trait]
 impl CoordinatorService for View {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
-        let spec = self.owned(spec);
-        if self.claims.allows(&[Scope::Submit]) {
-            return self.inner.open_job(spec).await;
-        }
-        self.demand(&[Scope::Consume], "open or join jobs")?;
-        self.join(spec).await
-    }
-
-    async fn join_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
-        self.demand(&[Scope::Submit, Scope::Consume], "join jobs")?;
-        self.join(self.owned(spec)).await
-    }
-
-    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
-        self.demand(&[Scope::Submit], "cancel jobs")?;
-        self.inner.cancel_job(job).await
-    }
-
-    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, ServiceError> {
-        self.demand(&[Scope::Submit], "change jobs")?;
-        self.inner.set_weights(job, weights).await
-    }
-
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
-        self.demand(&OF_JOBS, "see jobs")?;
-        self.inner.job_details(job).await
-    }
-
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError> {
-        self.demand(&OF_JOBS, "see jobs")?;
-        self.inner.job_status(job).await
-    }
-
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
-        self.demand(&OF_JOBS, "see jobs")?;
-        self.inner.list_jobs().await
-    }
-
-    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
-        self.demand(&[Scope::Observe, Scope::Submit], "see the cluster")?;
-        self.inner.cluster().await
-    }
-
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
-        self.demand(&OF_JOBS, "see jobs")?;
-        self.inner.manifest(job).await
-    }
-
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
-        self.demand(&[Scope::Work], "be a worker")?;
-        let plan = self.inner.sync_worker(report).await?;
-        Ok(WorkerPlan { ticket_key: self.office.public_key().as_bytes().to_vec(), ..plan })
-    }
-
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
-        self.demand(&[Scope::Consume], "take rows")?;
-        let (job, consumer, session) = (report.job, report.consumer, report.session);
-        let plan = self.inner.sync_consumer(report).await?;
-        let now_s = now_s();
-        let make = || self.office.make(job, consumer, session, now_s);
-        Ok(ConsumerPlan { ticket: self.given.ticket((job, consumer, session), now_s, make), ..plan })
-    }
-
-    async fn places(&self, job: JobId, step: StepId) -> Result<GroupPositions, ServiceError> {
-        self.demand(&[Scope::Consume], "ask where consumers stand")?;
-        self.inner.places(job, step).await
-    }
-}
-
-/// What is said of coordinators as the holder of a token may use it.
-struct MembersView {
-    inner: Arc<dyn MembersService>,
-    claims: Arc<Claims>,
-}
-
-impl MembersView {
-    fn demand(&self) -> Result<(), ServiceError> {
-        demand(&self.claims, &[Scope::Admin], "add and remove coordinators")
-    }
-}
-
-#[async_trait]
-impl MembersService for MembersView {
-    /// Everybody may know where coordinators are: clients look for the one that leads.
-    async fn members(&self) -> Result<Vec<MemberStatus>, ServiceError> {
-        self.inner.members().await
-    }
-
-    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
-        self.demand()?;
-        self.inner.add_member(url).await
-    }
-
-    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
-        self.demand()?;
-        self.inner.remove_member(url).await
+    async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+        use {CoordinatorReply as Reply, CoordinatorRequest as Request};
+        demand(&self.claims, request.rpc().access)?;
+        Ok(match request {
+            Request::OpenJob { spec } if self.claims.allows(&[Scope::Submit]) => {
+                Reply::OpenJob(self.inner.open_job(self.owned(*spec)).await?)
+            }
+            Request::OpenJob { spec } => Reply::OpenJob(self.join(self.owned(*spec)).await?),
+            Request::JoinJob { spec } => Reply::JoinJob(self.join(self.owned(*spec)).await?),
+            Request::SyncWorker { report } => {
+                let plan = self.inner.sync_worker(report).await?;
+                let ticket_key = self.office.public_key().as_bytes().to_vec();
+                Reply::SyncWorker(WorkerPlan { ticket_key, ..plan })
+            }
+            Request::SyncConsumer { report } => {
+                let (job, consumer, session) = (report.job, report.consumer, report.session);
+                let plan = self.inner.sync_consumer(report).await?;
+                let now_s = now_s();
+                let make = || self.office.make(job, consumer, session, now_s);
+                let ticket = self.given.ticket((job, consumer, session), now_s, make);
+                Reply::SyncConsumer(ConsumerPlan { ticket, ..plan })
+            }
+            request => self.inner.call(request).await?,
+        })
     }
 }
 

@@ -233,14 +233,13 @@ async fn members_are_added_and_removed_one_at_a_time() {
     bench.peers.push(url(3));
     bench.start(3).await;
     let leader = bench.leader().await;
-    let members =
-        until(|| async { bench.running[&leader].members_service().add_member(&url(3)).await.ok() }).await;
+    let members = until(|| async { bench.running[&leader].service().add_member(&url(3)).await.ok() }).await;
     assert_eq!(members.iter().filter(|member| member.votes).count(), 4);
     let gone = (0..3).find(|number| *number != leader).expect("two others");
     bench.kill(gone);
-    let members = bench.running[&leader].members_service().remove_member(&url(gone)).await.unwrap();
+    let members = bench.running[&leader].service().remove_member(&url(gone)).await.unwrap();
     assert_eq!(members.len(), 3);
-    let refusal = bench.running[&leader].members_service().remove_member(&url(gone)).await.unwrap_err();
+    let refusal = bench.running[&leader].service().remove_member(&url(gone)).await.unwrap_err();
     assert_eq!(refusal.kind, ServiceErrorKind::NotFound);
     bench.kill(leader);
     let next = bench.leader().await;
@@ -260,7 +259,7 @@ async fn a_coordinator_without_its_disk_is_another_one() {
     std::fs::remove_dir_all(bench.folder.path().join(lost.to_string())).unwrap();
     bench.start(lost).await;
     let leader = bench.leader_but(Some(lost)).await;
-    let members = bench.running[&leader].members_service();
+    let members = bench.running[&leader].service();
     let refusal = members.add_member(&url(lost)).await.unwrap_err();
     assert!(refusal.message.contains("has lost its data directory"), "{refusal}");
     members.remove_member(&url(lost)).await.unwrap();
@@ -295,7 +294,7 @@ async fn a_coordinator_of_another_cluster_is_not_taken_in() {
     bench.peers = peers;
     let alone = bench.service(7);
     let job = until(|| async { alone.open_job(spec("its own")).await.ok() }).await;
-    let members = bench.running[&leader].members_service();
+    let members = bench.running[&leader].service();
     let refusal = until(|| async { members.add_member(&url(7)).await.err().filter(is_invalid) }).await;
     assert!(refusal.message.contains("part of another cluster"), "{refusal}");
     assert_eq!(names(alone.as_ref()).await, [(job, "its own".to_owned())]);
@@ -307,7 +306,7 @@ async fn nobody_is_removed_without_whom_there_is_no_majority() {
     let leader = bench.leader().await;
     let [gone, stays] = [(leader + 1) % 3, (leader + 2) % 3];
     bench.kill(gone);
-    let members = bench.running[&leader].members_service();
+    let members = bench.running[&leader].service();
     until(|| async {
         let known = members.members().await.ok()?;
         known.iter().any(|member| member.url == url(gone) && !member.is_heard).then_some(())

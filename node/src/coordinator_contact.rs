@@ -4,16 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use feedline_data::ids::JobId;
-use feedline_data::manifest::Manifest;
-use feedline_data::messages::{
-    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError, WorkerPlan,
-    WorkerReport,
-};
-use feedline_data::mix::MixChange;
-use feedline_data::position_history::StepId;
-use feedline_data::view::ClusterView;
-use feedline_proto::CoordinatorService;
+use feedline_core::cluster::messages::ServiceError;
+use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 
 /// A coordinator answers every half second; after this long it is gone.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -64,52 +56,14 @@ pub(crate) struct CountingCoordinator {
 
 #[async_trait]
 impl CoordinatorService for CountingCoordinator {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
-        self.coordinator.open_job(spec).await
-    }
-
-    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
-        self.coordinator.cancel_job(job).await
-    }
-
-    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, ServiceError> {
-        self.coordinator.set_weights(job, weights).await
-    }
-
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
-        self.coordinator.job_details(job).await
-    }
-
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError> {
-        self.coordinator.job_status(job).await
-    }
-
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
-        self.coordinator.list_jobs().await
-    }
-
-    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
-        self.coordinator.cluster().await
-    }
-
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
-        self.coordinator.manifest(job).await
-    }
-
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
-        let plan = self.coordinator.sync_worker(report).await;
-        match &plan {
-            Ok(_) => self.contact.count(),
-            Err(refusal) => self.contact.note(refusal),
+    async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+        let is_report = matches!(request, CoordinatorRequest::SyncWorker { .. });
+        let reply = self.coordinator.call(request).await;
+        match &reply {
+            Ok(_) if is_report => self.contact.count(),
+            Err(refusal) if is_report => self.contact.note(refusal),
+            _ => {}
         }
-        plan
-    }
-
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
-        self.coordinator.sync_consumer(report).await
-    }
-
-    async fn places(&self, job: JobId, step: StepId) -> Result<GroupPositions, ServiceError> {
-        self.coordinator.places(job, step).await
+        reply
     }
 }

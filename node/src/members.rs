@@ -58,7 +58,7 @@ async fn ask(
         if asked.contains(&url) {
             continue;
         }
-        let members = grpc::connect_members(&url, credentials)?;
+        let members = grpc::connect_coordinator(&url, credentials)?;
         let answer = match change {
             MembersChange::List => members.members().await,
             MembersChange::Add { url } => members.add_member(url).await,

@@ -43,13 +43,13 @@ struct Served {
 /// from workers with `credentials`.
 fn served(coordinator: &RunningCoordinator, secret: Option<&Secret>, credentials: Credentials) -> Served {
     let service = coordinator.service();
-    let (peer, members) = (coordinator.peer_service(), coordinator.members_service());
+    let peer = coordinator.peer_service();
     let (doors, for_workers) = match secret {
         Some(secret) => {
-            let gate = TokenAuthenticator::new(secret, service, peer, members);
+            let gate = TokenAuthenticator::new(secret, service, peer);
             (gate.doors(), gate.for_workers())
         }
-        None => (Authenticators::open(Arc::clone(&service), peer, members), service),
+        None => (Authenticators::open(Arc::clone(&service), peer), service),
     };
     let flights = flight::service(Arc::clone(&doors.coordinator), credentials);
     Served { routes: grpc::member_routes(doors).add_service(flights), for_workers }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use feedline_data::messages::ServiceError;
 
-use crate::services::{CoordinatorService, MembersService, PeerService};
+use crate::services::{CoordinatorService, PeerService};
 
 /// The way to a service.
 pub trait Authenticator<S: ?Sized>: Send + Sync {
@@ -32,25 +32,15 @@ impl<S: ?Sized + Send + Sync> Authenticator<S> for AllowAll<S> {
 /// The doors of a coordinator.
 #[derive(Clone)]
 pub struct Authenticators {
-    /// For clients and workers.
+    /// For clients, workers and administrators.
     pub coordinator: Arc<dyn Authenticator<dyn CoordinatorService>>,
     /// For other coordinators.
     pub peer: Arc<dyn Authenticator<dyn PeerService>>,
-    /// For whoever adds and removes coordinators.
-    pub members: Arc<dyn Authenticator<dyn MembersService>>,
 }
 
 impl Authenticators {
     /// Doors that are open to everybody.
-    pub fn open(
-        coordinator: Arc<dyn CoordinatorService>,
-        peer: Arc<dyn PeerService>,
-        members: Arc<dyn MembersService>,
-    ) -> Self {
-        Self {
-            coordinator: Arc::new(AllowAll(coordinator)),
-            peer: Arc::new(AllowAll(peer)),
-            members: Arc::new(AllowAll(members)),
-        }
+    pub fn open(coordinator: Arc<dyn CoordinatorService>, peer: Arc<dyn PeerService>) -> Self {
+        Self { coordinator: Arc::new(AllowAll(coordinator)), peer: Arc::new(AllowAll(peer)) }
     }
 }

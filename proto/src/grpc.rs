@@ -33,7 +33,6 @@ use tonic::service::interceptor::InterceptedService;
 pub use self::auth_service::{AuthService, entered};
 pub use self::caller_service::CallerService;
 use self::channel::RemoteName;
-pub use self::coordinators::REPORT_PATIENCE;
 pub use self::refusal::to_status;
 pub use self::serve::{serve, serve_entrance, serve_tls};
 use self::version::VersionInterceptor;
@@ -42,7 +41,9 @@ pub use self::worker_client::OnReceived;
 use crate::PROTOCOL_VERSION;
 use crate::authenticator::{AllowAll, Authenticator, Authenticators};
 use crate::local::{LocalListener, Transport};
-use crate::services::{CoordinatorService, MembersService, PeerService, WorkerService};
+pub use crate::rpc::REPORT_PATIENCE;
+use crate::rpc::{INDEX_DEADLINE, MAX_CONTROL_BYTES, MessageSize};
+use crate::services::{CoordinatorService, PeerService, WorkerService};
 use crate::wire::coordinator_server::CoordinatorServer;
 use crate::wire::entrance_server::EntranceServer;
 use crate::wire::members_server::MembersServer;
@@ -50,12 +51,6 @@ use crate::wire::peer_server::PeerServer;
 
 /// Time to connect to a peer before it counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest wait for the answer to a unary request, or for the next part of a manifest.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait for another coordinator to take messages.
-const PEER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for another coordinator to take an index, which may have hundreds of megabytes.
-const INDEX_TIMEOUT: Duration = Duration::from_secs(600);
 /// Pings go out this often, also on idle connections, so that a dead peer is noticed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// A peer that leaves a ping unanswered for this long is dead.
@@ -64,14 +59,8 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 const WINDOW_BYTES: u32 = 16 << 20;
 /// Largest HTTP/2 frame that is taken in; the receiver's value rules the sender.
 const MAX_FRAME_BYTES: u32 = 1 << 20;
-/// Largest message to and from a worker.
-const MAX_MESSAGE_BYTES: usize = 64 << 20;
-/// Largest message to and from a coordinator: the listing of a dataset of millions of files is one message.
-const MAX_CONTROL_BYTES: usize = 512 << 20;
 /// Streams on one connection: a consumer fetches a few splits at a time, a node makes a few control requests.
 const MAX_STREAMS: u32 = 1024;
-/// Path of the one method of the worker's service.
-const FETCH_PATH: &str = "/feedline.v1.Worker/Fetch";
 /// A chunk of a batch is cut to this, so that it stays in the cache on its way.
 const MAX_CHUNK_BYTES: usize = 512 << 10;
 /// A part of a manifest.
@@ -108,25 +97,8 @@ pub fn connect_coordinators(
 /// As [`connect_coordinator`].
 pub fn connect_peer(url: &str, credentials: &Credentials) -> Result<Arc<dyn PeerService>, ServiceError> {
     let peer = RemoteName::new("coordinator", url, credentials);
-    let channel = channel::connect_lazily_within(&peer, credentials, INDEX_TIMEOUT)?;
+    let channel = channel::connect_lazily_within(&peer, credentials, INDEX_DEADLINE)?;
     Ok(Arc::new(peer_client::RemotePeer::new(
-        peer,
-        channel,
-        VersionInterceptor::new(PROTOCOL_VERSION, credentials),
-    )))
-}
-
-/// The coordinator at `url`, to add and remove coordinators. Must be called inside a tokio runtime.
-///
-/// # Errors
-/// As [`connect_coordinator`].
-pub fn connect_members(
-    url: &str,
-    credentials: &Credentials,
-) -> Result<Arc<dyn MembersService>, ServiceError> {
-    let peer = RemoteName::new("coordinator", url, credentials);
-    let channel = channel::connect_lazily(&peer, credentials)?;
-    Ok(Arc::new(peer_client::RemoteMembers::new(
         peer,
         channel,
         VersionInterceptor::new(PROTOCOL_VERSION, credentials),
@@ -194,11 +166,15 @@ pub fn coordinator_routes(service: Arc<dyn CoordinatorService>) -> Routes {
 
 fn door_routes(door: Arc<dyn Authenticator<dyn CoordinatorService>>) -> Routes {
     let adapter = Arc::new(coordinator_server::CoordinatorAdapter);
-    Routes::new(of_coordinator(door, |most_bytes| {
+    let members = of_coordinator(Arc::clone(&door), |most_bytes| {
+        MembersServer::from_arc(Arc::clone(&adapter)).max_decoding_message_size(most_bytes)
+    });
+    let coordinator = of_coordinator(door, |most_bytes| {
         CoordinatorServer::from_arc(Arc::clone(&adapter))
             .max_decoding_message_size(most_bytes)
             .max_encoding_message_size(MAX_CONTROL_BYTES)
-    }))
+    });
+    Routes::new(coordinator).add_service(members)
 }
 
 /// A service of a coordinator behind its door, for clients of this release.
@@ -218,7 +194,7 @@ pub fn behind<S: ?Sized, I>(
     CallerService(AuthService::new(door, None, service))
 }
 
-/// As [`coordinator_routes`], with what it answers other coordinators and about them, behind doors.
+/// As [`coordinator_routes`], with the service for other coordinators, both behind their authenticators.
 pub fn member_routes(doors: Authenticators) -> Routes {
     let peers = Arc::new(peer_server::PeerAdapter);
     let peers = of_coordinator(doors.peer, |most_bytes| {
@@ -226,11 +202,7 @@ pub fn member_routes(doors: Authenticators) -> Routes {
             .max_decoding_message_size(most_bytes)
             .max_encoding_message_size(MAX_CONTROL_BYTES)
     });
-    let members = Arc::new(peer_server::MembersAdapter);
-    let members = of_coordinator(doors.members, |most_bytes| {
-        MembersServer::from_arc(Arc::clone(&members)).max_decoding_message_size(most_bytes)
-    });
-    door_routes(doors.coordinator).add_service(peers).add_service(members)
+    door_routes(doors.coordinator).add_service(peers)
 }
 
 /// A worker's gRPC routes, for [`serve`]. Further HTTP routes can be put beside them through
@@ -245,7 +217,7 @@ pub fn worker_routes_with(service: Arc<dyn WorkerService>, entrance: &LocalListe
     let lender = entrance.memory.as_ref().map(|(_, lender)| Arc::clone(lender));
     let fetches = fetch_server::FetchServer::new(service, lender);
     let places = EntranceServer::new(local_listener_server::LocalListenerAdapter(entrance.place.clone()))
-        .max_decoding_message_size(auth_service::SMALL_BYTES);
+        .max_decoding_message_size(MessageSize::Small.bytes());
     let demand = version::VersionCheck { role: "worker" };
     Routes::new(CallerService(InterceptedService::new(fetches, demand.clone())))
         .add_service(InterceptedService::new(places, demand))

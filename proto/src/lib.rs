@@ -11,6 +11,7 @@ mod convert;
 pub mod fuzzing;
 pub mod grpc;
 pub mod local;
+pub mod rpc;
 pub mod services;
 mod wire;
 
@@ -18,8 +19,8 @@ pub use batch::{BatchEncoder, BatchLayout, decode_batch, encode_batch, output_sc
 pub use caller::Caller;
 pub use convert::dataset::{decode_manifest, encode_manifest};
 pub use services::{
-    CoordinatorService, FetchOpen, FetchRequest, Frame, MemberInfo, MemberStatus, MembersService,
-    PeerService, PieceHeader, SkippedRow, WorkerService,
+    CoordinatorReply, CoordinatorRequest, CoordinatorService, FetchOpen, FetchRequest, Frame, MemberInfo,
+    MemberStatus, PeerService, PieceHeader, SkippedRow, WorkerService,
 };
 
 /// Version of the messages. Client and server must speak the same.

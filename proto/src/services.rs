@@ -1,86 +1,19 @@
-//! The services: what a coordinator and a worker answer. Callers hold the trait; whether it is local or behind gRPC
-//! does not matter to them.
+//! The services between coordinators and of a worker. Callers hold the trait; whether it is local or remote does not matter
+//! to them. The service of a coordinator is generated from the table in `rpc`.
 
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
-use feedline_data::ids::JobId;
-use feedline_data::layout::SplitRef;
-use feedline_data::manifest::Manifest;
-use feedline_data::messages::{
-    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
-    ServiceErrorKind, WorkerPlan, WorkerReport,
-};
-use feedline_data::mix::MixChange;
-use feedline_data::position_history::StepId;
-use feedline_data::view::ClusterView;
+use feedline_core::cluster::messages::ServiceError;
+use feedline_core::ids::JobId;
+use feedline_core::layout::SplitRef;
+use feedline_core::manifest::Manifest;
 use futures::stream::BoxStream;
 
 use crate::batch::BatchLayout;
-
-/// What a coordinator answers.
-///
-/// Every method refuses with [`ServiceError`]. Kind `Unavailable` from a remote coordinator may mean that the request
-/// arrived all the same: reports are complete and repeatable, and opening or cancelling a job twice is the same as
-/// once, so trying again is always right.
-#[async_trait]
-pub trait CoordinatorService: Send + Sync {
-    /// Opens a job, or joins the one that has the same name and spec.
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError>;
-
-    /// Joins the open job that has the same name and spec, and opens none; `Denied` where there is none. Only a coordinator
-    /// itself can decide that, so others refuse.
-    async fn join_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
-        let message = format!(
-            "job `{}` cannot be joined here without being opened; ask the coordinator itself",
-            spec.name
-        );
-        Err(ServiceError::new(ServiceErrorKind::Denied, message))
-    }
-
-    /// Ends a job; nothing more of it is computed.
-    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError>;
-
-    /// Gives the datasets of a job's mix other weights: one for each, relative to each other. They hold from behind everything that was
-    /// handed out on, and the answer tells where that is.
-    async fn set_weights(&self, job: JobId, _weights: Vec<f64>) -> Result<MixChange, ServiceError> {
-        let message = format!("the mix of job {job} cannot be changed here; ask the coordinator itself");
-        Err(ServiceError::new(ServiceErrorKind::Invalid, message))
-    }
-
-    /// What a worker needs to work on the job; `Unavailable` until the dataset is known.
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError>;
-
-    /// How the job stands.
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError>;
-
-    /// How every known job stands.
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError>;
-
-    /// The cluster at this moment: jobs, workers, and what the planner says.
-    async fn cluster(&self) -> Result<ClusterView, ServiceError>;
-
-    /// The job's dataset; `Unavailable` until it is known.
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError>;
-
-    /// Takes a worker's report. Answers when the worker's plan differs from the one it has seen, or after about half
-    /// a second.
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError>;
-
-    /// Takes a consumer's report. Answers when the consumer's plan differs from the one it has seen, or after about
-    /// half a second.
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError>;
-
-    /// Where all consumers of a job stand at a step. Answers once they have said so, or after about half a second with what is
-    /// known.
-    async fn places(&self, job: JobId, _step: StepId) -> Result<GroupPositions, ServiceError> {
-        let message =
-            format!("where the consumers of job {job} stand is not known here; ask the coordinator itself");
-        Err(ServiceError::new(ServiceErrorKind::Invalid, message))
-    }
-}
+pub use crate::rpc::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 
 /// What a coordinator answers other coordinators.
 #[async_trait]
@@ -105,19 +38,6 @@ pub struct MemberInfo {
     pub id: u64,
     /// Whether it is part of a cluster.
     pub has_state: bool,
-}
-
-/// What a coordinator answers whoever adds and removes coordinators. One that follows another refuses, and says whom.
-#[async_trait]
-pub trait MembersService: Send + Sync {
-    /// All coordinators.
-    async fn members(&self) -> Result<Vec<MemberStatus>, ServiceError>;
-
-    /// Adds the coordinator that listens at `url`; answers once it votes.
-    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError>;
-
-    /// Removes the coordinator at `url`, which need not run any more.
-    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError>;
 }
 
 /// A coordinator as the one that leads sees it.

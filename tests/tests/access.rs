@@ -550,7 +550,7 @@ async fn whoever_is_named_as_a_coordinator_is_shown_what_is_soon_worth_nothing()
     let arguments = ["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data, "--secret-file", &secret];
     let coordinator = Role::start(&arguments, &[]);
     let spy = Arc::new(Spy::default());
-    let doors = Authenticators { coordinator: spy.clone(), peer: spy.clone(), members: spy.clone() };
+    let doors = Authenticators { coordinator: spy.clone(), peer: spy.clone() };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = format!("http://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(grpc::serve(listener, grpc::member_routes(doors), std::future::pending()));

@@ -11,16 +11,13 @@ use async_trait::async_trait;
 use feedline_client::audit::{Audit, AuditReport};
 use feedline_client::{ClientSettings, Job};
 use feedline_coordinator::CoordinatorSettings;
-use feedline_data::ids::{JobId, SessionId, WorkerId};
-use feedline_data::manifest::Manifest;
-use feedline_data::messages::{
-    CacheDecision, ConsumerPlan, ConsumerReport, JobAllocation, JobDetails, JobSpec, JobStatus, ServiceError,
-    WorkerPlan, WorkerReport,
+use feedline_core::cluster::messages::{
+    CacheDecision, JobAllocation, JobSpec, ServiceError, WorkerPlan, WorkerReport,
 };
-use feedline_data::pipeline::{CacheEncoding, CacheTier, Pipeline};
-use feedline_data::random::mix64;
-use feedline_data::view::ClusterView;
-use feedline_proto::CoordinatorService;
+use feedline_core::ids::{JobId, SessionId, WorkerId};
+use feedline_core::pipeline::{CacheEncoding, CacheTier, Pipeline};
+use feedline_core::random::mix64;
+use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 use feedline_tests::Scratch;
 use feedline_tests::embedded::{OneWorker, worker_settings};
 use feedline_worker::{ProcessClock, RowCacheSettings, StoreCacheSettings, WorkerSettings};
@@ -92,37 +89,23 @@ impl Fickle {
 
 #[async_trait]
 impl CoordinatorService for Fickle {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
-        self.inner.open_job(spec).await
+    async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+        match request {
+            CoordinatorRequest::GetJobDetails { job } => {
+                let details = self.inner.job_details(job).await?;
+                let is_drawn = details.pipeline.operators[0].kind.is_random();
+                self.draws.lock().expect("nothing panics with it").insert(job, is_drawn);
+                Ok(CoordinatorReply::GetJobDetails(details))
+            }
+            CoordinatorRequest::SyncWorker { report } => {
+                self.sync_worker(*report).await.map(CoordinatorReply::SyncWorker)
+            }
+            other => self.inner.call(other).await,
+        }
     }
+}
 
-    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
-        self.inner.cancel_job(job).await
-    }
-
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
-        let details = self.inner.job_details(job).await?;
-        let is_drawn = details.pipeline.operators[0].kind.is_random();
-        self.draws.lock().expect("nothing panics with it").insert(job, is_drawn);
-        Ok(details)
-    }
-
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError> {
-        self.inner.job_status(job).await
-    }
-
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
-        self.inner.list_jobs().await
-    }
-
-    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
-        self.inner.cluster().await
-    }
-
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
-        self.inner.manifest(job).await
-    }
-
+impl Fickle {
     async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
         let draws = self.draws.lock().expect("nothing panics with it").clone();
         for stats in &report.stats {
@@ -146,10 +129,6 @@ impl CoordinatorService for Fickle {
         let mut plan = held.clone();
         self.change(&mut plan, &jobs);
         Ok(plan)
-    }
-
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
-        self.inner.sync_consumer(report).await
     }
 }
 

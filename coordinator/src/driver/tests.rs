@@ -84,7 +84,7 @@ impl PeerDirectory for Nobody {
 }
 
 struct Bench {
-    service: Arc<LocalCoordinator>,
+    service: Arc<dyn CoordinatorService>,
     desk: Arc<RequestQueue>,
     script: Arc<Mutex<Script>>,
     driver: Option<Driver>,

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use feedline_data::ids::{SessionId, WorkerId};
-use feedline_data::messages::{ConsumerStats, JobState, ProcessCpu, Revision};
-use feedline_data::pipeline::{Pipeline, Source};
+use feedline_core::cluster::messages::{
+    ConsumerReport, ConsumerStats, JobState, ProcessCpu, Revision, WorkerReport,
+};
+use feedline_core::ids::{SessionId, WorkerId};
+use feedline_core::pipeline::{Pipeline, Source};
 use tempfile::TempDir;
 
 use super::*;
@@ -13,8 +15,8 @@ use crate::{CoordinatorSettings, RunningCoordinator, start};
 /// A coordinator with a job of the tenants `a` and `b` each, of the same name.
 struct Bench {
     coordinator: RunningCoordinator,
-    a: TenantView,
-    b: TenantView,
+    a: Arc<dyn CoordinatorService>,
+    b: Arc<dyn CoordinatorService>,
     jobs: [JobId; 2],
     _folder: TempDir,
 }
@@ -65,7 +67,9 @@ impl Bench {
     async fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let coordinator = start(CoordinatorSettings::in_memory(folder.path()), 1).await.unwrap();
-        let view = |tenant: &str| TenantView::new(coordinator.service(), tenant);
+        let view = |tenant: &str| -> Arc<dyn CoordinatorService> {
+            Arc::new(TenantView::new(coordinator.service(), tenant))
+        };
         let (a, b) = (view("a"), view("b"));
         let jobs = [a.open_job(spec()).await.unwrap(), b.open_job(spec()).await.unwrap()];
         Self { a, b, jobs, _folder: folder, coordinator }
@@ -147,7 +151,7 @@ async fn the_cluster_has_no_jobs_but_ones_own() {
     let view = bench.b.cluster().await.unwrap();
     assert_eq!(view.jobs.iter().map(|job| job.job).collect::<Vec<_>>(), [bench.jobs[1]]);
     assert_eq!((view.workers.len(), view.reasons.len()), (0, 0), "none works for it");
-    let nobody = TenantView::new(bench.coordinator.service(), "c");
+    let nobody: Arc<dyn CoordinatorService> = Arc::new(TenantView::new(bench.coordinator.service(), "c"));
     assert_eq!(nobody.cluster().await.unwrap().jobs, []);
     assert_eq!(nobody.list_jobs().await.unwrap(), []);
 }
@@ -171,41 +175,11 @@ struct Counted {
 
 #[async_trait]
 impl CoordinatorService for Counted {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
-        self.inner.open_job(spec).await
-    }
-
-    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
-        self.inner.cancel_job(job).await
-    }
-
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
-        self.inner.job_details(job).await
-    }
-
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError> {
-        self.looks.fetch_add(1, Ordering::Relaxed);
-        self.inner.job_status(job).await
-    }
-
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
-        self.inner.list_jobs().await
-    }
-
-    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
-        self.inner.cluster().await
-    }
-
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
-        self.inner.manifest(job).await
-    }
-
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
-        self.inner.sync_worker(report).await
-    }
-
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
-        self.inner.sync_consumer(report).await
+    async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+        if matches!(request, CoordinatorRequest::GetJobStatus { .. }) {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+        }
+        self.inner.call(request).await
     }
 }
 
@@ -214,7 +188,8 @@ async fn whose_a_job_is_is_looked_up_once() {
     let bench = Bench::new().await;
     let inner = bench.coordinator.service();
     let counted = Arc::new(Counted { inner, looks: AtomicU32::new(0) });
-    let view = TenantView::new(Arc::clone(&counted) as Arc<dyn CoordinatorService>, "a");
+    let view: Arc<dyn CoordinatorService> =
+        Arc::new(TenantView::new(Arc::clone(&counted) as Arc<dyn CoordinatorService>, "a"));
     let [own, foreign] = bench.jobs;
     for _ in 0..3 {
         view.sync_consumer(consuming(own)).await.unwrap();

@@ -3,9 +3,11 @@
 use std::sync::Mutex;
 
 use feedline_access::ticket::TicketKey;
-use feedline_data::ids::SessionId;
-use feedline_data::mix::MixChange;
-use feedline_data::pipeline::Pipeline;
+use feedline_core::ids::JobId;
+use feedline_core::ids::SessionId;
+use feedline_core::manifest::Manifest;
+use feedline_core::pipeline::Pipeline;
+use feedline_core::position_history::StepId;
 use feedline_proto::MemberInfo;
 
 use super::*;
@@ -25,46 +27,16 @@ impl Recorder {
 
 #[async_trait]
 impl CoordinatorService for Recorder {
-    async fn open_job(&self, _: JobSpec) -> Result<JobId, ServiceError> {
-        self.note("open_job")
-    }
-
-    async fn cancel_job(&self, _: JobId) -> Result<(), ServiceError> {
-        self.note("cancel_job")
-    }
-
-    async fn set_weights(&self, _: JobId, _: Vec<f64>) -> Result<MixChange, ServiceError> {
-        self.note("set_weights")
-    }
-
-    async fn job_details(&self, _: JobId) -> Result<JobDetails, ServiceError> {
-        self.note("job_details")
-    }
-
-    async fn job_status(&self, _: JobId) -> Result<JobStatus, ServiceError> {
-        self.note("job_status")
-    }
-
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
-        self.0.lock().unwrap().push("list_jobs");
-        Ok(Vec::new())
-    }
-
-    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
-        self.note("cluster")
-    }
-
-    async fn manifest(&self, _: JobId) -> Result<Arc<Manifest>, ServiceError> {
-        self.note("manifest")
-    }
-
-    async fn sync_worker(&self, _: WorkerReport) -> Result<WorkerPlan, ServiceError> {
-        self.0.lock().unwrap().push("sync_worker");
-        Ok(WorkerPlan::default())
-    }
-
-    async fn sync_consumer(&self, _: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
-        self.note("sync_consumer")
+    async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+        use {CoordinatorReply as Reply, CoordinatorRequest as Request};
+        Ok(match request {
+            Request::ListJobs {} => Reply::ListJobs(Vec::new()),
+            Request::SyncWorker { .. } => Reply::SyncWorker(WorkerPlan::default()),
+            Request::ListMembers {} => Reply::ListMembers(Vec::new()),
+            Request::AddMember { .. } => Reply::AddMember(Vec::new()),
+            Request::RemoveMember { .. } => Reply::RemoveMember(Vec::new()),
+            other => return self.note(other.name()),
+        })
     }
 }
 
@@ -87,21 +59,6 @@ impl PeerService for Recorder {
     }
 }
 
-#[async_trait]
-impl MembersService for Recorder {
-    async fn members(&self) -> Result<Vec<MemberStatus>, ServiceError> {
-        Ok(Vec::new())
-    }
-
-    async fn add_member(&self, _: &str) -> Result<Vec<MemberStatus>, ServiceError> {
-        Ok(Vec::new())
-    }
-
-    async fn remove_member(&self, _: &str) -> Result<Vec<MemberStatus>, ServiceError> {
-        Ok(Vec::new())
-    }
-}
-
 struct Bench {
     gate: Arc<TokenAuthenticator>,
     secret: Secret,
@@ -111,7 +68,7 @@ impl Bench {
     fn new() -> Self {
         let secret = Secret::new().unwrap();
         let recorder = Arc::new(Recorder::default());
-        let gate = TokenAuthenticator::new(&secret, recorder.clone(), recorder.clone(), recorder);
+        let gate = TokenAuthenticator::new(&secret, recorder.clone(), recorder);
         Self { gate, secret }
     }
 
@@ -154,6 +111,10 @@ async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, boo
         ("cluster", !denied(service.cluster().await.err())),
         ("manifest", !denied(service.manifest(job).await.err())),
         ("sync_worker", !denied(service.sync_worker(working()).await.err())),
+        ("members", !denied(service.members().await.err())),
+        ("add_member", !denied(service.add_member("http://a:1").await.err())),
+        ("remove_member", !denied(service.remove_member("http://a:1").await.err())),
+        ("places", !denied(service.places(job, StepId::default()).await.err())),
         ("sync_consumer", !denied(service.sync_consumer(consuming(job)).await.err())),
     ]
 }
@@ -164,18 +125,18 @@ async fn a_token_lets_through_what_its_scope_says_and_nothing_else() {
     let expected: [(Scope, &[&str]); 6] = [
         (Scope::Submit, &["open_job", "cancel_job", "set_weights", "cluster"]),
         // It may join what is open, and nothing is.
-        (Scope::Consume, &["sync_consumer"]),
+        (Scope::Consume, &["sync_consumer", "places"]),
         (Scope::Work, &["sync_worker"]),
         (Scope::Observe, &["cluster"]),
-        (Scope::Admin, &[]),
+        (Scope::Admin, &["add_member", "remove_member"]),
         (Scope::Coordinate, &[]),
     ];
     let bench = Bench::new();
     for (scope, own) in expected {
-        let sees = OF_JOBS.contains(&scope);
+        let sees = [Scope::Submit, Scope::Consume, Scope::Work, Scope::Observe].contains(&scope);
         let service = bench.coordinator(Some(&bench.token(&[scope]))).unwrap();
         for (request, passed) in let_through(service.as_ref()).await {
-            let wanted = own.contains(&request) || (sees && seen.contains(&request));
+            let wanted = own.contains(&request) || request == "members" || (sees && seen.contains(&request));
             assert_eq!(passed, wanted, "{scope} at {request}");
         }
     }
@@ -196,7 +157,6 @@ async fn without_a_good_token_nothing_opens() {
         for refusal in [
             doors.coordinator.enter(token).map(|_| ()).unwrap_err(),
             doors.peer.enter(token).map(|_| ()).unwrap_err(),
-            doors.members.enter(token).map(|_| ()).unwrap_err(),
         ] {
             assert_eq!(refusal.kind, ServiceErrorKind::Denied);
             assert!(!refusal.message.contains("hunter2"));
@@ -228,7 +188,7 @@ async fn coordinators_and_administrators_have_doors_of_their_own() {
     let doors = bench.gate.doors();
     for scope in Scope::GIVEN {
         assert!(doors.peer.enter(Some(&bench.token(&[scope]))).is_err(), "{scope}");
-        let members = doors.members.enter(Some(&bench.token(&[scope]))).unwrap();
+        let members = doors.coordinator.enter(Some(&bench.token(&[scope]))).unwrap();
         assert!(members.members().await.is_ok(), "clients look for the one that leads");
         assert_eq!(members.add_member("http://a:1").await.is_ok(), scope == Scope::Admin, "{scope}");
         assert_eq!(members.remove_member("http://a:1").await.is_ok(), scope == Scope::Admin, "{scope}");
@@ -245,7 +205,6 @@ async fn what_is_of_the_whole_cluster_opens_no_door_to_a_tenant() {
         for refusal in [
             doors.coordinator.enter(Some(&token)).map(|_| ()).unwrap_err(),
             doors.peer.enter(Some(&token)).map(|_| ()).unwrap_err(),
-            doors.members.enter(Some(&token)).map(|_| ()).unwrap_err(),
         ] {
             assert_eq!(refusal.kind, ServiceErrorKind::Denied, "{scope}");
             assert!(refusal.message.contains("of the whole cluster"), "{refusal}");
@@ -270,8 +229,8 @@ async fn a_token_of_a_tenant_opens_the_way_to_its_jobs_only() {
     let settings = crate::CoordinatorSettings::in_memory(folder.path());
     let coordinator = crate::start(settings, 1).await.unwrap();
     let secret = Secret::new().unwrap();
-    let (peer, members) = (coordinator.peer_service(), coordinator.members_service());
-    let gate = TokenAuthenticator::new(&secret, coordinator.service(), peer, members);
+    let peer = coordinator.peer_service();
+    let gate = TokenAuthenticator::new(&secret, coordinator.service(), peer);
     let bench = Bench { gate, secret };
     let scopes = [Scope::Submit, Scope::Consume, Scope::Observe];
     let of = |tenant| bench.coordinator(Some(&bench.token_of(tenant, &scopes))).unwrap();
@@ -316,8 +275,8 @@ async fn a_token_without_a_tenant_opens_and_joins_jobs_of_the_default_one() {
     let folder = tempfile::tempdir().unwrap();
     let coordinator = crate::start(crate::CoordinatorSettings::in_memory(folder.path()), 1).await.unwrap();
     let secret = Secret::new().unwrap();
-    let (peer, members) = (coordinator.peer_service(), coordinator.members_service());
-    let gate = TokenAuthenticator::new(&secret, coordinator.service(), peer, members);
+    let peer = coordinator.peer_service();
+    let gate = TokenAuthenticator::new(&secret, coordinator.service(), peer);
     let bench = Bench { gate, secret };
     let of = |tenant, scopes: &[Scope]| bench.coordinator(Some(&bench.token_of(tenant, scopes))).unwrap();
     let foreign = JobSpec { tenant: "a".to_owned(), ..JobSpec::new(pipeline()) };

@@ -261,11 +261,8 @@ async fn start(
         let coordinator = feedline_coordinator::start(settings, entropy::coordinator_life())
             .await
             .map_err(Failure::failed)?;
-        let routes = grpc::member_routes(Authenticators::open(
-            coordinator.service(),
-            coordinator.peer_service(),
-            coordinator.members_service(),
-        ));
+        let routes =
+            grpc::member_routes(Authenticators::open(coordinator.service(), coordinator.peer_service()));
         let stopped = stop.clone();
         let ended = async move {
             stopped.cancelled().await;

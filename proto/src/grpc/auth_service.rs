@@ -11,35 +11,10 @@ use tonic::codegen::Service;
 use tonic::server::NamedService;
 use tonic::{Request, Status};
 
-use super::MAX_CONTROL_BYTES;
 use super::refusal::to_status;
 use super::version::{check_version, shown_token};
 use crate::authenticator::Authenticator;
-
-/// Largest message of a request that names what it is about, and no more.
-pub(super) const SMALL_BYTES: usize = 64 << 10;
-/// Largest message with a pipeline, a position, or a part of an index.
-pub(super) const MEDIUM_BYTES: usize = 4 << 20;
-
-/// How large a request's message may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Size {
-    Small,
-    Medium,
-    /// As what only workers and coordinators send: the listing of a dataset of millions of files is one message.
-    Large,
-}
-
-impl Size {
-    /// Of the method with this path.
-    fn of(path: &str) -> Self {
-        match path.rsplit('/').next().unwrap_or_default() {
-            "OpenJob" | "SyncConsumer" | "KeepIndex" | "GetFlightInfo" | "GetSchema" => Self::Medium,
-            "SyncWorker" | "Deliver" => Self::Large,
-            _ => Self::Small,
-        }
-    }
-}
+use crate::rpc::{self, MessageSize};
 
 /// A service that is reached by a door.
 pub struct AuthService<S: ?Sized, I> {
@@ -72,8 +47,8 @@ impl<S: ?Sized, I> AuthService<S, I> {
         role: Option<&'static str>,
         service: impl Fn(usize) -> I,
     ) -> Self {
-        let (small, medium, large) =
-            (service(SMALL_BYTES), service(MEDIUM_BYTES), service(MAX_CONTROL_BYTES));
+        let [small, medium, large] =
+            [MessageSize::Small, MessageSize::Medium, MessageSize::Large].map(|size| service(size.bytes()));
         Self { door, role, small, medium, large }
     }
 
@@ -85,18 +60,20 @@ impl<S: ?Sized, I> AuthService<S, I> {
         if let Some(role) = self.role {
             check_version(role, request.headers())?;
         }
-        let mut size = Size::of(request.uri().path());
+        // A method without a row is refused by the service, which reads little of it.
+        let rpc = rpc::find(request.uri().path());
+        let mut size = rpc.map_or(MessageSize::Small, |rpc| rpc.max_request);
         let token = shown_token(request.headers()).map_err(to_status)?;
         let entered = self.door.enter(token).map_err(to_status)?;
-        if size == Size::Large && !self.door.admits_large(token) {
+        if size == MessageSize::Large && !self.door.admits_large(token) {
             // Whether the method is this holder's at all is for the service to say.
-            size = Size::Medium;
+            size = MessageSize::Medium;
         }
         request.extensions_mut().insert(entered);
         Ok(match size {
-            Size::Small => &mut self.small,
-            Size::Medium => &mut self.medium,
-            Size::Large => &mut self.large,
+            MessageSize::Small => &mut self.small,
+            MessageSize::Medium => &mut self.medium,
+            MessageSize::Piece | MessageSize::Large => &mut self.large,
         })
     }
 }
@@ -140,27 +117,4 @@ where
 pub fn entered<S: ?Sized + Send + Sync + 'static, T>(request: &Request<T>) -> Result<Arc<S>, Status> {
     let found = request.extensions().get::<Arc<S>>().cloned();
     found.ok_or_else(|| Status::internal("the request came by no door; please report this"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_method_takes_what_it_needs_and_one_that_is_unknown_little() {
-        for (path, size) in [
-            ("/feedline.v1.Coordinator/OpenJob", Size::Medium),
-            ("/feedline.v1.Coordinator/SyncConsumer", Size::Medium),
-            ("/feedline.v1.Coordinator/SyncWorker", Size::Large),
-            ("/feedline.v1.Coordinator/CancelJob", Size::Small),
-            ("/feedline.v1.Peer/Deliver", Size::Large),
-            ("/feedline.v1.Peer/KeepIndex", Size::Medium),
-            ("/feedline.v1.Members/AddMember", Size::Small),
-            ("/arrow.flight.protocol.FlightService/GetFlightInfo", Size::Medium),
-            ("/arrow.flight.protocol.FlightService/DoGet", Size::Small),
-            ("", Size::Small),
-        ] {
-            assert_eq!(Size::of(path), size, "{path}");
-        }
-    }
 }

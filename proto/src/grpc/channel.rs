@@ -16,9 +16,8 @@ use tokio::net::TcpStream;
 use tonic::codegen::Service;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{
-    CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, REQUEST_TIMEOUT, WINDOW_BYTES,
-};
+use super::{CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, WINDOW_BYTES};
+use crate::rpc::REQUEST_DEADLINE;
 
 /// Time to connect and to prove to each other who is there.
 const TLS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -64,7 +63,7 @@ impl RemoteName {
 
 /// A channel to the peer. Nothing is sent before the first request.
 pub(super) fn connect_lazily(peer: &RemoteName, credentials: &Credentials) -> Result<Channel, ServiceError> {
-    connect_lazily_within(peer, credentials, REQUEST_TIMEOUT)
+    connect_lazily_within(peer, credentials, REQUEST_DEADLINE)
 }
 
 /// The same, with requests that take no longer than this.
@@ -155,7 +154,7 @@ pub(super) async fn connect_local(path: &Path) -> Result<Channel, String> {
 fn tuned(endpoint: Endpoint) -> Endpoint {
     endpoint
         .connect_timeout(CONNECT_TIMEOUT)
-        .timeout(REQUEST_TIMEOUT)
+        .timeout(REQUEST_DEADLINE)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true)

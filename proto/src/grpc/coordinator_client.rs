@@ -1,61 +1,53 @@
-//! A coordinator behind gRPC, as a service to its caller.
+//! A remote coordinator over gRPC.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use feedline_data::ids::JobId;
-use feedline_data::manifest::Manifest;
-use feedline_data::messages::{
-    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
-    ServiceErrorKind, WorkerPlan, WorkerReport,
-};
-use feedline_data::mix::MixChange;
-use feedline_data::position_history::StepId;
-use feedline_data::view::ClusterView;
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_core::manifest::Manifest;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
-use tonic::{Response, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::channel::RemoteName;
 use super::version::VersionInterceptor;
-use super::{MAX_CONTROL_BYTES, REQUEST_TIMEOUT};
 use crate::convert::WireError;
 use crate::convert::dataset::decode_manifest;
-use crate::services::CoordinatorService;
+use crate::rpc::{
+    CoordinatorReply, CoordinatorRequest, CoordinatorService, FromWire, IntoWire, REQUEST_DEADLINE, Rpc,
+    coordinator_rpcs,
+};
 use crate::wire;
 use crate::wire::coordinator_client::CoordinatorClient;
+use crate::wire::members_client::MembersClient;
 
-type Client = CoordinatorClient<InterceptedService<Channel, VersionInterceptor>>;
-
-/// A coordinator behind gRPC.
+/// A remote coordinator.
 pub(super) struct RemoteCoordinator {
     peer: RemoteName,
-    client: Client,
+    channel: InterceptedService<Channel, VersionInterceptor>,
 }
 
 impl RemoteCoordinator {
-    pub(super) fn new(peer: RemoteName, channel: Channel, speak: VersionInterceptor) -> Self {
-        let client = CoordinatorClient::with_interceptor(channel, speak)
-            .max_decoding_message_size(MAX_CONTROL_BYTES)
-            .max_encoding_message_size(MAX_CONTROL_BYTES);
-        Self { peer, client }
+    pub(super) fn new(peer: RemoteName, channel: Channel, version: VersionInterceptor) -> Self {
+        Self { peer, channel: InterceptedService::new(channel, version) }
     }
 
-    /// A handle for one request; handles share the connection.
-    fn client(&self) -> Client {
-        self.client.clone()
-    }
-
-    fn answer<W>(&self, response: Result<Response<W>, Status>) -> Result<W, ServiceError> {
+    fn response<W>(&self, response: Result<Response<W>, Status>) -> Result<W, ServiceError> {
         response.map(Response::into_inner).map_err(|status| self.peer.refusal(&status))
     }
 
-    fn read<W, C: TryFrom<W, Error = WireError>>(
-        &self,
-        response: Result<Response<W>, Status>,
-    ) -> Result<C, ServiceError> {
-        self.answer(response)?.try_into().map_err(|error| self.peer.unreadable(&error))
+    fn reply<W, T: FromWire<W>>(&self, response: Result<Response<W>, Status>) -> Result<T, ServiceError> {
+        T::from_wire(self.response(response)?).map_err(|error| self.peer.unreadable(&error))
     }
+}
+
+/// A message that is sent under the rules of its RPC.
+pub(super) fn request<T>(rpc: &Rpc, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(deadline) = rpc.deadline {
+        request.set_timeout(deadline);
+    }
+    request
 }
 
 /// Puts a manifest's chunks together.
@@ -65,7 +57,7 @@ pub(super) async fn read_manifest(
 ) -> Result<Arc<Manifest>, ServiceError> {
     let mut bytes = Vec::new();
     loop {
-        let chunk = tokio::time::timeout(REQUEST_TIMEOUT, chunks.message())
+        let chunk = tokio::time::timeout(REQUEST_DEADLINE, chunks.message())
             .await
             .unwrap_or_else(|_| Err(Status::deadline_exceeded("")))
             .map_err(|status| peer.refusal(&status))?;
@@ -83,57 +75,58 @@ pub(super) async fn read_manifest(
         .map_err(|message| peer.unreadable(&WireError(message)))
 }
 
-#[async_trait]
-impl CoordinatorService for RemoteCoordinator {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
-        let response = self.client().open_job(wire::JobSpec::from(spec)).await;
-        Ok(JobId(self.answer(response)?.job))
-    }
-
-    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
-        let response = self.client().cancel_job(wire::JobRef { job: job.0 }).await;
-        self.answer(response).map(|_| ())
-    }
-
-    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, ServiceError> {
-        let response = self.client().set_weights(wire::SetWeightsRequest { job: job.0, weights }).await;
-        self.answer(response).map(Into::into)
-    }
-
-    async fn job_details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
-        self.read(self.client().get_job_details(wire::JobRef { job: job.0 }).await)
-    }
-
-    async fn job_status(&self, job: JobId) -> Result<JobStatus, ServiceError> {
-        self.read(self.client().get_job_status(wire::JobRef { job: job.0 }).await)
-    }
-
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
-        let response = self.client().list_jobs(wire::ListJobsRequest {}).await;
-        let jobs: Result<_, WireError> =
-            self.answer(response)?.jobs.into_iter().map(TryInto::try_into).collect();
-        jobs.map_err(|error| self.peer.unreadable(&error))
-    }
-
-    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
-        self.read(self.client().get_cluster(wire::GetClusterRequest {}).await)
-    }
-
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
-        let response = self.client().get_manifest(wire::JobRef { job: job.0 }).await;
-        read_manifest(&self.peer, self.answer(response)?).await
-    }
-
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
-        self.read(self.client().sync_worker(wire::WorkerReport::from(report)).await)
-    }
-
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
-        self.read(self.client().sync_consumer(wire::ConsumerReport::from(report)).await)
-    }
-
-    async fn places(&self, job: JobId, step: StepId) -> Result<GroupPositions, ServiceError> {
-        let request = wire::PlacesRequest { job: job.0, step: Some(step.into()) };
-        self.read(self.client().get_places(request).await)
-    }
+/// The gRPC client of a service, for messages as large as the RPC's rules allow.
+macro_rules! client {
+    ($remote:ident, $rpc:ident, Coordinator) => {
+        CoordinatorClient::new($remote.channel.clone()).max_decoding_message_size($rpc.max_response.bytes())
+    };
+    ($remote:ident, $rpc:ident, Members) => {
+        MembersClient::new($remote.channel.clone()).max_decoding_message_size($rpc.max_response.bytes())
+    };
 }
+
+/// The client's answer to each row.
+macro_rules! send {
+    (
+        unary Coordinator { $($(#[$c_doc:meta])* $c_name:ident {
+            call: $c_call:ident($($c_arg:ident: $c_type:ty),*) -> $c_reply:ty,
+            wire: $c_method:ident($c_in:ident) -> $c_out:ident, $($c_rest:tt)*
+        })* }
+        unary Members { $($(#[$m_doc:meta])* $m_name:ident {
+            call: $m_call:ident($($m_arg:ident: $m_type:ty),*) -> $m_reply:ty,
+            wire: $m_method:ident($m_in:ident) -> $m_out:ident, $($m_rest:tt)*
+        })* }
+        stream Coordinator { $(#[$s_doc:meta])* GetManifest { $($s_rest:tt)* } }
+        local Process { $($(#[$l_doc:meta])* $l_name:ident { $($l_rest:tt)* })* }
+    ) => {
+        #[async_trait]
+        impl CoordinatorService for RemoteCoordinator {
+            async fn call(&self, asked: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+                let rpc = asked.rpc();
+                match asked {
+                    $(CoordinatorRequest::$c_name { $($c_arg),* } => {
+                        let message: wire::$c_in = ($($c_arg,)*).into_wire();
+                        let response = client!(self, rpc, Coordinator).$c_method(request(rpc, message)).await;
+                        self.reply(response).map(CoordinatorReply::$c_name)
+                    })*
+                    $(CoordinatorRequest::$m_name { $($m_arg),* } => {
+                        let message: wire::$m_in = ($($m_arg,)*).into_wire();
+                        let response = client!(self, rpc, Members).$m_method(request(rpc, message)).await;
+                        self.reply(response).map(CoordinatorReply::$m_name)
+                    })*
+                    CoordinatorRequest::GetManifest { job } => {
+                        let message: wire::JobRef = (job,).into_wire();
+                        let response = client!(self, rpc, Coordinator).get_manifest(request(rpc, message)).await;
+                        read_manifest(&self.peer, self.response(response)?).await.map(CoordinatorReply::GetManifest)
+                    }
+                    $(CoordinatorRequest::$l_name { .. } => Err(ServiceError::new(
+                        ServiceErrorKind::Denied,
+                        concat!(stringify!($l_name), " is not offered over the network; call OpenJob"),
+                    )),)*
+                }
+            }
+        }
+    };
+}
+
+coordinator_rpcs!(send);

@@ -1,10 +1,11 @@
-//! A coordinator's service behind gRPC: decode, call, encode.
+//! A coordinator's gRPC server: decodes each request, calls the service, encodes the reply.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use feedline_data::ids::JobId;
-use feedline_data::messages::ServiceError;
+use feedline_core::cluster::messages::{ConsumerReport, JobSpec, WorkerReport};
+use feedline_core::ids::JobId;
+use feedline_core::position_history::StepId;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tonic::{Request, Response, Status, async_trait};
@@ -13,123 +14,98 @@ use super::MANIFEST_CHUNK_BYTES;
 use super::auth_service::entered;
 use super::refusal::{to_status, unreadable};
 use crate::convert::dataset::encode_manifest;
-use crate::convert::{WireError, required};
-use crate::services::CoordinatorService;
+use crate::rpc::{
+    CoordinatorReply, CoordinatorRequest, CoordinatorService, FromWire, IntoWire, coordinator_rpcs,
+};
 use crate::wire;
 use crate::wire::coordinator_server::Coordinator;
+use crate::wire::members_server::Members;
 
-/// Serves what requests have found behind the door.
+/// Serves the service that the authenticator put into the request.
 pub(super) struct CoordinatorAdapter;
 
-/// The service as whoever sends this request may use it.
-fn of<T>(request: &Request<T>) -> Result<Arc<dyn CoordinatorService>, Status> {
+/// The service with the rights of the caller.
+fn service<T>(request: &Request<T>) -> Result<Arc<dyn CoordinatorService>, Status> {
     entered(request)
 }
 
-#[async_trait]
-impl Coordinator for CoordinatorAdapter {
-    type GetManifestStream = BoxStream<'static, Result<wire::ManifestChunk, Status>>;
-
-    async fn open_job(&self, request: Request<wire::JobSpec>) -> Result<Response<wire::JobRef>, Status> {
-        let service = of(&request)?;
-        let job = service.open_job(read(request)?).await.map_err(to_status)?;
-        Ok(Response::new(wire::JobRef { job: job.0 }))
-    }
-
-    async fn cancel_job(
-        &self,
-        request: Request<wire::JobRef>,
-    ) -> Result<Response<wire::CancelJobResponse>, Status> {
-        of(&request)?.cancel_job(job(&request)).await.map_err(to_status)?;
-        Ok(Response::new(wire::CancelJobResponse {}))
-    }
-
-    async fn set_weights(
-        &self,
-        request: Request<wire::SetWeightsRequest>,
-    ) -> Result<Response<wire::MixChange>, Status> {
-        let service = of(&request)?;
-        let wire::SetWeightsRequest { job, weights } = request.into_inner();
-        answer(service.set_weights(JobId(job), weights).await)
-    }
-
-    async fn get_job_details(
-        &self,
-        request: Request<wire::JobRef>,
-    ) -> Result<Response<wire::JobDetails>, Status> {
-        answer(of(&request)?.job_details(job(&request)).await)
-    }
-
-    async fn get_job_status(
-        &self,
-        request: Request<wire::JobRef>,
-    ) -> Result<Response<wire::JobStatus>, Status> {
-        answer(of(&request)?.job_status(job(&request)).await)
-    }
-
-    async fn list_jobs(
-        &self,
-        request: Request<wire::ListJobsRequest>,
-    ) -> Result<Response<wire::JobList>, Status> {
-        let jobs = of(&request)?.list_jobs().await.map_err(to_status)?;
-        Ok(Response::new(wire::JobList { jobs: jobs.into_iter().map(Into::into).collect() }))
-    }
-
-    async fn get_cluster(
-        &self,
-        request: Request<wire::GetClusterRequest>,
-    ) -> Result<Response<wire::ClusterView>, Status> {
-        answer(of(&request)?.cluster().await)
-    }
-
-    async fn get_manifest(
-        &self,
-        request: Request<wire::JobRef>,
-    ) -> Result<Response<Self::GetManifestStream>, Status> {
-        let manifest = of(&request)?.manifest(job(&request)).await.map_err(to_status)?;
-        let bytes = tokio::task::spawn_blocking(move || encode_manifest(&manifest))
-            .await
-            .map_err(|error| Status::unavailable(format!("writing the manifest: {error}")))?;
-        Ok(Response::new(stream::iter(chunks(bytes.into())).boxed()))
-    }
-
-    async fn sync_worker(
-        &self,
-        request: Request<wire::WorkerReport>,
-    ) -> Result<Response<wire::WorkerPlan>, Status> {
-        let service = of(&request)?;
-        answer(service.sync_worker(read(request)?).await)
-    }
-
-    async fn sync_consumer(
-        &self,
-        request: Request<wire::ConsumerReport>,
-    ) -> Result<Response<wire::ConsumerPlan>, Status> {
-        let service = of(&request)?;
-        answer(service.sync_consumer(read(request)?).await)
-    }
-
-    async fn get_places(
-        &self,
-        request: Request<wire::PlacesRequest>,
-    ) -> Result<Response<wire::GroupPlaces>, Status> {
-        let service = of(&request)?;
-        let wire::PlacesRequest { job, step } = request.into_inner();
-        let step = required(step, "places.step").map_err(unreadable)?;
-        answer(service.places(JobId(job), step.into()).await)
-    }
+/// A service that answered one request with the reply to another.
+fn wrong_reply() -> Status {
+    Status::internal("the coordinator sent a reply of the wrong kind; please report this")
 }
 
-fn read<W, C: TryFrom<W, Error = WireError>>(request: Request<W>) -> Result<C, Status> {
-    request.into_inner().try_into().map_err(unreadable)
+/// One method of a gRPC server.
+macro_rules! answer {
+    ($asked:ident, $name:ident, ($($arg:ident: $type:ty),*), $out:ident) => {{
+        let service = service(&$asked)?;
+        let ($($arg,)*) = <($($type,)*)>::from_wire($asked.into_inner()).map_err(unreadable)?;
+        match service.call(CoordinatorRequest::$name { $($arg),* }).await.map_err(to_status)? {
+            CoordinatorReply::$name(reply) => {
+                let message: wire::$out = reply.into_wire();
+                Ok(Response::new(message))
+            }
+            _ => Err(wrong_reply()),
+        }
+    }};
 }
 
-fn job(request: &Request<wire::JobRef>) -> JobId {
-    JobId(request.get_ref().job)
+/// The methods of all rows.
+macro_rules! serve {
+    (
+        unary Coordinator { $($(#[$c_doc:meta])* $c_name:ident {
+            call: $c_call:ident($($c_arg:ident: $c_type:ty),*) -> $c_reply:ty,
+            wire: $c_method:ident($c_in:ident) -> $c_out:ident, $($c_rest:tt)*
+        })* }
+        unary Members { $($(#[$m_doc:meta])* $m_name:ident {
+            call: $m_call:ident($($m_arg:ident: $m_type:ty),*) -> $m_reply:ty,
+            wire: $m_method:ident($m_in:ident) -> $m_out:ident, $($m_rest:tt)*
+        })* }
+        stream Coordinator { $(#[$s_doc:meta])* GetManifest { $($s_rest:tt)* } }
+        $($rest:tt)*
+    ) => {
+        #[async_trait]
+        impl Coordinator for CoordinatorAdapter {
+            type GetManifestStream = BoxStream<'static, Result<wire::ManifestChunk, Status>>;
+
+            async fn get_manifest(
+                &self,
+                asked: Request<wire::JobRef>,
+            ) -> Result<Response<Self::GetManifestStream>, Status> {
+                send_manifest(asked).await
+            }
+
+            $(async fn $c_method(
+                &self,
+                asked: Request<wire::$c_in>,
+            ) -> Result<Response<wire::$c_out>, Status> {
+                answer!(asked, $c_name, ($($c_arg: $c_type),*), $c_out)
+            })*
+        }
+
+        #[async_trait]
+        impl Members for CoordinatorAdapter {
+            $(async fn $m_method(
+                &self,
+                asked: Request<wire::$m_in>,
+            ) -> Result<Response<wire::$m_out>, Status> {
+                answer!(asked, $m_name, ($($m_arg: $m_type),*), $m_out)
+            })*
+        }
+    };
 }
 
-fn answer<C, W: From<C>>(answer: Result<C, ServiceError>) -> Result<Response<W>, Status> {
-    answer.map(|value| Response::new(value.into())).map_err(to_status)
+coordinator_rpcs!(serve);
+
+async fn send_manifest(
+    asked: Request<wire::JobRef>,
+) -> Result<Response<BoxStream<'static, Result<wire::ManifestChunk, Status>>>, Status> {
+    let service = service(&asked)?;
+    let manifest = service.manifest(JobId::from_wire(asked.into_inner()).map_err(unreadable)?).await;
+    let manifest = manifest.map_err(to_status)?;
+    let bytes = tokio::task::spawn_blocking(move || encode_manifest(&manifest))
+        .await
+        .map_err(|error| Status::unavailable(format!("writing the manifest: {error}")))?;
+    Ok(Response::new(stream::iter(chunks(bytes.into())).boxed()))
 }
 
 pub(super) fn chunks(bytes: Bytes) -> impl Iterator<Item = Result<wire::ManifestChunk, Status>> {

@@ -16,7 +16,8 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 use super::framing::{FrameParser, ReceivedMessage};
-use super::{FETCH_PATH, version};
+use super::version;
+use crate::rpc;
 use crate::wire;
 
 /// Opens a fetch and gives what comes.
@@ -34,7 +35,7 @@ pub(super) async fn fetch(
     let mut request = http::Request::new(body);
     *request.method_mut() = http::Method::POST;
     *request.version_mut() = http::Version::HTTP_2;
-    *request.uri_mut() = http::Uri::from_static(FETCH_PATH);
+    *request.uri_mut() = http::Uri::from_static(rpc::FETCH.path);
     let headers = request.headers_mut();
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     headers.insert(header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);

@@ -22,14 +22,14 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
-use super::auth_service::SMALL_BYTES;
+use super::MAX_CHUNK_BYTES;
 use super::caller_service::ConnectionInfo;
 use super::framing::{put_chunk, put_message};
 use super::link::ConnectionLink;
 use super::pending_fetches::PendingFetches;
 use super::refusal::{to_status, unreadable};
-use super::{FETCH_PATH, MAX_CHUNK_BYTES};
 use crate::local::{LinkId, PeerProcess, ShmFetchSender, ShmServer};
+use crate::rpc;
 use crate::services::{FetchRequest, Frame, WorkerService};
 use crate::wire;
 
@@ -71,14 +71,14 @@ impl FetchServer {
     }
 
     async fn answer(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
-        if request.uri().path() != FETCH_PATH {
+        if request.uri().path() != rpc::FETCH.path {
             return Err(Status::unimplemented(""));
         }
         let decoder = ProstCodec::<wire::FetchFrame, wire::FetchRequest>::default().decoder();
         let over = request.extensions().get::<ConnectionInfo>();
         let (link, process) = over.map_or((None, None), |over| (over.link.clone(), over.process));
         let body = request.into_body();
-        let mut inbound = Streaming::new_request(decoder, body, None, Some(SMALL_BYTES));
+        let mut inbound = Streaming::new_request(decoder, body, None, Some(rpc::FETCH.max_request.bytes()));
         let first = self.first(&mut inbound).await?;
         let (link, wanted) = (link.filter(|_| accepts_lz4(&first)), wanted_memory(&first));
         let open: FetchRequest = first.try_into().map_err(unreadable)?;

@@ -8,7 +8,7 @@ use prost::Message;
 use prost::encoding::{WireType, decode_varint, encode_key, encode_varint, encoded_len_varint};
 use tonic::Status;
 
-use super::MAX_MESSAGE_BYTES;
+use crate::rpc;
 use crate::wire;
 
 /// A gRPC message opens with one byte for its compression and four for its length.
@@ -187,7 +187,7 @@ fn message_len(header: &[u8]) -> Result<usize, Status> {
     }
     let len = <[u8; 4]>::try_from(length).map(u32::from_be_bytes).map_err(|error| damaged(&error))?;
     match usize::try_from(len) {
-        Ok(len) if len <= MAX_MESSAGE_BYTES => Ok(len),
+        Ok(len) if len <= rpc::FETCH.max_response.bytes() => Ok(len),
         _ => Err(Status::out_of_range(format!("a message of a fetch has {len} bytes"))),
     }
 }

@@ -1,4 +1,4 @@
-//! Another coordinator behind gRPC, as its peers and those who add and remove coordinators see it.
+//! Another coordinator over gRPC, as its peers see it.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
+use super::MANIFEST_CHUNK_BYTES;
 use super::channel::RemoteName;
-use super::coordinator_client::read_manifest;
+use super::coordinator_client::{read_manifest, request};
 use super::version::VersionInterceptor;
-use super::{MANIFEST_CHUNK_BYTES, MAX_CONTROL_BYTES, PEER_TIMEOUT};
 use crate::convert::dataset::encode_manifest;
-use crate::services::{MemberInfo, MemberStatus, MembersService, PeerService};
+use crate::rpc::{self, MAX_CONTROL_BYTES};
+use crate::services::{MemberInfo, PeerService};
 use crate::wire;
 use crate::wire::index_chunk::Part;
-use crate::wire::members_client::MembersClient;
 use crate::wire::peer_client::PeerClient;
 
 /// A coordinator as another one sees it.
@@ -44,18 +44,19 @@ impl RemotePeer {
 #[async_trait]
 impl PeerService for RemotePeer {
     async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError> {
-        let from = soon(wire::Introduction { id: from.id, has_state: from.has_state });
+        let from = request(&rpc::INTRODUCE, wire::Introduction { id: from.id, has_state: from.has_state });
         let answer = self.answer(self.client.clone().introduce(from).await)?;
         Ok(MemberInfo { id: answer.id, has_state: answer.has_state })
     }
 
     async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError> {
-        self.answer(self.client.clone().deliver(soon(wire::RaftMessages { messages })).await).map(|_| ())
+        let messages = request(&rpc::DELIVER, wire::RaftMessages { messages });
+        self.answer(self.client.clone().deliver(messages).await).map(|_| ())
     }
 
     async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
         let index = wire::IndexRef { key: key.to_owned(), fingerprint: manifest.fingerprint() };
-        if self.answer(self.client.clone().has_index(index).await)?.has {
+        if self.answer(self.client.clone().has_index(request(&rpc::HAS_INDEX, index)).await)?.has {
             return Ok(());
         }
         let encoded = tokio::task::spawn_blocking(move || Bytes::from(encode_manifest(&manifest))).await;
@@ -66,59 +67,12 @@ impl PeerService for RemotePeer {
             wire::IndexChunk { part: Some(Part::Data(bytes.slice(start..end))) }
         });
         let chunks = stream::iter(std::iter::once(name).chain(parts));
-        self.answer(self.client.clone().keep_index(chunks).await).map(|_| ())
+        self.answer(self.client.clone().keep_index(request(&rpc::KEEP_INDEX, chunks)).await).map(|_| ())
     }
 
     async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
         let index = wire::IndexRef { key: key.to_owned(), fingerprint: fingerprint.to_owned() };
-        let chunks = self.answer(self.client.clone().get_index(index).await)?;
+        let chunks = self.answer(self.client.clone().get_index(request(&rpc::GET_INDEX, index)).await)?;
         read_manifest(&self.peer, chunks).await
-    }
-}
-
-/// A request that is answered soon, or not at all.
-fn soon<T>(message: T) -> tonic::Request<T> {
-    let mut request = tonic::Request::new(message);
-    request.set_timeout(PEER_TIMEOUT);
-    request
-}
-
-/// A coordinator as those see it who add and remove coordinators.
-pub(super) struct RemoteMembers {
-    peer: RemoteName,
-    client: MembersClient<InterceptedService<Channel, VersionInterceptor>>,
-}
-
-impl RemoteMembers {
-    pub(super) fn new(peer: RemoteName, channel: Channel, speak: VersionInterceptor) -> Self {
-        let client = MembersClient::with_interceptor(channel, speak);
-        Self { peer, client }
-    }
-
-    fn list(
-        &self,
-        response: Result<Response<wire::MemberList>, Status>,
-    ) -> Result<Vec<MemberStatus>, ServiceError> {
-        let status = |member: wire::Member| {
-            let wire::Member { id, url, leads, votes, is_heard, lacks } = member;
-            MemberStatus { id, url, leads, votes, is_heard, lacks }
-        };
-        let list = response.map_err(|status| self.peer.refusal(&status))?.into_inner();
-        Ok(list.members.into_iter().map(status).collect())
-    }
-}
-
-#[async_trait]
-impl MembersService for RemoteMembers {
-    async fn members(&self) -> Result<Vec<MemberStatus>, ServiceError> {
-        self.list(self.client.clone().list_members(wire::ListMembersRequest {}).await)
-    }
-
-    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
-        self.list(self.client.clone().add_member(wire::MemberRef { url: url.to_owned() }).await)
-    }
-
-    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
-        self.list(self.client.clone().remove_member(wire::MemberRef { url: url.to_owned() }).await)
     }
 }

@@ -1,21 +1,19 @@
-//! A coordinator's answers to the others, and about them, behind gRPC.
+//! A coordinator's answers to the others, behind gRPC.
 
 use std::sync::Arc;
 
-use feedline_data::messages::ServiceError;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
-use super::MAX_CONTROL_BYTES;
 use super::auth_service::entered;
 use super::coordinator_server::chunks;
 use super::refusal::to_status;
 use crate::convert::dataset::{decode_manifest, encode_manifest};
-use crate::services::{MemberInfo, MemberStatus, MembersService, PeerService};
+use crate::rpc::MAX_CONTROL_BYTES;
+use crate::services::{MemberInfo, PeerService};
 use crate::wire;
 use crate::wire::index_chunk::Part;
-use crate::wire::members_server::Members;
 use crate::wire::peer_server::Peer;
 
 /// Serves a coordinator's answers to the others.
@@ -97,45 +95,4 @@ impl Peer for PeerAdapter {
             .map_err(|error| Status::unavailable(format!("writing the index: {error}")))?;
         Ok(Response::new(stream::iter(chunks(bytes.into())).boxed()))
     }
-}
-
-/// Serves whoever adds and removes coordinators.
-pub(super) struct MembersAdapter;
-
-/// The service as whoever sends this request may use it.
-fn members<T>(request: &Request<T>) -> Result<Arc<dyn MembersService>, Status> {
-    entered(request)
-}
-
-#[async_trait]
-impl Members for MembersAdapter {
-    async fn list_members(
-        &self,
-        request: Request<wire::ListMembersRequest>,
-    ) -> Result<Response<wire::MemberList>, Status> {
-        list(members(&request)?.members().await)
-    }
-
-    async fn add_member(
-        &self,
-        request: Request<wire::MemberRef>,
-    ) -> Result<Response<wire::MemberList>, Status> {
-        list(members(&request)?.add_member(&request.into_inner().url).await)
-    }
-
-    async fn remove_member(
-        &self,
-        request: Request<wire::MemberRef>,
-    ) -> Result<Response<wire::MemberList>, Status> {
-        list(members(&request)?.remove_member(&request.into_inner().url).await)
-    }
-}
-
-fn list(members: Result<Vec<MemberStatus>, ServiceError>) -> Result<Response<wire::MemberList>, Status> {
-    let member = |status: MemberStatus| {
-        let MemberStatus { id, url, leads, votes, is_heard, lacks } = status;
-        wire::Member { id, url, leads, votes, is_heard, lacks }
-    };
-    let members = members.map_err(to_status)?.into_iter().map(member).collect();
-    Ok(Response::new(wire::MemberList { members }))
 }

@@ -5,9 +5,9 @@ use std::error::Error;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use tonic::{Code, Status};
 
-use super::REQUEST_TIMEOUT;
 use super::channel::RemoteName;
 use crate::convert::WireError;
+use crate::rpc::REQUEST_DEADLINE;
 
 /// Metadata key of the coordinator that leads.
 const LEADER: &str = "feedline-leader";
@@ -83,7 +83,7 @@ impl RemoteName {
 
     fn too_late(&self) -> String {
         let Self { role, url, .. } = self;
-        format!("the {role} at {url} did not answer within {} s", REQUEST_TIMEOUT.as_secs())
+        format!("the {role} at {url} did not answer within {} s", REQUEST_DEADLINE.as_secs())
     }
 
     /// The refusal for an answer that could not be read.

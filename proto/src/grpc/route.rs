@@ -1,31 +1,38 @@
-//! The way to a worker: found out once, at the first fetch, and again after it broke.
+//! The route to a worker: looked up at the first fetch, and again after it broke.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_access::Credentials;
-use feedline_data::messages::{ServiceError, ServiceErrorKind};
-use tokio::sync::Mutex;
+use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
 use tonic::Code;
 use tonic::transport::Channel;
 
 use super::channel::{self, RemoteName};
 use super::version::VersionInterceptor;
 use crate::local::{ReceivePath, ShmClient, Transport, this_host};
+use crate::rpc::LOCATE_DEADLINE;
 use crate::wire;
 use crate::wire::entrance_client::EntranceClient;
 
-/// Longest wait for a worker to tell where its local sockets are.
-const LOCATE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A lookup that is running or done, and that every fetch waits for.
+type SharedLookup = Shared<BoxFuture<'static, Result<Route, ServiceError>>>;
 
-/// Finds the way to a worker and keeps it.
+/// Looks up the route to a worker and caches it.
 pub(super) struct Router {
+    lookup: Arc<RouteLookup>,
+    /// Locked only to start, read or forget a lookup, and never while one runs.
+    found: Mutex<Option<SharedLookup>>,
+}
+
+/// What a lookup needs.
+struct RouteLookup {
     peer: RemoteName,
     version: u32,
     transport: Transport,
     remote: Channel,
-    found: Mutex<Option<Route>>,
 }
 
 /// A way to a worker.
@@ -39,28 +46,44 @@ pub(super) struct Route {
 
 impl Router {
     pub(super) fn new(peer: RemoteName, version: u32, transport: Transport, remote: Channel) -> Self {
-        Self { peer, version, transport, remote, found: Mutex::new(None) }
+        let lookup = Arc::new(RouteLookup { peer, version, transport, remote });
+        Self { lookup, found: Mutex::new(None) }
     }
 
-    /// The way; looks for a shorter one than TCP when none is known.
+    /// The route; looks for a shorter one than TCP when none is known. Fetches that start together share one lookup.
     ///
     /// # Errors
     /// When the worker cannot be reached, or not by the transport that was asked for.
     pub(super) async fn route(&self) -> Result<Route, ServiceError> {
-        let mut found = self.found.lock().await;
-        if let Some(route) = found.as_ref().filter(|route| route.is_alive()) {
-            return Ok(route.clone());
-        }
-        let route = self.look().await?;
-        *found = Some(route.clone());
-        Ok(route)
+        let lookup = {
+            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            match found.as_ref().filter(|lookup| is_usable(lookup)) {
+                Some(lookup) => lookup.clone(),
+                None => {
+                    let parts = Arc::clone(&self.lookup);
+                    let lookup = async move { parts.look().await }.boxed().shared();
+                    found.insert(lookup).clone()
+                }
+            }
+        };
+        lookup.await
     }
 
-    /// The way broke: it is looked for anew at the next fetch.
-    pub(super) async fn forget(&self) {
-        *self.found.lock().await = None;
+    /// The route broke: the next fetch looks it up again.
+    pub(super) fn forget(&self) {
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
+}
 
+/// Whether a lookup runs, or has found a route that is alive. One that nobody waits for any more stands still.
+fn is_usable(lookup: &SharedLookup) -> bool {
+    match lookup.peek() {
+        Some(found) => found.as_ref().is_ok_and(Route::is_alive),
+        None => lookup.strong_count() > Some(1),
+    }
+}
+
+impl RouteLookup {
     /// Looks for the shortest way. A worker that does not answer in time is reached by TCP until that breaks.
     async fn look(&self) -> Result<Route, ServiceError> {
         let remote = Route { channel: self.remote.clone(), memory: None, via: ReceivePath::Tcp };
@@ -71,7 +94,7 @@ impl Router {
             self.remote.clone(),
             VersionInterceptor::new(self.version, &Credentials::default()),
         );
-        let answer = tokio::time::timeout(LOCATE_TIMEOUT, client.locate(wire::LocateRequest {})).await;
+        let answer = tokio::time::timeout(LOCATE_DEADLINE, client.locate(wire::LocateRequest {})).await;
         let local = match answer {
             Ok(Ok(answer)) => self.enter(answer.into_inner()).await,
             Ok(Err(status)) if status.code() == Code::Unavailable => return Err(self.peer.refusal(&status)),

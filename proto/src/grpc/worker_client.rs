@@ -9,13 +9,13 @@ use futures::{Stream, StreamExt};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
-use super::MAX_MESSAGE_BYTES;
 use super::channel::RemoteName;
 use super::fetch_client::{self, FrameStream};
 use super::framing::ReceivedMessage;
 use super::route::{Route, Router};
 use crate::convert::WireError;
 use crate::local::{ReceivePath, ShmFetchReceiver, Transport};
+use crate::rpc;
 use crate::services::{FetchRequest, Frame, WorkerService};
 use crate::wire;
 
@@ -65,7 +65,7 @@ impl WorkerService for RemoteWorker {
             Err(status) => {
                 let refusal = self.peer.refusal(&status);
                 if refusal.kind == ServiceErrorKind::Unavailable {
-                    self.router.forget().await;
+                    self.router.forget();
                 }
                 return Err(refusal);
             }
@@ -133,7 +133,7 @@ impl Incoming {
 /// The chunk that was packed.
 pub(super) fn unpack(packed: &wire::Packed) -> Result<Frame, WireError> {
     let bytes = packed.bytes as usize;
-    if bytes > MAX_MESSAGE_BYTES {
+    if bytes > rpc::FETCH.max_response.bytes() {
         return Err(WireError(format!("a packed chunk says that it has {bytes} bytes")));
     }
     let data = lz4_flex::block::decompress(&packed.lz4, bytes);

@@ -97,7 +97,7 @@ impl Scene {
     }
 
     async fn ask_members(&self, name: &str, who: Who) -> Answer {
-        let members = grpc::connect_members(&self.coordinator.url(), &self.credentials(who));
+        let members = grpc::connect_coordinator(&self.coordinator.url(), &self.credentials(who));
         let members = members.expect("it has an address");
         match name {
             "ListMembers" => members.members().await.into(),

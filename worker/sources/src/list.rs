@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use glob::{MatchOptions, Pattern};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::error::SourceError;
@@ -20,6 +20,8 @@ use crate::stores::ScopedStores;
 const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
 /// Objects that a store is asked about at once, over all URLs of a source.
 const CONCURRENT_HEADS: usize = 32;
+/// Patterns of a source that are expanded at once.
+const CONCURRENT_PATTERNS: usize = 1;
 /// Most objects that are found for a source, those included that are no data: each takes memory until it is indexed.
 const MOST_OBJECTS: usize = 10_000_000;
 /// A store that tells of no further object for so long is given up: its client has tried several times by then.
@@ -45,10 +47,10 @@ pub(crate) async fn head(
 /// The listing of one source.
 struct Listing<'a> {
     reads: &'a ScopedStores,
-    /// Held while a store is asked about an object.
+    /// Limits the objects that stores are asked about at once.
     heads: Semaphore,
-    /// Held while a pattern is gone through: what its braces stand for may take much memory.
-    pattern: Mutex<()>,
+    /// Limits the patterns that are expanded at once: the names in their braces may take much memory.
+    patterns: Semaphore,
     /// Objects found so far.
     found: AtomicUsize,
     most: usize,
@@ -56,8 +58,8 @@ struct Listing<'a> {
 
 impl<'a> Listing<'a> {
     fn new(reads: &'a ScopedStores, most: usize) -> Self {
-        let heads = Semaphore::new(CONCURRENT_HEADS);
-        Self { reads, heads, pattern: Mutex::new(()), found: AtomicUsize::new(0), most }
+        let (heads, patterns) = (Semaphore::new(CONCURRENT_HEADS), Semaphore::new(CONCURRENT_PATTERNS));
+        Self { reads, heads, patterns, found: AtomicUsize::new(0), most }
     }
 
     async fn shards(&self, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
@@ -143,7 +145,7 @@ impl<'a> Listing<'a> {
         location: &Location,
         given: &str,
     ) -> Result<Vec<ShardRef>, SourceError> {
-        let _alone = self.pattern.lock().await;
+        let _permit = self.patterns.acquire().await.expect("it is never closed");
         let patterns = ScopedStores::expand(&location.rest)
             .map_err(|reason| SourceError::Url { url: given.to_owned(), reason })?;
         let lists = patterns.into_iter().map(|rest| async move {

@@ -46,16 +46,9 @@ impl Authenticator<dyn PeerService> for Guarded {
     }
 }
 
-impl Authenticator<dyn MembersService> for Guarded {
-    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn MembersService>, ServiceError> {
-        Self::check(token)?;
-        Ok(Arc::clone(&self.0) as _)
-    }
-}
-
 async fn guarded() -> Running {
     let door = Arc::new(Guarded(Arc::default()));
-    let doors = Authenticators { coordinator: door.clone(), peer: door.clone(), members: door };
+    let doors = Authenticators { coordinator: door.clone(), peer: door };
     start(member_routes(doors)).await
 }
 
@@ -96,7 +89,7 @@ async fn a_message_is_no_larger_than_its_method_needs() {
         assert_eq!(refusal.kind, ServiceErrorKind::Invalid, "{refusal}");
         assert!(refusal.message.contains("too large"), "{refusal}");
     };
-    let members = connect_members(&server.url, &with_token("client")).unwrap();
+    let members = connect_coordinator(&server.url, &with_token("client")).unwrap();
     assert!(members.add_member(&"x".repeat(60 << 10)).await.is_ok());
     too_large(members.add_member(&"x".repeat(65 << 10)).await.unwrap_err());
     let client = connect_coordinator(&server.url, &with_token("client")).unwrap();
@@ -133,7 +126,7 @@ impl http_body::Body for Silent {
 async fn a_fetch_that_says_nothing_is_given_up() {
     let (seen, _seen) = mpsc::channel(1);
     let mut server = FetchServer::new(Arc::new(FakeWorker { batch: Bytes::new(), seen }), None);
-    let request = http::Request::builder().uri(FETCH_PATH).body(Body::new(Silent)).unwrap();
+    let request = http::Request::builder().uri(crate::rpc::FETCH.path).body(Body::new(Silent)).unwrap();
     let begun = tokio::time::Instant::now();
     let answer = server.call(request).await.unwrap();
     let status = tonic::Status::from_header_map(answer.headers()).unwrap();

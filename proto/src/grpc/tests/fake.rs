@@ -5,19 +5,18 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
-use feedline_data::ids::JobId;
-use feedline_data::manifest::Manifest;
-use feedline_data::messages::*;
-use feedline_data::mix::MixChange;
-use feedline_data::position_history::StepId;
-use feedline_data::view::ClusterView;
+use feedline_core::cluster::messages::*;
+use feedline_core::ids::JobId;
+use feedline_core::manifest::Manifest;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::mpsc;
 
 use crate::batch::{BatchLayout, output_schema};
 use crate::convert::samples;
-use crate::services::{CoordinatorService, FetchRequest, Frame, PieceHeader, WorkerService};
+use crate::services::{
+    CoordinatorReply, CoordinatorRequest, CoordinatorService, FetchRequest, Frame, PieceHeader, WorkerService,
+};
 
 /// Jobs from here on are refused: with `Invalid`, `NotFound`, `Superseded` and `Unavailable`.
 pub(super) const FIRST_REFUSED: u64 = 100;
@@ -55,56 +54,43 @@ pub(super) struct FakeCoordinator;
 
 #[async_trait]
 impl CoordinatorService for FakeCoordinator {
-    async fn open_job(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
-        assert_eq!(spec, samples::spec());
-        Ok(JobId(u64::from(spec.virtual_consumers)))
-    }
-
-    async fn cancel_job(&self, job: JobId) -> Result<(), ServiceError> {
-        check(job)
-    }
-
-    async fn set_weights(&self, job: JobId, weights: Vec<f64>) -> Result<MixChange, ServiceError> {
-        check(job)?;
-        assert_eq!(weights, samples::mix_change().weights);
-        Ok(samples::mix_change())
-    }
-
-    async fn job_details(&self, _job: JobId) -> Result<JobDetails, ServiceError> {
-        Ok(samples::job_details())
-    }
-
-    async fn job_status(&self, _job: JobId) -> Result<JobStatus, ServiceError> {
-        Ok(samples::job_status())
-    }
-
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
-        Ok(vec![samples::job_status(); 2])
-    }
-
-    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
-        Ok(samples::cluster_view())
-    }
-
-    async fn manifest(&self, job: JobId) -> Result<Arc<Manifest>, ServiceError> {
-        check(job)?;
-        Ok(Arc::new(if job.0 == LARGE { large_manifest() } else { samples::manifest() }))
-    }
-
-    async fn sync_worker(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
-        assert_eq!(report, samples::worker_report());
-        Ok(samples::worker_plan())
-    }
-
-    async fn sync_consumer(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
-        assert_eq!(report, samples::consumer_report());
-        Ok(samples::consumer_plan())
-    }
-
-    async fn places(&self, job: JobId, step: StepId) -> Result<GroupPositions, ServiceError> {
-        check(job)?;
-        assert_eq!(step, samples::step());
-        Ok(samples::group_places())
+    async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+        use {CoordinatorReply as Reply, CoordinatorRequest as Request};
+        Ok(match request {
+            Request::OpenJob { spec } => {
+                assert_eq!(*spec, samples::spec());
+                Reply::OpenJob(JobId(u64::from(spec.virtual_consumers)))
+            }
+            Request::CancelJob { job } => Reply::CancelJob(check(job)?),
+            Request::SetWeights { job, weights } => {
+                check(job)?;
+                assert_eq!(weights, samples::mix_change().weights);
+                Reply::SetWeights(samples::mix_change())
+            }
+            Request::GetJobDetails { .. } => Reply::GetJobDetails(samples::job_details()),
+            Request::GetJobStatus { .. } => Reply::GetJobStatus(samples::job_status()),
+            Request::ListJobs {} => Reply::ListJobs(vec![samples::job_status(); 2]),
+            Request::GetCluster {} => Reply::GetCluster(samples::cluster_view()),
+            Request::GetManifest { job } => {
+                check(job)?;
+                let manifest = if job.0 == LARGE { large_manifest() } else { samples::manifest() };
+                Reply::GetManifest(Arc::new(manifest))
+            }
+            Request::SyncWorker { report } => {
+                assert_eq!(*report, samples::worker_report());
+                Reply::SyncWorker(samples::worker_plan())
+            }
+            Request::SyncConsumer { report } => {
+                assert_eq!(*report, samples::consumer_report());
+                Reply::SyncConsumer(samples::consumer_plan())
+            }
+            Request::GetPlaces { job, step } => {
+                check(job)?;
+                assert_eq!(step, samples::step());
+                Reply::GetPlaces(samples::group_places())
+            }
+            other => panic!("no test sends {other:?}"),
+        })
     }
 }
 

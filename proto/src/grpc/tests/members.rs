@@ -4,14 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use feedline_data::manifest::Manifest;
-use feedline_data::messages::{
-    ConsumerPlan, ConsumerReport, JobDetails, JobSpec, JobStatus, WorkerPlan, WorkerReport,
-};
-use feedline_data::view::ClusterView;
+use feedline_core::manifest::Manifest;
 
 use super::*;
-use crate::services::{MemberInfo, MemberStatus};
+use crate::services::{CoordinatorReply, CoordinatorRequest, MemberInfo, MemberStatus};
 
 /// A coordinator that follows where it was told to, and lists those that it was told of.
 #[derive(Default)]
@@ -34,50 +30,34 @@ impl FakeMember {
     }
 
     fn routes(self: &Arc<Self>) -> Routes {
-        member_routes(Authenticators::open(
-            Arc::clone(self) as _,
-            Arc::clone(self) as _,
-            Arc::clone(self) as _,
-        ))
+        member_routes(Authenticators::open(Arc::clone(self) as _, Arc::clone(self) as _))
     }
 }
 
 #[async_trait]
 impl CoordinatorService for FakeMember {
-    async fn open_job(&self, _spec: JobSpec) -> Result<JobId, ServiceError> {
-        self.check().map(|()| JobId(5))
-    }
-
-    async fn cancel_job(&self, _job: JobId) -> Result<(), ServiceError> {
-        self.check()
-    }
-
-    async fn job_details(&self, _job: JobId) -> Result<JobDetails, ServiceError> {
-        Err(refused())
-    }
-
-    async fn job_status(&self, _job: JobId) -> Result<JobStatus, ServiceError> {
-        Err(refused())
-    }
-
-    async fn list_jobs(&self) -> Result<Vec<JobStatus>, ServiceError> {
-        self.check().map(|()| Vec::new())
-    }
-
-    async fn cluster(&self) -> Result<ClusterView, ServiceError> {
-        Err(refused())
-    }
-
-    async fn manifest(&self, _job: JobId) -> Result<Arc<Manifest>, ServiceError> {
-        Err(refused())
-    }
-
-    async fn sync_worker(&self, _report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
-        Err(refused())
-    }
-
-    async fn sync_consumer(&self, _report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
-        Err(refused())
+    async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+        use {CoordinatorReply as Reply, CoordinatorRequest as Request};
+        if matches!(request, Request::SyncWorker { .. }) {
+            return Err(refused());
+        }
+        self.check()?;
+        let mut members = self.members.lock().unwrap();
+        Ok(match request {
+            Request::OpenJob { .. } => Reply::OpenJob(JobId(5)),
+            Request::CancelJob { .. } => Reply::CancelJob(()),
+            Request::ListJobs {} => Reply::ListJobs(Vec::new()),
+            Request::ListMembers {} => Reply::ListMembers(members.clone()),
+            Request::AddMember { url } => {
+                members.push(member(&url));
+                Reply::AddMember(members.clone())
+            }
+            Request::RemoveMember { url } => {
+                members.retain(|member| member.url != url);
+                Reply::RemoveMember(members.clone())
+            }
+            _ => return Err(refused()),
+        })
     }
 }
 
@@ -103,28 +83,6 @@ impl PeerService for FakeMember {
         found
             .filter(|manifest| manifest.fingerprint() == fingerprint)
             .ok_or_else(|| ServiceError::new(ServiceErrorKind::NotFound, "there is no such index"))
-    }
-}
-
-#[async_trait]
-impl MembersService for FakeMember {
-    async fn members(&self) -> Result<Vec<MemberStatus>, ServiceError> {
-        self.check()?;
-        Ok(self.members.lock().unwrap().clone())
-    }
-
-    async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
-        self.check()?;
-        let mut members = self.members.lock().unwrap();
-        members.push(member(url));
-        Ok(members.clone())
-    }
-
-    async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
-        self.check()?;
-        let mut members = self.members.lock().unwrap();
-        members.retain(|member| member.url != url);
-        Ok(members.clone())
     }
 }
 
@@ -162,7 +120,7 @@ async fn what_coordinators_say_to_each_other_comes_through() {
 async fn members_are_listed_added_and_removed() {
     let fake = Arc::new(FakeMember::default());
     let server = start(fake.routes()).await;
-    let members = connect_members(&server.url, &Credentials::default()).unwrap();
+    let members = connect_coordinator(&server.url, &Credentials::default()).unwrap();
     assert_eq!(members.add_member("http://a").await, Ok(vec![member("http://a")]));
     assert_eq!(members.members().await, Ok(vec![member("http://a")]));
     assert_eq!(members.remove_member("http://a").await, Ok(Vec::new()));
@@ -183,10 +141,12 @@ async fn a_client_follows_to_the_leader_and_learns_the_others() {
         *fake.members.lock().unwrap() = urls.iter().map(|url| member(url)).collect();
     }
     *fakes[0].leader.lock().unwrap() = Some(urls[1].clone());
-    let client = coordinators::FailoverCoordinator::new(&urls[..1], &Credentials::default()).unwrap();
+    let failover =
+        Arc::new(coordinators::FailoverCoordinator::new(&urls[..1], &Credentials::default()).unwrap());
+    let client: Arc<dyn CoordinatorService> = failover.clone();
     assert_eq!(client.open_job(samples::spec()).await, Ok(JobId(5)), "the first points at the second");
     let learnt = async {
-        while client.urls().len() < 3 {
+        while failover.urls().len() < 3 {
             tokio::task::yield_now().await;
         }
     };

@@ -45,7 +45,7 @@ pub(super) async fn near(
 }
 
 static RECEIVED: Mutex<Vec<(ReceivePath, u64)>> = Mutex::new(Vec::new());
-static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+static ONE_AT_A_TIME: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(1);
 
 fn note(via: ReceivePath, bytes: u64) {
     RECEIVED.lock().unwrap().push((via, bytes));
@@ -57,7 +57,7 @@ pub(super) async fn fetch(
     transport: Transport,
     batch: &Bytes,
 ) -> Result<Vec<ReceivePath>, ServiceError> {
-    let _turn = ONE_AT_A_TIME.lock().await;
+    let _turn = ONE_AT_A_TIME.acquire().await.unwrap();
     RECEIVED.lock().unwrap().clear();
     let client = connect_worker_by(url, &Credentials::default(), transport, note)?;
     let (credit, requests) = requests(open(1));

@@ -1,0 +1,130 @@
+//! The requests and replies of a coordinator, generated from the table, and the service that answers them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use feedline_access::Scope;
+use feedline_core::cluster::messages::{
+    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
+    ServiceErrorKind, WorkerPlan, WorkerReport,
+};
+use feedline_core::ids::JobId;
+use feedline_core::manifest::Manifest;
+use feedline_core::mix::MixChange;
+use feedline_core::position_history::StepId;
+use feedline_core::view::ClusterView;
+
+use super::table::coordinator_rpcs;
+use super::{
+    Access, LOOKUP_PATIENCE, MessageSize, REPORT_PATIENCE, REQUEST_DEADLINE, Retry, Rpc, RpcKind, Tenancy,
+};
+use crate::services::MemberStatus;
+
+/// Who handles the rows of a job.
+const SEE_JOBS: &[Scope] = &[Scope::Submit, Scope::Consume, Scope::Work, Scope::Observe];
+
+/// A coordinator. The state machine, the client and every layer between them implement this one method; callers use the
+/// typed methods of `dyn CoordinatorService`.
+///
+/// An error of kind `Unavailable` from a remote coordinator may mean that the request arrived all the same: reports are
+/// complete and repeatable, and opening or cancelling a job twice has the effect of once, so a caller may always retry.
+#[async_trait]
+pub trait CoordinatorService: Send + Sync {
+    /// Answers a request with the reply of the same name.
+    async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError>;
+}
+
+macro_rules! define {
+    ($($mode:ident $service:ident { $(
+        $(#[$doc:meta])*
+        $name:ident {
+            call: $call:ident($($arg:ident: $type:ty),*) -> $reply:ty,
+            $(wire: $rpc:ident($in:ident) -> $out:ident,)?
+            access: $access:expr,
+            tenancy: $tenancy:expr,
+            rules: ($kind:expr, $max_request:expr, $max_response:expr),
+            deadline: $deadline:expr, retry: $retry:expr,
+        }
+    )* })*) => {
+        /// A request to a coordinator.
+        #[derive(Debug, Clone)]
+        #[allow(missing_docs, reason = "the arguments are described with their request")]
+        pub enum CoordinatorRequest {
+            $($($(#[$doc])* $name { $($arg: $type),* },)*)*
+        }
+
+        /// The reply to the request of the same name.
+        #[derive(Debug)]
+        #[allow(clippy::large_enum_variant, reason = "a reply is moved a few times and never stored")]
+        pub enum CoordinatorReply {
+            $($($(#[$doc])* $name($reply),)*)*
+        }
+
+        /// Places of the rows in the table.
+        #[derive(Clone, Copy)]
+        enum Row {
+            $($($name,)*)*
+        }
+
+        impl CoordinatorRequest {
+            /// The rules of all requests.
+            pub(super) const RPCS: &'static [Rpc] = &[$($(Rpc {
+                path: concat!("/feedline.v1.", stringify!($service), "/", stringify!($name)),
+                access: $access,
+                kind: $kind,
+                max_request: $max_request,
+                max_response: $max_response,
+                deadline: Some($deadline),
+                retry: $retry,
+            },)*)*];
+
+            /// The rules of this request.
+            pub fn rpc(&self) -> &'static Rpc {
+                let row = match self {
+                    $($(Self::$name { .. } => Row::$name,)*)*
+                };
+                &Self::RPCS[row as usize]
+            }
+
+            /// Name of the request in metrics, such as `open_job`.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $($(Self::$name { .. } => stringify!($call),)*)*
+                }
+            }
+
+            /// What the request means to a caller that belongs to one tenant.
+            #[allow(unused_variables, reason = "a row names the arguments that it needs")]
+            pub fn tenancy(&self) -> Tenancy {
+                match self {
+                    $($(Self::$name { $($arg),* } => $tenancy,)*)*
+                }
+            }
+        }
+
+        impl dyn CoordinatorService + '_ {
+            $($(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// As the coordinator, or a layer before it, refuses.
+                pub async fn $call(&self, $($arg: impl Into<$type>),*) -> Result<$reply, ServiceError> {
+                    match self.call(CoordinatorRequest::$name { $($arg: $arg.into()),* }).await? {
+                        CoordinatorReply::$name(reply) => Ok(reply),
+                        other => Err(wrong_reply(&other)),
+                    }
+                }
+            )*)*
+        }
+    };
+}
+
+coordinator_rpcs!(define);
+
+/// A layer that answers a request with the reply to another one is defective; the caller reports it and lives on.
+fn wrong_reply(reply: &CoordinatorReply) -> ServiceError {
+    ServiceError::new(
+        ServiceErrorKind::Unavailable,
+        format!("the coordinator sent a reply of the wrong kind: {reply:?}"),
+    )
+}
