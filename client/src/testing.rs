@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use feedline_core::cluster::messages::{
+use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::layout::{Layout, SplitRef, StreamPosition};
+use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, JobSpec, JobState, PlannedSplit, Revision, ServiceError, ServiceErrorKind,
     SlotGrant,
 };
-use feedline_core::ids::{JobId, WorkerId};
-use feedline_core::layout::{Layout, SplitRef, StreamPosition};
-use feedline_core::pipeline::{OrderMode, Pipeline, Remainder, Source};
-use feedline_core::position_history::StepId;
+use feedline_data::pipeline::{OrderMode, Pipeline, Remainder, Source};
+use feedline_data::position_history::StepId;
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService, WorkerService};
 use tokio::sync::Notify;
 use tokio::time::Duration;

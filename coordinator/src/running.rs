@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use feedline_core::cluster::Reply;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
-use feedline_core::cluster::samples::{Samples, WorkerAllocations};
-use feedline_core::ids::{Millis, WorkerId};
-use feedline_core::random::mix64;
+use feedline_cluster::Reply;
+use feedline_data::ids::{Millis, WorkerId};
+use feedline_data::messages::WorkerAllocations;
+use feedline_data::messages::samples::Samples;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::random::mix64;
 use feedline_proto::{CoordinatorService, PeerService};
 use feedline_raft::log::FileLog;
 use feedline_raft::{LogWrite, MemberId, Members, Message, PersistedState, RaftNode};

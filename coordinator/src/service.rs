@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use feedline_access::OwnFiles;
-use feedline_core::cluster::Reply as ClusterReply;
-use feedline_core::cluster::messages::{
-    JobDetails, JobSpec, JobStatus, ServiceError, ServiceErrorKind, source_key,
-};
-use feedline_core::ids::JobId;
-use feedline_core::manifest::Manifest;
-use feedline_core::tenants::Tenants;
-use feedline_core::urls::ReadPolicy;
-use feedline_core::view::ClusterView;
+use feedline_cluster::Reply as ClusterReply;
+use feedline_data::ids::JobId;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{JobDetails, JobSpec, JobStatus, ServiceError, ServiceErrorKind, source_key};
+use feedline_data::read_policy::ReadPolicy;
+use feedline_data::tenants::Tenants;
+use feedline_data::view::ClusterView;
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService, MemberStatus};
 use feedline_raft::{MemberId, MemberView, MembershipChange};
 use metrics::counter;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use feedline_core::cluster::messages::{JobSpec, JobStatus, ServiceError, ServiceErrorKind};
-use feedline_core::ids::JobId;
+use feedline_data::ids::JobId;
+use feedline_data::messages::{JobSpec, JobStatus, ServiceError, ServiceErrorKind};
 use feedline_proto::rpc::Tenancy;
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 

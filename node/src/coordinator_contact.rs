@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use feedline_core::cluster::messages::ServiceError;
+use feedline_data::messages::ServiceError;
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 
 /// A coordinator answers every half second; after this long it is gone.

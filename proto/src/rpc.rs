@@ -7,7 +7,7 @@ mod table;
 use std::time::Duration;
 
 use feedline_access::Scope;
-use feedline_core::ids::JobId;
+use feedline_data::ids::JobId;
 
 pub use self::request::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 pub(crate) use self::table::{FromWire, IntoWire, coordinator_rpcs};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
-use feedline_core::cluster::messages::ServiceError;
-use feedline_core::ids::JobId;
-use feedline_core::layout::SplitRef;
-use feedline_core::manifest::Manifest;
+use feedline_data::ids::JobId;
+use feedline_data::layout::SplitRef;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::ServiceError;
 use futures::stream::BoxStream;
 
 use crate::batch::BatchLayout;

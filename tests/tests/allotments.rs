@@ -11,12 +11,12 @@ use async_trait::async_trait;
 use feedline_client::audit::{Audit, AuditReport};
 use feedline_client::{ClientSettings, Job};
 use feedline_coordinator::CoordinatorSettings;
-use feedline_core::cluster::messages::{
+use feedline_data::ids::{JobId, SessionId, WorkerId};
+use feedline_data::messages::{
     CacheDecision, JobAllocation, JobSpec, ServiceError, WorkerPlan, WorkerReport,
 };
-use feedline_core::ids::{JobId, SessionId, WorkerId};
-use feedline_core::pipeline::{CacheEncoding, CacheTier, Pipeline};
-use feedline_core::random::mix64;
+use feedline_data::pipeline::{CacheEncoding, CacheTier, Pipeline};
+use feedline_data::random::mix64;
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 use feedline_tests::Scratch;
 use feedline_tests::embedded::{OneWorker, worker_settings};

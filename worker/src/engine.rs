@@ -12,6 +12,7 @@ mod blocks;
 mod cache_point;
 mod chunk;
 mod encodings;
+mod fetches;
 mod group;
 mod job;
 mod leases;
@@ -45,6 +46,7 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use self::admission::AdmittedGroup;
+pub(crate) use self::fetches::{OpenFetch, PieceLookup};
 use self::group::{FinishedPiece, GroupOutput, WorkerResources, run_group};
 pub(crate) use self::job::JobContext;
 use self::leases::LeaseTable;
@@ -65,27 +67,6 @@ const READING_PART: u64 = 8;
 const DECODING_PART: u64 = 8;
 /// Ended jobs whose counters are still reported.
 const KEPT_JOBS: usize = 16;
-
-/// What a fetch finds.
-pub(crate) enum PieceLookup {
-    /// The piece that holds the wanted row, and what it belongs to.
-    Piece(Arc<JobContext>, Arc<FinishedPiece>),
-    /// The split cannot go beyond this row: one sentence.
-    Failed(String),
-    /// Everything has been fetched.
-    End(Arc<JobContext>),
-    /// Not there yet: wait for a change.
-    Wait,
-    /// This worker does not hold the split.
-    Unknown,
-}
-
-/// A registered fetch.
-pub(crate) struct OpenFetch {
-    pub(crate) number: u64,
-    /// Wakes it when there may be something for it.
-    pub(crate) changed: Arc<Notify>,
-}
 
 pub(crate) struct Engine {
     started: Instant,
@@ -438,104 +419,6 @@ impl Engine {
         if has_computed {
             self.news.notify_waiters();
         }
-    }
-
-    /// Registers a fetch of a split from offset `from`; an earlier fetch of the same split ends. Until the deadline it waits
-    /// for a lease that has not arrived; `None` if the worker does not receive one.
-    pub(crate) async fn open_fetch(
-        self: &Arc<Self>,
-        (job, split): (JobId, SplitRef),
-        from: u32,
-        deadline: Instant,
-    ) -> Option<OpenFetch> {
-        loop {
-            let arrival = match self.try_open_fetch(job, split, from) {
-                Ok(fetch) => return Some(fetch),
-                Err(arrival) => arrival,
-            };
-            let arrived = arrival.notified();
-            tokio::pin!(arrived);
-            arrived.as_mut().enable();
-            let is_there = self.lock().leases.contains(job, split);
-            if !is_there && tokio::time::timeout_at(deadline.into(), arrived).await.is_err() {
-                let mut state = self.lock();
-                // The table holds one reference, this fetch the other.
-                if state.arrivals.get(&(job, split)).is_some_and(|arrival| Arc::strong_count(arrival) == 2) {
-                    state.arrivals.remove(&(job, split));
-                }
-                return None;
-            }
-        }
-    }
-
-    fn try_open_fetch(
-        self: &Arc<Self>,
-        job: JobId,
-        split: SplitRef,
-        from: u32,
-    ) -> Result<OpenFetch, Arc<Notify>> {
-        let mut state = self.lock();
-        state.next_fetch += 1;
-        let number = state.next_fetch;
-        let opened = state.leases.update(job, split, |lease| {
-            lease.open_fetch(number, from);
-            Arc::clone(&lease.changed)
-        });
-        let Some(changed) = opened else {
-            return Err(Arc::clone(state.arrivals.entry((job, split)).or_default()));
-        };
-        self.pump_locked(state);
-        Ok(OpenFetch { number, changed })
-    }
-
-    /// What there is at offset `from` for fetch `number`. A piece is handed out once.
-    pub(crate) fn next_piece(
-        self: &Arc<Self>,
-        job: JobId,
-        split: SplitRef,
-        number: u64,
-        from: u32,
-    ) -> PieceLookup {
-        let mut state = self.lock();
-        let Some(context) = state.jobs.get(&job).cloned() else {
-            return match state.leases.get(job, split) {
-                Some(lease) => lease.failure(from).map_or(PieceLookup::Wait, PieceLookup::Failed),
-                None => PieceLookup::Unknown,
-            };
-        };
-        let Some(lease) = state.leases.get(job, split).filter(|lease| lease.fetch == Some(number)) else {
-            return PieceLookup::Unknown;
-        };
-        if from >= context.details.layout.split_len(split) {
-            return PieceLookup::End(context);
-        }
-        let (failure, was_waiting) = (lease.failure(from), lease.is_awaited());
-        let taken = state.leases.update(job, split, |lease| lease.take_piece(from)).flatten();
-        if let Some(piece) = taken {
-            // A stream that holds fewer bytes may start a group that did not fit.
-            if state.is_blocked {
-                self.pump_locked(state);
-            }
-            return PieceLookup::Piece(context, piece);
-        }
-        if let Some(message) = failure {
-            return PieceLookup::Failed(message);
-        }
-        state.leases.update(job, split, |lease| lease.waits_for(from));
-        if state.is_blocked && !was_waiting {
-            self.pump_locked(state);
-        }
-        PieceLookup::Wait
-    }
-
-    /// Steps of a split and of the splits of its stream that come before it: it changes while they make progress.
-    pub(crate) fn steps(&self, job: JobId, split: SplitRef) -> u64 {
-        self.lock().leases.job(job).map_or(0, |leases| leases.steps(split))
-    }
-
-    /// Ends a fetch: its consumer has gone or has everything.
-    pub(crate) fn close_fetch(&self, job: JobId, split: SplitRef, number: u64) {
-        self.lock().leases.update(job, split, |lease| lease.close_fetch(number));
     }
 
     /// Whether it holds no splits.

@@ -2,11 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use feedline_core::cluster::messages::{
-    ConsumerReport, ConsumerStats, JobState, ProcessCpu, Revision, WorkerReport,
-};
-use feedline_core::ids::{SessionId, WorkerId};
-use feedline_core::pipeline::{Pipeline, Source};
+use feedline_data::ids::{SessionId, WorkerId};
+use feedline_data::messages::{ConsumerReport, ConsumerStats, JobState, ProcessCpu, Revision, WorkerReport};
+use feedline_data::pipeline::{Pipeline, Source};
 use tempfile::TempDir;
 
 use super::*;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
-use feedline_core::manifest::Manifest;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};

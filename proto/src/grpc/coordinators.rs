@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 
 use crate::rpc::{CoordinatorReply, CoordinatorRequest, CoordinatorService, Retry};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_access::Credentials;
-use feedline_core::cluster::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use tonic::Code;

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use feedline_access::Scope;
-use feedline_core::cluster::messages::{
+use feedline_data::ids::JobId;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
     ServiceErrorKind, WorkerPlan, WorkerReport,
 };
-use feedline_core::ids::JobId;
-use feedline_core::manifest::Manifest;
-use feedline_core::mix::MixChange;
-use feedline_core::position_history::StepId;
-use feedline_core::view::ClusterView;
+use feedline_data::mix::MixChange;
+use feedline_data::position_history::StepId;
+use feedline_data::view::ClusterView;
 
 use super::table::coordinator_rpcs;
 use super::{

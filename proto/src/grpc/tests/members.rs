@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use feedline_core::manifest::Manifest;
+use feedline_data::manifest::Manifest;
 
 use super::*;
 use crate::services::{CoordinatorReply, CoordinatorRequest, MemberInfo, MemberStatus};
