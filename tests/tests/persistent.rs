@@ -45,7 +45,7 @@ fn a_coordinator_goes_on_with_the_log_of_the_earlier_release() {
     let data = copy_coordinator(&scratch);
     let data = data.to_str().expect("temporary paths are text");
     let role = Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", data], &[]);
-    let listed = call(&["jobs", "--json", "--coordinator", &role.url()]);
+    let listed = call(&["job", "list", "--json", "--coordinator", &role.url()]);
     assert_eq!(listed.status, 0, "{}", listed.stderr);
     let jobs: Vec<Value> = serde_json::from_str(&listed.stdout).expect("it lists jobs as JSON");
     let durable = |job: &Value| {

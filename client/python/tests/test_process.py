@@ -141,7 +141,7 @@ def test_a_loop_that_is_left_ends_its_job(lines: Path, clusters: Any, run_name: 
     for _ in job:
         break
     running = run_python(
-        f"import json, subprocess\nprint(subprocess.run([{str(binary())!r}, 'jobs', '--json', '--coordinator', {url!r}], capture_output=True, text=True).stdout)"
+        f"import json, subprocess\nprint(subprocess.run([{str(binary())!r}, 'job', 'list', '--json', '--coordinator', {url!r}], capture_output=True, text=True).stdout)"
     )
     assert [found["state"] for found in json.loads(running.stdout) if found["name"].startswith(name)] == ["cancelled"]
     assert sum(batch.size for batch in job) == 490
