@@ -35,6 +35,7 @@ impl CoordinatorService for Recorder {
             Request::ListMembers {} => Reply::ListMembers(Vec::new()),
             Request::AddMember { .. } => Reply::AddMember(Vec::new()),
             Request::RemoveMember { .. } => Reply::RemoveMember(Vec::new()),
+            Request::JoinJob { .. } => return Err(denied("no job is open")),
             other => return self.note(other.name()),
         })
     }
