@@ -119,10 +119,11 @@ impl TrackedWorker {
         self.work.get(&job).map_or(0, |work| work.leases - work.computed)
     }
 
-    /// Splits of a job that it may have ahead.
+    /// Splits of a job that it may have ahead. New weights of a mix hold behind all leases, so a short job with leases for
+    /// all of its rows accepts none: the measured pace does not raise the number until weights can change before leases.
     pub(super) fn leases_ahead(&self, job: JobId, least: u32, split_rows: u64) -> u32 {
         let least = leases_for_cores(least, self.cores, split_rows);
-        self.work.get(&job).map_or(least, |work| work.pace.leases_ahead(least))
+        self.work.get(&job).map_or(least, |work| work.pace.leases_ahead(least).min(least))
     }
 
     /// Notes a split that it holds.
