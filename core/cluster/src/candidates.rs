@@ -61,7 +61,7 @@ impl CandidateQueue {
         (1..=self.leases_ahead).take_while(|splits| time(*splits, part.cores) <= self.latest).count() as u32
     }
 
-    /// Adds a worker. `ahead` leases keep it busy at its measured pace.
+    /// Adds a worker. `ahead` leases keep it busy.
     pub(super) fn put(
         &mut self,
         part: LeaseCandidate,

@@ -321,7 +321,7 @@ impl Cluster {
         for (split, lease) in released {
             for holder in lease.holders {
                 if let Some(worker) = self.workers.get_mut(&holder.worker)
-                    && worker.finish(id, split, self.now)
+                    && worker.release(id, split)
                 {
                     worker.revision += 1;
                 }

@@ -161,7 +161,7 @@ impl Cluster {
         let mut slots = 0;
         for part in parts {
             let worker = &self.workers[&part.worker];
-            let ahead = worker.leases_ahead(job.id, least, layout.split_rows);
+            let ahead = worker.leases_ahead(least, layout.split_rows);
             slots += queue.slots(part).max(if ahead > least { ahead } else { 0 }) as usize;
             queue.put(*part, worker.uncomputed(job.id), ahead, worker.leases.len(), worker.memory_full);
         }

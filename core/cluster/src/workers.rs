@@ -10,7 +10,7 @@ use feedline_data::messages::{
     WorkerReport,
 };
 
-use super::lease_pace::{LeasePace, leases_for_cores};
+use super::leases_ahead::leases_for_cores;
 use super::limits::kept_text;
 
 use super::records::Record;
@@ -42,7 +42,6 @@ impl LongPoll {
 struct JobWork {
     leases: u32,
     computed: u32,
-    pace: LeasePace,
 }
 
 #[derive(Debug)]
@@ -67,7 +66,7 @@ pub(super) struct TrackedWorker {
     pub(super) share: WorkerAllocations,
     pub(super) leases: BTreeSet<(JobId, SplitRef)>,
     pub(super) computed: BTreeSet<(JobId, SplitRef)>,
-    /// Counts of `leases` and `computed` for each job, and its pace.
+    /// Counts of `leases` and `computed` for each job.
     work: BTreeMap<JobId, JobWork>,
     pub(super) tasks: BTreeSet<TaskId>,
     /// Counts changes of its plan.
@@ -119,11 +118,9 @@ impl TrackedWorker {
         self.work.get(&job).map_or(0, |work| work.leases - work.computed)
     }
 
-    /// Splits of a job that it may have ahead. New weights of a mix hold behind all leases, so a short job with leases for
-    /// all of its rows accepts none: the measured pace does not raise the number until weights can change before leases.
-    pub(super) fn leases_ahead(&self, job: JobId, least: u32, split_rows: u64) -> u32 {
-        let least = leases_for_cores(least, self.cores, split_rows);
-        self.work.get(&job).map_or(least, |work| work.pace.leases_ahead(least).min(least))
+    /// Leases that it may hold ahead of a job with splits of this many rows.
+    pub(super) fn leases_ahead(&self, least: u32, split_rows: u64) -> u32 {
+        leases_for_cores(least, self.cores, split_rows)
     }
 
     /// Notes a split that it holds.
@@ -151,28 +148,15 @@ impl TrackedWorker {
         was_held
     }
 
-    /// Takes a split from it that its consumer has. Whether it held it.
-    pub(super) fn finish(&mut self, job: JobId, split: SplitRef, now: Millis) -> bool {
-        let is_new = self.leases.contains(&(job, split)) && !self.computed.contains(&(job, split));
-        if is_new && let Some(work) = self.work.get_mut(&job) {
-            work.pace.add(1, now);
-        }
-        self.release(job, split)
-    }
-
     /// Replaces the splits that it has computed. Those that are new.
-    fn set_computed(&mut self, reported: &[(JobId, SplitRef)], now: Millis) -> Vec<(JobId, SplitRef)> {
+    fn set_computed(&mut self, reported: &[(JobId, SplitRef)]) -> Vec<(JobId, SplitRef)> {
         let held = reported.iter().filter(|lease| self.leases.contains(lease)).copied().collect();
         let before = std::mem::replace(&mut self.computed, held);
         self.work.values_mut().for_each(|work| work.computed = 0);
         for (job, _) in &self.computed {
             self.work.entry(*job).or_default().computed += 1;
         }
-        let new: Vec<_> = self.computed.difference(&before).copied().collect();
-        for (job, _) in &new {
-            self.work.entry(*job).or_default().pace.add(1, now);
-        }
-        new
+        self.computed.difference(&before).copied().collect()
     }
 }
 
@@ -204,7 +188,7 @@ impl Cluster {
         worker.elapsed_ns = report.elapsed_ns;
         worker.cpu = report.cpu;
         // As each job is computed the worker has room for more of it.
-        for (job, split) in worker.set_computed(&report.computed, now) {
+        for (job, split) in worker.set_computed(&report.computed) {
             self.stale.insert(job);
             if let Some(job) = self.jobs.get_mut(&job) {
                 job.touched.streams.insert(split.stream);
