@@ -12,7 +12,7 @@ use feedline_data::position::{OpenRange, POSITION_VERSION, Position};
 
 use super::ClusterSettings;
 use super::consumers::TrackedConsumer;
-use super::leases::{LeaseState, LeaseTable};
+use super::leases::{LeaseIndex, LeaseState};
 use super::missing_splits::MissingSplits;
 use super::records::Record;
 use super::slots::{SlotOwnership, SlotRebalance};
@@ -53,7 +53,7 @@ pub(super) struct TrackedJob {
     pub(super) streams: Vec<StreamPosition>,
     /// Relaxed mode only.
     pub(super) open: BTreeMap<SplitRef, OpenSplit>,
-    pub(super) leases: LeaseTable,
+    pub(super) leases: LeaseIndex,
     /// Elastic jobs: who has each stream.
     pub(super) slots: Vec<SlotOwnership>,
     /// Epoch and round of the furthest split that was ever granted.
@@ -94,7 +94,7 @@ impl TrackedJob {
             ended: None,
             streams: Vec::new(),
             open: BTreeMap::new(),
-            leases: LeaseTable::default(),
+            leases: LeaseIndex::default(),
             slots: Vec::new(),
             granted: None,
             consumers: BTreeMap::new(),

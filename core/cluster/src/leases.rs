@@ -25,11 +25,11 @@ fn split_at(&(stream, epoch, ordinal): &StreamOrder) -> SplitRef {
 
 /// Leased splits and their holders.
 #[derive(Debug, Default)]
-pub(super) struct LeaseTable {
+pub(super) struct LeaseIndex {
     leases: BTreeMap<StreamOrder, LeaseState>,
 }
 
-impl LeaseTable {
+impl LeaseIndex {
     pub(super) fn get(&self, split: SplitRef) -> Option<&LeaseState> {
         self.leases.get(&stream_order(split))
     }
@@ -103,7 +103,7 @@ mod tests {
         fn progress_in_a_stream_removes_what_a_scan_of_all_leases_removes(
             steps in proptest::collection::vec((0u8..8, 0u32..5, 0u32..3, 0u64..6, 1u64..4), 0..300),
         ) {
-            let mut table = LeaseTable::default();
+            let mut table = LeaseIndex::default();
             let mut all: BTreeMap<SplitRef, Vec<WorkerId>> = BTreeMap::new();
             for (what, stream, epoch, ordinal, worker) in steps {
                 let (split, worker) = (SplitRef { epoch, ordinal, stream }, WorkerId(worker));

@@ -54,6 +54,9 @@ enum NextGroup {
     },
 }
 
+/// The split's rank in its job, then the running groups of the job: jobs take turns. The smaller is the more urgent.
+type Urgency = (usize, usize);
+
 impl State {
     /// Adds the time for which a job has waited for memory to its counter.
     fn note_memory_wait(&mut self) {
@@ -80,10 +83,11 @@ impl State {
         let last = self.started << OVERTAKING_BITS;
         first_behind.map_or(last, |first| last.min(first.saturating_sub(1)))
     }
-}
 
-/// The split's rank in its job, then the running groups of the job: jobs take turns. The smaller is the more urgent.
-type Urgency = (usize, usize);
+    fn urgency(&self, id: JobId, split: SplitRef) -> Option<Urgency> {
+        self.leases.job(id).map(|leases| (leases.rank(split), leases.running_groups()))
+    }
+}
 
 impl Engine {
     /// Starts the most urgent groups that fit the budget. For a split whose consumer waits and has nothing, one group at a
@@ -118,8 +122,7 @@ impl Engine {
             };
             match next {
                 Some(NextGroup::Candidate(candidate)) => {
-                    let Some(leases) = state.leases.job(id) else { continue };
-                    let urgency = (leases.rank(candidate.split), leases.running_groups());
+                    let Some(urgency) = state.urgency(id, candidate.split) else { continue };
                     if found.as_ref().is_none_or(|(first, _)| urgency < *first) {
                         found = Some((urgency, candidate));
                     }
@@ -252,4 +255,50 @@ fn candidate(job: &JobContext, leases: &JobLeases, split: SplitRef, group_rows: 
 fn own_bytes(job: &JobContext, bytes: u64) -> u64 {
     let layout = &job.details.layout;
     if layout.coordinated { bytes / u64::from(layout.streams) } else { bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::split::SplitState;
+    use super::*;
+
+    fn split(epoch: u32, ordinal: u64, stream: u32) -> SplitRef {
+        SplitRef { epoch, ordinal, stream }
+    }
+
+    #[test]
+    fn a_new_job_and_an_old_one_take_turns() {
+        let mut state = State::default();
+        for (job, epoch) in [(1, 50), (2, 0)] {
+            for ordinal in 0..3 {
+                state.leases.insert(JobId(job), split(epoch, ordinal, 0), SplitState::new(0, 1), None);
+            }
+        }
+        // The old job has a group in flight already.
+        state.leases.update(JobId(1), split(50, 0, 0), |lease| lease.start(&(0..10), 100, 1));
+        let mut keys = state.leases.keys();
+        keys.sort_by_key(|(job, split)| state.urgency(*job, *split));
+        let order: Vec<(u64, u64)> = keys.into_iter().map(|(job, split)| (job.0, split.ordinal)).collect();
+        assert_eq!(order, [(2, 0), (1, 0), (2, 1), (1, 1), (2, 2), (1, 2)]);
+    }
+
+    #[test]
+    fn a_late_split_overtakes_the_later_splits_of_its_stream_only() {
+        let mut state = State::default();
+        let mut start_at = |split, job| {
+            state.leases.insert(JobId(job), split, SplitState::new(0, 1), None);
+            state.started += 1;
+            let priority = state.priority(split, JobId(job));
+            state.leases.update(JobId(job), split, |lease| lease.start(&(0..10), 1, priority));
+            priority
+        };
+        let mut start = |ordinal, job| start_at(split(0, ordinal, 0), job);
+        let [second, other, fourth] = [start(2, 1), start(0, 2), start(4, 1)];
+        assert!(second < other && other < fourth, "groups run in the order of admission");
+        let (first, third) = (start(1, 1), start(3, 1));
+        assert!(first < second, "the consumer needs it before");
+        assert!(other < third && third < fourth, "it overtakes no other job");
+        let lagging = start_at(split(0, 0, 1), 1);
+        assert!(lagging > fourth, "another stream waits for its turn, however late it is");
+    }
 }
