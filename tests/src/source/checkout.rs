@@ -18,11 +18,11 @@ pub struct Checkout {
 /// A crate that cargo builds.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// The package's name, such as `feedline-core`.
+    /// The package's name, such as `feedline-data`.
     pub package: String,
     /// The folder of the package, relative to the root.
     pub folder: String,
-    /// The name in paths, such as `feedline_core`.
+    /// The name in paths, such as `feedline_data`.
     pub name: String,
     /// The crate's first file.
     pub file: String,
