@@ -177,7 +177,8 @@ impl LocalCoordinator {
                 Reply::JoinJob(joined.ok_or_else(|| mismatch(&ClusterReply::MayOpen))?)
             }
             Request::CancelJob { job } => {
-                Reply::CancelJob(drop(self.ask(QueuedInput::CancelJob(job)).await?))
+                self.ask(QueuedInput::CancelJob(job)).await?;
+                Reply::CancelJob(())
             }
             Request::SetWeights { job, weights } => {
                 match self.ask(QueuedInput::SetWeights(job, weights)).await? {
