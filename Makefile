@@ -13,7 +13,7 @@ DEMO := target/demo
 # On a terminal cargo shows its progress; in a log it is quiet.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -122,6 +122,9 @@ trace-cost: release ## Measure what tracing costs, on against off
 
 secure-cost: release ## Measure what mutual TLS and tokens cost, on against off
 	@python3 benches/secure.py
+
+against: release ## Measure CPU seconds per row against an earlier commit: BASE=ef04d0d PAIRS=21
+	@python3 benches/against.py $(if $(BASE),--base $(BASE)) $(if $(PAIRS),--pairs $(PAIRS))
 
 scale: release ## Measure cores, small and huge rows, many shards, 200 epochs
 	@python3 benches/scale.py

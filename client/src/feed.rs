@@ -3,7 +3,9 @@
 
 mod attempts;
 mod credit;
+mod fetch_table;
 mod history;
+mod lanes;
 mod report;
 mod slots;
 mod streams;
@@ -11,21 +13,23 @@ mod streams;
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::SchemaRef;
-use feedline_data::consumer::RunKind;
+use feedline_data::consumer::{AssembledBatch, RunKind};
 use feedline_data::ids::{JobId, SessionId, WorkerId};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
-use feedline_data::messages::{ConsumerPlan, ConsumerStats, JobState, Revision};
+use feedline_data::messages::{ConsumerPlan, ConsumerStats, JobState, PlannedSplit, Revision};
 use feedline_data::mix::MixChange;
 use metrics::{counter, gauge};
 use tokio::time::{Duration, Instant};
 
-use self::attempts::SplitFetch;
 pub(crate) use self::attempts::{FetchOrder, FetchOutcome};
+use self::fetch_table::{FetchTable, SplitFetch};
+use self::lanes::Lanes;
 pub(crate) use self::report::SentReport;
 use self::streams::StreamFeed;
 use crate::batch::{BatchInfo, StepShare, TakenBatch, carry, is_last_part};
 use crate::error::ClientError;
 use crate::metrics::{BATCHES_TOTAL, BUFFERED_BYTES, BYTES_TOTAL, ROWS_TOTAL};
+use crate::pieces::PieceBytes;
 use crate::settings::ClientSettings;
 
 /// What [`Feed::take`] found.
@@ -59,7 +63,7 @@ pub(crate) struct Feed {
     revision: Revision,
     layout: Option<Layout>,
     /// Deterministic mode: one for each owned stream. Relaxed mode: one.
-    lanes: Vec<StreamFeed>,
+    lanes: Lanes,
     /// The workers of planned splits, and the offset from which each is wanted.
     planned: BTreeMap<SplitRef, (u32, Vec<(WorkerId, String)>)>,
     exhausted: bool,
@@ -71,7 +75,12 @@ pub(crate) struct Feed {
     has_said_wait: bool,
     /// What the last plan gave to show to workers.
     ticket: String,
-    splits: BTreeMap<SplitRef, SplitFetch>,
+    fetches: FetchTable,
+    starts: attempts::Starts,
+    /// Splits whose fetches may have room for further credit.
+    hungry: BTreeSet<SplitRef>,
+    /// The window by which credit was given last.
+    window: u64,
     next_attempt: u64,
     /// Columns of the batches, from the first piece.
     schema: Option<SchemaRef>,
@@ -100,14 +109,17 @@ impl Feed {
             state: JobState::Preparing { indexed: 0, shards: 0, workers: 0 },
             revision: Revision::default(),
             layout: None,
-            lanes: Vec::new(),
+            lanes: Lanes::default(),
             planned: BTreeMap::new(),
             exhausted: false,
             most_splits: 0,
             consumers: 0,
             has_said_wait: false,
             ticket: String::new(),
-            splits: BTreeMap::new(),
+            fetches: FetchTable::default(),
+            starts: attempts::Starts::default(),
+            hungry: BTreeSet::new(),
+            window: 0,
             next_attempt: 1,
             schema: None,
             carried: BatchInfo::default(),
@@ -177,7 +189,7 @@ impl Feed {
 
     pub(crate) fn set_fatal(&mut self, error: ClientError) {
         self.fatal.get_or_insert(error);
-        self.splits.clear();
+        self.fetches.clear();
     }
 
     /// Takes the coordinator's plan.
@@ -188,13 +200,9 @@ impl Feed {
         if self.state.is_ended() {
             // What has arrived is still delivered; nothing more is fetched.
             self.planned.clear();
-            self.splits.values_mut().for_each(|split| split.attempts.clear());
+            self.fetches.end_attempts();
         } else {
-            self.planned = plan
-                .splits
-                .into_iter()
-                .map(|planned| (planned.split, (planned.from, planned.workers)))
-                .collect();
+            self.replace_planned(plan.splits);
         }
         self.exhausted = plan.exhausted;
         self.most_splits = plan.most_splits;
@@ -204,16 +212,18 @@ impl Feed {
         if self.layout.is_none()
             && let Some(layout) = plan.layout
         {
-            self.lanes = if self.identity.relaxed {
-                vec![StreamFeed::relaxed(&layout)]
-            } else {
-                plan.streams
+            let lanes = match self.identity.relaxed {
+                true => vec![StreamFeed::relaxed(&layout)],
+                false => plan
+                    .streams
                     .iter()
-                    .map(|(stream, position)| StreamFeed::new(&layout, *stream, *position))
-                    .collect()
+                    .map(|(stream, from)| StreamFeed::new(&layout, *stream, *from))
+                    .collect(),
             };
+            self.lanes = Lanes::new(lanes, &layout);
             self.layout = Some(layout);
             self.begin_marks(plan.consumers, plan.slots.is_some());
+            (0..self.lanes.len()).for_each(|place| self.extend_lane(place));
         }
         if let (Some(layout), Some(mix)) = (&mut self.layout, mix) {
             layout.mix = mix;
@@ -227,7 +237,7 @@ impl Feed {
             self.drop_revoked();
             self.reports.forget_done(&self.planned);
         }
-        self.extend_lanes();
+        self.end_exhausted();
         self.top_up(now);
     }
 
@@ -244,21 +254,16 @@ impl Feed {
             return TakeResult::Failed(ClientError::JobFailed(message.clone()));
         }
         loop {
-            let Some(place) = self.next_lane() else { return self.nothing_to_take() };
-            let begins = self.layout.as_ref().map(|layout| self.lanes[place].place_in_order(layout));
-            let Some(assembled) = self.lanes[place].assembler.next_run() else {
-                return self.nothing_yet(place);
-            };
+            let Some(place) = self.lanes.next_in_turn() else { return self.nothing_to_take() };
+            let Some((begins, assembled)) = self.next_run(place) else { return self.nothing_yet(place) };
             self.note_run(place, assembled.kind, assembled.epoch);
             self.on_delivered(&assembled.parts);
             if assembled.kind == RunKind::Batch {
                 self.marking.is_asked_for_more = false;
-                let stream = self.lanes[place].stream;
-                let part = begins.map(|begins| self.part_of_step(begins, assembled.rows)).unwrap_or_default();
-                if let Some(begins) = begins {
-                    self.on_slot_delivered(begins);
-                }
-                self.extend_lanes();
+                let stream = self.lanes.get(place).stream;
+                let part = self.part_of_step(begins, assembled.rows);
+                self.on_slot_delivered(begins);
+                self.extend_lane(place);
                 self.top_up(now);
                 self.count_batch(assembled.rows);
                 let carried = std::mem::take(&mut self.carried);
@@ -266,9 +271,26 @@ impl Feed {
                 return TakeResult::Batch(Box::new(taken));
             }
             carry(&mut self.carried, &assembled);
-            self.extend_lanes();
+            self.extend_lane(place);
             self.top_up(now);
         }
+    }
+
+    /// The next run of a lane, and where it begins.
+    fn next_run(&mut self, place: usize) -> Option<(StreamPosition, AssembledBatch<PieceBytes>)> {
+        let layout = self.layout.as_ref()?;
+        let begins = self.lanes.get(place).place_in_order(layout);
+        self.lanes.update(place, layout, |lane| lane.assembler.next_run()).map(|run| (begins, run))
+    }
+
+    /// Takes the splits of a plan, and notes those that can be fetched now.
+    fn replace_planned(&mut self, splits: Vec<PlannedSplit>) {
+        let planned =
+            splits.into_iter().map(|planned| (planned.split, (planned.from, planned.workers))).collect();
+        let before = std::mem::replace(&mut self.planned, planned);
+        let is_new = |split: &SplitRef, workers| before.get(split).is_none_or(|(_, known)| known != workers);
+        let new = self.planned.iter().filter(|(split, (_, workers))| is_new(split, workers));
+        self.starts.ready.extend(new.map(|(split, _)| *split));
     }
 
     fn nothing_to_take(&self) -> TakeResult {
@@ -298,13 +320,12 @@ impl Feed {
 
     /// What failed in the split that a lane waits for.
     fn failure_of(&self, place: usize) -> Option<String> {
-        let failure = |split: &SplitRef| self.splits.get(split)?.failed.clone();
         if self.identity.relaxed {
             // Whatever follows the last whole batch is not waited for.
-            return self.splits.values().find_map(|split| split.failed.clone());
+            return self.fetches.iter().find_map(|(_, fetch)| fetch.failed.clone());
         }
-        let (head, _) = self.lanes[place].assembler.missing().next()?;
-        failure(&head)
+        let (head, _) = self.lanes.get(place).assembler.missing().next()?;
+        self.fetches.get(head)?.failed.clone()
     }
 
     /// Which step a batch that begins there belongs to, and its part of it.
@@ -326,7 +347,7 @@ impl Feed {
     }
 
     /// Rows have left the feed: frees their room and notes what to report.
-    fn on_delivered(&mut self, parts: &[feedline_data::consumer::PieceSlice<crate::pieces::PieceBytes>]) {
+    fn on_delivered(&mut self, parts: &[feedline_data::consumer::PieceSlice<PieceBytes>]) {
         let mut finished: BTreeSet<SplitRef> = BTreeSet::new();
         for part in parts {
             if is_last_part(part) {
@@ -340,22 +361,22 @@ impl Feed {
             }
         }
         for split in &finished {
-            self.splits.remove(split);
+            self.fetches.remove(*split);
         }
         self.reports.on_delivered(finished, self.identity.relaxed);
     }
 
     fn add_buffered(&mut self, split: SplitRef, bytes: u64) {
-        if let Some(found) = self.splits.get_mut(&split) {
-            found.buffered_bytes += bytes;
-        }
+        self.fetches.update(split, |fetch| fetch.buffered_bytes += bytes);
         self.buffered_bytes += bytes;
         gauge!(BUFFERED_BYTES).increment(bytes as f64);
     }
 
     fn forget_buffered(&mut self, split: SplitRef, bytes: u64) {
-        if let Some(found) = self.splits.get_mut(&split) {
-            found.buffered_bytes = found.buffered_bytes.saturating_sub(bytes);
+        let forget =
+            |fetch: &mut SplitFetch| fetch.buffered_bytes = fetch.buffered_bytes.saturating_sub(bytes);
+        if self.fetches.update(split, forget).is_some() {
+            self.hungry.insert(split);
         }
         let bytes = bytes.min(self.buffered_bytes);
         self.buffered_bytes -= bytes;

@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Feed;
 use super::credit::SplitRequest;
+use super::fetch_table::{Attempt, SplitFetch};
 use crate::error::ClientError;
 use crate::metrics::{FETCH_FAILURES_TOTAL, FETCHES_TOTAL};
 use crate::pieces::ReadPiece;
@@ -22,72 +23,22 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// A lease takes a moment to reach its worker.
 const NOT_HERE_MIN: Duration = Duration::from_millis(20);
 const NOT_HERE_MAX: Duration = Duration::from_millis(200);
-/// A split that is damaged this many times is damaged.
-const DAMAGED_TRIES: u32 = 3;
 /// The idle limit doubles at most this often.
 const IDLE_DOUBLINGS: u32 = 6;
 /// A fetch that has delivered before may be silent this much longer until a second worker is asked.
 const HEDGE_LATER: u32 = 5;
 
-/// The fetches of one split.
-#[derive(Debug)]
-pub(super) struct SplitFetch {
-    pub(super) attempts: Vec<Attempt>,
-    pub(super) buffered_bytes: u64,
-    /// A row failed: one sentence.
-    pub(super) failed: Option<String>,
-    /// Workers at which it broke since one delivered.
-    avoid: BTreeSet<WorkerId>,
-    retry_at: Instant,
-    backoff: Duration,
-    not_here_since: Option<Instant>,
-    busy_since: Option<Instant>,
-    damaged: u32,
-    idle: u32,
-}
+/// Time between looks for fetches that are silent.
+const LOOK: Duration = Duration::from_millis(20);
 
-impl SplitFetch {
-    /// Notes that a worker sent what cannot be read; whether that happened too often to try again.
-    fn is_damaged(&mut self, split: SplitRef, worker: WorkerId, message: &str) -> bool {
-        self.damaged += 1;
-        tracing::warn!(?split, %worker, message, "a fetch sent what cannot be read");
-        self.damaged >= DAMAGED_TRIES
-    }
-}
-
-/// One fetch.
-#[derive(Debug)]
-pub(super) struct Attempt {
-    pub(super) id: u64,
-    worker: WorkerId,
-    pub(super) credit: watch::Sender<u64>,
-    /// Bytes of credit given in all.
-    pub(super) granted: u64,
-    /// Bytes received in all.
-    pub(super) received: u64,
-    /// Bytes missing of the piece that has begun.
-    pub(super) piece_left: u64,
-    /// Size of the largest piece so far.
-    pub(super) largest: u64,
-    delivered: bool,
-    /// When it last sent something, or could send again.
-    pub(super) heard_at: Instant,
-    /// When it last sent something of a piece, or could again.
-    pub(super) moved_at: Instant,
-    _task: Option<AbortOnDropHandle<()>>,
-}
-
-impl Attempt {
-    /// Bytes that may come.
-    pub(super) fn outstanding(&self) -> u64 {
-        self.granted.saturating_sub(self.received)
-    }
-
-    /// Whether the worker has credit for what comes next.
-    pub(super) fn can_send(&self) -> bool {
-        let next = if self.piece_left > 0 { self.piece_left } else { self.largest };
-        self.outstanding() >= next.max(1)
-    }
+/// Which fetches may begin.
+#[derive(Debug, Default)]
+pub(super) struct Starts {
+    /// Splits that may be fetched now, as far as events have told: whether they still can is checked when they begin.
+    pub(super) ready: BTreeSet<SplitRef>,
+    /// Splits to fetch again, and when.
+    retries: BTreeSet<(Instant, SplitRef)>,
+    looked_at: Option<Instant>,
 }
 
 /// A fetch to begin.
@@ -128,22 +79,65 @@ impl Feed {
         if self.fatal.is_some() || self.state.is_ended() {
             return Vec::new();
         }
-        self.give_up_idle(now);
+        self.note_due(now);
         let mut orders = Vec::new();
-        for SplitRequest { split, from, urgent } in self.wanted(self.settings.splits_ahead as usize) {
-            if let Some(worker) = self.choose_worker(split, now)
-                && let Some(credit_bytes) = self.first_credit(urgent)
-            {
-                orders.push(self.begin(split, from, worker, credit_bytes, now));
+        if self.identity.relaxed || self.largest_piece.is_none() {
+            for SplitRequest { split, urgent, .. } in self.wanted(self.settings.splits_ahead as usize) {
+                orders.extend(self.order(split, urgent, now).ok().flatten());
+            }
+            return orders;
+        }
+        if let Some(urgent) = self.urgent_split() {
+            orders.extend(self.order(urgent, true, now).ok().flatten());
+        }
+        while let Some(split) = self.starts.ready.pop_first() {
+            match self.order(split, false, now) {
+                Ok(order) => orders.extend(order),
+                Err(NoCredit) => {
+                    self.starts.ready.insert(split);
+                    break;
+                }
             }
         }
         orders
     }
 
+    /// Begins a fetch of a split if it is wanted and a worker can be asked now.
+    fn order(&mut self, split: SplitRef, urgent: bool, now: Instant) -> Result<Option<FetchOrder>, NoCredit> {
+        let Some(from) = self.missing_from(split) else { return Ok(None) };
+        let Some(worker) = self.choose_worker(split, now) else { return Ok(None) };
+        let credit_bytes = self.first_credit(urgent).ok_or(NoCredit)?;
+        Ok(Some(self.begin(split, from, worker, credit_bytes, now)))
+    }
+
+    /// Notes the splits that can be fetched now because time has passed.
+    fn note_due(&mut self, now: Instant) {
+        while let Some(&(at, split)) = self.starts.retries.first()
+            && at <= now
+        {
+            self.starts.retries.pop_first();
+            self.starts.ready.insert(split);
+        }
+        if self.starts.looked_at.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK) {
+            return;
+        }
+        self.starts.looked_at = Some(now);
+        self.give_up_idle(now);
+        let limits = self.hedge_limits();
+        let is_silent =
+            |fetch: &SplitFetch| matches!(fetch.attempts.as_slice(), [first] if limits.is_silent(first, now));
+        let silent = self.fetches.iter().filter(|(_, fetch)| is_silent(fetch));
+        self.starts.ready.extend(silent.map(|(split, _)| split));
+    }
+
+    fn hedge_limits(&self) -> HedgeLimits {
+        HedgeLimits { hedge: Duration::from_millis(self.settings.hedge_ms) }
+    }
+
     /// The worker to ask for a split now: a first one, or a second one when the first is silent.
     fn choose_worker(&self, split: SplitRef, now: Instant) -> Option<(WorkerId, String)> {
         let (_, workers) = self.planned.get(&split)?;
-        let Some(fetch) = self.splits.get(&split) else { return workers.first().cloned() };
+        let Some(fetch) = self.fetches.get(split) else { return workers.first().cloned() };
         if fetch.failed.is_some() || now < fetch.retry_at {
             return None;
         }
@@ -153,9 +147,7 @@ impl Feed {
                 fresh.or_else(|| workers.first()).cloned()
             }
             [first] => {
-                let hedge = Duration::from_millis(self.settings.hedge_ms);
-                let limit = if first.delivered { hedge * HEDGE_LATER } else { hedge };
-                if !first.can_send() || now - first.moved_at < limit {
+                if !self.hedge_limits().is_silent(first, now) {
                     return None;
                 }
                 let other = |worker: &WorkerId| *worker != first.worker && !fetch.avoid.contains(worker);
@@ -176,44 +168,15 @@ impl Feed {
         let (sender, credit) = watch::channel(credit_bytes);
         let id = self.next_attempt;
         self.next_attempt += 1;
-        let fetch = self.splits.entry(split).or_insert_with(|| SplitFetch {
-            attempts: Vec::new(),
-            buffered_bytes: 0,
-            failed: None,
-            avoid: BTreeSet::new(),
-            retry_at: now,
-            backoff: BACKOFF_MIN,
-            not_here_since: None,
-            busy_since: None,
-            damaged: 0,
-            idle: 0,
-        });
-        fetch.attempts.push(Attempt {
-            id,
-            worker,
-            credit: sender,
-            granted: credit_bytes,
-            received: 0,
-            piece_left: 0,
-            largest: 0,
-            delivered: false,
-            heard_at: now,
-            moved_at: now,
-            _task: None,
-        });
+        let attempt = Attempt::new(id, worker, sender, now);
+        self.fetches.begin(split, attempt, || SplitFetch::new(now, BACKOFF_MIN));
         counter!(FETCHES_TOTAL).increment(1);
         FetchOrder { split, attempt: id, from, address, credit_bytes, credit, ticket: self.ticket.clone() }
     }
 
     /// Ties a fetch to its task: the task ends with the fetch.
     pub(crate) fn attach(&mut self, split: SplitRef, attempt: u64, task: AbortOnDropHandle<()>) {
-        if let Some(found) = self.attempt(split, attempt) {
-            found._task = Some(task);
-        }
-    }
-
-    pub(super) fn attempt(&mut self, split: SplitRef, attempt: u64) -> Option<&mut Attempt> {
-        self.splits.get_mut(&split)?.attempts.iter_mut().find(|present| present.id == attempt)
+        self.fetches.update_attempt(split, attempt, |found| found.task = Some(task));
     }
 
     fn give_up_idle(&mut self, now: Instant) {
@@ -221,18 +184,18 @@ impl Feed {
         // One that says that it goes on is waited for, but not for ever.
         let longest = limit * 2u32.pow(IDLE_DOUBLINGS);
         let mut silent = Vec::new();
-        for (split, fetch) in &mut self.splits {
+        for (split, fetch) in self.fetches.iter() {
             let limit = limit * 2u32.pow(fetch.idle.min(IDLE_DOUBLINGS));
             let idle = |attempt: &&Attempt| {
                 let is_silent = now - attempt.heard_at >= limit;
                 attempt.can_send() && (is_silent || now - attempt.moved_at >= longest)
             };
             if let Some(attempt) = fetch.attempts.iter().find(idle) {
-                fetch.idle += 1;
-                silent.push((*split, attempt.id, now - attempt.moved_at));
+                silent.push((split, attempt.id, now - attempt.moved_at));
             }
         }
         for (split, attempt, waited) in silent {
+            self.fetches.update(split, |fetch| fetch.idle += 1);
             let why = format!("nothing came for {:.1} s", waited.as_secs_f32());
             self.on_outcome(split, attempt, FetchOutcome::Broken(why), now);
         }
@@ -240,49 +203,36 @@ impl Feed {
 
     /// Nothing is ready, and the worker goes on.
     pub(crate) fn on_working(&mut self, split: SplitRef, attempt: u64, now: Instant) {
-        if let Some(found) = self.attempt(split, attempt) {
-            found.heard_at = now;
-        }
+        self.fetches.update_attempt(split, attempt, |found| found.heard_at = now);
     }
 
     /// A piece of `bytes` begins.
     pub(crate) fn on_piece_opened(&mut self, split: SplitRef, attempt: u64, bytes: u64, now: Instant) {
         self.largest_piece = self.largest_piece.max(Some(bytes));
-        if let Some(found) = self.attempt(split, attempt) {
+        self.fetches.update_attempt(split, attempt, |found| {
             (found.heard_at, found.moved_at) = (now, now);
             found.piece_left = bytes;
             found.largest = found.largest.max(bytes);
-        }
+        });
+        self.hungry.insert(split);
         self.top_up(now);
     }
 
     /// Bytes of a piece came.
     pub(crate) fn on_bytes(&mut self, split: SplitRef, attempt: u64, bytes: u64, now: Instant) {
-        if let Some(found) = self.attempt(split, attempt) {
+        self.fetches.update_attempt(split, attempt, |found| {
             (found.heard_at, found.moved_at) = (now, now);
             found.received += bytes;
             found.piece_left = found.piece_left.saturating_sub(bytes);
-        }
+        });
     }
 
     /// A piece is complete.
     pub(crate) fn on_piece(&mut self, split: SplitRef, attempt: u64, piece: ReadPiece, now: Instant) {
-        let Some(fetch) = self.splits.get_mut(&split) else { return };
-        if fetch.attempts.iter().all(|present| present.id != attempt) {
+        if !self.fetches.update(split, |fetch| keep_winner(fetch, attempt, now)).unwrap_or(false) {
             return;
         }
         self.largest_piece = self.largest_piece.max(Some(piece.payload.bytes));
-        // The first to deliver wins; the others end.
-        fetch.attempts.retain(|present| present.id == attempt);
-        for winner in &mut fetch.attempts {
-            winner.delivered = true;
-            (winner.heard_at, winner.moved_at) = (now, now);
-        }
-        fetch.avoid.clear();
-        fetch.backoff = BACKOFF_MIN;
-        fetch.not_here_since = None;
-        fetch.busy_since = None;
-        fetch.damaged = 0;
         let ReadPiece { from, to, kept, payload } = piece;
         let schema = payload.records.schema();
         if !self.schema_goes_with(&schema) {
@@ -290,15 +240,21 @@ impl Feed {
             return self.on_outcome(split, attempt, FetchOutcome::Damaged(what), now);
         }
         let bytes = payload.bytes;
-        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.stream == split.stream) else { return };
-        if self.identity.relaxed && lane.assembler.arrived(split).is_none() {
-            let wanted = self.planned.get(&split).map_or(from, |(wanted, _)| *wanted);
-            lane.assembler.expect(split, wanted, false);
-        }
-        if lane.assembler.push(Piece { split, from, to, kept, payload }) {
+        let (Some(place), Some(layout)) = (self.lanes.place_of(split.stream), &self.layout) else { return };
+        let wanted = self.planned.get(&split).map_or(from, |(wanted, _)| *wanted);
+        let relaxed = self.identity.relaxed;
+        let is_taken = self.lanes.update(place, layout, |lane| {
+            if relaxed && lane.assembler.arrived(split).is_none() {
+                lane.assembler.expect(split, wanted, false);
+            }
+            lane.assembler.push(Piece { split, from, to, kept, payload })
+        });
+        if is_taken {
             self.add_buffered(split, bytes);
         }
-        self.extend_lanes();
+        self.hungry.insert(split);
+        self.extend_lane(place);
+        self.end_exhausted();
         self.top_up(now);
     }
 
@@ -308,67 +264,130 @@ impl Feed {
 
     /// A fetch ended.
     pub(crate) fn on_outcome(&mut self, split: SplitRef, attempt: u64, outcome: FetchOutcome, now: Instant) {
-        let complete = self
-            .lanes
-            .iter()
-            .filter(|lane| lane.stream == split.stream)
-            .all(|lane| lane.assembler.arrived(split).is_some() && lane.assembler.is_complete(split));
-        let Some(fetch) = self.splits.get_mut(&split) else { return };
-        let Some(place) = fetch.attempts.iter().position(|present| present.id == attempt) else { return };
-        let ended = fetch.attempts.swap_remove(place);
-        match outcome {
-            _ if complete => {
-                fetch.attempts.clear();
-                return;
+        let lane = self.lanes.of_stream(split.stream);
+        let complete = lane
+            .is_none_or(|lane| lane.assembler.arrived(split).is_some() && lane.assembler.is_complete(split));
+        let take = |fetch: &mut SplitFetch| {
+            let place = fetch.attempts.iter().position(|present| present.id == attempt)?;
+            Some(fetch.attempts.swap_remove(place))
+        };
+        let Some(ended) = self.fetches.update(split, take).flatten() else { return };
+        if complete || matches!(outcome, FetchOutcome::Failed(_)) {
+            self.fetches.update(split, |fetch| fetch.attempts.clear());
+        }
+        if complete {
+            return;
+        }
+        let idle_limit = Duration::from_millis(self.settings.fetch_idle_ms);
+        let verdict =
+            self.fetches.update(split, |fetch| judge(fetch, split, ended.worker, outcome, idle_limit, now));
+        match verdict {
+            None | Some(Verdict::Settled) => {}
+            Some(Verdict::Fatal(error)) => self.set_fatal(error),
+            Some(Verdict::Again(at)) => {
+                self.starts.retries.insert((at, split));
             }
-            FetchOutcome::Failed(message) => {
-                fetch.attempts.clear();
-                fetch.failed = Some(message);
-                return;
-            }
-            FetchOutcome::Refused(message) => return self.set_fatal(ClientError::Refused(message)),
-            FetchOutcome::NotHere => {
-                // Another holder, if there is one, is asked next.
-                fetch.avoid.insert(ended.worker);
-                let since = *fetch.not_here_since.get_or_insert(now);
-                let waited = now - since;
-                if waited < Duration::from_millis(self.settings.fetch_idle_ms) {
-                    fetch.retry_at = now + waited.clamp(NOT_HERE_MIN, NOT_HERE_MAX);
-                    return;
-                }
-                fetch.not_here_since = None;
-            }
-            FetchOutcome::Busy(pause, message) => {
-                // It holds the split all the same: that others compute it again is the last resort.
-                let since = *fetch.busy_since.get_or_insert(now);
-                if now - since < Duration::from_millis(self.settings.fetch_idle_ms) {
-                    fetch.retry_at = now + pause;
-                    return;
-                }
-                fetch.busy_since = None;
-                tracing::info!(?split, worker = %ended.worker, message, "a worker had no room for a fetch");
-            }
-            FetchOutcome::Damaged(message) => {
-                if fetch.is_damaged(split, ended.worker, &message) {
-                    return self.set_fatal(damaged(split, message));
-                }
-            }
-            FetchOutcome::End => {
-                let message = "it ended before the split's last row".to_owned();
-                if fetch.is_damaged(split, ended.worker, &message) {
-                    return self.set_fatal(damaged(split, message));
-                }
-            }
-            FetchOutcome::Broken(message) => {
-                tracing::info!(?split, worker = %ended.worker, message, "a fetch broke off")
+            Some(Verdict::Broken(at)) => {
+                counter!(FETCH_FAILURES_TOTAL).increment(1);
+                self.starts.retries.insert((at, split));
+                self.reports.on_unreachable(split, ended.worker);
             }
         }
-        counter!(FETCH_FAILURES_TOTAL).increment(1);
-        fetch.avoid.insert(ended.worker);
-        fetch.retry_at = now + fetch.backoff;
-        fetch.backoff = (fetch.backoff * 2).min(BACKOFF_MAX);
-        self.reports.on_unreachable(split, ended.worker);
     }
+}
+
+/// There is no room for a fetch's first credit.
+struct NoCredit;
+
+/// When a second worker is asked for a split.
+struct HedgeLimits {
+    hedge: Duration,
+}
+
+impl HedgeLimits {
+    fn is_silent(&self, first: &Attempt, now: Instant) -> bool {
+        let limit = if first.delivered { self.hedge * HEDGE_LATER } else { self.hedge };
+        first.can_send() && now - first.moved_at >= limit
+    }
+}
+
+/// The first attempt to deliver wins; the others end. Whether the attempt is present.
+fn keep_winner(fetch: &mut SplitFetch, attempt: u64, now: Instant) -> bool {
+    if fetch.attempts.iter().all(|present| present.id != attempt) {
+        return false;
+    }
+    fetch.attempts.retain(|present| present.id == attempt);
+    for winner in &mut fetch.attempts {
+        winner.delivered = true;
+        (winner.heard_at, winner.moved_at) = (now, now);
+    }
+    fetch.forget_failures(BACKOFF_MIN);
+    true
+}
+
+/// What the end of a fetch means for its split.
+enum Verdict {
+    /// Nothing follows from it.
+    Settled,
+    /// The consumer can get nothing more.
+    Fatal(ClientError),
+    /// The worker is asked again at this time.
+    Again(Instant),
+    /// The worker cannot be reached; the split is fetched again at this time.
+    Broken(Instant),
+}
+
+fn judge(
+    fetch: &mut SplitFetch,
+    split: SplitRef,
+    worker: WorkerId,
+    outcome: FetchOutcome,
+    idle_limit: Duration,
+    now: Instant,
+) -> Verdict {
+    match outcome {
+        FetchOutcome::Failed(message) => {
+            fetch.failed = Some(message);
+            return Verdict::Settled;
+        }
+        FetchOutcome::Refused(message) => return Verdict::Fatal(ClientError::Refused(message)),
+        FetchOutcome::NotHere => {
+            // Another holder, if there is one, is asked next.
+            fetch.avoid.insert(worker);
+            let waited = now - *fetch.not_here_since.get_or_insert(now);
+            if waited < idle_limit {
+                fetch.retry_at = now + waited.clamp(NOT_HERE_MIN, NOT_HERE_MAX);
+                return Verdict::Again(fetch.retry_at);
+            }
+            fetch.not_here_since = None;
+        }
+        FetchOutcome::Busy(pause, message) => {
+            // It holds the split all the same: that others compute it again is the last resort.
+            let since = *fetch.busy_since.get_or_insert(now);
+            if now - since < idle_limit {
+                fetch.retry_at = now + pause;
+                return Verdict::Again(fetch.retry_at);
+            }
+            fetch.busy_since = None;
+            tracing::info!(?split, %worker, message, "a worker had no room for a fetch");
+        }
+        FetchOutcome::Damaged(message) => {
+            if fetch.is_damaged(split, worker, &message) {
+                return Verdict::Fatal(damaged(split, message));
+            }
+        }
+        FetchOutcome::End => {
+            let message = "it ended before the split's last row".to_owned();
+            if fetch.is_damaged(split, worker, &message) {
+                return Verdict::Fatal(damaged(split, message));
+            }
+        }
+        FetchOutcome::Broken(message) => tracing::info!(?split, %worker, message, "a fetch broke off"),
+    }
+    fetch.avoid.insert(worker);
+    fetch.retry_at = now + fetch.backoff;
+    fetch.backoff = (fetch.backoff * 2).min(BACKOFF_MAX);
+    Verdict::Broken(fetch.retry_at)
 }
 
 fn damaged(split: SplitRef, message: String) -> ClientError {

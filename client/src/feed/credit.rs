@@ -9,6 +9,7 @@ use feedline_data::layout::SplitRef;
 use tokio::time::Instant;
 
 use super::Feed;
+use super::fetch_table::{Attempt, SplitFetch};
 
 const WINDOW_MIN_BYTES: u64 = 64 << 10;
 const WINDOW_MAX_BYTES: u64 = 32 << 20;
@@ -17,7 +18,6 @@ const WINDOW_MAX_BYTES: u64 = 32 << 20;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SplitRequest {
     pub(super) split: SplitRef,
-    pub(super) from: u32,
     /// The very next batch waits for it.
     pub(super) urgent: bool,
 }
@@ -37,8 +37,7 @@ impl Feed {
 
     /// Bytes that are buffered or may come.
     pub(crate) fn committed_bytes(&self) -> u64 {
-        let attempts = self.splits.values().flat_map(|fetch| &fetch.attempts);
-        self.buffered_bytes + attempts.map(super::attempts::Attempt::outstanding).sum::<u64>()
+        self.buffered_bytes + self.fetches.outstanding()
     }
 
     /// The first credit of a new fetch; `None` while there is no room for it.
@@ -50,45 +49,74 @@ impl Feed {
         urgent.then_some(self.largest_piece.unwrap_or(window).max(1))
     }
 
+    /// The split that the very next batch waits for.
+    pub(super) fn urgent_split(&self) -> Option<SplitRef> {
+        let lane = self.lanes.get(self.lanes.next_in_turn()?);
+        if lane.assembler.has_run() {
+            return None;
+        }
+        self.missing_of(lane).next().map(|(split, _)| split)
+    }
+
     /// Splits that have not arrived, at most `ahead` of each stream: the first of every stream, then the second of every
     /// stream, and so on. While no piece has told how large pieces are, only those of the stream that is next: others
     /// would bind memory of workers.
     pub(super) fn wanted(&self, ahead: usize) -> Vec<SplitRequest> {
-        let lanes = self.lanes_in_order();
-        let known = if self.largest_piece.is_some() { lanes.len() } else { 1 };
+        let known = if self.largest_piece.is_some() { self.lanes.len() } else { 1 };
         let mut wanted = Vec::new();
-        for (rank, place) in lanes.into_iter().enumerate().take(known) {
-            let lane = &self.lanes[place];
-            for (number, (split, from)) in self.missing_of(lane).into_iter().take(ahead).enumerate() {
+        for (rank, place) in self.lanes.in_order().enumerate().take(known) {
+            let lane = self.lanes.get(place);
+            for (number, (split, _)) in self.missing_of(lane).take(ahead).enumerate() {
                 let urgent = rank == 0 && number == 0 && !lane.assembler.has_run();
-                wanted.push((number, SplitRequest { split, from, urgent }));
+                wanted.push((number, SplitRequest { split, urgent }));
             }
         }
         wanted.sort_by_key(|(number, _)| *number);
         wanted.into_iter().map(|(_, wanted)| wanted).collect()
     }
 
-    /// Gives fetches further credit where there is room.
+    /// Gives fetches further credit where there is room: to all where the window has changed, otherwise to those whose room has
+    /// changed, in the order in which their rows are due, until the budget is used.
     pub(super) fn top_up(&mut self, now: Instant) {
-        let (window, budget) = (self.window_bytes(), self.settings.credit_bytes());
-        let piece = self.largest_piece.unwrap_or(0).max(1);
-        // A grant of less than a piece sends nothing, and small grants cost a message each.
-        let least = piece.max(window / 4);
+        let terms = self.credit_terms();
+        if self.identity.relaxed || self.window != terms.window {
+            self.window = terms.window;
+            self.hungry.clear();
+            for SplitRequest { split, urgent, .. } in self.wanted(usize::MAX) {
+                if !self.grant(split, urgent, &terms, now) {
+                    self.hungry.insert(split);
+                }
+            }
+            return;
+        }
+        if let Some(urgent) = self.urgent_split() {
+            self.grant(urgent, true, &terms, now);
+        }
+        while let Some(split) = self.hungry.pop_first() {
+            if self.missing_from(split).is_some() && !self.grant(split, false, &terms, now) {
+                self.hungry.insert(split);
+                break;
+            }
+        }
+    }
+
+    fn credit_terms(&self) -> CreditTerms {
+        let (window, piece) = (self.window_bytes(), self.largest_piece.unwrap_or(0).max(1));
+        CreditTerms { window, piece, least: piece.max(window / 4), budget: self.settings.credit_bytes() }
+    }
+
+    /// Gives the fetches of a split what they have room for. `false` where the budget has no room for it.
+    fn grant(&mut self, split: SplitRef, urgent: bool, terms: &CreditTerms, now: Instant) -> bool {
         let mut committed = self.committed_bytes();
-        for SplitRequest { split, urgent, .. } in self.wanted(usize::MAX) {
-            let Some(fetch) = self.splits.get_mut(&split) else { continue };
-            let buffered = fetch.buffered_bytes;
+        let give = |fetch: &mut SplitFetch| {
+            let mut is_served = true;
             for attempt in &mut fetch.attempts {
-                let outstanding = attempt.outstanding();
-                let lacking = attempt.piece_left.saturating_sub(outstanding);
-                let room = window.saturating_sub(outstanding + buffered);
-                let mut grant = if room >= least { room.max(lacking) } else { lacking };
-                if committed + grant > budget {
-                    grant = 0;
-                }
+                let wanted = terms.wanted(attempt, fetch.buffered_bytes);
+                let mut grant = if committed + wanted > terms.budget { 0 } else { wanted };
                 if urgent && grant == 0 && !attempt.can_send() {
-                    grant = if attempt.piece_left > 0 { lacking } else { piece };
+                    grant = if attempt.piece_left > 0 { attempt.lacking() } else { terms.piece };
                 }
+                is_served &= grant > 0 || wanted == 0;
                 if grant == 0 {
                     continue;
                 }
@@ -99,6 +127,26 @@ impl Feed {
                 attempt.granted += grant;
                 attempt.credit.send_replace(attempt.granted);
             }
-        }
+            is_served
+        };
+        self.fetches.update(split, give).unwrap_or(true)
+    }
+}
+
+/// By what credit is given.
+struct CreditTerms {
+    window: u64,
+    /// Size of the largest piece so far.
+    piece: u64,
+    /// A grant of less than a piece sends nothing, and small grants cost a message each.
+    least: u64,
+    budget: u64,
+}
+
+impl CreditTerms {
+    /// Bytes that an attempt has room for.
+    fn wanted(&self, attempt: &Attempt, buffered: u64) -> u64 {
+        let room = self.window.saturating_sub(attempt.outstanding() + buffered);
+        if room >= self.least { room.max(attempt.lacking()) } else { attempt.lacking() }
     }
 }

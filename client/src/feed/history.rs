@@ -41,7 +41,8 @@ impl Feed {
         let Some(layout) = &self.layout else { return };
         let is_of_use = plan_consumers > 1 && !self.identity.relaxed && !is_elastic;
         if is_of_use && layout.steps().is_none() && !layout.coordinated {
-            let began = self.lanes.iter().map(|lane| (lane.stream, lane.position(layout))).collect();
+            let began =
+                self.lanes.as_slice().iter().map(|lane| (lane.stream, lane.position(layout))).collect();
             self.marking.kept = Some(PositionHistory::begin(began));
         }
     }
@@ -49,7 +50,7 @@ impl Feed {
     /// A run was taken from a lane.
     pub(super) fn note_run(&mut self, place: usize, kind: RunKind, epoch: u32) {
         let (Some(marks), Some(layout)) = (&mut self.marking.kept, &self.layout) else { return };
-        marks.push(mark_of(&self.lanes, place, kind, epoch, layout));
+        marks.push(mark_of(self.lanes.as_slice(), place, kind, epoch, layout));
     }
 
     /// The user takes a batch ahead of its loop from now on, so the last one that it has taken was not had.
@@ -107,13 +108,13 @@ impl Feed {
     fn foresee(&self, mut goes_on: impl FnMut(&PositionHistory) -> bool) -> Option<PositionHistory> {
         let (mut marks, layout) = (self.marking.kept.clone()?, self.layout.as_ref()?);
         marks.foresee(u64::from(self.marking.is_ahead && !self.marking.is_asked_for_more));
-        if lane_in_turn(&self.lanes, layout).is_none() {
+        if self.lanes.next_in_turn().is_none() {
             marks.end();
         }
         if !goes_on(&marks) {
             return Some(marks);
         }
-        let mut lanes = self.lanes.clone();
+        let mut lanes = self.lanes.as_slice().to_vec();
         while goes_on(&marks) {
             let Some(place) = lane_in_turn(&lanes, layout) else {
                 marks.end();

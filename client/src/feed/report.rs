@@ -105,11 +105,10 @@ impl Feed {
 
     /// Splits to be told of: those to fetch, and those that have arrived and wait for the rest of a batch.
     fn wants(&self) -> u32 {
-        if self.identity.relaxed && self.lanes.iter().any(super::streams::StreamFeed::is_ended) {
+        if self.identity.relaxed && self.lanes.as_slice().iter().any(super::streams::StreamFeed::is_ended) {
             return 0;
         }
-        let held = self.lanes.iter().map(super::streams::StreamFeed::held_complete).max().unwrap_or_default();
-        self.settings.splits_ahead + held as u32
+        self.settings.splits_ahead + self.lanes.most_held() as u32
     }
 
     /// The report of the present state.
@@ -173,13 +172,13 @@ impl Feed {
     /// Deterministic mode: the next undelivered row of each owned stream.
     pub(crate) fn positions(&self) -> Vec<(u32, StreamPosition)> {
         let Some(layout) = self.layout.as_ref().filter(|_| !self.identity.relaxed) else { return Vec::new() };
-        self.lanes.iter().map(|lane| (lane.stream, lane.position(layout))).collect()
+        self.lanes.as_slice().iter().map(|lane| (lane.stream, lane.position(layout))).collect()
     }
 
     /// Relaxed mode: the offset of the next undelivered row of each split, its length when done.
     pub(crate) fn open(&self) -> Vec<(SplitRef, u32)> {
         let Some(layout) = self.layout.as_ref().filter(|_| self.identity.relaxed) else { return Vec::new() };
         let done = self.reports.done.iter().map(|split| (*split, layout.split_len(*split)));
-        done.chain(self.lanes.iter().flat_map(|lane| lane.assembler.progress())).collect()
+        done.chain(self.lanes.as_slice().iter().flat_map(|lane| lane.assembler.progress())).collect()
     }
 }

@@ -4,7 +4,7 @@
 //! it stopped; it is forgotten once a plan that answers this has it no more. It never goes on in the same generation, so
 //! that a report which arrives late can do no harm.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::messages::{SlotGrant, SlotPosition, SlotReport};
@@ -21,6 +21,8 @@ pub(super) struct FeedSlots {
     /// Whether a plan has said that the job is elastic.
     pub(super) is_elastic: bool,
     leaving: bool,
+    /// Whether a slot that is wanted for another rank has not stopped.
+    has_wanted: bool,
     /// Whether the coordinator has heard that it leaves.
     has_said_leaving: bool,
     /// Slots and generations whose stop the coordinator heard with the report that was answered last.
@@ -75,7 +77,7 @@ impl Feed {
             position: lane.position(layout),
             stopped: lane.is_stopped,
         };
-        let claims: Vec<SlotPosition> = self.lanes.iter().map(claim).collect();
+        let claims: Vec<SlotPosition> = self.lanes.as_slice().iter().map(claim).collect();
         let stopped = claims.iter().filter(|claim| claim.stopped);
         let stopped = stopped.map(|claim| (claim.stream, claim.generation)).collect();
         (SlotReport { claims, leaving, slot_ns: self.slots.time.ns }, SentSlots { stopped, leaving })
@@ -91,29 +93,34 @@ impl Feed {
     pub(super) fn reconcile(&mut self, grants: &[SlotGrant]) {
         self.slots.is_elastic = true;
         let heard = std::mem::take(&mut self.slots.heard);
-        let grant_of = |stream: u32| grants.iter().find(|grant| grant.stream == stream);
-        let mut stop = Vec::new();
-        for lane in &mut self.lanes {
-            match grant_of(lane.stream).filter(|grant| grant.generation == lane.generation) {
-                Some(grant) => lane.is_wanted |= grant.release,
-                // Others may have it already: whether this rank has gone too far is for the coordinator to say.
-                None => stop.push(lane.stream),
-            }
-        }
-        stop.into_iter().for_each(|stream| self.stop_lane(stream));
-        let is_over = |lane: &StreamFeed| {
-            let is_own = grant_of(lane.stream).is_some_and(|grant| grant.generation == lane.generation);
-            !is_own && heard.contains(&(lane.stream, lane.generation))
+        let Some(layout) = self.layout.clone() else { return };
+        let by_stream: HashMap<u32, &SlotGrant> = grants.iter().map(|grant| (grant.stream, grant)).collect();
+        let own_grant = |lane: &StreamFeed| {
+            by_stream.get(&lane.stream).filter(|grant| grant.generation == lane.generation).copied()
         };
-        self.lanes.retain(|lane| !is_over(lane));
-        let Some(layout) = &self.layout else { return };
-        for grant in grants {
-            if self.lanes.iter().all(|lane| lane.stream != grant.stream) {
-                let mut lane = StreamFeed::new(layout, grant.stream, grant.position);
-                (lane.generation, lane.is_wanted) = (grant.generation, grant.release);
-                self.lanes.push(lane);
+        for place in 0..self.lanes.len() {
+            let lane = self.lanes.get(place);
+            match own_grant(lane) {
+                Some(grant) if grant.release => {
+                    self.lanes.update(place, &layout, |lane| lane.is_wanted = true)
+                }
+                Some(_) => {}
+                // Others may have it already: whether this rank has gone too far is for the coordinator to say.
+                None => self.stop_lane(place),
             }
         }
+        let is_over =
+            |lane: &StreamFeed| own_grant(lane).is_none() && heard.contains(&(lane.stream, lane.generation));
+        self.lanes.retain(&layout, |lane| !is_over(lane));
+        for grant in grants {
+            if self.lanes.place_of(grant.stream).is_none() {
+                let mut lane = StreamFeed::new(&layout, grant.stream, grant.position);
+                (lane.generation, lane.is_wanted) = (grant.generation, grant.release);
+                self.lanes.push(lane, &layout);
+                self.extend_lane(self.lanes.len() - 1);
+            }
+        }
+        self.slots.has_wanted = self.lanes.as_slice().iter().any(|lane| lane.is_wanted && !lane.is_stopped);
         if self.slots.leaving {
             // Those that were given to it meanwhile go back as well.
             return self.stop_all();
@@ -123,12 +130,13 @@ impl Feed {
 
     /// The job has ended: what others may have delivered meanwhile is not delivered any more.
     pub(super) fn end_slots(&mut self) {
-        let open: Vec<u32> =
-            self.lanes.iter().filter(|lane| !lane.assembler.is_finished()).map(|lane| lane.stream).collect();
-        for stream in open {
-            self.forget_fetches_of(stream);
-            self.lanes.retain(|lane| lane.stream != stream);
+        let Some(layout) = self.layout.clone() else { return };
+        for place in 0..self.lanes.len() {
+            if !self.lanes.get(place).assembler.is_finished() {
+                self.forget_fetches_of(place);
+            }
         }
+        self.lanes.retain(&layout, |lane| lane.assembler.is_finished());
     }
 
     /// Notes where a delivered batch began, and stops at slots that are wanted for others.
@@ -142,35 +150,37 @@ impl Feed {
     /// Stops lanes whose slots are wanted for others, but not in the midst of a step: other slots of this rank may be behind or
     /// before it then.
     fn stop_wanted(&mut self) {
-        let Some(layout) = &self.layout else { return };
+        let Some(layout) = self.layout.as_ref().filter(|_| self.slots.has_wanted) else { return };
         let last = self.slots.last;
-        let is_between = |lane: &&StreamFeed| last.is_none_or(|last| lane.place_in_order(layout) > last);
-        let wanted = self.lanes.iter().filter(|lane| lane.is_wanted && !lane.is_stopped);
-        let stop: Vec<u32> = wanted.filter(is_between).map(|lane| lane.stream).collect();
-        stop.into_iter().for_each(|stream| self.stop_lane(stream));
+        let is_between = |lane: &StreamFeed| last.is_none_or(|last| lane.place_in_order(layout) > last);
+        let wanted = self.lanes.as_slice().iter().enumerate();
+        let wanted: Vec<(usize, bool)> = wanted
+            .filter(|(_, lane)| lane.is_wanted && !lane.is_stopped)
+            .map(|(place, lane)| (place, is_between(lane)))
+            .collect();
+        self.slots.has_wanted = wanted.iter().any(|(_, is_between)| !is_between);
+        let stop = wanted.into_iter().filter(|(_, is_between)| *is_between);
+        stop.for_each(|(place, _)| self.stop_lane(place));
     }
 
     fn stop_all(&mut self) {
-        let streams: Vec<u32> = self.lanes.iter().map(|lane| lane.stream).collect();
-        streams.into_iter().for_each(|stream| self.stop_lane(stream));
+        (0..self.lanes.len()).for_each(|place| self.stop_lane(place));
     }
 
-    fn stop_lane(&mut self, stream: u32) {
-        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.stream == stream && !lane.is_stopped) else {
-            return;
-        };
-        lane.is_stopped = true;
-        self.forget_fetches_of(stream);
+    fn stop_lane(&mut self, place: usize) {
+        let Some(layout) = self.layout.as_ref().filter(|_| !self.lanes.get(place).is_stopped) else { return };
+        self.lanes.update(place, layout, |lane| lane.is_stopped = true);
+        self.forget_fetches_of(place);
         self.reports.ask_at_once();
     }
 
-    fn forget_fetches_of(&mut self, stream: u32) {
+    fn forget_fetches_of(&mut self, place: usize) {
         let splits: Vec<SplitRef> =
-            self.splits.keys().filter(|split| split.stream == stream).copied().collect();
+            self.lanes.get(place).assembler.progress().map(|(split, _)| split).collect();
         for split in splits {
-            let bytes = self.splits.get(&split).map_or(0, |fetch| fetch.buffered_bytes);
+            let bytes = self.fetches.get(split).map_or(0, |fetch| fetch.buffered_bytes);
             self.forget_buffered(split, bytes);
-            self.splits.remove(&split);
+            self.fetches.remove(split);
         }
     }
 
@@ -197,15 +207,15 @@ impl Feed {
     /// Slots that it delivers.
     pub(crate) fn slots(&self) -> Vec<u32> {
         let mut slots: Vec<u32> =
-            self.lanes.iter().filter(|lane| !lane.is_stopped).map(|lane| lane.stream).collect();
+            self.lanes.as_slice().iter().filter(|lane| !lane.is_stopped).map(|lane| lane.stream).collect();
         slots.sort_unstable();
         slots
     }
 
     /// The user took so long for a batch.
     pub(super) fn add_slot_time(&mut self, ns: u64) {
-        let next = self.layout.as_ref().zip(self.next_lane());
-        let next = next.map(|(layout, place)| self.lanes[place].place_in_order(layout));
+        let next = self.layout.as_ref().zip(self.lanes.next_in_turn());
+        let next = next.map(|(layout, place)| self.lanes.get(place).place_in_order(layout));
         self.slots.time.add(ns, next.is_none() || next > self.slots.last);
     }
 

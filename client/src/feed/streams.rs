@@ -1,13 +1,12 @@
 //! Lanes: the streams of a consumer, each with its assembler, and which of them is next.
 
-use std::collections::BTreeMap;
-
 use feedline_data::consumer::Assembler;
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::messages::MOST_WANTED;
 use feedline_data::pipeline::Remainder;
 
 use super::Feed;
+use super::lanes::Lanes;
 use crate::pieces::PieceBytes;
 
 /// One stream.
@@ -76,12 +75,12 @@ impl StreamFeed {
     }
 
     /// Whether nothing comes of it any more.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.is_stopped || self.assembler.is_finished()
     }
 
     /// When its next batch is due, compared with other lanes.
-    fn turn(&self, layout: &Layout) -> (StreamPosition, u32) {
+    pub(super) fn turn(&self, layout: &Layout) -> (StreamPosition, u32) {
         (self.place_in_order(layout), self.stream)
     }
 
@@ -126,38 +125,33 @@ pub(super) fn lane_in_turn(lanes: &[StreamFeed], layout: &Layout) -> Option<usiz
 }
 
 impl Feed {
-    /// The lane that the next batch comes from: the one that is furthest behind. `None` when all are finished.
-    pub(super) fn next_lane(&self) -> Option<usize> {
-        lane_in_turn(&self.lanes, self.layout.as_ref()?)
-    }
-
-    /// The lanes that are not finished, in the order of their next batches.
-    pub(super) fn lanes_in_order(&self) -> Vec<usize> {
-        let Some(layout) = &self.layout else { return Vec::new() };
-        let open = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.is_over());
-        let mut order: Vec<_> = open.map(|(place, lane)| (lane.turn(layout), place)).collect();
-        order.sort_unstable();
-        order.into_iter().map(|(_, place)| place).collect()
-    }
-
-    /// Lets each lane know of the splits that come next, and of its end.
-    pub(super) fn extend_lanes(&mut self) {
-        let Some(layout) = &self.layout else { return };
-        if !self.identity.relaxed {
-            for lane in self.lanes.iter_mut().filter(|lane| !lane.is_stopped) {
-                lane.extend(layout, self.settings.splits_ahead as usize);
+    /// Lets a lane of a deterministic job expect the splits that come next, which may then be fetched.
+    pub(super) fn extend_lane(&mut self, place: usize) {
+        let Some(layout) = self.layout.as_ref().filter(|_| !self.identity.relaxed) else { return };
+        let ahead = self.settings.splits_ahead as usize;
+        self.lanes.update(place, layout, |lane| {
+            if !lane.is_stopped {
+                lane.extend(layout, ahead);
             }
+        });
+        let missing = self.lanes.get(place).assembler.missing().take(ahead).map(|(split, _)| split);
+        self.starts.ready.extend(missing.filter(|split| self.fetches.get(*split).is_none()));
+    }
+
+    /// Ends the lane of a relaxed job where nothing follows what is held, and all of that has arrived or was delivered: its
+    /// last rows may go.
+    pub(super) fn end_exhausted(&mut self) {
+        let Some(layout) = self.layout.as_ref().filter(|_| self.identity.relaxed && self.exhausted) else {
             return;
-        }
-        // Nothing follows what is held, and all of that has arrived or was delivered: the last rows may go.
-        let reports = &self.reports;
-        for lane in &mut self.lanes {
+        };
+        for place in 0..self.lanes.len() {
+            let assembler = &self.lanes.get(place).assembler;
             let arrived = |split: &SplitRef| {
-                reports.is_done(*split)
-                    || (lane.assembler.arrived(*split).is_some() && lane.assembler.is_complete(*split))
+                let is_here = assembler.arrived(*split).is_some() && assembler.is_complete(*split);
+                is_here || self.reports.is_done(*split)
             };
-            if self.exhausted && self.planned.keys().all(arrived) {
-                lane.end();
+            if self.planned.keys().all(arrived) {
+                self.lanes.update(place, layout, StreamFeed::end);
             }
         }
     }
@@ -179,7 +173,7 @@ impl Feed {
     /// What helps where as many splits as the coordinator tells of have arrived, and have too few rows for the next batch of a
     /// lane. None of them is done before the batch is, so that no others follow.
     fn too_few_rows(&self, place: usize) -> Option<String> {
-        let (lane, layout) = (&self.lanes[place], self.layout.as_ref()?);
+        let (lane, layout) = (self.lanes.get(place), self.layout.as_ref()?);
         if layout.coordinated {
             return None;
         }
@@ -205,19 +199,30 @@ impl Feed {
     }
 
     /// Splits of a lane that have not arrived, most urgent first, each with the offset to fetch from.
-    pub(super) fn missing_of(&self, lane: &StreamFeed) -> Vec<(SplitRef, u32)> {
-        let mut missing: Vec<(SplitRef, u32)> = lane.assembler.missing().collect();
-        if self.identity.relaxed {
-            let unseen =
-                |split: &SplitRef| lane.assembler.arrived(*split).is_none() && !self.reports.is_done(*split);
-            missing.extend(
-                self.planned
-                    .iter()
-                    .filter(|(split, _)| unseen(split))
-                    .map(|(split, (from, _))| (*split, *from)),
-            );
+    pub(super) fn missing_of<'a>(
+        &'a self,
+        lane: &'a StreamFeed,
+    ) -> impl Iterator<Item = (SplitRef, u32)> + 'a {
+        let planned = self.identity.relaxed.then_some(&self.planned).into_iter().flatten();
+        let unseen = planned.filter(|(split, _)| self.is_unseen(lane, **split));
+        lane.assembler.missing().chain(unseen.map(|(split, (from, _))| (*split, *from)))
+    }
+
+    /// Whether nothing of a split of a relaxed job has arrived.
+    fn is_unseen(&self, lane: &StreamFeed, split: SplitRef) -> bool {
+        lane.assembler.arrived(split).is_none() && !self.reports.is_done(split)
+    }
+
+    /// The offset to fetch a split from; `None` where it is not wanted, or has arrived.
+    pub(super) fn missing_from(&self, split: SplitRef) -> Option<u32> {
+        let lane = self.lanes.of_stream(split.stream).filter(|lane| !lane.is_over())?;
+        match lane.assembler.arrived(split) {
+            Some(from) => (!lane.assembler.is_complete(split)).then_some(from),
+            None if self.identity.relaxed && self.is_unseen(lane, split) => {
+                self.planned.get(&split).map(|(from, _)| *from)
+            }
+            None => None,
         }
-        missing
     }
 
     /// Relaxed mode: lets go of splits that the coordinator gave to another consumer. The others are fetched again
@@ -225,19 +230,19 @@ impl Feed {
     pub(super) fn drop_revoked(&mut self) {
         let Some(layout) = &self.layout else { return };
         let planned = &self.planned;
-        let Some(lane) = self.lanes.first_mut() else { return };
-        let progress: BTreeMap<SplitRef, u32> = lane.assembler.progress().collect();
-        self.splits.retain(|split, _| planned.contains_key(split));
-        if progress.keys().all(|split| planned.contains_key(split)) {
+        self.fetches.retain(|split| planned.contains_key(&split));
+        let Some(lane) = self.lanes.as_slice().first() else { return };
+        let order: Vec<(SplitRef, u32)> = lane.assembler.progress().collect();
+        if order.iter().all(|(split, _)| planned.contains_key(split)) {
             return;
         }
         tracing::warn!("the coordinator gave splits of this consumer to another; they are let go of");
-        let order: Vec<(SplitRef, u32)> = lane.assembler.progress().collect();
-        *lane = StreamFeed::relaxed(layout);
+        let mut lane = StreamFeed::relaxed(layout);
         for (split, offset) in order.into_iter().filter(|(split, _)| planned.contains_key(split)) {
             lane.assembler.expect(split, offset, false);
         }
-        self.splits.clear();
+        self.lanes = Lanes::new(vec![lane], layout);
+        self.fetches.clear();
         self.forget_all_buffered();
     }
 }
