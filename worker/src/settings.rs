@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use feedline_sources::ObjectAccess;
 
-pub use crate::cache::StoreCacheSettings;
 pub use feedline_functions::FunctionSettings;
 
 /// Fetches that may be open at once, where nobody says otherwise: each has two pieces on their way at most, which count in the
@@ -55,6 +54,15 @@ pub struct RowCacheSettings {
     pub folder_bytes: u64,
     /// Whether plans may have rows kept there for pipelines that do not ask for it.
     pub is_for_plans: bool,
+}
+
+/// A place in an object store for rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreCacheSettings {
+    /// The folder's URL, such as `s3://bucket/rows`, or a path that all workers have mounted.
+    pub url: String,
+    /// Bytes that all objects under the URL may take.
+    pub limit_bytes: u64,
 }
 
 /// What a worker keeps of datasets' indexes in a cache directory, which no pipeline reads; `*` stands for any text.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::cache::ledger::{Ledger, LedgerColumn};
-use crate::cache::{CacheValues, CachedRow, Prefix, Tenant};
+use crate::cache::rows::{CacheValues, CachedRow, Prefix, Tenant};
 
 /// A job's rows give way to those of another that are worth at least so many times as much: worths are measured, and two
 /// that are about the same shall not evict each other in turn.
@@ -239,7 +239,8 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::cache::{CacheValue, planned};
+    use crate::cache::planned;
+    use crate::cache::rows::CacheValue;
 
     fn room(capacity_bytes: u64, held: &[(Prefix, u64)]) -> EvictionQueue {
         let mut room = EvictionQueue::new(capacity_bytes);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::eviction::EvictionQueue;
 use super::ledger::{Ledger, LedgerColumn};
-use super::{CacheValues, CachedRow, Prefix};
+use super::rows::{CacheValues, CachedRow, Prefix};
 
 /// Bytes that a row takes beside its own: its place in the maps, its reference count, the allocator's share.
 const ROW_OVERHEAD_BYTES: u64 = 128;

@@ -31,7 +31,8 @@ use tokio_util::task::TaskTracker;
 
 use self::catalog::{ListedObject, SegmentCatalog, SegmentRead, SegmentUpload};
 use self::segment::{SegmentEntry, SegmentFooter, build_segment, row_of};
-use super::{CachedRow, Prefix};
+use super::rows::{CachedRow, Prefix};
+use crate::settings::StoreCacheSettings;
 
 /// Segments that are uploaded at a time. Those that wait for it count in what may wait.
 const UPLOADS: usize = 2;
@@ -43,15 +44,6 @@ const TAIL_BYTES: u64 = 256 << 10;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Looking takes at most one part of so many of the time: a large listing is asked for less often.
 const LOOK_SHARE: u32 = 20;
-
-/// A place in an object store for rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreCacheSettings {
-    /// The folder's URL, such as `s3://bucket/rows`, or a path that all workers have mounted.
-    pub url: String,
-    /// Bytes that all objects under the URL may take.
-    pub limit_bytes: u64,
-}
 
 #[derive(Debug)]
 pub(super) struct StoreTier {

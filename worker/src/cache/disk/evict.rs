@@ -3,9 +3,10 @@
 use std::io;
 
 use super::folders::segment_files;
+use super::index::lock;
+use super::shared::Shared;
 use super::write::SegmentWriter;
-use super::{Shared, lock};
-use crate::cache::Prefix;
+use crate::cache::rows::Prefix;
 
 impl SegmentWriter {
     /// Deletes segments that give way to rows of a prefix until so many bytes are free. Whether they are.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::cache::Prefix;
+use crate::cache::rows::Prefix;
 
 /// Workers that may share a folder.
 const MAX_PARTS: usize = 256;

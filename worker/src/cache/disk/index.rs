@@ -5,14 +5,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::folders::segment_files;
-use super::lock;
-use crate::cache::CachedRow;
+use crate::cache::rows::CachedRow;
 
 /// First bytes of a segment: its name and version.
 pub(super) const MAGIC: [u8; 8] = *b"FLROWS\0\x01";
@@ -145,6 +144,10 @@ impl DiskIndex {
             self.forget(path);
         }
     }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no code panics while it holds a part of the disk cache")
 }
 
 /// The whole records of a segment.

@@ -3,8 +3,10 @@
 mod full;
 mod parts;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use super::folders::folder_name;
+use super::index::DiskIndex;
 use super::*;
 use crate::cache::planned;
 

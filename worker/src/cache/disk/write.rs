@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::folders::note_use;
-use super::index::{DiskIndex, HEAD_BYTES, MAGIC, RowLocation};
-use super::{Shared, lock};
-use crate::cache::{CachedRow, Prefix};
+use super::index::{DiskIndex, HEAD_BYTES, MAGIC, RowLocation, lock};
+use super::shared::Shared;
+use crate::cache::rows::{CachedRow, Prefix};
 
 /// A segment is closed at this size, or at this part of the limit: segments go as a whole when others need their room.
 const SEGMENT_BYTES: u64 = 256 << 20;

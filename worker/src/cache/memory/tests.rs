@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use feedline_data::random::mix64;
 
 use super::*;
-use crate::cache::{CacheValue, planned};
+use crate::cache::planned;
+use crate::cache::rows::CacheValue;
 
 /// What a row of 1,000 bytes takes.
 const SIZE: u64 = 1000 + ROW_OVERHEAD_BYTES;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::segment::{FRAME_BYTES, SegmentEntry, row_bytes};
-use crate::cache::{CachedRow, Prefix};
+use crate::cache::rows::{CachedRow, Prefix};
 
 /// A segment is uploaded at this size.
 const SEGMENT_BYTES: u64 = 8 << 20;

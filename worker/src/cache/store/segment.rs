@@ -7,7 +7,7 @@ use std::ops::Range;
 use bytes::{Buf, Bytes};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::cache::{CachedRow, Prefix};
+use crate::cache::rows::{CachedRow, Prefix};
 
 /// First and last bytes of a segment: its name and version.
 const MAGIC: [u8; 8] = *b"FLROWS\0\x02";
