@@ -19,6 +19,7 @@ mod list;
 mod local;
 mod location;
 mod object;
+mod reader;
 mod rows;
 mod select;
 mod stores;
@@ -29,6 +30,7 @@ mod window;
 
 pub use access::{Credential, ObjectAccess};
 pub use columns::arrow_field;
-pub use dataset::{BlockRead, BlockRows, Dataset, RowFailure};
+pub use dataset::{BlockRows, Dataset};
 pub use error::SourceError;
+pub use reader::{BlockRead, RowFailure};
 pub use stores::Stores;

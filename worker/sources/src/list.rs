@@ -8,13 +8,13 @@ use feedline_data::manifest::ShardRef;
 use futures::{StreamExt, TryStreamExt};
 use glob::{MatchOptions, Pattern};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::error::SourceError;
 use crate::location::Location;
-use crate::object::version_of;
+use crate::object::{head, version_of};
 use crate::stores::ScopedStores;
 
 const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
@@ -32,16 +32,6 @@ const STALLED_FOLDER: Duration = Duration::from_secs(1800);
 /// The shards of these URLs: sorted within each, none twice.
 pub(crate) async fn list(reads: &ScopedStores, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
     Listing::new(reads, MOST_OBJECTS).shards(urls).await
-}
-
-/// One object as the store describes it.
-pub(crate) async fn head(
-    store: &dyn ObjectStore,
-    location: &Location,
-    given: &str,
-) -> Result<ShardRef, SourceError> {
-    let meta = store.head(&location.key()?).await.map_err(|error| SourceError::from_store(given, error))?;
-    Ok(ShardRef { url: location.url(), size_bytes: meta.size, version: version_of(&meta), part: 0 })
 }
 
 /// The listing of one source.

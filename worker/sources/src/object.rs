@@ -9,10 +9,11 @@ use bytes::{Bytes, BytesMut};
 use feedline_data::manifest::ShardRef;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
-use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::error::SourceError;
 use crate::local::{self, LocalFile};
+use crate::location::Location;
 
 /// Neighbouring ranges with at most this many bytes between them are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
@@ -215,6 +216,16 @@ impl Object {
         }
         result.bytes().await.map_err(store_error)
     }
+}
+
+/// One object as the store describes it.
+pub(crate) async fn head(
+    store: &dyn ObjectStore,
+    location: &Location,
+    given: &str,
+) -> Result<ShardRef, SourceError> {
+    let meta = store.head(&location.key()?).await.map_err(|error| SourceError::from_store(given, error))?;
+    Ok(ShardRef { url: location.url(), size_bytes: meta.size, version: version_of(&meta), part: 0 })
 }
 
 /// What changes when an object changes.

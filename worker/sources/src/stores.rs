@@ -17,10 +17,9 @@ use crate::access::ObjectAccess;
 use crate::clients;
 use crate::error::SourceError;
 use crate::links::{AllowedFolders, LinkPolicy};
-use crate::list;
 use crate::local::LocalFile;
 use crate::location::Location;
-use crate::object::Object;
+use crate::object::{Object, head};
 
 /// Ranges of one object with at most this many bytes between them are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
@@ -111,7 +110,7 @@ impl Stores {
         let location = Location::parse(url)?;
         reads.check_object(&location)?;
         let store = reads.open(&location)?;
-        let shard = list::head(store.as_ref(), &location, url).await?;
+        let shard = head(store.as_ref(), &location, url).await?;
         let file = reads.check_shard(&location, &shard)?;
         if shard.size_bytes > MAX_FILE_BYTES {
             let reason = format!(

@@ -3,7 +3,7 @@
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 
-use crate::dataset::RowFailure;
+use crate::reader::RowFailure;
 use crate::rows::RowSet;
 
 /// Longest part of a decoder's message that is kept.

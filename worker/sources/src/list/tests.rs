@@ -9,8 +9,8 @@ use feedline_data::tenants::TenantReads;
 use futures::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, Result as StoreResult,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectStoreExt, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result as StoreResult,
 };
 use tokio::sync::Barrier;
 
