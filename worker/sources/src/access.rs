@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use feedline_access::OwnFiles;
 use feedline_data::read_policy::ReadPolicy;
@@ -12,6 +13,8 @@ use object_store::ClientConfigKey;
 use object_store::aws::AmazonS3ConfigKey;
 use object_store::azure::AzureConfigKey;
 use object_store::gcp::GoogleConfigKey;
+
+use crate::retry::DEFAULT_RETRY_BUDGET;
 
 /// Names that are offered where one is not known; stores know more.
 const USUAL: [&str; 22] = [
@@ -101,6 +104,7 @@ pub struct ObjectAccess {
     credentials: BTreeMap<String, Credential>,
     reads: ReadPolicy,
     own: OwnFiles,
+    retry_budget: Duration,
 }
 
 impl Default for ObjectAccess {
@@ -119,6 +123,7 @@ impl ObjectAccess {
             credentials: BTreeMap::new(),
             reads,
             own: OwnFiles::default(),
+            retry_budget: DEFAULT_RETRY_BUDGET,
         }
     }
 
@@ -157,6 +162,18 @@ impl ObjectAccess {
     pub fn without(mut self, own: OwnFiles) -> Self {
         self.own = own;
         self
+    }
+
+    /// The same with another time for which failing requests are retried.
+    #[must_use]
+    pub fn with_retry_budget(mut self, retry_budget: Duration) -> Self {
+        self.retry_budget = retry_budget;
+        self
+    }
+
+    /// Time for which a failing request is retried.
+    pub fn retry_budget(&self) -> Duration {
+        self.retry_budget
     }
 
     /// Files that no pipeline reads.

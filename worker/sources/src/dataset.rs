@@ -142,7 +142,7 @@ impl Part {
         // The shard was listed elsewhere.
         let file = self.reads.check_shard(&location, shard)?;
         let store = self.reads.open(&location)?;
-        let object = Object::new(store, location.key()?, shard.clone());
+        let object = self.reads.object(store, location.key()?, shard.clone());
         Ok(Arc::new(object.at(file)))
     }
 }

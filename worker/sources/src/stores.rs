@@ -119,7 +119,7 @@ impl Stores {
             );
             return Err(SourceError::unsupported(&shard, reason));
         }
-        Ok(Object::new(store, location.key()?, shard).at(file))
+        Ok(reads.object(store, location.key()?, shard).at(file))
     }
 
     /// Writes an object, whole or not at all. Folders of a local path are made.
@@ -209,7 +209,7 @@ impl Stores {
         let Some(options) = self.access.options(credentials) else {
             return Err(format!("there are no credentials `{}` here", credentials.unwrap_or_default()));
         };
-        clients::build(root, options, self.access.reads(), tenant)
+        clients::build(root, options, self.access.reads(), tenant, self.access.retry_budget())
     }
 
     #[cfg(test)]
@@ -300,6 +300,11 @@ impl ScopedStores {
         let local_is_free = || !location.is_local() || (self.links.is_free() && !self.policy.local_by_prefix);
         let any_url = self.policy.urls.is_open() && self.tenant.urls.is_open();
         any_url && self.credentials.is_none() && !location.is_http() && local_is_free()
+    }
+
+    /// An object of a store, whose reads are retried as the role's settings say.
+    pub(crate) fn object(&self, store: Arc<dyn ObjectStore>, key: Path, shard: ShardRef) -> Object {
+        Object::new(store, key, shard).with_retry_budget(self.stores.access.retry_budget())
     }
 
     /// The store of a location.

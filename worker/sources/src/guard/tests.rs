@@ -211,6 +211,7 @@ async fn plain_servers_are_read_as_before() {
         &crate::access::StoreOptions::default(),
         &ReadPolicy::default(),
         &TenantReads::default(),
+        crate::DEFAULT_RETRY_BUDGET,
     );
     let meta = store.unwrap().head(&"x".into()).await.unwrap();
     assert_eq!(meta.size, 2);
