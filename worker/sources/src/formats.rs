@@ -6,6 +6,7 @@ mod csv;
 mod files;
 mod jsonl;
 pub(crate) mod lines;
+mod npy;
 mod parquet;
 mod text;
 mod tfrecord;
@@ -25,6 +26,7 @@ pub(crate) fn reader_of(format: Format) -> Box<dyn FormatReader> {
         Format::Arrow => Box::<arrow_ipc::ArrowReader>::default(),
         Format::Jsonl => Box::new(jsonl::JsonlReader),
         Format::Csv => Box::<csv::CsvReader>::default(),
+        Format::Npy => Box::<npy::NpyReader>::default(),
         Format::Text => Box::new(text::TextReader),
     }
 }

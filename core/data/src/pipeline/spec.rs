@@ -131,6 +131,8 @@ formats! {
     Csv => csv,
     /// One row per line in the column `text`.
     Text => text,
+    /// NumPy `.npy` files; each index along the first axis is a row, in the column `data`.
+    Npy => npy,
 }
 
 /// How rows are mixed within an epoch.
