@@ -7,6 +7,7 @@
 
 mod disk;
 mod eviction;
+mod format_version;
 mod ledger;
 mod memory;
 mod rows;

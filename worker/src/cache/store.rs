@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use self::catalog::{ListedObject, SegmentCatalog, SegmentRead, SegmentUpload};
-use self::segment::{SegmentEntry, SegmentFooter, build_segment, row_of};
+use self::segment::{SegmentEntry, SegmentFooter, build_segment, rejection, row_of};
 use super::rows::{CachedRow, Prefix};
 use crate::settings::StoreCacheSettings;
 
@@ -238,10 +238,10 @@ impl Shared {
         let mut reads = futures::stream::iter(reads).buffer_unordered(READS);
         while let Some((object, index)) = reads.next().await {
             match index {
-                Ok(Some(entries)) => self.lock().on_found(object, &entries),
-                Ok(None) => {
+                Ok(Ok(entries)) => self.lock().on_found(object, &entries),
+                Ok(Err(reason)) => {
                     let url = self.object_url(&object.name);
-                    tracing::warn!(%url, "an object in the cache is no whole segment of rows: it is left alone");
+                    tracing::warn!(%url, reason, "an object in the cache is not read");
                     self.lock().on_found(object, &[]);
                 }
                 // The next look comes back to it.
@@ -259,22 +259,27 @@ impl Shared {
     async fn read_index(
         &self,
         object: ListedObject,
-    ) -> (ListedObject, Result<Option<Vec<SegmentEntry>>, SourceError>) {
+    ) -> (ListedObject, Result<Result<Vec<SegmentEntry>, String>, SourceError>) {
         let index = self.index_of(&object).await;
         (object, index)
     }
 
-    /// `None` where the object is no sound segment.
-    async fn index_of(&self, object: &ListedObject) -> Result<Option<Vec<SegmentEntry>>, SourceError> {
+    /// The rows of a segment, or why it cannot be used.
+    async fn index_of(
+        &self,
+        object: &ListedObject,
+    ) -> Result<Result<Vec<SegmentEntry>, String>, SourceError> {
         let tail = object.bytes.saturating_sub(TAIL_BYTES)..object.bytes;
         let last = self.read_range(object, tail.clone()).await?;
-        let Some(footer) = SegmentFooter::parse(&last, object.bytes) else { return Ok(None) };
+        let Some(footer) = SegmentFooter::parse(&last, object.bytes) else {
+            return Ok(Err(rejection(&last)));
+        };
         let index = if footer.index.start < tail.start {
             self.read_range(object, footer.index.clone()).await?
         } else {
             last.slice((footer.index.start - tail.start) as usize..(footer.index.end - tail.start) as usize)
         };
-        Ok(footer.entries(object.prefix, &index))
+        Ok(footer.entries(object.prefix, &index).ok_or_else(|| "its index is damaged".to_owned()))
     }
 
     async fn read_range(&self, object: &ListedObject, range: Range<u64>) -> Result<Bytes, SourceError> {

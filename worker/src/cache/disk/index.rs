@@ -11,10 +11,13 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::folders::segment_files;
+use crate::cache::format_version::{magic, other_version};
 use crate::cache::rows::CachedRow;
 
-/// First bytes of a segment: its name and version.
-pub(super) const MAGIC: [u8; 8] = *b"FLROWS\0\x01";
+/// Version of the format of segments.
+const VERSION: u8 = 1;
+/// First bytes of a segment.
+pub(super) const MAGIC: [u8; 8] = magic(VERSION);
 /// Bytes in front of a row: its id, length and checksum.
 pub(super) const HEAD_BYTES: u64 = 20;
 
@@ -57,6 +60,9 @@ impl DiskIndex {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 file => Arc::new(file?),
             };
+            if let Some(reason) = version_error(&file) {
+                tracing::warn!(file = %found.path.display(), reason, "a segment of the disk cache is not read");
+            }
             let segment = kept.add_segment(Arc::clone(&file), found.path);
             kept.add_rows(records(&file, segment)?);
         }
@@ -148,6 +154,11 @@ impl DiskIndex {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no code panics while it holds a part of the disk cache")
+}
+
+fn version_error(file: &File) -> Option<String> {
+    let mut start = [0; MAGIC.len()];
+    file.read_exact_at(&mut start, 0).ok().and_then(|()| other_version(&start, VERSION))
 }
 
 /// The whole records of a segment.

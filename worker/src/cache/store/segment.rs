@@ -7,10 +7,13 @@ use std::ops::Range;
 use bytes::{Buf, Bytes};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::cache::format_version::{magic, other_version};
 use crate::cache::rows::{CachedRow, Prefix};
 
-/// First and last bytes of a segment: its name and version.
-const MAGIC: [u8; 8] = *b"FLROWS\0\x02";
+/// Version of the format of segments.
+const VERSION: u8 = 2;
+/// First and last bytes of a segment.
+const MAGIC: [u8; 8] = magic(VERSION);
 /// Bytes in front of a row: its id, length and checksum, as on disk.
 const HEAD_BYTES: usize = 20;
 /// Bytes of a row in the index: its id, offset and length.
@@ -80,6 +83,12 @@ fn head(row: u64, bytes: &[u8]) -> [u8; HEAD_BYTES] {
     head[8..12].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
     head[12..].copy_from_slice(&xxh3_64_with_seed(bytes, row).to_le_bytes());
     head
+}
+
+/// The reason why an object with these last bytes is not a segment that can be read.
+pub(super) fn rejection(tail: &[u8]) -> String {
+    let other = tail.last_chunk::<{ MAGIC.len() }>().and_then(|magic| other_version(magic, VERSION));
+    other.unwrap_or_else(|| "it is not a complete segment of rows".to_owned())
 }
 
 /// Differs between prefixes, so that a segment in the wrong folder is none.

@@ -417,3 +417,22 @@ async fn what_two_workers_keep_in_any_order_is_what_all_find() {
         }
     }
 }
+
+#[test]
+fn the_layout_of_version_2_is_that_of_the_earlier_release() {
+    let checksum = xxhash_rust::xxh3::xxh3_64_with_seed;
+    let index = [5_u64.to_le_bytes().as_slice(), &8_u64.to_le_bytes(), &3_u32.to_le_bytes()].concat();
+    let record =
+        [5_u64.to_le_bytes().as_slice(), &3_u32.to_le_bytes(), &checksum(b"row", 5).to_le_bytes(), b"row"]
+            .concat();
+    let footer = [31, 1, checksum(&index, 7)].map(u64::to_le_bytes).concat();
+    let magic = b"FLROWS\0\x02".as_slice();
+    let expected = [magic, &record, &index, &footer, magic].concat();
+    let (segment, _) = build_segment(7, &[(5, Bytes::from_static(b"row"))]);
+    assert_eq!(segment, expected);
+    assert!(SegmentFooter::parse(&segment, segment.len() as u64).is_some());
+    let newer = [&segment[..expected.len() - 1], &[9]].concat();
+    assert!(SegmentFooter::parse(&newer, newer.len() as u64).is_none());
+    assert!(rejection(&newer).contains("format version 9, and this release reads version 2"));
+    assert!(rejection(b"cut off").contains("not a complete segment"));
+}
