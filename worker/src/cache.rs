@@ -141,7 +141,7 @@ impl Caches {
         [Some(memory), disk, store].into_iter().flatten().collect()
     }
 
-    /// Lets go of rows in memory that no job is worked on with. Whether there were any.
+    /// Evicts rows in memory that no running job uses. Returns whether there were any.
     pub(crate) fn free_inactive(&self) -> bool {
         self.memory.free_inactive()
     }

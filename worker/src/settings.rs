@@ -1,4 +1,4 @@
-//! What a worker is told when it starts.
+//! Settings of a worker.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ pub struct WorkerSettings {
     pub asks_for_tickets: bool,
     /// With what Python functions of pipelines are run; `None`: jobs that have some are refused.
     pub functions: Option<FunctionSettings>,
-    /// Whether what operators do is measured. Without it reports tell of no operators.
+    /// Whether what operators do is measured. Without it reports contain no operators.
     pub trace: bool,
 }
 
@@ -65,7 +65,7 @@ pub struct StoreCacheSettings {
     pub limit_bytes: u64,
 }
 
-/// What a worker keeps of datasets' indexes in a cache directory, which no pipeline reads; `*` stands for any text.
+/// What a worker keeps of datasets' indexes in a cache directory, which no pipeline reads; `*` matches any text.
 pub fn kept_indexes(cache_dir: &Path) -> [PathBuf; 2] {
     ["*.manifest", "*.part-*"].map(|name| cache_dir.join(name))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use feedline_data::manifest::Manifest;
 use feedline_proto::decode_manifest;
 
-/// Stands between an index's name and what tells unfinished files apart: see [`crate::kept_indexes`].
+/// Separates an index's name from the random part of an unfinished file: see [`crate::kept_indexes`].
 const PART: &str = ".part-";
 /// Nobody writes an index for this long.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);

@@ -58,7 +58,7 @@ impl StoreOptions {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// A text in which values of these options are blotted out: what a store says of a value that it cannot read.
+    /// Replaces the values of these options in a text, such as the error of a store that cannot parse one.
     pub(crate) fn without_values(&self, text: &str) -> String {
         let values = self.iter().map(|(_, value)| value).filter(|value| value.len() >= SHORTEST_SECRET_BYTES);
         values.fold(text.to_owned(), |text, value| text.replace(value, "..."))
@@ -186,7 +186,7 @@ impl ObjectAccess {
         &self.reads
     }
 
-    /// The options that a store is opened with. Credentials of a name stand alone: none of the environment is mixed in.
+    /// The options that a store is opened with. Named credentials are used alone, without options of the environment.
     pub(crate) fn options(&self, credentials: Option<&str>) -> Option<&StoreOptions> {
         match credentials {
             None => Some(&self.options),
@@ -208,10 +208,10 @@ fn check_key(key: &str) -> Result<(), String> {
     let nearest = USUAL.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     let hint = nearest.filter(|nearest| likeness(nearest) > 0.7);
     let hint = hint.map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default();
-    // What stands where a name should be may be a key.
+    // A key may have been written in place of a name.
     let is_name = key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
     let shown = if is_name && key.len() <= 64 { format!("`{key}`") } else { "an entry".to_owned() };
-    Err(format!("{shown} is no option of a store{hint}"))
+    Err(format!("{shown} is not an option of a store{hint}"))
 }
 
 #[cfg(test)]
@@ -258,9 +258,9 @@ mod tests {
         let refused = |key: &str| Credential::new([pair(key, "HUSH")], UrlPolicy::default()).unwrap_err();
         assert_eq!(
             refused("aws_acess_key_id"),
-            "`aws_acess_key_id` is no option of a store; did you mean `aws_access_key_id`?"
+            "`aws_acess_key_id` is not an option of a store; did you mean `aws_access_key_id`?"
         );
-        assert!(refused("wJalrXUtnFEMI/K7MDENG").starts_with("an entry is no option"));
+        assert!(refused("wJalrXUtnFEMI/K7MDENG").starts_with("an entry is not an option"));
         for key in ["aws_region", "google_service_account", "azure_storage_account_key", "timeout"] {
             assert!(Credential::new([pair(key, "1")], UrlPolicy::default()).is_ok(), "{key}");
         }

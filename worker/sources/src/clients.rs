@@ -21,7 +21,7 @@ use crate::retry::{REQUEST_TIMEOUT, client_retries};
 /// The client of the store at `root`, scheme and authority of a URL, for pipelines of this tenant.
 ///
 /// # Errors
-/// One clause in which no value of an option stands.
+/// One clause without the values of options.
 pub(crate) fn build(
     root: &str,
     options: &StoreOptions,

@@ -22,9 +22,9 @@ const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
 const CONCURRENT_HEADS: usize = 32;
 /// Patterns of a source that are expanded at once.
 const CONCURRENT_PATTERNS: usize = 1;
-/// Most objects that are found for a source, those included that are no data: each takes memory until it is indexed.
+/// Most objects that are found for a source, with those that hold no rows: each takes memory until it is indexed.
 const MOST_OBJECTS: usize = 10_000_000;
-/// A store that tells of no further object for so long is given up: its client has tried several times by then.
+/// A listing fails when no further object is listed for this time; the client has retried by then.
 const STALLED: Duration = Duration::from_secs(180);
 /// The same for the listing of a folder without those below it, of which the client tells at its end only.
 const STALLED_FOLDER: Duration = Duration::from_secs(1800);
@@ -251,7 +251,7 @@ fn stalled(given: &str, after: Duration) -> SourceError {
     SourceError::Store {
         url: given.to_owned(),
         reason: format!(
-            "its listing told of no further object for {} s: check the store and the way to it, and open the job again",
+            "its listing returned no further object for {} s: check the store and the network, and open the job again",
             after.as_secs()
         ),
         retryable: true,

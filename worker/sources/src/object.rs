@@ -36,7 +36,7 @@ pub(crate) struct BufferSpan {
 pub(crate) struct Object {
     store: Arc<dyn ObjectStore>,
     key: Key,
-    /// Where it lies, if that is a file of this host.
+    /// The file, if it is on this host.
     file: Option<LocalFile>,
     shard: ShardRef,
     /// Time for which a failing read is retried.
@@ -63,7 +63,7 @@ impl Object {
         }
     }
 
-    /// A shard that lies in a file of this host, if it does.
+    /// Reads from this file of the host, if there is one.
     pub(crate) fn at(self, file: Option<LocalFile>) -> Self {
         Self { file, ..self }
     }

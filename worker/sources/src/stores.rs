@@ -150,7 +150,7 @@ impl Stores {
         }
         let path = std::path::Path::new(&location.rest);
         if location.is_local() && path.exists() && !path.is_dir() {
-            return Err(bad("it is no folder"));
+            return Err(bad("it is not a folder"));
         }
         let (store, folder) = (self.open(&location, None, &TenantReads::default())?, location.key()?);
         let mut objects = store.list((!folder.is_root()).then_some(&folder));
@@ -242,7 +242,7 @@ impl ScopedStores {
         Self { stores, credentials, policy, tenant: tenant.clone(), links }
     }
 
-    /// Checks a URL as it stands in the pipeline, with globs and braces.
+    /// Checks a URL of the pipeline, with globs and braces.
     pub(crate) fn check(&self, url: &str) -> Result<(), SourceError> {
         self.policy.check_url(url).and_then(|()| self.tenant.check_url(url)).map_err(refused)
     }
@@ -312,7 +312,7 @@ impl ScopedStores {
         self.stores.open(location, self.credentials.as_deref(), &self.tenant)
     }
 
-    /// What a URL's braces stand for.
+    /// Expands a URL's braces.
     pub(crate) fn expand(text: &str) -> Result<Vec<String>, String> {
         /// More URLs than this in one pattern are a typing mistake.
         const MAX_EXPANSIONS: usize = 1_000_000;

@@ -19,7 +19,7 @@ pub(crate) type CacheValues = BTreeMap<Prefix, CacheValue>;
 pub(crate) struct CacheValue {
     /// What a byte of them saves each time it is found, in seconds; 0 as long as it is not known.
     pub(crate) saved_s_per_byte: f64,
-    /// A pipeline's file names the cache: what plans keep for the same tenant is no reason for its rows to go.
+    /// A pipeline's file names the cache: rows that plans cache for the same tenant do not evict its rows.
     pub(crate) is_named: bool,
     /// Whose jobs they are kept for, and the bytes that may be kept for each of these on this worker.
     pub(crate) tenants: BTreeMap<Tenant, u64>,

@@ -1,7 +1,7 @@
 //! Rows in the object store: segments of records, one folder for each prefix, shared by all workers of a cluster.
 //!
-//! Every life of a worker writes segments of its own, and finds those of all others by listing the folder. What lies in a
-//! segment its index says (`store/segment.rs`); what was damaged is as if it had not been kept. Two workers that make a
+//! Every life of a worker writes segments of its own, and finds those of all others by listing the folder. The index of
+//! a segment lists its rows (`store/segment.rs`); what was damaged is as if it had not been kept. Two workers that make a
 //! row at the same time both keep it, and either copy serves.
 //!
 //! Nothing is ever deleted here: other clusters may use the same place. Who wants rows to go deletes their objects, or
@@ -42,7 +42,7 @@ const READS: usize = 16;
 const TAIL_BYTES: u64 = 256 << 10;
 /// How often other workers' segments are looked for, and rows that have waited long are uploaded.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Looking takes at most one part of so many of the time: a large listing is asked for less often.
+/// Listings take at most this part of the time, so a large one is requested less often.
 const LOOK_SHARE: u32 = 20;
 
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl StoreTier {
         self.shared.lock().has_room(Instant::now())
     }
 
-    /// Uploads what waits of the prefixes that left.
+    /// Uploads the pending rows of prefixes that became inactive.
     pub(super) fn set_active(&self, active: Arc<BTreeSet<Prefix>>) {
         let batches = self.shared.lock().set_active(active);
         if let Some(runtime) = self.shared.runtime.get() {
@@ -342,7 +342,7 @@ fn prefix_of(name: &str) -> Option<Prefix> {
     (file.ends_with(".rows") && !file.contains('/')).then_some(prefix)
 }
 
-/// An error without the object's URL, which is told beside it.
+/// An error without the object's URL, which is logged beside it.
 fn reason(error: SourceError) -> String {
     match error {
         SourceError::Url { reason, .. } | SourceError::Store { reason, .. } => reason,

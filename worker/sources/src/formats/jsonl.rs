@@ -69,7 +69,7 @@ impl FormatReader for JsonlReader {
     }
 }
 
-/// The columns of the first lines. Lines that are no JSON object are left out: reading them will say so.
+/// The columns of the first lines. Lines that are not JSON objects are left out; reading reports them.
 fn infer(sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
     let objects: Vec<serde_json::Value> = sample
         .split(|&byte| byte == b'\n')
@@ -131,7 +131,7 @@ fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
     }
     match decoder.flush().map_err(text)? {
         Some(batch) if batch.num_rows() == lines.len() => Ok(batch),
-        _ => Err("the line is no JSON object".to_owned()),
+        _ => Err("the line is not a JSON object".to_owned()),
     }
 }
 

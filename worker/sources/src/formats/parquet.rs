@@ -32,14 +32,14 @@ const LARGE_GROUP_BYTES: u64 = 16 << 20;
 /// Aim for the parts of a large row group whose pages can be found one by one.
 const PART_BYTES: u64 = 4 << 20;
 
-/// Values of a block take no more than this, each counted as it lies in memory even where it is stored as next to nothing.
+/// Values of a block take no more than this, each counted by its size in memory, which may be far more than its size in the file.
 const MAX_VALUES_BYTES: u64 = 256 << 20;
 /// A value's place in memory at most, where it is of one size: a view.
 const VALUE_BYTES: u64 = 16;
 /// Rows, and bytes once decompressed, that a row group may claim.
 const MAX_GROUP_ROWS: u64 = 1 << 31;
 const MAX_GROUP_BYTES: u64 = 1 << 40;
-/// Beyond what a footer says of its pages these may take so much: writers count differently.
+/// Bytes that pages may take beyond the sizes in the footer: writers count differently.
 const ROOM_BYTES: u64 = 64 << 20;
 
 /// A shard's metadata.
@@ -109,7 +109,8 @@ impl FormatReader for ParquetReader {
 async fn read_footer(object: Arc<Object>) -> Result<ParquetFooter, SourceError> {
     let shard = object.shard().clone();
     if shard.size_bytes < 12 {
-        let reason = format!("{} bytes are no Parquet file: write it again or remove it", shard.size_bytes);
+        let reason =
+            format!("{} bytes are not a Parquet file: write it again or remove it", shard.size_bytes);
         return Err(SourceError::corrupt(&shard, 0, reason));
     }
     let reader = ObjectReader::new(object).with_footer().await?;
@@ -167,7 +168,7 @@ fn group_bytes(row_group: &RowGroupMetaData, names: &[&str]) -> (u64, u64) {
     })
 }
 
-/// Whether a leaf lies in one of the named columns, where `a.b` names field `b` of struct `a`.
+/// Whether a leaf belongs to one of the named columns, where `a.b` names field `b` of struct `a`.
 fn is_wanted(parts: &[String], names: &[&str]) -> bool {
     let path = parts.join(".");
     names

@@ -38,7 +38,7 @@ impl FormatReader for WebDatasetReader {
         let mut tar = TarReader::default();
         let mut samples = Samples::default();
         let mut defects = Vec::new();
-        // Where the present member starts, its extension headers included; and the header at hand.
+        // Offsets of the current member, with its extension headers, and of the current header.
         let (mut member, mut at) = (0, 0);
         while at < shard.size_bytes {
             let header = window.at(at, HEADER_BYTES as u64).await?;

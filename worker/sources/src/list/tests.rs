@@ -82,7 +82,7 @@ async fn what_is_missing_is_named_with_the_fix() {
     }
 }
 
-/// A store that answers about as many objects at once as it may be asked about, and tells of none in a listing.
+/// A store that answers about as many objects at once as it may be asked about, and returns none in a listing.
 #[derive(Debug)]
 struct Slow {
     inner: InMemory,

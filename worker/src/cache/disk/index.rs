@@ -109,7 +109,7 @@ impl DiskIndex {
         number
     }
 
-    /// Takes over rows that lie in segments; those of segments that are forgotten are passed over.
+    /// Adds rows of segments; those of forgotten segments are skipped.
     pub(super) fn add_rows(&self, places: Vec<(u64, RowLocation)>) {
         let mut state = lock(&self.state);
         let State { segments, rows, .. } = &mut *state;
@@ -136,7 +136,7 @@ impl DiskIndex {
                 rows.remove(row);
             }
         }
-        // Giving back a deleted file's blocks takes a while.
+        // Freeing the blocks of a deleted file takes time.
         drop(state);
         drop(segment);
     }

@@ -158,7 +158,7 @@ async fn a_folder_that_cannot_be_used_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
-    let error = tier(&file, 1 << 20).open(1).await.expect_err("a file is no folder");
+    let error = tier(&file, 1 << 20).open(1).await.expect_err("a file is not a folder");
     assert!(error.contains("cannot be used") && error.contains("--cache-dir"), "{error}");
 }
 

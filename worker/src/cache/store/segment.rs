@@ -1,4 +1,4 @@
-//! A segment of rows as it lies in the object store: records, an index of them, and a footer that says where that is.
+//! The format of a segment of rows in the object store: records, an index of them, and a footer that says where that is.
 //!
 //! Nothing that is read is trusted: lengths are compared with the object's size, and all bytes with a checksum.
 
@@ -31,7 +31,7 @@ pub(super) fn row_bytes(length: usize) -> u64 {
     (HEAD_BYTES + ENTRY_BYTES + length) as u64
 }
 
-/// Where a row lies in a segment.
+/// The location of a row in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentEntry {
     pub(super) row: u64,
@@ -104,7 +104,7 @@ pub(super) struct SegmentFooter {
 }
 
 impl SegmentFooter {
-    /// From the last bytes of an object of `size` bytes; `None` where it is no segment, or cut off.
+    /// From the last bytes of an object of `size` bytes; `None` where it is not a segment, or cut off.
     pub(super) fn parse(tail: &[u8], size: u64) -> Option<Self> {
         let mut fields: &[u8] = tail.last_chunk::<FOOTER_BYTES>()?;
         let (start, rows, checksum) = (fields.get_u64_le(), fields.get_u64_le(), fields.get_u64_le());

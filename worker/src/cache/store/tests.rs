@@ -150,7 +150,7 @@ fn a_store_that_does_not_answer_is_let_be_and_its_segments_are_found_again() {
     assert_eq!(reads[0].rows, [(0, entries[0]), (2, entries[1])]);
 
     known.forget_segment(1, 0, "a", true);
-    assert!(known.reads.begin(now), "the first failure is told");
+    assert!(known.reads.begin(now), "the first failure is logged");
     assert!(!known.reads.begin(now), "the next is not");
     known.on_found(object(), &entries);
     assert!(known.find(1, &[1], now).1.is_empty(), "nothing is asked of it for a while");
@@ -325,7 +325,7 @@ async fn a_place_that_cannot_be_listed_is_told() {
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
     let places = [
-        (path(&file), "no folder"),
+        (path(&file), "not a folder"),
         ("http://host/rows", "cannot be listed"),
         ("", "empty"),
         ("s3://", "bucket"),

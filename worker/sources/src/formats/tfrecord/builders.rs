@@ -169,7 +169,7 @@ impl Column {
                 builder
                     .values()
                     .try_append_view(part.buffer as u32, part.start as u32, part.len as u32)
-                    .expect("the span lies in its buffer");
+                    .expect("the span is within its buffer");
             }),
             (Self::IntList(builder), FeatureValues::Ints(list)) => {
                 each_int(list, |value| builder.values().append_value(value))

@@ -93,7 +93,7 @@ fn parse_int(text: &[u8]) -> Result<i64, String> {
     std::str::from_utf8(text)
         .ok()
         .and_then(|text| text.trim().parse().ok())
-        .ok_or_else(|| "it is no whole number".to_owned())
+        .ok_or_else(|| "it is not an integer".to_owned())
 }
 
 struct Sample {
