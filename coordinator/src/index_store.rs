@@ -194,10 +194,11 @@ fn decode(bytes: &[u8]) -> Result<Manifest, String> {
         return Err("it is cut short".to_owned());
     };
     if header[..8] != *MAGIC {
-        return Err("it is no index".to_owned());
+        return Err("it is not an index".to_owned());
     }
-    if header[8..12] != VERSION.to_le_bytes() {
-        return Err("another release wrote it".to_owned());
+    let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+    if version != VERSION {
+        return Err(format!("it has format version {version}, and this release reads version {VERSION}"));
     }
     if header[12..] != crc32c::crc32c(body).to_le_bytes() {
         return Err("it is damaged, its checksum is wrong".to_owned());

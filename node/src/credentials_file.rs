@@ -135,14 +135,14 @@ mod tests {
             ("a b/HUSH: {aws_region: x}", ": a name has other characters"),
             (
                 "a: {aws_sekret_access_key: HUSH}",
-                ": `a`: `aws_sekret_access_key` is no option of a store; did you mean `aws_secret_access_key`?",
+                ": `a`: `aws_sekret_access_key` is not an option of a store; did you mean `aws_secret_access_key`?",
             ),
             (
                 "a: {aws_secret_access_key: 12345678}",
                 ": `a`: the value of `aws_secret_access_key` is no text for YAML; put it in quotes",
             ),
             ("a: {aws_secret_access_key: [HUSH]}", ": `a`: the value of `aws_secret_access_key` is no text"),
-            ("a: {HUSH/x: [1]}", ": `a`: an entry is no option"),
+            ("a: {HUSH/x: [1]}", ": `a`: an entry is not an option"),
             ("a: {urls: 7}", ": `a`: urls is a list"),
             ("a: {urls: []}", ": `a`: urls is empty"),
             ("a: {urls: [data]}", ": `a`: urls: `data` is no prefix"),

@@ -394,3 +394,15 @@ fn full_disk(scratch: &Scratch, mount: &std::path::Path, disk: &SmallDisk) {
         assert_eq!((&report["rows"], &report["digest"]), (&2000.into(), &whole["digest"]));
     }
 }
+
+#[test]
+fn a_retry_timeout_without_a_unit_is_rejected() {
+    let flags = ["worker", "--coordinator", "http://127.0.0.1:1", "--store-retry-timeout", "soon"];
+    let call = feedline_tests::call(&flags);
+    assert_eq!(call.status, 2, "{}", call.stderr);
+    assert!(
+        call.stderr.contains("'soon'") && call.stderr.contains("--store-retry-timeout"),
+        "{}",
+        call.stderr
+    );
+}

@@ -77,3 +77,62 @@ operators:
         assert_eq!(*digest, digests[0].1, "{format} differs from {}", digests[0].0);
     }
 }
+
+/// A NumPy file, as `np.save` writes it.
+fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+    let header = format!("{header:117}\n");
+    [b"\x93NUMPY\x01\x00\x76\x00".as_slice(), header.as_bytes(), data].concat()
+}
+
+#[test]
+fn numpy_arrays_deliver_the_rows_of_the_same_lines() {
+    let scratch = Scratch::new();
+    let pipeline = |format: &str| {
+        format!(
+            "
+name: numbers
+source: {{ url: \"{}/*\", format: {format} }}
+seed: 3
+shuffle: {{ window: 64 }}
+operators:
+  - filter: {{ where: \"data > 10\" }}
+  - batch: {{ size: 100 }}
+",
+            scratch.file(format)
+        )
+    };
+    for shard in 0..3_i64 {
+        let values: Vec<i64> = (0..700).map(|row| (shard * 700 + row) * 37 % 101).collect();
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let lines: String = values.iter().map(|value| format!("{{\"data\": {value}}}\n")).collect();
+        for (format, bytes) in [("npy", npy("<i8", "(700,)", &bytes)), ("jsonl", lines.into_bytes())] {
+            std::fs::create_dir_all(scratch.path().join(format)).expect("the scratch directory is writable");
+            std::fs::write(scratch.path().join(format).join(format!("{shard}.{format}")), bytes)
+                .expect("the scratch directory is writable");
+        }
+    }
+    let reports = ["npy", "jsonl"].map(|format| {
+        let file = scratch.write(&format!("{format}.yaml"), &pipeline(format));
+        let report = scratch.run(&file, &["--workers", "2"]);
+        assert_clean(&report);
+        report
+    });
+    assert!(reports[0]["rows"].as_u64().is_some_and(|rows| rows > 1_500 && rows < 2_100), "{}", reports[0]);
+    assert_eq!(reports[0]["rows"], reports[1]["rows"]);
+    assert_eq!(reports[0]["content_digest"], reports[1]["content_digest"]);
+}
+
+#[test]
+fn an_array_of_objects_is_refused_with_its_file_and_the_fix() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path().join("a.npy"), npy("|O", "(2,)", b"pickle"))
+        .expect("the scratch directory is writable");
+    let text = format!(
+        "name: a\nsource: {{ url: \"{}\", format: npy }}\noperators: [ batch: {{ size: 2 }} ]\n",
+        scratch.file("a.npy")
+    );
+    let call = scratch.call(&["run", &scratch.write("a.yaml", &text)]);
+    assert_eq!(call.status, 1, "{}", call.stderr);
+    assert!(call.stderr.contains("a.npy") && call.stderr.contains("np.save"), "{}", call.stderr);
+}

@@ -1,5 +1,8 @@
 //! A real S3 server process serves the same job with the same digest, also when its answers are wrong.
 
+use std::time::{Duration, Instant};
+
+use feedline_tests::process::Role;
 use feedline_tests::store::{Store, Wrong};
 use feedline_tests::{CACHE_HOME, Call, Scratch, assert_clean, data, feedline};
 use serde_json::Value;
@@ -56,4 +59,24 @@ operators:
     let counts = Wrong::ALL.map(|wrong| server.wrong(wrong));
     eprintln!("{} requests, wrong answers {counts:?} of {:?}", server.requests(), Wrong::ALL);
     assert!(counts.iter().all(|count| *count > 0), "{counts:?} of {:?}", Wrong::ALL);
+}
+
+#[test]
+fn a_worker_retries_a_dead_store_for_the_time_that_its_flag_sets() {
+    let scratch = Scratch::new();
+    std::fs::create_dir_all(scratch.path().join("store/bucket")).expect("the scratch directory is writable");
+    scratch.make_data("table", "store/bucket/table", &["--format", "jsonl", "--rows", "40"]);
+    let server = Store::serve(&scratch.path().join("store"));
+    server.set(&[Wrong::Refused], 1);
+    let data = scratch.file("log");
+    let coordinator = Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data], &[]);
+    let url = coordinator.url();
+    let flags = ["worker", "--coordinator", &url, "--store-retry-timeout", "200ms"];
+    let _worker = Role::start(&flags, &server.environment());
+    let yaml = "name: table\nsource: { url: \"s3://bucket/table/*\", format: jsonl }\noperators: [ batch: { size: 4 } ]\n";
+    let begun = Instant::now();
+    let call = scratch.call(&["run", &scratch.write("table.yaml", yaml), "--coordinator", &url]);
+    assert!(call.status != 0 && call.stderr.contains("503"), "{}", call.stderr);
+    assert!(begun.elapsed() < Duration::from_secs(30), "the default is 60 s");
+    assert!(server.requests() >= 2, "it is retried");
 }

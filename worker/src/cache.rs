@@ -7,11 +7,12 @@
 
 mod disk;
 mod eviction;
+mod format_version;
 mod ledger;
 mod memory;
+mod rows;
 mod store;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -22,43 +23,10 @@ use feedline_sources::Stores;
 use self::disk::DiskTier;
 use self::ledger::Ledger;
 use self::memory::MemoryTier;
-pub use self::store::StoreCacheSettings;
+pub(crate) use self::rows::{CacheValues, CachedRow, Prefix, Tenant};
 use self::store::StoreTier;
-use crate::{RowCacheSettings, metrics};
-
-/// Fingerprint of the data and the operators that made rows.
-pub(crate) type Prefix = u128;
-
-/// Name of a tenant.
-pub(crate) type Tenant = Arc<str>;
-
-/// What the rows of each prefix are worth to a tier, for the prefixes of the jobs that are worked on.
-pub(crate) type CacheValues = BTreeMap<Prefix, CacheValue>;
-
-/// What rows are worth to a tier.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct CacheValue {
-    /// What a byte of them saves each time it is found, in seconds; 0 as long as it is not known.
-    pub(crate) saved_s_per_byte: f64,
-    /// A pipeline's file names the cache: what plans keep for the same tenant is no reason for its rows to go.
-    pub(crate) is_named: bool,
-    /// Whose jobs they are kept for, and the bytes that may be kept for each of these on this worker.
-    pub(crate) tenants: BTreeMap<Tenant, u64>,
-}
-
-impl CacheValue {
-    /// Counts in a job that has these rows kept, what a byte saves it, and whose it is with what may be kept for those. Jobs may see
-    /// it differently; what is kept serves all of them. One that is nobody's is of a tenant without a limit.
-    pub(crate) fn add_job(&mut self, saved_s_per_byte: f64, is_named: bool, tenant: Option<&(Tenant, u64)>) {
-        self.saved_s_per_byte = saved_s_per_byte.max(self.saved_s_per_byte);
-        self.is_named |= is_named;
-        let (tenant, limit_bytes) = tenant.cloned().unwrap_or_else(|| (Tenant::from(""), u64::MAX));
-        self.tenants.insert(tenant, limit_bytes);
-    }
-}
-
-/// A row's id in its data set, and its bytes.
-pub(crate) type CachedRow = (u64, Bytes);
+use crate::metrics;
+use crate::settings::{RowCacheSettings, StoreCacheSettings};
 
 /// The tiers of one worker.
 #[derive(Debug)]
@@ -173,7 +141,7 @@ impl Caches {
         [Some(memory), disk, store].into_iter().flatten().collect()
     }
 
-    /// Lets go of rows in memory that no job is worked on with. Whether there were any.
+    /// Evicts rows in memory that no running job uses. Returns whether there were any.
     pub(crate) fn free_inactive(&self) -> bool {
         self.memory.free_inactive()
     }
@@ -200,7 +168,6 @@ impl Caches {
     }
 }
 
-/// What plans keep.
 /// Reads `bytes` as a file of rows on disk, in `folder`, and as a segment in the object store.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn read_kept_rows(folder: &std::path::Path, bytes: &[u8]) {
@@ -208,8 +175,9 @@ pub(crate) fn read_kept_rows(folder: &std::path::Path, bytes: &[u8]) {
     store::read_any(bytes);
 }
 
+/// The values of prefixes that only plans cache.
 #[cfg(test)]
 fn planned(worths: impl IntoIterator<Item = (Prefix, f64)>) -> CacheValues {
-    let value = |saved_s_per_byte| CacheValue { saved_s_per_byte, ..CacheValue::default() };
+    let value = |saved_s_per_byte| rows::CacheValue { saved_s_per_byte, ..Default::default() };
     worths.into_iter().map(|(prefix, worth)| (prefix, value(worth))).collect()
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{Revision, ServiceError, WorkerPlan, WorkerReport};
+use feedline_proto::encode_manifest;
 use feedline_proto::services::CoordinatorService;
-use feedline_proto::{decode_manifest, encode_manifest};
 use feedline_sources::Stores;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
@@ -235,12 +235,12 @@ impl ControlLoop {
     /// The dataset's index: from the cache directory if it was fetched before.
     async fn manifest(&self, id: JobId, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
         let file = self.settings.cache_dir.as_ref().map(|dir| stored_index::path(dir, key, fingerprint));
-        if let Some(file) = &file
-            && let Ok(bytes) = tokio::fs::read(file).await
-            && let Ok(manifest) = decode_manifest(&bytes)
-            && manifest.fingerprint() == fingerprint
-        {
-            return Ok(Arc::new(manifest));
+        if let Some(file) = file.clone() {
+            let wanted = fingerprint.to_owned();
+            let loaded = spawn_blocking(move || stored_index::load(&file, &wanted)).await;
+            if let Ok(Some(manifest)) = loaded {
+                return Ok(Arc::new(manifest));
+            }
         }
         let manifest = self.coordinator.manifest(id).await?;
         if let Some(file) = file {

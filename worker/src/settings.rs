@@ -1,10 +1,9 @@
-//! What a worker is told when it starts.
+//! Settings of a worker.
 
 use std::path::{Path, PathBuf};
 
 use feedline_sources::ObjectAccess;
 
-pub use crate::cache::StoreCacheSettings;
 pub use feedline_functions::FunctionSettings;
 
 /// Fetches that may be open at once, where nobody says otherwise: each has two pieces on their way at most, which count in the
@@ -39,7 +38,7 @@ pub struct WorkerSettings {
     pub asks_for_tickets: bool,
     /// With what Python functions of pipelines are run; `None`: jobs that have some are refused.
     pub functions: Option<FunctionSettings>,
-    /// Whether what operators do is measured. Without it reports tell of no operators.
+    /// Whether what operators do is measured. Without it reports contain no operators.
     pub trace: bool,
 }
 
@@ -57,7 +56,16 @@ pub struct RowCacheSettings {
     pub is_for_plans: bool,
 }
 
-/// What a worker keeps of datasets' indexes in a cache directory, which no pipeline reads; `*` stands for any text.
+/// A place in an object store for rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreCacheSettings {
+    /// The folder's URL, such as `s3://bucket/rows`, or a path that all workers have mounted.
+    pub url: String,
+    /// Bytes that all objects under the URL may take.
+    pub limit_bytes: u64,
+}
+
+/// What a worker keeps of datasets' indexes in a cache directory, which no pipeline reads; `*` matches any text.
 pub fn kept_indexes(cache_dir: &Path) -> [PathBuf; 2] {
     ["*.manifest", "*.part-*"].map(|name| cache_dir.join(name))
 }

@@ -7,7 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Stands between an index's name and what tells unfinished files apart: see [`crate::kept_indexes`].
+use feedline_data::manifest::Manifest;
+use feedline_proto::decode_manifest;
+
+/// Separates an index's name from the random part of an unfinished file: see [`crate::kept_indexes`].
 const PART: &str = ".part-";
 /// Nobody writes an index for this long.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
@@ -15,6 +18,16 @@ const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 /// Where the index of a dataset is kept.
 pub(crate) fn path(folder: &Path, key: &str, fingerprint: &str) -> PathBuf {
     folder.join(format!("{key}-{fingerprint}.manifest"))
+}
+
+/// The index in `file`, if it is that of a dataset with this fingerprint and of a version that this release reads. Blocks.
+pub(crate) fn load(file: &Path, fingerprint: &str) -> Option<Manifest> {
+    let manifest = decode_manifest(&fs::read(file).ok()?);
+    if let Err(reason) = &manifest {
+        let file = file.display();
+        tracing::warn!(%file, reason, "the index in the cache directory is not read, and is fetched again");
+    }
+    manifest.ok().filter(|manifest| manifest.fingerprint() == fingerprint)
 }
 
 /// Puts an index into `file`, whole or not at all, and removes what killed workers have left beside it. Blocks.
@@ -64,6 +77,24 @@ mod tests {
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn indexes_of_the_earlier_release_are_read_and_those_of_another_version_are_rejected_with_both_versions()
+    {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/golden/ef04d0d/worker");
+        let indexes: Vec<String> =
+            names(&folder).into_iter().filter(|name| name.ends_with(".manifest")).collect();
+        assert_eq!(indexes.len(), 3);
+        for name in indexes {
+            let fingerprint = name.trim_end_matches(".manifest").rsplit('-').next().unwrap();
+            assert!(load(&folder.join(&name), fingerprint).is_some(), "{name}");
+            assert!(load(&folder.join(&name), "another").is_none(), "{name}");
+            // The last value of a field counts: field 1 is the version.
+            let newer = [fs::read(folder.join(&name)).unwrap().as_slice(), &[0x08, 99]].concat();
+            let reason = decode_manifest(&newer).unwrap_err();
+            assert!(reason.contains("version 99") && reason.contains("version 1"), "{reason}");
+        }
     }
 
     #[test]

@@ -303,7 +303,7 @@ def read(
 
     Args:
         url: one or several paths, globs, prefixes that end in ``/``, or URLs (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
-        format: ``tfrecord``, ``webdataset``, ``files``, ``parquet``, ``arrow``, ``jsonl``, ``csv`` or ``text``.
+        format: of the files, such as ``tfrecord`` or ``parquet``; docs/pipelines.md lists all formats.
         features: column name to name in the data; by default every column under its own name.
         name: shown in messages, metrics and lists of jobs.
         seed: of the order and of every random operator.

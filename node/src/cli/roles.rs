@@ -109,6 +109,10 @@ pub(crate) struct WorkerArgs {
     /// What pipelines may read, and with which keys.
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
+    /// Time for which a failing request to an object store is retried before its job fails; one more pause and one more
+    /// request may follow, at most 35s.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = crate::size::parse_duration)]
+    pub(crate) store_retry_timeout: Duration,
     /// Python functions of pipelines.
     #[command(flatten)]
     pub(crate) functions: FunctionArgs,

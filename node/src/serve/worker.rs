@@ -37,6 +37,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let kept = kept.chain(args.own_file);
     // Who shows a token works for callers that may not read what its host has.
     let access = store_access::of_worker(&args.stores)?
+        .with_retry_budget(args.store_retry_timeout)
         .local_by_prefix(guard.credentials.token.is_some())
         .without(store_access::own_files(&args.guard, &args.stores, kept));
     let bound = listen::bind(&args.listen, "--listen").await?;

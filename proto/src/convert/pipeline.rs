@@ -13,7 +13,7 @@ mirror_enum!(ScalarType, wire::ScalarType, "dtype", {
     Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float16, Float32, Float64,
 });
 mirror_enum!(Format, wire::Format, "source.format", {
-    TfRecord, WebDataset, Files, Parquet, Arrow, Jsonl, Csv, Text,
+    TfRecord, WebDataset, Files, Parquet, Arrow, Jsonl, Csv, Text, Npy,
 });
 mirror_enum!(OrderMode, wire::OrderMode, "order", { Deterministic, Relaxed });
 mirror_enum!(OnError, wire::OnError, "on_error", { Fail, Skip, Replace });

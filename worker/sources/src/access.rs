@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use feedline_access::OwnFiles;
 use feedline_data::read_policy::ReadPolicy;
@@ -12,6 +13,8 @@ use object_store::ClientConfigKey;
 use object_store::aws::AmazonS3ConfigKey;
 use object_store::azure::AzureConfigKey;
 use object_store::gcp::GoogleConfigKey;
+
+use crate::retry::DEFAULT_RETRY_BUDGET;
 
 /// Names that are offered where one is not known; stores know more.
 const USUAL: [&str; 22] = [
@@ -55,7 +58,7 @@ impl StoreOptions {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// A text in which values of these options are blotted out: what a store says of a value that it cannot read.
+    /// Replaces the values of these options in a text, such as the error of a store that cannot parse one.
     pub(crate) fn without_values(&self, text: &str) -> String {
         let values = self.iter().map(|(_, value)| value).filter(|value| value.len() >= SHORTEST_SECRET_BYTES);
         values.fold(text.to_owned(), |text, value| text.replace(value, "..."))
@@ -101,6 +104,7 @@ pub struct ObjectAccess {
     credentials: BTreeMap<String, Credential>,
     reads: ReadPolicy,
     own: OwnFiles,
+    retry_budget: Duration,
 }
 
 impl Default for ObjectAccess {
@@ -119,6 +123,7 @@ impl ObjectAccess {
             credentials: BTreeMap::new(),
             reads,
             own: OwnFiles::default(),
+            retry_budget: DEFAULT_RETRY_BUDGET,
         }
     }
 
@@ -159,6 +164,18 @@ impl ObjectAccess {
         self
     }
 
+    /// The same with another time for which failing requests are retried.
+    #[must_use]
+    pub fn with_retry_budget(mut self, retry_budget: Duration) -> Self {
+        self.retry_budget = retry_budget;
+        self
+    }
+
+    /// Time for which a failing request is retried.
+    pub fn retry_budget(&self) -> Duration {
+        self.retry_budget
+    }
+
     /// Files that no pipeline reads.
     pub fn own_files(&self) -> &OwnFiles {
         &self.own
@@ -169,7 +186,7 @@ impl ObjectAccess {
         &self.reads
     }
 
-    /// The options that a store is opened with. Credentials of a name stand alone: none of the environment is mixed in.
+    /// The options that a store is opened with. Named credentials are used alone, without options of the environment.
     pub(crate) fn options(&self, credentials: Option<&str>) -> Option<&StoreOptions> {
         match credentials {
             None => Some(&self.options),
@@ -191,10 +208,10 @@ fn check_key(key: &str) -> Result<(), String> {
     let nearest = USUAL.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     let hint = nearest.filter(|nearest| likeness(nearest) > 0.7);
     let hint = hint.map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default();
-    // What stands where a name should be may be a key.
+    // A key may have been written in place of a name.
     let is_name = key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
     let shown = if is_name && key.len() <= 64 { format!("`{key}`") } else { "an entry".to_owned() };
-    Err(format!("{shown} is no option of a store{hint}"))
+    Err(format!("{shown} is not an option of a store{hint}"))
 }
 
 #[cfg(test)]
@@ -241,9 +258,9 @@ mod tests {
         let refused = |key: &str| Credential::new([pair(key, "HUSH")], UrlPolicy::default()).unwrap_err();
         assert_eq!(
             refused("aws_acess_key_id"),
-            "`aws_acess_key_id` is no option of a store; did you mean `aws_access_key_id`?"
+            "`aws_acess_key_id` is not an option of a store; did you mean `aws_access_key_id`?"
         );
-        assert!(refused("wJalrXUtnFEMI/K7MDENG").starts_with("an entry is no option"));
+        assert!(refused("wJalrXUtnFEMI/K7MDENG").starts_with("an entry is not an option"));
         for key in ["aws_region", "google_service_account", "azure_storage_account_key", "timeout"] {
             assert!(Credential::new([pair(key, "1")], UrlPolicy::default()).is_ok(), "{key}");
         }

@@ -11,31 +11,34 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
 use crate::access::StoreOptions;
 use crate::guard::RequestGuard;
 use crate::http_client::GuardedConnector;
+use crate::retry::{REQUEST_TIMEOUT, client_retries};
 
 /// The client of the store at `root`, scheme and authority of a URL, for pipelines of this tenant.
 ///
 /// # Errors
-/// One clause in which no value of an option stands.
+/// One clause without the values of options.
 pub(crate) fn build(
     root: &str,
     options: &StoreOptions,
     reads: &ReadPolicy,
     tenant: &TenantReads,
+    retry_budget: Duration,
 ) -> Result<Arc<dyn ObjectStore>, String> {
+    let retries = client_retries(retry_budget);
     let scheme = root.split("://").next().unwrap_or_default();
     let built: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
         "file" => Ok(Arc::new(LocalFileSystem::new())),
-        "s3" | "s3a" => s3(root, options, reads),
-        "gs" => google(root, options, reads),
-        "az" | "adl" | "azure" | "abfs" | "abfss" => azure(root, options, reads),
+        "s3" | "s3a" => s3(root, options, reads, retries),
+        "gs" => google(root, options, reads, retries),
+        "az" | "adl" | "azure" | "abfs" | "abfss" => azure(root, options, reads, retries),
         "http" | "https" => {
             let client_options = client_options().with_allow_http(scheme == "http");
-            let builder = HttpBuilder::new().with_client_options(client_options).with_retry(retries());
+            let builder = HttpBuilder::new().with_client_options(client_options).with_retry(retries);
             let guarded = builder.with_http_connector(GuardedConnector(RequestGuard::of_urls(reads, tenant)));
             guarded.with_url(root).build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
         }
@@ -49,8 +52,13 @@ pub(crate) fn build(
 // Each store is made twice: the first fetches credentials, as the operator's options say, perhaps from the machine's own
 // metadata service; the second reads data with them, and is kept from there.
 
-fn s3(root: &str, options: &StoreOptions, reads: &ReadPolicy) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let builder = AmazonS3Builder::new().with_client_options(client_options()).with_retry(retries());
+fn s3(
+    root: &str,
+    options: &StoreOptions,
+    reads: &ReadPolicy,
+    retries: RetryConfig,
+) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let builder = AmazonS3Builder::new().with_client_options(client_options()).with_retry(retries);
     let builder = apply(options, builder, AmazonS3Builder::with_config, AmazonS3ConfigKey::from_str);
     let builder = builder.with_url(root);
     let credentials = Arc::clone(builder.clone().build()?.credentials());
@@ -63,9 +71,9 @@ fn google(
     root: &str,
     options: &StoreOptions,
     reads: &ReadPolicy,
+    retries: RetryConfig,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let builder =
-        GoogleCloudStorageBuilder::new().with_client_options(client_options()).with_retry(retries());
+    let builder = GoogleCloudStorageBuilder::new().with_client_options(client_options()).with_retry(retries);
     let builder = apply(options, builder, GoogleCloudStorageBuilder::with_config, GoogleConfigKey::from_str);
     let builder = builder.with_url(root);
     let credentials = Arc::clone(builder.clone().build()?.credentials());
@@ -78,8 +86,9 @@ fn azure(
     root: &str,
     options: &StoreOptions,
     reads: &ReadPolicy,
+    retries: RetryConfig,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let builder = MicrosoftAzureBuilder::new().with_client_options(client_options()).with_retry(retries());
+    let builder = MicrosoftAzureBuilder::new().with_client_options(client_options()).with_retry(retries);
     let builder = apply(options, builder, MicrosoftAzureBuilder::with_config, AzureConfigKey::from_str);
     let builder = builder.with_url(root);
     let credentials = Arc::clone(builder.clone().build()?.credentials());
@@ -102,17 +111,5 @@ fn apply<B, K>(
 }
 
 fn client_options() -> ClientOptions {
-    ClientOptions::new().with_timeout(Duration::from_secs(30)).with_connect_timeout(Duration::from_secs(5))
-}
-
-fn retries() -> RetryConfig {
-    RetryConfig {
-        backoff: BackoffConfig {
-            init_backoff: Duration::from_millis(50),
-            max_backoff: Duration::from_secs(10),
-            base: 2.0,
-        },
-        max_retries: 10,
-        retry_timeout: Duration::from_secs(60),
-    }
+    ClientOptions::new().with_timeout(REQUEST_TIMEOUT).with_connect_timeout(Duration::from_secs(5))
 }

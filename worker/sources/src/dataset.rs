@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use feedline_data::manifest::{Block, ShardIndex, ShardRef};
-use feedline_data::pipeline::{Format, Source};
-use feedline_data::schema::Schema;
+use feedline_data::manifest::{ShardIndex, ShardRef};
+use feedline_data::pipeline::Source;
 use feedline_data::tenants::TenantReads;
 
-use crate::cache::ShardCache;
 use crate::error::SourceError;
-use crate::formats::{arrow_ipc, csv, files, jsonl, parquet, text, tfrecord, webdataset};
+use crate::formats;
 use crate::list;
 use crate::location::Location;
 use crate::object::Object;
+use crate::reader::{BlockRead, DecodedBlock, FormatReader, RowFailure};
 use crate::select::Selection;
 use crate::stores::{ScopedStores, Stores};
 
@@ -28,22 +27,7 @@ struct Part {
     source: Source,
     reads: ScopedStores,
     selection: Selection,
-    parquet_footers: ShardCache<parquet::ParquetFooter>,
-    arrow_footers: ShardCache<arrow_ipc::ArrowFooter>,
-    csv_headers: ShardCache<csv::CsvHeader>,
-}
-
-/// What to read of a block.
-#[derive(Debug, Clone, Copy)]
-pub struct BlockRead<'a> {
-    /// The shard, as it was listed.
-    pub shard: &'a ShardRef,
-    /// One of its blocks.
-    pub block: &'a Block,
-    /// The columns wanted, possibly fewer than the dataset has.
-    pub schema: &'a Schema,
-    /// Ascending rows inside the block; only where `block.row_bytes` is filled. `None`: all rows.
-    pub rows: Option<&'a [u32]>,
+    reader: Box<dyn FormatReader>,
 }
 
 /// Rows of a block.
@@ -63,24 +47,6 @@ pub struct BlockRows {
     pub store_wait: Duration,
     /// Bytes of these that blocking calls read.
     pub blocking_bytes: u64,
-}
-
-/// A row that could not be read. The batch holds a placeholder in its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RowFailure {
-    /// Index in the batch.
-    pub row: u32,
-    /// Byte offset in the shard.
-    pub offset: u64,
-    /// What is wrong, in one clause.
-    pub reason: String,
-}
-
-/// What a format makes of a block.
-pub(crate) struct DecodedBlock {
-    pub(crate) batch: RecordBatch,
-    pub(crate) failures: Vec<RowFailure>,
-    pub(crate) held_bytes: usize,
 }
 
 impl std::fmt::Debug for Dataset {
@@ -153,44 +119,18 @@ impl Part {
         }
         reads.check_credentials(&source.url)?;
         let selection = Selection::new(source.features.clone());
-        Ok(Self {
-            source,
-            reads,
-            selection,
-            parquet_footers: ShardCache::default(),
-            arrow_footers: ShardCache::default(),
-            csv_headers: ShardCache::default(),
-        })
+        let reader = formats::reader_of(source.format);
+        Ok(Self { source, reads, selection, reader })
     }
 
     async fn index_shard(&self, shard: &ShardRef) -> Result<ShardIndex, SourceError> {
         let object = self.open(shard)?;
-        let selection = &self.selection;
-        match self.source.format {
-            Format::TfRecord => tfrecord::index(&object, selection).await,
-            Format::WebDataset => webdataset::index(&object, selection).await,
-            Format::Files => files::index(&object, selection),
-            Format::Parquet => parquet::index(object, selection, &self.parquet_footers).await,
-            Format::Arrow => arrow_ipc::index(&object, selection, &self.arrow_footers).await,
-            Format::Jsonl => jsonl::index(&object, selection).await,
-            Format::Csv => csv::index(&object, selection, &self.csv_headers).await,
-            Format::Text => text::index(&object, selection).await,
-        }
+        self.reader.index(&object, &self.selection).await
     }
 
     async fn read_block(&self, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
         let object = self.open(read.shard)?;
-        let selection = &self.selection;
-        let decoded = match self.source.format {
-            Format::TfRecord => tfrecord::read(&object, read, selection).await,
-            Format::WebDataset => webdataset::read(&object, read, selection).await,
-            Format::Files => files::read(&object, read, selection).await,
-            Format::Parquet => parquet::read(object.clone(), read, selection, &self.parquet_footers).await,
-            Format::Arrow => arrow_ipc::read(&object, read, selection, &self.arrow_footers).await,
-            Format::Jsonl => jsonl::read(&object, read, selection).await,
-            Format::Csv => csv::read(&object, read, selection, &self.csv_headers).await,
-            Format::Text => text::read(&object, read, selection).await,
-        }?;
+        let decoded = self.reader.read(&object, read, &self.selection).await?;
         let (store_bytes, store_requests, store_wait) = object.traffic();
         let DecodedBlock { batch, failures, held_bytes } = decoded;
         let blocking_bytes = object.blocking_bytes();
@@ -202,7 +142,7 @@ impl Part {
         // The shard was listed elsewhere.
         let file = self.reads.check_shard(&location, shard)?;
         let store = self.reads.open(&location)?;
-        let object = Object::new(store, location.key()?, shard.clone());
+        let object = self.reads.object(store, location.key()?, shard.clone());
         Ok(Arc::new(object.at(file)))
     }
 }

@@ -180,9 +180,9 @@ mod tests {
         let answer = "status 403: <?xml version=\"1.0\"?>\n<Error><Code>SignatureDoesNotMatch</Code><Message>Check your key.\
                       </Message><AWSAccessKeyId>HUSH</AWSAccessKeyId><SignatureProvided>HUSH</SignatureProvided></Error>";
         let error = object_store::Error::PermissionDenied { path: "x".to_owned(), source: answer.into() };
-        let told = SourceError::from_store("s3://b/x", error).to_string();
+        let message = SourceError::from_store("s3://b/x", error).to_string();
         assert_eq!(
-            told,
+            message,
             "cannot read `s3://b/x`: access denied (status 403: SignatureDoesNotMatch: Check your key.): check the credentials"
         );
         assert_eq!(without_body("nothing of <that> kind"), "nothing of <that> kind");

@@ -1,12 +1,32 @@
-//! One module per format. Each has `index` (rows, blocks and columns of a shard) and `read` (rows of a block).
+//! The source formats: one module and one row of [`reader_of`] for each.
 
-pub(crate) mod arrow_ipc;
-pub(crate) mod bisect;
-pub(crate) mod csv;
-pub(crate) mod files;
-pub(crate) mod jsonl;
+mod arrow_ipc;
+mod bisect;
+mod csv;
+mod files;
+mod jsonl;
 pub(crate) mod lines;
-pub(crate) mod parquet;
-pub(crate) mod text;
-pub(crate) mod tfrecord;
-pub(crate) mod webdataset;
+mod npy;
+mod parquet;
+mod text;
+mod tfrecord;
+mod webdataset;
+
+use feedline_data::pipeline::Format;
+
+use crate::reader::FormatReader;
+
+/// A reader for one dataset of this format.
+pub(crate) fn reader_of(format: Format) -> Box<dyn FormatReader> {
+    match format {
+        Format::TfRecord => Box::new(tfrecord::TfRecordReader),
+        Format::WebDataset => Box::new(webdataset::WebDatasetReader),
+        Format::Files => Box::new(files::FilesReader),
+        Format::Parquet => Box::<parquet::ParquetReader>::default(),
+        Format::Arrow => Box::<arrow_ipc::ArrowReader>::default(),
+        Format::Jsonl => Box::new(jsonl::JsonlReader),
+        Format::Csv => Box::<csv::CsvReader>::default(),
+        Format::Npy => Box::<npy::NpyReader>::default(),
+        Format::Text => Box::new(text::TextReader),
+    }
+}

@@ -124,13 +124,13 @@ fn truth(text: Option<String>) -> Result<bool, String> {
 }
 
 fn number(text: Option<String>) -> Result<Option<u32>, String> {
-    text.map(|text| text.parse().map_err(|_| format!("`{text}` is no number"))).transpose()
+    text.map(|text| text.parse().map_err(|_| format!("`{text}` is not a number"))).transpose()
 }
 
 /// A time as `object_store` writes it: `1m 30s`, `500ms`.
 fn duration(text: Option<String>) -> Result<Option<Duration>, String> {
     let Some(text) = text else { return Ok(None) };
-    let bad = || format!("`{text}` is no time such as 30s");
+    let bad = || format!("`{text}` is not a time such as 30s");
     let mut whole = Duration::ZERO;
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -198,6 +198,6 @@ mod tests {
             options.into_iter().fold(ClientOptions::new(), |all, (key, value)| all.with_config(key, value));
         assert!(client(&all, &guard).is_ok());
         let wrong = ClientOptions::new().with_config(Key::Timeout, "soon");
-        assert_eq!(client(&wrong, &guard).unwrap_err(), "`soon` is no time such as 30s");
+        assert_eq!(client(&wrong, &guard).unwrap_err(), "`soon` is not a time such as 30s");
     }
 }

@@ -19,6 +19,8 @@ mod list;
 mod local;
 mod location;
 mod object;
+mod reader;
+mod retry;
 mod rows;
 mod select;
 mod stores;
@@ -29,6 +31,8 @@ mod window;
 
 pub use access::{Credential, ObjectAccess};
 pub use columns::arrow_field;
-pub use dataset::{BlockRead, BlockRows, Dataset, RowFailure};
+pub use dataset::{BlockRows, Dataset};
 pub use error::SourceError;
+pub use reader::{BlockRead, RowFailure};
+pub use retry::DEFAULT_RETRY_BUDGET;
 pub use stores::Stores;

@@ -10,7 +10,7 @@ use crate::error::SourceError;
 
 /// Longest header line of a CSV file in bytes.
 pub(crate) const MAX_HEADER_BYTES: u64 = 16 << 20;
-/// Deepest that the values of a JSON line nest: what tells of a value that does not fit goes through it recursively.
+/// Deepest that the values of a JSON line nest: the error about a value that does not fit is built recursively.
 pub(crate) const MAX_JSON_DEPTH: usize = 128;
 /// Most columns of a CSV file, of which a pipeline may choose some.
 pub(crate) const MAX_HEADER_COLUMNS: usize = 131_072;

@@ -71,14 +71,14 @@ impl LinkPolicy {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Checks where a path leads, and tells it; with a shard, whatever path it was listed by, also that its version is that of no
+    /// Checks where a path leads and returns the file; with a shard, whatever path it was listed by, also that its version is that of no
     /// file of the role itself. A path that leads nowhere passes: who reads it says so.
     pub(crate) fn check(&self, path: &str, shard: Option<&ShardRef>) -> Result<LocalFile, String> {
         if self.is_free() {
             return Ok(LocalFile::linked(path));
         }
         let seen = self.seen();
-        // Behind a slash at the end the system would follow a link before it tells of it.
+        // With a slash at the end the system would follow a link instead of describing it.
         let path = &Path::new(path).components().collect::<PathBuf>();
         if let Some(shard) = shard
             && let Some((_, own)) = seen.versions.iter().find(|(version, _)| *version == shard.version)
@@ -152,7 +152,7 @@ impl LinkPolicy {
 }
 
 impl AllowedFolders {
-    /// Checks that a path, its links followed, lies in one of the policy's folders, their links followed too.
+    /// Checks that a path is in one of the policy's folders, after the links of both are followed.
     fn check(&self, path: &Path, real: &Path) -> Result<(), String> {
         let real_folder =
             |folder: String| std::fs::canonicalize(&folder).unwrap_or_else(|_| PathBuf::from(folder));
@@ -269,8 +269,8 @@ mod tests {
                 part: 0,
             }
         };
-        let told = links.check("/any", Some(&shard("sets/hard"))).unwrap_err();
-        assert!(told.starts_with("`/any` ") && told.contains(&at("token")), "{told}");
+        let message = links.check("/any", Some(&shard("sets/hard"))).unwrap_err();
+        assert!(message.starts_with("`/any` ") && message.contains(&at("token")), "{message}");
         assert_eq!(links.check("/any", Some(&shard("sets/a"))).map(drop), Ok(()));
     }
 

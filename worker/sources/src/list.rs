@@ -8,13 +8,13 @@ use feedline_data::manifest::ShardRef;
 use futures::{StreamExt, TryStreamExt};
 use glob::{MatchOptions, Pattern};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::error::SourceError;
 use crate::location::Location;
-use crate::object::version_of;
+use crate::object::{head, version_of};
 use crate::stores::ScopedStores;
 
 const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
@@ -22,9 +22,9 @@ const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
 const CONCURRENT_HEADS: usize = 32;
 /// Patterns of a source that are expanded at once.
 const CONCURRENT_PATTERNS: usize = 1;
-/// Most objects that are found for a source, those included that are no data: each takes memory until it is indexed.
+/// Most objects that are found for a source, with those that hold no rows: each takes memory until it is indexed.
 const MOST_OBJECTS: usize = 10_000_000;
-/// A store that tells of no further object for so long is given up: its client has tried several times by then.
+/// A listing fails when no further object is listed for this time; the client has retried by then.
 const STALLED: Duration = Duration::from_secs(180);
 /// The same for the listing of a folder without those below it, of which the client tells at its end only.
 const STALLED_FOLDER: Duration = Duration::from_secs(1800);
@@ -32,16 +32,6 @@ const STALLED_FOLDER: Duration = Duration::from_secs(1800);
 /// The shards of these URLs: sorted within each, none twice.
 pub(crate) async fn list(reads: &ScopedStores, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
     Listing::new(reads, MOST_OBJECTS).shards(urls).await
-}
-
-/// One object as the store describes it.
-pub(crate) async fn head(
-    store: &dyn ObjectStore,
-    location: &Location,
-    given: &str,
-) -> Result<ShardRef, SourceError> {
-    let meta = store.head(&location.key()?).await.map_err(|error| SourceError::from_store(given, error))?;
-    Ok(ShardRef { url: location.url(), size_bytes: meta.size, version: version_of(&meta), part: 0 })
 }
 
 /// The listing of one source.
@@ -261,7 +251,7 @@ fn stalled(given: &str, after: Duration) -> SourceError {
     SourceError::Store {
         url: given.to_owned(),
         reason: format!(
-            "its listing told of no further object for {} s: check the store and the way to it, and open the job again",
+            "its listing returned no further object for {} s: check the store and the network, and open the job again",
             after.as_secs()
         ),
         retryable: true,

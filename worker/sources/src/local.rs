@@ -1,4 +1,4 @@
-//! Reads a part of a local file: at once where it lies in the system's memory, else in one blocking call, which opens,
+//! Reads a part of a local file: at once where it is in the system's page cache, else in one blocking call, which opens,
 //! compares the version, and reads into memory that was not cleared before. The store's own way takes two blocking calls, one
 //! to open and one to read, and clears.
 //!
@@ -23,12 +23,12 @@ use crate::error::SourceError;
 
 /// Copying more takes a thread that others need for too long.
 const MOST_AT_ONCE_BYTES: u64 = 1 << 20;
-/// File systems that open a file and tell of it without asking another host or process: ext2 to ext4, XFS, Btrfs, F2FS, tmpfs.
+/// File systems that open and describe a file without a request to another host or process: ext2 to ext4, XFS, Btrfs, F2FS, tmpfs.
 const OF_THIS_HOST: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
-/// Folders are remembered up to so many.
+/// The most folders that are remembered.
 const MOST_FOLDERS: usize = 1 << 16;
 
-/// For each folder that was read from, whether what lies in memory can be read at once there.
+/// For each folder that was read from, whether pages in the cache can be read at once.
 static FOLDERS: LazyLock<RwLock<HashMap<PathBuf, bool>>> = LazyLock::new(RwLock::default);
 
 /// A file of this host.
@@ -83,14 +83,14 @@ fn is_unsupported(error: Errno) -> bool {
     matches!(error, Errno::NOSYS | Errno::PERM)
 }
 
-/// Opens a file, and then asks by what path: where the kernel cannot be told to follow no links.
+/// Opens a file and then checks its path, where the kernel cannot refuse to follow links.
 fn open_compared(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     let opened = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     if opened == path { Ok(file) } else { Err(Errno::LOOP.into()) }
 }
 
-/// What lies at a path, which may be a link; an error where links lead there.
+/// The metadata of a path, which may be a link; an error where a folder on the way is a link.
 pub(crate) fn look_at(path: &Path) -> io::Result<Metadata> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(read_at_once(&local, &shard, &(2..7)), None, "nothing is known of the folder");
         assert_eq!(read(&local, &shard, 2..7).unwrap(), b"23456"[..]);
         assert_eq!(read(&local, &shard, 8..12).unwrap(), b"89"[..]);
-        // It was just written. Some systems cannot tell what lies in memory, and are not asked again.
+        // It was just written. Some systems do not report which pages are cached, and are not asked again.
         let at_once = read_at_once(&local, &shard, &(2..7));
         assert_eq!(at_once.is_some(), is_at_once(&path));
         assert!(at_once.is_none_or(|bytes| bytes == b"23456"[..]));

@@ -6,7 +6,7 @@ use url::Url;
 
 use crate::error::SourceError;
 
-/// A store and what lies in it under one URL.
+/// A store and the part of it under one URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {
     /// `file://` or scheme and authority, such as `s3://bucket`: what a store is opened for.
@@ -107,7 +107,7 @@ fn without_parents(path: String) -> Result<String, String> {
     Ok(format!("{folder}/{}", after.join("/")))
 }
 
-/// The path of a `file://` URL. Glob characters may stand in it unescaped.
+/// The path of a `file://` URL. It may contain unescaped glob characters.
 fn local_path(rest: &str) -> Result<String, String> {
     let rest = rest.strip_prefix("localhost").unwrap_or(rest);
     if !rest.starts_with('/') {

@@ -3,16 +3,19 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use feedline_data::manifest::ShardRef;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
-use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::SourceError;
 use crate::local::{self, LocalFile};
+use crate::location::Location;
+use crate::retry::{self, DEFAULT_RETRY_BUDGET, FIRST_BACKOFF, LONGEST_BACKOFF};
 
 /// Neighbouring ranges with at most this many bytes between them are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
@@ -20,13 +23,6 @@ const COALESCE_GAP_BYTES: u64 = 64 << 10;
 const MAX_REQUEST_BYTES: u64 = 16 << 20;
 /// Requests of one read that are under way at once.
 const MAX_PARALLEL_REQUESTS: usize = 8;
-/// With their pauses these last a quarter of a minute, which a store that is out of order for a moment needs.
-const ATTEMPTS: u32 = 10;
-/// Pause after an attempt: from this, doubling up to the next.
-const FIRST_BACKOFF: Duration = Duration::from_millis(50);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
-/// One attempt, the store's own retries included.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A part of one of several buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +36,11 @@ pub(crate) struct BufferSpan {
 pub(crate) struct Object {
     store: Arc<dyn ObjectStore>,
     key: Key,
-    /// Where it lies, if that is a file of this host.
+    /// The file, if it is on this host.
     file: Option<LocalFile>,
     shard: ShardRef,
+    /// Time for which a failing read is retried.
+    retry_budget: Duration,
     read_bytes: AtomicU64,
     /// Of these, bytes that blocking calls read.
     blocking_bytes: AtomicU64,
@@ -57,6 +55,7 @@ impl Object {
             key,
             file: None,
             shard,
+            retry_budget: DEFAULT_RETRY_BUDGET,
             read_bytes: AtomicU64::new(0),
             blocking_bytes: AtomicU64::new(0),
             requests: AtomicU32::new(0),
@@ -64,9 +63,14 @@ impl Object {
         }
     }
 
-    /// A shard that lies in a file of this host, if it does.
+    /// Reads from this file of the host, if there is one.
     pub(crate) fn at(self, file: Option<LocalFile>) -> Self {
         Self { file, ..self }
+    }
+
+    /// Retries failing reads for this time.
+    pub(crate) fn with_retry_budget(self, retry_budget: Duration) -> Self {
+        Self { retry_budget, ..self }
     }
 
     pub(crate) fn shard(&self) -> &ShardRef {
@@ -135,25 +139,25 @@ impl Object {
         Ok((buffers, spans))
     }
 
+    /// Reads until an attempt succeeds or the budget is spent. A client that has spent it is not called again.
     async fn read_with_retries(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        let (begun, bound) = (Instant::now(), retry::bound(self.retry_budget));
         let mut backoff = FIRST_BACKOFF;
-        let mut attempt = 1;
         loop {
-            let begun = Instant::now();
-            let answer = tokio::time::timeout(ATTEMPT_TIMEOUT, self.read_once(range.clone())).await;
-            self.wait_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
-            let error = match answer {
+            let attempted = Instant::now();
+            let result = timeout_at(begun + bound, self.read_once(range.clone())).await;
+            self.wait_ns.fetch_add(attempted.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            let error = match result {
                 Ok(Ok(bytes)) => return Ok(bytes),
                 Ok(Err(error)) => error,
-                Err(_) => self.failed(format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs()), true),
+                Err(_) => self.failed(format!("the store did not answer for {} s", bound.as_secs()), true),
             };
-            if !error.is_retryable() || attempt == ATTEMPTS {
+            if !error.is_retryable() || begun.elapsed() >= self.retry_budget {
                 return Err(error);
             }
-            tracing::debug!(url = %self.shard.url, %error, attempt, "reading again");
-            tokio::time::sleep(backoff).await;
+            tracing::debug!(url = %self.shard.url, %error, "the read is retried");
+            sleep(backoff).await;
             backoff = (backoff * 2).min(LONGEST_BACKOFF);
-            attempt += 1;
         }
     }
 
@@ -215,6 +219,16 @@ impl Object {
         }
         result.bytes().await.map_err(store_error)
     }
+}
+
+/// One object as the store describes it.
+pub(crate) async fn head(
+    store: &dyn ObjectStore,
+    location: &Location,
+    given: &str,
+) -> Result<ShardRef, SourceError> {
+    let meta = store.head(&location.key()?).await.map_err(|error| SourceError::from_store(given, error))?;
+    Ok(ShardRef { url: location.url(), size_bytes: meta.size, version: version_of(&meta), part: 0 })
 }
 
 /// What changes when an object changes.

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::dataset::BlockRead;
 use crate::error::SourceError;
 use crate::object::{BufferSpan, Object};
+use crate::reader::BlockRead;
 
 /// Encoded rows, each a span of a buffer.
 pub(crate) struct RowSet {

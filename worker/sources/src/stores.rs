@@ -17,10 +17,9 @@ use crate::access::ObjectAccess;
 use crate::clients;
 use crate::error::SourceError;
 use crate::links::{AllowedFolders, LinkPolicy};
-use crate::list;
 use crate::local::LocalFile;
 use crate::location::Location;
-use crate::object::Object;
+use crate::object::{Object, head};
 
 /// Ranges of one object with at most this many bytes between them are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
@@ -111,7 +110,7 @@ impl Stores {
         let location = Location::parse(url)?;
         reads.check_object(&location)?;
         let store = reads.open(&location)?;
-        let shard = list::head(store.as_ref(), &location, url).await?;
+        let shard = head(store.as_ref(), &location, url).await?;
         let file = reads.check_shard(&location, &shard)?;
         if shard.size_bytes > MAX_FILE_BYTES {
             let reason = format!(
@@ -120,7 +119,7 @@ impl Stores {
             );
             return Err(SourceError::unsupported(&shard, reason));
         }
-        Ok(Object::new(store, location.key()?, shard).at(file))
+        Ok(reads.object(store, location.key()?, shard).at(file))
     }
 
     /// Writes an object, whole or not at all. Folders of a local path are made.
@@ -151,7 +150,7 @@ impl Stores {
         }
         let path = std::path::Path::new(&location.rest);
         if location.is_local() && path.exists() && !path.is_dir() {
-            return Err(bad("it is no folder"));
+            return Err(bad("it is not a folder"));
         }
         let (store, folder) = (self.open(&location, None, &TenantReads::default())?, location.key()?);
         let mut objects = store.list((!folder.is_root()).then_some(&folder));
@@ -210,7 +209,7 @@ impl Stores {
         let Some(options) = self.access.options(credentials) else {
             return Err(format!("there are no credentials `{}` here", credentials.unwrap_or_default()));
         };
-        clients::build(root, options, self.access.reads(), tenant)
+        clients::build(root, options, self.access.reads(), tenant, self.access.retry_budget())
     }
 
     #[cfg(test)]
@@ -243,7 +242,7 @@ impl ScopedStores {
         Self { stores, credentials, policy, tenant: tenant.clone(), links }
     }
 
-    /// Checks a URL as it stands in the pipeline, with globs and braces.
+    /// Checks a URL of the pipeline, with globs and braces.
     pub(crate) fn check(&self, url: &str) -> Result<(), SourceError> {
         self.policy.check_url(url).and_then(|()| self.tenant.check_url(url)).map_err(refused)
     }
@@ -303,12 +302,17 @@ impl ScopedStores {
         any_url && self.credentials.is_none() && !location.is_http() && local_is_free()
     }
 
+    /// An object of a store, whose reads are retried as the role's settings say.
+    pub(crate) fn object(&self, store: Arc<dyn ObjectStore>, key: Path, shard: ShardRef) -> Object {
+        Object::new(store, key, shard).with_retry_budget(self.stores.access.retry_budget())
+    }
+
     /// The store of a location.
     pub(crate) fn open(&self, location: &Location) -> Result<Arc<dyn ObjectStore>, SourceError> {
         self.stores.open(location, self.credentials.as_deref(), &self.tenant)
     }
 
-    /// What a URL's braces stand for.
+    /// Expands a URL's braces.
     pub(crate) fn expand(text: &str) -> Result<Vec<String>, String> {
         /// More URLs than this in one pattern are a typing mistake.
         const MAX_EXPANSIONS: usize = 1_000_000;

@@ -27,7 +27,7 @@ impl Views {
         Self::Binary(binary_builder(buffers, rows))
     }
 
-    /// Appends the value that lies there; text that is not UTF-8 is refused, and nothing appended.
+    /// Appends the value of this span; text that is not UTF-8 is refused, and nothing appended.
     pub(crate) fn append(&mut self, span: BufferSpan) -> Result<(), String> {
         let (block, start, len) = (span.buffer as u32, span.start as u32, span.len as u32);
         match self {
@@ -64,7 +64,7 @@ pub(crate) fn binary_builder(buffers: &[Bytes], rows: usize) -> BinaryViewBuilde
     builder
 }
 
-/// Where `part`, a slice of `row`, lies in the buffer in which `row` lies at `span`.
+/// The span of `part`, a slice of `row`, in the buffer that has `row` at `span`.
 pub(crate) fn span_within(span: BufferSpan, row: &[u8], part: &[u8]) -> BufferSpan {
     let start = (part.as_ptr() as usize).wrapping_sub(row.as_ptr() as usize);
     if start.saturating_add(part.len()) > row.len() {

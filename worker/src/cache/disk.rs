@@ -8,25 +8,25 @@
 mod evict;
 mod folders;
 mod index;
+mod shared;
 mod write;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use self::folders::{claim, clear_unused, folder_name, found, note_use};
-use self::index::DiskIndex;
+use self::folders::{claim, clear_unused, found, note_use};
+use self::index::lock;
+use self::shared::Shared;
 use self::write::{SegmentWriter, WriterCommand};
 use super::eviction::EvictionQueue;
 use super::ledger::{Ledger, LedgerColumn};
-use super::{CacheValues, CachedRow, Prefix};
-use crate::RowCacheSettings;
+use super::rows::{CacheValues, CachedRow, Prefix};
+use crate::settings::RowCacheSettings;
 
 /// Rows that wait to be written take at most this; further ones are not kept.
 const WAITING_BYTES: u64 = 32 << 20;
@@ -39,20 +39,6 @@ pub(super) struct DiskTier {
     writer: mpsc::SyncSender<WriterCommand>,
     /// The claim on its part of the folder; or why there is none.
     claim: Result<File, String>,
-}
-
-/// What the writer and the readers share.
-#[derive(Debug)]
-struct Shared {
-    /// Its part of the folder.
-    folder: PathBuf,
-    /// Those that have been opened and hold rows, or may be given some.
-    prefixes: Mutex<BTreeMap<Prefix, Arc<DiskIndex>>>,
-    /// What all prefixes in the folder hold, opened or not.
-    room: Mutex<EvictionQueue>,
-    waiting_bytes: AtomicU64,
-    /// Writing has failed since jobs were named last.
-    failed: AtomicBool,
 }
 
 impl DiskTier {
@@ -173,33 +159,11 @@ impl Drop for DiskTier {
     }
 }
 
-impl Shared {
-    fn kept(&self, prefix: Prefix) -> Option<Arc<DiskIndex>> {
-        lock(&self.prefixes).get(&prefix).cloned()
-    }
-
-    fn folder(&self, prefix: Prefix) -> PathBuf {
-        self.folder.join(folder_name(prefix))
-    }
-
-    fn load(&self, prefix: Prefix) -> io::Result<Arc<DiskIndex>> {
-        let loaded = Arc::new(DiskIndex::load(&self.folder(prefix))?);
-        let kept = Arc::clone(lock(&self.prefixes).entry(prefix).or_insert(loaded));
-        // A segment that was deleted meanwhile: from now on the writer says here what it deletes.
-        kept.forget_deleted();
-        Ok(kept)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no code panics while it holds a part of the disk cache")
-}
-
 /// Reads every row of any bytes.
 #[cfg(feature = "fuzzing")]
 pub(super) fn read_any(folder: &std::path::Path, bytes: &[u8]) {
     std::fs::write(folder.join("1"), bytes).expect("the fuzzer's folder is writable");
-    if let Ok(index) = DiskIndex::load(folder) {
+    if let Ok(index) = index::DiskIndex::load(folder) {
         index.read_all();
     }
 }

@@ -1,6 +1,6 @@
 //! The room of a tier: who holds how much of it, and whose rows give way to whose.
 //!
-//! It counts and decides; the tiers let go of the rows. A prefix never gives way to itself: an epoch asks for each row
+//! It counts and decides; the tiers evict the rows. A prefix never gives way to itself: an epoch asks for each row
 //! once, and its oldest would always go before it is asked for. Tenants have limits: who has reached one takes up nothing more,
 //! whatever would give way.
 
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::cache::ledger::{Ledger, LedgerColumn};
-use crate::cache::{CacheValues, CachedRow, Prefix, Tenant};
+use crate::cache::rows::{CacheValues, CachedRow, Prefix, Tenant};
 
-/// A job's rows give way to those of another that are worth at least so many times as much: worths are measured, and two
-/// that are about the same shall not evict each other in turn.
+/// A job's rows give way to those of another that are worth at least this many times as much: worths are measured, and two
+/// that are about the same must not evict each other in turn.
 const MARGIN: f64 = 1.25;
 
 #[derive(Debug)]
@@ -135,7 +135,7 @@ impl EvictionQueue {
         if rows.is_empty() { 0 } else { taken }
     }
 
-    /// Bytes that must go before so many more fit.
+    /// Bytes that must be evicted before this number of bytes fits.
     pub(in crate::cache) fn missing_bytes(&self, more_bytes: u64) -> u64 {
         (self.held_bytes + more_bytes).saturating_sub(self.capacity_bytes)
     }
@@ -239,7 +239,8 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::cache::{CacheValue, planned};
+    use crate::cache::planned;
+    use crate::cache::rows::CacheValue;
 
     fn room(capacity_bytes: u64, held: &[(Prefix, u64)]) -> EvictionQueue {
         let mut room = EvictionQueue::new(capacity_bytes);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::eviction::EvictionQueue;
 use super::ledger::{Ledger, LedgerColumn};
-use super::{CacheValues, CachedRow, Prefix};
+use super::rows::{CacheValues, CachedRow, Prefix};
 
 /// Bytes that a row takes beside its own: its place in the maps, its reference count, the allocator's share.
 const ROW_OVERHEAD_BYTES: u64 = 128;
@@ -53,7 +53,7 @@ impl MemoryTier {
         rows.iter().map(|row| kept?.rows.get(row).cloned()).collect()
     }
 
-    /// Keeps rows, and lets go of as many that give way to them as it must.
+    /// Stores rows, and evicts others where they need room.
     pub(super) fn put(&self, prefix: Prefix, mut rows: Vec<CachedRow>) {
         let mut state = self.lock();
         let kept = state.prefixes.get(&prefix);
@@ -72,7 +72,7 @@ impl MemoryTier {
                 room.add(prefix, size);
             }
         }
-        // Their memory is given back once the others can go on.
+        // Their memory is freed after the lock.
         drop(state);
         drop(gone);
     }
@@ -86,7 +86,7 @@ impl MemoryTier {
         self.lock().room.set_active(&worth);
     }
 
-    /// Lets go of all rows that no job is worked on with. Whether there were any.
+    /// Evicts all rows that no running job uses. Returns whether there were any.
     pub(super) fn free_inactive(&self) -> bool {
         let mut state = self.lock();
         let mut gone = Vec::new();
@@ -109,7 +109,7 @@ impl MemoryTier {
 }
 
 impl State {
-    /// Takes out rows that give way to those of a prefix until so many bytes are free.
+    /// Takes out rows that give way to those of a prefix until this number of bytes is free.
     fn make_room(&mut self, wanted: Prefix, bytes: u64) -> Vec<Bytes> {
         let Self { room, prefixes } = self;
         let mut gone = Vec::new();
@@ -139,7 +139,7 @@ impl Kept {
         self.rows.remove(&row)
     }
 
-    /// Gives back the places of rows that are gone, once most are: each row that went pays for a few that are moved.
+    /// Shrinks the maps once most rows are evicted: each eviction pays for a few rows that are moved.
     fn shrink(&mut self) {
         if self.rows.len() < self.rows.capacity() / 4 {
             self.rows.shrink_to(2 * self.rows.len());

@@ -1,7 +1,7 @@
 //! Rows in the object store: segments of records, one folder for each prefix, shared by all workers of a cluster.
 //!
-//! Every life of a worker writes segments of its own, and finds those of all others by listing the folder. What lies in a
-//! segment its index says (`store/segment.rs`); what was damaged is as if it had not been kept. Two workers that make a
+//! Every life of a worker writes segments of its own, and finds those of all others by listing the folder. The index of
+//! a segment lists its rows (`store/segment.rs`); what was damaged is as if it had not been kept. Two workers that make a
 //! row at the same time both keep it, and either copy serves.
 //!
 //! Nothing is ever deleted here: other clusters may use the same place. Who wants rows to go deletes their objects, or
@@ -30,8 +30,9 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use self::catalog::{ListedObject, SegmentCatalog, SegmentRead, SegmentUpload};
-use self::segment::{SegmentEntry, SegmentFooter, build_segment, row_of};
-use super::{CachedRow, Prefix};
+use self::segment::{SegmentEntry, SegmentFooter, build_segment, rejection, row_of};
+use super::rows::{CachedRow, Prefix};
+use crate::settings::StoreCacheSettings;
 
 /// Segments that are uploaded at a time. Those that wait for it count in what may wait.
 const UPLOADS: usize = 2;
@@ -41,17 +42,8 @@ const READS: usize = 16;
 const TAIL_BYTES: u64 = 256 << 10;
 /// How often other workers' segments are looked for, and rows that have waited long are uploaded.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Looking takes at most one part of so many of the time: a large listing is asked for less often.
+/// Listings take at most this part of the time, so a large one is requested less often.
 const LOOK_SHARE: u32 = 20;
-
-/// A place in an object store for rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreCacheSettings {
-    /// The folder's URL, such as `s3://bucket/rows`, or a path that all workers have mounted.
-    pub url: String,
-    /// Bytes that all objects under the URL may take.
-    pub limit_bytes: u64,
-}
 
 #[derive(Debug)]
 pub(super) struct StoreTier {
@@ -130,7 +122,7 @@ impl StoreTier {
         self.shared.lock().has_room(Instant::now())
     }
 
-    /// Uploads what waits of the prefixes that left.
+    /// Uploads the pending rows of prefixes that became inactive.
     pub(super) fn set_active(&self, active: Arc<BTreeSet<Prefix>>) {
         let batches = self.shared.lock().set_active(active);
         if let Some(runtime) = self.shared.runtime.get() {
@@ -246,10 +238,10 @@ impl Shared {
         let mut reads = futures::stream::iter(reads).buffer_unordered(READS);
         while let Some((object, index)) = reads.next().await {
             match index {
-                Ok(Some(entries)) => self.lock().on_found(object, &entries),
-                Ok(None) => {
+                Ok(Ok(entries)) => self.lock().on_found(object, &entries),
+                Ok(Err(reason)) => {
                     let url = self.object_url(&object.name);
-                    tracing::warn!(%url, "an object in the cache is no whole segment of rows: it is left alone");
+                    tracing::warn!(%url, reason, "an object in the cache is not read");
                     self.lock().on_found(object, &[]);
                 }
                 // The next look comes back to it.
@@ -267,22 +259,27 @@ impl Shared {
     async fn read_index(
         &self,
         object: ListedObject,
-    ) -> (ListedObject, Result<Option<Vec<SegmentEntry>>, SourceError>) {
+    ) -> (ListedObject, Result<Result<Vec<SegmentEntry>, String>, SourceError>) {
         let index = self.index_of(&object).await;
         (object, index)
     }
 
-    /// `None` where the object is no sound segment.
-    async fn index_of(&self, object: &ListedObject) -> Result<Option<Vec<SegmentEntry>>, SourceError> {
+    /// The rows of a segment, or why it cannot be used.
+    async fn index_of(
+        &self,
+        object: &ListedObject,
+    ) -> Result<Result<Vec<SegmentEntry>, String>, SourceError> {
         let tail = object.bytes.saturating_sub(TAIL_BYTES)..object.bytes;
         let last = self.read_range(object, tail.clone()).await?;
-        let Some(footer) = SegmentFooter::parse(&last, object.bytes) else { return Ok(None) };
+        let Some(footer) = SegmentFooter::parse(&last, object.bytes) else {
+            return Ok(Err(rejection(&last)));
+        };
         let index = if footer.index.start < tail.start {
             self.read_range(object, footer.index.clone()).await?
         } else {
             last.slice((footer.index.start - tail.start) as usize..(footer.index.end - tail.start) as usize)
         };
-        Ok(footer.entries(object.prefix, &index))
+        Ok(footer.entries(object.prefix, &index).ok_or_else(|| "its index is damaged".to_owned()))
     }
 
     async fn read_range(&self, object: &ListedObject, range: Range<u64>) -> Result<Bytes, SourceError> {
@@ -345,7 +342,7 @@ fn prefix_of(name: &str) -> Option<Prefix> {
     (file.ends_with(".rows") && !file.contains('/')).then_some(prefix)
 }
 
-/// An error without the object's URL, which is told beside it.
+/// An error without the object's URL, which is logged beside it.
 fn reason(error: SourceError) -> String {
     match error {
         SourceError::Url { reason, .. } | SourceError::Store { reason, .. } => reason,

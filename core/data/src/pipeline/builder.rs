@@ -58,46 +58,6 @@ impl Source {
         }
     }
 
-    /// TFRecord files of `tf.train.Example`.
-    pub fn tfrecord(url: impl Into<String>) -> Self {
-        Self::new(Format::TfRecord, url)
-    }
-
-    /// Tar files in the WebDataset convention.
-    pub fn webdataset(url: impl Into<String>) -> Self {
-        Self::new(Format::WebDataset, url)
-    }
-
-    /// One row per object, with the columns `bytes` and `path`.
-    pub fn files(url: impl Into<String>) -> Self {
-        Self::new(Format::Files, url)
-    }
-
-    /// Apache Parquet files.
-    pub fn parquet(url: impl Into<String>) -> Self {
-        Self::new(Format::Parquet, url)
-    }
-
-    /// Arrow IPC files.
-    pub fn arrow(url: impl Into<String>) -> Self {
-        Self::new(Format::Arrow, url)
-    }
-
-    /// Files of one JSON object per line.
-    pub fn jsonl(url: impl Into<String>) -> Self {
-        Self::new(Format::Jsonl, url)
-    }
-
-    /// Comma-separated values with a header line.
-    pub fn csv(url: impl Into<String>) -> Self {
-        Self::new(Format::Csv, url)
-    }
-
-    /// One row per line, in the column `text`.
-    pub fn text(url: impl Into<String>) -> Self {
-        Self::new(Format::Text, url)
-    }
-
     /// Adds another path, glob, prefix or URL.
     #[must_use]
     pub fn and(mut self, url: impl Into<String>) -> Self {

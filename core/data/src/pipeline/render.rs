@@ -1,6 +1,6 @@
 //! A pipeline as text: one line for the source, one for the order, one per operator with its key parameters.
 
-use super::{Format, MixStop, OnError, OrderMode, Pipeline, Source};
+use super::{MixStop, OnError, OrderMode, Pipeline, Source};
 
 #[cfg(test)]
 mod tests;
@@ -64,22 +64,6 @@ fn dataset_summary(source: &Source) -> String {
         summary.push_str(&format!(", credentials {name}"));
     }
     summary
-}
-
-impl Format {
-    /// The name used in pipeline files and messages, such as `tfrecord`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::TfRecord => "tfrecord",
-            Self::WebDataset => "webdataset",
-            Self::Files => "files",
-            Self::Parquet => "parquet",
-            Self::Arrow => "arrow",
-            Self::Jsonl => "jsonl",
-            Self::Csv => "csv",
-            Self::Text => "text",
-        }
-    }
 }
 
 fn push_line(text: &mut String, number: &str, name: &str, width: usize, summary: &str) {

@@ -83,26 +83,56 @@ pub enum MixStop {
     Restart,
 }
 
-/// Encodings of a dataset's objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Format {
+/// Defines the source formats. A row has the format's description, its variant and its name, which is also its key in
+/// pipeline files.
+macro_rules! formats {
+    ($($(#[doc = $doc:literal])+ $variant:ident => $name:ident,)+) => {
+        /// Encodings of a dataset's objects.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum Format {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl Format {
+            /// All formats.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name used in pipeline files and messages, such as `tfrecord`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($name),)+
+                }
+            }
+        }
+
+        impl Source {
+            $($(#[doc = $doc])+ pub fn $name(url: impl Into<String>) -> Self {
+                Self::new(Format::$variant, url)
+            })+
+        }
+    };
+}
+
+formats! {
     /// TFRecord files of `tf.train.Example`.
-    TfRecord,
+    TfRecord => tfrecord,
     /// Tar files; neighbouring members that share a key (the name up to the first dot) are one row, extensions its columns.
-    WebDataset,
+    WebDataset => webdataset,
     /// Each object is one row with the columns `bytes` and `path`.
-    Files,
+    Files => files,
     /// Apache Parquet.
-    Parquet,
+    Parquet => parquet,
     /// Arrow IPC files.
-    Arrow,
+    Arrow => arrow,
     /// One JSON object per line.
-    Jsonl,
+    Jsonl => jsonl,
     /// Comma-separated values with a header line.
-    Csv,
+    Csv => csv,
     /// One row per line in the column `text`.
-    Text,
+    Text => text,
+    /// NumPy `.npy` files; each index along the first axis is a row, in the column `data`.
+    Npy => npy,
 }
 
 /// How rows are mixed within an epoch.

@@ -35,16 +35,7 @@ pub(super) fn pipelines() -> impl Strategy<Value = Pipeline> {
 }
 
 fn sources() -> impl Strategy<Value = Source> {
-    let formats = prop::sample::select(vec![
-        Format::TfRecord,
-        Format::WebDataset,
-        Format::Files,
-        Format::Parquet,
-        Format::Arrow,
-        Format::Jsonl,
-        Format::Csv,
-        Format::Text,
-    ]);
+    let formats = prop::sample::select(Format::ALL);
     let features = prop::collection::btree_map(text(), text(), 0..4);
     let credentials = prop::option::of("[a-z0-9_.-]{1,9}");
     (prop::collection::vec(text(), 1..4), formats, features, credentials).prop_map(

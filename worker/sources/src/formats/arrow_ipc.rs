@@ -2,83 +2,96 @@
 
 mod footer;
 
+use std::sync::Arc;
+
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
+use async_trait::async_trait;
 use feedline_data::manifest::{Block, ShardIndex};
 
 use super::parquet::{column, fit, found};
 use crate::cache::ShardCache;
 use crate::columns::{arrow_type, batch_of};
-use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::object::Object;
+use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::select::Selection;
 
 pub(crate) use footer::ArrowFooter;
 
-pub(crate) async fn index(
-    object: &Object,
-    selection: &Selection,
-    footers: &ShardCache<ArrowFooter>,
-) -> Result<ShardIndex, SourceError> {
-    let shard = object.shard();
-    let footer = footers.get(shard, || ArrowFooter::read(object)).await?;
-    let schema = selection.schema(shard, &found(footer.schema.fields()))?;
-    let rows = footer.batch_rows(object).await?;
-    let mut blocks = Vec::new();
-    for (group, (batch, rows)) in footer.batches.iter().zip(rows).enumerate() {
-        // An empty record batch holds no block.
-        if rows > 0 {
-            let bytes = batch.range().end - batch.range().start;
-            blocks.push(Block { rows, offset: 0, bytes, group: group as u32, row_bytes: Vec::new() });
-        }
-    }
-    let schema = (!blocks.is_empty()).then_some(schema);
-    Ok(ShardIndex { blocks, schema, defects: Vec::new() })
+/// Reads Arrow IPC files.
+#[derive(Default)]
+pub(super) struct ArrowReader {
+    footers: ShardCache<ArrowFooter>,
 }
 
-pub(crate) async fn read(
-    object: &Object,
-    read: &BlockRead<'_>,
-    selection: &Selection,
-    footers: &ShardCache<ArrowFooter>,
-) -> Result<DecodedBlock, SourceError> {
-    if read.rows.is_some() {
-        let reason = "rows can be chosen only where the index holds their sizes".to_owned();
-        return Err(SourceError::Request { url: read.shard.url.clone(), reason });
-    }
-    let footer = footers.get(read.shard, || ArrowFooter::read(object)).await?;
-    let Some(place) = footer.batches.get(read.block.group as usize) else {
-        let reason = "the index names a record batch that is not there: run `feedline index --rebuild`";
-        return Err(SourceError::corrupt(read.shard, 0, reason));
-    };
-    let corrupt = |reason: String| SourceError::corrupt(read.shard, place.range().start, reason);
-    let names = selection.data_names(read.schema);
-    let known = found(footer.schema.fields());
-    if let Some(missing) = names.iter().find(|name| !known.iter().any(|(known, _)| known == *name)) {
-        let reason = format!("it has no column `{missing}`, which other shards have");
-        return Err(SourceError::SchemaMismatch { url: read.shard.url.clone(), reason });
-    }
-    let bytes = object.read(place.range()).await?;
-    let held_bytes = bytes.len();
-    let data: RecordBatch = footer.decode(place, &Buffer::from(bytes), &names).map_err(corrupt)?;
-    if data.num_rows() != read.block.rows as usize {
-        return Err(corrupt(format!("{} rows came where {} were indexed", data.num_rows(), read.block.rows)));
-    }
-    let mut columns = Vec::with_capacity(names.len());
-    let mut converted_bytes = 0;
-    for (field, name) in read.schema.fields.iter().zip(&names) {
-        let original = column(&data, name).ok_or_else(|| corrupt(format!("column `{name}` is not there")))?;
-        let wanted = arrow_type(&field.column_type);
-        let fitted =
-            fit(&original, &wanted).map_err(|reason| corrupt(format!("column `{name}`: {reason}")))?;
-        if original.data_type() != &wanted {
-            converted_bytes += fitted.len() * 17;
+#[async_trait]
+impl FormatReader for ArrowReader {
+    async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
+        let shard = object.shard();
+        let footer = self.footers.get(shard, || ArrowFooter::read(object)).await?;
+        let schema = selection.schema(shard, &found(footer.schema.fields()))?;
+        let rows = footer.batch_rows(object).await?;
+        let mut blocks = Vec::new();
+        for (group, (batch, rows)) in footer.batches.iter().zip(rows).enumerate() {
+            // An empty record batch holds no block.
+            if rows > 0 {
+                let bytes = batch.range().end - batch.range().start;
+                blocks.push(Block { rows, offset: 0, bytes, group: group as u32, row_bytes: Vec::new() });
+            }
         }
-        columns.push(fitted);
+        let schema = (!blocks.is_empty()).then_some(schema);
+        Ok(ShardIndex { blocks, schema, defects: Vec::new() })
     }
-    let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
-    Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes: held_bytes + converted_bytes })
+
+    async fn read(
+        &self,
+        object: &Arc<Object>,
+        read: &BlockRead<'_>,
+        selection: &Selection,
+    ) -> Result<DecodedBlock, SourceError> {
+        if read.rows.is_some() {
+            let reason = "rows can be chosen only where the index holds their sizes".to_owned();
+            return Err(SourceError::Request { url: read.shard.url.clone(), reason });
+        }
+        let footer = self.footers.get(read.shard, || ArrowFooter::read(object)).await?;
+        let Some(place) = footer.batches.get(read.block.group as usize) else {
+            let reason = "the index names a record batch that is not there: run `feedline index --rebuild`";
+            return Err(SourceError::corrupt(read.shard, 0, reason));
+        };
+        let corrupt = |reason: String| SourceError::corrupt(read.shard, place.range().start, reason);
+        let names = selection.data_names(read.schema);
+        let known = found(footer.schema.fields());
+        if let Some(missing) = names.iter().find(|name| !known.iter().any(|(known, _)| known == *name)) {
+            let reason = format!("it has no column `{missing}`, which other shards have");
+            return Err(SourceError::SchemaMismatch { url: read.shard.url.clone(), reason });
+        }
+        let bytes = object.read(place.range()).await?;
+        let held_bytes = bytes.len();
+        let data: RecordBatch = footer.decode(place, &Buffer::from(bytes), &names).map_err(corrupt)?;
+        if data.num_rows() != read.block.rows as usize {
+            return Err(corrupt(format!(
+                "{} rows came where {} were indexed",
+                data.num_rows(),
+                read.block.rows
+            )));
+        }
+        let mut columns = Vec::with_capacity(names.len());
+        let mut converted_bytes = 0;
+        for (field, name) in read.schema.fields.iter().zip(&names) {
+            let original =
+                column(&data, name).ok_or_else(|| corrupt(format!("column `{name}` is not there")))?;
+            let wanted = arrow_type(&field.column_type);
+            let fitted =
+                fit(&original, &wanted).map_err(|reason| corrupt(format!("column `{name}`: {reason}")))?;
+            if original.data_type() != &wanted {
+                converted_bytes += fitted.len() * 17;
+            }
+            columns.push(fitted);
+        }
+        let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
+        Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes: held_bytes + converted_bytes })
+    }
 }
 
 #[cfg(test)]

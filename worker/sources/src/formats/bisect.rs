@@ -3,7 +3,7 @@
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 
-use crate::dataset::RowFailure;
+use crate::reader::RowFailure;
 use crate::rows::RowSet;
 
 /// Longest part of a decoder's message that is kept.
@@ -12,7 +12,7 @@ const MAX_REASON_CHARS: usize = 240;
 /// Decodes encoded rows into a batch.
 pub(crate) type DecodeRows<'a> = dyn Fn(&[&[u8]]) -> Result<RecordBatch, String> + 'a;
 
-/// Decodes all rows; `decode` gives exactly one batch row per encoded row, or an error. `null_row` stands in for a row
+/// Decodes all rows; `decode` gives exactly one batch row per encoded row, or an error. `null_row` replaces a row
 /// that fails.
 pub(crate) fn decode_rows(
     rows: &RowSet,

@@ -7,6 +7,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use async_trait::async_trait;
 use feedline_data::manifest::ShardIndex;
 use feedline_data::schema::ColumnType;
 
@@ -15,10 +16,10 @@ use super::jsonl::null_row;
 use super::lines::{self, LineRule};
 use crate::cache::ShardCache;
 use crate::columns::{arrow_type, batch_of, column_type, null_column};
-use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::limits::{MAX_HEADER_BYTES, MAX_HEADER_COLUMNS};
 use crate::object::Object;
+use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows;
 use crate::select::{ResolvedColumn, Selection};
 
@@ -35,20 +36,69 @@ pub(crate) struct CsvHeader {
     end: u64,
 }
 
-pub(crate) async fn index(
-    object: &Object,
-    selection: &Selection,
-    headers: &ShardCache<CsvHeader>,
-) -> Result<ShardIndex, SourceError> {
-    let header = headers.get(object.shard(), || read_header(object)).await?;
-    let (blocks, defects) = lines::index(object, LineRule::Csv, header.end).await?;
-    if blocks.is_empty() {
-        return Ok(ShardIndex { blocks, schema: None, defects });
+/// Reads CSV files.
+#[derive(Default)]
+pub(super) struct CsvReader {
+    headers: ShardCache<CsvHeader>,
+}
+
+#[async_trait]
+impl FormatReader for CsvReader {
+    async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
+        let header = self.headers.get(object.shard(), || read_header(object)).await?;
+        let (blocks, defects) = lines::index(object, LineRule::Csv, header.end).await?;
+        if blocks.is_empty() {
+            return Ok(ShardIndex { blocks, schema: None, defects });
+        }
+        let sample = lines::sample(object, &blocks, INFERRED_ROWS).await?;
+        let found =
+            infer(&header, &sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
+        let schema = selection.schema(object.shard(), &found)?;
+        Ok(ShardIndex { blocks, schema: Some(schema), defects })
     }
-    let sample = lines::sample(object, &blocks, INFERRED_ROWS).await?;
-    let found = infer(&header, &sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
-    let schema = selection.schema(object.shard(), &found)?;
-    Ok(ShardIndex { blocks, schema: Some(schema), defects })
+
+    async fn read(
+        &self,
+        object: &Arc<Object>,
+        read: &BlockRead<'_>,
+        selection: &Selection,
+    ) -> Result<DecodedBlock, SourceError> {
+        let header = self.headers.get(object.shard(), || read_header(object)).await?;
+        let rows = rows::fetch(object, read, |bytes| lines::split(LineRule::Csv, bytes)).await?;
+        let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
+        let places: Vec<Option<usize>> = selection
+            .data_names(read.schema)
+            .into_iter()
+            .map(|name| header.names.iter().position(|known| known == name))
+            .collect();
+        let mut types = vec![DataType::Utf8View; header.names.len()];
+        for (field, place) in read.schema.fields.iter().zip(&places) {
+            if let Some(place) = place {
+                types[*place] = arrow_type(&field.column_type);
+            }
+        }
+        let mut projection: Vec<usize> = places.iter().flatten().copied().collect();
+        projection.sort_unstable();
+        projection.dedup();
+        let fields: Vec<Field> = header
+            .names
+            .iter()
+            .zip(types)
+            .map(|(name, data_type)| Field::new(name, data_type, true))
+            .collect();
+        let decoder = RowDecoder { schema: Arc::new(ArrowSchema::new(fields)), projection };
+        let null_row = null_row(&decoder.projected());
+        let (data, failures) =
+            bisect::decode_rows(&rows, &null_row, &|lines| decoder.decode(lines)).map_err(corrupt)?;
+        let column = |(field, place): (&feedline_data::schema::Field, &Option<usize>)| -> ArrayRef {
+            let at = place.and_then(|place| decoder.projection.iter().position(|&known| known == place));
+            at.map_or_else(|| null_column(&field.column_type, data.num_rows()), |at| data.column(at).clone())
+        };
+        let columns = read.schema.fields.iter().zip(&places).map(column).collect();
+        let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
+        let held_bytes = batch.get_array_memory_size();
+        Ok(DecodedBlock { batch, failures, held_bytes })
+    }
 }
 
 async fn read_header(object: &Object) -> Result<CsvHeader, SourceError> {
@@ -127,45 +177,6 @@ fn csv_type(data_type: &DataType) -> ColumnType {
         Ok(scalar @ ColumnType::Scalar(_)) => scalar,
         _ => ColumnType::Utf8,
     }
-}
-
-pub(crate) async fn read(
-    object: &Object,
-    read: &BlockRead<'_>,
-    selection: &Selection,
-    headers: &ShardCache<CsvHeader>,
-) -> Result<DecodedBlock, SourceError> {
-    let header = headers.get(object.shard(), || read_header(object)).await?;
-    let rows = rows::fetch(object, read, |bytes| lines::split(LineRule::Csv, bytes)).await?;
-    let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
-    let places: Vec<Option<usize>> = selection
-        .data_names(read.schema)
-        .into_iter()
-        .map(|name| header.names.iter().position(|known| known == name))
-        .collect();
-    let mut types = vec![DataType::Utf8View; header.names.len()];
-    for (field, place) in read.schema.fields.iter().zip(&places) {
-        if let Some(place) = place {
-            types[*place] = arrow_type(&field.column_type);
-        }
-    }
-    let mut projection: Vec<usize> = places.iter().flatten().copied().collect();
-    projection.sort_unstable();
-    projection.dedup();
-    let fields: Vec<Field> =
-        header.names.iter().zip(types).map(|(name, data_type)| Field::new(name, data_type, true)).collect();
-    let decoder = RowDecoder { schema: Arc::new(ArrowSchema::new(fields)), projection };
-    let null_row = null_row(&decoder.projected());
-    let (data, failures) =
-        bisect::decode_rows(&rows, &null_row, &|lines| decoder.decode(lines)).map_err(corrupt)?;
-    let column = |(field, place): (&feedline_data::schema::Field, &Option<usize>)| -> ArrayRef {
-        let at = place.and_then(|place| decoder.projection.iter().position(|&known| known == place));
-        at.map_or_else(|| null_column(&field.column_type, data.num_rows()), |at| data.column(at).clone())
-    };
-    let columns = read.schema.fields.iter().zip(&places).map(column).collect();
-    let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
-    let held_bytes = batch.get_array_memory_size();
-    Ok(DecodedBlock { batch, failures, held_bytes })
 }
 
 struct RowDecoder {

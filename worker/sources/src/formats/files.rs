@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, StringViewArray};
+use async_trait::async_trait;
 use feedline_data::manifest::{Block, ShardIndex};
 use feedline_data::schema::ColumnType;
 
 use crate::columns::{batch_of, null_column};
-use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::object::Object;
+use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows;
 use crate::select::Selection;
 use crate::views::Views;
@@ -17,48 +18,60 @@ use crate::views::Views;
 const BYTES: &str = "bytes";
 const PATH: &str = "path";
 
-pub(crate) fn index(object: &Object, selection: &Selection) -> Result<ShardIndex, SourceError> {
-    let shard = object.shard();
-    let found = [(BYTES.to_owned(), Ok(ColumnType::Binary)), (PATH.to_owned(), Ok(ColumnType::Utf8))];
-    let schema = selection.schema(shard, &found)?;
-    if shard.size_bytes > i32::MAX as u64 {
-        return Err(SourceError::unsupported(shard, "it is larger than 2 GiB: split it"));
-    }
-    let row_bytes = vec![shard.size_bytes as u32];
-    let block = Block { rows: 1, offset: 0, bytes: shard.size_bytes, group: 0, row_bytes };
-    Ok(ShardIndex { blocks: vec![block], schema: Some(schema), defects: Vec::new() })
-}
+/// Reads whole objects as rows.
+pub(super) struct FilesReader;
 
-pub(crate) async fn read(
-    object: &Object,
-    read: &BlockRead<'_>,
-    selection: &Selection,
-) -> Result<DecodedBlock, SourceError> {
-    let rows = if read.rows.is_some_and(<[u32]>::is_empty) { 0 } else { 1 };
-    let names = selection.data_names(read.schema);
-    let mut held_bytes = 0;
-    let mut columns: Vec<ArrayRef> = Vec::new();
-    for (field, name) in read.schema.fields.iter().zip(names) {
-        columns.push(match name {
-            PATH => Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n(&read.shard.url, rows))),
-            BYTES => {
-                let set =
-                    rows::fetch(object, read, |bytes| Ok(std::iter::once(0..bytes.len()).collect())).await?;
-                let mut views = Views::binary(&set.buffers, rows);
-                for row in &set.rows {
-                    views.append(row.span).map_err(|reason| SourceError::corrupt(read.shard, 0, reason))?;
-                }
-                held_bytes += set.held_bytes();
-                views.finish()
-            }
-            _ => null_column(&field.column_type, rows),
-        });
+#[async_trait]
+impl FormatReader for FilesReader {
+    async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
+        let shard = object.shard();
+        let found = [(BYTES.to_owned(), Ok(ColumnType::Binary)), (PATH.to_owned(), Ok(ColumnType::Utf8))];
+        let schema = selection.schema(shard, &found)?;
+        if shard.size_bytes > i32::MAX as u64 {
+            return Err(SourceError::unsupported(shard, "it is larger than 2 GiB: split it"));
+        }
+        let row_bytes = vec![shard.size_bytes as u32];
+        let block = Block { rows: 1, offset: 0, bytes: shard.size_bytes, group: 0, row_bytes };
+        Ok(ShardIndex { blocks: vec![block], schema: Some(schema), defects: Vec::new() })
     }
-    let batch =
-        batch_of(read.schema, columns, rows).map_err(|reason| SourceError::corrupt(read.shard, 0, reason))?;
-    Ok(DecodedBlock {
-        batch,
-        failures: Vec::new(),
-        held_bytes: held_bytes + rows * (32 + read.shard.url.len()),
-    })
+
+    async fn read(
+        &self,
+        object: &Arc<Object>,
+        read: &BlockRead<'_>,
+        selection: &Selection,
+    ) -> Result<DecodedBlock, SourceError> {
+        let rows = if read.rows.is_some_and(<[u32]>::is_empty) { 0 } else { 1 };
+        let names = selection.data_names(read.schema);
+        let mut held_bytes = 0;
+        let mut columns: Vec<ArrayRef> = Vec::new();
+        for (field, name) in read.schema.fields.iter().zip(names) {
+            columns.push(match name {
+                PATH => {
+                    Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n(&read.shard.url, rows)))
+                }
+                BYTES => {
+                    let set =
+                        rows::fetch(object, read, |bytes| Ok(std::iter::once(0..bytes.len()).collect()))
+                            .await?;
+                    let mut views = Views::binary(&set.buffers, rows);
+                    for row in &set.rows {
+                        views
+                            .append(row.span)
+                            .map_err(|reason| SourceError::corrupt(read.shard, 0, reason))?;
+                    }
+                    held_bytes += set.held_bytes();
+                    views.finish()
+                }
+                _ => null_column(&field.column_type, rows),
+            });
+        }
+        let batch = batch_of(read.schema, columns, rows)
+            .map_err(|reason| SourceError::corrupt(read.shard, 0, reason))?;
+        Ok(DecodedBlock {
+            batch,
+            failures: Vec::new(),
+            held_bytes: held_bytes + rows * (32 + read.shard.url.len()),
+        })
+    }
 }

@@ -6,35 +6,70 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use arrow::json::ReaderBuilder;
 use arrow::json::reader::infer_json_schema_from_iterator;
+use async_trait::async_trait;
 use feedline_data::manifest::ShardIndex;
 use feedline_data::schema::ColumnType;
 
 use super::bisect;
 use super::lines::{self, LineRule};
 use crate::columns::{arrow_field, batch_of, column_type};
-use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::limits::MAX_JSON_DEPTH;
 use crate::object::Object;
+use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows;
 use crate::select::{ResolvedColumn, Selection};
 
 /// Lines looked at to find the columns.
 const INFERRED_ROWS: u64 = 1000;
 
-pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<ShardIndex, SourceError> {
-    let start = lines::start(object).await?;
-    let (blocks, defects) = lines::index(object, LineRule::Jsonl, start).await?;
-    if blocks.is_empty() {
-        return Ok(ShardIndex { blocks, schema: None, defects });
+/// Reads files of one JSON object per line.
+pub(super) struct JsonlReader;
+
+#[async_trait]
+impl FormatReader for JsonlReader {
+    async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
+        let start = lines::start(object).await?;
+        let (blocks, defects) = lines::index(object, LineRule::Jsonl, start).await?;
+        if blocks.is_empty() {
+            return Ok(ShardIndex { blocks, schema: None, defects });
+        }
+        let sample = lines::sample(object, &blocks, INFERRED_ROWS).await?;
+        let found = infer(&sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
+        let schema = selection.schema(object.shard(), &found)?;
+        Ok(ShardIndex { blocks, schema: Some(schema), defects })
     }
-    let sample = lines::sample(object, &blocks, INFERRED_ROWS).await?;
-    let found = infer(&sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
-    let schema = selection.schema(object.shard(), &found)?;
-    Ok(ShardIndex { blocks, schema: Some(schema), defects })
+
+    async fn read(
+        &self,
+        object: &Arc<Object>,
+        read: &BlockRead<'_>,
+        selection: &Selection,
+    ) -> Result<DecodedBlock, SourceError> {
+        let rows = rows::fetch(object, read, |bytes| lines::split(LineRule::Jsonl, bytes)).await?;
+        let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
+        let names = selection.data_names(read.schema);
+        let mut fields: Vec<Field> = Vec::new();
+        for (field, name) in read.schema.fields.iter().zip(&names) {
+            if !fields.iter().any(|known| known.name() == name) {
+                fields.push(arrow_field(name, &field.column_type));
+            }
+        }
+        let data_schema: SchemaRef = Arc::new(ArrowSchema::new(fields));
+        let null_row = null_row(&data_schema);
+        let (data, failures) =
+            bisect::decode_rows(&rows, &null_row, &|lines| decode(&data_schema, lines)).map_err(corrupt)?;
+        let column = |name: &&str| -> ArrayRef {
+            data.column_by_name(name).expect("every name is in the schema decoded with").clone()
+        };
+        let columns = names.iter().map(column).collect();
+        let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
+        let held_bytes = batch.get_array_memory_size();
+        Ok(DecodedBlock { batch, failures, held_bytes })
+    }
 }
 
-/// The columns of the first lines. Lines that are no JSON object are left out: reading them will say so.
+/// The columns of the first lines. Lines that are not JSON objects are left out; reading reports them.
 fn infer(sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
     let objects: Vec<serde_json::Value> = sample
         .split(|&byte| byte == b'\n')
@@ -59,33 +94,6 @@ fn json_type(data_type: &DataType) -> Result<ColumnType, String> {
         DataType::Struct(_) => Err("nested objects are not supported".to_owned()),
         other => column_type(other),
     }
-}
-
-pub(crate) async fn read(
-    object: &Object,
-    read: &BlockRead<'_>,
-    selection: &Selection,
-) -> Result<DecodedBlock, SourceError> {
-    let rows = rows::fetch(object, read, |bytes| lines::split(LineRule::Jsonl, bytes)).await?;
-    let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
-    let names = selection.data_names(read.schema);
-    let mut fields: Vec<Field> = Vec::new();
-    for (field, name) in read.schema.fields.iter().zip(&names) {
-        if !fields.iter().any(|known| known.name() == name) {
-            fields.push(arrow_field(name, &field.column_type));
-        }
-    }
-    let data_schema: SchemaRef = Arc::new(ArrowSchema::new(fields));
-    let null_row = null_row(&data_schema);
-    let (data, failures) =
-        bisect::decode_rows(&rows, &null_row, &|lines| decode(&data_schema, lines)).map_err(corrupt)?;
-    let column = |name: &&str| -> ArrayRef {
-        data.column_by_name(name).expect("every name is in the schema decoded with").clone()
-    };
-    let columns = names.iter().map(column).collect();
-    let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
-    let held_bytes = batch.get_array_memory_size();
-    Ok(DecodedBlock { batch, failures, held_bytes })
 }
 
 /// A batch of one row of nulls.
@@ -123,7 +131,7 @@ fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
     }
     match decoder.flush().map_err(text)? {
         Some(batch) if batch.num_rows() == lines.len() => Ok(batch),
-        _ => Err("the line is no JSON object".to_owned()),
+        _ => Err("the line is not a JSON object".to_owned()),
     }
 }
 

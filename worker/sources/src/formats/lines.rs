@@ -27,7 +27,7 @@ pub(crate) enum LineRule {
     Csv,
 }
 
-/// Where a CSV reader stands.
+/// The state of a CSV reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Csv {
     FieldStart,

@@ -7,6 +7,7 @@ mod thrift;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use async_trait::async_trait;
 use feedline_data::manifest::{Block, ShardIndex};
 use futures::TryStreamExt;
 use parquet::arrow::ProjectionMask;
@@ -17,10 +18,10 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, RowGroupMetaData
 use crate::blocks::MAX_BLOCK_ROWS;
 use crate::cache::ShardCache;
 use crate::columns::{arrow_type, batch_of};
-use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::limits::MAX_BLOCKS;
 use crate::object::Object;
+use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::select::{ResolvedColumn, Selection};
 
 pub(crate) use fields::{column, fit, found};
@@ -31,14 +32,14 @@ const LARGE_GROUP_BYTES: u64 = 16 << 20;
 /// Aim for the parts of a large row group whose pages can be found one by one.
 const PART_BYTES: u64 = 4 << 20;
 
-/// Values of a block take no more than this, each counted as it lies in memory even where it is stored as next to nothing.
+/// Values of a block take no more than this, each counted by its size in memory, which may be far more than its size in the file.
 const MAX_VALUES_BYTES: u64 = 256 << 20;
 /// A value's place in memory at most, where it is of one size: a view.
 const VALUE_BYTES: u64 = 16;
 /// Rows, and bytes once decompressed, that a row group may claim.
 const MAX_GROUP_ROWS: u64 = 1 << 31;
 const MAX_GROUP_BYTES: u64 = 1 << 40;
-/// Beyond what a footer says of its pages these may take so much: writers count differently.
+/// Bytes that pages may take beyond the sizes in the footer: writers count differently.
 const ROOM_BYTES: u64 = 64 << 20;
 
 /// A shard's metadata.
@@ -46,33 +47,70 @@ pub(crate) struct ParquetFooter {
     metadata: ArrowReaderMetadata,
 }
 
-pub(crate) async fn index(
-    object: Arc<Object>,
-    selection: &Selection,
-    footers: &ShardCache<ParquetFooter>,
-) -> Result<ShardIndex, SourceError> {
-    let shard = object.shard().clone();
-    let footer = footers.get(&shard, || read_footer(object)).await?;
-    let schema = selection.schema(&shard, &fields::found(footer.metadata.schema().fields()))?;
-    let names = selection.data_names(&schema);
-    let mut blocks = Vec::new();
-    let corrupt = |reason: String| SourceError::corrupt(&shard, shard.size_bytes, reason);
-    for group in 0..footer.metadata.metadata().num_row_groups() {
-        blocks.extend(group_blocks(footer.metadata.metadata(), group, &names).map_err(corrupt)?);
-        if blocks.len() > MAX_BLOCKS {
-            return Err(corrupt(format!(
-                "its row groups make more than {MAX_BLOCKS} blocks: split the file"
-            )));
+/// Reads Parquet files.
+#[derive(Default)]
+pub(super) struct ParquetReader {
+    footers: ShardCache<ParquetFooter>,
+}
+
+#[async_trait]
+impl FormatReader for ParquetReader {
+    async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
+        let shard = object.shard().clone();
+        let footer = self.footers.get(&shard, || read_footer(object.clone())).await?;
+        let schema = selection.schema(&shard, &fields::found(footer.metadata.schema().fields()))?;
+        let names = selection.data_names(&schema);
+        let mut blocks = Vec::new();
+        let corrupt = |reason: String| SourceError::corrupt(&shard, shard.size_bytes, reason);
+        for group in 0..footer.metadata.metadata().num_row_groups() {
+            blocks.extend(group_blocks(footer.metadata.metadata(), group, &names).map_err(corrupt)?);
+            if blocks.len() > MAX_BLOCKS {
+                return Err(corrupt(format!(
+                    "its row groups make more than {MAX_BLOCKS} blocks: split the file"
+                )));
+            }
         }
+        let schema = (!blocks.is_empty()).then_some(schema);
+        Ok(ShardIndex { blocks, schema, defects: Vec::new() })
     }
-    let schema = (!blocks.is_empty()).then_some(schema);
-    Ok(ShardIndex { blocks, schema, defects: Vec::new() })
+
+    async fn read(
+        &self,
+        object: &Arc<Object>,
+        read: &BlockRead<'_>,
+        selection: &Selection,
+    ) -> Result<DecodedBlock, SourceError> {
+        if read.rows.is_some() {
+            let reason = "rows can be chosen only where the index holds their sizes".to_owned();
+            return Err(SourceError::Request { url: read.shard.url.clone(), reason });
+        }
+        let footer = self.footers.get(read.shard, || read_footer(object.clone())).await?;
+        let corrupt = |reason: String| SourceError::corrupt(read.shard, read.block.offset, reason);
+        let names = selection.data_names(read.schema);
+        let known: Vec<ResolvedColumn> = fields::found(footer.metadata.schema().fields());
+        if let Some(missing) = names.iter().find(|name| !known.iter().any(|(known, _)| known == *name)) {
+            let reason = format!("it has no column `{missing}`, which other shards have");
+            return Err(SourceError::SchemaMismatch { url: read.shard.url.clone(), reason });
+        }
+        let data = read_group(object.clone(), read, &footer.metadata, &names).await?;
+        let mut columns = Vec::with_capacity(names.len());
+        for (field, name) in read.schema.fields.iter().zip(&names) {
+            let column = fields::column(&data, name)
+                .ok_or_else(|| corrupt(format!("column `{name}` is not there")))?;
+            let column = fields::fit(&column, &arrow_type(&field.column_type));
+            columns.push(column.map_err(|reason| corrupt(format!("column `{name}`: {reason}")))?);
+        }
+        let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
+        let held_bytes = batch.get_array_memory_size();
+        Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes })
+    }
 }
 
 async fn read_footer(object: Arc<Object>) -> Result<ParquetFooter, SourceError> {
     let shard = object.shard().clone();
     if shard.size_bytes < 12 {
-        let reason = format!("{} bytes are no Parquet file: write it again or remove it", shard.size_bytes);
+        let reason =
+            format!("{} bytes are not a Parquet file: write it again or remove it", shard.size_bytes);
         return Err(SourceError::corrupt(&shard, 0, reason));
     }
     let reader = ObjectReader::new(object).with_footer().await?;
@@ -130,43 +168,12 @@ fn group_bytes(row_group: &RowGroupMetaData, names: &[&str]) -> (u64, u64) {
     })
 }
 
-/// Whether a leaf lies in one of the named columns, where `a.b` names field `b` of struct `a`.
+/// Whether a leaf belongs to one of the named columns, where `a.b` names field `b` of struct `a`.
 fn is_wanted(parts: &[String], names: &[&str]) -> bool {
     let path = parts.join(".");
     names
         .iter()
         .any(|name| path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
-}
-
-pub(crate) async fn read(
-    object: Arc<Object>,
-    read: &BlockRead<'_>,
-    selection: &Selection,
-    footers: &ShardCache<ParquetFooter>,
-) -> Result<DecodedBlock, SourceError> {
-    if read.rows.is_some() {
-        let reason = "rows can be chosen only where the index holds their sizes".to_owned();
-        return Err(SourceError::Request { url: read.shard.url.clone(), reason });
-    }
-    let footer = footers.get(read.shard, || read_footer(object.clone())).await?;
-    let corrupt = |reason: String| SourceError::corrupt(read.shard, read.block.offset, reason);
-    let names = selection.data_names(read.schema);
-    let known: Vec<ResolvedColumn> = fields::found(footer.metadata.schema().fields());
-    if let Some(missing) = names.iter().find(|name| !known.iter().any(|(known, _)| known == *name)) {
-        let reason = format!("it has no column `{missing}`, which other shards have");
-        return Err(SourceError::SchemaMismatch { url: read.shard.url.clone(), reason });
-    }
-    let data = read_group(object, read, &footer.metadata, &names).await?;
-    let mut columns = Vec::with_capacity(names.len());
-    for (field, name) in read.schema.fields.iter().zip(&names) {
-        let column =
-            fields::column(&data, name).ok_or_else(|| corrupt(format!("column `{name}` is not there")))?;
-        let column = fields::fit(&column, &arrow_type(&field.column_type));
-        columns.push(column.map_err(|reason| corrupt(format!("column `{name}`: {reason}")))?);
-    }
-    let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
-    let held_bytes = batch.get_array_memory_size();
-    Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes })
 }
 
 async fn read_group(

@@ -1,47 +1,57 @@
 //! One row per line in the column `text`.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use feedline_data::manifest::ShardIndex;
 use feedline_data::schema::ColumnType;
 
 use super::lines::{self, LineRule};
 use crate::columns::batch_of;
-use crate::dataset::{BlockRead, DecodedBlock, RowFailure};
 use crate::error::SourceError;
 use crate::object::{BufferSpan, Object};
+use crate::reader::{BlockRead, DecodedBlock, FormatReader, RowFailure};
 use crate::rows::{self, RowSet};
 use crate::select::Selection;
 use crate::views::Views;
 
 const TEXT: &str = "text";
 
-pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<ShardIndex, SourceError> {
-    let start = lines::start(object).await?;
-    let (blocks, defects) = lines::index(object, LineRule::Text, start).await?;
-    let schema = selection.schema(object.shard(), &[(TEXT.to_owned(), Ok(ColumnType::Utf8))])?;
-    let schema = (!blocks.is_empty()).then_some(schema);
-    Ok(ShardIndex { blocks, schema, defects })
-}
+/// Reads text files.
+pub(super) struct TextReader;
 
-pub(crate) async fn read(
-    object: &Object,
-    read: &BlockRead<'_>,
-    selection: &Selection,
-) -> Result<DecodedBlock, SourceError> {
-    let rows = rows::fetch(object, read, |bytes| lines::split(LineRule::Text, bytes)).await?;
-    let mut columns = Vec::new();
-    let mut failures = Vec::new();
-    for (field, name) in read.schema.fields.iter().zip(selection.data_names(read.schema)) {
-        if name != TEXT {
-            columns.push(crate::columns::null_column(&field.column_type, rows.rows.len()));
-            continue;
-        }
-        failures.clear();
-        columns.push(text_column(&rows, &mut failures).finish());
+#[async_trait]
+impl FormatReader for TextReader {
+    async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
+        let start = lines::start(object).await?;
+        let (blocks, defects) = lines::index(object, LineRule::Text, start).await?;
+        let schema = selection.schema(object.shard(), &[(TEXT.to_owned(), Ok(ColumnType::Utf8))])?;
+        let schema = (!blocks.is_empty()).then_some(schema);
+        Ok(ShardIndex { blocks, schema, defects })
     }
-    let held_bytes = rows.held_bytes() + rows.rows.len() * 17;
-    let batch = batch_of(read.schema, columns, rows.rows.len())
-        .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
-    Ok(DecodedBlock { batch, failures, held_bytes })
+
+    async fn read(
+        &self,
+        object: &Arc<Object>,
+        read: &BlockRead<'_>,
+        selection: &Selection,
+    ) -> Result<DecodedBlock, SourceError> {
+        let rows = rows::fetch(object, read, |bytes| lines::split(LineRule::Text, bytes)).await?;
+        let mut columns = Vec::new();
+        let mut failures = Vec::new();
+        for (field, name) in read.schema.fields.iter().zip(selection.data_names(read.schema)) {
+            if name != TEXT {
+                columns.push(crate::columns::null_column(&field.column_type, rows.rows.len()));
+                continue;
+            }
+            failures.clear();
+            columns.push(text_column(&rows, &mut failures).finish());
+        }
+        let held_bytes = rows.held_bytes() + rows.rows.len() * 17;
+        let batch = batch_of(read.schema, columns, rows.rows.len())
+            .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
+        Ok(DecodedBlock { batch, failures, held_bytes })
+    }
 }
 
 fn text_column(rows: &RowSet, failures: &mut Vec<RowFailure>) -> Views {

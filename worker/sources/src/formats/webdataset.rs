@@ -4,87 +4,96 @@ mod sample;
 mod tar;
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use async_trait::async_trait;
 use feedline_data::manifest::{Defect, ShardIndex};
 use feedline_data::schema::MAX_COLUMNS;
 use feedline_data::schema::{ColumnType, ScalarType};
 
 use crate::blocks::BlockBuilder;
-use crate::dataset::{BlockRead, DecodedBlock};
 use crate::error::SourceError;
 use crate::limits::MAX_MEMBERS;
 use crate::object::Object;
+use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows::{self, BadSplit};
 use crate::select::{ResolvedColumn, Selection};
 use crate::window::ReadWindow;
 
+use sample::{KEY, key_and_extension, too_many_members};
 use tar::{HEADER_BYTES, TarEntry, TarReader, padded};
 
-const KEY: &str = "__key__";
 /// Rows looked at to find the extensions.
 const EXAMINED_ROWS: u64 = 16;
 
-pub(crate) async fn index(object: &Object, selection: &Selection) -> Result<ShardIndex, SourceError> {
-    let shard = object.shard();
-    super::lines::start(object).await?;
-    let mut window = ReadWindow::new(object);
-    let mut tar = TarReader::default();
-    let mut samples = Samples::default();
-    let mut defects = Vec::new();
-    // Where the present member starts, its extension headers included; and the header at hand.
-    let (mut member, mut at) = (0, 0);
-    while at < shard.size_bytes {
-        let header = window.at(at, HEADER_BYTES as u64).await?;
-        let step = tar.on_header(header, shard.size_bytes - at);
-        let stepped = match step {
-            Ok(TarEntry::End) => break,
-            Ok(TarEntry::Truncated { name }) => {
-                samples.on_truncated(&name);
-                Err(tar::truncated(&name))
-            }
-            Ok(TarEntry::Extension { bytes }) => {
-                let body = window.at(at + HEADER_BYTES as u64, bytes).await?;
-                tar.on_extension(&body[..bytes as usize]).map(|()| bytes)
-            }
-            Ok(TarEntry::Skip { bytes }) => {
-                member = at + padded(bytes);
-                Ok(bytes)
-            }
-            Ok(TarEntry::Member { name, bytes }) => {
-                let end = at + padded(bytes);
-                let seen = samples.on_member(&name, member, end);
-                member = end;
-                seen.map(|()| bytes)
-            }
-            Err(reason) => Err(reason),
-        };
-        match stepped {
-            Ok(bytes) => at += padded(bytes),
-            Err(reason) => {
-                samples.drop_last();
-                defects.push(Defect { offset: member, reason });
-                break;
+/// Reads WebDataset tar files.
+pub(super) struct WebDatasetReader;
+
+#[async_trait]
+impl FormatReader for WebDatasetReader {
+    async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
+        let shard = object.shard();
+        super::lines::start(object).await?;
+        let mut window = ReadWindow::new(object);
+        let mut tar = TarReader::default();
+        let mut samples = Samples::default();
+        let mut defects = Vec::new();
+        // Offsets of the current member, with its extension headers, and of the current header.
+        let (mut member, mut at) = (0, 0);
+        while at < shard.size_bytes {
+            let header = window.at(at, HEADER_BYTES as u64).await?;
+            let step = tar.on_header(header, shard.size_bytes - at);
+            let stepped = match step {
+                Ok(TarEntry::End) => break,
+                Ok(TarEntry::Truncated { name }) => {
+                    samples.on_truncated(&name);
+                    Err(tar::truncated(&name))
+                }
+                Ok(TarEntry::Extension { bytes }) => {
+                    let body = window.at(at + HEADER_BYTES as u64, bytes).await?;
+                    tar.on_extension(&body[..bytes as usize]).map(|()| bytes)
+                }
+                Ok(TarEntry::Skip { bytes }) => {
+                    member = at + padded(bytes);
+                    Ok(bytes)
+                }
+                Ok(TarEntry::Member { name, bytes }) => {
+                    let end = at + padded(bytes);
+                    let seen = samples.on_member(&name, member, end);
+                    member = end;
+                    seen.map(|()| bytes)
+                }
+                Err(reason) => Err(reason),
+            };
+            match stepped {
+                Ok(bytes) => at += padded(bytes),
+                Err(reason) => {
+                    samples.drop_last();
+                    defects.push(Defect { offset: member, reason });
+                    break;
+                }
             }
         }
+        if let Err(reason) = samples.close() {
+            defects.push(Defect { offset: member, reason });
+        }
+        let schema = match samples.rows {
+            0 => None,
+            _ => Some(selection.schema(shard, &samples.found())?),
+        };
+        let blocks = samples.builder.map_or_else(Vec::new, BlockBuilder::finish);
+        Ok(ShardIndex { blocks, schema, defects })
     }
-    if let Err(reason) = samples.close() {
-        defects.push(Defect { offset: member, reason });
-    }
-    let schema = match samples.rows {
-        0 => None,
-        _ => Some(selection.schema(shard, &samples.found())?),
-    };
-    let blocks = samples.builder.map_or_else(Vec::new, BlockBuilder::finish);
-    Ok(ShardIndex { blocks, schema, defects })
-}
 
-pub(crate) async fn read(
-    object: &Object,
-    read: &BlockRead<'_>,
-    selection: &Selection,
-) -> Result<DecodedBlock, SourceError> {
-    let rows = rows::fetch(object, read, split).await?;
-    sample::decode(&rows, read, selection)
+    async fn read(
+        &self,
+        object: &Arc<Object>,
+        read: &BlockRead<'_>,
+        selection: &Selection,
+    ) -> Result<DecodedBlock, SourceError> {
+        let rows = rows::fetch(object, read, split).await?;
+        sample::decode(&rows, read, selection)
+    }
 }
 
 /// Groups members into samples while indexing.
@@ -163,24 +172,12 @@ impl Samples {
     }
 }
 
-fn too_many_members(key: &str) -> String {
-    format!("the sample `{key}` has more than {MAX_MEMBERS} members: check how members are named")
-}
-
 fn extension_type(extension: &str) -> ColumnType {
     match extension.rsplit('.').next() {
         Some("txt" | "text" | "json") => ColumnType::Utf8,
         Some("cls" | "cls2") => ColumnType::Scalar(ScalarType::Int64),
         _ => ColumnType::Binary,
     }
-}
-
-/// A member's key (its name up to the first dot of the last component) and extension (what follows).
-fn key_and_extension(name: &str) -> Option<(&str, &str)> {
-    let base = name.rfind('/').map_or(0, |slash| slash + 1);
-    let dot = base + name[base..].find('.')?;
-    let (key, extension) = (&name[..dot], &name[dot + 1..]);
-    (dot > base && !extension.is_empty()).then_some((key, extension))
 }
 
 /// The spans of the samples in a block's bytes.

@@ -90,8 +90,8 @@ async fn addresses_are_refused_in_every_form() {
         "http://100.100.100.200/",
         "http://metadata.google.internal/computeMetadata/v1/",
     ] {
-        let told = get(guard(), url).await.unwrap_err();
-        assert!(told.contains("--allow-metadata-addresses"), "{url}: {told}");
+        let message = get(guard(), url).await.unwrap_err();
+        assert!(message.contains("--allow-metadata-addresses"), "{url}: {message}");
     }
     assert!(guard().check("http://１６９.254.169.254/").is_err(), "digits of another alphabet");
 }
@@ -109,8 +109,8 @@ async fn names_are_refused_by_what_they_resolve_to_and_at_once() {
     let url = |host: &str| format!("http://{host}:{}/x", address.port());
     assert_eq!(get(guard.clone(), &url("good.example.org")).await, Ok(200));
     for host in ["evil.example.org", "both.example.org"] {
-        let told = get(guard.clone(), &url(host)).await.unwrap_err();
-        assert!(told.contains("which resolves to 169.254.169.254"), "{told}");
+        let message = get(guard.clone(), &url(host)).await.unwrap_err();
+        assert!(message.contains("which resolves to 169.254.169.254"), "{message}");
     }
     assert_eq!(requests.load(Ordering::SeqCst), 1);
     assert!(get(guard, &url("unknown.example.org")).await.unwrap_err().starts_with("not refused"));
@@ -120,16 +120,16 @@ async fn names_are_refused_by_what_they_resolve_to_and_at_once() {
 async fn redirects_are_looked_at_too() {
     for target in ["http://169.254.169.254/latest/", "http://[::ffff:a9fe:a9fe]/", "http://2852039166/"] {
         let (address, requests) = serve(redirect_to(target)).await;
-        let told = get(guard(), &format!("http://{address}/x")).await.unwrap_err();
-        assert!(told.contains("tell a machine its keys"), "{told}");
+        let message = get(guard(), &format!("http://{address}/x")).await.unwrap_err();
+        assert!(message.contains("tell a machine its keys"), "{message}");
         assert_eq!(requests.load(Ordering::SeqCst), 1);
     }
     let (address, _) = serve(page()).await;
     let (first, _) = serve(redirect_to(&format!("http://{address}/y"))).await;
     assert_eq!(get(guard(), &format!("http://{first}/x")).await, Ok(200));
     let (address, _) = serve(redirect_to("/again")).await;
-    let told = get(guard(), &format!("http://{address}/x")).await.unwrap_err();
-    assert!(told.contains("more than 10 times"), "{told}");
+    let message = get(guard(), &format!("http://{address}/x")).await.unwrap_err();
+    assert!(message.contains("more than 10 times"), "{message}");
 }
 
 #[tokio::test]
@@ -144,16 +144,16 @@ async fn redirects_stay_within_what_may_be_read() {
         &ReadPolicy { urls: urls.clone(), ..ReadPolicy::default() },
         &TenantReads::default(),
     );
-    let told = get(guard.clone(), &format!("http://{first}/x")).await.unwrap_err();
-    assert!(told.contains("sends on to another place") && told.contains("lies outside"), "{told}");
-    assert!(!told.contains("HUSH"), "{told}");
+    let message = get(guard.clone(), &format!("http://{first}/x")).await.unwrap_err();
+    assert!(message.contains("sends on to another place") && message.contains("lies outside"), "{message}");
+    assert!(!message.contains("HUSH"), "{message}");
     assert_eq!(untouched.load(Ordering::SeqCst), 0);
     assert_eq!(get(guard, &format!("http://{second}/x")).await, Ok(200));
     // What a tenant may read confines its redirects too.
     let tenant = TenantReads { urls, ..TenantReads::default() };
     let guard = RequestGuard::of_urls(&ReadPolicy::default(), &tenant);
-    let told = get(guard, &format!("http://{first}/x")).await.unwrap_err();
-    assert!(told.contains("what the job's tenant may read"), "{told}");
+    let message = get(guard, &format!("http://{first}/x")).await.unwrap_err();
+    assert!(message.contains("what the job's tenant may read"), "{message}");
     assert_eq!(untouched.load(Ordering::SeqCst), 0);
 }
 
@@ -211,6 +211,7 @@ async fn plain_servers_are_read_as_before() {
         &crate::access::StoreOptions::default(),
         &ReadPolicy::default(),
         &TenantReads::default(),
+        crate::DEFAULT_RETRY_BUDGET,
     );
     let meta = store.unwrap().head(&"x".into()).await.unwrap();
     assert_eq!(meta.size, 2);

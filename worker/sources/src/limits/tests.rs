@@ -20,11 +20,11 @@ async fn lists_in_lists_have_an_end() {
     let nested = |depth: usize| format!("{{\"a\":{}1{}}}\n", "[".repeat(depth), "]".repeat(depth));
     let all = fixture(nested(MAX_NESTING).as_bytes(), Format::Jsonl, &[]).read_all().await;
     assert_eq!(all.rows().len(), 1);
-    let told = refused(nested(MAX_NESTING + 1).as_bytes(), Format::Jsonl).await;
-    assert!(told.contains("column `a` has lists nested deeper than 8"), "{told}");
+    let message = refused(nested(MAX_NESTING + 1).as_bytes(), Format::Jsonl).await;
+    assert!(message.contains("column `a` has lists nested deeper than 8"), "{message}");
     // Deeper than is looked into: no columns are found in it.
-    let told = refused(nested(10_000).as_bytes(), Format::Jsonl).await;
-    assert!(told.contains("none of its first lines is a JSON object"), "{told}");
+    let message = refused(nested(10_000).as_bytes(), Format::Jsonl).await;
+    assert!(message.contains("none of its first lines is a JSON object"), "{message}");
 }
 
 #[tokio::test]
@@ -43,26 +43,26 @@ async fn a_row_that_nests_without_end_fails_alone() {
 async fn columns_and_their_names_have_an_end() {
     let fields: Vec<String> = (0..5_000).map(|at| format!("\"c{at}\":1")).collect();
     let line = format!("{{{}}}\n", fields.join(","));
-    let told = refused(line.as_bytes(), Format::Jsonl).await;
-    assert!(told.contains("it has 5000 columns, more than 4096"), "{told}");
+    let message = refused(line.as_bytes(), Format::Jsonl).await;
+    assert!(message.contains("it has 5000 columns, more than 4096"), "{message}");
     let chosen = fixture(line.as_bytes(), Format::Jsonl, &[("x", "c4999")]).read_all().await;
     assert_eq!(chosen.rows(), ["1"]);
-    let told = refused(format!("{{\"{}\":1}}\n", "n".repeat(2_000)).as_bytes(), Format::Jsonl).await;
-    assert!(told.contains("has 2000 bytes, more than 1024") && told.len() < 400, "{told}");
+    let message = refused(format!("{{\"{}\":1}}\n", "n".repeat(2_000)).as_bytes(), Format::Jsonl).await;
+    assert!(message.contains("has 2000 bytes, more than 1024") && message.len() < 400, "{message}");
     let names: Vec<String> = (0..5_000).map(|at| format!("f{at:04}")).collect();
     let features: Vec<(&str, Feature<'_>)> =
         names.iter().map(|name| (name.as_str(), Feature::Ints(&[1]))).collect();
-    let told = refused(&tfrecord(&[example(&features)]), Format::TfRecord).await;
-    assert!(told.contains("more than 4096 features"), "{told}");
+    let message = refused(&tfrecord(&[example(&features)]), Format::TfRecord).await;
+    assert!(message.contains("more than 4096 features"), "{message}");
 }
 
 #[tokio::test]
 async fn a_header_line_has_an_end() {
-    let told = refused(&vec![b'x'; MAX_HEADER_BYTES as usize + 1], Format::Csv).await;
-    assert!(told.contains("its header line has no end within 16777216 bytes"), "{told}");
+    let message = refused(&vec![b'x'; MAX_HEADER_BYTES as usize + 1], Format::Csv).await;
+    assert!(message.contains("its header line has no end within 16777216 bytes"), "{message}");
     let commas = ",".repeat(MAX_HEADER_COLUMNS) + "\n";
-    let told = refused(commas.as_bytes(), Format::Csv).await;
-    assert!(told.contains("at most 131072 columns"), "{told}");
+    let message = refused(commas.as_bytes(), Format::Csv).await;
+    assert!(message.contains("at most 131072 columns"), "{message}");
 }
 
 #[tokio::test]
@@ -97,25 +97,25 @@ async fn a_footer_that_claims_what_it_cannot_hold_is_refused_and_ends_no_process
     // Version 1; a schema of one group without children; two thousand million row groups.
     let mut footer = vec![0x15, 2, 0x19, 0x1c, 0x48, 1, b'r', 0x15, 0, 0, 0x16, 2, 0x19, 0xfc];
     footer.extend([0x80, 0xa8, 0xd6, 0xb9, 0x07]);
-    let told = refused(&parquet_with(&footer), Format::Parquet).await;
-    assert!(told.contains("damaged"), "{told}");
+    let message = refused(&parquet_with(&footer), Format::Parquet).await;
+    assert!(message.contains("damaged"), "{message}");
     let group = [0x48, 1, b'g', 0x15, 2, 0];
     let mut footer = vec![0x15, 2, 0x19, 0xfc, 0xa0, 0x8d, 0x06];
     footer.extend(group.repeat(100_000));
     footer.push(0);
-    let told = refused(&parquet_with(&footer), Format::Parquet).await;
-    assert!(told.contains("nest deeper than 64"), "{told}");
+    let message = refused(&parquet_with(&footer), Format::Parquet).await;
+    assert!(message.contains("nest deeper than 64"), "{message}");
     let mut long = vec![0; MAX_FOOTER_BYTES as usize + 100];
     let end = long.len();
     long[..4].copy_from_slice(b"PAR1");
     long[end - 8..end - 4].copy_from_slice(&(MAX_FOOTER_BYTES as u32 + 1).to_le_bytes());
     long[end - 4..].copy_from_slice(b"PAR1");
-    let told = refused(&long, Format::Parquet).await;
-    assert!(told.contains("its footer has 67108865 bytes"), "{told}");
+    let message = refused(&long, Format::Parquet).await;
+    assert!(message.contains("its footer has 67108865 bytes"), "{message}");
     long[end - 10..end - 6].copy_from_slice(&(MAX_FOOTER_BYTES as u32 + 1).to_le_bytes());
     long[end - 6..].copy_from_slice(b"ARROW1");
-    let told = refused(&long, Format::Arrow).await;
-    assert!(told.contains("its footer has 67108865 bytes"), "{told}");
+    let message = refused(&long, Format::Arrow).await;
+    assert!(message.contains("its footer has 67108865 bytes"), "{message}");
 }
 
 #[tokio::test]
@@ -129,6 +129,6 @@ async fn a_first_row_that_is_a_whole_disk_is_not_looked_into() {
     let object = Object::new(Arc::new(store) as Arc<dyn ObjectStore>, path, shard);
     let bytes = MAX_SAMPLED_ROW_BYTES + 1;
     let block = feedline_data::manifest::Block { rows: 1, offset: 0, bytes, group: 0, row_bytes: Vec::new() };
-    let told = crate::formats::lines::sample(&object, &[block], 10).await.unwrap_err().to_string();
-    assert!(told.contains("its first row has 268435457 bytes"), "{told}");
+    let message = crate::formats::lines::sample(&object, &[block], 10).await.unwrap_err().to_string();
+    assert!(message.contains("its first row has 268435457 bytes"), "{message}");
 }

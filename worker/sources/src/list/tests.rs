@@ -9,8 +9,8 @@ use feedline_data::tenants::TenantReads;
 use futures::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, Result as StoreResult,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectStoreExt, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result as StoreResult,
 };
 use tokio::sync::Barrier;
 
@@ -82,7 +82,7 @@ async fn what_is_missing_is_named_with_the_fix() {
     }
 }
 
-/// A store that answers about as many objects at once as it may be asked about, and tells of none in a listing.
+/// A store that answers about as many objects at once as it may be asked about, and returns none in a listing.
 #[derive(Debug)]
 struct Slow {
     inner: InMemory,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use feedline_data::manifest::ShardRef;
 use feedline_data::pipeline::Format;
 use futures::stream::BoxStream;
 use object_store::memory::InMemory;
@@ -16,15 +17,21 @@ use object_store::{
     ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
 use super::{Object, coalesce, strong_tag};
+use crate::retry::LONGEST_BACKOFF;
 use crate::testing::fixture;
-use crate::{BlockRead, SourceError, Stores};
+use crate::{BlockRead, ObjectAccess, SourceError, Stores};
 
 /// A store whose first reads break off in the middle.
 #[derive(Debug)]
 struct Flaky {
     inner: InMemory,
     failures_left: AtomicU32,
+    /// No read is ever answered.
+    is_silent: bool,
 }
 
 impl fmt::Display for Flaky {
@@ -48,6 +55,9 @@ impl ObjectStore for Flaky {
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        if self.is_silent {
+            return futures::future::pending().await;
+        }
         let is_head = options.head;
         let mut result = self.inner.get_opts(path, options).await?;
         let take = |left: u32| left.checked_sub(1);
@@ -80,14 +90,87 @@ async fn flaky(failures: u32) -> Arc<Stores> {
     let inner = InMemory::new();
     inner.put(&Path::from("a/x"), PutPayload::from_static(b"whole body")).await.unwrap();
     let stores = Stores::new(Vec::new());
-    stores.insert("mem://host", Arc::new(Flaky { inner, failures_left: AtomicU32::new(failures) }));
+    stores.insert(
+        "mem://host",
+        Arc::new(Flaky { inner, failures_left: AtomicU32::new(failures), is_silent: false }),
+    );
     stores
 }
 
+/// The error of reading `url`, and the time until it came.
+async fn read_for(url: &str, retry_budget: Duration) -> (SourceError, Duration) {
+    let stores = Stores::with(ObjectAccess::default().with_retry_budget(retry_budget));
+    let begun = std::time::Instant::now();
+    let error = stores.get(url).await.unwrap_err();
+    (error, begun.elapsed())
+}
+
+/// A web server that describes an object of 5 bytes and answers each read of it with 503. Counts the reads.
+async fn unavailable() -> (String, Arc<AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
+    let url = format!("http://{}/x", listener.local_addr().expect("it is bound"));
+    let reads = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&reads);
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            tokio::spawn(answer(BufReader::new(connection), Arc::clone(&counted)));
+        }
+    });
+    (url, reads)
+}
+
+async fn answer(mut connection: BufReader<TcpStream>, reads: Arc<AtomicU32>) -> std::io::Result<()> {
+    let mut request = String::new();
+    while connection.read_line(&mut request).await? > 0 {
+        if !request.ends_with("\r\n\r\n") {
+            continue;
+        }
+        let answer = if request.starts_with("HEAD") {
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nLast-Modified: Tue, 01 Jan 2019 00:00:00 GMT\r\n\r\n"
+        } else {
+            reads.fetch_add(1, Ordering::SeqCst);
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+        };
+        connection.get_mut().write_all(answer.as_bytes()).await?;
+        request.clear();
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dead_store_fails_a_read_once_one_budget_is_spent() {
+    let budget = Duration::from_millis(300);
+    let (url, reads) = unavailable().await;
+    let (error, took) = read_for(&url, budget).await;
+    assert!(error.is_retryable() && error.to_string().contains("503"), "{error}");
+    // Answers come at once, so nothing is added to the budget but one pause.
+    assert!(took >= budget && took < budget + LONGEST_BACKOFF, "{took:?}");
+    let reads = reads.load(Ordering::SeqCst);
+    assert!((2..40).contains(&reads), "the client's retries are not repeated: {reads} reads");
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = format!("http://{}/x", listener.local_addr().unwrap());
+    drop(listener);
+    let (error, took) = read_for(&closed, budget).await;
+    assert!(error.is_retryable(), "{error}");
+    assert!(took >= budget && took < budget + LONGEST_BACKOFF, "{took:?}");
+}
+
 #[tokio::test(start_paused = true)]
-async fn reads_that_break_off_are_made_again_a_bounded_number_of_times() {
+async fn a_store_that_never_answers_fails_a_read_within_the_bound() {
+    let silent = Flaky { inner: InMemory::new(), failures_left: AtomicU32::new(0), is_silent: true };
+    let shard = ShardRef { url: "mem://x".to_owned(), size_bytes: 5, version: "\"1\"".to_owned(), part: 0 };
+    let object = Object::new(Arc::new(silent), Path::from("x"), shard);
+    let begun = tokio::time::Instant::now();
+    let error = object.read(0..5).await.unwrap_err();
+    assert_eq!(begun.elapsed().as_secs(), 95, "60 s of retries, a pause of 5 s and a request of 30 s");
+    assert!(error.is_retryable() && error.to_string().contains("did not answer for 95 s"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_that_break_off_are_retried_until_the_budget_is_spent() {
     assert_eq!(flaky(2).await.get("mem://host/a/x").await.unwrap(), "whole body");
-    let error = flaky(100).await.get("mem://host/a/x").await.unwrap_err();
+    let error = flaky(u32::MAX).await.get("mem://host/a/x").await.unwrap_err();
     assert!(error.is_retryable() && error.to_string().contains("connection reset"), "{error}");
     let missing = flaky(0).await.get("mem://host/a/gone").await.unwrap_err();
     assert!(matches!(missing, SourceError::NotFound { .. }));

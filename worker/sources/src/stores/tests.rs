@@ -46,8 +46,8 @@ async fn what_cannot_be_listed_is_told() {
     std::fs::write(&file, b"").expect("a file");
     let stores = Stores::new(Vec::new());
     let file = file.to_str().expect("UTF-8");
-    for (url, reason) in [("http://host/x/", "cannot be listed"), (file, "no folder")] {
-        let error = stores.list_folder(url, |_, _| {}).await.expect_err("it is no folder").to_string();
+    for (url, reason) in [("http://host/x/", "cannot be listed"), (file, "not a folder")] {
+        let error = stores.list_folder(url, |_, _| {}).await.expect_err("it is not a folder").to_string();
         assert!(error.contains(reason), "{error}");
     }
 }
@@ -185,12 +185,12 @@ async fn credentials_open_a_client_of_their_own_and_show_nothing() {
     };
     assert_eq!(open("s3://bucket/a/x", "right"), Ok(()));
     assert!(!format!("{stores:?}").contains("HUSH"));
-    let told = open("s3://bucket/b/x", "right").unwrap_err().to_string();
-    assert!(told.contains("are not for `s3://bucket/b/x`, only for `s3://bucket/a`"), "{told}");
-    let told = open("s3://bucket/a/x", "rihgt").unwrap_err().to_string();
-    assert!(told.contains("did you mean `right`?"), "{told}");
-    let told = open("s3://bucket/a/x", "wrong").unwrap_err().to_string();
-    assert!(!told.contains("HUSH"), "{told}");
+    let message = open("s3://bucket/b/x", "right").unwrap_err().to_string();
+    assert!(message.contains("are not for `s3://bucket/b/x`, only for `s3://bucket/a`"), "{message}");
+    let message = open("s3://bucket/a/x", "rihgt").unwrap_err().to_string();
+    assert!(message.contains("did you mean `right`?"), "{message}");
+    let message = open("s3://bucket/a/x", "wrong").unwrap_err().to_string();
+    assert!(!message.contains("HUSH"), "{message}");
 }
 
 #[tokio::test]
@@ -243,11 +243,14 @@ async fn a_tenant_reads_what_both_it_and_the_role_may() {
     // A link that the role would follow.
     folders.link("in/a.txt", "in/own/link.txt");
     assert_eq!(folders.list(&folders.at("in/own/*.txt")).await.unwrap(), 2);
-    let told = list(folders.at("in/own/*.txt")).await.unwrap_err().to_string();
-    assert!(told.contains("through a symbolic link") && told.contains("the tenant's `urls`"), "{told}");
+    let message = list(folders.at("in/own/*.txt")).await.unwrap_err().to_string();
+    assert!(
+        message.contains("through a symbolic link") && message.contains("the tenant's `urls`"),
+        "{message}"
+    );
     let named = Source::text(folders.at("in/own/x.txt")).credentials("other");
-    let told = Dataset::of_tenant(named, Arc::clone(&folders.stores), &own).unwrap_err().to_string();
-    assert!(told.contains("may not read with the credentials `other` (allowed: own)"), "{told}");
+    let message = Dataset::of_tenant(named, Arc::clone(&folders.stores), &own).unwrap_err().to_string();
+    assert!(message.contains("may not read with the credentials `other` (allowed: own)"), "{message}");
 }
 
 #[tokio::test]

@@ -1,14 +1,15 @@
-//! Letting go of rows on disk: whole segments of those that give way, the oldest first.
+//! Eviction of rows on disk: whole segments, the oldest first.
 
 use std::io;
 
 use super::folders::segment_files;
+use super::index::lock;
+use super::shared::Shared;
 use super::write::SegmentWriter;
-use super::{Shared, lock};
-use crate::cache::Prefix;
+use crate::cache::rows::Prefix;
 
 impl SegmentWriter {
-    /// Deletes segments that give way to rows of a prefix until so many bytes are free. Whether they are.
+    /// Deletes segments that give way to rows of a prefix until this number of bytes is free. Returns whether it is.
     pub(super) fn make_room(&mut self, wanted: Prefix, bytes: u64) -> io::Result<bool> {
         loop {
             let room = lock(&self.shared.room);
@@ -26,7 +27,7 @@ impl SegmentWriter {
 }
 
 impl Shared {
-    /// Deletes segments of a prefix until so many bytes are free or none is left, and the folder with the last.
+    /// Deletes segments of a prefix until this number of bytes is free or none is left, and the folder with the last.
     fn let_go(&self, prefix: Prefix, bytes: u64) -> io::Result<()> {
         let folder = self.folder(prefix);
         let mut freed = 0;

@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::cache::Prefix;
+use crate::cache::rows::Prefix;
 
 /// Workers that may share a folder.
 const MAX_PARTS: usize = 256;
-/// A part that nobody has used for so long is not merely that of a worker which is started again, or comes back with demand.
+/// A part that is unused for this time does not belong to a worker that restarts or returns with demand.
 const UNUSED: Duration = Duration::from_secs(24 * 3600);
 /// File of a part that is locked by the worker that claims it, and tells when one last did.
 const CLAIM: &str = "claim";
@@ -47,7 +47,7 @@ pub(super) fn note_use(part: &Path) {
 }
 
 /// Deletes the rows in parts that no worker holds and nobody has used for a day, the longest unused first, until all parts
-/// together hold no more than so many bytes.
+/// together hold at most this number of bytes.
 pub(super) fn clear_unused(folder: &Path, limit_bytes: u64) {
     let parts = (0..MAX_PARTS).map(|part| part_folder(folder, part));
     let mut parts: Vec<(SystemTime, u64, PathBuf)> = parts

@@ -5,17 +5,19 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::folders::segment_files;
-use super::lock;
-use crate::cache::CachedRow;
+use crate::cache::format_version::{magic, other_version};
+use crate::cache::rows::CachedRow;
 
-/// First bytes of a segment: its name and version.
-pub(super) const MAGIC: [u8; 8] = *b"FLROWS\0\x01";
+/// Version of the format of segments.
+const VERSION: u8 = 1;
+/// First bytes of a segment.
+pub(super) const MAGIC: [u8; 8] = magic(VERSION);
 /// Bytes in front of a row: its id, length and checksum.
 pub(super) const HEAD_BYTES: u64 = 20;
 
@@ -58,6 +60,9 @@ impl DiskIndex {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 file => Arc::new(file?),
             };
+            if let Some(reason) = version_error(&file) {
+                tracing::warn!(file = %found.path.display(), reason, "a segment of the disk cache is not read");
+            }
             let segment = kept.add_segment(Arc::clone(&file), found.path);
             kept.add_rows(records(&file, segment)?);
         }
@@ -104,7 +109,7 @@ impl DiskIndex {
         number
     }
 
-    /// Takes over rows that lie in segments; those of segments that are forgotten are passed over.
+    /// Adds rows of segments; those of forgotten segments are skipped.
     pub(super) fn add_rows(&self, places: Vec<(u64, RowLocation)>) {
         let mut state = lock(&self.state);
         let State { segments, rows, .. } = &mut *state;
@@ -131,7 +136,7 @@ impl DiskIndex {
                 rows.remove(row);
             }
         }
-        // Giving back a deleted file's blocks takes a while.
+        // Freeing the blocks of a deleted file takes time.
         drop(state);
         drop(segment);
     }
@@ -145,6 +150,15 @@ impl DiskIndex {
             self.forget(path);
         }
     }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no code panics while it holds a part of the disk cache")
+}
+
+fn version_error(file: &File) -> Option<String> {
+    let mut start = [0; MAGIC.len()];
+    file.read_exact_at(&mut start, 0).ok().and_then(|()| other_version(&start, VERSION))
 }
 
 /// The whole records of a segment.

@@ -3,8 +3,10 @@
 mod full;
 mod parts;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use super::folders::folder_name;
+use super::index::DiskIndex;
 use super::*;
 use crate::cache::planned;
 
@@ -156,6 +158,32 @@ async fn a_folder_that_cannot_be_used_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
-    let error = tier(&file, 1 << 20).open(1).await.expect_err("a file is no folder");
+    let error = tier(&file, 1 << 20).open(1).await.expect_err("a file is not a folder");
     assert!(error.contains("cannot be used") && error.contains("--cache-dir"), "{error}");
+}
+
+#[test]
+fn segments_of_the_earlier_release_are_read_and_those_of_another_version_are_not() {
+    let name = "5f288862ef646e2feb54108e49c6563e";
+    let golden =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/golden/ef04d0d/worker/rows/part-000");
+    let rows = |folder: &Path| {
+        let index = DiskIndex::load(folder).expect("the folder can be read");
+        (0..10_000).filter(|row| index.read(*row).is_some()).count()
+    };
+    let whole = rows(&golden.join(name));
+    assert!(whole > 0);
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let segment =
+        std::fs::read_dir(golden.join(name)).expect("it is there").next().expect("it has a segment");
+    let mut bytes = std::fs::read(segment.expect("it is readable").path()).expect("it is readable");
+    let copy = folder.path().join("1.rows");
+    std::fs::write(&copy, &bytes).expect("the scratch folder is writable");
+    assert_eq!(rows(folder.path()), whole);
+    bytes[7] = 9;
+    std::fs::write(&copy, &bytes).expect("the scratch folder is writable");
+    assert_eq!(rows(folder.path()), 0);
+    let reason =
+        crate::cache::format_version::other_version(&bytes[..8], 1).expect("it is of another version");
+    assert!(reason.contains("format version 9, and this release reads version 1"), "{reason}");
 }

@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::folders::note_use;
-use super::index::{DiskIndex, HEAD_BYTES, MAGIC, RowLocation};
-use super::{Shared, lock};
-use crate::cache::{CachedRow, Prefix};
+use super::index::{DiskIndex, HEAD_BYTES, MAGIC, RowLocation, lock};
+use super::shared::Shared;
+use crate::cache::rows::{CachedRow, Prefix};
 
 /// A segment is closed at this size, or at this part of the limit: segments go as a whole when others need their room.
 const SEGMENT_BYTES: u64 = 256 << 20;
@@ -95,7 +95,7 @@ impl SegmentWriter {
         }
     }
 
-    /// After a failure nothing is kept until jobs are named again, and what fails again then is not told again.
+    /// After a failure no row is stored until the active jobs change, and a repeated failure is not logged again.
     fn note(&mut self, result: io::Result<()>) {
         let has_failed = std::mem::replace(&mut self.has_failed, result.is_err());
         if let Err(error) = result {
@@ -109,7 +109,7 @@ impl SegmentWriter {
 
     /// Appends rows that are not there yet, as far as there is room.
     fn keep(&mut self, prefix: Prefix, mut rows: Vec<CachedRow>) -> io::Result<()> {
-        // All of them may have been let go of since it was opened.
+        // All of them may have been evicted since it was opened.
         let kept = match self.shared.kept(prefix) {
             Some(kept) => kept,
             None => self.shared.load(prefix)?,

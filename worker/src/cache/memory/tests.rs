@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use feedline_data::random::mix64;
 
 use super::*;
-use crate::cache::{CacheValue, planned};
+use crate::cache::planned;
+use crate::cache::rows::CacheValue;
 
 /// What a row of 1,000 bytes takes.
 const SIZE: u64 = 1000 + ROW_OVERHEAD_BYTES;
@@ -144,7 +145,7 @@ fn a_row_that_is_put_twice_counts_once() {
     assert!(!tier.free_inactive());
 }
 
-/// What a tier must do, from all rows that it keeps and what was said of their prefixes.
+/// A model of a tier: the rows that it must hold, by the values of their prefixes.
 #[derive(Default)]
 struct Model {
     capacity_bytes: u64,

@@ -1,5 +1,5 @@
-//! What a worker knows of the rows in the store: which wait here, which lie in what segment, and how much there is. Makes
-//! no requests and is told the time.
+//! The rows in the store as a worker knows them: pending rows, the segment of each other row, and the total size. Makes
+//! no requests and receives the time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::segment::{FRAME_BYTES, SegmentEntry, row_bytes};
-use crate::cache::{CachedRow, Prefix};
+use crate::cache::rows::{CachedRow, Prefix};
 
 /// A segment is uploaded at this size.
 const SEGMENT_BYTES: u64 = 8 << 20;
@@ -17,7 +17,7 @@ const SEGMENT_BYTES: u64 = 8 << 20;
 const WAITING_BYTES: u64 = 4 * SEGMENT_BYTES;
 /// Rows that wait longer are uploaded though their segment is not full, so that other workers find them.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// After a failure nothing is asked of the store for so long.
+/// After a failure no request is made for this time.
 const REST: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct SegmentCatalog {
     /// What this worker has uploaded in its life, and the part of it that a listing has counted for sure.
     written_bytes: u64,
     counted_bytes: u64,
-    /// Rows here, as they will lie in segments.
+    /// Bytes of pending rows, as they will be in segments.
     waiting_bytes: u64,
     /// A row has not found room, and since then there has not been more of it.
     full: bool,
@@ -67,7 +67,7 @@ struct Pending {
     since: Instant,
 }
 
-/// Rows to be uploaded as a segment of so many bytes.
+/// Rows to be uploaded as a segment of this number of bytes.
 #[derive(Debug)]
 pub(super) struct SegmentUpload {
     pub(super) prefix: Prefix,
@@ -163,7 +163,7 @@ impl SegmentCatalog {
         self.active.iter().copied().filter(|prefix| self.prefixes.contains_key(prefix)).collect()
     }
 
-    /// Names the prefixes that are worked on, and takes what waits of the others.
+    /// Names the prefixes that are worked on, and takes the pending rows of the others.
     pub(super) fn set_active(&mut self, active: Arc<BTreeSet<Prefix>>) -> Vec<SegmentUpload> {
         self.active = Arc::clone(&active);
         self.take(|prefix, _| !active.contains(&prefix))
@@ -336,7 +336,7 @@ impl SegmentCatalog {
         }
     }
 
-    /// Lets a segment's rows be made again, unless the next look shall find them again.
+    /// Forgets a segment's rows, so that they are computed again unless the next listing finds them.
     pub(super) fn forget_segment(&mut self, prefix: Prefix, segment: u32, name: &str, look_again: bool) {
         if let Some(kept) = self.prefixes.get_mut(&prefix) {
             kept.rows.retain(|_, place| place.segment != segment);

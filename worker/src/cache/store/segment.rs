@@ -1,4 +1,4 @@
-//! A segment of rows as it lies in the object store: records, an index of them, and a footer that says where that is.
+//! The format of a segment of rows in the object store: records, an index of them, and a footer that says where that is.
 //!
 //! Nothing that is read is trusted: lengths are compared with the object's size, and all bytes with a checksum.
 
@@ -7,10 +7,13 @@ use std::ops::Range;
 use bytes::{Buf, Bytes};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::cache::{CachedRow, Prefix};
+use crate::cache::format_version::{magic, other_version};
+use crate::cache::rows::{CachedRow, Prefix};
 
-/// First and last bytes of a segment: its name and version.
-const MAGIC: [u8; 8] = *b"FLROWS\0\x02";
+/// Version of the format of segments.
+const VERSION: u8 = 2;
+/// First and last bytes of a segment.
+const MAGIC: [u8; 8] = magic(VERSION);
 /// Bytes in front of a row: its id, length and checksum, as on disk.
 const HEAD_BYTES: usize = 20;
 /// Bytes of a row in the index: its id, offset and length.
@@ -28,7 +31,7 @@ pub(super) fn row_bytes(length: usize) -> u64 {
     (HEAD_BYTES + ENTRY_BYTES + length) as u64
 }
 
-/// Where a row lies in a segment.
+/// The location of a row in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentEntry {
     pub(super) row: u64,
@@ -82,6 +85,12 @@ fn head(row: u64, bytes: &[u8]) -> [u8; HEAD_BYTES] {
     head
 }
 
+/// The reason why an object with these last bytes is not a segment that can be read.
+pub(super) fn rejection(tail: &[u8]) -> String {
+    let other = tail.last_chunk::<{ MAGIC.len() }>().and_then(|magic| other_version(magic, VERSION));
+    other.unwrap_or_else(|| "it is not a complete segment of rows".to_owned())
+}
+
 /// Differs between prefixes, so that a segment in the wrong folder is none.
 fn index_checksum(prefix: Prefix, index: &[u8]) -> u64 {
     xxh3_64_with_seed(index, prefix as u64 ^ (prefix >> 64) as u64)
@@ -95,7 +104,7 @@ pub(super) struct SegmentFooter {
 }
 
 impl SegmentFooter {
-    /// From the last bytes of an object of `size` bytes; `None` where it is no segment, or cut off.
+    /// From the last bytes of an object of `size` bytes; `None` where it is not a segment, or cut off.
     pub(super) fn parse(tail: &[u8], size: u64) -> Option<Self> {
         let mut fields: &[u8] = tail.last_chunk::<FOOTER_BYTES>()?;
         let (start, rows, checksum) = (fields.get_u64_le(), fields.get_u64_le(), fields.get_u64_le());

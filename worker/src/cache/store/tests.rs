@@ -150,7 +150,7 @@ fn a_store_that_does_not_answer_is_let_be_and_its_segments_are_found_again() {
     assert_eq!(reads[0].rows, [(0, entries[0]), (2, entries[1])]);
 
     known.forget_segment(1, 0, "a", true);
-    assert!(known.reads.begin(now), "the first failure is told");
+    assert!(known.reads.begin(now), "the first failure is logged");
     assert!(!known.reads.begin(now), "the next is not");
     known.on_found(object(), &entries);
     assert!(known.find(1, &[1], now).1.is_empty(), "nothing is asked of it for a while");
@@ -325,7 +325,7 @@ async fn a_place_that_cannot_be_listed_is_told() {
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
     let places = [
-        (path(&file), "no folder"),
+        (path(&file), "not a folder"),
         ("http://host/rows", "cannot be listed"),
         ("", "empty"),
         ("s3://", "bucket"),
@@ -416,4 +416,23 @@ async fn what_two_workers_keep_in_any_order_is_what_all_find() {
             }
         }
     }
+}
+
+#[test]
+fn the_layout_of_version_2_is_that_of_the_earlier_release() {
+    let checksum = xxhash_rust::xxh3::xxh3_64_with_seed;
+    let index = [5_u64.to_le_bytes().as_slice(), &8_u64.to_le_bytes(), &3_u32.to_le_bytes()].concat();
+    let record =
+        [5_u64.to_le_bytes().as_slice(), &3_u32.to_le_bytes(), &checksum(b"row", 5).to_le_bytes(), b"row"]
+            .concat();
+    let footer = [31, 1, checksum(&index, 7)].map(u64::to_le_bytes).concat();
+    let magic = b"FLROWS\0\x02".as_slice();
+    let expected = [magic, &record, &index, &footer, magic].concat();
+    let (segment, _) = build_segment(7, &[(5, Bytes::from_static(b"row"))]);
+    assert_eq!(segment, expected);
+    assert!(SegmentFooter::parse(&segment, segment.len() as u64).is_some());
+    let newer = [&segment[..expected.len() - 1], &[9]].concat();
+    assert!(SegmentFooter::parse(&newer, newer.len() as u64).is_none());
+    assert!(rejection(&newer).contains("format version 9, and this release reads version 2"));
+    assert!(rejection(b"cut off").contains("not a complete segment"));
 }

@@ -168,7 +168,7 @@ fn unknown_operators_and_values() {
         "format: tfrecord",
         "format: tfrecords",
         expect![
-            "pipeline.yaml:4: unknown source.format `tfrecords`; did you mean `tfrecord`? (known: tfrecord, webdataset, files, parquet, arrow, jsonl, csv, text)"
+            "pipeline.yaml:4: unknown source.format `tfrecords`; did you mean `tfrecord`? (known: tfrecord, webdataset, files, parquet, arrow, jsonl, csv, text, npy)"
         ],
     );
     check(

@@ -65,7 +65,7 @@ impl ArrowFooter {
         let size = object.size_bytes();
         let corrupt = |reason: String| SourceError::corrupt(object.shard(), size, reason);
         if size < TAIL_BYTES + MAGIC.len() as u64 {
-            return Err(corrupt(format!("{size} bytes are no Arrow file: write it again or remove it")));
+            return Err(corrupt(format!("{size} bytes are not an Arrow file: write it again or remove it")));
         }
         let tail_start = size.saturating_sub(FOOTER_READ_BYTES);
         let tail = object.read(tail_start..size).await?;
@@ -144,7 +144,7 @@ impl ArrowFooter {
         Ok(rows)
     }
 
-    /// Decodes the record batch that lies there.
+    /// Decodes the record batch at this location.
     pub(crate) fn decode(
         &self,
         place: &MessageLocation,
@@ -198,7 +198,7 @@ async fn refuse_stream(object: &Object) -> Result<SourceError, SourceError> {
     } else if start.starts_with(MAGIC) {
         "the Arrow file is truncated: write it again"
     } else {
-        "it is no Arrow file: check the format"
+        "it is not an Arrow file: check the format"
     };
     Ok(SourceError::unsupported(object.shard(), reason))
 }

@@ -38,16 +38,16 @@ impl ObjectReader {
         Self { object, failed: Arc::default(), tail: Bytes::new(), room: None }
     }
 
-    /// The same with the shard's footer at hand, which is neither too large nor claims to hold what would be.
+    /// Reads and checks the shard's footer.
     pub(crate) async fn with_footer(mut self) -> std::result::Result<Self, SourceError> {
         let size = self.object.size_bytes();
         let corrupt = |reason: String| SourceError::corrupt(self.object.shard(), size, reason);
         let start = size.saturating_sub(FOOTER_READ_BYTES);
         let mut tail = self.object.read(start..size).await?;
         let Some([l0, l1, l2, l3, magic @ ..]) = tail.last_chunk::<{ TAIL_BYTES as usize }>() else {
-            return Err(corrupt("it is no Parquet file: check the format".to_owned()));
+            return Err(corrupt("it is not a Parquet file: check the format".to_owned()));
         };
-        // Whatever else stands there, the Parquet crate refuses.
+        // The Parquet crate rejects any other magic.
         if magic == b"PAR1" {
             let length = u64::from(u32::from_le_bytes([*l0, *l1, *l2, *l3]));
             let footer_start = size.checked_sub(TAIL_BYTES + length);
@@ -69,7 +69,7 @@ impl ObjectReader {
         Ok(self)
     }
 
-    /// The same where pages may take so many bytes together once they are decompressed.
+    /// Limits the bytes that all pages take after decompression.
     pub(crate) fn with_room(self, bytes: u64) -> Self {
         Self { room: Some(Arc::new(AtomicU64::new(bytes))), ..self }
     }

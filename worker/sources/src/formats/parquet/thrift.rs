@@ -249,8 +249,8 @@ mod tests {
     #[test]
     fn a_schema_that_nests_without_end_is_refused() {
         let deep = GROUP.repeat(1_000);
-        let told = check_footer(&footer_with_schema(&deep, 1_000)).unwrap_err();
-        assert!(told.contains("nest deeper than 64"), "{told}");
+        let message = check_footer(&footer_with_schema(&deep, 1_000)).unwrap_err();
+        assert!(message.contains("nest deeper than 64"), "{message}");
         assert_eq!(check_footer(&footer_with_schema(&GROUP.repeat(60), 60)), Ok(()));
         // Siblings are not deep.
         let leaf = [0x48, 1, b'l', 0];
@@ -290,7 +290,7 @@ mod tests {
         page.extend([0x15, 6, 0, 1, 2, 3]);
         assert_eq!(decompressed_bytes(&page), 1_000_000_000);
         assert_eq!(decompressed_bytes(&page.repeat(5)), 5_000_000_000);
-        assert_eq!(decompressed_bytes(&page[..page.len() - 1]), 1_000_000_000, "cut short, but told");
+        assert_eq!(decompressed_bytes(&page[..page.len() - 1]), 1_000_000_000, "cut short, but counted");
         assert_eq!(decompressed_bytes(b""), 0);
     }
 }

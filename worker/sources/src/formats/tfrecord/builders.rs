@@ -6,12 +6,12 @@ use arrow::array::{ArrayRef, AsArray, BinaryViewBuilder, Float32Builder, Int64Bu
 use bytes::Bytes;
 use feedline_data::schema::{ColumnType, ScalarType};
 
-use super::data_of;
 use super::example::{FeatureValues, each_bytes, each_float, each_int, read_features};
+use super::framing::data_of;
 use crate::columns::batch_of;
-use crate::dataset::{BlockRead, DecodedBlock, RowFailure};
 use crate::error::SourceError;
 use crate::object::BufferSpan;
+use crate::reader::{BlockRead, DecodedBlock, RowFailure};
 use crate::rows::RowSet;
 use crate::select::Selection;
 use crate::views::{Views, binary_builder, span_within};
@@ -169,7 +169,7 @@ impl Column {
                 builder
                     .values()
                     .try_append_view(part.buffer as u32, part.start as u32, part.len as u32)
-                    .expect("the span lies in its buffer");
+                    .expect("the span is within its buffer");
             }),
             (Self::IntList(builder), FeatureValues::Ints(list)) => {
                 each_int(list, |value| builder.values().append_value(value))

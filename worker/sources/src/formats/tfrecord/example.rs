@@ -156,7 +156,7 @@ impl<'a> Wire<'a> {
                 Value::Bytes(self.take(length)?)
             }
             5 => Value::Fixed32(*self.take(4)?.first_chunk().ok_or("a number is cut short")?),
-            _ => return Err("it is no tf.train.Example"),
+            _ => return Err("it is not a tf.train.Example"),
         };
         Ok(Some((tag >> 3, value)))
     }

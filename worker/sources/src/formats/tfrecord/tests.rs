@@ -8,7 +8,9 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use proptest::prelude::*;
 
+use super::TfRecordReader;
 use crate::object::Object;
+use crate::reader::FormatReader;
 use crate::select::Selection;
 use crate::testing::{Feature, Fixture, example, fixture, lines, tfrecord};
 
@@ -117,8 +119,8 @@ async fn large_records_are_skipped_and_small_ones_read_in_large_pieces() {
         let listed = fixture.shard().await;
         let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
         let key = Path::from_absolute_path(fixture.directory.path().join("shard")).unwrap();
-        let object = Object::new(store, key, listed);
-        let index = super::index(&object, &Selection::default()).await.unwrap();
+        let object = Arc::new(Object::new(store, key, listed));
+        let index = TfRecordReader.index(&object, &Selection::default()).await.unwrap();
         let (bytes, requests, _) = object.traffic();
         assert_eq!(index.rows(), count as u64);
         assert!(requests <= most_requests && bytes <= most_bytes, "{requests} requests, {bytes} bytes");

@@ -7,15 +7,18 @@ use arrow::array::{ArrayRef, Int64Builder, StringViewBuilder};
 use bytes::Bytes;
 use feedline_data::schema::{ColumnType, ScalarType};
 
-use super::{KEY, key_and_extension, tar, too_many_members};
+use super::tar;
 use crate::columns::batch_of;
-use crate::dataset::{BlockRead, DecodedBlock, RowFailure};
 use crate::error::SourceError;
 use crate::limits::MAX_MEMBERS;
 use crate::object::BufferSpan;
+use crate::reader::{BlockRead, DecodedBlock, RowFailure};
 use crate::rows::RowSet;
 use crate::select::Selection;
 use crate::views::Views;
+
+/// The column of keys.
+pub(super) const KEY: &str = "__key__";
 
 /// Decodes samples into the columns asked for. A member that a sample lacks is null.
 pub(super) fn decode(
@@ -90,7 +93,7 @@ fn parse_int(text: &[u8]) -> Result<i64, String> {
     std::str::from_utf8(text)
         .ok()
         .and_then(|text| text.trim().parse().ok())
-        .ok_or_else(|| "it is no whole number".to_owned())
+        .ok_or_else(|| "it is not an integer".to_owned())
 }
 
 struct Sample {
@@ -162,4 +165,17 @@ impl Column {
             Self::Int(mut builder) => Arc::new(builder.finish()),
         }
     }
+}
+
+/// What is wrong with a sample of too many members.
+pub(super) fn too_many_members(key: &str) -> String {
+    format!("the sample `{key}` has more than {MAX_MEMBERS} members: check how members are named")
+}
+
+/// A member's key (its name up to the first dot of the last component) and extension (what follows).
+pub(super) fn key_and_extension(name: &str) -> Option<(&str, &str)> {
+    let base = name.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = base + name[base..].find('.')?;
+    let (key, extension) = (&name[..dot], &name[dot + 1..]);
+    (dot > base && !extension.is_empty()).then_some((key, extension))
 }

@@ -24,12 +24,12 @@ pub(crate) enum TarEntry {
     Truncated { name: String },
 }
 
-/// What to say of a truncated member.
+/// The message about a truncated member.
 pub(crate) fn truncated(name: &str) -> String {
     format!("the member `{name}` is truncated: write the file again")
 }
 
-/// A header and its body, padded as they lie in the archive.
+/// The size of a header and its body in the archive, with padding.
 pub(crate) fn padded(body_bytes: u64) -> u64 {
     HEADER_BYTES as u64 + body_bytes.div_ceil(HEADER_BYTES as u64) * HEADER_BYTES as u64
 }
@@ -163,7 +163,7 @@ fn check_sum(header: &[u8; HEADER_BYTES]) -> Result<(), String> {
     if stated == Some(sum - stated_bytes + 8 * u64::from(b' ')) {
         return Ok(());
     }
-    Err("a header's checksum is wrong: this is no tar file, or it is damaged".to_owned())
+    Err("a header's checksum is wrong: this is not a tar file, or it is damaged".to_owned())
 }
 
 /// An octal number, or a base-256 number marked by its top bit.

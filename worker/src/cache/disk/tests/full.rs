@@ -78,7 +78,7 @@ async fn what_was_let_go_is_not_found_by_the_next_life() {
     active(&first, [(1, 1.0), (2, 2.0)]);
     keep_large(&first, 1, 0..4).await;
     keep_large(&first, 2, 0..2).await;
-    // What was let go can be kept again, also by a prefix that has kept before.
+    // Evicted rows can be stored again, also by a prefix that stored before.
     active(&first, [(1, 4.0), (2, 2.0)]);
     keep_large(&first, 1, 0..1).await;
     let expected = (vec![0, 2, 3], vec![1]);

@@ -24,7 +24,7 @@ fn parts(folder: &Path) -> Vec<usize> {
     (0..3).filter(|number| bytes_on_disk(&part(folder, *number)) > 1000).collect()
 }
 
-/// As if a part had been used last so long ago.
+/// Sets the last use of a part to this long ago.
 fn age(folder: &Path, number: usize, by: Duration) {
     let part = part(folder, number);
     let segments = std::fs::read_dir(part.join(folder_name(1))).expect("the prefix has a folder");

@@ -1,0 +1,213 @@
+//! Tests of NumPy files. `testdata` has files that NumPy 2.4 wrote, each named after what is special about it.
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{Float32Type, Int64Type};
+use feedline_data::pipeline::Format;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use proptest::prelude::*;
+
+use super::*;
+use crate::object::version_of;
+use crate::testing::{Fixture, fixture, lines};
+
+fn shard(bytes: &[u8]) -> Fixture {
+    fixture(bytes, Format::Npy, &[])
+}
+
+async fn refused(bytes: &[u8]) -> String {
+    shard(bytes).index().await.unwrap_err().to_string()
+}
+
+/// A file as NumPy writes it.
+fn npy(version: u8, descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let mut header =
+        format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}").into_bytes();
+    header.resize(header.len().div_ceil(64) * 64, b' ');
+    let length = header.len() as u32;
+    let length = length.to_le_bytes();
+    let length = if version == 1 { &length[..2] } else { &length[..] };
+    [MAGIC, &[version, 0], length, &header, data].concat()
+}
+
+#[tokio::test]
+async fn files_of_numpy_are_read_in_every_version() {
+    let numbers: [&[u8]; 3] = [
+        include_bytes!("testdata/int64_v1.npy"),
+        include_bytes!("testdata/int64_v2.npy"),
+        include_bytes!("testdata/int64_v3.npy"),
+    ];
+    for bytes in numbers {
+        let all = shard(bytes).read_all().await;
+        assert_eq!(
+            (all.columns(), all.rows()),
+            ("data: int64".to_owned(), ["7", "-8", "9"].map(str::to_owned).into())
+        );
+    }
+    let all = shard(include_bytes!("testdata/float32.npy")).read_all().await;
+    let tensor = ColumnType::Tensor { scalar: ScalarType::Float32, shape: vec![2, 3] };
+    assert_eq!(all.index.schema.as_ref().unwrap().fields[0].column_type, tensor);
+    assert_eq!(all.rows()[5], "[7.5,7.75,8,8.25,8.5,8.75]");
+    let all = shard(include_bytes!("testdata/bool.npy")).read_all().await;
+    assert_eq!(all.rows(), ["[true,false,true]", "[false,false,true]"]);
+}
+
+#[tokio::test]
+async fn other_arrays_are_refused_with_the_file_and_the_fix() {
+    let files: [(&[u8], &str); 6] = [
+        (
+            include_bytes!("testdata/fortran.npy"),
+            "Fortran order: save it with `np.save(file, np.ascontiguousarray(array))`",
+        ),
+        (
+            include_bytes!("testdata/big_endian.npy"),
+            "`>f8` is not little-endian: save it with `np.save(file, array.astype('<f8'))`",
+        ),
+        (include_bytes!("testdata/object.npy"), "dtype is object: convert it before `np.save`"),
+        (
+            include_bytes!("testdata/complex.npy"),
+            "dtype `<c8` is not a boolean, integer or float: convert it",
+        ),
+        (include_bytes!("testdata/structured.npy"), "is not a boolean, integer or float: convert it"),
+        (
+            include_bytes!("testdata/zero_d.npy"),
+            "one value and no rows: save an array with at least one axis",
+        ),
+    ];
+    for (bytes, reason) in files {
+        let error = refused(bytes).await;
+        assert!(error.contains("/shard`") && error.contains(reason), "{error}");
+    }
+    let error = refused(&npy(1, "<f4", "(2, 0)", b"")).await;
+    assert!(error.contains("a row of shape [0] has no element"), "{error}");
+    let error = refused(b"\x93NUMPY\x04\x00\x00\x00").await;
+    assert!(error.contains("version is 4.0, and this release reads 1.0, 2.0 and 3.0"), "{error}");
+    assert!(refused(b"a line of text").await.contains("not a NumPy file: check the format"));
+    let odd = npy(1, "<i8", "(1,)", &[0; 8]);
+    let text = String::from_utf8_lossy(&odd[10..]).replace("'shape'", "'other'");
+    assert!(refused(&[&odd[..10], text.as_bytes()].concat()).await.contains("not one that `np.save` writes"));
+}
+
+#[tokio::test]
+async fn truncation_at_every_byte_is_detected_and_so_is_a_second_array() {
+    let bytes = include_bytes!("testdata/float32.npy");
+    for length in 0..bytes.len() {
+        let error = refused(&bytes[..length]).await;
+        let is_cut = ["truncated", "not a NumPy file"].iter().any(|reason| error.contains(reason));
+        assert!(is_cut && error.contains("/shard`"), "{length}: {error}");
+    }
+    assert!(refused(&[bytes, bytes.as_slice()].concat()).await.contains("more than one array"));
+    let empty = shard(&npy(2, "<i4", "(0, 5)", b"")).read_all().await;
+    assert_eq!((empty.rows().len(), empty.index.schema), (0, None));
+}
+
+#[tokio::test]
+async fn a_read_requests_the_header_and_the_rows_that_it_needs() {
+    let (rows, row_bytes) = (1_000_u64, 8_192_u64);
+    let data: Vec<u8> = (0..rows * row_bytes / 8).flat_map(|value| (value as i64).to_le_bytes()).collect();
+    let (store, path) = (InMemory::new(), Path::from("x"));
+    store.put(&path, npy(3, "<i8", "(1000, 1024)", &data).into()).await.unwrap();
+    let meta = store.head(&path).await.unwrap();
+    let shard =
+        ShardRef { url: "mem://x".to_owned(), size_bytes: meta.size, version: version_of(&meta), part: 0 };
+    let store: Arc<dyn ObjectStore> = Arc::new(store);
+    let object = |shard: &ShardRef| Arc::new(Object::new(Arc::clone(&store), path.clone(), shard.clone()));
+    let (reader, selection) = (NpyReader::default(), Selection::default());
+    let indexing = object(&shard);
+    let index = reader.index(&indexing, &selection).await.unwrap();
+    assert_eq!(index.rows(), rows);
+    assert!(indexing.traffic().0 < 5_000, "{:?}", indexing.traffic());
+    let reading = object(&shard);
+    let block = &index.blocks[3];
+    let schema = index.schema.as_ref().unwrap();
+    let read = BlockRead { shard: &shard, block, schema, rows: Some(&[0, 100]) };
+    let decoded = reader.read(&reading, &read, &selection).await.unwrap();
+    let (bytes, requests, _) = reading.traffic();
+    assert_eq!((bytes, requests), (2 * row_bytes, 2));
+    let first = (block.offset - index.blocks[0].offset) as i64 / 8;
+    let list = decoded.batch.column(0).as_fixed_size_list();
+    let values = |row| list.value(row).as_primitive::<Int64Type>().value(1);
+    assert_eq!((values(0), values(1)), (first + 1, first + 100 * 1024 + 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn rows_are_those_of_a_plain_reader(
+        rows in 1_usize..40,
+        shape in prop::collection::vec(1_usize..9, 0..4),
+        version in 1_u8..=3,
+        picks in prop::collection::btree_set(0_u32..4096, 1..9),
+        is_wide: bool,
+    ) {
+        // Rows from 4 KiB on can be read one by one.
+        let shape = if is_wide { [vec![1_100], shape].concat() } else { shape };
+        let elements: usize = shape.iter().product();
+        let values: Vec<f32> = (0..rows * elements).map(|value| value as f32 * 0.5).collect();
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let axes: String = shape.iter().map(|extent| format!("{extent}, ")).collect();
+        let file = npy(version, "<f4", &format!("({rows}, {axes})"), &bytes);
+        let expected: Vec<&[f32]> = values.chunks(elements).collect();
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            let fixture = shard(&file);
+            let all = fixture.read_all().await;
+            let found: Vec<String> = all.rows();
+            prop_assert_eq!(found.len(), rows);
+            let shown: Vec<String> = expected.iter().map(|row| text(row, shape.is_empty())).collect();
+            prop_assert_eq!(found, shown.clone());
+            let indexed = fixture.index().await.unwrap();
+            let mut first = 0;
+            for (at, block) in indexed.index.blocks.iter().enumerate() {
+                let chosen: Vec<u32> = picks.iter().copied().filter(|&row| row < block.rows).collect();
+                if !block.row_bytes.is_empty() && !chosen.is_empty() {
+                    let read = fixture.read(&indexed, at, Some(&chosen)).await.unwrap();
+                    let expected: Vec<String> =
+                        chosen.iter().map(|&row| shown[first + row as usize].clone()).collect();
+                    prop_assert_eq!(lines(&read.batch), expected);
+                }
+                first += block.rows as usize;
+            }
+            Ok(())
+        })?;
+    }
+}
+
+fn text(row: &[f32], is_scalar: bool) -> String {
+    let values: Vec<String> = row.iter().map(f32::to_string).collect();
+    if is_scalar { values.concat() } else { format!("[{}]", values.join(",")) }
+}
+
+#[tokio::test]
+async fn every_dtype_keeps_its_bits() {
+    for (descr, bytes) in [
+        ("|b1", 1),
+        ("|i1", 1),
+        ("|u1", 1),
+        ("<i2", 2),
+        ("<u2", 2),
+        ("<f2", 2),
+        ("<i4", 4),
+        ("<u4", 4),
+        ("<f4", 4),
+        ("<i8", 8),
+        ("<u8", 8),
+        ("<f8", 8),
+    ] {
+        let data: Vec<u8> =
+            (0..6 * bytes).map(|at| if descr == "|b1" { at as u8 % 2 } else { at as u8 }).collect();
+        let fixture = shard(&npy(1, descr, "(3, 2)", &data));
+        let indexed = fixture.index().await.unwrap();
+        let read = fixture.read(&indexed, 0, None).await.unwrap();
+        let values = read.batch.column(0).as_fixed_size_list().values().to_data();
+        if descr == "|b1" {
+            assert_eq!(lines(&read.batch), ["[false,true]"; 3]);
+        } else {
+            assert_eq!(values.buffers()[0].as_slice(), data, "{descr}");
+        }
+    }
+    let fixture = shard(&npy(1, "<f4", "(2,)", &[0, 0, 128, 63, 0, 0, 0, 64]));
+    let indexed = fixture.index().await.unwrap();
+    let read = fixture.read(&indexed, 0, None).await.unwrap();
+    assert_eq!(read.batch.column(0).as_primitive::<Float32Type>().values(), &[1.0, 2.0]);
+}
