@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 pub use self::function::*;
 use super::OperatorKind;
 
-/// Version of the JSON form in which clients, coordinators and workers exchange a [`Pipeline`]. A change of the serde form
-/// that an earlier release does not read, such as a new operator, raises it together with the protocol's version.
+/// Version of the JSON form in which clients, coordinators and workers exchange a [`Pipeline`]. A change of the meaning of keys
+/// raises it. A new operator does not: a release that does not have it rejects the pipeline and names the operator.
 pub const PIPELINE_VERSION: u32 = 1;
 
 /// A pipeline: one source, operators in order, the last of which is `batch`.
