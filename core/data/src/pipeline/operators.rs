@@ -137,6 +137,9 @@ operators! {
     filter_function => FilterFunction(FilterFunction),
 }
 
+/// Operators for measurements, which messages do not suggest.
+pub(crate) const MEASUREMENT_OPERATORS: [&str; 2] = ["burn", "wait"];
+
 /// What the pipeline needs to know of an operator. The error of a check is one sentence without its place.
 pub trait OperatorDefinition {
     /// Checks the parameters alone.
