@@ -76,6 +76,16 @@ class Operators:
         """
         return self._operator("random_horizontal_flip", parallelism, column=column, p=p)
 
+    def random_grayscale(self, column: str, p: float | None = None, *, parallelism: int | None = None) -> Self:
+        """Turns images grey with a probability; torchvision's `RandomGrayscale`.
+
+        Args:
+            column: Column of images or of `uint8` tensors `[height, width, 3]`.
+            p: Probability that an image becomes grey.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("random_grayscale", parallelism, column=column, p=p)
+
     def normalize(
         self,
         column: str,

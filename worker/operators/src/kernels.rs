@@ -10,6 +10,7 @@ mod image_edit;
 mod lists;
 mod normalize;
 pub(crate) mod pictures;
+mod random_grayscale;
 mod random_horizontal_flip;
 mod recode_jpeg;
 mod tokenize;
@@ -44,6 +45,7 @@ kernels! {
         CenterCrop,
         RandomResizedCrop,
         RandomHorizontalFlip,
+        RandomGrayscale,
         Normalize,
         Cast,
         Select,

@@ -21,6 +21,7 @@ mod map;
 mod normalize;
 mod pack;
 mod pad;
+mod random_grayscale;
 mod random_horizontal_flip;
 mod random_resized_crop;
 mod recode_jpeg;
@@ -99,6 +100,8 @@ operators! {
     random_resized_crop => RandomResizedCrop(RandomResizedCrop),
     /// Mirrors left and right with a probability; torchvision's `RandomHorizontalFlip`.
     random_horizontal_flip => RandomHorizontalFlip(RandomHorizontalFlip),
+    /// Turns images grey with a probability; torchvision's `RandomGrayscale`.
+    random_grayscale => RandomGrayscale(RandomGrayscale),
     /// `(x / 255 - mean) / std` as float; torchvision's `ToDtype(scale=True)` and `Normalize`.
     normalize => Normalize(Normalize),
     /// Converts the element type of a column.
