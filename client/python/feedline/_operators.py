@@ -86,6 +86,28 @@ class Operators:
         """
         return self._operator("random_grayscale", parallelism, column=column, p=p)
 
+    def random_erasing(
+        self,
+        column: str,
+        p: float | None = None,
+        scale: Sequence[float] | None = None,
+        ratio: Sequence[float] | None = None,
+        value: float | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Self:
+        """Fills a random rectangle with a value, with a probability; torchvision's `RandomErasing`.
+
+        Args:
+            column: Column of images or image tensors, channels last or first.
+            p: Probability that a rectangle is erased.
+            scale: Bounds of the rectangle's share of the image's area.
+            ratio: Bounds of the rectangle's height / width.
+            value: Value of each channel in the rectangle.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("random_erasing", parallelism, column=column, p=p, scale=scale, ratio=ratio, value=value)
+
     def normalize(
         self,
         column: str,

@@ -10,6 +10,7 @@ mod image_edit;
 mod lists;
 mod normalize;
 pub(crate) mod pictures;
+mod random_erasing;
 mod random_grayscale;
 mod random_horizontal_flip;
 mod recode_jpeg;
@@ -46,6 +47,7 @@ kernels! {
         RandomResizedCrop,
         RandomHorizontalFlip,
         RandomGrayscale,
+        RandomErasing,
         Normalize,
         Cast,
         Select,

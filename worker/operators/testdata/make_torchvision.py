@@ -62,6 +62,21 @@ def grayscale(image, random):
     return functional.rgb_to_grayscale(image, num_output_channels=3) if random.next() < 0.4 else image
 
 
+def erasing(image, random):
+    """`RandomErasing(p=0.6, value=7)`: the parameters as `get_params` computes them."""
+    if random.next() >= 0.6:
+        return image
+    height, width = image.shape[-2:]
+    for _ in range(10):
+        area = height * width * random.uniform(0.02, 0.33)
+        aspect = math.exp(random.uniform(math.log(0.3), math.log(3.3)))
+        h, w = int(round(math.sqrt(area * aspect))), int(round(math.sqrt(area / aspect)))
+        if h < height and w < width:
+            i, j = random.below(height - h + 1), random.below(width - w + 1)
+            return functional.erase(image, i, j, h, w, torch.tensor(7, dtype=image.dtype))
+    return image
+
+
 def photo():
     """The first 16 rows and 20 columns of photo.rgb, channels first."""
     width, height = np.frombuffer((here / "photo.rgb").read_bytes()[:8], "<u4")
@@ -75,6 +90,7 @@ def bytes_of(image):
 
 OPERATORS = {
     "random_grayscale": grayscale,
+    "random_erasing": erasing,
 }
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ mod map;
 mod normalize;
 mod pack;
 mod pad;
+mod random_erasing;
 mod random_grayscale;
 mod random_horizontal_flip;
 mod random_resized_crop;
@@ -102,6 +103,8 @@ operators! {
     random_horizontal_flip => RandomHorizontalFlip(RandomHorizontalFlip),
     /// Turns images grey with a probability; torchvision's `RandomGrayscale`.
     random_grayscale => RandomGrayscale(RandomGrayscale),
+    /// Fills a random rectangle with a value, with a probability; torchvision's `RandomErasing`.
+    random_erasing => RandomErasing(RandomErasing),
     /// `(x / 255 - mean) / std` as float; torchvision's `ToDtype(scale=True)` and `Normalize`.
     normalize => Normalize(Normalize),
     /// Converts the element type of a column.
