@@ -51,7 +51,8 @@ impl OperatorDefinition for RandomErasing {
             _ => "",
         })?;
         let is_float = matches!(found, ColumnType::Tensor { scalar, .. } if *scalar != ScalarType::UInt8);
-        if !is_float && !(self.value.fract() == 0.0 && (0.0..=255.0).contains(&self.value)) {
+        let fits_uint8 = self.value.fract() == 0.0 && (0.0..=255.0).contains(&self.value);
+        if !is_float && !fits_uint8 {
             return Err(format!(
                 "value {} does not fit uint8, the elements of column `{}`; write a whole number from 0 to 255",
                 self.value, self.column
