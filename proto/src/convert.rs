@@ -4,8 +4,6 @@
 mod cluster;
 pub(crate) mod dataset;
 mod fetch;
-mod functions;
-mod operators;
 mod pipeline;
 mod places;
 mod reports;

@@ -24,4 +24,4 @@ pub use services::{
 };
 
 /// Version of the messages. Client and server must speak the same.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;

@@ -1,4 +1,4 @@
-"""Pipelines built in Python: one method for each operator, with the names of the pipeline file as keyword arguments."""
+"""Pipelines built in Python, with the names of the pipeline file as keyword arguments."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from feedline import _native
 from feedline._code import signature
 from feedline._native import WrongUse
-from feedline._plain import plain, several, shown
+from feedline._operators import Operators
+from feedline._plain import names, plain, several, shown
 
 if TYPE_CHECKING:
     from feedline._job import Job
@@ -26,7 +27,7 @@ _BUILT = "pipeline"
 """What errors call a pipeline that comes from no file."""
 
 
-class Pipeline:
+class Pipeline(Operators):
     """A pipeline: one source, operators in order. Every method gives a new pipeline and leaves this one as it is.
 
     >>> pipeline = (
@@ -66,62 +67,7 @@ class Pipeline:
         """What happens to a row that fails: it fails the job, is left out, or is filled with zeros; never silently."""
         return self._with(on_error=on_error)
 
-    # Operators, in the order of the pipeline file's documentation.
-
-    def decode_image(self, column: str, *, parallelism: int | None = None) -> Pipeline:
-        """Decodes JPEG, PNG or WebP bytes to ``uint8`` of shape ``[height, width, 3]``."""
-        return self._operator("decode_image", parallelism, column=column)
-
-    def resize(self, column: str, size: Sequence[int], *, parallelism: int | None = None) -> Pipeline:
-        """Resizes to ``size`` (height, width in pixels), bilinear with antialiasing."""
-        return self._operator("resize", parallelism, column=column, size=size)
-
-    def center_crop(
-        self, column: str, size: Sequence[int], resize: int | None = None, *, parallelism: int | None = None
-    ) -> Pipeline:
-        """Cuts the centre of ``size``; with ``resize`` the shorter side is brought to that many pixels before."""
-        return self._operator("center_crop", parallelism, column=column, size=size, resize=resize)
-
-    def random_resized_crop(
-        self,
-        column: str,
-        size: Sequence[int],
-        scale: Sequence[float] | None = None,
-        ratio: Sequence[float] | None = None,
-        *,
-        parallelism: int | None = None,
-    ) -> Pipeline:
-        """Cuts a random area and resizes it to ``size`` (height, width), as torchvision's ``RandomResizedCrop``."""
-        return self._operator("random_resized_crop", parallelism, column=column, size=size, scale=scale, ratio=ratio)
-
-    def random_horizontal_flip(self, column: str, p: float | None = None, *, parallelism: int | None = None) -> Pipeline:
-        """Mirrors left and right with probability ``p`` (one half)."""
-        return self._operator("random_horizontal_flip", parallelism, column=column, p=p)
-
-    def normalize(
-        self,
-        column: str,
-        mean: Sequence[float],
-        std: Sequence[float],
-        dtype: Literal["float32", "float16"] | None = None,
-        layout: Literal["hwc", "chw"] | None = None,
-        *,
-        parallelism: int | None = None,
-    ) -> Pipeline:
-        """``(x / 255 - mean) / std`` as float; ``mean`` and ``std`` per channel on the scale 0 to 1."""
-        return self._operator("normalize", parallelism, column=column, mean=mean, std=std, dtype=dtype, layout=layout)
-
-    def cast(self, column: str, dtype: str, *, parallelism: int | None = None) -> Pipeline:
-        """Converts the elements of a column to ``dtype``, such as ``int64``."""
-        return self._operator("cast", parallelism, column=column, dtype=dtype)
-
-    def select(self, columns: Sequence[str], *, parallelism: int | None = None) -> Pipeline:
-        """Keeps these columns, in this order."""
-        return self._operator("select", parallelism, columns=_names(columns))
-
-    def rename(self, columns: Mapping[str, str], *, parallelism: int | None = None) -> Pipeline:
-        """Renames columns: new name to present name."""
-        return self._operator("rename", parallelism, columns=columns)
+    # Operators that take a Python function. The others are those of `Operators`.
 
     def filter(self, where: str | Callable[..., Any], *, parallelism: int | None = None, **options: Any) -> Pipeline:
         """Keeps the rows for which an SQL expression over the columns is true; or those that a Python function keeps, see
@@ -151,89 +97,6 @@ class Pipeline:
     def filter_function(self, function: str | Callable[..., Any], *, parallelism: int | None = None, **options: Any) -> Pipeline:
         """Keeps the rows for which a Python function returns a true value; arguments as for :meth:`map`."""
         return self._operator("filter_function", parallelism, **{**_function(function), **_options(options)})
-
-    def bucket_by_length(
-        self,
-        columns: Sequence[str],
-        boundaries: Sequence[int],
-        batch_sizes: Sequence[int] | None = None,
-        tokens: int | None = None,
-        pad: Literal["longest", "boundary", "none"] | None = None,
-        value: int | None = None,
-        window: int | None = None,
-        *,
-        parallelism: int | None = None,
-    ) -> Pipeline:
-        """In place of ``batch``: rows of one length together, the same bucket for all ranks in a step. Lists become ``[rows, length]``."""
-        sizes = {"boundaries": boundaries, "batch_sizes": batch_sizes, "tokens": tokens}
-        options = {"pad": pad, "value": value, "window": window}
-        return self._operator("bucket_by_length", parallelism, columns=_names(columns), **sizes, **options)
-
-    def pack(
-        self,
-        columns: Sequence[str],
-        length: int,
-        size: int,
-        longer: Literal["fail", "truncate"] | None = None,
-        value: int | None = None,
-        window: int | None = None,
-        *,
-        parallelism: int | None = None,
-    ) -> Pipeline:
-        """In place of ``batch``: several rows in one of ``length`` elements, ``size`` of these in a batch; with segment ids and positions."""
-        options = {"longer": longer, "value": value, "window": window}
-        return self._operator("pack", parallelism, columns=_names(columns), length=length, size=size, **options)
-
-    def tokenize(
-        self,
-        column: str,
-        tokenizer: str | os.PathLike[str],
-        output: str | None = None,
-        add_special_tokens: bool | None = None,
-        *,
-        parallelism: int | None = None,
-    ) -> Pipeline:
-        """Splits text into ``int32`` token ids with a Hugging Face ``tokenizer.json``."""
-        options = {"output": output, "add_special_tokens": add_special_tokens}
-        return self._operator("tokenize", parallelism, column=column, tokenizer=tokenizer, **options)
-
-    def truncate(self, column: str, length: int, *, parallelism: int | None = None) -> Pipeline:
-        """Cuts lists to ``length`` elements."""
-        return self._operator("truncate", parallelism, column=column, length=length)
-
-    def pad(self, column: str, length: int, value: int | None = None, *, parallelism: int | None = None) -> Pipeline:
-        """Fills lists up to ``length`` elements, which gives a tensor of shape ``[length]`` per row."""
-        return self._operator("pad", parallelism, column=column, length=length, value=value)
-
-    def recode_jpeg(self, column: str, *, parallelism: int | None = None) -> Pipeline:
-        """Gives JPEGs an index by which crops of them are decoded faster."""
-        return self._operator("recode_jpeg", parallelism, column=column)
-
-    def cache(self, tier: Literal["memory", "disk", "store"], *, parallelism: int | None = None) -> Pipeline:
-        """Keeps the rows that come to it, so that later passes begin here."""
-        return self._operator("cache", parallelism, tier=tier)
-
-    def repeat(self, count: int, *, parallelism: int | None = None) -> Pipeline:
-        """Passes over the data ``count`` times within an epoch, each in its own order."""
-        return self._operator("repeat", parallelism, count=count)
-
-    def burn(self, cpu_us: int, *, parallelism: int | None = None) -> Pipeline:
-        """Burns CPU time, in microseconds per row, to measure with."""
-        return self._operator("burn", parallelism, cpu_us=cpu_us)
-
-    def wait(self, ms: int, *, parallelism: int | None = None) -> Pipeline:
-        """Waits without CPU, in milliseconds per row, to measure with."""
-        return self._operator("wait", parallelism, ms=ms)
-
-    def batch(
-        self,
-        size: int,
-        remainder: Literal["emit", "drop", "carry"] | None = None,
-        *,
-        parallelism: int | None = None,
-    ) -> Pipeline:
-        """Groups ``size`` rows; the last operator. ``remainder`` says what happens to an epoch's last rows."""
-        return self._operator("batch", parallelism, size=size, remainder=remainder)
 
     # What becomes of it.
 
@@ -270,16 +133,16 @@ class Pipeline:
         return self._with(operators=[*operators[:-1], {"batch": {**operators[-1]["batch"], "size": size}}])
 
     def __repr__(self) -> str:
-        names = [next(iter(operator)) for operator in self._spec.get("operators", [])]
-        return f"<feedline.Pipeline {self._spec.get('name')!r}: {' | '.join(['source', *names])}>"
+        operators = [next(iter(operator)) for operator in self._spec.get("operators", [])]
+        return f"<feedline.Pipeline {self._spec.get('name')!r}: {' | '.join(['source', *operators])}>"
 
     def _text(self) -> str:
         return json.dumps(self._spec)
 
-    def _with(self, **changes: Any) -> Pipeline:
-        return Pipeline({**self._spec, **changes}, self._file)
+    def _with(self, **changes: Any) -> Self:
+        return type(self)({**self._spec, **changes}, self._file)
 
-    def _operator(self, name: str, parallelism: int | None, **parameters: Any) -> Pipeline:
+    def _operator(self, name: str, parallelism: int | None, **parameters: Any) -> Self:
         for key, wanted in inspect.signature(getattr(Pipeline, name)).parameters.items():
             if wanted.default is wanted.empty and key in parameters and parameters[key] is None:
                 raise WrongUse(f"{name}.{key} is None, and {name} needs it; give a value")
@@ -356,13 +219,8 @@ def mix(
     return Pipeline({**spec, "source": {"mix": parts, "stop": stop}, "operators": []})
 
 
-def _names(columns: Any) -> Any:
-    """Columns by name; one alone is a list of it."""
-    return [columns] if isinstance(columns, str) else columns
-
-
 def _options(options: dict[str, Any]) -> dict[str, Any]:
-    return {**options, "columns": _names(options["columns"])} if "columns" in options else options
+    return {**options, "columns": names(options["columns"])} if "columns" in options else options
 
 
 def _output(name: str, declared: Any) -> dict[str, Any]:

@@ -36,6 +36,11 @@ def plain(value: Any, name: str) -> Any:
     return plain(found, name)
 
 
+def names(columns: Any) -> Any:
+    """Names of columns as a list; a single name becomes a list with one."""
+    return [columns] if isinstance(columns, str) else columns
+
+
 def _key(key: Any, name: str) -> str:
     if not isinstance(key, str):
         raise WrongUse(f"{name} has the key {shown(key)}; keys are text")

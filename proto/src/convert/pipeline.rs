@@ -1,8 +1,10 @@
-//! Pipelines and their schemas; operators lie beside.
+//! Pipelines, their sources and schemas. A pipeline travels as the JSON of its own serde form.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use feedline_data::pipeline::{
-    CacheEncoding, CacheTier, Format, Longer, Mix, MixPart, MixStop, OnError, OrderMode, PadTo, Pipeline,
-    Remainder, Shuffle, Source, TensorLayout,
+    CacheEncoding, CacheTier, Format, Mix, MixPart, MixStop, OrderMode, PIPELINE_VERSION, Pipeline,
+    Remainder, Source,
 };
 use feedline_data::schema::{ColumnType, Field, ScalarType, Schema};
 
@@ -16,43 +18,66 @@ mirror_enum!(Format, wire::Format, "source.format", {
     TfRecord, WebDataset, Files, Parquet, Arrow, Jsonl, Csv, Text, Npy,
 });
 mirror_enum!(OrderMode, wire::OrderMode, "order", { Deterministic, Relaxed });
-mirror_enum!(OnError, wire::OnError, "on_error", { Fail, Skip, Replace });
 mirror_enum!(CacheTier, wire::CacheTier, "cache.tier", { Memory, Disk, Store });
 mirror_enum!(CacheEncoding, wire::KeptForm, "form", { AsIs, Indexed, Pixels });
 mirror_enum!(MixStop, wire::MixStop, "source.stop", { All, First, Restart });
 mirror_enum!(Remainder, wire::Remainder, "remainder", { Emit, Drop, Carry });
-mirror_enum!(PadTo, wire::PadTo, "bucket_by_length.pad", { Longest, Boundary, None });
-mirror_enum!(Longer, wire::Longer, "pack.longer", { Fail, Truncate });
-mirror_enum!(TensorLayout, wire::AxisOrder, "layout", { Hwc, Chw });
 
 impl From<Pipeline> for wire::Pipeline {
-    fn from(pipeline: Pipeline) -> Self {
-        Self {
-            name: pipeline.name,
-            source: Some(pipeline.source.into()),
-            seed: pipeline.seed,
-            shuffle_window: pipeline.shuffle.window,
-            order: wire::OrderMode::from(pipeline.order).into(),
-            on_error: wire::OnError::from(pipeline.on_error).into(),
-            operators: all(pipeline.operators),
-        }
+    fn from(mut pipeline: Pipeline) -> Self {
+        let codes = take_codes(&mut pipeline);
+        let json = serde_json::to_vec(&pipeline)
+            .expect("a pipeline consists of text, numbers, lists and maps with text keys");
+        Self { version: PIPELINE_VERSION, json: json.into(), codes }
     }
 }
 
 impl TryFrom<wire::Pipeline> for Pipeline {
     type Error = WireError;
 
-    fn try_from(pipeline: wire::Pipeline) -> Result<Self, WireError> {
-        Ok(Self {
-            name: pipeline.name,
-            source: read(pipeline.source, "pipeline.source")?,
-            seed: pipeline.seed,
-            shuffle: Shuffle { window: pipeline.shuffle_window },
-            order: read_enum::<wire::OrderMode, _>(pipeline.order, "pipeline.order")?,
-            on_error: read_enum::<wire::OnError, _>(pipeline.on_error, "pipeline.on_error")?,
-            operators: read_all(pipeline.operators)?,
-        })
+    fn try_from(message: wire::Pipeline) -> Result<Self, WireError> {
+        if message.version != PIPELINE_VERSION {
+            return Err(WireError(format!(
+                "the pipeline has version {}, this release reads version {PIPELINE_VERSION}; use the same release on both sides",
+                message.version
+            )));
+        }
+        let mut pipeline: Self = serde_json::from_slice(&message.json).map_err(|error| {
+            WireError(format!("cannot read the pipeline: {error}; use the same release on both sides"))
+        })?;
+        for code in message.codes {
+            put_code(&mut pipeline, code)?;
+        }
+        Ok(pipeline)
     }
+}
+
+/// Moves pickled functions out of the definition, as bytes. Text that is not the base64 of any bytes stays, so that the
+/// check of the pipeline reports it.
+fn take_codes(pipeline: &mut Pipeline) -> Vec<wire::FunctionCode> {
+    let mut codes = Vec::new();
+    for (index, operator) in pipeline.operators.iter_mut().enumerate() {
+        let Some(function) = operator.kind.definition_mut().function_mut() else { continue };
+        let bytes = function.code.as_ref().and_then(|text| STANDARD.decode(text).ok());
+        if let Some(code) = bytes {
+            function.code = None;
+            codes.push(wire::FunctionCode { operator: index as u32, code: code.into() });
+        }
+    }
+    codes
+}
+
+fn put_code(pipeline: &mut Pipeline, code: wire::FunctionCode) -> Result<(), WireError> {
+    let operator = pipeline.operators.get_mut(code.operator as usize);
+    let function = operator.and_then(|operator| operator.kind.definition_mut().function_mut());
+    let function = function.ok_or_else(|| {
+        WireError(format!(
+            "the pipeline has code for operator {}, which calls no function",
+            u64::from(code.operator) + 1
+        ))
+    })?;
+    function.code = Some(STANDARD.encode(&code.code));
+    Ok(())
 }
 
 impl From<Source> for wire::Source {

@@ -21,13 +21,10 @@ use feedline_data::urls::UrlPolicy;
 pub(crate) use self::places::{group_places, step};
 pub(crate) use self::view::{bottleneck_kinds, cluster_view};
 
-/// One operator of each kind, every optional field present.
-pub(crate) fn operators() -> Vec<OperatorKind> {
+/// Operators with parameters of every serde form: numbers, sizes, lists, maps, enums and functions.
+fn operators() -> Vec<OperatorKind> {
     let column = || "image".to_owned();
     vec![
-        OperatorKind::DecodeImage(DecodeImage { column: column() }),
-        OperatorKind::Resize(Resize { column: column(), size: [224, 192] }),
-        OperatorKind::CenterCrop(CenterCrop { column: column(), size: [224, 192], resize: Some(256) }),
         OperatorKind::RandomResizedCrop(RandomResizedCrop {
             column: column(),
             size: [224, 192],
@@ -42,42 +39,10 @@ pub(crate) fn operators() -> Vec<OperatorKind> {
             dtype: ScalarType::Float16,
             layout: pipeline::TensorLayout::Chw,
         }),
-        OperatorKind::Cast(Cast { column: column(), dtype: ScalarType::UInt64 }),
-        OperatorKind::Select(Select { columns: vec![column(), "label".to_owned()] }),
         OperatorKind::Rename(Rename { columns: BTreeMap::from([("x".to_owned(), column())]) }),
-        OperatorKind::Filter(Filter { predicate: "label <> 3".to_owned() }),
-        OperatorKind::Tokenize(Tokenize {
-            column: "text".to_owned(),
-            tokenizer: "tokenizer.json".to_owned(),
-            output: Some("tokens".to_owned()),
-            add_special_tokens: true,
-        }),
-        OperatorKind::Truncate(Truncate { column: "tokens".to_owned(), length: 512 }),
-        OperatorKind::Pad(Pad { column: "tokens".to_owned(), length: 512, value: -100 }),
-        OperatorKind::Repeat(Repeat { count: 3 }),
-        OperatorKind::Burn(Burn { cpu_us: 10 }),
-        OperatorKind::Wait(Wait { ms: 2 }),
-        OperatorKind::RecodeJpeg(RecodeJpeg { column: column() }),
         OperatorKind::Cache(Cache { tier: CacheTier::Disk }),
         OperatorKind::Map(MapFunction(function())),
         OperatorKind::FilterFunction(FilterFunction(Function::new("m:keep"))),
-        OperatorKind::BucketByLength(BucketByLength {
-            columns: vec!["tokens".to_owned()],
-            boundaries: vec![16, 32],
-            batch_sizes: vec![64, 32, 16],
-            tokens: Some(1024),
-            pad: PadTo::Boundary,
-            value: -100,
-            window: Some(4096),
-        }),
-        OperatorKind::Pack(Pack {
-            columns: vec!["tokens".to_owned()],
-            length: 512,
-            size: 16,
-            longer: Longer::Truncate,
-            value: -1,
-            window: Some(4096),
-        }),
         OperatorKind::Batch(BatchParams { size: 128, remainder: Remainder::Carry }),
     ]
 }

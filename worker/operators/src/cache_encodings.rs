@@ -10,7 +10,7 @@ use feedline_data::pipeline::{CacheEncoding, Size};
 use feedline_jpeg::MAX_PIXELS;
 
 use crate::geometry::CropPlan;
-use crate::pictures::encoded_bytes;
+use crate::kernels::pictures::encoded_bytes;
 use crate::render::{RenderScratch, with_scratch};
 use crate::{Chunk, Column, Decoding, OperatorError};
 

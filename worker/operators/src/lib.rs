@@ -6,36 +6,26 @@
 
 mod arrow_types;
 mod build;
-mod burn;
 mod cache_encodings;
-mod cast;
 mod chunk;
-mod columns;
 mod decode_memory;
-mod filter;
-mod flip;
 mod geometry;
 pub mod kernel;
-mod lists;
-mod normalize;
+mod kernels;
 mod operator;
 mod output_buffers;
-mod pictures;
 mod raster;
-mod recode;
 mod render;
 mod row_codec;
-mod tokenize;
 
 pub use build::build_operators;
 pub use cache_encodings::{column_in_form, row_in_form};
 pub use chunk::{Chunk, Column, FailedRows, Image, Tensor};
 pub use decode_memory::DecodeMemory;
-pub use filter::check_filter;
+pub use kernels::filter::check_filter;
 pub use operator::{BuiltOperator, Decoding, FunctionCall, OperatorError, OperatorKernel};
 pub use output_buffers::OutputBuffers;
 pub use row_codec::{RowCodec, RowCodecError};
 
 #[cfg(test)]
 mod testing;
-mod wait;

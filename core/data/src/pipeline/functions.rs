@@ -166,6 +166,58 @@ fn short(what: &str, text: &str) -> Result<(), String> {
     Err(format!("{what} has {} bytes; write at most {NAME_MAX_BYTES}", text.len()))
 }
 
+/// Implements [`OperatorDefinition`](super::OperatorDefinition) for a newtype of [`Function`].
+macro_rules! function_operator {
+    ($operator:ident, check: $check:path, drops_rows: $drops_rows:literal) => {
+        /// As the function's own: cache keys are made from this form.
+        impl std::fmt::Debug for $operator {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl $crate::pipeline::OperatorDefinition for $operator {
+            fn check(&self) -> Result<(), String> {
+                $check(&self.0)
+            }
+
+            fn infer(&self, input: &$crate::schema::Schema) -> Result<$crate::schema::Schema, String> {
+                $crate::pipeline::functions::infer_function(&self.0, input)
+            }
+
+            fn summary(&self) -> String {
+                $crate::pipeline::functions::summarize_function(&self.0)
+            }
+
+            fn require_inputs(
+                &self,
+                input: &$crate::schema::Schema,
+                required: &mut std::collections::BTreeSet<String>,
+            ) {
+                $crate::pipeline::functions::require_function_inputs(&self.0, input, required);
+            }
+
+            fn drops_rows(&self) -> bool {
+                $drops_rows
+            }
+
+            fn is_random(&self) -> bool {
+                self.0.may_differ()
+            }
+
+            fn function(&self) -> Option<&Function> {
+                Some(&self.0)
+            }
+
+            fn function_mut(&mut self) -> Option<&mut Function> {
+                Some(&mut self.0)
+            }
+        }
+    };
+}
+
+pub(super) use function_operator;
+
 /// The columns after a function.
 pub(super) fn infer_function(function: &Function, input: &Schema) -> Result<Schema, String> {
     for name in &function.columns {

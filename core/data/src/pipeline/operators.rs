@@ -21,6 +21,8 @@ mod map;
 mod normalize;
 mod pack;
 mod pad;
+mod random_erasing;
+mod random_grayscale;
 mod random_horizontal_flip;
 mod random_resized_crop;
 mod recode_jpeg;
@@ -99,6 +101,10 @@ operators! {
     random_resized_crop => RandomResizedCrop(RandomResizedCrop),
     /// Mirrors left and right with a probability; torchvision's `RandomHorizontalFlip`.
     random_horizontal_flip => RandomHorizontalFlip(RandomHorizontalFlip),
+    /// Turns images grey with a probability; torchvision's `RandomGrayscale`.
+    random_grayscale => RandomGrayscale(RandomGrayscale),
+    /// Fills a random rectangle with a value, with a probability; torchvision's `RandomErasing`.
+    random_erasing => RandomErasing(RandomErasing),
     /// `(x / 255 - mean) / std` as float; torchvision's `ToDtype(scale=True)` and `Normalize`.
     normalize => Normalize(Normalize),
     /// Converts the element type of a column.
@@ -136,6 +142,9 @@ operators! {
     /// Keeps the rows for which a Python function returns true.
     filter_function => FilterFunction(FilterFunction),
 }
+
+/// Operators for measurements, which messages do not suggest.
+pub(crate) const MEASUREMENT_OPERATORS: [&str; 2] = ["burn", "wait"];
 
 /// What the pipeline needs to know of an operator. The error of a check is one sentence without its place.
 pub trait OperatorDefinition {

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 pub use self::function::*;
 use super::OperatorKind;
 
+/// Version of the JSON form in which clients, coordinators and workers exchange a [`Pipeline`]. A change of the meaning of keys
+/// raises it. A new operator does not: a release that does not have it rejects the pipeline and names the operator.
+pub const PIPELINE_VERSION: u32 = 1;
+
 /// A pipeline: one source, operators in order, the last of which is `batch`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

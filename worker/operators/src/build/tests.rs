@@ -1,6 +1,8 @@
 //! Names, places, and what the engine is told.
 
-use feedline_data::schema::{ColumnType, ScalarType};
+use std::time::Duration;
+
+use feedline_data::schema::ScalarType;
 use serde_json::json;
 
 use super::*;

@@ -3,8 +3,8 @@
 //! The text of an error is all that serde gives: `path: message at line 1 column 2`. What is not recognised is passed
 //! on as it is; the tests of `from_yaml` hold each form.
 
-use crate::pipeline::OPERATOR_NAMES;
 use crate::pipeline::suggest::{did_you_mean, listed};
+use crate::pipeline::{MEASUREMENT_OPERATORS, OPERATOR_NAMES};
 
 /// What a parser's error says.
 pub(super) struct ParserMessage {
@@ -61,9 +61,13 @@ fn unknown_key(path: &str, rest: &str) -> String {
 }
 
 fn unknown_value(path: &str, rest: &str) -> String {
-    let (name, known) = name_and_known(rest);
+    let (name, mut known) = name_and_known(rest);
+    let is_operator = known == OPERATOR_NAMES;
+    if is_operator {
+        known.retain(|name| !MEASUREMENT_OPERATORS.contains(name));
+    }
     let hint = did_you_mean(name, known.iter().copied());
-    let what = if known == OPERATOR_NAMES { "operator".to_owned() } else { value(path) };
+    let what = if is_operator { "operator".to_owned() } else { value(path) };
     format!("unknown {what} `{name}`{hint}{}", known_names(&hint, &known))
 }
 

@@ -154,14 +154,14 @@ fn unknown_operators_and_values() {
         "- random_resized_crop:",
         "- random_crop:",
         expect![
-            "pipeline.yaml:13: unknown operator `random_crop`; did you mean `random_resized_crop`? (known: decode_image, resize, center_crop, random_resized_crop, random_horizontal_flip, normalize, cast, select, rename, filter, tokenize, truncate, pad, recode_jpeg, cache, batch, bucket_by_length, pack, repeat, burn, wait, map, filter_function)"
+            "pipeline.yaml:13: unknown operator `random_crop`; did you mean `random_resized_crop`? (known: decode_image, resize, center_crop, random_resized_crop, random_horizontal_flip, random_grayscale, random_erasing, normalize, cast, select, rename, filter, tokenize, truncate, pad, recode_jpeg, cache, batch, bucket_by_length, pack, repeat, map, filter_function)"
         ],
     );
     check(
         "- random_resized_crop:",
         "- mosaic:",
         expect![
-            "pipeline.yaml:13: unknown operator `mosaic`; known: decode_image, resize, center_crop, random_resized_crop, random_horizontal_flip, normalize, cast, select, rename, filter, tokenize, truncate, pad, recode_jpeg, cache, batch, bucket_by_length, pack, repeat, burn, wait, map, filter_function"
+            "pipeline.yaml:13: unknown operator `mosaic`; known: decode_image, resize, center_crop, random_resized_crop, random_horizontal_flip, random_grayscale, random_erasing, normalize, cast, select, rename, filter, tokenize, truncate, pad, recode_jpeg, cache, batch, bucket_by_length, pack, repeat, map, filter_function"
         ],
     );
     check(

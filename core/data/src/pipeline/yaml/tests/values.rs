@@ -151,7 +151,7 @@ fn misshapen_operators() {
         burn,
         "5: {}",
         expect![
-            "pipeline.yaml:16: unknown operator `5`; known: decode_image, resize, center_crop, random_resized_crop, random_horizontal_flip, normalize, cast, select, rename, filter, tokenize, truncate, pad, recode_jpeg, cache, batch, bucket_by_length, pack, repeat, burn, wait, map, filter_function"
+            "pipeline.yaml:16: unknown operator `5`; known: decode_image, resize, center_crop, random_resized_crop, random_horizontal_flip, random_grayscale, random_erasing, normalize, cast, select, rename, filter, tokenize, truncate, pad, recode_jpeg, cache, batch, bucket_by_length, pack, repeat, map, filter_function"
         ],
     );
     check(

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::testing::{chunk, pixels, tensor};
-use crate::{Image, Tensor};
+use crate::{Column, Image, Tensor};
 use feedline_data::schema::ScalarType;
 
 fn flip(p: f64) -> FlipOperator {

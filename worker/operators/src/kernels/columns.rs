@@ -1,8 +1,24 @@
 //! `select` and `rename`: which columns there are, and what they are called.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use feedline_data::pipeline::{Rename, Select};
+
+use super::{KernelContext, KernelDefinition};
 use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
+
+impl KernelDefinition for Select {
+    fn build(&self, _context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(SelectOperator { columns: self.columns.clone() }))
+    }
+}
+
+impl KernelDefinition for Rename {
+    fn build(&self, _context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(RenameOperator { columns: self.columns.clone() }))
+    }
+}
 
 /// Keeps these columns, in this order.
 #[derive(Debug)]

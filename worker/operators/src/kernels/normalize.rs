@@ -1,10 +1,28 @@
 //! `normalize`: pixels to floats, `(x / 255 - mean) / std`.
 
+use std::sync::Arc;
+
 use feedline_data::pipeline::{Normalize, TensorLayout};
-use feedline_data::schema::ScalarType;
+use feedline_data::schema::{ColumnType, ScalarType};
 use half::f16;
 
+use super::{KernelContext, KernelDefinition};
 use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers, Tensor};
+
+impl KernelDefinition for Normalize {
+    fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        let channels = match context.input_type(&self.column)? {
+            ColumnType::Tensor { shape, .. } if shape.len() == 3 => shape[2] as usize,
+            other => return Err(format!("column `{}` holds {other}, not image tensors", self.column)),
+        };
+        let (_, shape) = context.output_tensor(&self.column)?;
+        Ok(Arc::new(NormalizeOperator::new(context.index, self, channels, shape)))
+    }
+
+    fn written_column(&self) -> Option<&str> {
+        Some(&self.column)
+    }
+}
 
 /// Turns 8-bit tensors into float tensors by table: 256 values per channel, computed once in the arithmetic of
 /// torchvision (32-bit division, subtraction, division), so that results are equal to the last bit.

@@ -1,8 +1,18 @@
-//! The operator `burn`: uses CPU time, to measure the engine with.
+//! `burn`: uses CPU time, for measurements.
 
+use std::sync::Arc;
+
+use feedline_data::pipeline::Burn;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::{KernelContext, KernelDefinition};
 use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
+
+impl KernelDefinition for Burn {
+    fn build(&self, _context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(BurnOperator { cpu_us: self.cpu_us }))
+    }
+}
 
 /// Burns this thread's CPU time.
 #[derive(Debug)]

@@ -4,10 +4,23 @@ use std::sync::Arc;
 
 use arrow::array::{Array, Int32Builder, ListBuilder};
 use feedline_contained::contained;
+use feedline_data::pipeline::Tokenize;
 use tokenizers::{Encoding, Tokenizer};
 
+use super::{KernelContext, KernelDefinition};
 use crate::arrow_types::text_at;
 use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers};
+
+impl KernelDefinition for Tokenize {
+    fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(TokenizeOperator {
+            column: self.column.clone(),
+            output: self.output.clone().unwrap_or_else(|| self.column.clone()),
+            add_special_tokens: self.add_special_tokens,
+            tokenizer: TokenizeOperator::read(&(context.load)(&self.tokenizer)?, &self.tokenizer)?,
+        }))
+    }
+}
 
 /// Splits each row's text into token ids.
 pub(crate) struct TokenizeOperator {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::testing::{build, chunk, pixels, tensor};
-use feedline_data::schema::{ColumnType, Schema};
+use feedline_data::schema::Schema;
 
 const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 const STD: [f64; 3] = [0.229, 0.224, 0.225];

@@ -1,9 +1,12 @@
 //! `filter`: keeps the rows for which an SQL expression is true.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, AsArray, BooleanArray};
-use feedline_data::pipeline::PipelineError;
+use feedline_data::pipeline::{Filter, PipelineError};
 use feedline_data::schema::Schema;
 
+use super::{KernelContext, KernelDefinition};
 use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
 mod analyze;
@@ -18,6 +21,12 @@ use expression::{ExprType, FilterExpr};
 /// Checks a filter's expression against the columns it will see: the error is one sentence.
 pub fn check_filter(predicate: &str, schema: &Schema) -> Result<(), PipelineError> {
     FilterOperator::new(predicate, schema).map(|_| ()).map_err(PipelineError::new)
+}
+
+impl KernelDefinition for Filter {
+    fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(FilterOperator::new(&self.predicate, context.input)?))
+    }
 }
 
 /// Keeps rows by an expression.

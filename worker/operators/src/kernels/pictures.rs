@@ -1,14 +1,23 @@
 //! `decode_image`, `resize`, `center_crop` and `random_resized_crop`.
 
+use std::sync::Arc;
+
 use arrow::array::ArrayRef;
-use feedline_data::pipeline::Size;
+use feedline_data::pipeline::{CenterCrop, DecodeImage, RandomResizedCrop, Resize, Size};
 use feedline_data::random::RowRandom;
 use feedline_data::schema::ScalarType;
 
+use super::{KernelContext, KernelDefinition};
 use crate::arrow_types::bytes_at;
 use crate::geometry::{CropPlan, random_crop};
 use crate::render::{Picture, with_scratch};
 use crate::{Chunk, Column, Image, OperatorError, OperatorKernel, OutputBuffers};
+
+impl KernelDefinition for DecodeImage {
+    fn build(&self, _context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(DecodeImageOperator { column: self.column.clone() }))
+    }
+}
 
 /// Decodes encoded bytes to images.
 #[derive(Debug)]
@@ -64,6 +73,50 @@ pub(crate) enum CropChoice {
     Random { scale: [f64; 2], ratio: [f64; 2] },
 }
 
+impl KernelDefinition for Resize {
+    fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(FixedSizeOperator::new(context, &self.column, self.size, CropChoice::Whole)))
+    }
+
+    fn written_column(&self) -> Option<&str> {
+        Some(&self.column)
+    }
+
+    fn decoded_column(&self) -> Option<(&str, Size)> {
+        Some((&self.column, self.size))
+    }
+}
+
+impl KernelDefinition for CenterCrop {
+    fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        let choice = CropChoice::Center(self.resize);
+        Ok(Arc::new(FixedSizeOperator::new(context, &self.column, self.size, choice)))
+    }
+
+    fn written_column(&self) -> Option<&str> {
+        Some(&self.column)
+    }
+
+    fn decoded_column(&self) -> Option<(&str, Size)> {
+        Some((&self.column, self.size.map(|extent| extent.min(self.resize.unwrap_or(extent)))))
+    }
+}
+
+impl KernelDefinition for RandomResizedCrop {
+    fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        let choice = CropChoice::Random { scale: self.scale, ratio: self.ratio };
+        Ok(Arc::new(FixedSizeOperator::new(context, &self.column, self.size, choice)))
+    }
+
+    fn written_column(&self) -> Option<&str> {
+        Some(&self.column)
+    }
+
+    fn decoded_column(&self) -> Option<(&str, Size)> {
+        Some((&self.column, self.size))
+    }
+}
+
 /// Brings a part of each image to one size.
 #[derive(Debug)]
 pub(crate) struct FixedSizeOperator {
@@ -78,6 +131,11 @@ pub(crate) struct FixedSizeOperator {
 }
 
 impl FixedSizeOperator {
+    fn new(context: &KernelContext<'_>, column: &str, size: Size, choice: CropChoice) -> Self {
+        let KernelContext { index, draws, seed, .. } = *context;
+        Self { index, draws, seed, column: column.to_owned(), size, choice }
+    }
+
     fn cut(&self, width: u32, height: u32, pass: u32, row_id: u64) -> CropPlan {
         match self.choice {
             CropChoice::Whole => CropPlan::whole(width, height, self.size),

@@ -3,13 +3,32 @@
 //! Scalars, lists and text go through Arrow. What the new type cannot hold (text that is no number, 300 as `uint8`)
 //! fails its row; fractions are cut towards zero.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
+use feedline_data::pipeline::Cast;
 use feedline_data::schema::ScalarType;
 use half::f16;
 
-use crate::arrow_types::text_at;
+use super::{KernelContext, KernelDefinition};
+use crate::arrow_types::{arrow_type, text_at};
 use crate::{Chunk, Column, FailedRows, OperatorError, OperatorKernel, OutputBuffers, Tensor};
+
+impl KernelDefinition for Cast {
+    fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(CastOperator {
+            index: context.index,
+            column: self.column.clone(),
+            dtype: self.dtype,
+            arrow: context.output.get(&self.column).and_then(arrow_type),
+        }))
+    }
+
+    fn written_column(&self) -> Option<&str> {
+        Some(&self.column)
+    }
+}
 
 /// Converts a column's element type.
 #[derive(Debug)]

@@ -3,10 +3,18 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, BinaryViewBuilder};
+use feedline_data::pipeline::RecodeJpeg;
 
-use crate::pictures::encoded_bytes;
+use super::pictures::encoded_bytes;
+use super::{KernelContext, KernelDefinition};
 use crate::render::with_scratch;
 use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers};
+
+impl KernelDefinition for RecodeJpeg {
+    fn build(&self, _context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(RecodeJpegOperator { column: self.column.clone() }))
+    }
+}
 
 /// Adds an index of its data to each JPEG that can have one; everything else stays as it is.
 #[derive(Debug)]

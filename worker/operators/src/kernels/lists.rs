@@ -5,11 +5,30 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, UInt32Array};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, UInt8Type};
+use feedline_data::pipeline::{Pad, Truncate};
 use feedline_data::schema::ScalarType;
 use half::f16;
 
+use super::{KernelContext, KernelDefinition};
 use crate::arrow_types::{arrow_scalar, as_type};
 use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers};
+
+impl KernelDefinition for Truncate {
+    fn build(&self, _context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(TruncateOperator { column: self.column.clone(), length: self.length }))
+    }
+}
+
+impl KernelDefinition for Pad {
+    fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        let (scalar, _) = context.output_tensor(&self.column)?;
+        Ok(Arc::new(PadOperator::new(context.index, &self.column, self.length, scalar, self.value)))
+    }
+
+    fn written_column(&self) -> Option<&str> {
+        Some(&self.column)
+    }
+}
 
 /// Cuts lists to a length.
 #[derive(Debug)]

@@ -1,0 +1,306 @@
+"""One method for each operator. Generated from `core/data/src/pipeline/operators/`; do not edit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+from feedline._plain import names
+
+
+class Operators:
+    """The operators of a pipeline."""
+
+    def _operator(self, name: str, parallelism: int | None, **parameters: Any) -> Self:
+        raise NotImplementedError
+
+    def decode_image(self, column: str, *, parallelism: int | None = None) -> Self:
+        """Decodes JPEG, PNG or WebP bytes.
+
+        Args:
+            column: Column of encoded bytes.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("decode_image", parallelism, column=column)
+
+    def resize(self, column: str, size: Sequence[int], *, parallelism: int | None = None) -> Self:
+        """Resizes to a fixed size and ignores the aspect ratio.
+
+        Args:
+            column: Column of encoded bytes or decoded images.
+            size: Height and width of the result.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("resize", parallelism, column=column, size=size)
+
+    def center_crop(self, column: str, size: Sequence[int], resize: int | None = None, *, parallelism: int | None = None) -> Self:
+        """Crops the centre; torchvision's `CenterCrop` after `Resize(resize)` when `resize` is given.
+
+        Args:
+            column: Column of encoded bytes or decoded images.
+            size: Height and width of the result.
+            resize: Shorter side that the image is resized to first, in pixels; without it the crop is cut from the image as it is (padded
+                with zeros where the image is smaller, as torchvision does).
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("center_crop", parallelism, column=column, size=size, resize=resize)
+
+    def random_resized_crop(
+        self,
+        column: str,
+        size: Sequence[int],
+        scale: Sequence[float] | None = None,
+        ratio: Sequence[float] | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Self:
+        """Crops a random area with a random ratio and resizes it; torchvision's `RandomResizedCrop`.
+
+        Args:
+            column: Column of encoded bytes or decoded images.
+            size: Height and width of the result.
+            scale: Bounds of the crop's share of the image's area.
+            ratio: Bounds of the crop's width / height.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("random_resized_crop", parallelism, column=column, size=size, scale=scale, ratio=ratio)
+
+    def random_horizontal_flip(self, column: str, p: float | None = None, *, parallelism: int | None = None) -> Self:
+        """Mirrors left and right with a probability; torchvision's `RandomHorizontalFlip`.
+
+        Args:
+            column: Column of images or image tensors.
+            p: Probability of a flip.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("random_horizontal_flip", parallelism, column=column, p=p)
+
+    def random_grayscale(self, column: str, p: float | None = None, *, parallelism: int | None = None) -> Self:
+        """Turns images grey with a probability; torchvision's `RandomGrayscale`.
+
+        Args:
+            column: Column of images or of `uint8` tensors `[height, width, 3]`.
+            p: Probability that an image becomes grey.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("random_grayscale", parallelism, column=column, p=p)
+
+    def random_erasing(
+        self,
+        column: str,
+        p: float | None = None,
+        scale: Sequence[float] | None = None,
+        ratio: Sequence[float] | None = None,
+        value: float | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Self:
+        """Fills a random rectangle with a value, with a probability; torchvision's `RandomErasing`.
+
+        Args:
+            column: Column of images or image tensors, channels last or first.
+            p: Probability that a rectangle is erased.
+            scale: Bounds of the rectangle's share of the image's area.
+            ratio: Bounds of the rectangle's height / width.
+            value: Value of each channel in the rectangle.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("random_erasing", parallelism, column=column, p=p, scale=scale, ratio=ratio, value=value)
+
+    def normalize(
+        self,
+        column: str,
+        mean: Sequence[float],
+        std: Sequence[float],
+        dtype: str | None = None,
+        layout: Literal["hwc", "chw"] | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Self:
+        """`(x / 255 - mean) / std` as float; torchvision's `ToDtype(scale=True)` and `Normalize`.
+
+        Args:
+            column: Column of image tensors, `uint8`, height x width x channels.
+            mean: Mean per channel on the scale 0 to 1.
+            std: Standard deviation per channel on the scale 0 to 1.
+            dtype: Element type of the result: `float32` or `float16`.
+            layout: Axis order of the result.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("normalize", parallelism, column=column, mean=mean, std=std, dtype=dtype, layout=layout)
+
+    def cast(self, column: str, dtype: str, *, parallelism: int | None = None) -> Self:
+        """Converts the element type of a column.
+
+        Args:
+            column: Column of scalars, lists or tensors; or text holding numbers.
+            dtype: New element type.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("cast", parallelism, column=column, dtype=dtype)
+
+    def select(self, columns: Sequence[str], *, parallelism: int | None = None) -> Self:
+        """Keeps these columns, in this order.
+
+        Args:
+            columns: Columns to keep, in this order.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("select", parallelism, columns=names(columns))
+
+    def rename(self, columns: Mapping[str, str], *, parallelism: int | None = None) -> Self:
+        """Renames columns.
+
+        Args:
+            columns: New name -> present name.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("rename", parallelism, columns=columns)
+
+    def tokenize(
+        self,
+        column: str,
+        tokenizer: str | os.PathLike[str],
+        output: str | None = None,
+        add_special_tokens: bool | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Self:
+        """Splits text into token ids with a Hugging Face `tokenizer.json`.
+
+        Args:
+            column: Column of text.
+            tokenizer: Path or URL of a Hugging Face `tokenizer.json`.
+            output: Column to write; the text column itself by default.
+            add_special_tokens: Whether the tokenizer adds its special tokens.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("tokenize", parallelism, column=column, tokenizer=tokenizer, output=output, add_special_tokens=add_special_tokens)
+
+    def truncate(self, column: str, length: int, *, parallelism: int | None = None) -> Self:
+        """Truncates lists to a length.
+
+        Args:
+            column: Column of lists.
+            length: Longest length kept, in elements; what is beyond is cut from the end.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("truncate", parallelism, column=column, length=length)
+
+    def pad(self, column: str, length: int, value: int | None = None, *, parallelism: int | None = None) -> Self:
+        """Pads lists to a length, which gives a fixed-shape tensor.
+
+        Args:
+            column: Column of lists.
+            length: Length of every row after padding, in elements; a longer row fails.
+            value: What fills the end.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("pad", parallelism, column=column, length=length, value=value)
+
+    def recode_jpeg(self, column: str, *, parallelism: int | None = None) -> Self:
+        """Adds an index to JPEGs, with which a decoder reads a crop faster.
+
+        Args:
+            column: Column of encoded bytes.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("recode_jpeg", parallelism, column=column)
+
+    def cache(self, tier: Literal["memory", "disk", "store"], *, parallelism: int | None = None) -> Self:
+        """Caches the rows that reach it, so that later passes begin here.
+
+        Args:
+            tier: Where rows are kept.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("cache", parallelism, tier=tier)
+
+    def batch(self, size: int, remainder: Literal["emit", "drop", "carry"] | None = None, *, parallelism: int | None = None) -> Self:
+        """Groups rows; must be the last operator.
+
+        Args:
+            size: Rows of a batch.
+            remainder: What happens to the rows left at an epoch's end.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("batch", parallelism, size=size, remainder=remainder)
+
+    def bucket_by_length(
+        self,
+        columns: Sequence[str],
+        boundaries: Sequence[int],
+        batch_sizes: Sequence[int] | None = None,
+        tokens: int | None = None,
+        pad: Literal["longest", "boundary", "none"] | None = None,
+        value: int | None = None,
+        window: int | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Self:
+        """Groups rows of similar length; the last operator, in place of `batch`. tf.data's `bucket_by_sequence_length`.
+
+        Args:
+            columns: Columns of lists. A row is as long as the longest of its lists.
+            boundaries: The longest length in each bucket, in elements, ascending.
+            batch_sizes: Rows of a batch, for each bucket: one number for each boundary, and one more for rows that are longer than the
+                last. Without that one, longer rows fail.
+            tokens: In place of `batch_sizes`: elements of a batch with its padding, so that a bucket of short rows has large batches.
+            pad: To which length the lists of a batch are filled.
+            value: What fills them.
+            window: Rows that are put into buckets together; chosen by the sizes of batches where it is not given.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("bucket_by_length", parallelism, columns=names(columns), boundaries=boundaries, batch_sizes=batch_sizes, tokens=tokens, pad=pad, value=value, window=window)
+
+    def pack(
+        self,
+        columns: Sequence[str],
+        length: int,
+        size: int,
+        longer: Literal["fail", "truncate"] | None = None,
+        value: int | None = None,
+        window: int | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Self:
+        """Packs several rows into one of a fixed length, and groups those; the last operator, in place of `batch`.
+
+        Args:
+            columns: Columns of lists: all that there are.
+            length: Elements of a packed row, in each column.
+            size: Packed rows of a batch.
+            longer: What happens to a row that is longer than `length`.
+            value: What fills the end.
+            window: Rows that are packed together; chosen by the size of batches where it is not given.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("pack", parallelism, columns=names(columns), length=length, size=size, longer=longer, value=value, window=window)
+
+    def repeat(self, count: int, *, parallelism: int | None = None) -> Self:
+        """Passes over the rows several times within an epoch, each in its own order; tf.data's `repeat(count)`.
+
+        Args:
+            count: Passes per epoch.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("repeat", parallelism, count=count)
+
+    def burn(self, cpu_us: int, *, parallelism: int | None = None) -> Self:
+        """Burns CPU time, for measurements.
+
+        Args:
+            cpu_us: CPU time per row in microseconds.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("burn", parallelism, cpu_us=cpu_us)
+
+    def wait(self, ms: int, *, parallelism: int | None = None) -> Self:
+        """Waits without CPU, for measurements.
+
+        Args:
+            ms: Time per row in milliseconds.
+            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+        """
+        return self._operator("wait", parallelism, ms=ms)

@@ -1,0 +1,20 @@
+//! `map` and `filter_function`: the engine calls their functions, in processes beside the worker.
+
+use std::sync::Arc;
+
+use feedline_data::pipeline::{FilterFunction, MapFunction};
+
+use super::{EngineKernel, KernelContext, KernelDefinition};
+use crate::OperatorKernel;
+
+impl KernelDefinition for MapFunction {
+    fn build(&self, _context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(EngineKernel))
+    }
+}
+
+impl KernelDefinition for FilterFunction {
+    fn build(&self, _context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(EngineKernel))
+    }
+}

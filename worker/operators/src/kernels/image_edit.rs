@@ -1,0 +1,55 @@
+//! Changes images in place: decoded images of any size, and tensors.
+
+use bytes::BytesMut;
+use feedline_data::schema::ScalarType;
+
+use crate::{Chunk, Column, OperatorError};
+
+/// The pixels of one row.
+pub(crate) struct ImageMut<'a> {
+    /// The elements in native byte order.
+    pub(crate) data: &'a mut [u8],
+    /// Extents, such as height, width and channels.
+    pub(crate) shape: [usize; 3],
+    /// Element type.
+    pub(crate) scalar: ScalarType,
+}
+
+/// Changes the rows of a column of images or of tensors with three axes, for which `choose` returns a value. A row that failed
+/// before may have an empty image.
+///
+/// # Errors
+/// When the column holds something else.
+pub(crate) fn edit_images<T>(
+    chunk: &mut Chunk,
+    column: &str,
+    choose: impl Fn(&Chunk, usize) -> Option<T>,
+    edit: impl Fn(ImageMut<'_>, T),
+) -> Result<(), OperatorError> {
+    let place = chunk.place_of(column)?;
+    let rows = (0..chunk.rows()).filter_map(|row| choose(chunk, row).map(|value| (row, value)));
+    let chosen: Vec<(usize, T)> = rows.collect();
+    match &mut chunk.columns[place].1 {
+        Column::Images(images) => {
+            for (row, value) in chosen {
+                let image = &mut images[row];
+                // Copies only an image that a cache or another chunk shares.
+                let mut data = BytesMut::from(std::mem::take(&mut image.data));
+                let shape = [image.height as usize, image.width as usize, 3];
+                edit(ImageMut { data: &mut data, shape, scalar: ScalarType::UInt8 }, value);
+                image.data = data.freeze();
+            }
+        }
+        Column::Tensor(tensor) if tensor.shape.len() == 3 => {
+            let shape = [0, 1, 2].map(|axis| tensor.shape[axis] as usize);
+            let scalar = tensor.scalar;
+            for (row, value) in chosen {
+                edit(ImageMut { data: tensor.row_mut(row), shape, scalar }, value);
+            }
+        }
+        other => {
+            return Err(OperatorError::new(format!("column `{column}` holds {}, not images", other.kind())));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! `random_erasing`: fills a random rectangle, in place.
+
+use std::sync::Arc;
+
+use feedline_data::pipeline::RandomErasing;
+use feedline_data::random::RowRandom;
+use feedline_data::schema::ScalarType;
+use half::f16;
+
+use super::image_edit::{ImageMut, edit_images};
+use super::{KernelContext, KernelDefinition};
+use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
+
+/// Attempts of torchvision's `RandomErasing.get_params` before it leaves the image as it is.
+const ATTEMPTS: usize = 10;
+
+impl KernelDefinition for RandomErasing {
+    fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        let (draws, seed) = (context.draws, context.seed);
+        Ok(Arc::new(ErasingOperator { draws, seed, parameters: self.clone() }))
+    }
+}
+
+/// Erases a rectangle of each row's image with a probability.
+#[derive(Debug)]
+struct ErasingOperator {
+    /// The key of the random draws.
+    draws: u32,
+    seed: u64,
+    parameters: RandomErasing,
+}
+
+impl OperatorKernel for ErasingOperator {
+    fn apply(&self, chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
+        let RandomErasing { column, p, scale, ratio, value } = &self.parameters;
+        let failed = chunk.failed_rows();
+        let choose = |chunk: &Chunk, row: usize| {
+            let mut random = RowRandom::new(self.seed, self.draws, chunk.passes[row], chunk.row_ids[row]);
+            (random.next_f64() < *p && !failed.contains(row)).then_some(random)
+        };
+        edit_images(chunk, column, choose, |image, mut random| {
+            let axes = ImageAxes::of(&image);
+            if let Some(erased) = draw_rectangle(&mut random, axes.height, axes.width, *scale, *ratio) {
+                let element = element_bytes(image.scalar, *value);
+                axes.fill(image.data, &erased, &element);
+            }
+        })
+    }
+}
+
+/// A part of an image, in pixels.
+struct Rectangle {
+    top: usize,
+    left: usize,
+    height: usize,
+    width: usize,
+}
+
+/// The rectangle of torchvision's `RandomErasing.get_params`. A draw that does not fit is repeated.
+fn draw_rectangle(
+    random: &mut RowRandom,
+    height: usize,
+    width: usize,
+    scale: [f64; 2],
+    ratio: [f64; 2],
+) -> Option<Rectangle> {
+    let area = (height * width) as f64;
+    for _ in 0..ATTEMPTS {
+        let erased_area = area * random.uniform(scale[0], scale[1]);
+        let aspect = random.uniform(ratio[0].ln(), ratio[1].ln()).exp();
+        let erased_height = (erased_area * aspect).sqrt().round_ties_even() as usize;
+        let erased_width = (erased_area / aspect).sqrt().round_ties_even() as usize;
+        if erased_height < height && erased_width < width {
+            let top = random.below((height - erased_height + 1) as u32) as usize;
+            let left = random.below((width - erased_width + 1) as u32) as usize;
+            return Some(Rectangle { top, left, height: erased_height, width: erased_width });
+        }
+    }
+    None
+}
+
+/// Which axis of a tensor is which: a last axis of at most 4 is the channels, otherwise the first.
+struct ImageAxes {
+    height: usize,
+    width: usize,
+    /// Elements of one pixel that are stored together.
+    interleaved: usize,
+    /// Planes of which each has all pixels.
+    planes: usize,
+}
+
+impl ImageAxes {
+    fn of(image: &ImageMut<'_>) -> Self {
+        match image.shape {
+            [height, width, channels] if channels <= 4 => {
+                Self { height, width, interleaved: channels, planes: 1 }
+            }
+            [planes, height, width] => Self { height, width, interleaved: 1, planes },
+        }
+    }
+
+    /// Sets the elements of a rectangle in every channel.
+    fn fill(&self, data: &mut [u8], rectangle: &Rectangle, element: &[u8]) {
+        let pixel_bytes = self.interleaved * element.len();
+        for plane in 0..self.planes {
+            for line in rectangle.top..rectangle.top + rectangle.height {
+                let start = ((plane * self.height + line) * self.width + rectangle.left) * pixel_bytes;
+                let erased = &mut data[start..start + rectangle.width * pixel_bytes];
+                erased.chunks_exact_mut(element.len()).for_each(|out| out.copy_from_slice(element));
+            }
+        }
+    }
+}
+
+/// The value as an element; the definition accepts these types alone.
+fn element_bytes(scalar: ScalarType, value: f64) -> Vec<u8> {
+    match scalar {
+        ScalarType::Float16 => f16::from_f64(value).to_ne_bytes().to_vec(),
+        ScalarType::Float32 => (value as f32).to_ne_bytes().to_vec(),
+        ScalarType::Float64 => value.to_ne_bytes().to_vec(),
+        _ => vec![value as u8],
+    }
+}
