@@ -20,11 +20,11 @@ use metrics::counter;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::own::check_own;
-use crate::driver::{DriverCommand, shutting_down};
+use crate::driver::DriverCommand;
 use crate::index_store::IndexStore;
 use crate::metrics::{REFUSALS_TOTAL, REQUESTS_TOTAL, refusal_label};
 use crate::peers::Peers;
-use crate::request::Request as QueuedInput;
+use crate::request::{Request as QueuedInput, shutting_down};
 use crate::request_queue::RequestQueue;
 use crate::settings::CoordinatorSettings;
 
