@@ -1,5 +1,6 @@
 //! The one task that owns a coordinator's part in the cluster: takes what waits, decides, has it written and sent, answers.
 
+mod events;
 mod indexes;
 mod long_polls;
 mod pending;
@@ -23,6 +24,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Duration, Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use self::events::{Event, next};
 use self::indexes::{IndexEvent, IndexTasks};
 use self::long_polls::LongPolls;
 use self::pending::PendingReplies;
@@ -55,12 +57,17 @@ pub(crate) enum DriverCommand {
     Change { change: MembershipChange, reply: oneshot::Sender<Result<Members, ServiceError>> },
 }
 
-/// What happens besides requests and time.
-enum Event {
-    Written(WriteOutcome),
-    Messages(Vec<Message>),
-    Delivery(SendOutcome),
-    Index(IndexEvent),
+impl DriverCommand {
+    /// Answers a command that is not carried out.
+    pub(crate) fn refuse(self, refusal: ServiceError) {
+        match self {
+            // A sender that no longer waits needs no answer.
+            Self::Observe { reply } => drop(reply.send(None)),
+            Self::Share { .. } => {}
+            Self::Members { reply } => drop(reply.send(Err(refusal))),
+            Self::Change { reply, .. } => drop(reply.send(Err(refusal))),
+        }
+    }
 }
 
 /// What the driver works with.
@@ -426,28 +433,6 @@ impl Driver {
     fn refuse_waiting(&mut self, refusal: &ServiceError) {
         self.held.take();
         self.pending.refuse_all(refusal);
-    }
-}
-
-/// What happens next, besides requests and time. Can be dropped and called again.
-async fn next(
-    disk: &mut Disk,
-    inbox: &mut mpsc::Receiver<Vec<Message>>,
-    deliveries: &mut mpsc::Receiver<SendOutcome>,
-    indexes: &mut IndexTasks,
-) -> Result<Event, CoordinatorError> {
-    loop {
-        tokio::select! {
-            written = disk.written() => return written.map(Event::Written),
-            Some(messages) = inbox.recv() => return Ok(Event::Messages(messages)),
-            Some(delivery) = deliveries.recv() => return Ok(Event::Delivery(delivery)),
-            Some(done) = indexes.join_next() => match done {
-                Ok(indexed) => return Ok(Event::Index(indexed)),
-                // It leads no more.
-                Err(error) if error.is_cancelled() => {}
-                Err(error) => return Err(CoordinatorError::Stopped(error.to_string())),
-            },
-        }
     }
 }
 
