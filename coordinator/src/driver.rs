@@ -55,6 +55,8 @@ pub(crate) enum DriverCommand {
     Members { reply: oneshot::Sender<Result<Vec<MemberView>, ServiceError>> },
     /// Someone changes who takes part.
     Change { change: MembershipChange, reply: oneshot::Sender<Result<Members, ServiceError>> },
+    /// Someone makes another coordinator the leader; the reply follows once it leads.
+    TransferLeader { target: MemberId, reply: oneshot::Sender<Result<(), ServiceError>> },
 }
 
 impl DriverCommand {
@@ -66,6 +68,7 @@ impl DriverCommand {
             Self::Share { .. } => {}
             Self::Members { reply } => drop(reply.send(Err(refusal))),
             Self::Change { reply, .. } => drop(reply.send(Err(refusal))),
+            Self::TransferLeader { reply, .. } => drop(reply.send(Err(refusal))),
         }
     }
 }
@@ -97,6 +100,8 @@ pub(crate) struct DriverContext {
 pub(crate) struct Driver {
     parts: DriverContext,
     pending: PendingReplies,
+    /// The coordinator that is to lead, and who waits until it does.
+    transfer: Option<(MemberId, oneshot::Sender<Result<(), ServiceError>>)>,
     clock: PausableClock,
     started: Instant,
     now: MonotonicTime,
@@ -119,6 +124,7 @@ impl Driver {
         Self {
             parts,
             pending: PendingReplies::default(),
+            transfer: None,
             clock: PausableClock::new(tick_ms),
             started: Instant::now(),
             now: MonotonicTime::default(),
@@ -241,6 +247,12 @@ impl Driver {
                 let request = self.pending.add_change(reply);
                 self.parts.member.change(self.now, request, change);
             }
+            DriverCommand::TransferLeader { target, reply } => {
+                match self.parts.member.transfer_leader(self.now, target) {
+                    Ok(()) => self.transfer = Some((target, reply)),
+                    Err(refusal) => drop(reply.send(Err(refusal))),
+                }
+            }
         }
     }
 
@@ -360,10 +372,27 @@ impl Driver {
             Role::Leader { serving: false } => None,
             Role::Follower { leader } => leader,
         };
+        self.answer_transfer(leader);
         self.parts.leader.send_if_modified(|known| std::mem::replace(known, leader) != leader);
         gauge!(LEADS).set(if leader == Some(self.parts.member.id()) { 1.0 } else { 0.0 });
         gauge!(TERM).set(self.parts.member.term() as f64);
         Ok(())
+    }
+
+    /// Answers a leader transfer once its target leads, another coordinator does, or this one keeps leading.
+    fn answer_transfer(&mut self, leader: Option<MemberId>) {
+        let (Some((target, _)), Some(leader)) = (&self.transfer, leader) else { return };
+        let result = if leader == *target {
+            Ok(())
+        } else if self.parts.member.hands_over() {
+            return;
+        } else {
+            let message = format!("coordinator {target} did not take over, {leader} leads; try again");
+            Err(ServiceError::new(ServiceErrorKind::Unavailable, message))
+        };
+        if let Some((_, reply)) = self.transfer.take() {
+            let _ = reply.send(result);
+        }
     }
 
     /// Gives the number up to which everything is written already.

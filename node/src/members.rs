@@ -1,4 +1,4 @@
-//! `feedline members`: the coordinators of a cluster, one more, or one less.
+//! `feedline members`: lists, adds and removes the coordinators of a cluster, and chooses the leader.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -21,7 +21,8 @@ use crate::{output, table};
     Examples:\n  \
     feedline members list --coordinator http://10.0.0.1:7070\n  \
     feedline members add http://10.0.0.4:7070 --coordinator http://10.0.0.1:7070\n  \
-    feedline members remove http://10.0.0.2:7070 --coordinator http://10.0.0.1:7070"
+    feedline members remove http://10.0.0.2:7070 --coordinator http://10.0.0.1:7070\n  \
+    feedline members transfer-leader 0a1b2c3d4e5f6071 --coordinator http://10.0.0.1:7070"
 )]
 pub(crate) struct MembersArgs {
     /// The cluster.
@@ -54,6 +55,12 @@ pub(crate) enum MembersChange {
         /// Where it listened.
         #[arg(value_name = "URL")]
         url: String,
+    },
+    /// Makes another coordinator the leader, such as before the leader's host is taken down.
+    TransferLeader {
+        /// Its id, as `feedline members list` prints it.
+        #[arg(value_name = "ID")]
+        id: String,
     },
 }
 
@@ -108,6 +115,7 @@ async fn ask(
             MembersChange::List => members.members().await,
             MembersChange::Add { url } => members.add_member(url).await,
             MembersChange::Remove { url } => members.remove_member(url).await,
+            MembersChange::TransferLeader { id } => members.transfer_leader(id).await,
         };
         match answer {
             Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {
