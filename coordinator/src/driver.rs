@@ -1,14 +1,17 @@
 //! The one task that owns a coordinator's part in the cluster: takes what waits, decides, has it written and sent, answers.
 
+mod events;
 mod indexes;
 mod long_polls;
+mod pending;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use feedline_cluster::{Input, Reply, RequestId};
-use feedline_data::ids::{Millis, WorkerId};
+use feedline_cluster::{Input, Reply};
+use feedline_data::ids::{JobId, Millis, WorkerId};
+use feedline_data::manifest::Manifest;
 use feedline_data::messages::WorkerAllocations;
 use feedline_data::messages::samples::Samples;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
@@ -18,12 +21,13 @@ use feedline_raft::{
 };
 use metrics::gauge;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use self::indexes::{IndexEvent, load};
+use self::events::{Event, next};
+use self::indexes::{IndexEvent, IndexTasks};
 use self::long_polls::LongPolls;
+use self::pending::PendingReplies;
 use crate::clock::PausableClock;
 use crate::disk::{Disk, WriteOutcome};
 use crate::error::CoordinatorError;
@@ -31,7 +35,7 @@ use crate::index_store::IndexStore;
 use crate::limits::RequestLimits;
 use crate::metrics::{Gauges, LEADS, QUEUED_REQUESTS, TERM};
 use crate::peers::{Peers, SendOutcome};
-use crate::request::Request;
+use crate::request::{Request, shutting_down};
 use crate::request_queue::{QueuedRequest, RequestReceiver};
 
 /// What this process itself asks of the driver: planning, and changes of the members. Requests wait at the desk.
@@ -51,14 +55,22 @@ pub(crate) enum DriverCommand {
     Members { reply: oneshot::Sender<Result<Vec<MemberView>, ServiceError>> },
     /// Someone changes who takes part.
     Change { change: MembershipChange, reply: oneshot::Sender<Result<Members, ServiceError>> },
+    /// Someone makes another coordinator the leader; the reply follows once it leads.
+    TransferLeader { target: MemberId, reply: oneshot::Sender<Result<(), ServiceError>> },
 }
 
-/// What happens besides requests and time.
-enum Event {
-    Written(WriteOutcome),
-    Messages(Vec<Message>),
-    Delivery(SendOutcome),
-    Index(IndexEvent),
+impl DriverCommand {
+    /// Answers a command that is not carried out.
+    pub(crate) fn refuse(self, refusal: ServiceError) {
+        match self {
+            // A sender that no longer waits needs no answer.
+            Self::Observe { reply } => drop(reply.send(None)),
+            Self::Share { .. } => {}
+            Self::Members { reply } => drop(reply.send(Err(refusal))),
+            Self::Change { reply, .. } => drop(reply.send(Err(refusal))),
+            Self::TransferLeader { reply, .. } => drop(reply.send(Err(refusal))),
+        }
+    }
 }
 
 /// What the driver works with.
@@ -87,17 +99,15 @@ pub(crate) struct DriverContext {
 
 pub(crate) struct Driver {
     parts: DriverContext,
-    waiting: HashMap<RequestId, oneshot::Sender<Reply>>,
-    changing: HashMap<RequestId, oneshot::Sender<Result<Members, ServiceError>>>,
-    next_request: RequestId,
+    pending: PendingReplies,
+    /// The coordinator that is to lead, and who waits until it does.
+    transfer: Option<(MemberId, oneshot::Sender<Result<(), ServiceError>>)>,
     clock: PausableClock,
     started: Instant,
     now: MonotonicTime,
     tick: Duration,
-    /// Indexes being saved or loaded.
-    indexes: JoinSet<IndexEvent>,
-    /// Saved indexes that are awaited, and requests that came meanwhile.
-    loading: usize,
+    indexes: IndexTasks,
+    /// Requests that arrived while saved indexes were loaded.
     held: LongPolls,
     /// Whether something was asked that is not decided on yet: it gathers while the decisions before it are written.
     gathers: bool,
@@ -110,17 +120,16 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(parts: DriverContext) -> Self {
         let tick_ms = parts.tick_ms;
+        let indexes = IndexTasks::new(Arc::clone(&parts.store), Arc::clone(&parts.peers));
         Self {
             parts,
-            waiting: HashMap::new(),
-            changing: HashMap::new(),
-            next_request: 1,
+            pending: PendingReplies::default(),
+            transfer: None,
             clock: PausableClock::new(tick_ms),
             started: Instant::now(),
             now: MonotonicTime::default(),
             tick: Duration::from_millis(tick_ms),
-            indexes: JoinSet::new(),
-            loading: 0,
+            indexes,
             held: LongPolls::default(),
             gathers: false,
             stuck: None,
@@ -235,9 +244,14 @@ impl Driver {
             DriverCommand::Share { shares } => self.parts.member.ask(self.now, Input::Shares { shares }),
             DriverCommand::Members { reply } => drop(reply.send(self.parts.member.views())),
             DriverCommand::Change { change, reply } => {
-                let request = self.number();
-                self.changing.insert(request, reply);
+                let request = self.pending.add_change(reply);
                 self.parts.member.change(self.now, request, change);
+            }
+            DriverCommand::TransferLeader { target, reply } => {
+                match self.parts.member.transfer_leader(self.now, target) {
+                    Ok(()) => self.transfer = Some((target, reply)),
+                    Err(refusal) => drop(reply.send(Err(refusal))),
+                }
             }
         }
     }
@@ -251,19 +265,16 @@ impl Driver {
             drop(reply.send(Reply::Refused(refusal)));
             return;
         }
-        if self.loading > 0 && self.held.len() >= self.parts.limits.unanswered {
+        if self.indexes.is_loading() && self.held.len() >= self.parts.limits.unanswered {
             drop(reply.send(Reply::Refused(RequestLimits::too_many(self.held.len()))));
             return;
         }
-        let request = self.number();
-        self.waiting.insert(request, reply);
+        let request = self.pending.add(reply);
         let input = asked.into_input(request);
-        if self.loading == 0 {
+        if !self.indexes.is_loading() {
             self.take(input);
-        } else if let Some(earlier) = self.held.put(input)
-            && let Some(waiting) = self.waiting.remove(&earlier)
-        {
-            let _ = waiting.send(Reply::Refused(overtaken()));
+        } else if let Some(earlier) = self.held.put(input) {
+            self.pending.answer(earlier, Reply::Refused(overtaken()));
         }
     }
 
@@ -274,7 +285,7 @@ impl Driver {
         }
         let (member, limits) = (&self.parts.member, &self.parts.limits);
         let opens = matches!(asked, Request::OpenJob { .. } | Request::JoinJob { may_open: true, .. });
-        limits.check(self.waiting.len(), opens.then(|| (member.pending_entries(), member.log_bytes())))
+        limits.check(self.pending.len(), opens.then(|| (member.pending_entries(), member.log_bytes())))
     }
 
     fn take(&mut self, input: Input) {
@@ -282,11 +293,6 @@ impl Driver {
             self.gauges.on_worker(report.worker, self.now.cluster);
         }
         self.parts.member.ask(self.now, input);
-    }
-
-    fn number(&mut self) -> RequestId {
-        self.next_request += 1;
-        self.next_request
     }
 
     fn on_tick(&mut self) {
@@ -366,10 +372,27 @@ impl Driver {
             Role::Leader { serving: false } => None,
             Role::Follower { leader } => leader,
         };
+        self.answer_transfer(leader);
         self.parts.leader.send_if_modified(|known| std::mem::replace(known, leader) != leader);
         gauge!(LEADS).set(if leader == Some(self.parts.member.id()) { 1.0 } else { 0.0 });
         gauge!(TERM).set(self.parts.member.term() as f64);
         Ok(())
+    }
+
+    /// Answers a leader transfer once its target leads, another coordinator does, or this one keeps leading.
+    fn answer_transfer(&mut self, leader: Option<MemberId>) {
+        let (Some((target, _)), Some(leader)) = (&self.transfer, leader) else { return };
+        let result = if leader == *target {
+            Ok(())
+        } else if self.parts.member.hands_over() {
+            return;
+        } else {
+            let message = format!("coordinator {target} did not take over, {leader} leads; try again");
+            Err(ServiceError::new(ServiceErrorKind::Unavailable, message))
+        };
+        if let Some((_, reply)) = self.transfer.take() {
+            let _ = reply.send(result);
+        }
     }
 
     /// Gives the number up to which everything is written already.
@@ -385,17 +408,14 @@ impl Driver {
         effects.decided.iter().for_each(|record| self.gauges.on_record(record));
         Gauges::count(&effects.decided);
         for (job, key, manifest) in effects.manifests {
-            self.save(job, key, manifest);
+            let others = self.parts.member.voters() / 2;
+            self.indexes.save(job, key, manifest, others);
         }
         for (request, reply) in effects.replies {
-            if let Some(waiting) = self.waiting.remove(&request) {
-                let _ = waiting.send(reply);
-            }
+            self.pending.answer(request, reply);
         }
         for (request, changed) in effects.changes {
-            if let Some(waiting) = self.changing.remove(&request) {
-                let _ = waiting.send(changed);
-            }
+            self.pending.answer_change(request, changed);
         }
         if has_ended {
             // The state machine that held their reports back is gone.
@@ -410,18 +430,28 @@ impl Driver {
             ServingChange::Begun { preparing, state } => {
                 tracing::info!(term = self.parts.member.term(), "this coordinator leads");
                 state.iter().for_each(|record| self.gauges.on_record(record));
-                self.loading = preparing.len();
-                for (job, key) in preparing {
-                    let store = Arc::clone(&self.parts.store);
-                    self.indexes.spawn_blocking(move || IndexEvent::Loaded(job, load(&store, &key)));
-                }
+                self.indexes.load_all(preparing);
             }
             ServingChange::Ended => {
                 tracing::info!(term = self.parts.member.term(), "this coordinator leads no more");
                 self.indexes.abort_all();
-                self.loading = 0;
                 self.release_held();
             }
+        }
+    }
+
+    fn on_loaded(&mut self, job: JobId, saved: Option<Arc<Manifest>>) {
+        if let (Some(cluster), Some(saved)) = (self.parts.member.cluster_mut(), saved) {
+            cluster.set_saved(job, saved);
+        }
+        if self.indexes.finish_loading() {
+            self.release_held();
+        }
+    }
+
+    fn release_held(&mut self) {
+        for input in self.held.take() {
+            self.take(input);
         }
     }
 
@@ -431,34 +461,7 @@ impl Driver {
 
     fn refuse_waiting(&mut self, refusal: &ServiceError) {
         self.held.take();
-        for (_, waiting) in self.waiting.drain() {
-            let _ = waiting.send(Reply::Refused(refusal.clone()));
-        }
-        for (_, waiting) in self.changing.drain() {
-            let _ = waiting.send(Err(refusal.clone()));
-        }
-    }
-}
-
-/// What happens next, besides requests and time. Can be dropped and called again.
-async fn next(
-    disk: &mut Disk,
-    inbox: &mut mpsc::Receiver<Vec<Message>>,
-    deliveries: &mut mpsc::Receiver<SendOutcome>,
-    indexes: &mut JoinSet<IndexEvent>,
-) -> Result<Event, CoordinatorError> {
-    loop {
-        tokio::select! {
-            written = disk.written() => return written.map(Event::Written),
-            Some(messages) = inbox.recv() => return Ok(Event::Messages(messages)),
-            Some(delivery) = deliveries.recv() => return Ok(Event::Delivery(delivery)),
-            Some(done) = indexes.join_next() => match done {
-                Ok(indexed) => return Ok(Event::Index(indexed)),
-                // It leads no more.
-                Err(error) if error.is_cancelled() => {}
-                Err(error) => return Err(CoordinatorError::Stopped(error.to_string())),
-            },
-        }
+        self.pending.refuse_all(refusal);
     }
 }
 
@@ -467,14 +470,6 @@ fn overtaken() -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
         "a later report has come before this one was answered; ask again",
-    )
-}
-
-/// What a coordinator says that is about to end.
-pub(crate) fn shutting_down() -> ServiceError {
-    ServiceError::new(
-        ServiceErrorKind::Unavailable,
-        "the coordinator is shutting down; try again once it is back",
     )
 }
 

@@ -11,8 +11,8 @@ use feedline_proto::{MemberInfo, PeerService};
 use feedline_raft::{MemberId, Message};
 use tokio::sync::mpsc;
 
-use crate::driver::shutting_down;
 use crate::index_store::IndexStore;
+use crate::request::shutting_down;
 
 /// Batches of messages that wait for the driver; more wait in their connections.
 pub(crate) const QUEUED_BATCHES: usize = 64;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use feedline_cluster::{Input, RequestId};
 use feedline_data::ids::JobId;
 use feedline_data::manifest::Manifest;
-use feedline_data::messages::{ConsumerReport, JobSpec, WorkerReport};
+use feedline_data::messages::{ConsumerReport, JobSpec, ServiceError, ServiceErrorKind, WorkerReport};
 use feedline_data::position_history::StepId;
 
 /// What can be asked: an [`Input`] without its number.
@@ -36,4 +36,12 @@ impl Request {
             Self::Places(job, step) => Input::Places { request, job, step },
         }
     }
+}
+
+/// The answer to requests that reach a coordinator which is stopping.
+pub(crate) fn shutting_down() -> ServiceError {
+    ServiceError::new(
+        ServiceErrorKind::Unavailable,
+        "the coordinator is shutting down; try again once it is back",
+    )
 }

@@ -12,8 +12,7 @@ use feedline_proto::Caller;
 use tokio::sync::{Notify, oneshot};
 
 use self::fair_queue::{EnqueueOutcome, FairQueue, QueueBounds, RequestPriority};
-use crate::driver::shutting_down;
-use crate::request::Request;
+use crate::request::{Request, shutting_down};
 
 #[cfg(test)]
 mod tests;

@@ -233,7 +233,7 @@ impl Starting {
                 () = stop.cancelled() => return Ok(None),
                 founded = &mut founding => return founded.map(Some),
                 command = self.commands.recv() => match command {
-                    Some(command) => refuse(command),
+                    Some(command) => command.refuse(not_founded()),
                     None => return Ok(None),
                 },
                 () = self.desk.news() => {
@@ -266,18 +266,6 @@ fn not_founded() -> ServiceError {
         ServiceErrorKind::Unavailable,
         "this coordinator waits for the others of --peers; start them, and try again",
     )
-}
-
-/// Answers what came before there was a cluster.
-fn refuse(command: DriverCommand) {
-    let refusal = not_founded();
-    match command {
-        // Who no longer waits needs no answer.
-        DriverCommand::Observe { reply } => drop(reply.send(None)),
-        DriverCommand::Share { .. } => {}
-        DriverCommand::Members { reply } => drop(reply.send(Err(refusal))),
-        DriverCommand::Change { reply, .. } => drop(reply.send(Err(refusal))),
-    }
 }
 
 impl RunningCoordinator {

@@ -20,11 +20,11 @@ use metrics::counter;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::own::check_own;
-use crate::driver::{DriverCommand, shutting_down};
+use crate::driver::DriverCommand;
 use crate::index_store::IndexStore;
 use crate::metrics::{REFUSALS_TOTAL, REQUESTS_TOTAL, refusal_label};
 use crate::peers::Peers;
-use crate::request::Request as QueuedInput;
+use crate::request::{Request as QueuedInput, shutting_down};
 use crate::request_queue::RequestQueue;
 use crate::settings::CoordinatorSettings;
 
@@ -213,12 +213,15 @@ impl LocalCoordinator {
             Request::ListMembers {} => Reply::ListMembers(self.members().await?),
             Request::AddMember { url } => Reply::AddMember(self.add_member(&url).await?),
             Request::RemoveMember { url } => Reply::RemoveMember(self.remove_member(&url).await?),
+            Request::TransferLeader { id } => Reply::TransferLeader(self.transfer_leader(&id).await?),
         })
     }
 }
 
 /// Longest that a new member may take to learn what there is, before whoever waits is told that it goes on.
 const LEARNING: Duration = Duration::from_secs(20);
+/// Longest that a leader transfer may take: it takes effect or is given up after an election timeout.
+const TRANSFER: Duration = Duration::from_secs(10);
 
 impl LocalCoordinator {
     async fn views(&self) -> Result<Vec<MemberView>, ServiceError> {
@@ -291,6 +294,32 @@ impl LocalCoordinator {
             ));
         };
         self.change(MembershipChange::Remove { id }).await
+    }
+
+    async fn transfer_leader(&self, id: &str) -> Result<Vec<MemberStatus>, ServiceError> {
+        let invalid = || {
+            ServiceError::new(
+                ServiceErrorKind::Invalid,
+                format!(
+                    "invalid id `{id}`: expected 16 hexadecimal digits, as `feedline members list` prints them"
+                ),
+            )
+        };
+        let target = u64::from_str_radix(id, 16).ok().and_then(MemberId::new).ok_or_else(invalid)?;
+        let members = self.members().await?;
+        let (reply, answer) = oneshot::channel();
+        self.commands
+            .send(DriverCommand::TransferLeader { target, reply })
+            .await
+            .map_err(|_| shutting_down())?;
+        let late = "the leader has not changed yet; `feedline members list` shows which coordinator leads";
+        let transferred = tokio::time::timeout(TRANSFER, answer).await;
+        transferred
+            .map_err(|_| ServiceError::new(ServiceErrorKind::Unavailable, late))?
+            .map_err(|_| shutting_down())??;
+        // This coordinator follows now, and only a leader sees the others: what it saw last.
+        let led = |member: MemberStatus| MemberStatus { leads: member.id == target.to_string(), ..member };
+        Ok(members.into_iter().map(led).collect())
     }
 }
 

@@ -210,6 +210,35 @@ async fn one_that_ends_in_order_has_another_lead_first() {
 }
 
 #[tokio::test]
+async fn leadership_is_transferred_to_the_chosen_follower() {
+    let bench = Bench::of(3).await;
+    let first = bench.leader().await;
+    let job = bench.service(first).open_job(spec("run")).await.unwrap();
+    let members = bench.service(first).members().await.unwrap();
+    // Not the one that the leader would choose by itself: of equal followers the last.
+    let target = members.iter().find(|member| !member.leads).expect("two follow");
+    let after = bench.service(first).transfer_leader(&target.id).await.unwrap();
+    let leaders: Vec<&str> =
+        after.iter().filter(|member| member.leads).map(|member| member.url.as_str()).collect();
+    assert_eq!(leaders, [target.url.as_str()]);
+    let second = bench.leader_but(Some(first)).await;
+    assert_eq!(url(second), target.url);
+    assert_eq!(names(bench.service(second).as_ref()).await, [(job, "run".to_owned())]);
+    let service = bench.service(second);
+    for (id, said) in [
+        (target.id.as_str(), "is already the leader"),
+        (
+            "00000000000000aa",
+            "no coordinator has the id 00000000000000aa; `feedline members list` lists all ids",
+        ),
+        ("second", "invalid id `second`: expected 16 hexadecimal digits"),
+    ] {
+        let refusal = service.transfer_leader(id).await.unwrap_err();
+        assert!(refusal.message.contains(said), "{refusal}");
+    }
+}
+
+#[tokio::test]
 async fn a_leader_that_is_cut_off_answers_nothing() {
     let bench = Bench::of(3).await;
     let first = bench.leader().await;

@@ -1,35 +1,40 @@
-//! The command line: every command and flag, with its unit and default. What the flags mean is up to the commands.
+//! The command line: its commands, and the flags that several commands share. A flag states its unit and default.
 
 mod access;
 mod cache;
 mod cluster;
 mod functions;
 mod jobs;
+mod local;
 mod roles;
 mod run;
 mod stores;
+mod switch;
 mod tenants;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::access::{AccessArgs, ClientsArg, GuardArgs, SecretArgs};
 pub(crate) use self::cache::CacheArgs;
 pub(crate) use self::cluster::{ClusterArgs, Parsed, RemoteArgs, parse};
 pub(crate) use self::functions::FunctionArgs;
 pub(crate) use self::jobs::{JobAction, JobArgs, RemovedJobsArgs};
+pub(crate) use self::local::LocalArgs;
 pub(crate) use self::roles::{CoordinatorArgs, UpArgs, WorkerArgs};
 pub(crate) use self::run::{ReportFormat, RunArgs};
 pub(crate) use self::stores::StoreArgs;
+pub(crate) use self::switch::SwitchArg;
 pub(crate) use self::tenants::{GraceArgs, LimitArgs, RoomArgs, TenantArgs};
 use crate::bench::BenchArgs;
 use crate::explain::ExplainArgs;
 use crate::keys::KeysArgs;
 use crate::logging::LogFormat;
 use crate::make_data::MakeDataArgs;
+use crate::members::MembersArgs;
 use crate::plan::PlanArgs;
 use crate::simulate::SimulateArgs;
 use crate::top::TopArgs;
@@ -102,56 +107,6 @@ impl Command {
     }
 }
 
-/// Resources of the workers in this process.
-#[derive(Args, Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LocalArgs {
-    /// Workers in this process.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) workers: u32,
-    /// Cores that run operators, split over the workers [default: those this process may use].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) cores: Option<u32>,
-    /// Memory for batches and blocks, split over the workers, such as 4GiB [default: 1 GiB, or a quarter of the
-    /// machine's where that is less].
-    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
-    pub(crate) memory: Option<u64>,
-    /// Directory of saved dataset indexes [default: feedline in $XDG_CACHE_HOME or ~/.cache].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) index_dir: Option<PathBuf>,
-    /// Row caches.
-    #[command(flatten)]
-    pub(crate) cache: CacheArgs,
-    /// Whether rows are also kept in caches where no pipeline asks for it and the model finds it worth while.
-    #[arg(long, value_enum, value_name = "SWITCH", default_value_t)]
-    pub(crate) auto_cache: SwitchArg,
-    /// What pipelines may read, and with which keys.
-    #[command(flatten)]
-    pub(crate) stores: StoreArgs,
-    /// Python functions of pipelines.
-    #[command(flatten)]
-    pub(crate) functions: FunctionArgs,
-    /// Whether operators are measured.
-    #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
-    pub(crate) trace: SwitchArg,
-}
-
-/// Whether something is done.
-#[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum SwitchArg {
-    /// It is.
-    #[default]
-    On,
-    /// It is not.
-    Off,
-}
-
-impl SwitchArg {
-    /// As a setting.
-    pub(crate) fn is_on(self) -> bool {
-        self == Self::On
-    }
-}
-
 /// What `feedline index` is asked for.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
@@ -178,48 +133,4 @@ pub(crate) struct IndexArgs {
     /// What is shown to the coordinator.
     #[command(flatten)]
     pub(crate) access: AccessArgs,
-}
-
-/// What `feedline members` is asked for.
-#[derive(Args, Debug, Clone)]
-#[command(
-    after_help = "To replace a coordinator whose disk is lost: remove it, start one with an empty data directory \
-    at the same address, and add that.\n\n\
-    Examples:\n  \
-    feedline members list --coordinator http://10.0.0.1:7070\n  \
-    feedline members add http://10.0.0.4:7070 --coordinator http://10.0.0.1:7070\n  \
-    feedline members remove http://10.0.0.2:7070 --coordinator http://10.0.0.1:7070"
-)]
-pub(crate) struct MembersArgs {
-    /// The cluster.
-    #[command(flatten)]
-    pub(crate) cluster: ClusterArgs,
-    /// Print one JSON array on one line instead of a table.
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-    /// What is shown to coordinators.
-    #[command(flatten)]
-    pub(crate) access: AccessArgs,
-    /// The action.
-    #[command(subcommand)]
-    pub(crate) change: Option<MembersChange>,
-}
-
-/// An action on the coordinators of a cluster.
-#[derive(Subcommand, Debug, Clone)]
-pub(crate) enum MembersChange {
-    /// Lists the coordinators.
-    List,
-    /// Adds a coordinator that runs with an empty data directory and these coordinators as its --peers.
-    Add {
-        /// Where it listens, as the others reach it.
-        #[arg(value_name = "URL")]
-        url: String,
-    },
-    /// Removes a coordinator, which need not run any more.
-    Remove {
-        /// Where it listened.
-        #[arg(value_name = "URL")]
-        url: String,
-    },
 }

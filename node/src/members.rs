@@ -1,16 +1,68 @@
-//! `feedline members`: the coordinators of a cluster, one more, or one less.
+//! `feedline members`: lists, adds and removes the coordinators of a cluster, and chooses the leader.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use clap::{Args, Subcommand};
 use feedline_access::Credentials;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{MemberStatus, grpc};
 use serde::Serialize;
 
-use crate::cli::{MembersArgs, MembersChange};
+use crate::cli::{AccessArgs, ClusterArgs};
 use crate::failure::Failure;
 use crate::{output, table};
+
+/// The arguments of `feedline members`.
+#[derive(Args, Debug, Clone)]
+#[command(
+    after_help = "To replace a coordinator whose disk is lost: remove it, start one with an empty data directory \
+    at the same address, and add that.\n\n\
+    Examples:\n  \
+    feedline members list --coordinator http://10.0.0.1:7070\n  \
+    feedline members add http://10.0.0.4:7070 --coordinator http://10.0.0.1:7070\n  \
+    feedline members remove http://10.0.0.2:7070 --coordinator http://10.0.0.1:7070\n  \
+    feedline members transfer-leader 0a1b2c3d4e5f6071 --coordinator http://10.0.0.1:7070"
+)]
+pub(crate) struct MembersArgs {
+    /// The cluster.
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// Print one JSON array on one line instead of a table.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Credentials for the coordinators.
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
+    /// The action.
+    #[command(subcommand)]
+    pub(crate) change: Option<MembersChange>,
+}
+
+/// An action on the coordinators of a cluster.
+#[derive(Subcommand, Debug, Clone)]
+pub(crate) enum MembersChange {
+    /// Lists the coordinators.
+    List,
+    /// Adds a coordinator that runs with an empty data directory and these coordinators as its --peers.
+    Add {
+        /// Where it listens, as the others reach it.
+        #[arg(value_name = "URL")]
+        url: String,
+    },
+    /// Removes a coordinator, which need not run any more.
+    Remove {
+        /// Where it listened.
+        #[arg(value_name = "URL")]
+        url: String,
+    },
+    /// Makes another coordinator the leader, such as before the leader's host is taken down.
+    TransferLeader {
+        /// Its id, as `feedline members list` prints it.
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+}
 
 /// Time that coordinators have to choose one that leads.
 const CHOOSING: Duration = Duration::from_secs(5);
@@ -63,6 +115,7 @@ async fn ask(
             MembersChange::List => members.members().await,
             MembersChange::Add { url } => members.add_member(url).await,
             MembersChange::Remove { url } => members.remove_member(url).await,
+            MembersChange::TransferLeader { id } => members.transfer_leader(id).await,
         };
         match answer {
             Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {

@@ -1,45 +1,61 @@
-//! Indexes of datasets: kept by a majority before a job starts, and found again when a coordinator begins to lead.
+//! Dataset indexes: each is saved by a majority before its job starts, and loaded again when a coordinator becomes the leader.
 
 use std::sync::Arc;
 
 use feedline_data::ids::JobId;
 use feedline_data::manifest::Manifest;
+use tokio::task::{JoinError, JoinSet};
 
-use super::Driver;
 use crate::index_store::IndexStore;
+use crate::peers::Peers;
 
-/// Work on indexes that a thread or a request is at.
+/// The outcome of one index task.
 pub(super) enum IndexEvent {
-    /// An index is kept by a majority, or cannot be: one sentence.
+    /// A majority has saved an index; otherwise one sentence that says why it has not.
     Saved(JobId, Result<(), String>),
-    /// A saved index for a job that prepares its dataset.
+    /// The saved index of a job that prepares its dataset; `None` if the dataset must be indexed again.
     Loaded(JobId, Option<Arc<Manifest>>),
 }
 
-impl Driver {
-    pub(super) fn on_loaded(&mut self, job: JobId, saved: Option<Arc<Manifest>>) {
-        if let (Some(cluster), Some(saved)) = (self.parts.member.cluster_mut(), saved) {
-            cluster.set_saved(job, saved);
+/// The indexes that are being saved or loaded.
+pub(super) struct IndexTasks {
+    store: Arc<IndexStore>,
+    peers: Arc<Peers>,
+    tasks: JoinSet<IndexEvent>,
+    loading: usize,
+}
+
+impl IndexTasks {
+    pub(super) fn new(store: Arc<IndexStore>, peers: Arc<Peers>) -> Self {
+        Self { store, peers, tasks: JoinSet::new(), loading: 0 }
+    }
+
+    /// Loads the saved indexes of these jobs, by key. Requests wait until all are loaded.
+    pub(super) fn load_all(&mut self, preparing: Vec<(JobId, String)>) {
+        self.loading = preparing.len();
+        for (job, key) in preparing {
+            let store = Arc::clone(&self.store);
+            self.tasks.spawn_blocking(move || IndexEvent::Loaded(job, load(&store, &key)));
         }
+    }
+
+    /// Whether saved indexes are still being loaded.
+    pub(super) fn is_loading(&self) -> bool {
+        self.loading > 0
+    }
+
+    /// Counts a loaded index. Whether it was the last one.
+    pub(super) fn finish_loading(&mut self) -> bool {
         self.loading = self.loading.saturating_sub(1);
-        if self.loading == 0 {
-            self.release_held();
-        }
+        self.loading == 0
     }
 
-    pub(super) fn release_held(&mut self) {
-        for input in self.held.take() {
-            self.take(input);
-        }
-    }
-
-    /// Has an index kept here and by so many others that a majority has it.
-    pub(super) fn save(&mut self, job: JobId, key: String, manifest: Arc<Manifest>) {
-        let (store, peers) = (Arc::clone(&self.parts.store), Arc::clone(&self.parts.peers));
-        let others = self.parts.member.voters() / 2;
-        self.indexes.spawn(async move {
-            let (own, kept) = (Arc::clone(&manifest), key.clone());
-            let saved = tokio::task::spawn_blocking(move || store.save(&kept, &own)).await;
+    /// Saves an index here and at this number of other coordinators.
+    pub(super) fn save(&mut self, job: JobId, key: String, manifest: Arc<Manifest>, others: usize) {
+        let (store, peers) = (Arc::clone(&self.store), Arc::clone(&self.peers));
+        self.tasks.spawn(async move {
+            let (own, own_key) = (Arc::clone(&manifest), key.clone());
+            let saved = tokio::task::spawn_blocking(move || store.save(&own_key, &own)).await;
             let saved = saved.unwrap_or_else(|error| Err(format!("saving the index failed: {error}")));
             let saved = match saved {
                 Ok(()) => peers.keep_index(others, &key, &manifest).await,
@@ -48,10 +64,21 @@ impl Driver {
             IndexEvent::Saved(job, saved)
         });
     }
+
+    /// Stops all tasks: this coordinator is not the leader any longer.
+    pub(super) fn abort_all(&mut self) {
+        self.tasks.abort_all();
+        self.loading = 0;
+    }
+
+    /// The next outcome; `None` if no task runs. Cancel safe.
+    pub(super) async fn join_next(&mut self) -> Option<Result<IndexEvent, JoinError>> {
+        self.tasks.join_next().await
+    }
 }
 
-/// A saved index; one that cannot be read is made again.
-pub(super) fn load(store: &IndexStore, key: &str) -> Option<Arc<Manifest>> {
+/// Reads a saved index. An unreadable one is logged, and the dataset is indexed again.
+fn load(store: &IndexStore, key: &str) -> Option<Arc<Manifest>> {
     store.load(key).unwrap_or_else(|message| {
         tracing::warn!("{message}; the dataset is indexed again");
         None

@@ -35,6 +35,7 @@ impl CoordinatorService for Recorder {
             Request::ListMembers {} => Reply::ListMembers(Vec::new()),
             Request::AddMember { .. } => Reply::AddMember(Vec::new()),
             Request::RemoveMember { .. } => Reply::RemoveMember(Vec::new()),
+            Request::TransferLeader { .. } => Reply::TransferLeader(Vec::new()),
             Request::JoinJob { .. } => return Err(denied("no job is open")),
             other => return self.note(other.name()),
         })
@@ -115,6 +116,7 @@ async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, boo
         ("members", !denied(service.members().await.err())),
         ("add_member", !denied(service.add_member("http://a:1").await.err())),
         ("remove_member", !denied(service.remove_member("http://a:1").await.err())),
+        ("transfer_leader", !denied(service.transfer_leader("1").await.err())),
         ("places", !denied(service.places(job, StepId::default()).await.err())),
         ("sync_consumer", !denied(service.sync_consumer(consuming(job)).await.err())),
     ]
@@ -129,7 +131,7 @@ async fn a_token_lets_through_what_its_scope_says_and_nothing_else() {
         (Scope::Consume, &["sync_consumer", "places"]),
         (Scope::Work, &["sync_worker"]),
         (Scope::Observe, &["cluster"]),
-        (Scope::Admin, &["add_member", "remove_member"]),
+        (Scope::Admin, &["add_member", "remove_member", "transfer_leader"]),
         (Scope::Coordinate, &[]),
     ];
     let bench = Bench::new();

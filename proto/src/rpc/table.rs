@@ -144,6 +144,15 @@ macro_rules! coordinator_rpcs {
                     rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Medium),
                     deadline: REQUEST_DEADLINE, retry: Retry::IfUnavailable,
                 }
+                /// Makes the coordinator with this id the leader. Returns once it leads.
+                TransferLeader {
+                    call: transfer_leader(id: String) -> Vec<MemberStatus>,
+                    wire: transfer_leader(TransferLeaderRequest) -> MemberList,
+                    access: Access::Scopes(&[Scope::Admin], "choose the leader"),
+                    tenancy: Tenancy::Cluster,
+                    rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Medium),
+                    deadline: REQUEST_DEADLINE, retry: Retry::IfUnavailable,
+                }
             }
             stream Coordinator {
                 /// Returns the index of the job's dataset; `Unavailable` until it is complete.
@@ -224,6 +233,7 @@ message!((Box<WorkerReport>,), WorkerReport, |(it,)| (*it).into(), |it| Ok((Box:
 message!((Box<ConsumerReport>,), ConsumerReport, |(it,)| (*it).into(), |it| Ok((Box::new(it.try_into()?),)));
 message!((JobId,), JobRef, |(job,)| wire::JobRef { job: job.0 }, |it| Ok((JobId(it.job),)));
 message!((String,), MemberRef, |(url,)| wire::MemberRef { url }, |it| Ok((it.url,)));
+message!((String,), TransferLeaderRequest, |(id,)| wire::TransferLeaderRequest { id }, |it| Ok((it.id,)));
 message!((), ListJobsRequest, |()| wire::ListJobsRequest {}, |_| Ok(()));
 message!((), GetClusterRequest, |()| wire::GetClusterRequest {}, |_| Ok(()));
 message!((), ListMembersRequest, |()| wire::ListMembersRequest {}, |_| Ok(()));

@@ -10,6 +10,8 @@ use raft::eraftpb::{Message, MessageType};
 use super::*;
 use crate::effects::MembershipChange;
 
+mod leader_transfer;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disk {
     Works,

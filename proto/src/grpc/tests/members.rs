@@ -56,6 +56,10 @@ impl CoordinatorService for FakeMember {
                 members.retain(|member| member.url != url);
                 Reply::RemoveMember(members.clone())
             }
+            Request::TransferLeader { id } => {
+                members.iter_mut().for_each(|member| member.leads = member.id == id);
+                Reply::TransferLeader(members.clone())
+            }
             _ => return Err(refused()),
         })
     }
@@ -123,6 +127,8 @@ async fn members_are_listed_added_and_removed() {
     let members = connect_coordinator(&server.url, &Credentials::default()).unwrap();
     assert_eq!(members.add_member("http://a").await, Ok(vec![member("http://a")]));
     assert_eq!(members.members().await, Ok(vec![member("http://a")]));
+    let leader = MemberStatus { leads: true, ..member("http://a") };
+    assert_eq!(members.transfer_leader(&leader.id).await, Ok(vec![leader.clone()]));
     assert_eq!(members.remove_member("http://a").await, Ok(Vec::new()));
     *fake.leader.lock().unwrap() = Some("http://b".to_owned());
     assert_eq!(members.members().await, Err(ServiceError::led_by("http://b")));
