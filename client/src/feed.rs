@@ -8,6 +8,7 @@ mod history;
 mod lanes;
 mod report;
 mod slots;
+mod stream_feed;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,7 @@ pub(crate) use self::attempts::{FetchOrder, FetchOutcome};
 use self::fetch_table::{FetchTable, SplitFetch};
 use self::lanes::Lanes;
 pub(crate) use self::report::SentReport;
-use self::streams::StreamFeed;
+use self::stream_feed::StreamFeed;
 use crate::batch::{BatchInfo, StepShare, TakenBatch, carry, is_last_part};
 use crate::error::ClientError;
 use crate::metrics::{BATCHES_TOTAL, BUFFERED_BYTES, BYTES_TOTAL, ROWS_TOTAL};

@@ -25,7 +25,7 @@ use tokio::time::{Duration, Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use self::events::{Event, next};
-use self::indexes::{IndexEvent, IndexTasks};
+use self::indexes::{IndexEvent, IndexRequests};
 use self::long_polls::LongPolls;
 use self::pending::PendingReplies;
 use crate::clock::PausableClock;
@@ -106,7 +106,7 @@ pub(crate) struct Driver {
     started: Instant,
     now: MonotonicTime,
     tick: Duration,
-    indexes: IndexTasks,
+    indexes: IndexRequests,
     /// Requests that arrived while saved indexes were loaded.
     held: LongPolls,
     /// Whether something was asked that is not decided on yet: it gathers while the decisions before it are written.
@@ -120,7 +120,7 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(parts: DriverContext) -> Self {
         let tick_ms = parts.tick_ms;
-        let indexes = IndexTasks::new(Arc::clone(&parts.store), Arc::clone(&parts.peers));
+        let indexes = IndexRequests::new(Arc::clone(&parts.store), Arc::clone(&parts.peers));
         Self {
             parts,
             pending: PendingReplies::default(),

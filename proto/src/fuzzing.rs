@@ -9,6 +9,7 @@ use prost::Message;
 use crate::convert::WireError;
 use crate::convert::dataset::decode_manifest;
 use crate::grpc::fuzzing::{read_answer, read_frame};
+use crate::rpc::coordinator_rpcs;
 use crate::services::FetchRequest;
 use crate::wire;
 use crate::wire::index_chunk::Part;
@@ -19,16 +20,37 @@ mod tests;
 /// Reads bytes as one message. Whether they can be read does not matter; that it ends does.
 type Read = fn(&[u8]);
 
-/// Every message that the services take or answer with, by its name.
+/// Makes the entries of all requests and replies in the table of RPCs: each is decoded.
+macro_rules! decoders {
+    ($($mode:ident $service:ident { $(
+        $(#[$doc:meta])*
+        $name:ident {
+            call: $call:ident($($arg:ident: $type:ty),*) -> $reply:ty,
+            $(wire: $rpc:ident($in:ident) -> $out:ident,)?
+            access: $access:expr,
+            tenancy: $tenancy:expr,
+            rules: ($kind:expr, $max_request:expr, $max_response:expr),
+            deadline: $deadline:expr, retry: $retry:expr,
+        }
+    )* })*) => {
+        /// Every message in the table of RPCs, by its name.
+        const DECODERS: &[(&str, Read)] = &[$($($(
+            (stringify!($in), decode::<wire::$in>),
+            (stringify!($out), decode::<wire::$out>),
+        )?)*)*];
+    };
+}
+
+coordinator_rpcs!(decoders);
+
+/// Messages that are read further than their protobuf form, and those of services without a table, by name.
 const MESSAGES: &[(&str, Read)] = &[
-    ("CancelJobResponse", decode::<wire::CancelJobResponse>),
     ("ClusterView", convert::<wire::ClusterView, ClusterView>),
     ("ConsumerPlan", convert::<wire::ConsumerPlan, ConsumerPlan>),
     ("ConsumerReport", convert::<wire::ConsumerReport, ConsumerReport>),
     ("DeliverResponse", decode::<wire::DeliverResponse>),
     ("FetchFrame", fetch_frame),
     ("FetchRequest", convert::<wire::FetchRequest, FetchRequest>),
-    ("GetClusterRequest", decode::<wire::GetClusterRequest>),
     ("GroupPlaces", convert::<wire::GroupPlaces, GroupPositions>),
     ("HasIndexResponse", decode::<wire::HasIndexResponse>),
     ("IndexChunk", index_chunk),
@@ -36,29 +58,21 @@ const MESSAGES: &[(&str, Read)] = &[
     ("Introduction", decode::<wire::Introduction>),
     ("JobDetails", convert::<wire::JobDetails, JobDetails>),
     ("JobList", job_list),
-    ("JobRef", decode::<wire::JobRef>),
     ("JobSpec", convert::<wire::JobSpec, JobSpec>),
     ("JobStatus", convert::<wire::JobStatus, JobStatus>),
     ("KeepIndexResponse", decode::<wire::KeepIndexResponse>),
-    ("ListJobsRequest", decode::<wire::ListJobsRequest>),
-    ("ListMembersRequest", decode::<wire::ListMembersRequest>),
     ("LocateRequest", decode::<wire::LocateRequest>),
     ("LocateResponse", decode::<wire::LocateResponse>),
     ("ManifestChunk", manifest_chunk),
-    ("MemberList", decode::<wire::MemberList>),
-    ("MemberRef", decode::<wire::MemberRef>),
-    ("PlacesRequest", decode::<wire::PlacesRequest>),
     // What they hold is read by `feedline_raft`, which has a fuzzer of its own.
     ("RaftMessages", decode::<wire::RaftMessages>),
-    ("MixChange", decode::<wire::MixChange>),
-    ("SetWeightsRequest", decode::<wire::SetWeightsRequest>),
     ("WorkerPlan", convert::<wire::WorkerPlan, WorkerPlan>),
     ("WorkerReport", convert::<wire::WorkerReport, WorkerReport>),
 ];
 
 /// Reads `bytes` as each message of the services, and as what comes in answer to a fetch.
 pub fn read_messages(bytes: &[u8]) {
-    for (_, read) in MESSAGES {
+    for (_, read) in DECODERS.iter().chain(MESSAGES) {
         read(bytes);
     }
     read_answer(bytes);

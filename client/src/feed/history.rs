@@ -10,7 +10,7 @@ use feedline_data::position_history::{DeliveredRun, PositionHistory, StepId, Ste
 use tokio::time::{Duration, Instant};
 
 use super::Feed;
-use super::streams::{StreamFeed, lane_in_turn};
+use super::stream_feed::{StreamFeed, lane_in_turn};
 
 /// Time between looks at whether enough has arrived.
 const LOOK: Duration = Duration::from_millis(20);

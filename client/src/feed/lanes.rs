@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use feedline_data::layout::{Layout, StreamPosition};
 
-use super::streams::StreamFeed;
+use super::stream_feed::StreamFeed;
 
 /// Orders lanes by their next batches.
 pub(super) type Turn = (StreamPosition, u32);

@@ -105,7 +105,8 @@ impl Feed {
 
     /// Splits to be told of: those to fetch, and those that have arrived and wait for the rest of a batch.
     fn wants(&self) -> u32 {
-        if self.identity.relaxed && self.lanes.as_slice().iter().any(super::streams::StreamFeed::is_ended) {
+        if self.identity.relaxed && self.lanes.as_slice().iter().any(super::stream_feed::StreamFeed::is_ended)
+        {
             return 0;
         }
         self.settings.splits_ahead + self.lanes.most_held() as u32

@@ -10,7 +10,7 @@ use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::messages::{SlotGrant, SlotPosition, SlotReport};
 
 use super::Feed;
-use super::streams::StreamFeed;
+use super::stream_feed::StreamFeed;
 
 /// The weight of the latest batch in the mean time of a slot's batch is one in so many.
 const SMOOTHING: u64 = 8;

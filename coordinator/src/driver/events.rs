@@ -3,7 +3,7 @@
 use feedline_raft::Message;
 use tokio::sync::mpsc;
 
-use super::indexes::{IndexEvent, IndexTasks};
+use super::indexes::{IndexEvent, IndexRequests};
 use crate::disk::{Disk, WriteOutcome};
 use crate::error::CoordinatorError;
 use crate::peers::SendOutcome;
@@ -21,7 +21,7 @@ pub(super) async fn next(
     disk: &mut Disk,
     inbox: &mut mpsc::Receiver<Vec<Message>>,
     deliveries: &mut mpsc::Receiver<SendOutcome>,
-    indexes: &mut IndexTasks,
+    indexes: &mut IndexRequests,
 ) -> Result<Event, CoordinatorError> {
     loop {
         tokio::select! {

@@ -18,14 +18,14 @@ pub(super) enum IndexEvent {
 }
 
 /// The indexes that are being saved or loaded.
-pub(super) struct IndexTasks {
+pub(super) struct IndexRequests {
     store: Arc<IndexStore>,
     peers: Arc<Peers>,
     tasks: JoinSet<IndexEvent>,
     loading: usize,
 }
 
-impl IndexTasks {
+impl IndexRequests {
     pub(super) fn new(store: Arc<IndexStore>, peers: Arc<Peers>) -> Self {
         Self { store, peers, tasks: JoinSet::new(), loading: 0 }
     }

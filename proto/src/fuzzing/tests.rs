@@ -24,7 +24,8 @@ fn of_services() -> BTreeSet<String> {
 
 #[test]
 fn every_message_of_a_service_is_read() {
-    let read: BTreeSet<String> = MESSAGES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let read: BTreeSet<String> =
+        DECODERS.iter().chain(MESSAGES).map(|(name, _)| (*name).to_owned()).collect();
     let named = of_services();
     let missing: Vec<&String> = named.difference(&read).collect();
     assert!(missing.is_empty(), "no fuzzer reads {missing:?}: add them to MESSAGES");
