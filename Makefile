@@ -126,8 +126,9 @@ secure-cost: release ## Measure what mutual TLS and tokens cost, on against off
 against: release ## Measure CPU seconds per row against an earlier commit: BASE=ef04d0d PAIRS=21
 	@python3 benches/against.py $(if $(BASE),--base $(BASE)) $(if $(PAIRS),--pairs $(PAIRS))
 
-scale: release ## Measure cores, small and huge rows, many shards, 200 epochs
+scale: release ## Measure cores, small and huge rows, many shards, 200 epochs, many consumers
 	@python3 benches/scale.py
+	@python3 benches/consumers.py
 
 bottlenecks: release ## Check what `feedline explain` says of 40 made-up pipelines: SEEDS=3,17
 	@python3 benches/bottlenecks.py

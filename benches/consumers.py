@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """How one worker's rate changes with the number of virtual consumers and of consumer sessions.
 
-Prints Markdown: rows per second and CPU microseconds per row on long epochs, after the first two seconds of each run, and
-leases per second on short epochs. Runs of one ratio are interleaved. `make scale` builds in release mode and calls this.
+Prints Markdown. Rates on long epochs (`repeat`, stopped by --limit) are taken after the first two seconds; short epochs
+have 29,000 rows, so each virtual consumer's part of one is a lease of about 57 rows. The runs of one ratio are
+interleaved. `make scale` builds in release mode and calls this; ROUNDS is the number of turns (3).
 """
 
 import json
@@ -20,14 +21,124 @@ DATA = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/dat
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
 CORES = 2
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
-SECONDS = 10
+TICKS = os.sysconf("SC_CLK_TCK")
 
 TEXT = """
 name: text
 source: {{ url: "{data}/text/multi30k.train.en", format: text }}
 seed: 7
 shuffle: {{ window: 4096 }}
-operators:
-  - repeat: {{ times: {times} }}
+operators:{repeat}
   - batch: {{ size: 64 }}
 """
+PHOTOGRAPHS = """
+name: photographs
+source: {{ url: "{data}/*", format: tfrecord, features: {{ image: image/encoded, label: image/class/label }} }}
+seed: 7
+shuffle: {{ window: 4096 }}
+operators:
+  - repeat: {{ count: 400 }}
+  - random_resized_crop: {{ column: image, size: [224, 224] }}
+  - random_horizontal_flip: {{ column: image }}
+  - batch: {{ size: 128 }}
+"""
+LONG = "\n  - repeat: { count: 20000 }"
+SHORT_EPOCHS = 400
+SHORT_ROWS = 29_000
+
+
+def report(*arguments):
+    command = [FEEDLINE, "run", *arguments, "--report", "json", "--no-digest"]
+    done = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def embedded(file, consumers, *arguments):
+    return report(file, "--auto-cache", "off", "--cores", CORES, "--virtual-consumers", consumers, *arguments)
+
+
+def steady(run):
+    return run["steady_rows_per_s"] or run["rows_per_s"]
+
+
+def micros(run):
+    return 1e6 * sum(worker["process_seconds"] for worker in run["worker_cpu"]) / run["rows"]
+
+
+def long_epochs(title, file, counts, limits):
+    runs = {count: [] for count in counts}
+    for _ in range(ROUNDS):
+        for count in counts:
+            runs[count].append(embedded(file, count, "--limit", limits[count]))
+    one = statistics.median(map(steady, runs[counts[0]]))
+    print(f"\n| {title}, virtual consumers | rows/s | against 1 | CPU µs per row |\n|---:|---:|---:|---:|")
+    for count in counts:
+        rate = statistics.median(map(steady, runs[count]))
+        print(f"| {count} | {rate:,.0f} | {rate / one:.3f} | {statistics.median(map(micros, runs[count])):.3f} |", flush=True)
+
+
+def short_epochs(file):
+    print("\n| short epochs of 29,000 sentences, virtual consumers | rows/s | leases/s |\n|---:|---:|---:|")
+    for count in (1, 64, 512):
+        rates = [embedded(file, count, "--epochs", SHORT_EPOCHS)["rows_per_s"] for _ in range(ROUNDS)]
+        rate = statistics.median(rates)
+        print(f"| {count} | {rate:,.0f} | {rate / SHORT_ROWS * count if count > 29 else rate / 1024:,.0f} |", flush=True)
+
+
+def role(*arguments):
+    process = subprocess.Popen([str(FEEDLINE), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return process, process.stdout.readline().split()[-1]
+
+
+def cpu_seconds(process):
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def sessions(scratch, file, counts, limits):
+    """CPU time of the worker's process per row, with many consumers of one job over gRPC."""
+    coordinator, address = role("coordinator", "--auto-cache", "off", "--listen", "127.0.0.1:0", "--data-dir", scratch / "coordinator")
+    worker, _ = role("worker", "--coordinator", f"http://{address}", "--listen", "127.0.0.1:0", "--cores", CORES)
+    costs, rates = {count: [] for count in counts}, {count: [] for count in counts}
+    try:
+        for _ in range(ROUNDS):
+            for count in counts:
+                before = cpu_seconds(worker)
+                run = report(file, "--coordinator", f"http://{address}", "--consumers", count, "--limit", limits[count])
+                costs[count].append(1e6 * (cpu_seconds(worker) - before) / run["rows"])
+                rates[count].append(steady(run))
+    finally:
+        worker.terminate()
+        coordinator.terminate()
+    one = statistics.median(costs[counts[0]])
+    print("\n| text over gRPC, consumer sessions | rows/s | worker's CPU µs per row | against 1 |\n|---:|---:|---:|---:|")
+    for count in counts:
+        cost = statistics.median(costs[count])
+        print(f"| {count} | {statistics.median(rates[count]):,.0f} | {cost:.3f} | {cost / one:.2f} |", flush=True)
+
+
+def main():
+    usage.check(__doc__)
+    if not DATA.is_dir():
+        sys.exit(f"skipped: there is no real data at {DATA} (set FEEDLINE_SHARED_DATA)")
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = pathlib.Path(folder)
+
+        def pipeline(name, text):
+            path = scratch / f"{name}.yaml"
+            path.write_text(text)
+            return path
+
+        long = pipeline("long", TEXT.format(data=DATA, repeat=LONG))
+        long_epochs("text, batches of 64", long, (1, 64, 512), {1: 20_000_000, 64: 20_000_000, 512: 15_000_000})
+        short_epochs(pipeline("short", TEXT.format(data=DATA, repeat="")))
+        photographs = scratch / "photographs"
+        command = [FEEDLINE, "make-data", "images", photographs, "--format", "tfrecord", "--from", DATA / "images", "--shards", "4"]
+        subprocess.run(command, check=True, capture_output=True)
+        file = pipeline("photographs", PHOTOGRAPHS.format(data=photographs))
+        long_epochs("photographs, batches of 128", file, (1, 256), {1: 10_000, 256: 10_000})
+        sessions(scratch, long, (1, 256), {1: 20_000_000, 256: 10_000_000})
+
+
+if __name__ == "__main__":
+    main()

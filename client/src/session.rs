@@ -121,12 +121,12 @@ impl Session {
         let shared = Arc::clone(&self.context.shared);
         loop {
             self.begin_fetches();
-            self.send_report_if_due();
+            let pause = self.send_report_if_due();
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = shared.news.notified() => {}
                 Some(answer) = self.reports.next(), if !self.reports.is_empty() => self.on_answer(answer),
-                () = tokio::time::sleep(TICK) => {}
+                () = tokio::time::sleep(pause) => {}
             }
             if shared.feed().fatal().is_some() {
                 break;
@@ -149,15 +149,20 @@ impl Session {
         }
     }
 
-    fn send_report_if_due(&mut self) {
+    /// Sends a report if one is due. Returns how long to wait at most before the next look.
+    fn send_report_if_due(&mut self) -> Duration {
         let now = Instant::now();
         if now < self.wait_until || self.reports.len() >= REPORTS_IN_FLIGHT {
-            return;
+            return TICK;
         }
         let mut feed = self.context.shared.feed();
         feed.look_at_asks(now);
         if !self.reports.is_empty() && !feed.report_due(now) {
-            return;
+            return TICK;
+        }
+        let due = feed.may_report_at();
+        if now < due {
+            return TICK.min(due - now);
         }
         let (report, said) = feed.report(now);
         drop(feed);
@@ -167,6 +172,7 @@ impl Session {
             let result = coordinator.sync_consumer(report).await;
             Answer { number, asked: now, said, result }
         }));
+        TICK
     }
 
     fn on_answer(&mut self, answer: Answer) {

@@ -135,7 +135,7 @@ impl Feed {
     }
 
     /// The worker to ask for a split now: a first one, or a second one when the first is silent.
-    fn choose_worker(&self, split: SplitRef, now: Instant) -> Option<(WorkerId, String)> {
+    pub(super) fn choose_worker(&self, split: SplitRef, now: Instant) -> Option<(WorkerId, String)> {
         let (_, workers) = self.planned.get(&split)?;
         let Some(fetch) = self.fetches.get(split) else { return workers.first().cloned() };
         if fetch.failed.is_some() || now < fetch.retry_at {

@@ -93,7 +93,20 @@ impl Reports {
     }
 }
 
+/// Time between reports for each stream. A report and the plan that answers it have a part for every stream; with hundreds of
+/// streams that each finish splits, reports without a pause would take most of a core.
+const PAUSE_PER_STREAM: Duration = Duration::from_micros(4);
+
 impl Feed {
+    /// When the next report may be sent, as far as its cost goes. What is asked for at once is not held back.
+    pub(crate) fn may_report_at(&self) -> Instant {
+        let reports = &self.reports;
+        if reports.flushing || self.failing.is_some() {
+            return reports.sent_at;
+        }
+        reports.sent_at + PAUSE_PER_STREAM * self.lanes.len().saturating_sub(1) as u32
+    }
+
     /// Whether something should be reported before the present request is answered.
     pub(crate) fn report_due(&self, now: Instant) -> bool {
         let reports = &self.reports;

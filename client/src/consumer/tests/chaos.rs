@@ -59,8 +59,16 @@ async fn deterministic_batches_do_not_depend_on_faults() {
         let coordinator = FakeCoordinator::new(layout.clone(), false, holders);
         let workers = workers(&layout, &mut draw);
         let mut consumer = consumer(&coordinator, &workers, false, settings(&mut draw));
-        let batches = drain_all(&mut consumer).await;
-        let taken: Vec<_> = batches.iter().map(|batch| (batch.info.stream, ids(batch))).collect();
+        let mut taken = Vec::new();
+        while let Some(batch) = consumer.next().await.unwrap() {
+            taken.push((batch.info.stream, ids(&batch)));
+            let mut feed = consumer.shared.feed();
+            feed.check_indexes();
+            if draw.below(8) == 0 {
+                feed.check_orders(Instant::now());
+                feed.check_indexes();
+            }
+        }
         assert_eq!(taken, expected(&layout), "seed {seed}");
         consumer.close().await.unwrap();
     }
@@ -76,6 +84,7 @@ async fn relaxed_rows_come_once_whatever_happens() {
         let workers = workers(&layout, &mut draw);
         let mut consumer = consumer(&coordinator, &workers, true, settings(&mut draw));
         let batches = drain_all(&mut consumer).await;
+        consumer.shared.feed().check_indexes();
         let mut taken = all_ids(&batches);
         taken.sort_unstable();
         let rows = layout.epoch_rows() * u64::from(layout.epochs);
@@ -83,4 +92,16 @@ async fn relaxed_rows_come_once_whatever_happens() {
         let full = batches.iter().filter(|batch| batch.info.rows == layout.batch_rows).count() as u64;
         assert_eq!(full, rows / u64::from(layout.batch_rows), "seed {seed}: only the last may be smaller");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hundreds_of_streams_take_turns() {
+    let layout = layout(6_000, 2, 600, 2);
+    let coordinator = FakeCoordinator::new(layout.clone(), false, &[1]);
+    let workers = FakeWorkers::new([(1, Arc::new(FakeWorker::new(&layout, 3)))]);
+    let mut consumer = consumer(&coordinator, &workers, false, ClientSettings::default());
+    let batches = drain_all(&mut consumer).await;
+    let taken: Vec<_> = batches.iter().map(|batch| (batch.info.stream, ids(batch))).collect();
+    assert_eq!(taken, expected(&layout));
+    consumer.shared.feed().check_indexes();
 }
