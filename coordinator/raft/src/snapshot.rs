@@ -8,9 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::entry::EntryPayload;
 use crate::members::Members;
 
+/// Version of a snapshot's form. Snapshots of releases that wrote none have the first.
+const SNAPSHOT_VERSION: u32 = 1;
+
 /// A snapshot's contents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClusterSnapshot {
+    #[serde(default = "first_version")]
+    version: u32,
     pub(crate) members: Members,
     /// Number of the last leader's life.
     pub(crate) life: u64,
@@ -19,7 +24,7 @@ pub(crate) struct ClusterSnapshot {
 
 impl ClusterSnapshot {
     pub(crate) fn founded_by(members: Members) -> Self {
-        Self { members, life: 0, records: Vec::new() }
+        Self { version: SNAPSHOT_VERSION, members, life: 0, records: Vec::new() }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -28,8 +33,27 @@ impl ClusterSnapshot {
 
     /// Reads one; one clause where that cannot be done.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| format!("a snapshot cannot be read: {error}"))
+        let unreadable = |error: serde_json::Error| format!("a snapshot cannot be read: {error}");
+        let SnapshotVersion { version } = serde_json::from_slice(bytes).map_err(unreadable)?;
+        if version != SNAPSHOT_VERSION {
+            return Err(format!(
+                "a snapshot has version {version}, and this release reads version {SNAPSHOT_VERSION}: \
+                 start the coordinator with the release that wrote it"
+            ));
+        }
+        serde_json::from_slice(bytes).map_err(unreadable)
     }
+}
+
+/// What is read of a snapshot first.
+#[derive(Deserialize)]
+struct SnapshotVersion {
+    #[serde(default = "first_version")]
+    version: u32,
+}
+
+fn first_version() -> u32 {
+    1
 }
 
 /// The state after everything that was applied.
@@ -72,11 +96,35 @@ impl AppliedState {
     }
 
     pub(crate) fn snapshot(&self) -> ClusterSnapshot {
-        ClusterSnapshot { members: self.members.clone(), life: self.life, records: self.standby.snapshot() }
+        ClusterSnapshot {
+            version: SNAPSHOT_VERSION,
+            members: self.members.clone(),
+            life: self.life,
+            records: self.standby.snapshot(),
+        }
     }
 
     /// A state machine that goes on from here.
     pub(crate) fn lead(&self, life: u64, now: Millis) -> Cluster {
         self.standby.lead(life, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_without_a_version_is_read() {
+        let snapshot = ClusterSnapshot::founded_by(Members::default());
+        let mut json: serde_json::Value = serde_json::from_slice(&snapshot.to_bytes()).unwrap();
+        json.as_object_mut().unwrap().remove("version").unwrap();
+        assert_eq!(ClusterSnapshot::from_bytes(json.to_string().as_bytes()), Ok(snapshot));
+    }
+
+    #[test]
+    fn a_snapshot_of_another_version_is_rejected_with_both_versions_whatever_it_holds() {
+        let rejected = ClusterSnapshot::from_bytes(br#"{"version":99,"other":[]}"#).unwrap_err();
+        assert!(rejected.contains("version 99") && rejected.contains("version 1:"), "{rejected}");
     }
 }
