@@ -1,5 +1,8 @@
 //! The worker's metrics. Every name is in [`METRICS`], from which the documentation is checked.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use metrics::{counter, gauge};
 
 /// What kind of metric, its name, its unit and what it counts.
@@ -102,8 +105,20 @@ pub(crate) fn count_task() {
     counter!("feedline_worker_tasks_total").increment(1);
 }
 
-/// Peak resident set of this process in bytes; 0 where the system does not tell.
+/// Time for which a peak that was read is good: reading it costs a worker's report more than all the rest.
+const PEAK_RSS_AGE: Duration = Duration::from_millis(50);
+
+/// Peak resident set of this process in bytes, at most [`PEAK_RSS_AGE`] old; 0 where the system does not tell.
 pub fn peak_rss_bytes() -> u64 {
+    static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.is_none_or(|(read_at, _)| read_at.elapsed() >= PEAK_RSS_AGE) {
+        *last = Some((Instant::now(), read_peak_rss()));
+    }
+    last.map_or(0, |(_, bytes)| bytes)
+}
+
+fn read_peak_rss() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());

@@ -95,7 +95,7 @@ impl Reports {
 
 /// Time between reports for each stream. A report and the plan that answers it have a part for every stream; with hundreds of
 /// streams that each finish splits, reports without a pause would take most of a core.
-const PAUSE_PER_STREAM: Duration = Duration::from_micros(4);
+const PAUSE_PER_STREAM: Duration = Duration::from_micros(8);
 
 impl Feed {
     /// When the next report may be sent, as far as its cost goes. What is asked for at once is not held back.
