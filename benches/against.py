@@ -18,7 +18,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data"))
 FEEDLINE = ROOT / "target/release/feedline"
-PROFILE = {"LTO": "off", "CODEGEN_UNITS": "16", "DEBUG": "false", "STRIP": "symbols"}
+PROFILE = {"LTO": "false", "CODEGEN_UNITS": "16", "DEBUG": "false", "STRIP": "symbols"}
 
 PHOTOGRAPHS = """
 name: photographs
