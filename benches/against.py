@@ -53,7 +53,7 @@ def build(base):
     """Returns the base's binary, built with the release profile of this tree's Cargo.toml."""
     folder = ROOT / "target/against" / base
     if not folder.exists():
-        subprocess.run(["git", "worktree", "add", "--detach", folder, base], cwd=ROOT, check=True)
+        subprocess.run(["git", "worktree", "add", "--force", "--detach", folder, base], cwd=ROOT, check=True)
     profile = {f"CARGO_PROFILE_RELEASE_{name}": value for name, value in PROFILE.items()}
     command = ["cargo", "build", "--quiet", "--release", "--workspace", "--bin", "feedline"]
     subprocess.run(command, cwd=folder, env={**os.environ, **profile}, check=True)
