@@ -1,4 +1,4 @@
-"""Functions that examples/functions.yaml calls: each is given a dict of NumPy arrays, one entry per row."""
+"""The functions of examples/functions.yaml. The argument is a dict of NumPy arrays with one entry per row."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ def is_short(batch):
 
 
 def features(batch):
-    """Counts of letters, and of words, per sentence."""
+    """Counts the letters and the words of each sentence."""
     letters = np.zeros((len(batch["text"]), 26), np.float32)
     for row, text in enumerate(batch["text"]):
         codes = np.frombuffer(text.lower().encode("ascii", "ignore"), np.uint8)
@@ -19,7 +19,7 @@ def features(batch):
 
 
 def with_typo(batch, rngs):
-    """Leaves out a letter of each sentence: the same one in each run, another one in each epoch."""
+    """Removes a random letter of each sentence: the same letter in each run, and another one in each epoch."""
     texts = []
     for text, rng in zip(batch["text"], rngs):
         place = int(rng.integers(max(len(text), 1)))

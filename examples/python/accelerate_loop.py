@@ -1,4 +1,4 @@
-"""Accelerate: the job is registered for checkpointing, so `save_state` and `load_state` keep its place. Run `make demo` first."""
+"""Accelerate: `save_state` and `load_state` include the registered job's position. Run `make demo` first."""
 
 import tempfile
 
@@ -12,7 +12,7 @@ def train(folder: str, load: bool, stop_after: int | None) -> list[int]:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(48, 1000))
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
-    # Not prepared: the service has dealt the rows to ranks already, and `device` moves them.
+    # Do not prepare the job: Feedline already divides rows among ranks, and `device` moves the batches.
     with feedline.open("examples/demo.yaml", batch_size=64, epochs=1, device=accelerator.device) as job:
         accelerator.register_for_checkpointing(job)
         if load:
@@ -35,5 +35,5 @@ if __name__ == "__main__":
         whole = train(folder, load=False, stop_after=None)
         begun = train(folder, load=False, stop_after=3)
         rest = train(folder, load=True, stop_after=None)
-    assert begun + rest == whole, "the resumed run saw other rows"
-    print(f"3 steps, a checkpoint, the rest: the same {len(whole)} rows as at once")
+    assert begun + rest == whole, "the resumed run received different rows"
+    print(f"a run with a checkpoint after 3 steps received the same {len(whole)} rows as an uninterrupted run")

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: batches by `get_train_dataloader`, the place in the job beside each checkpoint. Run `make demo` first."""
+"""Hugging Face Trainer: `get_train_dataloader` returns the batches, and a callback stores the position with each checkpoint. Run `make demo` first."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ class Model(torch.nn.Module):
 
 
 class Trainer(transformers.Trainer):
-    """Takes a job's batches as they are: the service has dealt them to ranks already."""
+    """Uses the batches of a job unchanged, because Feedline already divides rows among ranks."""
 
     def __init__(self, job: feedline.Job, **options: object) -> None:
         super().__init__(**options)
@@ -34,8 +34,8 @@ class Trainer(transformers.Trainer):
         return feedline.torch.loader(self.job)
 
 
-class Place(transformers.TrainerCallback):
-    """Writes where the job stands beside each checkpoint. The trainer takes batches ahead of its steps, so the step is named."""
+class SavePosition(transformers.TrainerCallback):
+    """Writes the position of the job into each checkpoint. The trainer prefetches batches, so the step is passed explicitly."""
 
     def __init__(self, job: feedline.Job) -> None:
         self.job = job
@@ -48,14 +48,14 @@ class Place(transformers.TrainerCallback):
 def fit(steps: int, folder: Path, checkpoint: Path | None = None) -> list[int]:
     arguments = transformers.TrainingArguments(
         output_dir=str(folder), max_steps=steps, save_steps=4, use_cpu=True, report_to=[], disable_tqdm=True, remove_unused_columns=False,
-        # The job starts where the checkpoint was, so nothing is skipped.
+        # The restored job starts at the checkpoint, so the trainer must not skip batches.
         ignore_data_skip=True,
     )
     model = Model()
     with feedline.open("examples/demo.yaml", batch_size=64, device="cpu") as job:
         if checkpoint is not None:
             job.load_state_dict(json.loads((checkpoint / "feedline.json").read_text()))
-        trainer = Trainer(job, model=model, args=arguments, callbacks=[Place(job)])
+        trainer = Trainer(job, model=model, args=arguments, callbacks=[SavePosition(job)])
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     return model.seen
 
@@ -66,5 +66,5 @@ if __name__ == "__main__":
         whole = fit(10, folder / "whole")
         begun = fit(4, folder / "parts")
         rest = fit(10, folder / "parts", folder / "parts/checkpoint-4")
-    assert begun + rest == whole, "the resumed run saw other rows"
-    print(f"4 steps, a checkpoint, 6 more: the same {len(whole)} rows as 10 at once", file=sys.stdout)
+    assert begun + rest == whole, "the resumed run received different rows"
+    print(f"a run with a checkpoint after 4 of 10 steps received the same {len(whole)} rows as an uninterrupted run", file=sys.stdout)

@@ -1,4 +1,4 @@
-"""JAX: global arrays over a mesh of devices, and the job's place in an Orbax checkpoint. Run `make demo` first."""
+"""JAX: global arrays over a mesh of devices, and the position of the job in an Orbax checkpoint. Run `make demo` first."""
 
 import tempfile
 from pathlib import Path
@@ -48,5 +48,5 @@ if __name__ == "__main__":
         whole = train(Path(name) / "whole", load=False, stop_after=None)
         begun = train(Path(name) / "parts", load=False, stop_after=3)
         rest = train(Path(name) / "parts", load=True, stop_after=None)
-    assert begun + rest == whole, "the resumed run differs"
-    print(f"3 steps, a checkpoint, {len(rest)} more: the losses of {len(whole)} steps at once")
+    assert begun + rest == whole, "the losses of the resumed run differ"
+    print(f"a run with a checkpoint after 3 steps has the losses of an uninterrupted run of {len(whole)} steps")

@@ -1,4 +1,4 @@
-"""Keras: `model.fit` over a job as a tf.data.Dataset, with the place in the job after each epoch. Run `make demo` first."""
+"""Keras: `model.fit` with a job as a tf.data.Dataset, and the position of the job after each epoch. Run `make demo` first."""
 
 import feedline
 import feedline.tensorflow
@@ -14,14 +14,14 @@ def main() -> None:
         )
         model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         states = []
-        keep = keras.callbacks.LambdaCallback(
-            # The dataset is taken ahead of the loop, so the step is named.
+        save_state = keras.callbacks.LambdaCallback(
+            # Keras prefetches batches, so the step is passed explicitly.
             on_epoch_end=lambda epoch, _: states.append(job.state_dict(at=(epoch + 1) * steps))
         )
-        model.fit(dataset, epochs=2, callbacks=[keep], verbose=0)
-    places = [(state["epoch"], state["step"]) for state in states]
-    assert places == [(1, 0), (2, 0)], places
-    print(f"2 epochs of {steps} steps; after them the job stood at {places}")
+        model.fit(dataset, epochs=2, callbacks=[save_state], verbose=0)
+    positions = [(state["epoch"], state["step"]) for state in states]
+    assert positions == [(1, 0), (2, 0)], positions
+    print(f"2 epochs of {steps} steps; positions (epoch, step) after them: {positions}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Lightning: a LightningDataModule that puts the job's place into Lightning's own checkpoints. Run `make demo` first."""
+"""Lightning: a LightningDataModule that adds the position of the job to Lightning's checkpoints. Run `make demo` first."""
 
 import tempfile
 from pathlib import Path
@@ -9,7 +9,7 @@ import torch
 
 
 class Images(lightning.LightningDataModule):
-    """Feedline's batches; `state_dict` and `load_state_dict` are called by the trainer with its checkpoints."""
+    """Provides the batches of a job. The trainer calls `state_dict` and `load_state_dict` when it saves and loads a checkpoint."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class Images(lightning.LightningDataModule):
         return feedline.torch.loader(self.job)
 
     def state_dict(self) -> dict:
-        # The trainer may have taken a batch ahead of the one that it is done with; `global_step` counts steps of the optimizer.
+        # The trainer may have prefetched a batch, and `global_step` counts optimizer steps, so pass the number of completed batches.
         return self.job.state_dict(at=self.trainer.fit_loop.total_batch_idx + 1)
 
     def load_state_dict(self, state: dict) -> None:
@@ -57,5 +57,5 @@ if __name__ == "__main__":
         file = Path(folder) / "four.ckpt"
         trainer.save_checkpoint(file)
         rest, _ = fit(10, file, folder)
-    assert begun.seen + rest.seen == whole.seen, "the resumed run saw other rows"
-    print(f"4 steps, a checkpoint, 6 more: the same {len(whole.seen)} rows as 10 at once")
+    assert begun.seen + rest.seen == whole.seen, "the resumed run received different rows"
+    print(f"a run with a checkpoint after 4 of 10 steps received the same {len(whole.seen)} rows as an uninterrupted run")

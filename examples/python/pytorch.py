@@ -1,6 +1,6 @@
-"""A PyTorch loop with checkpoints: stops in the middle of an epoch, and goes on with the next batch.
+"""A PyTorch loop with checkpoints that stops within an epoch and resumes with the next batch.
 
-Run `make demo` first, which makes the data: python examples/python/pytorch.py [CHECKPOINT]
+Run `make demo` first to create the data: python examples/python/pytorch.py [CHECKPOINT]
 """
 
 import sys
@@ -11,7 +11,7 @@ import torch
 
 
 def train(checkpoint: Path, stop_after: int | None = None, epochs: int = 2) -> list[float]:
-    """Trains from the checkpoint, if there is one; gives the losses of the steps."""
+    """Trains, from the checkpoint if it exists, and returns the loss of each step."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(48, 1000)).to(device)
@@ -40,9 +40,9 @@ if __name__ == "__main__":
     file = Path(sys.argv[1] if len(sys.argv) > 1 else "target/demo/checkpoint.pt")
     file.unlink(missing_ok=True)
     begun = train(file, stop_after=3)
-    print(f"stopped after {len(begun)} steps; the checkpoint is in {file}")
+    print(f"stopped after {len(begun)} steps and saved the checkpoint {file}")
     rest = train(file)
     file.unlink()
     whole = train(file)
-    assert begun + rest == whole, "the resumed run differs"
-    print(f"went on for {len(rest)} steps; their losses are those of a run without a stop")
+    assert begun + rest == whole, "the losses of the resumed run differ"
+    print(f"resumed for {len(rest)} steps with the losses of an uninterrupted run")

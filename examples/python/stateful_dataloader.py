@@ -1,4 +1,4 @@
-"""torchdata's StatefulDataLoader over a job: its state is the job's. Run `make demo` first."""
+"""torchdata: the state of a StatefulDataLoader contains the state of its job. Run `make demo` first."""
 
 import feedline.torch
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -21,5 +21,5 @@ if __name__ == "__main__":
     resumed = loader()
     resumed.load_state_dict(state)
     rest = [batch["label"].tolist() for batch in resumed]
-    assert begun + rest == whole, "the resumed run differs"
-    print(f"{len(begun)} batches, a state, {len(rest)} more: the same as {len(whole)} at once")
+    assert begun + rest == whole, "the batches of the resumed run differ"
+    print(f"{len(begun)} batches before and {len(rest)} after a restore equal the {len(whole)} batches of an uninterrupted run")
