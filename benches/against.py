@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""CPU seconds per row of this tree against an earlier commit, for photographs and for sentence pairs.
+"""Compares the CPU time per row of this tree with an earlier commit, for photographs and sentence pairs.
 
-Builds the earlier commit in target/against with this tree's release profile, runs both binaries in interleaved pairs on
-one core, and prints the median ratio of their CPU seconds per row with a 95 % confidence interval. A ratio above 1 means
-that this tree needs less CPU time. `make against BASE=COMMIT PAIRS=21` builds in release mode and calls this.
+Builds the earlier commit in target/against with the release profile of this tree, and runs both binaries in interleaved
+pairs on one core. Prints the median ratio of their CPU seconds per row with a 95 % confidence interval. A ratio above 1
+means that this tree needs less CPU time. `make against BASE=COMMIT PAIRS=21` builds in release mode and calls this.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def arguments():
 
 
 def build(base):
-    """Returns the base's binary, built with the release profile of this tree's Cargo.toml."""
+    """Builds the base commit with the release profile of this tree, and returns the path of its binary."""
     folder = ROOT / "target/against" / base
     if not folder.exists():
         subprocess.run(["git", "worktree", "add", "--force", "--detach", folder, base], cwd=ROOT, check=True)
@@ -61,7 +61,7 @@ def build(base):
 
 
 def cpu_per_row(binary, file, index, epochs):
-    """CPU seconds of the whole process, start included, for each row that it delivers."""
+    """Returns the CPU seconds of a whole process, including its start, per delivered row."""
     command = [binary, "run", file, "--index-dir", index, "--cores", "1", "--auto-cache", "off"]
     command += ["--epochs", str(epochs), "--report", "json", "--no-digest"]
     process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, text=True)
@@ -73,7 +73,7 @@ def cpu_per_row(binary, file, index, epochs):
 
 
 def interval(ratios):
-    """The distribution-free 95 % confidence interval of the median: order statistics by the binomial distribution."""
+    """Returns the distribution-free 95 % confidence interval of the median, by order statistics of the binomial distribution."""
     ordered, count = sorted(ratios), len(ratios)
     skip = max(0, int((count - 1.96 * count**0.5) / 2))
     return ordered[skip], ordered[count - 1 - skip]
@@ -98,9 +98,9 @@ def compare(name, binaries, file, scratch, epochs, pairs):
 def main():
     options = arguments()
     if not DATA.is_dir():
-        sys.exit(f"skipped: there is no real data at {DATA} (set FEEDLINE_SHARED_DATA)")
+        sys.exit(f"skipped: no data in {DATA} (set FEEDLINE_SHARED_DATA)")
     binaries = {"base": options.base_binary or build(options.base), "tree": FEEDLINE}
-    print(f"| 1 core, {options.pairs} pairs | {options.base}, CPU µs per row | this tree | speed against {options.base} | 95 % interval |")
+    print(f"| 1 core, {options.pairs} pairs | {options.base}, CPU µs per row | this tree, CPU µs per row | speed relative to {options.base} | 95 % interval |")
     print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)

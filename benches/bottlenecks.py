@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Whether `feedline explain` names the true bottleneck, over pipelines made from seeds, each with one that is known.
+"""Checks that `feedline explain` names the bottleneck, on generated pipelines with a known bottleneck.
 
-Prints a Markdown table and a line that sums it up. `make bottlenecks` builds in release mode and calls this; `--seeds 3,17`
-or `--seeds 0..9` takes some of them, `--keep FILE` adds to what other calls found, `--names-only` measures nothing and asks
-again where the wrong one is named. FEEDLINE_BIN names another binary, EXPLAIN_S and RUN_S the seconds of each trace and run,
-BENCH_DATA another folder for the data.
+Prints a Markdown table and a summary. `make bottlenecks` builds in release mode and calls this. `--seeds 3,17` or
+`--seeds 0..9` selects pipelines, `--keep FILE` adds to the results of earlier calls, and `--names-only` runs only
+`feedline explain` and repeats it if the bottleneck is wrong. Environment variables: FEEDLINE_BIN (the binary), EXPLAIN_S
+and RUN_S (seconds of each trace and run), BENCH_DATA (directory of the data).
 
-What other programs on the machine take from the cores is no part of what a model could know: a rate that was held up by
-threads is divided by the part of the time in which these had a core, which is the column "on core".
+Other programs on the machine use some of the cores, which a model cannot predict. A rate that is limited by threads is
+therefore divided by the share of the time in which these threads had a core, shown in the column "on core".
 """
 
 import argparse
@@ -25,10 +25,10 @@ ALLOWED = {"cpu": 0.10, "sequential": 0.10, "consumer": 0.10}
 OUTSIDE = 0.15
 GAIN = 0.15
 NAMED = 38 / 40
-NAMES_ONLY = """only ask what bounds each, again up to twice where the wrong one is named, and measure nothing; the exit status is 0 where
-all are named right, at once or when asked again, which are counted apart"""
-# So often one is asked for that is named wrong: another program may have been in the way.
-ASKED = 3
+NAMES_ONLY = """only run `feedline explain`, at most three times per pipeline until it names the bottleneck; the exit status is 0 if all
+bottlenecks are named; first and later attempts are counted separately"""
+# Repeated because other programs may disturb a measurement.
+ATTEMPTS = 3
 
 
 def seeds_of(text):
@@ -40,15 +40,15 @@ def seeds_of(text):
 
 
 def name(bench, shape):
-    """What is said of a shape the last time that it is asked for, how often it is, and what is true."""
+    """Runs `feedline explain` until it names the bottleneck, at most ATTEMPTS times. Returns the last result."""
     row = {"seed": shape.seed, "true": shape.true, "known": known_bound(shape, bench.sets[shape.data])}
-    for asked in range(1, ASKED + 1):
+    for asked in range(1, ATTEMPTS + 1):
         explained = bench.explain(shape)
         bottleneck = explained["bottleneck"] or {"kind": None, "operator": None}
         said = (bottleneck["kind"], bottleneck["operator"])
         row |= {"asked": asked, "named": said, "is_named": names(shape.true, said)}
         row |= {"bound": explained["bound_rows_per_s"], "measured": explained["measured_rows_per_s"]}
-        again = f" (asked again, {asked} of {ASKED})" if asked > 1 else ""
+        again = f" (attempt {asked} of {ATTEMPTS})" if asked > 1 else ""
         print(f"{shape.seed}{again}: {shape.text()}: {show(shape.true)}, named {show(said)}{'' if row['is_named'] else ' (!)'}, {rates(row)}", flush=True)
         if row["is_named"]:
             break
@@ -56,23 +56,23 @@ def name(bench, shape):
 
 
 def rates(row):
-    """The bound that was said, and the true one or, where none is known, the rate of the same trace."""
+    """Formats the predicted bound and the known bound, or the measured rate if no bound is known."""
     compared = f"{row['measured']:.0f} measured" if row["known"] is None else f"{row['known']:.0f} known"
     return f"bound {row['bound'] or 0.0:.0f}, {compared}"
 
 
 def report_names(rows):
-    """Prints how many were named right at once and when asked again; whether all were, either way."""
+    """Prints how many bottlenecks were named correctly, at the first attempt and later. Returns whether all were."""
     right = [row["asked"] for row in rows if row["is_named"]]
     at_once = right.count(1)
     wrong = [str(row["seed"]) for row in rows if not row["is_named"]]
     never = f"; never: seeds {', '.join(wrong)}" if wrong else ""
-    print(f"named right at once {at_once} of {len(rows)}, when asked again {len(right) - at_once} of the other {len(rows) - at_once}{never}")
+    print(f"named correctly at the first attempt: {at_once} of {len(rows)}; at later attempts: {len(right) - at_once} of the other {len(rows) - at_once}{never}")
     return not wrong
 
 
 def look_at(bench, shape):
-    """One shape's row."""
+    """Measures one pipeline and its first applicable remedy."""
     explained = bench.explain(shape)
     bottleneck = explained["bottleneck"] or {"kind": None, "operator": None}
     bound = explained["bound_rows_per_s"] or 0.0
@@ -89,7 +89,7 @@ def look_at(bench, shape):
 
 
 def names(true, said):
-    # The consumer has no operator, and the store's is always the source.
+    # A consumer has no operator, and the operator of the store is always the source.
     return said[0] == true[0] and (true[1] is None or said[1] == true[1])
 
 
@@ -116,30 +116,30 @@ def line(row):
 
 
 def report(rows):
-    """Prints the table; whether it is good enough."""
-    head = ["seed", "pipeline", "true", "named", "bound", "measured", "on core", "bound/measured", "remedy", "predicted", "gained"]
+    """Prints the table. Returns whether the results meet the goals."""
+    head = ["seed", "pipeline", "expected", "named", "bound", "measured", "on core", "bound/measured", "remedy", "predicted gain", "measured gain"]
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     for row in rows:
         print(line(row))
     gains = [row["is_gain"] for row in rows if row["is_gain"] is not None]
     right, bounds = sum(row["is_named"] for row in rows), sum(row["is_bound"] for row in rows)
-    print(f"\nnamed right {right} of {len(rows)}, bounds within limits {bounds} of {len(rows)}, remedies within 15 % {sum(gains)} of {len(gains)}")
+    print(f"\nnamed correctly: {right} of {len(rows)}, bounds within limits: {bounds} of {len(rows)}, remedies within 15 %: {sum(gains)} of {len(gains)}")
     return right >= NAMED * len(rows) and bounds == len(rows) and all(gains)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", default=SEEDS, help="such as 0..39 or 3,17")
-    parser.add_argument("--keep", type=pathlib.Path, help="file of rows that other calls found, and these are added to")
-    parser.add_argument("--no-caches", action="store_true", help="pass over remedies that keep rows: measuring those takes longest")
+    parser.add_argument("--keep", type=pathlib.Path, help="file with results of earlier calls, to which new results are added")
+    parser.add_argument("--no-caches", action="store_true", help="skip remedies that add a cache, which take longest to measure")
     parser.add_argument("--names-only", action="store_true", help=NAMES_ONLY)
-    parser.add_argument("--json", action="store_true", help="with --names-only: end with a line of JSON")
-    parser.add_argument("--show", action="store_true", help="only show what is kept")
+    parser.add_argument("--json", action="store_true", help="with --names-only: print a line of JSON at the end")
+    parser.add_argument("--show", action="store_true", help="only print the stored results")
     arguments = parser.parse_args()
     if arguments.json and not arguments.names_only:
-        parser.error("--json goes with --names-only")
+        parser.error("--json requires --names-only")
     if not FEEDLINE.exists():
-        sys.exit(f"{FEEDLINE} is missing: `make bottlenecks` builds it")
+        sys.exit(f"{FEEDLINE} does not exist: build it with `make bottlenecks`")
     data = pathlib.Path(os.environ.get("BENCH_DATA", ROOT / "target/bench/bottlenecks")) / ("names" if arguments.names_only else "all")
     data.mkdir(parents=True, exist_ok=True)
     kept = {}

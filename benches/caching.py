@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Caching: what the model keeps of an image job, and what each epoch then gives.
+"""Measures the caches that the planner chooses for an image job, and the rate of each epoch.
 
-Runs photographs as TFRecord through a crop of 224 and a batch of 128 on two cores, epoch by epoch, with caches left to the
-model and with none, in turns:
+Runs photographs as TFRecord through a crop of 224 and a batch of 128 on two cores, epoch by epoch, in alternating runs
+with and without caches:
 
-- `decode_image` before the crop, with room for all pixels: decoded pixels are kept in memory;
-- the crop alone, with room for all pixels, and with room for JPEGs only.
+- `decode_image` before the crop, with memory for all pixels, and with memory for JPEGs only
+- the crop only, with memory for all pixels, and with memory for JPEGs only
 
-Prints a Markdown table of rows per second for each epoch, medians over ROUNDS (3), and what was kept; and one of first epochs alone,
-PAIRS (5) of them with caches and without, in turns: the rate with caches over that without, and the same of rows per CPU second, medians and
-ranges of the pairs. Exits with status 1 where a first epoch is more than 5 % slower than without caches, or, with room for all pixels,
-the second is not four times as fast as the first. `make caching` builds in release mode and calls this. Photographs are taken from
-FEEDLINE_SHARED_DATA, again and again until there are ROWS (12,000). ROUNDS=0 measures first epochs only.
+Prints a Markdown table of rows per second for each epoch, as medians over ROUNDS (3), with the caches that were chosen. A
+second table compares first epochs in PAIRS (5) of runs: the rate with caches divided by the rate without, the same for rows
+per CPU second, and the medians and ranges of the pairs. Exits with status 1 if a first epoch is more than 5 % slower with
+caches, or if the second epoch with memory for all pixels is less than four times as fast as the first. `make caching`
+builds in release mode and calls this. The photographs of FEEDLINE_SHARED_DATA are repeated up to ROWS (12,000) rows.
+ROUNDS=0 measures first epochs only.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "3"))
 PAIRS = int(os.environ.get("PAIRS", "5"))
 ROWS = int(os.environ.get("ROWS", "12000"))
 LOOK_SECONDS = 0.02
-# The least that a first epoch may give of that without caches, and a second of the first from decoded pixels in memory.
+# Goals: the rate of a first epoch relative to one without caches, and of a second epoch with pixels in memory relative to the first.
 FIRST, SECOND = 0.95, 4.0
 
 PIPELINE = """
@@ -52,16 +53,16 @@ operators:{before}
   - batch: {{ size: 128 }}
 """
 DECODE = "\n  - decode_image: { column: image }"
-# What stands before the crop; the memory, of which a third is for caches; and epochs: forms other than the row itself are made when
-# the epochs to come repay it.
+# The operators before the crop, the memory (a third is for caches), and the epochs. Images are indexed or decoded for a cache only
+# if the remaining epochs save more than that costs.
 SHAPES = {
-    "decode_image, room for pixels": (DECODE, "22GiB", 4),
-    "decode_image, room for JPEGs": (DECODE, "6GiB", 4),
-    "crop alone, room for pixels": ("", "22GiB", 12),
-    "crop alone, room for JPEGs": ("", "6GiB", 12),
+    "decode_image, memory for pixels": (DECODE, "22GiB", 4),
+    "decode_image, memory for JPEGs": (DECODE, "6GiB", 4),
+    "crop only, memory for pixels": ("", "22GiB", 12),
+    "crop only, memory for JPEGs": ("", "6GiB", 12),
 }
-# Those with room for decoded pixels in memory.
-DECODED = {"decode_image, room for pixels", "crop alone, room for pixels"}
+# Pipelines with memory for decoded pixels.
+DECODED = {"decode_image, memory for pixels", "crop only, memory for pixels"}
 
 
 def output(*command):
@@ -69,7 +70,7 @@ def output(*command):
 
 
 def make_data(folder):
-    """The photographs, in as many shards as it takes."""
+    """Writes the photographs as shards and returns the number of rows."""
     each = len(list(PHOTOS.iterdir()))
     for number in range(-(-ROWS // each)):
         part = folder / f"part-{number}"
@@ -86,7 +87,7 @@ def command_of(file, scratch, shape, switch):
 
 
 def epochs(file, scratch, shape, switch, rows):
-    """Rows per second of each epoch, and what was kept."""
+    """Returns the rows per second of each epoch, and the cached output."""
     port, count = free_port(), shape[2]
     command = (*command_of(file, scratch, shape, switch), "--http", f"127.0.0.1:{port}")
     log = scratch / "log"
@@ -94,7 +95,7 @@ def epochs(file, scratch, shape, switch, rows):
         process = subprocess.Popen(
             [str(part) for part in command], stdout=subprocess.DEVNULL, stderr=stderr, text=True, env=os.environ | {"FEEDLINE_LOG": "info"}
         )
-        # The end of each epoch; the first begins with the first batch.
+        # The end of each epoch. The first epoch begins with its first batch.
         ends, seen, delivered = [], 0, Delivered(process, port)
         while process.poll() is None:
             with contextlib.suppress(Ended):
@@ -110,7 +111,7 @@ def epochs(file, scratch, shape, switch, rows):
 
 
 def first_epoch(file, scratch, shape, switch, rows):
-    """Seconds, and CPU seconds of the process, of the first epoch of as many as the shape has."""
+    """Returns the seconds and the CPU seconds of the process for the first epoch."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     report = json.loads(output(*command_of(file, scratch, shape, switch), "--limit", rows).splitlines()[-1])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -125,7 +126,7 @@ def print_epochs(files, scratch, rows, limits):
                 rates, kept = epochs(files[name], scratch, shape, switch, rows)
                 found.setdefault((name, switch), []).append((rates, kept))
                 print(f"{name}, {switch}: {[round(rate) for rate in rates]}, {kept}", file=sys.stderr)
-    heads = ["images/s, 2 cores", "kept", "epoch 1", "epoch 2", "epoch 3", "last epoch", "last / first"]
+    heads = ["images/s, 2 cores", "cached", "epoch 1", "epoch 2", "epoch 3", "last epoch", "last / first"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for name in SHAPES:
         medians = {}
@@ -136,7 +137,7 @@ def print_epochs(files, scratch, rows, limits):
         first, second, last = medians["on"][0], medians["on"][1], medians["on"][-1]
         of_first = second / first
         is_fast = name not in DECODED or of_first >= SECOND
-        marks = ["", limits.mark(is_fast, f"{name}: epoch 2 gives {of_first:.2f} times epoch 1, {SECOND:.0f} times are asked for"), "", ""]
+        marks = ["", limits.mark(is_fast, f"{name}: epoch 2 is {of_first:.2f} times as fast as epoch 1, below the goal of {SECOND:.0f}"), "", ""]
         rates = " | ".join(f"{rate:.0f}{mark}" for rate, mark in zip((*medians["on"][:3], last), marks))
         print(f"| {name} | {kept} | {rates} | {last / first:.2f} |")
         rates = " | ".join(f"{rate:.0f}" for rate in (*medians["off"][:3], medians["off"][-1]))
@@ -144,7 +145,7 @@ def print_epochs(files, scratch, rows, limits):
 
 
 def print_first_epochs(files, scratch, rows, limits):
-    print("| first epoch, with caches over without | rate | rows per CPU second |\n|---|---|---|")
+    print("| first epoch, with caches / without | rate | rows per CPU second |\n|---|---|---|")
     for name, shape in SHAPES.items():
         pairs = []
         for pair in range(PAIRS):
@@ -154,7 +155,7 @@ def print_first_epochs(files, scratch, rows, limits):
             print(f"{name}: {took}", file=sys.stderr)
         ratios = [sorted(ratio) for ratio in zip(*pairs)]
         rate = statistics.median(ratios[0])
-        mark = limits.mark(rate >= FIRST, f"{name}: epoch 1 gives {rate:.3f} of that without caches, {FIRST} is asked for")
+        mark = limits.mark(rate >= FIRST, f"{name}: the rate of epoch 1 is {rate:.3f} of that without caches, below the goal of {FIRST}")
         texts = [f"{statistics.median(ratio):.3f} ({ratio[0]:.3f} to {ratio[-1]:.3f})" for ratio in ratios]
         print(f"| {name} | {texts[0]}{mark} | {texts[1]} |")
 
@@ -162,9 +163,9 @@ def print_first_epochs(files, scratch, rows, limits):
 def main():
     usage.check(__doc__)
     if not FEEDLINE.exists():
-        sys.exit(f"{FEEDLINE} is missing: `make caching` builds it")
+        sys.exit(f"{FEEDLINE} does not exist: build it with `make caching`")
     if not PHOTOS.is_dir():
-        sys.exit(f"skipped: there are no photographs in {PHOTOS}; set FEEDLINE_SHARED_DATA")
+        sys.exit(f"skipped: no photographs in {PHOTOS} (set FEEDLINE_SHARED_DATA)")
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
         (scratch / "data").mkdir()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How one worker's rate changes with the number of virtual consumers and of consumer sessions.
+"""Measures the rate of one worker by the number of virtual consumers and of consumer sessions.
 
-Prints Markdown. Rates on long epochs (`repeat`, stopped by --limit) are taken after the first two seconds; short epochs
-have 29,000 rows, so each virtual consumer's part of one is a lease of about 57 rows. The runs of one ratio are
-interleaved. `make scale` builds in release mode and calls this; ROUNDS is the number of turns (3).
+Prints Markdown. Rates of long epochs (`repeat`, stopped by --limit) exclude the first two seconds. Short epochs have
+29,000 rows, so with 512 virtual consumers each has one lease of about 57 rows per epoch. The runs of each ratio are
+interleaved. `make scale` builds in release mode and calls this. ROUNDS is the number of rounds (3).
 """
 
 import json
@@ -71,7 +71,7 @@ def long_epochs(title, file, counts, limits):
         for count in counts:
             runs[count].append(embedded(file, count, "--limit", limits[count]))
     one = statistics.median(map(steady, runs[counts[0]]))
-    print(f"\n| {title}, virtual consumers | rows/s | against 1 | CPU µs per row |\n|---:|---:|---:|---:|")
+    print(f"\n| {title}, virtual consumers | rows/s | relative to 1 | CPU µs per row |\n|---:|---:|---:|---:|")
     for count in counts:
         rate = statistics.median(map(steady, runs[count]))
         print(f"| {count} | {rate:,.0f} | {rate / one:.3f} | {statistics.median(map(micros, runs[count])):.3f} |", flush=True)
@@ -82,7 +82,7 @@ def short_epochs(file):
     for count in (1, 64, 512):
         rates = [embedded(file, count, "--epochs", SHORT_EPOCHS)["rows_per_s"] for _ in range(ROUNDS)]
         rate = statistics.median(rates)
-        # With 512 virtual consumers each has one lease in every epoch.
+        # Each of 512 virtual consumers has one lease per epoch.
         leases = f"{rate / SHORT_ROWS * count:,.0f}" if count == 512 else ""
         print(f"| {count} | {rate:,.0f} | {leases} |", flush=True)
 
@@ -98,7 +98,7 @@ def cpu_seconds(process):
 
 
 def sessions(scratch, file, counts, limits):
-    """CPU time of the worker's process per row, with many consumers of one job over gRPC."""
+    """Measures the CPU time per row of a worker process with many consumers of one job over gRPC."""
     coordinator, address = role("coordinator", "--auto-cache", "off", "--listen", "127.0.0.1:0", "--data-dir", scratch / "coordinator")
     worker, _ = role("worker", "--coordinator", f"http://{address}", "--listen", "127.0.0.1:0", "--cores", CORES)
     costs, rates = {count: [] for count in counts}, {count: [] for count in counts}
@@ -113,7 +113,7 @@ def sessions(scratch, file, counts, limits):
         worker.terminate()
         coordinator.terminate()
     one = statistics.median(costs[counts[0]])
-    print("\n| text over gRPC, consumer sessions | rows/s | worker's CPU µs per row | against 1 |\n|---:|---:|---:|---:|")
+    print("\n| text over gRPC, consumer sessions | rows/s | worker's CPU µs per row | relative to 1 |\n|---:|---:|---:|---:|")
     for count in counts:
         cost = statistics.median(costs[count])
         print(f"| {count} | {statistics.median(rates[count]):,.0f} | {cost:.3f} | {cost / one:.2f} |", flush=True)
@@ -122,7 +122,7 @@ def sessions(scratch, file, counts, limits):
 def main():
     usage.check(__doc__)
     if not DATA.is_dir():
-        sys.exit(f"skipped: there is no real data at {DATA} (set FEEDLINE_SHARED_DATA)")
+        sys.exit(f"skipped: no data in {DATA} (set FEEDLINE_SHARED_DATA)")
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
 

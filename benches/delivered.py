@@ -1,4 +1,4 @@
-"""The rows that a running `feedline run` has delivered, by what its metrics say."""
+"""Reads from its metrics how many rows a running `feedline run` has delivered."""
 
 import http.client
 import re
@@ -6,13 +6,13 @@ import socket
 import time
 
 ROWS_DELIVERED = re.compile(rb"^feedline_client_rows_total(?:\{[^}]*\})? (\d+)", re.MULTILINE)
-# Looks are close where a batch's arrival is awaited, so that a rate counts whole batches over the time between two of them.
+# Short intervals while waiting for a batch, so that a rate covers whole batches and the time between two arrivals.
 LOOK_SECONDS = 0.005
 LONGEST_WAIT_SECONDS = 60
 
 
 class Ended(Exception):
-    """The process ended, or gives nothing; with its last words."""
+    """The process exited or delivers nothing; contains its last output."""
 
 
 def free_port():
@@ -22,14 +22,14 @@ def free_port():
 
 
 class Delivered:
-    """The rows of a process that serves metrics on a port of this machine, and its standard error where that is a pipe."""
+    """The delivered rows of a process that serves metrics on a local port, and its standard error if it is a pipe."""
 
     def __init__(self, process, port):
         self.process = process
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST_WAIT_SECONDS)
 
     def look(self):
-        """Their number; None where the process does not answer."""
+        """Returns the number of delivered rows, or None if the process does not answer."""
         if self.process.poll() is not None:
             said = self.process.stderr.read() if self.process.stderr else ""
             complaint = said.strip().splitlines()
@@ -43,7 +43,7 @@ class Delivered:
         return int(found[1]) if found else 0
 
     def next_change(self, not_before):
-        """The time of the first arrival after a time, and the rows by then."""
+        """Returns the time of the first arrival after a given time, and the rows delivered by then."""
         time.sleep(max(0, not_before - time.monotonic()))
         before = None
         while time.monotonic() < not_before + LONGEST_WAIT_SECONDS:
@@ -52,4 +52,4 @@ class Delivered:
                 return time.monotonic(), now
             before = now if before is None else before
             time.sleep(LOOK_SECONDS)
-        raise Ended(f"no batch came for {LONGEST_WAIT_SECONDS} s")
+        raise Ended(f"no batch arrived for {LONGEST_WAIT_SECONDS} s")

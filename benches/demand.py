@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Scaling on demand with real processes: `feedline up --autoscale 1..8` while demand goes from 1x to 4x and back.
+"""Measures scaling with real processes: `feedline up --autoscale 1..8` while demand becomes 4 times as high and falls back.
 
-Rows wait 4 ms, one at a time on each worker, so a worker gives 250 rows/s however many run on this machine. Twice: first a
-job's steps take 72 ms for 20 rows, then 18, then 72 again; then a job of 72 ms goes on all the time, and a second one that
-takes three times as much comes and goes. Prints a Markdown table: how long after the step up all jobs are fed to 95 % from
-then on, as the coordinator sees it over the last seconds, when the workers are as few as before after the step down, and
-how often their number changes its direction in the minutes after (one after the second job). Leaves what was seen each half second in
-target/bench/demand.json. Exits with status 1 where jobs are fed later than 15 s after the step up, workers released later than
-60 s after the step down, their number turns in the minutes after, or an audit is not clean. `make demand` builds in release mode
-and calls this.
+Rows wait 4 ms, one at a time per worker, so a worker computes 250 rows/s regardless of the cores. There are two scenarios.
+In the first, the steps of one job take 72 ms per 20 rows, then 18 ms, then 72 ms again. In the second, a job with steps of
+72 ms runs all the time, and a second job with three times the demand runs for a while.
+
+Prints a Markdown table with the time from the step up until all jobs have a fed fraction of 95 % permanently (as the
+coordinator measures it), the time from the step down until the number of workers is as low as before, and the changes of
+direction of this number in the following minutes (one minute after the second scenario). Writes observations of every half
+second to target/bench/demand.json. Exits with status 1 if jobs are fed later than 15 s after the step up, if workers are
+released later than 60 s after the step down, if the number of workers changes direction afterwards, or if an audit fails.
+`make demand` builds in release mode and calls this.
 
     CALM_S=60 benches/demand.py
 """
@@ -28,13 +30,13 @@ from limits import Limits
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
 RESULTS = ROOT / "target/bench"
-# Seconds before, with, and after the greater demand.
+# Seconds before, during and after the higher demand.
 BEFORE_S, MUCH_S, CALM_S, SHORT_CALM_S = 60, 120, int(os.environ.get("CALM_S", "330")), 60
 LOOK_S = 0.5
 BATCH = 20
 STEPS_MS = {"steady": "72", "surge": "24"}
 FED = 0.95
-# The longest that jobs may take to be fed, and workers to be released.
+# Goals for the time until jobs are fed, and until workers are released.
 FED_AFTER_S, RELEASED_AFTER_S = 15, 60
 PIPELINE = """
 name: {name}
@@ -50,7 +52,7 @@ def output(*command):
 
 
 class Service:
-    """`feedline up`, its jobs, and what was seen of them."""
+    """`feedline up`, its jobs, and the observations."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -69,7 +71,7 @@ class Service:
         self.jobs[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def close(self, name):
-        """Interrupts a job; its report."""
+        """Interrupts a job and returns its report."""
         job = self.jobs.pop(name)
         job.send_signal(signal.SIGINT)
         return json.loads(job.communicate(timeout=60)[0].splitlines()[-1])
@@ -80,7 +82,7 @@ class Service:
         return {"at": self.now(), "workers": len(view["workers"]), "rows": of_jobs("rows"), "fed": of_jobs("fed_fraction")}
 
     def watch(self, seconds):
-        """Looks at the service for so long; when that began."""
+        """Observes the service for a number of seconds, and returns the start time."""
         begun = self.now()
         while self.now() < begun + seconds:
             self.seen.append(self.look())
@@ -98,12 +100,12 @@ class Service:
 
 
 def fed(look):
-    """How well the least fed job was fed then, by what its consumer reports of its steps and stalls; 0 before that is known."""
+    """Returns the smallest fed fraction of all jobs in an observation, from the steps and stalls that consumers report; 0 while unknown."""
     return min((known or 0.0 for known in look["fed"].values()), default=0.0)
 
 
 def since(seen, begun, end, good):
-    """Seconds from `begun` to the first look from which on all are good until `end`; None where there is none."""
+    """Returns the seconds from `begun` to the first observation from which all are good until `end`, or None."""
     looks = [place for place, look in enumerate(seen) if begun <= look["at"] < end]
     last = next((place for place in reversed(looks) if not good(place)), None)
     if last is None:
@@ -112,24 +114,24 @@ def since(seen, begun, end, good):
 
 
 def turns(counts):
-    """How often a number changes its direction."""
+    """Returns the number of changes of direction of a number."""
     changes = [after > before for before, after in zip(counts, counts[1:]) if after != before]
     return sum(one != other for one, other in zip(changes, changes[1:]))
 
 
 def of_one_job(service):
-    """A job's own steps become shorter and longer again: when they did, and its report."""
+    """Runs a job whose steps become shorter and longer again. Returns the times of both changes and the report."""
     service.open("steps", f"72,{BEFORE_S}:18,{BEFORE_S + MUCH_S}:72")
     opened = service.now()
     service.watch(BEFORE_S + MUCH_S + CALM_S)
     report = service.close("steps")
-    # Steps count from its first batch.
+    # Steps start with the first batch.
     begun = opened + report["first_batch_seconds"]
     return begun + BEFORE_S, begun + BEFORE_S + MUCH_S, [report]
 
 
 def of_two_jobs(service):
-    """A second job comes and goes."""
+    """Runs a job, and a second job for a part of the time."""
     service.open("steady", STEPS_MS["steady"])
     service.watch(BEFORE_S)
     service.open("surge", STEPS_MS["surge"])
@@ -141,13 +143,13 @@ def of_two_jobs(service):
 
 
 def timed(limits, title, seconds, allowed_s):
-    """A time as the table shows it, marked where it is longer than what is allowed."""
+    """Formats a time for the table, marked if it exceeds its limit."""
     shown = "never" if seconds is None else f"{seconds:.1f} s"
-    return shown + limits.mark(seconds is not None and seconds <= allowed_s, f"{title} is {shown}, {allowed_s} s are allowed")
+    return shown + limits.mark(seconds is not None and seconds <= allowed_s, f"{title} is {shown}, more than {allowed_s} s")
 
 
 def measure(limits, name, scenario):
-    """One scenario's row of the table, and all that was seen."""
+    """Runs one scenario, prints its table row, and returns all observations."""
     with tempfile.TemporaryDirectory() as folder:
         service = Service(pathlib.Path(folder))
         try:
@@ -163,8 +165,8 @@ def measure(limits, name, scenario):
     fed_cell = timed(limits, f"{name}: `fed after`", fed_after, FED_AFTER_S)
     released_cell = timed(limits, f"{name}: `released after`", released_after, RELEASED_AFTER_S)
     turned = turns(calm)
-    turns_cell = str(turned) + limits.mark(turned == 0, f"{name}: `turns in the calm` is {turned}, 0 is asked for")
-    audit_cell = ("clean" if clean else "NOT CLEAN") + limits.mark(clean, f"{name}: the audit is not clean")
+    turns_cell = str(turned) + limits.mark(turned == 0, f"{name}: `turns at constant demand` is {turned} instead of 0")
+    audit_cell = ("clean" if clean else "NOT CLEAN") + limits.mark(clean, f"{name}: the audit failed")
     stalls = " and ".join(f"{100 * each['stall_seconds'] / each['seconds']:.1f} %" for each in reports)
     cells = (name, f"{few}, {many}, {calm[-1]}", fed_cell, released_cell, turns_cell, stalls, audit_cell)
     print("| " + " | ".join(cells) + " |", flush=True)
@@ -174,12 +176,12 @@ def measure(limits, name, scenario):
 def main():
     usage.check(__doc__)
     if not FEEDLINE.exists():
-        sys.exit(f"{FEEDLINE} is missing: `make demand` builds it")
-    print("| demand | workers before, with more, after | fed after | released after | turns in the calm | stall | audit |")
+        sys.exit(f"{FEEDLINE} does not exist: build it with `make demand`")
+    print("| demand | workers before, during, after | fed after | released after | turns at constant demand | stall | audit |")
     print("|---|---|---|---|---|---|---|")
     limits = Limits()
-    steps = measure(limits, "a job takes four times as much", of_one_job)
-    jobs = measure(limits, "a second job takes three times as much", of_two_jobs)
+    steps = measure(limits, "one job, four times the demand", of_one_job)
+    jobs = measure(limits, "a second job with three times the demand", of_two_jobs)
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "demand.json").write_text(json.dumps({"steps": steps, "jobs": jobs}))
     limits.end()

@@ -1,23 +1,23 @@
-"""Limits that a measurement is held to: a mark in its table where one is missed, and a sentence and the exit status at its end."""
+"""Goals of a measurement: marks missed goals in its table, and lists them at the end with exit status 1."""
 
 import sys
 
 
 class Limits:
-    """Those that were missed."""
+    """The missed goals."""
 
     def __init__(self):
         self.missed = []
 
-    def mark(self, is_kept, missed):
-        """What stands behind a figure: nothing where its limit is kept, else a mark, and the sentence tells of what was missed."""
-        if is_kept:
+    def mark(self, is_met, missed):
+        """Returns the mark after a value: empty if the goal is met, else a mark, and adds `missed` to the list of missed goals."""
+        if is_met:
             return ""
         self.missed.append(missed)
         return " **!**"
 
     def end(self):
-        """Where something was missed, says what and exits with status 1."""
+        """If goals were missed, prints them and exits with status 1."""
         if self.missed:
             print(f"\nMissed: {'; '.join(self.missed)}.")
             sys.exit(1)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Feedline against its peers: the same job on the same rows and the same two cores, each tool as its own pages advise.
+"""Compares Feedline with other tools: the same job on the same rows and two cores, each tool configured as its documentation recommends.
 
-Two jobs, both for a first epoch: ImageNet photographs through random_resized_crop 224, flip and batch 128 (uint8), and
-sentence pairs through one tokenizer to 64 tokens and batches of 512. Installs the peers into virtual environments and
-prepares the data under target/peers, gives every contender its turn alone, prints a Markdown table for each job, and
-leaves the chart and the results in target/bench. `make bench` builds in release mode and calls this.
+There are two jobs, measured in the first epoch: ImageNet photographs through random_resized_crop 224, flip and batch 128
+(uint8), and sentence pairs through one tokenizer to 64 tokens and batches of 512. Installs the tools into virtual
+environments and prepares the data under target/peers, and runs one tool at a time. Prints a Markdown table for each job,
+and writes the chart and the results to target/bench. `make bench` builds in release mode and calls this.
 
-The rate counts from the first batch to the last; how long the first one took stands beside it. Right before each turn
-of another contender Feedline runs the same job in one process, and the ratio to Feedline is of those two, so that a
-shared machine's drift does not fall on one side. benches/peers/contenders.py says who takes part.
+The rate is measured from the first batch to the last one; the time to the first batch is a separate column. Directly before
+each run of another tool, Feedline runs the same job in one process. The ratio to Feedline compares these two runs, so that
+changes in the speed of a shared machine affect both. benches/peers/contenders.py lists the tools.
 
     TURNS=1 benches/peers.py --only tfdata,feedline
 """
@@ -27,7 +27,7 @@ import environments
 import ours
 import prepare
 from contenders import CONTENDERS, chosen
-from places import FEEDLINE, HERE, ROOT, Failed, output
+from paths import FEEDLINE, HERE, ROOT, Failed, output
 
 CORES = 2
 TURNS = int(os.environ.get("TURNS", "3"))
@@ -39,7 +39,7 @@ RESULTS = ROOT / "target/bench"
 class Job:
     title: str
     unit: str
-    # Keys of those that all others are compared with.
+    # Keys of the contenders that all others are compared with.
     feedline: str
     tfdata: str
 
@@ -51,7 +51,7 @@ JOBS = {
 
 
 class Result:
-    """What came of a contender's turns."""
+    """The results of a contender's rounds."""
 
     def __init__(self, contender):
         self.contender = contender
@@ -60,7 +60,7 @@ class Result:
         self.version = self.failed = ""
 
     def attempt(self, action):
-        """Does something for the contender, which is out of the race when that fails."""
+        """Runs a step for a contender, and excludes the contender if the step fails."""
         if self.failed:
             return
         try:
@@ -74,7 +74,7 @@ class Result:
         prepare.ready(self.contender)
 
     def turn(self):
-        """One turn, after a run of Feedline that it is compared with."""
+        """Runs one round of a contender, directly after a run of Feedline for comparison."""
         is_reference = self.contender == self.reference
         before = None if is_reference else ours.run(self.reference, CORES)["rate"]
         measured = ours.run(self.contender, CORES) if self.contender.is_ours else run_peer(self.contender)
@@ -83,10 +83,10 @@ class Result:
         self.of_feedline.append(1 if is_reference else measured["rate"] / before)
         if measured["first_batch_seconds"] is not None:
             self.first_batches.append(measured["first_batch_seconds"])
-        say(f"  {self.contender.title}: {self.rates[-1]:.0f} rows/s, {self.of_feedline[-1]:.2f} of Feedline")
+        say(f"  {self.contender.title}: {self.rates[-1]:.0f} rows/s, {self.of_feedline[-1]:.2f} relative to Feedline")
 
     def row(self):
-        """What the table and the chart say."""
+        """Returns the values for the table and the chart."""
         row = {"title": self.contender.title, "reads": self.contender.reads, "kind": self.contender.kind}
         row |= {"key": self.contender.key, "version": self.version, "failed": self.failed}
         return row | {
@@ -112,9 +112,9 @@ def run_peer(contender):
 
 
 def print_table(job, rows):
-    """The fastest first, those that failed last with the reason."""
+    """Prints the contenders by rate, and failed ones last with their error."""
     tfdata = next((row["median"] for row in rows if row["key"] == job.tfdata), None)
-    print(f"\n| {job.title}, {CORES} cores | reads | {job.unit} | range of {TURNS} | of tf.data | of Feedline | first batch |")
+    print(f"\n| {job.title}, {CORES} cores | reads | {job.unit} | range of {TURNS} | relative to tf.data | relative to Feedline | first batch |")
     print("|---|---|---|---|---|---|---|")
     for row in rows:
         name = f"**{row['title']}**" if row["kind"] == "ours" else row["title"]
@@ -123,7 +123,7 @@ def print_table(job, rows):
             continue
         of_tfdata = f"{row['median'] / tfdata:.2f}" if tfdata else "–"
         if row["failed"]:
-            name += f" (a later turn failed: {row['failed']})"
+            name += f" (a later round failed: {row['failed']})"
         first = f"{row['first_batch_seconds']:.2f} s" if row["first_batch_seconds"] is not None else "–"
         print(
             f"| {name} | {row['reads']} | {row['median']:.0f} | {row['low']:.0f} to {row['high']:.0f}"
@@ -135,24 +135,24 @@ def draw():
     try:
         environments.ensure("chart")
         output(environments.python("chart"), HERE / "chart.py", RESULTS / "peers.json", RESULTS / "peers")
-        say(f"the chart is at {RESULTS / 'peers.png'}")
+        say(f"chart: {RESULTS / 'peers.png'}")
     except Failed as failure:
         say(f"no chart was drawn: {failure}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Measures Feedline against its peers; TURNS sets the turns [default: 3].")
+    parser = argparse.ArgumentParser(description="Compares Feedline with other tools. The environment variable TURNS sets the number of rounds [default: 3].")
     parser.add_argument("--only", default="", metavar="NAME,...", help="contenders by key, such as tfdata,feedline [default: all]")
     contenders = chosen(parser.parse_args().only)
     if not FEEDLINE.exists():
-        sys.exit(f"there is no {FEEDLINE}: build it with `make bench`, or set FEEDLINE_BIN")
+        sys.exit(f"{FEEDLINE} does not exist: build it with `make bench`, or set FEEDLINE_BIN")
     results = [Result(contender) for contender in contenders]
     for result in results:
         result.attempt(result.prepare)
-    # Every process from here on inherits the cores.
+    # All child processes inherit these cores.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     for number in range(TURNS):
-        say(f"turn {number + 1} of {TURNS}")
+        say(f"round {number + 1} of {TURNS}")
         for result in results:
             result.attempt(result.turn)
     tables = []

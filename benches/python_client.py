@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The Python client against the Rust client: rate and CPU on large batches, the cost of a batch, small batches, stalls.
+"""Compares the Python client with the Rust client: rate and CPU time of large batches, time per batch, small batches, stalls.
 
-Large batches are 128 photographs of 224x224x3, kept decoded in the memory of a worker beside, or of the client's process, so that
-the way to the loop is measured. Small ones are 64 rows, of the sentences and of generated numbers, with all roles in the loop's process.
-The turns are interleaved; medians are printed with their range. `make python-client` builds all in release mode and calls
-this. ROUNDS is the number of turns (5); FEEDLINE_SHARED_DATA says where the photographs and sentences are.
+Large batches contain 128 photographs of 224x224x3. They are cached as pixels in the memory of a worker, in a separate
+process or in the client's process, so that the transport to the loop is measured. Small batches contain 64 rows, either
+sentences or generated numbers, with all roles in the client's process. Rounds are interleaved; medians are printed with
+their range. `make python-client` builds everything in release mode and calls this. ROUNDS is the number of rounds (5);
+FEEDLINE_SHARED_DATA is the directory of the photographs and sentences.
 """
 
 import json
@@ -63,7 +64,7 @@ operators:
 
 
 def run(*command, env=None):
-    """Standard output's last line as JSON, and the CPU seconds of the process."""
+    """Returns the last line of standard output as JSON, and the CPU seconds of the process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, env=env)
     if done.returncode != 0:
@@ -85,7 +86,7 @@ def python(loop, pipeline, epochs, coordinator="-", **options):
 
 
 def steady(measure, few, many):
-    """Rows per second and cores of a client once it runs: what a long run takes more than a short one."""
+    """Returns the rows per second and the cores of a running client: the difference between a long and a short run."""
     (short, short_cpu), (long, long_cpu) = measure(few), measure(many)
     seconds = long["seconds"] - short["seconds"]
     batches = long["batches"] - short["batches"]
@@ -102,7 +103,7 @@ def show(figures):
 
 
 def compare(title, unit, few, many, by_rust, by_python):
-    """One line of the table: both clients in turns, the ratio and the cores turn by turn."""
+    """Prints one line of the table: both clients in alternating rounds, the ratio and the cores."""
     turns = []
     for turn in range(ROUNDS):
         both = {}
@@ -120,7 +121,7 @@ def compare(title, unit, few, many, by_rust, by_python):
 
 
 def beyond(turns):
-    """What Python takes beyond the Rust client at the Rust client's rate, in percent of a core, turn by turn."""
+    """Returns the CPU time of Python beyond that of the Rust client at the same rate, in percent of a core, per round."""
     return [
         100 * (turn["python"]["cores"] * turn["rust"]["batches"] / turn["python"]["batches"] - turn["rust"]["cores"]) for turn in turns
     ]
@@ -129,7 +130,7 @@ def beyond(turns):
 def main():
     usage.check(__doc__)
     if not SHARED.is_dir():
-        sys.exit(f"skipped: photographs and sentences are not at {SHARED} (set FEEDLINE_SHARED_DATA)")
+        sys.exit(f"skipped: no photographs and sentences in {SHARED} (set FEEDLINE_SHARED_DATA)")
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
 
@@ -151,7 +152,7 @@ def main():
         index = scratch / "index"
         flags, options = ("--index-dir", index), {"index_dir": str(index)}
 
-        print(f"| {CORES} cores, {ROUNDS} turns | Rust | range | Python | range | ratio (range) | cores, Rust | cores, Python |")
+        print(f"| {CORES} cores, {ROUNDS} rounds | Rust | range | Python | range | ratio (range) | cores, Rust | cores, Python |")
         print("|---|---|---|---|---|---|---|---|")
         coordinator, address = role("coordinator", "--auto-cache", "off", "--listen", "127.0.0.1:0", "--data-dir", scratch / "coordinator")
         url = f"http://{address}"
@@ -159,7 +160,7 @@ def main():
         try:
             rust(kept, 1, "--coordinator", url)
             turns = compare(
-                "batches of 128x224x224x3 from a worker beside, images/s", "rows", 1, 31,
+                "batches of 128x224x224x3 from a worker process, images/s", "rows", 1, 31,
                 lambda epochs: rust(kept, epochs, "--coordinator", url),
                 lambda epochs: python("rate", kept, epochs, url),
             )  # fmt: skip
@@ -181,9 +182,9 @@ def main():
             )  # fmt: skip
         taken = {pipeline.stem: python("overhead", pipeline, 1_000_000, **options)[0] for pipeline in (numbers, sentences, kept)}
         loop = python("fed", cropped, 12, **options)[0]
-    print(f"\nPython beyond the Rust client: {statistics.median(cores):.1f} % of a core ({min(cores):.1f} to {max(cores):.1f})")
+    print(f"\nCPU time of Python beyond the Rust client: {statistics.median(cores):.1f} % of a core ({min(cores):.1f} to {max(cores):.1f})")
     for name, figures in taken.items():
-        print(f"a batch of {name} that is there: {1e6 * figures['median']:.1f} us, {1e6 * figures['most']:.1f} us in 95 of 100 cases")
+        print(f"receiving an available batch of {name}: median {1e6 * figures['median']:.1f} us, 95th percentile {1e6 * figures['most']:.1f} us")
     print(f"{loop['batches']} steps of {1e3 * loop['step']:.0f} ms on random crops: waited {100 * loop['stall']:.2f} % of the time")
 
 

@@ -1,6 +1,6 @@
-"""One training loop in Python, for `python_client.py`: what it did goes to standard output as JSON.
+"""One training loop in Python for `python_client.py`. Prints its results as JSON.
 
-Takes the loop's name, the pipeline, epochs and the coordinator's URL; "-" where all runs in this process.
+Arguments: name of the loop, pipeline, epochs, and the URL of the coordinator, or "-" to run all roles in this process.
 """
 
 import json
@@ -10,16 +10,16 @@ import time
 
 import feedline
 
-# Long enough for the batches that follow to be there, as many as are taken in a row.
+# Long enough for the following batches to arrive, as many as the loop receives in a row.
 PAUSE_SECONDS = 0.3
 PAUSES = 50
 IN_A_ROW = 5
-# A loop that takes a fifth longer for a step than the workers for a batch can be kept fed.
+# Workers can feed a loop whose steps take a fifth longer than computing a batch.
 EASE = 1.2
 
 
 def rate(job):
-    """All batches, as fast as they come."""
+    """Receives all batches at full speed."""
     batches, began = 0, time.perf_counter()
     for _ in job.batches():
         batches += 1
@@ -27,7 +27,7 @@ def rate(job):
 
 
 def overhead(job):
-    """What it takes to get a batch that is here already, all of Feedline included."""
+    """Measures the time to receive an available batch, including all of Feedline."""
     taken, loop = [], job.batches()
     next(loop)
     for _ in range(PAUSES):
@@ -43,7 +43,7 @@ def overhead(job):
 
 
 def fed(job):
-    """Two epochs as fast as they come; then steps that take a little longer than a batch took."""
+    """Runs two epochs at full speed, then steps that take slightly longer than a batch took."""
     loop = job.batches()
     next(loop)
     fast, began = 0, time.perf_counter()

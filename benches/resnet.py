@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""A training loop of torchvision's ResNet-50 on photographs: with Feedline, with PyTorch's DataLoader, and with tensors that are on the device already.
+"""Trains torchvision's ResNet-50 on photographs: with Feedline, with PyTorch's DataLoader, and with tensors that are already on the device.
 
-All three run in turns, each in a process of its own with as many cores (CORES; all by default): Feedline's workers and the
-DataLoader's are on the machine that trains. Photographs are decoded and cropped anew for each step; there are as many links to them as a loop takes.
-On a GPU the network computes in bfloat16. `make resnet` builds Feedline in release mode, installs PyTorch and torchvision under target/peers and
-calls this. DEVICE is cuda where there is one; without a GPU it is cpu, where training takes nearly all of the time and of the cores, so
-that the figures say little of feeding. BATCH, SIZE, STEPS, WARM (steps before the measured ones) and ROUNDS are numbers; PYTHON is another
-interpreter that has PyTorch and torchvision; FEEDLINE_SHARED_DATA says where the photographs are.
+All three run in alternating rounds in separate processes with the same number of cores (CORES; all by default). Feedline's
+workers and the DataLoader's workers run on the training machine. Photographs are decoded and cropped for each step; the
+dataset contains as many links to them as a loop needs. On a GPU, the network computes in bfloat16. `make resnet` builds
+Feedline in release mode, installs PyTorch and torchvision under target/peers and calls this.
+
+DEVICE is cuda if available, else cpu. On a CPU, training takes nearly all of the time and cores, so the results say little
+about data loading. BATCH, SIZE, STEPS, WARM (steps before the measured ones) and ROUNDS are numbers. PYTHON is another
+interpreter with PyTorch and torchvision. FEEDLINE_SHARED_DATA is the directory of the photographs.
 """
 
 import json
@@ -24,13 +26,13 @@ SHARED = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/d
 PACKAGE = ROOT / "target/client-python"
 LOOP = pathlib.Path(__file__).with_name("resnet_loop.py")
 USUAL = {"cuda": {"batch": 256, "steps": 100, "warm": 20, "size": 224}, "cpu": {"batch": 16, "steps": 16, "warm": 2, "size": 224}}
-# The tensors first: it is what the others are compared with.
+# The tensors come first, because the others are compared with them.
 LOOPS = {"resident": "tensors on the device", "feedline": "Feedline", "dataloader": "PyTorch's DataLoader"}
 CLASSES = 100
 
 
 def interpreter():
-    """One that has PyTorch and torchvision."""
+    """Returns an interpreter with PyTorch and torchvision."""
     if "PYTHON" in os.environ:
         return os.environ["PYTHON"]
     sys.path.insert(0, str(ROOT / "benches/peers"))
@@ -48,12 +50,12 @@ def device_of(python):
     code = "import torch; print('cuda' if torch.cuda.is_available() else 'cpu')"
     found = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     if asked == "cuda" and found == "cpu":
-        sys.exit("skipped: DEVICE is cuda, and PyTorch sees no GPU here")
+        sys.exit("skipped: DEVICE is cuda, but PyTorch finds no GPU")
     return asked or found
 
 
 def links(folder, photographs, rows):
-    """As many links to photographs, in a folder for each class."""
+    """Creates a number of links to photographs, in one directory per class."""
     for row in range(rows):
         photograph = photographs[row % len(photographs)]
         label = folder / f"{row % len(photographs) % CLASSES:03}"
@@ -74,7 +76,7 @@ def main():
     usage.check(__doc__)
     photographs = sorted(SHARED.glob("images/*.JPEG"))
     if not photographs:
-        sys.exit(f"skipped: photographs are not at {SHARED}/images (set FEEDLINE_SHARED_DATA)")
+        sys.exit(f"skipped: no photographs in {SHARED}/images (set FEEDLINE_SHARED_DATA)")
     python = interpreter()
     device = device_of(python)
     options = {name: int(os.environ.get(name.upper(), usual)) for name, usual in USUAL[device].items()}
@@ -96,7 +98,7 @@ def main():
         return statistics.median(figures), min(figures), max(figures)
 
     shape = f"batches of {options['batch']}x{options['size']}x{options['size']}x3"
-    print(f"| {device}, {options['cores']} cores, {shape}, {rounds} turns | images/s (range) | of the tensors' (range) | waited |")
+    print(f"| {device}, {options['cores']} cores, {shape}, {rounds} rounds | images/s (range) | relative to tensors (range) | waited |")
     print("|---|---|---|---|")
     for source, title in LOOPS.items():
         rate = "{:,.1f} ({:,.1f} to {:,.1f})".format(*of_turns(lambda turn: turn[source]["rate"]))

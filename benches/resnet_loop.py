@@ -1,6 +1,6 @@
-"""One loop that trains torchvision's ResNet-50, for `resnet.py`: what it did goes to standard output as JSON.
+"""One loop that trains torchvision's ResNet-50, for `resnet.py`. Prints its results as JSON.
 
-Takes where its batches come from, the folder of photographs (a folder of links for each class), and options as JSON.
+Arguments: the source of batches, the directory of photographs (with a directory of links per class), and options as JSON.
 """
 
 import json
@@ -16,14 +16,14 @@ from torch.nn import functional
 from torchvision.transforms import v2
 
 CLASSES = 1000
-# ImageNet's, of values from 0 to 255.
+# Mean and standard deviation of ImageNet for values from 0 to 255.
 MEAN, SPREAD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-# Batches that are on the device already, where none is loaded.
+# Number of batches on the device for the loop without loading.
 RESIDENT = 4
 
 
 def resident(_folder, options):
-    """The same few batches again and again: as fast as the device trains."""
+    """Repeats the same few batches, so that the device trains at full speed."""
     size, rows, device = options["size"], options["batch"], options["device"]
     shape = (rows, size, size, 3)
     batches = [
@@ -45,7 +45,7 @@ def feedline(folder, options):
         .random_horizontal_flip(column="image")
         .batch(options["batch"], remainder="drop")
     )
-    # Each photograph is decoded anew for each step, as by PyTorch's loader.
+    # Each photograph is decoded for each step, as by PyTorch's loader.
     job = pipeline.open(auto_cache="off", cores=options["cores"], index_dir=options["index"], device=options["device"])
     for batch in job.batches():
         labels = torch.tensor([classes[pathlib.PurePath(path).parent.name] for path in batch["path"]])
@@ -53,7 +53,7 @@ def feedline(folder, options):
 
 
 def dataloader(folder, options):
-    """ImageFolder's loader and version 2 of the transforms, on Pillow's images until they have their size."""
+    """The loader of ImageFolder and version 2 of the transforms, on PIL images until they have their size."""
     crop = [v2.RandomResizedCrop(options["size"], antialias=True), v2.RandomHorizontalFlip(), numpy.asarray]
     loader = torch.utils.data.DataLoader(
         torchvision.datasets.ImageFolder(folder, transform=v2.Compose(crop)),
@@ -71,7 +71,7 @@ def dataloader(folder, options):
 
 
 def train(batches, options):
-    """Images per second behind the first steps, and the part of the time that the loop waited for batches."""
+    """Returns the images per second after the first steps, and the share of the time that the loop waited for batches."""
     device = torch.device(options["device"])
     is_gpu = device.type == "cuda"
     torch.backends.cudnn.benchmark = True
@@ -111,7 +111,7 @@ def main():
     source, folder, options = sys.argv[1:]
     options = json.loads(options)
     print(json.dumps(train(SOURCES[source](folder, options), options)), flush=True)
-    # Nothing is left to do, and a loader that is left in the middle would be waited for.
+    # Exit without waiting for a loader that is stopped in the middle of an epoch.
     os._exit(0)
 
 

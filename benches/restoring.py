@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""How long a job takes from `load_state_dict` to the next batch, for states from early, the middle and late in an epoch.
+"""Measures the time from `load_state_dict` to the next batch, for states from the beginning, the middle and the end of an epoch.
 
-Photographs as TFRecord (crop 224, flip, batch 64), sentences (29,000 lines, a filter, batch 128) and a made-up set (2,000,000 lines,
-window 65,536, batch 256) are restored in the process that runs all roles, in one that has just started them, and on a coordinator with
-two workers as processes, where another rank took the state. Prints a Markdown table of medians in seconds with their ranges, and fails where a
-median is one second or more. `make restoring` builds in release mode and calls this with the package in `target/client-python`. ROUNDS is the number of
-turns (5); FEEDLINE_SHARED_DATA says where the photographs and sentences are; FEEDLINE_BINARY names another build.
+Restores three datasets: photographs as TFRecord (crop 224, flip, batch 64), sentences (29,000 lines, a filter, batch 128)
+and generated lines (2,000,000 lines, window 65,536, batch 256). Each is restored in the process that runs all roles, in a
+new process that starts all roles, and on a coordinator with two worker processes after another rank saved the state.
+Prints a Markdown table of medians in seconds with their ranges, and fails if a median is one second or more. `make
+restoring` builds in release mode and calls this with the package in `target/client-python`. ROUNDS is the number of rounds
+(5); FEEDLINE_SHARED_DATA is the directory of the photographs and sentences; FEEDLINE_BINARY names another build.
 """
 
 import contextlib
@@ -30,14 +31,14 @@ WAYS = {"the same process": "rewound", "a new process, its start included": "sta
 
 
 def pipelines(feedline, scratch):
-    """Each with its batches in an epoch, about."""
+    """Returns the pipelines with their approximate number of batches per epoch."""
     found = {}
     if (SHARED / "images").is_dir():
         command = ("make-data", "images", scratch / "images", "--format", "tfrecord", "--from", SHARED / "images", "--shards", "4")
         subprocess.run([FEEDLINE, *command], check=True, capture_output=True)
         features = {"image": "image/encoded", "label": "image/class/label"}
         read = feedline.read(url=scratch / "images/*.tfrecord", format="tfrecord", features=features, seed=1, name="photographs")
-        # 400 photographs 16 times, so that an epoch has a hundred batches.
+        # 400 photographs, repeated 16 times, so that an epoch has a hundred batches.
         whole = read.shuffle(window=1024).repeat(16).random_resized_crop(column="image", size=[224, 224]).random_horizontal_flip("image")
         found["photographs"] = (whole.batch(64), 16 * 400 // 64)
     if (SHARED / "text").is_dir():
@@ -46,13 +47,13 @@ def pipelines(feedline, scratch):
     lines = scratch / "lines.txt"
     lines.write_text("".join(f"line {row}\n" for row in range(MADE_UP_ROWS)))
     read = feedline.read(url=lines, format="text", seed=1, name="made-up")
-    found["2,000,000 made-up lines"] = (read.shuffle(window=65_536).batch(256), MADE_UP_ROWS // 256)
+    found["2,000,000 generated lines"] = (read.shuffle(window=65_536).batch(256), MADE_UP_ROWS // 256)
     return found
 
 
 @contextlib.contextmanager
 def cluster(scratch):
-    """A coordinator and two workers as processes; gives the address."""
+    """Starts a coordinator and two workers as processes, and yields the address."""
     started = []
 
     def role(*arguments):
@@ -73,7 +74,7 @@ def cluster(scratch):
 
 
 def state_at(feedline, pipeline, batches, name, **service):
-    """The state of one of two ranks, both of which have had so many batches."""
+    """Returns the state of one of two ranks after both received a number of batches."""
     jobs = [feedline.open(pipeline, rank=rank, world_size=2, name=name, **service) for rank in range(2)]
     loops = [job.batches() for job in jobs]
     for _ in range(max(2, batches // 2)):
@@ -89,7 +90,7 @@ def state_at(feedline, pipeline, batches, name, **service):
 
 
 def first_batch(job, state):
-    """Seconds from loading the state to the batch behind it."""
+    """Returns the seconds from loading the state to the next batch."""
     begun = time.perf_counter()
     job.load_state_dict(state)
     loop = job.batches()
@@ -127,7 +128,7 @@ def main():
                     state, seconds = state_at(feedline, pipeline, int(share * batches), name, coordinator=url)
                     states.append(seconds)
                     for way in WAYS.values():
-                        # The first turn indexes the data.
+                        # The first round indexes the data.
                         turns = [measure(feedline, pipeline, state, way, url, options) for _ in range(ROUNDS + 1)][1:]
                         figures[title, place, way] = turns
     print(f"| from `load_state_dict` to the next batch, seconds, median and range of {ROUNDS} | early | middle | late |")
@@ -137,10 +138,10 @@ def main():
             turns = [figures[title, place, way] for place in PLACES]
             cells = (f"{statistics.median(one):.3f} ({min(one):.3f} to {max(one):.3f})" for one in turns)
             print(f"| {title}: {way_title} | {' | '.join(cells)} |")
-    print(f"\n`state_dict()` of one of two ranks: median {1000 * statistics.median(states):.1f} ms, most {1000 * max(states):.1f} ms")
+    print(f"\n`state_dict()` of one of two ranks: median {1000 * statistics.median(states):.1f} ms, maximum {1000 * max(states):.1f} ms")
     slow = [key for key, turns in figures.items() if statistics.median(turns) >= MOST_SECONDS]
     if slow:
-        sys.exit(f"restoring takes a second or more: {slow}")
+        sys.exit(f"a restore takes one second or more: {slow}")
 
 
 if __name__ == "__main__":

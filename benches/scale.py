@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How one worker scales: with cores, with small and with huge rows, with many shards, and over 200 epochs.
+"""Measures the scaling of one worker: with cores, small rows, huge rows, many shards, and over 200 epochs.
 
-Prints Markdown. `make scale` builds in release mode and calls this. What needs the photographs is left out where they
-are not at hand.
+Prints Markdown. `make scale` builds in release mode and calls this. Measurements that need photographs are skipped if there
+are none.
 """
 
 import json
@@ -38,7 +38,7 @@ operators:
 
 
 def uncached(arguments):
-    """What keeps a run from filling caches that its pipeline does not name; a cluster's coordinator is told so itself."""
+    """Disables caches that a pipeline does not name. The coordinator of a cluster has its own flag."""
     return () if "--coordinator" in arguments else ("--auto-cache", "off")
 
 
@@ -51,7 +51,7 @@ def report(*arguments):
 
 
 def kernel():
-    """Images per second of the raw kernel on all cores together."""
+    """Returns the images per second of the raw kernel on all cores together."""
     command = ("bench", "kernel", PHOTOS, "--only", "together", "--turns", "1", "--passes", "10", "--report", "json")
     return json.loads(output(FEEDLINE, *command).splitlines()[-1])["subjects"][0]["images_per_s"]
 
@@ -94,7 +94,7 @@ def cores(scratch):
 
 
 def small_rows(scratch):
-    print("\n| rows of 112 bytes through filter and batch, 1 core | million rows/s | of CPU, in all |\n|---|---|---|")
+    print("\n| rows of 112 bytes through filter and batch, 1 core | million rows/s | million rows per CPU second |\n|---|---|---|")
     for form in ("arrow", "parquet", "csv", "tfrecord", "jsonl"):
         data = scratch.data(f"table-{form}", "table", "--format", form, "--rows", SMALL_ROWS, "--shards", "8")
         operators = 'operators: [ filter: { where: "label < 6" }, batch: { size: 8192 } ]'
@@ -127,21 +127,21 @@ def soak(scratch, file):
     coordinator, address = role("coordinator", "--auto-cache", "off", "--listen", "127.0.0.1:0", "--data-dir", scratch.folder / "coordinator")
     url = f"http://{address}"
     worker, _ = role("worker", "--coordinator", url, "--listen", "127.0.0.1:0", "--cores", CORES)
-    print(f"\n| epochs of {SOAK_PARTS * SOAK_EPOCHS}, one worker process | images/s | of the kernel | resident, MB |\n|---|---|---|---|")
+    print(f"\n| epochs of {SOAK_PARTS * SOAK_EPOCHS}, one worker process | images/s | relative to kernel | resident, MB |\n|---|---|---|---|")
     shares = []
     try:
         before = kernel()
         for part in range(SOAK_PARTS):
             rate = report(file, "--coordinator", url, "--epochs", SOAK_EPOCHS)["rows_per_s"]
             after = kernel()
-            # The machine's own speed varies from minute to minute: the kernel right before and after tells how fast it was.
+            # The speed of the machine varies, so the kernel runs directly before and after for comparison.
             shares.append(2 * rate / (before + after))
             before = after
             status = pathlib.Path(f"/proc/{worker.pid}/status").read_text()
             resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
             epochs = f"{part * SOAK_EPOCHS + 1} to {(part + 1) * SOAK_EPOCHS}"
             print(f"| {epochs} | {rate:.0f} | {100 * shares[-1]:.1f} % | {resident / 1000:.0f} |")
-        print(f"\nlast tenth against the first, each as a part of the kernel: {100 * shares[-1] / shares[0]:.1f} %")
+        print(f"\nlast tenth / first tenth, both relative to the kernel: {100 * shares[-1] / shares[0]:.1f} %")
     finally:
         worker.terminate()
         coordinator.terminate()
@@ -155,7 +155,7 @@ def main():
             file = cores(scratch)
             soak(scratch, file)
         else:
-            print(f"skipped: the photographs are not at {PHOTOS} (set FEEDLINE_SHARED_DATA)", file=sys.stderr)
+            print(f"skipped: no photographs in {PHOTOS} (set FEEDLINE_SHARED_DATA)", file=sys.stderr)
         small_rows(scratch)
         huge_rows(scratch)
         many_shards(scratch)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What mutual TLS and tokens cost: photographs, cropped to 224 in batches of 128, by TCP on loopback from a worker of two cores.
+"""Measures the cost of mutual TLS and tokens: photographs, cropped to 224 in batches of 128, by TCP on loopback from a worker with two cores.
 
-Runs the job as separate processes without TLS and tokens, and with both on every link, in turns. Prints a Markdown table of
-medians: rows per second, the worker's CPU seconds for 1,000 rows, and the ratios turn by turn with their range. `make secure-cost`
-builds in release mode and calls this. ROUNDS is the number of turns (5); FEEDLINE_SHARED_DATA says where the photographs are.
+Runs the job as separate processes, alternately without TLS and tokens and with both on every link. Prints a Markdown table
+of medians: rows per second, the worker's CPU seconds per 1,000 rows, and the ratios of each round with their range.
+`make secure-cost` builds in release mode and calls this. ROUNDS is the number of rounds (5); FEEDLINE_SHARED_DATA is the
+directory of the photographs.
 """
 
 import json
@@ -46,7 +47,7 @@ def cpu_seconds(process):
 
 
 class Roles:
-    """A coordinator and a worker, and what clients need to reach them."""
+    """A coordinator and a worker, and the arguments with which clients reach them."""
 
     def __init__(self, scratch, is_secure):
         keys, self.client, coordinator, worker = scratch / "keys", (), (), ()
@@ -69,7 +70,7 @@ class Roles:
         return process, process.stdout.readline().split()[-1]
 
     def run(self, pipeline):
-        """Rows per second, and the worker's CPU seconds for 1,000 of them."""
+        """Returns the rows per second, and the worker's CPU seconds per 1,000 rows."""
         before = cpu_seconds(self.worker)
         where = ("--coordinator", self.url, "--transport", "tcp", *self.client)
         told = output(FEEDLINE, "run", pipeline, *where, "--epochs", EPOCHS, "--no-digest", "--report", "json")
@@ -85,9 +86,9 @@ class Roles:
 def main():
     usage.check(__doc__)
     if not FEEDLINE.exists():
-        sys.exit(f"{FEEDLINE} is missing: `make secure-cost` builds it")
+        sys.exit(f"{FEEDLINE} does not exist: build it with `make secure-cost`")
     if not PHOTOS.is_dir():
-        sys.exit(f"skipped: there are no photographs in {PHOTOS}; set FEEDLINE_SHARED_DATA")
+        sys.exit(f"skipped: no photographs in {PHOTOS} (set FEEDLINE_SHARED_DATA)")
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
         output(FEEDLINE, "make-data", "images", scratch / "data", "--format", "tfrecord", "--from", PHOTOS, "--shards", "4")
@@ -98,7 +99,7 @@ def main():
         try:
             for is_secure in found:
                 roles[is_secure] = Roles(scratch, is_secure)
-                # The first run of a cluster indexes the data.
+                # The first run on a cluster indexes the data.
                 roles[is_secure].run(pipeline)
             for turn in range(ROUNDS):
                 for is_secure in (True, False) if turn % 2 else (False, True):
@@ -108,7 +109,7 @@ def main():
             for started in roles.values():
                 started.end()
         print(f"| photographs by TCP, {CORES} cores, medians of {ROUNDS} | plain | TLS and tokens | ratio |\n|---|---|---|---|")
-        for place, name in enumerate(("rows per second", "the worker's CPU seconds for 1,000 rows")):
+        for place, name in enumerate(("rows per second", "the worker's CPU seconds per 1,000 rows")):
             plain, secure = ([turn[place] for turn in found[is_secure]] for is_secure in (False, True))
             ratios = sorted(with_tls / without for without, with_tls in zip(plain, secure))
             medians = " | ".join(f"{statistics.median(figures):.4g}" for figures in (plain, secure))

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What the coordinator's side costs as clusters grow: replanning, its state machine, and memory.
+"""Measures the cost of a coordinator by cluster size: planning, the state machine, and memory.
 
-Prints Markdown, and leaves the picture and the results in target/bench. Exits with status 1 where 10,000 workers or fewer need 2 s
-for a plan, a second of CPU per second, or 1 GiB. SIZES=100,1000 takes other numbers of workers.
+Prints Markdown, and writes the chart and the results to target/bench. Exits with status 1 if a plan takes 2 s, if reports
+take one second of CPU time per second, or if memory reaches 1 GiB, with at most 10,000 workers. SIZES=100,1000 sets other
+numbers of workers.
 """
 
 import json
@@ -15,7 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "peers"))
 
 import environments
-from places import ROOT, Failed, output
+from paths import ROOT, Failed, output
 
 import usage
 from limits import Limits
@@ -33,7 +34,7 @@ COLUMNS = {
     "mean_fed": "{:.3f}",
 }
 HEADS = ["workers", "jobs", "consumers", "a plan", "reports per s", "CPU per s for them", "peak memory", "fed"]
-# What as many workers as this must stay below.
+# The largest number of workers to which the limits apply.
 LIMITED_WORKERS = 10_000
 LIMITS = {"replan_s": 2.0, "inputs_cpu_s_per_s": 1.0, "peak_rss_mib": 1024}
 PANELS = {
@@ -44,20 +45,20 @@ PANELS = {
 
 
 def measure(size):
-    """One size in a process of its own, so that its peak memory is its own."""
+    """Measures one size in a separate process, to obtain its peak memory."""
     command = ["cargo", "run", "--quiet", "--release", "-p", "feedline-planner", "--example", "simulate_size", "--", size]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def cell(row, name, limits):
-    """A figure, marked where it is not below its limit."""
+    """Formats a value, marked if it is not below its limit."""
     form = COLUMNS[name]
     shown = form.format(row[name])
     if name not in LIMITS or row["workers"] > LIMITED_WORKERS:
         return shown
     head = HEADS[list(COLUMNS).index(name)]
-    missed = f"{row['workers']:,} workers: {head} is {shown}, less than {form.format(LIMITS[name])} is asked for"
+    missed = f"{row['workers']:,} workers: {head} is {shown}, not below {form.format(LIMITS[name])}"
     return shown + limits.mark(row[name] < LIMITS[name], missed)
 
 
@@ -78,7 +79,7 @@ def draw(rows, picture):
     figure, panels = plt.subplots(1, len(PANELS), figsize=(12, 3.6), layout="constrained")
     for axes, (name, title) in zip(panels, PANELS.items()):
         axes.plot([row["workers"] for row in rows], [row[name] for row in rows], "o-", color="#d9480f", label="measured")
-        axes.axhline(LIMITS[name], color="#adb5bd", linestyle="--", label=f"aim: below this at {LIMITED_WORKERS:,}")
+        axes.axhline(LIMITS[name], color="#adb5bd", linestyle="--", label=f"goal: below this at {LIMITED_WORKERS:,}")
         axes.set(xscale="log", yscale="log", xlabel="workers")
         axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
         axes.spines[["top", "right"]].set_visible(False)
@@ -88,16 +89,16 @@ def draw(rows, picture):
 
 
 def picture(rows):
-    """Draws in an environment that has matplotlib."""
+    """Draws the chart in an environment with matplotlib."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     results = RESULTS / "size.json"
     results.write_text(json.dumps(rows, indent=1))
     try:
         environments.ensure("chart")
         output(environments.python("chart"), __file__, "--draw", results, RESULTS / "size")
-        print(f"the picture is at {RESULTS / 'size.png'}", file=sys.stderr)
+        print(f"chart: {RESULTS / 'size.png'}", file=sys.stderr)
     except Failed as failure:
-        print(f"no picture was drawn: {failure}", file=sys.stderr)
+        print(f"cannot draw the chart: {failure}", file=sys.stderr)
 
 
 def main():
@@ -107,7 +108,7 @@ def main():
     usage.check(__doc__)
     rows = [measure(size) for size in SIZES]
     if not all(row["audit_is_clean"] for row in rows):
-        raise SystemExit("rows were lost or came twice: " + json.dumps(rows))
+        raise SystemExit("rows were lost or repeated: " + json.dumps(rows))
     limits = Limits()
     print(table(rows, limits))
     picture(rows)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""First speed: photographs as TFRecord through random_resized_crop 224, flip and batch 128, on two cores.
+"""Compares Feedline with the decoder alone: photographs as TFRecord through random_resized_crop 224, flip and batch 128, on two cores.
 
-Prints a Markdown table: the raw kernel (one thread: decode the crop, resize, nothing else) times the cores, the same
-kernel on all cores at once (which shared caches and clocks make slower), Feedline in one process, Feedline as separate
-processes, Feedline's later epochs from a cache, and the time to the first batch on an indexed set. The turns are
-interleaved, medians are printed with their range. `make speed` builds in release mode and calls this.
+Prints a Markdown table with the raw kernel (one thread that decodes the crop and resizes it) times the number of cores, the
+same kernel on all cores concurrently, Feedline in one process, Feedline as separate processes, later epochs from caches,
+and the time to the first batch on indexed data. Rounds are interleaved; medians are printed with their range. `make speed`
+builds in release mode and calls this.
 """
 
 import json
@@ -36,7 +36,7 @@ operators:{before}
 """
 
 
-# What stands before the crop, for each line that measures a cache.
+# The operators before the crop for each measurement of a cache.
 CACHES = {
     "indexed": "\n  - recode_jpeg: { column: image }\n  - cache: { tier: memory }",
     "disk": "\n  - recode_jpeg: { column: image }\n  - cache: { tier: disk }",
@@ -45,7 +45,7 @@ CACHES = {
 
 
 def uncached(arguments):
-    """What keeps a run from filling caches that its pipeline does not name; a cluster's coordinator is told so itself."""
+    """Disables caches that a pipeline does not name. The coordinator of a cluster has its own flag."""
     return () if "--coordinator" in arguments else ("--auto-cache", "off")
 
 
@@ -54,7 +54,7 @@ def output(*command):
 
 
 def kernel(subject):
-    """Images per second of the raw kernel, on one thread or on all cores together."""
+    """Returns the images per second of the raw kernel, on one thread or on all cores together."""
     command = ("bench", "kernel", PHOTOS, "--only", subject, "--cores", CORES, "--turns", "1", "--report", "json")
     return json.loads(output(FEEDLINE, *command).splitlines()[-1])["subjects"][0]["images_per_s"]
 
@@ -71,7 +71,7 @@ def role(*arguments):
 def main():
     usage.check(__doc__)
     if not PHOTOS.is_dir():
-        sys.exit(f"skipped: the photographs are not at {PHOTOS} (set FEEDLINE_SHARED_DATA)")
+        sys.exit(f"skipped: no photographs in {PHOTOS} (set FEEDLINE_SHARED_DATA)")
     names = ["kernel", "together", "embedded", "processes", *CACHES, "first"]
     figures = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as scratch:
@@ -87,7 +87,7 @@ def main():
         cached = {name: file(name, before) for name, before in CACHES.items()}
         index = ("--index-dir", f"{scratch}/index")
         report(pipeline, *index)
-        # On disk a cache outlives the run that fills it.
+        # A disk cache remains after the run that fills it.
         report(cached["disk"], *index, "--cache-dir", f"{scratch}/rows")
         coordinator, address = role("coordinator", "--auto-cache", "off", "--listen", "127.0.0.1:0", "--data-dir", f"{scratch}/coordinator")
         url = f"http://{address}"
@@ -100,7 +100,7 @@ def main():
                 figures["embedded"].append(embedded["rows_per_s"])
                 figures["first"].append(embedded["first_batch_seconds"])
                 for name, path in cached.items():
-                    # In memory the first epoch fills the cache: what the others take is the difference.
+                    # The first epoch fills a memory cache, so measure the difference of two runs.
                     arguments = (path, *index, "--cache-dir", f"{scratch}/rows", "--cores", CORES, "--epochs")
                     one, all_epochs = report(*arguments, 1), report(*arguments, EPOCHS)
                     seconds = all_epochs["seconds"] - one["seconds"]
@@ -117,12 +117,12 @@ def main():
         share = "" if name == "first" else f"{100 * median[name] / median['kernel']:.1f} %"
         print(f"| {title} | {median[name]:.{digits}f} {unit} | {low:.{digits}f} to {high:.{digits}f} | {share} |")
 
-    print(f"| photographs, TFRecord, crop 224, flip, batch 128, {CORES} cores | median | range of {ROUNDS} | of the kernel |")
+    print(f"| photographs, TFRecord, crop 224, flip, batch 128, {CORES} cores | median | range of {ROUNDS} | relative to kernel |")
     print("|---|---|---|---|")
     line(f"raw kernel, one thread × {CORES}", "kernel", "images/s")
-    line(f"raw kernel, {CORES} at the same time", "together", "images/s")
+    line(f"raw kernel, {CORES} threads", "together", "images/s")
     line("embedded", "embedded", "images/s")
-    line("coordinator, worker and client as processes", "processes", "images/s")
+    line("separate processes for coordinator, worker and client", "processes", "images/s")
     line("embedded, later epochs, indexed JPEGs in memory", "indexed", "images/s")
     line("embedded, later epochs, indexed JPEGs on disk", "disk", "images/s")
     line("embedded, later epochs, decoded images in memory", "decoded", "images/s")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What tracing costs: the same job with it and without it, on photographs and on text, in turns.
+"""Measures the overhead of tracing: the same job with and without it, on photographs and on text, in alternating rounds.
 
-Prints a Markdown table of medians. Exits with status 1 where it costs more than is allowed: 2 % on photographs, 5 % on text.
-`make trace-cost` builds in release mode and calls this; FEEDLINE names another binary, ROUNDS the number of turns, SCALE the
-length of each as a part of the usual one.
+Prints a Markdown table of medians. Exits with status 1 if the overhead exceeds its limit: 2 % on photographs, 5 % on text.
+`make trace-cost` builds in release mode and calls this. FEEDLINE names another binary, ROUNDS the number of rounds, and
+SCALE a factor for the length of each.
 """
 
 import json
@@ -23,7 +23,7 @@ FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE", ROOT / "target/release/feedli
 CORES = 2
 ROUNDS = int(os.environ.get("ROUNDS", "7"))
 SCALE = float(os.environ.get("SCALE", "1"))
-# The most that it may cost, in percent of the rate.
+# Maximum overhead in percent of the rate.
 ALLOWED = {"photographs": 2.0, "text": 5.0}
 
 PHOTOGRAPHS = """
@@ -49,7 +49,7 @@ operators:
 
 
 def uncached(arguments):
-    """What keeps a run from filling caches that its pipeline does not name; a cluster's coordinator is told so itself."""
+    """Disables caches that a pipeline does not name. The coordinator of a cluster has its own flag."""
     return () if "--coordinator" in arguments else ("--auto-cache", "off")
 
 
@@ -66,7 +66,7 @@ def rate(file, index, epochs, switch):
 def main():
     usage.check(__doc__)
     if not FEEDLINE.exists():
-        sys.exit(f"{FEEDLINE} is missing: `make trace-cost` builds it")
+        sys.exit(f"{FEEDLINE} does not exist: build it with `make trace-cost`")
     photos = SHARED / "images"
     with tempfile.TemporaryDirectory() as scratch:
         index = f"{scratch}/index"
@@ -86,16 +86,16 @@ def main():
         rates = {(name, switch): [] for name, _, _ in jobs for switch in ("on", "off")}
         for turn in range(ROUNDS):
             for name, file, epochs in jobs:
-                # Whatever drifts, drifts for both.
+                # Alternate, so that changes in the speed of the machine affect both.
                 for switch in ("on", "off") if turn % 2 else ("off", "on"):
                     rates[name, switch].append(rate(file, index, epochs, switch))
-    print(f"| {CORES} cores, medians of {ROUNDS} | tracing off | tracing on | cost | allowed |")
+    print(f"| {CORES} cores, medians of {ROUNDS} | tracing off | tracing on | overhead | limit |")
     print("|---|---|---|---|---|")
     limits = Limits()
     for name, _, _ in jobs:
         off, on = (statistics.median(rates[name, switch]) for switch in ("off", "on"))
         cost = 100 * (1 - on / off)
-        mark = limits.mark(cost <= ALLOWED[name], f"{name}: tracing costs {cost:.1f} %, {ALLOWED[name]:.0f} % are allowed")
+        mark = limits.mark(cost <= ALLOWED[name], f"{name}: the overhead is {cost:.1f} %, more than {ALLOWED[name]:.0f} %")
         print(f"| {name} | {off:.0f} rows/s | {on:.0f} rows/s | {cost:.1f} %{mark} | {ALLOWED[name]:.0f} % |")
     limits.end()
 

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Tuning: the five pipeline shapes of Plumber's evaluation, from a naive setting to what the machine can give.
+"""Measures the five pipelines of Plumber's evaluation with naive, tuned and best settings, and with tf.data.
 
-For each shape it measures, on two cores and in turns:
+For each pipeline it measures the following rates on two cores, in alternating rounds:
 
-- naive: one core, and every operator held to `parallelism: 1` in the file;
-- tuned: nothing pinned and nothing set, by the batches between --after and --after plus --seconds of the running job;
-- best: the fastest of a grid of settings that a user can pin (parallelism of the costliest operators and of batching, cores,
-  workers): a search tries every point of it, the fastest two take part in the turns;
-- bound: what `feedline explain` says that the tuned job's CPU time allows;
-- tf.data with AUTOTUNE everywhere, on the same rows, in a window as long that begins no earlier.
+- naive: one core, and `parallelism: 1` for every operator in the file
+- tuned: no fixed settings; measured from --after for --seconds of the running job
+- best: the fastest of a grid of settings that a user can fix (parallelism of the most expensive operators and of batching,
+  cores, workers). A search tries every point of the grid, and the fastest two take part in the rounds
+- bound: the bound that `feedline explain` derives from the CPU time of the tuned job
+- tf.data with AUTOTUNE everywhere, on the same rows, in a window of the same length that starts no earlier
 
-Exits with status 1 where tuned is less than 95 % of the best.
+Exits with status 1 if tuned is below 95 % of the best.
 
-A turn in which other programs took more than 8 % of the cores is taken again. Prints a Markdown
-table of medians, and what `feedline explain` says of the naive file on two cores or more. Rows, indexes and what the
-search found lie in target/tuning, TensorFlow in target/peers. benches/tuning/shapes.py says where a shape differs from
-Plumber's. `make tuning` builds in release mode and calls this.
+Repeats a round in which other programs used more than 8 % of the cores. Prints a Markdown table of medians, and the output
+of `feedline explain` for the naive file on two or more cores. Rows, indexes and results of the search are in target/tuning,
+TensorFlow is in target/peers. benches/tuning/shapes.py lists the differences from Plumber's pipelines. `make tuning` builds
+in release mode and calls this.
 
     benches/tuning.py --shapes resnet,gnmt --rounds 5
 """
@@ -33,27 +33,27 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "tuning"), str(HERE / "peers")]
 
 import environments
-import kept
-import places
+import saved_rounds
+import paths
 import quiet
 import rows
 import search
 from limits import Limits
-from places import Failed, output
+from paths import Failed, output
 from running import CORES, NAIVE, TUNED, Feedline, Setting
 from shapes import SHAPES
 
-# TensorFlow takes some seconds to be imported.
+# Importing TensorFlow takes some seconds.
 PEER_START_SECONDS = 60
-# Its tuner has so long before its window at least.
+# Minimum time for AUTOTUNE before the measured window.
 PEER_AFTER_SECONDS = 10
-# The least that tuned may give of the best.
+# Goal for the rate of tuned relative to the best.
 OF_BEST = 0.95
 HEADS = ["shape, rows/s", "naive", "tuned", "best", "tuned / best", "bound", "tuned / bound", "tf.data AUTOTUNE", "tuned / tf.data"]
 
 
 class Measured:
-    """The turns of one shape."""
+    """The rounds of one pipeline."""
 
     def __init__(self, shape, given):
         self.shape, self.given = shape, given
@@ -64,17 +64,17 @@ class Measured:
     def prepare(self):
         rows.ready(self.shape.rows, self.given.binary)
         self.feedline.prepare(self.shape)
-        kept.begin(self.shape, self.options(), self.given.go_on)
+        saved_rounds.begin(self.shape, self.options(), self.given.go_on)
         self.fastest = search.finalists(self.shape, self.feedline, say)
 
     def options(self):
-        """What a figure depends on, besides the machine."""
+        """Returns the options on which a result depends, besides the machine."""
         binary = self.given.binary.stat()
         windows = (self.given.after, self.given.seconds, self.given.explain_seconds)
         return {"binary": (binary.st_size, binary.st_mtime_ns), "windows": windows}
 
     def round(self, number):
-        """One turn of each, in another order each time."""
+        """Runs one round of each setting, in a different order each time."""
         turns = {"naive": lambda: self.rate(NAIVE), "tuned": lambda: self.rate(TUNED), "bound": self.bound}
         turns |= {setting: lambda setting=setting: self.rate(setting) for setting in self.fastest}
         if not self.given.skip_peers:
@@ -83,7 +83,7 @@ class Measured:
         for place in range(len(names)):
             name = names[(place + number) % len(names)]
             title = name.title() if isinstance(name, Setting) else name
-            rate = kept.Turns(self.shape, f"round{number + 1}").get(title, turns[name])
+            rate = saved_rounds.SavedRounds(self.shape, f"round{number + 1}").get(title, turns[name])
             self.rates.setdefault(name, []).append(rate)
             say(f"  {self.shape.title}, {title}: {rate:.0f}")
 
@@ -112,7 +112,7 @@ class Measured:
         return quiet.undisturbed(turn, f"{self.shape.title}, tf.data")
 
     def explain_naive(self):
-        """What binds the naive file: on the cores at hand and, where no limit of the file does, on twice as many."""
+        """Returns the bottleneck of the naive file: on the available cores and, if no limit of the file is the bottleneck, on twice as many."""
         for cores in (CORES, 2 * CORES):
             setting = dataclasses.replace(NAIVE, cores=cores)
             found = self.feedline.explain(self.shape, setting, self.given.explain_seconds)["bottleneck"]
@@ -124,11 +124,11 @@ class Measured:
         return max(self.fastest, key=lambda setting: statistics.median(self.rates[setting]))
 
     def row(self, limits):
-        """The cells of the table; a ratio is the median of those of neighbouring turns."""
+        """Returns the cells of the table. A ratio is the median of the ratios of neighbouring rounds."""
         best = self.best()
         cells = [f"{self.shape.title}, batch {self.shape.batch}", *map(self.spread, ("naive", "tuned", best))]
         of_best = self.ratio(best)
-        mark = limits.mark(of_best >= OF_BEST, f"{self.shape.title}: tuned gives {of_best:.2f} of the best, {OF_BEST} is asked for")
+        mark = limits.mark(of_best >= OF_BEST, f"{self.shape.title}: tuned reaches {of_best:.2f} of the best, below the goal of {OF_BEST}")
         cells += [f"{of_best:.2f}{mark}", self.spread("bound"), f"{self.ratio('bound'):.2f}"]
         return [*cells, *((self.spread("peer"), f"{self.ratio('peer'):.2f}") if "peer" in self.rates else ("–", "–"))]
 
@@ -148,39 +148,39 @@ def say(text):
 
 def arguments():
     parser = argparse.ArgumentParser(
-        description="Measures tuned pipelines against naive ones, the best settings and tf.data.",
-        epilog="The exit status is 1 where tuned is less than 95 % of the best.",
+        description="Compares tuned pipelines with naive ones, the best settings and tf.data.",
+        epilog="The exit status is 1 if tuned is below 95 % of the best.",
     )
-    parser.add_argument("--binary", type=pathlib.Path, default=places.FEEDLINE, help="the release binary")
+    parser.add_argument("--binary", type=pathlib.Path, default=paths.FEEDLINE, help="the release binary")
     parser.add_argument("--shapes", default=",".join(SHAPES), metavar="NAME,...", help="of %(default)s")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each; 0 searches only [default: %(default)s]")
-    parser.add_argument("--after", type=float, default=5, help="seconds from a start to its window, 20 at most [default: %(default)s]")
-    parser.add_argument("--seconds", type=float, default=5, help="seconds of a window [default: %(default)s]")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each setting; 0 only searches [default: %(default)s]")
+    parser.add_argument("--after", type=float, default=5, help="seconds from the start to the measured window, at most 20 [default: %(default)s]")
+    parser.add_argument("--seconds", type=float, default=5, help="seconds of a measured window [default: %(default)s]")
     parser.add_argument("--explain-seconds", type=int, default=5, help="seconds of a trace [default: %(default)s]")
-    parser.add_argument("--go-on", action="store_true", help="keep the turns of an earlier call of the same binary and options, and take what is missing")
+    parser.add_argument("--go-on", action="store_true", help="reuse the rounds of an earlier call with the same binary and options, and run the missing ones")
     parser.add_argument("--skip-peers", action="store_true", help="leave tf.data out")
     given = parser.parse_args()
     unknown = set(given.shapes.split(",")) - SHAPES.keys()
     if unknown:
-        parser.error(f"there is no {', '.join(sorted(unknown))}; there are: {' '.join(SHAPES)}")
+        parser.error(f"unknown pipeline {', '.join(sorted(unknown))}; choose from: {' '.join(SHAPES)}")
     if not 0 < given.after <= 20:
-        parser.error("--after is more than 0 and at most 20")
+        parser.error("--after must be above 0 and at most 20")
     return given
 
 
 def main():
     given = arguments()
     if not given.binary.exists():
-        sys.exit(f"there is no {given.binary}: build it with `make tuning`, or name one with --binary")
+        sys.exit(f"{given.binary} does not exist: build it with `make tuning`, or name one with --binary")
     if not given.skip_peers:
         try:
             environments.ensure("tensorflow")
         except Failed as failure:
-            say(f"skipped: tf.data, since {failure}")
+            say(f"skipped tf.data: {failure}")
             given.skip_peers = True
-    # So that what was started is stopped.
+    # Run the cleanup of child processes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # Every process from here on inherits the cores.
+    # All child processes inherit these cores.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     done = []
     for key in given.shapes.split(","):
@@ -206,7 +206,7 @@ def print_all(done):
     print("\nBest settings:\n")
     for measured in done:
         print(f"- {measured.shape.title}: {measured.best().title()}")
-    print("\nWith every operator held to 1 `feedline explain` says what binds:\n")
+    print("\nBottlenecks according to `feedline explain` with `parallelism: 1` for every operator:\n")
     for measured in done:
         print(f"- {measured.shape.title}: {'; '.join(measured.binds)}")
     limits.end()

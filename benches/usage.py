@@ -1,8 +1,8 @@
-"""The help of measurements that take no arguments: `--help` must tell, not measure."""
+"""Command line of measurements without arguments: `--help` prints the documentation and does not measure."""
 
 import argparse
 
 
 def check(doc):
-    """Tells what `doc` says where --help is asked for, and refuses any other argument."""
+    """Prints `doc` for --help, and rejects all other arguments."""
     argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()

@@ -1,4 +1,4 @@
-"""Runs a shape: what `feedline explain` says of it, what `feedline run` measures, and what its remedy brings."""
+"""Measures one pipeline: the output of `feedline explain`, the rate of `feedline run`, and the effect of a remedy."""
 
 import contextlib
 import dataclasses
@@ -18,9 +18,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
 EXPLAIN_S = int(os.environ.get("EXPLAIN_S", "4"))
 RUN_S = float(os.environ.get("RUN_S", "5"))
-# Plans have taken effect so long after a run began; reads of a far or slow store grow step by step.
+# Time until plans have taken effect. Concurrent reads of a distant or slow store grow step by step.
 SETTLED_S, SETTLED_READS_S = 4, 9
-# Threads or turns in use for more of the time than this are what holds a job up.
+# Threads or permits that are in use for more than this share of the time limit the job.
 BUSY = 0.75
 
 
@@ -33,7 +33,7 @@ def output(*command):
 
 @dataclasses.dataclass
 class Data:
-    """Rows in a folder, and fewer of the same kind for passes over a cache."""
+    """The rows of a directory, and a smaller set of the same kind for passes over a cache."""
 
     form: str
     folder: pathlib.Path
@@ -41,12 +41,12 @@ class Data:
     rows: int
     few_rows: int
     row_bytes: float
-    # Share of the rows that `label < 5` keeps.
+    # Share of the rows that pass the filter `label < 5`.
     kept: float = 1.0
 
 
 def make_sets(folder, share=1.0):
-    """The data that shapes name, or a share of the rows."""
+    """Generates the datasets of the pipelines, or a fraction of their rows."""
     sets = {}
     kinds = (("rows as jsonl", "table", "jsonl", 60_000, 4_000), ("rows as tfrecord", "table", "tfrecord", 60_000, 4_000))
     for name, kind, form, rows, few in (*kinds, ("photographs", "images", "tfrecord", 8_000, 1_600)):
@@ -68,7 +68,7 @@ def make_sets(folder, share=1.0):
 
 
 class Bench:
-    """Runs shapes with files of its own in a folder."""
+    """Runs pipelines with their own files in a directory."""
 
     def __init__(self, folder, sets, caches=True):
         self.folder, self.sets, self.caches = folder, sets, caches
@@ -76,7 +76,7 @@ class Bench:
 
     @contextlib.contextmanager
     def pipeline(self, shape, operators=None, few=False):
-        """The shape's file, with its data indexed, and its store slow only after that."""
+        """Writes the pipeline file and indexes its data. The store becomes slow only after indexing."""
         data = self.sets[shape.data]
         place = data.few if few else data.folder
         is_far = shape.store_bytes_per_s or shape.store_latency_s
@@ -88,7 +88,7 @@ class Bench:
             lines += [f"  - {each.kind}: {json.dumps(each.parameters)}" for each in operators or shape.operators]
             file = self.folder / f"seed-{shape.seed}.yaml"
             file.write_text("\n".join([*lines, f"  - batch: {{ size: {shape.batch} }}", ""]))
-            # Another store may have had the same address before.
+            # A previous store may have had the same address.
             output(FEEDLINE, "index", "--rebuild", file, *self.index)
             if is_far:
                 store.slow(shape.store_bytes_per_s, shape.store_latency_s)
@@ -103,7 +103,7 @@ class Bench:
             return json.loads(output(FEEDLINE, "explain", file, "--seconds", EXPLAIN_S, "--format", "json", *self.flags(shape)).splitlines()[-1])
 
     def run(self, shape, operators=None, **more):
-        """Rows per second of a job that has run for some seconds, and what part of the time its threads had a core when they wanted one."""
+        """Returns the rows per second of a job after its start-up, and the share of the time in which threads that needed a core had one."""
         port = free_port()
         arguments = ("--auto-cache", "off", "--epochs", 1_000_000, "--no-digest", "--report", "json", "--http", f"127.0.0.1:{port}")
         with self.pipeline(shape, operators) as file:
@@ -122,7 +122,7 @@ class Bench:
         return (rows_after - rows_before) / (end - start), on_core(report, more.get("cores", shape.cores))
 
     def later_epochs(self, shape, expected, operators):
-        """Rows per second of the epochs after the first, from two runs that differ in their number."""
+        """Returns the rows per second of the epochs after the first, from two runs with different numbers of epochs."""
         rows = self.sets[shape.data].few_rows
         epochs = 1 + min(60, max(4, int(RUN_S * expected / rows)))
         reports = []
@@ -134,7 +134,7 @@ class Bench:
         return later["rows"] / later["seconds"] / on_core(later, shape.cores)
 
     def apply(self, shape, remedy):
-        """Rows per second with a remedy, as on cores of its own; None where it cannot be applied here."""
+        """Returns the corrected rows per second with a remedy, or None if the remedy cannot be applied on this machine."""
         action, expected = remedy["action"], remedy["predicted_rows_per_s"]
         if found := re.fullmatch(r"let `(.+)` run (\d+) at a time", action):
             operators = [op(each.kind, **(each.parameters | {"parallelism": int(found[2])} if each.name == found[1] else each.parameters)) for each in shape.operators]
@@ -154,12 +154,12 @@ class Bench:
 
 
 def is_fed(report):
-    """Whether the consumer waited for less than half of the time."""
+    """Returns whether the consumer waited for less than half of the time."""
     return report["stall_seconds"] < 0.5 * report["seconds"]
 
 
 def on_core(report, cores):
-    """The part of the time in which threads that held the job up had a core; 1 where it was something else."""
+    """Returns the share of the time in which the limiting threads had a core; 1 if threads were not the limit."""
     operators = [each for each in report["operators"] if each["name"] != "source"]
     seconds = report["seconds"]
     if is_fed(report):
@@ -175,7 +175,7 @@ def on_core(report, cores):
 
 
 def difference(first, both):
-    """What a longer run did beyond a shorter one of the same job."""
+    """Returns the counters of a longer run minus those of a shorter run of the same job."""
     later = {name: both[name] - first[name] for name in ("rows", "stall_seconds")}
     later["seconds"] = max(both["seconds"] - first["seconds"], 1e-3)
     counted = ("busy_seconds", "latency_seconds", "cpu_seconds")
@@ -185,6 +185,6 @@ def difference(first, both):
 
 
 def corrected(measured):
-    """What was measured, as if no other program had taken the cores."""
+    """Returns the rate that would be measured if no other program used the cores."""
     rate, share = measured
     return rate / share

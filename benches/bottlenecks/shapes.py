@@ -1,13 +1,13 @@
-"""Pipelines made from a seed, each with one bottleneck that is known because it was put there."""
+"""Pipelines generated from a seed. Each has one known bottleneck by construction."""
 
 import dataclasses
 import random
 
-# No other bound may be nearer to the smallest one than this.
+# Minimum ratio of every other bound to the smallest one.
 MARGIN = 1.6
-# CPU seconds of what is not `burn`, per row that comes to it; measured roughly, since `burn` takes most of a row's time.
+# CPU seconds per input row of operators other than `burn`. Approximate values suffice, because `burn` takes most of the time.
 CROP_S, ENGINE_S = 100e-6, 8e-6
-# Rows in flight where nothing limits them: the fewest that small rows and photographs had.
+# Rows in flight without a limit: the lowest observed values for small rows and for photographs.
 SMALL_IN_FLIGHT, LARGE_IN_FLIGHT = 2, 6
 
 
@@ -26,7 +26,7 @@ class Operator:
 
 @dataclasses.dataclass
 class Shape:
-    """A pipeline, what it runs on, and what bounds it."""
+    """A pipeline, its cluster, and its known bottleneck."""
 
     seed: int
     family: str
@@ -42,7 +42,7 @@ class Shape:
     true: tuple = ("", None)
 
     def text(self):
-        """In a few words, for the table."""
+        """Returns a short description for the table."""
         parts = [self.data]
         for operator in self.operators:
             value = {"burn": "cpu_us", "wait": "ms"}.get(operator.kind)
@@ -54,12 +54,12 @@ class Shape:
         extras += [f"{self.workers} workers"] if self.workers > 1 else []
         extras += [f"step {self.step_ms} ms per {self.batch}"] if self.step_ms else []
         extras += [f"store {self.store_bytes_per_s / 1e6:.1f} MB/s"] if self.store_bytes_per_s else []
-        extras += [f"store {1e3 * self.store_latency_s:.0f} ms a request"] if self.store_latency_s else []
+        extras += [f"store {1e3 * self.store_latency_s:.0f} ms per request"] if self.store_latency_s else []
         return ", ".join(parts + extras)
 
 
 def named(operators):
-    """Names as the engine gives them: the second of a kind is `kind#2`."""
+    """Sets the operators' names as the engine does: the second operator of a kind is named `kind#2`."""
     seen = {}
     for operator in operators:
         seen[operator.kind] = count = seen.get(operator.kind, 0) + 1
@@ -68,7 +68,7 @@ def named(operators):
 
 
 def bounds(shape, data):
-    """Rows per second that each resource allows, by (kind, operator). In flight without a limit is a guess on the low side."""
+    """Returns the rows per second that each resource allows, by (kind, operator). Without a limit, the number of rows in flight is a low estimate."""
     kept = 1.0
     for operator in shape.operators:
         kept *= data.kept if operator.kind == "filter" else 1.0
@@ -94,7 +94,7 @@ def bounds(shape, data):
 
 
 def known_bound(shape, data):
-    """Rows per second that the bottleneck allows, where neither the cores at hand nor what the engine has in flight change that; else None."""
+    """Returns the rows per second that the bottleneck allows if this does not depend on the machine or the engine, else None."""
     kind, name = shape.true
     is_limited = any(operator.name == name and operator.parameters.get("parallelism") for operator in shape.operators)
     if kind == "consumer" or (kind in ("sequential", "latency") and is_limited):
@@ -103,7 +103,7 @@ def known_bound(shape, data):
 
 
 def made(seed, sets):
-    """The pipeline of a seed: drawn again until one bound is the smallest by the margin."""
+    """Returns the pipeline of a seed. Draws until one bound is the smallest by the margin."""
     families = [cpu, sequential, latency, consumer, throttled, cpu_behind, far, unlimited_wait]
     family = families[seed % len(families)]
     for turn in range(10_000):
@@ -112,7 +112,7 @@ def made(seed, sets):
         named(shape.operators)
         found = bounds(shape, sets[shape.data])
         if shape.family == "far store":
-            # How many requests are in flight is the engine's choice; the others must be far off whatever it is.
+            # The engine chooses the number of requests in flight, so all other bounds must be much higher.
             shape.true = ("latency", "source")
             if min(found.values()) > 6_000:
                 return shape
@@ -122,7 +122,7 @@ def made(seed, sets):
         if order[0][0][0] == expected and (len(order) == 1 or order[1][1] > MARGIN * order[0][1]) and order[0][1] < 12_000:
             shape.true = order[0][0]
             return shape
-    raise ValueError(f"seed {seed}: no pipeline with that margin")
+    raise ValueError(f"seed {seed}: found no pipeline with the required margin")
 
 
 def op(kind, **parameters):
@@ -155,7 +155,7 @@ def cpu(draw, seed):
 
 
 def cpu_behind(draw, seed):
-    """All cores work, though an operator with a limit, a consumer or a store is there, too."""
+    """All cores are busy, and there is also an operator with a limit, a slow consumer or a slow store."""
     operators = [crop(), burn(draw, 300, 900, parallelism=draw.choice([4, 8])), burn(draw, 20, 200)]
     shape = Shape(seed, "cpu behind", "photographs", operators, 32, **few_cores(draw))
     if draw.random() < 0.5:
@@ -199,6 +199,6 @@ def far(draw, seed):
 
 
 def unlimited_wait(draw, seed):
-    """Nothing is written that limits the wait: as much goes on at once as the engine has in flight."""
+    """The pipeline sets no limit for `wait`, so the engine determines the number of concurrent executions."""
     operators = [crop(), burn(draw, 10, 60), op("wait", ms=draw.randrange(8, 30))]
     return Shape(seed, "unlimited wait", "photographs", operators[draw.choice([0, 1]) :], 32, **few_cores(draw))

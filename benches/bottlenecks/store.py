@@ -1,4 +1,4 @@
-"""A small HTTP store that is slow on purpose: HEAD and ranged GET of the files of a folder."""
+"""A small HTTP store with configurable bandwidth and latency: HEAD and ranged GET of the files of a directory."""
 
 import http.server
 import pathlib
@@ -9,7 +9,7 @@ PIECE_BYTES = 16 << 10
 
 
 class Bucket:
-    """Hands out bytes at a rate that all requests share."""
+    """A token bucket that limits the bandwidth of all requests together."""
 
     def __init__(self, bytes_per_s):
         self.bytes_per_s = bytes_per_s
@@ -20,7 +20,7 @@ class Bucket:
         if not self.bytes_per_s:
             return
         with self.lock:
-            # What was not used within the last 50 ms is lost.
+            # Unused bandwidth expires after 50 ms.
             start = max(self.free_at, time.monotonic() - 0.05)
             self.free_at = start + count / self.bytes_per_s
             wait = self.free_at - time.monotonic()
@@ -82,11 +82,11 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 256
 
     def handle_error(self, *_):
-        """Readers leave when they have enough."""
+        """Ignores clients that disconnect early."""
 
 
 class Store:
-    """The store as a context: `urls` names its objects. It is fast until it is told to be slow."""
+    """The store as a context manager. `urls` lists its objects. It is fast until `slow` is called."""
 
     def __init__(self, folder):
         self.server = Server(("127.0.0.1", 0), Handler)

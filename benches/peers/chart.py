@@ -1,4 +1,4 @@
-"""The bar charts: chart.py RESULTS.json PICTURE writes PICTURE.png and PICTURE.svg."""
+"""Draws bar charts: chart.py RESULTS.json PICTURE writes PICTURE.png and PICTURE.svg."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ COLOURS = {"ours": "#d9480f", "peer": "#4c6ef5", "limit": "#adb5bd"}
 
 
 def draw(axes, job):
-    """One job's rows as bars, the fastest on top, with the range as a line."""
+    """Draws the rows of one job as bars with the fastest on top, and their ranges as lines."""
     rows = [row for row in reversed(job["rows"]) if row["median"]]
     medians = [row["median"] for row in rows]
     ranges = [[row["median"] - row["low"] for row in rows], [row["high"] - row["median"] for row in rows]]

@@ -1,6 +1,6 @@
-"""Who takes part: which job, which environment (requirements-NAME.txt), which runner, its variant, and what it reads.
+"""The list of contenders: job, environment (requirements-NAME.txt), runner, variant, and input format.
 
-A new contender is a line here, and a runner that calls `shared.measure`, or a few lines of ours.py for Feedline itself.
+To add a contender, add a line here and a runner that calls `shared.measure`, or a few lines in ours.py for Feedline itself.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ class Contender:
 
     @property
     def is_ours(self):
-        """Feedline, or its kernel."""
+        """Returns whether the contender is Feedline or its kernel."""
         return not self.runner
 
     @property
     def kind(self):
-        """How it is shown: what Feedline is held against, Feedline, or another."""
+        """Returns how the chart shows the contender: as the reference, as Feedline, or as another tool."""
         if self.key == "kernel":
             return "limit"
         return "ours" if self.is_ours else "peer"
@@ -73,9 +73,9 @@ CONTENDERS = {contender.key: contender for contender in ALL}
 
 
 def chosen(only):
-    """The contenders of a comma-separated list of keys and jobs; all when it is empty."""
+    """Returns the contenders of a comma-separated list of keys and jobs, or all if the list is empty."""
     wanted = {name.strip() for name in only.split(",")} - {""}
     unknown = wanted - CONTENDERS.keys() - {contender.job for contender in ALL}
     if unknown:
-        raise SystemExit(f"there is no {', '.join(sorted(unknown))}; there are: images text {' '.join(CONTENDERS)}")
+        raise SystemExit(f"unknown contender {', '.join(sorted(unknown))}; choose from: images text {' '.join(CONTENDERS)}")
     return [each for each in ALL if not wanted or {each.key, each.job} & wanted]

@@ -1,8 +1,8 @@
-"""RandomResizedCrop and flip with OpenCV, for the tools that leave decoding to the user.
+"""RandomResizedCrop and flip with OpenCV, for tools without a decoder.
 
-The parameters are drawn as torchvision's `RandomResizedCrop.get_params` draws them. Of the decoders that these tools'
-users take, OpenCV was the fastest here, which is to the tools' advantage: it resizes bilinearly without antialiasing, as
-albumentations does by default, and so does less work than Pillow, torchvision and Feedline.
+The parameters have the distribution of torchvision's `RandomResizedCrop.get_params`. Of the decoders that users of these
+tools choose, OpenCV was the fastest in this benchmark. It resizes bilinearly without antialiasing, as albumentations does
+by default, which is less work than the resize of Pillow, torchvision and Feedline.
 """
 
 import math
@@ -13,12 +13,12 @@ import cv2
 import numpy
 import shared
 
-# Each loader has its own worker processes; threads inside them would only get in each other's way.
+# Each loader has its own worker processes, so additional threads would only compete for cores.
 cv2.setNumThreads(0)
 
 
 def draw(height, width, generator):
-    """Top, left, height and width of a random crop."""
+    """Returns top, left, height and width of a random crop."""
     for _ in range(10):
         area = height * width * generator.uniform(*shared.SCALE)
         ratio = math.exp(generator.uniform(math.log(shared.RATIO[0]), math.log(shared.RATIO[1])))
@@ -31,7 +31,7 @@ def draw(height, width, generator):
 
 
 def crop(jpeg, generator=random):
-    """A JPEG's bytes to a cropped and flipped array [224, 224, 3] of uint8."""
+    """Decodes a JPEG to a cropped and flipped array [224, 224, 3] of uint8."""
     image = cv2.imdecode(numpy.frombuffer(jpeg, numpy.uint8), cv2.IMREAD_COLOR_RGB)
     top, left, height, width = draw(*image.shape[:2], generator)
     image = image[top : top + height, left : left + width]
@@ -40,5 +40,5 @@ def crop(jpeg, generator=random):
 
 
 def reseed(worker=0):
-    """Gives a worker process a stream of random numbers of its own."""
+    """Gives a worker process its own random number generator."""
     random.seed(int.from_bytes(os.urandom(8), "little") + worker)

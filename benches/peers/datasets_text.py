@@ -1,14 +1,14 @@
-"""Hugging Face datasets on text, in the Arrow that it keeps itself, with the same tokenizer file.
+"""Hugging Face datasets on text, in its own Arrow files, with the same tokenizer file.
 
 - https://huggingface.co/docs/datasets/process#map: batched, with processes; `map` writes the tokens to disk, so that a
   second epoch only reads them.
 - https://huggingface.co/docs/datasets/process#format-transform: `set_transform` tokenises on the fly.
-- https://huggingface.co/docs/datasets/use_with_pytorch: a DataLoader with worker processes over such a dataset, which
-  takes a batch's indices at once.
+- https://huggingface.co/docs/datasets/use_with_pytorch: a DataLoader with worker processes on such a dataset, which reads
+  all indices of a batch in one call.
 - https://huggingface.co/docs/datasets/about_mapstyle_vs_iterable: an iterable dataset reads neighbouring rows and
-  shuffles by shards and a buffer, which is faster than the indices of a shuffled dataset.
+  shuffles with shards and a buffer, which is faster than the indices of a shuffled dataset.
 
-Variants: `map` and `loader`, which use both cores by processes, `transform` and `iterable`, by the tokenizer's threads.
+Variants: `map` and `loader` use both cores with processes; `transform` and `iterable` use the threads of the tokenizer.
 """
 
 import functools

@@ -1,18 +1,18 @@
-"""Virtual environments under target/peers, one for each requirements-NAME.txt, made anew when that file changes."""
+"""Virtual environments under target/peers, one per requirements-NAME.txt, recreated when that file changes."""
 
 import shutil
 import sys
 
-from places import HERE, TARGET, Failed, output
+from paths import HERE, TARGET, Failed, output
 
 
 def python(name):
-    """The interpreter of an environment that `ensure` has made."""
+    """Returns the interpreter of an environment that `ensure` has created."""
     return TARGET / f"env-{name}/bin/python"
 
 
 def ensure(name):
-    """Makes the environment if it is not there."""
+    """Creates the environment if it does not exist."""
     requirements = HERE / f"requirements-{name}.txt"
     folder = TARGET / f"env-{name}"
     installed = folder / "requirements.txt"

@@ -1,10 +1,10 @@
-"""Grain on ArrayRecord, its random-access format, with OpenCV (crops.py), since it has no decoder of its own.
+"""Grain on ArrayRecord, its random-access format, with OpenCV (crops.py), because Grain has no decoder.
 
 - https://google-grain.readthedocs.io/en/latest/tutorials/data_loader_tutorial.html and .../data_sources.html: one
   record per ArrayRecord group, a global shuffle, batches, then a stage of parallel reading.
 
-Variants: `processes` (`mp_prefetch` with as many workers as cores, advised where transformations take CPU) and `threads`
-(`ReadOptions` alone: OpenCV lets go of the interpreter's lock, so that this can pay).
+Variants: `processes` (`mp_prefetch` with one worker per core, recommended for transformations that need CPU time) and
+`threads` (only `ReadOptions`, because OpenCV releases the interpreter lock).
 """
 
 import random
@@ -21,7 +21,7 @@ class Crop(grain.transforms.RandomMap):
 
 
 def prepare(given):
-    """Photographs as ArrayRecord."""
+    """Writes the photographs as ArrayRecord."""
     files = sorted((given.data / "files/photographs").iterdir())
     given.prepare.mkdir()
     for shard in range(shared.SHARDS):
@@ -37,7 +37,7 @@ def photographs(given):
     dataset = grain.MapDataset.source(source).seed(shared.SEED).shuffle().random_map(Crop())
     dataset = dataset.batch(shared.IMAGE_BATCH)
     if given.variant == "threads":
-        # A thread makes whole batches here, so as many as cores; a few batches wait for the consumer.
+        # Each thread computes whole batches, so use one per core; a few batches are buffered.
         return dataset.to_iter_dataset(grain.ReadOptions(num_threads=given.cores, prefetch_buffer_size=8))
     workers = grain.multiprocessing.MultiprocessingOptions(num_workers=given.cores, per_worker_buffer_size=4)
     return dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)).mp_prefetch(workers)

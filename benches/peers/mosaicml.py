@@ -1,9 +1,9 @@
-"""MosaicML Streaming on its own MDS format, in a PyTorch DataLoader, with OpenCV (crops.py).
+"""MosaicML Streaming on its MDS format, in a PyTorch DataLoader, with OpenCV (crops.py).
 
-- https://docs.mosaicml.com/projects/streaming/en/stable/getting_started/main_concepts.html: a StreamingDataset that is
-  told the batch size and shuffles, in a DataLoader of the same batch size.
-- https://docs.mosaicml.com/projects/streaming/en/stable/preparing_datasets/dataset_format.html: the JPEGs as `bytes`,
-  so that nothing is encoded again and the decoder is the user's.
+- https://docs.mosaicml.com/projects/streaming/en/stable/getting_started/main_concepts.html: a StreamingDataset with the
+  batch size and shuffling enabled, in a DataLoader of the same batch size.
+- https://docs.mosaicml.com/projects/streaming/en/stable/preparing_datasets/dataset_format.html: the JPEGs as `bytes`, so
+  that they are not encoded again and the user chooses the decoder.
 """
 
 import crops

@@ -1,4 +1,4 @@
-"""Feedline itself, in one process and as separate processes, and the raw kernel beside it."""
+"""Runs Feedline in one process and as separate processes, and the raw kernel."""
 
 import contextlib
 import json
@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 
 import shared
-from places import FEEDLINE, ROWS, SHARED_DATA, Failed, folder, output
+from paths import FEEDLINE, ROWS, SHARED_DATA, Failed, folder, output
 
 BATCHES = {"images": shared.IMAGE_BATCH, "text": shared.TEXT_BATCH}
 PIPELINES = {
@@ -36,20 +36,20 @@ operators:
 """,
 }
 
-# What stands before the crop, or before the batch of text, of a contender that measures later epochs.
+# The operators before the crop, or before the batch of text, for contenders that measure later epochs.
 CACHES = {
     "indexed": "\n  - recode_jpeg: {column: image}\n  - cache: {tier: memory}",
     "disk": "\n  - recode_jpeg: {column: image}\n  - cache: {tier: disk}",
     "decoded": "\n  - decode_image: {column: image}\n  - cache: {tier: memory}",
     "tokens": "\n  - cache: {tier: memory}",
 }
-# So many that what they take is more than two first epochs differ by.
+# Enough epochs that their time exceeds the difference between two first epochs.
 LATER_EPOCHS = {"images": 3, "text": 60}
 MEMORY = "8GiB"
 
 
 def run(contender, cores):
-    """One turn of a contender that is ours."""
+    """Runs one round of a contender of ours."""
     if contender.key == "kernel":
         return kernel(cores)
     file = write_pipeline(contender.job, contender.variant)
@@ -65,7 +65,7 @@ def run(contender, cores):
 
 
 def write_pipeline(job, cache=""):
-    """The pipeline file of a job, with one of the caches."""
+    """Writes the pipeline file of a job with one of the caches."""
     file = folder(job) / f"pipeline{cache}.yaml"
     numbers = {"size": shared.SIZE, "tokens": shared.TOKENS, "seed": shared.SEED}
     file.write_text(PIPELINES[job].format(data=folder(job), cache=CACHES.get(cache, ""), batch=BATCHES[job], **numbers))
@@ -73,7 +73,7 @@ def write_pipeline(job, cache=""):
 
 
 def measure(job, *arguments):
-    """A run on indexed data. Its clock starts with the process, so opening the job counts as a part of the first batch."""
+    """Measures a run on indexed data. The clock starts with the process, so the time to the first batch includes opening the job."""
     report = run_epochs(job, 1, *arguments)
     first = report["first_batch_seconds"]
     seconds = report["setup_seconds"] + report["seconds"] - first
@@ -81,10 +81,10 @@ def measure(job, *arguments):
 
 
 def measure_later(job, *arguments):
-    """The epochs that a cache serves: what several epochs take more than the first, which fills it in memory."""
+    """Measures epochs from a cache: the time of several epochs minus the time of the first one, which fills a memory cache."""
     with tempfile.TemporaryDirectory() as rows:
         cache = ("--memory", MEMORY, "--cache-dir", rows)
-        # On disk the cache outlives the run that fills it.
+        # A disk cache remains after the run that fills it.
         run_epochs(job, 1, *arguments, *cache)
         one = run_epochs(job, 1, *arguments, *cache)
         more = run_epochs(job, 1 + LATER_EPOCHS[job], *arguments, *cache)
@@ -92,8 +92,8 @@ def measure_later(job, *arguments):
 
 
 def run_epochs(job, epochs, *arguments):
-    """The report of a run."""
-    # Nothing is kept that a pipeline does not name; a cluster's coordinator is told so itself.
+    """Returns the report of a run."""
+    # Disable caches that the pipeline does not name. The coordinator of a cluster has its own flag.
     uncached = () if "--coordinator" in arguments else ("--auto-cache", "off")
     command = (FEEDLINE, "run", *arguments, *uncached, "--epochs", epochs, "--report", "json", "--no-digest")
     report = json.loads(output(*command).splitlines()[-1])
@@ -103,7 +103,7 @@ def run_epochs(job, epochs, *arguments):
 
 
 def kernel(cores):
-    """One thread's rate times the cores: what there would be if all the rest cost nothing."""
+    """Returns the rate of one thread times the number of cores, the rate without any other cost."""
     passes = max(1, ROWS["images"] // 400)
     command = ("bench", "kernel", SHARED_DATA / "images", "--only", "one", "--turns", "1", "--passes", passes)
     report = json.loads(output(FEEDLINE, *command, "--report", "json").splitlines()[-1])
@@ -116,7 +116,7 @@ def version():
 
 @contextlib.contextmanager
 def service(cores):
-    """A coordinator and a worker as processes: the coordinator's URL."""
+    """Starts a coordinator and a worker as processes, and yields the URL of the coordinator."""
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as roles:
         address = roles.enter_context(role("coordinator", "--auto-cache", "off", "--listen", "127.0.0.1:0", "--data-dir", scratch))
         url = f"http://{address}"
@@ -126,7 +126,7 @@ def service(cores):
 
 @contextlib.contextmanager
 def role(*arguments):
-    """A role of the service: the address on which it listens."""
+    """Starts a role and yields its listen address."""
     process = subprocess.Popen(
         [str(FEEDLINE), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

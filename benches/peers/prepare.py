@@ -1,13 +1,13 @@
-"""The data of both jobs under target/peers/data, the same rows in each tool's own format. None of it is timed."""
+"""Writes the data of both jobs to target/peers/data: the same rows in the format of each tool. Preparation is not measured."""
 
 import shutil
 import sys
 
 import environments
 import shared
-from places import FEEDLINE, HERE, ROWS, SHARED_DATA, Failed, folder, output
+from paths import FEEDLINE, HERE, ROWS, SHARED_DATA, Failed, folder, output
 
-# What a contender reads: its folder, after the one that a library's own format is written from.
+# The directories that a contender needs; a library's own format is written from the preceding directory.
 FORMATS = {
     "TFRecord": ["tfrecord"],
     "tar": ["webdataset"],
@@ -22,10 +22,10 @@ BY_FEEDLINE = ("tfrecord", "webdataset", "files", "jsonl")
 
 
 def ready(contender):
-    """Makes what a contender needs and is not there yet, then reads it once, so that it lies in the page cache."""
+    """Creates missing data of a contender and reads all of it once, so that it is in the page cache."""
     source = SHARED_DATA / contender.job
     if not source.is_dir():
-        raise Failed(f"the data are not at {source} (set FEEDLINE_SHARED_DATA)")
+        raise Failed(f"no data in {source} (set FEEDLINE_SHARED_DATA)")
     if contender.environment:
         environments.ensure(contender.environment)
     folder(contender.job).mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def ready(contender):
     for name in FORMATS[contender.reads]:
         place = folder(contender.job) / name
         if not place.exists():
-            print(f"making {place}", file=sys.stderr)
+            print(f"writing {place}", file=sys.stderr)
             make(contender, place, source)
     for path in folder(contender.job).rglob("*"):
         if path.is_file():
@@ -42,13 +42,13 @@ def ready(contender):
 
 
 def make(contender, place, source):
-    """Writes the rows in one format; what is half done has another name."""
+    """Writes the rows in one format. Incomplete data has another name."""
     part = place.with_name(f"{place.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     if place.name not in BY_FEEDLINE:
         output(*command(contender), "--prepare", part)
     else:
-        # PyTorch's ImageFolder wants a folder for each class.
+        # PyTorch's ImageFolder requires a directory per class.
         out, more = (part / "photographs", ()) if place.name == "files" else (part, ("--shards", shared.SHARDS))
         output(
             *(FEEDLINE, "make-data", contender.job, out, "--format", place.name),
@@ -58,7 +58,7 @@ def make(contender, place, source):
 
 
 def command(contender):
-    """The command line of a runner."""
+    """Returns the command line of a runner."""
     return [
         environments.python(contender.environment),
         HERE / contender.runner,
@@ -68,7 +68,7 @@ def command(contender):
 
 
 def tokenizer(source):
-    """A byte-level BPE tokenizer of both languages, trained by the `tokenizers` package: the same text, the same file."""
+    """Trains a byte-level BPE tokenizer of both languages with the `tokenizers` package. The same text gives the same file."""
     place = folder("text") / "tokenizer.json"
     if not place.exists():
         environments.ensure("datasets")

@@ -1,13 +1,13 @@
-"""Ray Data on image files, with OpenCV (crops.py), on a local Ray of as many CPUs as cores.
+"""Ray Data on image files, with OpenCV (crops.py), on a local Ray with one CPU per core.
 
 - https://docs.ray.io/en/latest/data/working-with-images.html and .../data/api/doc/ray.data.read_binary_files.html: files
-  are read in parallel tasks; `read_images` would decode all of each photograph before the crop is known.
-- https://docs.ray.io/en/latest/data/shuffling-data.html: `shuffle="files"` reads in a random order, which mixes all rows
-  where a file is a row.
+  are read in parallel tasks; `read_images` would decode whole photographs before the crop is known.
+- https://docs.ray.io/en/latest/data/shuffling-data.html: `shuffle="files"` reads in a random order, which shuffles all
+  rows if each file is a row.
 - https://docs.ray.io/en/latest/data/performance-tips.html and .../data/iterating-over-data.html: a vectorised
   `map_batches`, fused with reading, and `iter_batches`, which prefetches a batch.
 
-Ray has been started when the clock starts; its worker processes have been by a run of the same tasks on a few rows.
+Ray starts before the measurement. A run of the same tasks on a few rows starts its worker processes.
 """
 
 import logging
@@ -27,7 +27,7 @@ def crop(batch):
 
 
 def photographs(paths):
-    # About as many blocks as batches, so that both cores work from the start to the end.
+    # About one block per batch, so that both cores are busy until the end.
     files = ray.data.read_binary_files(paths, shuffle="files", override_num_blocks=max(1, len(paths) // shared.IMAGE_BATCH))
     return files.map_batches(crop, batch_size=None, zero_copy_batch=True)
 

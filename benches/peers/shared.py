@@ -1,8 +1,8 @@
-"""What all runners share: the jobs' numbers, the command line, the measurement and its one line of JSON.
+"""Shared code of all runners: parameters of the jobs, command line, measurement, and output as one line of JSON.
 
-A runner defines its dataset, then calls `measure` with a function that opens an epoch. The clock starts before that
-function is called, with everything imported and all server processes running. The rate is counted from the first batch
-to the last; how long the first one took stands beside it.
+A runner defines its dataset and calls `measure` with a function that opens an epoch. The clock starts before this function
+is called, after imports and with all server processes running. The rate is measured from the first batch to the last one;
+the time to the first batch is reported separately.
 """
 
 import argparse
@@ -17,27 +17,27 @@ IMAGE_BATCH = 128
 TEXT_BATCH = 512
 TOKENS = 64
 SHARDS = 8
-# Rows that streaming readers mix; where a tool can shuffle the whole epoch for nothing it does.
+# Shuffle buffer of streaming readers, in rows. Tools that can shuffle a whole epoch without extra cost do so.
 SHUFFLE_BUFFER = 1024
 SEED = 7
 
 
 def arguments():
-    """The command line of every runner; see contenders.py for who gets what."""
+    """Parses the command line, which is the same for all runners. contenders.py defines the arguments."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder that prepare.py filled")
-    parser.add_argument("--rows", type=int, required=True, help="rows of an epoch, which is checked")
+    parser.add_argument("--rows", type=int, required=True, help="expected rows of an epoch")
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--epoch", type=int, default=1, help="the epoch that is measured, after those before it")
-    parser.add_argument("--variant", default="", help="which way of the runner's library is measured")
-    parser.add_argument("--prepare", type=pathlib.Path, help="write the library's own format to this folder and exit")
+    parser.add_argument("--epoch", type=int, default=1, help="the epoch to measure; earlier epochs run before it")
+    parser.add_argument("--variant", default="", help="the variant of the library to measure")
+    parser.add_argument("--prepare", type=pathlib.Path, help="write the data in the library's own format to this directory and exit")
     return parser.parse_args()
 
 
 def measure(given, version, open_epoch, works_ahead=False):
-    """Runs the epochs and prints the line of the last. `open_epoch(epoch)` gives an iterable of batches.
+    """Runs the epochs and prints a line for the last one. `open_epoch(epoch)` returns an iterable of batches.
 
-    `works_ahead`: all of an epoch's work is done before its first batch, so the rate counts from the opening.
+    `works_ahead`: the whole epoch is computed before its first batch, so the rate is measured from the opening.
     """
     for epoch in range(given.epoch):
         rows, first = 0, None
@@ -55,15 +55,15 @@ def measure(given, version, open_epoch, works_ahead=False):
 
 
 def check(batch):
-    """A contender that delivers something else must not go unnoticed."""
+    """Checks that a contender delivers the expected batches."""
     import numpy
 
     array = numpy.asarray(batch)
     values = {"uint8": SIZE * SIZE * 3, "int32": TOKENS, "int64": TOKENS}.get(str(array.dtype))
     if array[0].size != values:
-        raise SystemExit(f"a batch of {array.dtype} {list(array.shape)} came")
+        raise SystemExit(f"received an unexpected batch of {array.dtype} {list(array.shape)}")
 
 
 def result(version, rows, seconds, first_batch_seconds):
-    """One turn of a contender; `rows` came in `seconds`."""
+    """Returns the result of one round, with `rows` in `seconds`."""
     return {"version": version, "rate": rows / seconds, "first_batch_seconds": first_batch_seconds}

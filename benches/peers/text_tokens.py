@@ -1,4 +1,4 @@
-"""The tokenizer of the text job for Python: the same file and the same length as Feedline's pipeline."""
+"""The tokenizer of the text job in Python, with the same file and length as Feedline's pipeline."""
 
 import numpy
 import shared
@@ -10,7 +10,7 @@ COLUMNS = ("en", "de")
 
 
 def load(data):
-    """The tokenizer, which cuts and fills to one length."""
+    """Loads the tokenizer, which truncates and pads to one length."""
     tokenizer = Tokenizer.from_file(str(data / "tokenizer.json"))
     tokenizer.enable_truncation(shared.TOKENS)
     tokenizer.enable_padding(length=shared.TOKENS, pad_id=0)
@@ -18,5 +18,5 @@ def load(data):
 
 
 def encode(tokenizer, lines):
-    """Sentences to token ids [rows, tokens] of int32; no offsets are computed, which is faster."""
+    """Converts sentences to token ids [rows, tokens] of int32, without offsets, which is faster."""
     return numpy.array([row.ids for row in tokenizer.encode_batch_fast(lines)], numpy.int32)

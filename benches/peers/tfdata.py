@@ -1,13 +1,13 @@
-"""tf.data in the training process: TFRecord, decode_and_crop_jpeg, as its performance guide advises.
+"""tf.data in the training process: TFRecord and decode_and_crop_jpeg, as its performance guide recommends.
 
 - https://www.tensorflow.org/guide/data_performance: parallel interleave, parallel map, vectorised batch, prefetch, all
-  AUTOTUNE, and no deterministic order, so that a slow element holds nobody up.
-- https://www.tensorflow.org/api_docs/python/tf/data/ThreadingOptions: a private pool of as many threads as cores.
+  with AUTOTUNE, and without deterministic order, so that a slow element does not delay others.
+- https://www.tensorflow.org/api_docs/python/tf/data/ThreadingOptions: a private pool with one thread per core.
 - https://www.tensorflow.org/api_docs/python/tf/image/sample_distorted_bounding_box and tf.io.decode_and_crop_jpeg: the
-  crop that Inception and ResNet are trained with; only the crop is decoded.
+  crop with which Inception and ResNet are trained; only the crop is decoded.
 
-Variant `decoded`: whole images are decoded once and kept by `cache()`, with the random crop behind it, as the guide's
-section on caching says.
+Variant `decoded`: whole images are decoded once and cached by `cache()` before the random crop, as the section on caching
+of the guide recommends.
 """
 
 import os
@@ -23,13 +23,13 @@ FEATURES = {"image/encoded": tf.io.FixedLenFeature([], tf.string), "image/class/
 
 
 def parsed(record):
-    """The serialised `tf.train.Example` to a photograph's bytes and its label."""
+    """Parses a serialised `tf.train.Example` into the bytes of a photograph and its label."""
     row = tf.io.parse_single_example(record, FEATURES)
     return row["image/encoded"], row["image/class/label"]
 
 
 def window(shape):
-    """A random crop of an image: its top, left, height and width."""
+    """Returns top, left, height and width of a random crop."""
     begin, size, _ = tf.image.sample_distorted_bounding_box(
         shape,
         bounding_boxes=tf.zeros([1, 0, 4]),
@@ -42,19 +42,19 @@ def window(shape):
 
 
 def finished(image, label):
-    """A crop to what the model takes."""
+    """Resizes and flips a crop to the input of the model."""
     image = tf.cast(tf.image.resize(image, [shared.SIZE, shared.SIZE], method="bilinear"), tf.uint8)
     return tf.image.random_flip_left_right(image), label
 
 
 def cropped(record):
-    """One row, of which only the crop is decoded."""
+    """Decodes only the crop of a row."""
     data, label = parsed(record)
     return finished(tf.io.decode_and_crop_jpeg(data, window(tf.io.extract_jpeg_shape(data)), channels=3), label)
 
 
 def decoded(record):
-    """One row, as it is kept."""
+    """Decodes a whole row for the cache."""
     data, label = parsed(record)
     return tf.io.decode_jpeg(data, channels=3), label
 
@@ -71,7 +71,7 @@ def threads(dataset, cores):
 
 
 def photographs(given):
-    """The dataset up to its batches, without the last prefetch."""
+    """Returns the dataset of batches without the final prefetch."""
     files = tf.data.Dataset.list_files(str(given.data / "tfrecord/*.tfrecord"), shuffle=True)
     records = files.interleave(tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)
     if given.variant == "decoded":

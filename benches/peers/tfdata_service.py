@@ -1,10 +1,10 @@
-"""tf.data service: the pipeline of tfdata.py on a dispatcher and a worker, processes of their own on the same cores.
+"""tf.data service: the pipeline of tfdata.py on a dispatcher and a worker, as separate processes on the same cores.
 
 - https://www.tensorflow.org/api_docs/python/tf/data/experimental/service: the two servers, and `distribute` as the last
-  step before prefetch; DYNAMIC sharding is the one that visits every row once.
-- `compression`: "AUTO" is the default, None is what the page on `distribute` offers where the network is not the limit.
+  step before prefetch; DYNAMIC sharding visits every row once.
+- `compression`: "AUTO" is the default; the documentation of `distribute` offers None for fast networks.
 
-Called with `--variant dispatcher` or `--variant worker` this is the server; both are up before the clock starts.
+With `--variant dispatcher` or `--variant worker`, this script is the server. Both servers run before the clock starts.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ service = tf.data.experimental.service
 
 
 def serve(role):
-    """A server that prints its address and runs until its standard input ends."""
+    """Runs a server that prints its address and exits when its standard input closes."""
     if role == "dispatcher":
         server = service.DispatchServer()
         print(server.target, flush=True)
@@ -32,7 +32,7 @@ def serve(role):
 
 @contextlib.contextmanager
 def server(role, *lines):
-    """A server process: what it printed first. It is stopped at the end."""
+    """Starts a server process and yields its first output. Stops it at the end."""
     command = [sys.executable, __file__, *sys.argv[1:], "--variant", role]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -50,7 +50,7 @@ def main():
         return serve(given.variant)
     compression = None if given.variant == "none" else "AUTO"
     with server("dispatcher") as target, server("worker", target):
-        # The thread pool of the options is the worker's: the options are a part of the graph that it runs.
+        # The options are part of the graph, so their thread pool is in the worker.
         images = tfdata.threads(tfdata.photographs(given), given.cores)
         distribute = service.distribute(service.ShardingPolicy.DYNAMIC, target, compression=compression)
         dataset = images.apply(distribute).prefetch(tf.data.AUTOTUNE)

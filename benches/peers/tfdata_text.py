@@ -1,10 +1,10 @@
-"""tf.data on text: TFRecord, whole batches to the `tokenizers` package, which TensorFlow's own operators cannot replace.
+"""tf.data on text: TFRecord, with whole batches passed to the `tokenizers` package, because TensorFlow's operators cannot replace it.
 
 - https://www.tensorflow.org/guide/data_performance: batch first, then map the vectorised function; prefetch; AUTOTUNE.
-- https://www.tensorflow.org/api_docs/python/tf/numpy_function: Python inside a pipeline. `encode_batch` lets go of the
-  interpreter's lock and takes as many threads as there are cores.
+- https://www.tensorflow.org/api_docs/python/tf/numpy_function: Python inside a pipeline. `encode_batch` releases the
+  interpreter lock and uses one thread per core.
 
-Variant `tokens`: each row's tokens are kept by `cache()` and shuffled behind it.
+Variant `tokens`: the tokens of each row are cached by `cache()` and shuffled afterwards.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""PyTorch DataLoader on plain image files, which is what its users keep, with the decoders that they use.
+"""PyTorch DataLoader on plain image files, the usual format, with the common decoders.
 
 - https://docs.pytorch.org/docs/stable/data.html and https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html:
-  worker processes, as many as cores, kept between epochs, each some batches ahead.
-- https://docs.pytorch.org/vision/stable/transforms.html, "Performance considerations": version 2 of the transforms,
-  uint8 from end to end, bilinear.
+  one worker process per core, kept between epochs, each some batches ahead.
+- https://docs.pytorch.org/vision/stable/transforms.html, "Performance considerations": version 2 of the transforms, uint8
+  throughout, bilinear.
 
-Variants: `pillow` (ImageFolder's loader, transforms on PIL images, uint8 HWC), `tensors` (torchvision.io's own JPEG
+Variants: `pillow` (the loader of ImageFolder, transforms on PIL images, uint8 HWC), `tensors` (torchvision.io's JPEG
 decoder, transforms on uint8 tensors, CHW), `opencv` (crops.py).
 """
 
@@ -31,7 +31,7 @@ def read_bytes(path):
 
 
 def images(given):
-    """The dataset of a variant."""
+    """Returns the dataset of a variant."""
     folder = str(given.data / "files")
     crop = [v2.RandomResizedCrop(shared.SIZE, shared.SCALE, shared.RATIO, antialias=True), v2.RandomHorizontalFlip()]
     if given.variant == "opencv":
@@ -44,7 +44,7 @@ def images(given):
 
 
 def loader(dataset, given, **more):
-    """The DataLoader, which the other runners of PyTorch's family use alike."""
+    """Returns the DataLoader, which other PyTorch-based runners use too."""
     return torch.utils.data.DataLoader(
         dataset, num_workers=given.cores, persistent_workers=True, prefetch_factor=4, worker_init_fn=seed, **more
     )

@@ -1,8 +1,8 @@
 """WebDataset: tar shards in a WebLoader, with OpenCV (crops.py).
 
-- https://github.com/webdataset/webdataset#readme: shards are shuffled, rows in a buffer, and batches are made inside the
-  worker processes, which the WebLoader takes as they are.
-- https://webdataset.github.io/webdataset/: shards are split over workers, so a worker's last batch may be a part.
+- https://github.com/webdataset/webdataset#readme: shards are shuffled, rows are shuffled in a buffer, and worker processes
+  build the batches, which the WebLoader passes on unchanged.
+- https://webdataset.github.io/webdataset/: shards are divided among workers, so the last batch of a worker may be smaller.
 """
 
 import crops

@@ -1,6 +1,6 @@
-"""Whether others use the cores: on a shared machine a turn that they disturbed is taken again.
+"""Detects whether other programs use the cores. On a shared machine, disturbed rounds are repeated.
 
-What the chosen cores did in a time, less what the processes of the turn took, is others'.
+The CPU time of the chosen cores, minus that of the processes of the round, belongs to other programs.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 import time
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-# The part of the cores that the kernel and what always runs may take.
+# Share of the cores that the kernel and background programs may use.
 ALLOWED = 0.08
 TURNS = 3
 LOOK_SECONDS = 0.5
@@ -17,7 +17,7 @@ LONGEST_WAIT_SECONDS = 20
 
 
 def busy_seconds():
-    """CPU time of all that ran on this process's cores, what the hypervisor took from them included."""
+    """Returns the CPU time of this process's cores, including the time that the hypervisor took from them."""
     cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
     lines = (line.split() for line in pathlib.Path("/proc/stat").read_text().splitlines())
     # user nice system idle iowait irq softirq steal
@@ -26,7 +26,7 @@ def busy_seconds():
 
 
 def own_seconds(process=None):
-    """CPU time of this process, of those that it ran to their end, and of another that it measures."""
+    """Returns the CPU time of this process, of its finished children, and of another measured process."""
     own = sum(os.times()[:4])
     if process is None:
         return own
@@ -35,7 +35,7 @@ def own_seconds(process=None):
 
 
 class Watch:
-    """What others take of the cores from now on."""
+    """Measures the CPU time of other programs from now on."""
 
     def __init__(self, process=None):
         self.process = process
@@ -45,13 +45,13 @@ class Watch:
         return time.monotonic(), busy_seconds(), own_seconds(self.process)
 
     def others(self):
-        """As a part of the cores."""
+        """Returns this time as a share of the cores."""
         passed, busy, own = (now - then for now, then in zip(self.now(), self.begun))
         return max(0.0, (busy - own) / passed / len(os.sched_getaffinity(0)))
 
 
 def wait():
-    """Waits until the others are quiet, or for a time."""
+    """Waits until other programs are idle, or until a time limit."""
     end = time.monotonic() + LONGEST_WAIT_SECONDS
     while time.monotonic() < end:
         watch = Watch()
@@ -61,7 +61,7 @@ def wait():
 
 
 def undisturbed(turn, title):
-    """What a `turn` gave, a rate with the part of others; the least disturbed of several where all were."""
+    """Returns the result of `turn`, a rate and the share of other programs. Repeats disturbed rounds, and returns the least disturbed one if all are."""
     taken = []
     for _ in range(TURNS):
         wait()
@@ -69,5 +69,5 @@ def undisturbed(turn, title):
         if taken[-1][1] <= ALLOWED:
             return taken[-1]
     least = min(taken, key=lambda each: each[1])
-    print(f"  {title}: others took {100 * least[1]:.0f} % of the cores", file=sys.stderr, flush=True)
+    print(f"  {title}: other programs used {100 * least[1]:.0f} % of the cores", file=sys.stderr, flush=True)
     return least

@@ -1,8 +1,8 @@
-"""Writes TFRecord files of `tf.train.Example` with nothing but Python's standard library."""
+"""Writes TFRecord files of `tf.train.Example` with only Python's standard library."""
 
 import struct
 
-# CRC-32C (Castagnoli), a byte at a time: slow, but each photograph is summed once.
+# CRC-32C (Castagnoli), one byte at a time. This is slow, but each photograph is checksummed only once.
 TABLE = []
 for byte in range(256):
     for _ in range(8):
@@ -11,7 +11,7 @@ for byte in range(256):
 
 
 def masked_crc(data):
-    """The checksum that TFRecord keeps of lengths and data."""
+    """Returns the checksum that TFRecord stores for lengths and data."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -29,12 +29,12 @@ def varint(number):
 
 
 def field(number, data):
-    """A length-delimited field of a message."""
+    """Encodes a length-delimited field of a message."""
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
 def feature(value):
-    """Bytes, a list of integers or a list of floats as a `tf.train.Feature`."""
+    """Encodes bytes, a list of integers or a list of floats as a `tf.train.Feature`."""
     if isinstance(value, bytes):
         return field(1, field(1, value))
     if all(isinstance(each, int) for each in value) and value:
@@ -43,7 +43,7 @@ def feature(value):
 
 
 def record(features):
-    """One row, a name -> value mapping, as it stands in the file."""
+    """Encodes one row, a mapping from name to value, as a record of the file."""
     entries = (field(1, name.encode()) + field(2, feature(value)) for name, value in features.items())
     example = field(1, b"".join(field(1, entry) for entry in entries))
     length = struct.pack("<Q", len(example))

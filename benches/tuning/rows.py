@@ -1,28 +1,28 @@
-"""The rows that both Feedline and tf.data read, made once under target/tuning: photographs as TFRecord, sentences as CSV, few rows repeated."""
+"""Rows for both Feedline and tf.data, created once under target/tuning: repeated photographs as TFRecord, and sentences as CSV."""
 
 import random
 import shutil
 
 import environments
-import places
+import paths
 import records
 import shapes
-from places import HERE, Failed, output
+from paths import HERE, Failed, output
 
-FOLDER = places.ROOT / "target/tuning"
+FOLDER = paths.ROOT / "target/tuning"
 TOKENIZER = FOLDER / "tokenizer.json"
 SHARDS = 8
-# Photographs are repeated to so many rows, pairs of sentences to so many.
+# Numbers of rows to which photographs and sentence pairs are repeated.
 PHOTOGRAPHS, SENTENCES = 3200, 290_000
-# Of the boxes, which the photographs have none of; COCO has 7.3 on an image, at most 93, and 1 % of images without.
+# Seed of the generated boxes. COCO has a mean of 7.3 boxes per image, at most 93, and 1 % of images without boxes.
 SEED, WITHOUT, MEAN_BOXES, MOST_BOXES, CLASSES = 11, 0.01, 7.3, 93, 90
 
 
 def ready(kind, binary):
-    """Makes the rows of a kind if they are not there, and reads them once, so that they lie in the page cache."""
-    source = places.SHARED_DATA / {"photographs": "images", "sentences": "text"}[kind]
+    """Creates missing rows of a kind, and reads them once, so that they are in the page cache."""
+    source = paths.SHARED_DATA / {"photographs": "images", "sentences": "text"}[kind]
     if not source.is_dir():
-        raise Failed(f"the data are not at {source} (set FEEDLINE_SHARED_DATA)")
+        raise Failed(f"no data in {source} (set FEEDLINE_SHARED_DATA)")
     place = FOLDER / kind
     if not place.exists():
         part = place.with_name(f"{kind}.part")
@@ -40,7 +40,7 @@ def ready(kind, binary):
 
 
 def photographs(source, out):
-    """JPEG, label and boxes."""
+    """Writes rows of JPEG, label and boxes."""
     rows = []
     generator = random.Random(SEED)
     for label, path in enumerate(sorted(source.iterdir())):
@@ -53,7 +53,7 @@ def photographs(source, out):
 
 
 def objects(generator):
-    """Boxes with their classes, in COCO's feature names and as a part of the image's sides."""
+    """Returns boxes and their classes with COCO's feature names, relative to the size of the image."""
     count = 0
     if generator.random() >= WITHOUT:
         count = min(MOST_BOXES, 1 + int(generator.expovariate(1 / (MEAN_BOXES - 1))))
@@ -66,17 +66,17 @@ def objects(generator):
 
 
 def sentences(source, out, binary):
-    """Pairs of sentences."""
+    """Writes sentence pairs."""
     arguments = ("--format", shapes.FORMATS["sentences"], "--from", source, "--rows", SENTENCES, "--shards", SHARDS)
     output(binary, "make-data", "text", out, *arguments)
 
 
 def tokenizer(source):
-    """A byte-level BPE tokenizer of both languages beside their folder."""
-    pythons = (environments.python("tensorflow"), places.ROOT / "target/venv/bin/python")
+    """Trains a byte-level BPE tokenizer of both languages."""
+    pythons = (environments.python("tensorflow"), paths.ROOT / "target/venv/bin/python")
     python = next(filter(has_tokenizers, pythons), None)
     if python is None:
-        raise Failed("the tokenizer cannot be trained: no environment has the `tokenizers` package (`make python`)")
+        raise Failed("cannot train the tokenizer: no environment contains the `tokenizers` package (run `make python`)")
     output(python, HERE / "train_tokenizer.py", TOKENIZER, *sorted(source.iterdir()))
 
 

@@ -1,4 +1,4 @@
-"""How fast a running job of Feedline is, by the rows that its metrics count, and what `feedline explain` says of it."""
+"""Measures the rate of a running Feedline job from its metrics, and reads the bottleneck from `feedline explain`."""
 
 import dataclasses
 import json
@@ -9,17 +9,17 @@ import quiet
 import rows
 import shapes
 from delivered import Delivered, Ended, free_port
-from places import Failed, output, stop
+from paths import Failed, output, stop
 
-# Of the machine's cores, all contenders run on so many.
+# Number of the machine's cores on which all contenders run.
 CORES = 2
-# More passes than any run has time for.
+# More epochs than any run can finish.
 EPOCHS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What a user can set: limits of operators in the file, cores and workers on the command line."""
+    """The settings of a user: limits of operators in the file, cores and workers on the command line."""
 
     pins: tuple = ()
     cores: int | None = None
@@ -41,14 +41,14 @@ TUNED = Setting()
 
 
 class Feedline:
-    """A binary on rows that are there."""
+    """A binary and existing rows."""
 
     def __init__(self, binary):
         self.binary = binary
         self.index = ("--index-dir", rows.FOLDER / "index")
 
     def file(self, shape, setting):
-        """The pipeline file of a setting."""
+        """Writes the pipeline file of a setting."""
         path = rows.FOLDER / f"{shape.key}.yaml"
         path.write_text(shapes.pipeline(shape, rows.FOLDER, dict(setting.pins)))
         return path
@@ -57,11 +57,11 @@ class Feedline:
         output(self.binary, "index", self.file(shape, TUNED), *self.index)
 
     def rate(self, shape, setting, after, seconds):
-        """Rows per second from the first batch that comes `after` seconds past the start, `seconds` long, and others' part."""
+        """Returns the rows per second over `seconds`, from the first batch that arrives `after` seconds past the start, and the share of other programs."""
         return quiet.undisturbed(lambda: self.turn(shape, setting, after, seconds), f"{shape.title}, {setting.title()}")
 
     def turn(self, shape, setting, after, seconds):
-        """The rate of one run, and the part of the cores that others took meanwhile."""
+        """Returns the rate of one run, and the share of the cores that other programs used."""
         port = free_port()
         arguments = (*self.index, *setting.arguments(), "--auto-cache", "off", "--epochs", EPOCHS, "--no-digest", "--http", f"127.0.0.1:{port}")
         command = [self.binary, "run", self.file(shape, setting), *arguments]
@@ -86,6 +86,6 @@ class Feedline:
         return (rows_after - rows_before) / (ended - begun), others
 
     def explain(self, shape, setting, seconds):
-        """What bounds it, as the JSON of `feedline explain`."""
+        """Returns the JSON of `feedline explain`."""
         arguments = (*self.index, *setting.arguments(), "--seconds", seconds, "--format", "json")
         return json.loads(output(self.binary, "explain", self.file(shape, setting), *arguments).splitlines()[-1])

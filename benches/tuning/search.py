@@ -1,42 +1,42 @@
-"""The exhaustive search over what a user can set: every setting runs for a short time, the fastest again for longer.
+"""An exhaustive search over the settings of a user: all settings run for a short time, and the fastest ones again for longer.
 
-What it found is kept beside the rows, so that with --go-on a search that was stopped goes on.
+The results are stored next to the rows, so that --go-on continues an interrupted search.
 """
 
 import itertools
 import statistics
 
-import kept
-from places import Failed
+import saved_rounds
+from paths import Failed
 from running import CORES, Setting
 
-# Cores and workers, and the limits of the costliest operator there: one core runs one at a time anyway.
+# Cores and workers, with the limits of the most expensive operator. One core runs one execution at a time anyway.
 MACHINES = (((1, 1), (1, None)), ((2, 1), (1, 2, 3, 4, None)), ((3, 1), (1, 2, 3, 4, None)), ((2, 2), (1, None)))
-# Limits of the second operator and of batching.
+# Limits of the second most expensive operator and of batching.
 OTHERS = (1, None)
-# Seconds before and in the window of each pass, and how many of the fastest go on to the next.
+# Seconds before and in the window of each pass, and the number of settings that continue to the next pass.
 PASSES = ((1, 1.5, 6), (1.5, 3, 2))
 
 
 def grid(shape):
-    """Every setting but the tuned one, which takes part anyway."""
+    """Returns all settings except the tuned one, which is measured anyway."""
     heavy, other = shape.heavy
     settings = []
     for (cores, workers), limits in MACHINES:
         for of_heavy, of_other, of_batch in itertools.product(limits, OTHERS, OTHERS):
             pins = ((heavy, of_heavy), (other, of_other), ("batch", of_batch))
             pins = tuple((name, limit) for name, limit in pins if limit is not None)
-            # Nothing pinned on all cores is the tuned setting.
+            # No limits on all cores is the tuned setting.
             if pins or (cores, workers) != (CORES, 1):
                 settings.append(Setting(pins, cores, workers))
     return settings
 
 
 def finalists(shape, feedline, say):
-    """The fastest settings."""
+    """Returns the fastest settings."""
     settings = grid(shape)
     for number, (after, seconds, best) in enumerate(PASSES, 1):
-        found = kept.Turns(shape, f"search{number}")
+        found = saved_rounds.SavedRounds(shape, f"search{number}")
         rates = []
         for setting in settings:
             try:

@@ -1,22 +1,22 @@
-"""The five pipeline shapes of Plumber's evaluation (Kuchnik et al., MLSys 2022), with the operators at hand.
+"""The five pipelines of Plumber's evaluation (Kuchnik et al., MLSys 2022), with Feedline's operators.
 
-Where they differ from Plumber's, which are the input pipelines of MLPerf:
+They differ from Plumber's pipelines, which are those of MLPerf, as follows:
 
 - ResNet: normalised to float32 instead of bfloat16 for a TPU.
-- SSD: one random crop instead of the crop search that looks at boxes; boxes are padded to a fixed number, neither moved
-  with the crop and the flip nor matched with anchors; no colour jitter.
-- Mask R-CNN: brought to 832 x 1344 without keeping the ratio, instead of scaled and padded; no masks, boxes as for SSD.
-- Transformer: tokens are made here by a Hugging Face tokenizer, where MLPerf reads stored ones; batches are of one
-  length instead of buckets by length.
-- GNMT: byte-level BPE instead of a table look-up per word; one length instead of buckets; the shuffle window comes
-  before the tokenizer, not behind it.
+- SSD: one random crop instead of a crop search that considers boxes. Boxes are padded to a fixed number, and neither follow
+  crop and flip nor are matched with anchors. No colour jitter.
+- Mask R-CNN: resized to 832 x 1344 without keeping the aspect ratio, instead of scaled and padded. No masks; boxes as in SSD.
+- Transformer: a Hugging Face tokenizer computes the tokens, while MLPerf reads stored tokens. Batches have one length
+  instead of buckets by length.
+- GNMT: byte-level BPE instead of a table lookup per word. One length instead of buckets. The shuffle window is before the
+  tokenizer instead of after it.
 """
 
 import dataclasses
 import json
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-# How many boxes of an image come out; COCO's images have up to 93.
+# Number of boxes per image after padding. Images of COCO have up to 93.
 BOXES = 100
 BOX_COLUMNS = ("xmin", "ymin", "xmax", "ymax", "classes")
 RESNET_SIZE, SSD_SIZE, RCNN_SIZE = [224, 224], [300, 300], [832, 1344]
@@ -25,7 +25,7 @@ WINDOW = 4096
 TRANSFORMER_TOKENS, TRANSFORMER_BATCH = 32, 512
 GNMT_TOKENS, GNMT_BATCH, GNMT_WINDOW = 50, 256, 65536
 LANGUAGES = ("en", "de")
-# TFRecord knows bytes only, which `tokenize` does not take; JSON lines have no reader in tf.data.
+# CSV, because TFRecord only has bytes, which `tokenize` does not accept, and tf.data cannot read JSON lines.
 FORMATS = {"photographs": "tfrecord", "sentences": "csv"}
 
 FEATURES = {
@@ -40,13 +40,13 @@ FEATURES = {
 class Shape:
     key: str
     title: str
-    # The folder of its rows, `photographs` or `sentences`, and the columns that are read.
+    # The directory of the rows, `photographs` or `sentences`, and the columns to read.
     rows: str
     columns: tuple
     window: int
-    # A name and parameters each; `TOKENIZER` stands for the path of the tokenizer.
+    # Names and parameters of the operators. `TOKENIZER` is replaced by the path of the tokenizer.
     operators: tuple
-    # Names of operators that a user would pin, the costliest first; the same name twice is pinned alike.
+    # Operators whose parallelism a user would set, the most expensive first. Operators of the same name get the same value.
     heavy: tuple
     batch: int
 
@@ -106,7 +106,7 @@ SHAPES = {shape.key: shape for shape in ALL}
 
 
 def pipeline(shape, folder, pins):
-    """The pipeline file's text. `pins` holds a parallelism for names of operators, and for all of them under `*`."""
+    """Returns the text of the pipeline file. `pins` contains a parallelism per operator name, or for all operators under `*`."""
     form = FORMATS[shape.rows]
     lines = [f"name: {shape.key}", "source:", f"  url: {folder / shape.rows}/*.{form}", f"  format: {form}"]
     names = {column: FEATURES.get(column, column) for column in shape.columns}

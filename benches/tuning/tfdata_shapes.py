@@ -1,11 +1,11 @@
-"""The five shapes in tf.data, everything on AUTOTUNE: from the same files, on as many threads as cores.
+"""The five pipelines in tf.data with AUTOTUNE everywhere, on the same files and with one thread per core.
 
-- https://www.tensorflow.org/guide/data_performance: parallel interleave, parallel map, parallel batch, prefetch; what can
-  be done for many rows at once is (text: parse, tokenise, filter); no deterministic order.
+- https://www.tensorflow.org/guide/data_performance: parallel interleave, parallel map, parallel batch, prefetch; operations
+  on many rows at once (text: parse, tokenise, filter); no deterministic order.
 - https://www.tensorflow.org/api_docs/python/tf/io/decode_and_crop_jpeg: only the crop is decoded.
-- https://www.tensorflow.org/api_docs/python/tf/data/Dataset#rebatch: puts batches together again behind a filter of their
-  rows, without taking them apart.
-- The tokenizer is the `tokenizers` package in a `tf.numpy_function`, whole batches, in its own threads.
+- https://www.tensorflow.org/api_docs/python/tf/data/Dataset#rebatch: rebuilds batches after a filter without splitting
+  them into rows.
+- The `tokenizers` package tokenises whole batches in a `tf.numpy_function` with its own threads.
 
 Prints the rate of a window of the running job as one line of JSON.
 """
@@ -32,23 +32,23 @@ AUTOTUNE = tf.data.AUTOTUNE
 
 
 def lines(file):
-    """The lines of a CSV file behind its header."""
+    """Returns the lines of a CSV file after its header."""
     return tf.data.TextLineDataset(file).skip(1)
 
 
 def records(given, shape):
-    """The rows of all files, mixed, without end."""
+    """Returns the rows of all files, shuffled and repeated without end."""
     form = shapes.FORMATS[shape.rows]
     files = tf.data.Dataset.list_files(f"{given.folder / shape.rows}/*.{form}", shuffle=True)
     reader = tf.data.TFRecordDataset if form == "tfrecord" else lines
     read = files.interleave(reader, num_parallel_calls=AUTOTUNE, deterministic=False)
-    # A buffer of photographs is smaller than Feedline's window: it holds the rows themselves.
+    # The shuffle buffer is smaller than Feedline's window, because it stores the photographs themselves.
     buffer = min(shape.window, shared.SHUFFLE_BUFFER) if shape.rows == "photographs" else shape.window
     return read.shuffle(buffer).repeat()
 
 
 def parse(shape):
-    """Reads the columns of one photograph's record."""
+    """Parses the columns of a photograph's record."""
     fixed = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
     kinds = {"classes": tf.int64}
     features = {
@@ -64,7 +64,7 @@ def parse(shape):
 
 
 def crop(jpeg, size, scale):
-    """The photograph's random crop, as in tfdata.py."""
+    """Returns a random crop of the photograph, as in tfdata.py."""
     begin, extent, _ = tf.image.sample_distorted_bounding_box(
         tf.io.extract_jpeg_shape(jpeg),
         bounding_boxes=tf.zeros([1, 0, 4]),
@@ -78,18 +78,18 @@ def crop(jpeg, size, scale):
 
 
 def finished(image):
-    """Flipped and normalised."""
+    """Flips and normalises an image."""
     mean, std = (tf.constant([255 * each for each in values]) for values in (shapes.MEAN, shapes.STD))
     return (tf.image.random_flip_left_right(image) - mean) / std
 
 
 def padded(row):
-    """The boxes and their classes, filled to one length."""
+    """Pads boxes and classes to one length."""
     return {column: tf.pad(row[column], [[0, shapes.BOXES - tf.shape(row[column])[0]]]) for column in shapes.BOX_COLUMNS}
 
 
 def photographs(given, shape, view):
-    """Batches of photographs, `view` of each."""
+    """Returns batches of photographs after `view`."""
     parsed = records(given, shape)
     if "classes" in shape.columns:
         parsed = parsed.map(parse(shape), num_parallel_calls=AUTOTUNE).filter(lambda row: tf.size(row["classes"]) > 0)
@@ -121,7 +121,7 @@ def rcnn(given, shape):
 
 
 def encoder(given, length):
-    """A function of whole columns of sentences to token ids [rows, length + 1], the last filled where a row is longer."""
+    """Returns a function from columns of sentences to token ids [rows, length + 1]. The last element is set if a row is longer."""
     tokenizer = Tokenizer.from_file(str(given.folder / "tokenizer.json"))
     tokenizer.enable_truncation(length + 1)
     tokenizer.enable_padding(length=length + 1, pad_id=0)
@@ -138,7 +138,7 @@ def encoder(given, length):
 
 
 def sentences(given, shape):
-    """The texts of whole batches of rows, a tensor for each language."""
+    """Returns the texts of whole batches of rows, with one tensor per language."""
 
     def texts(batch):
         return tf.io.decode_csv(batch, [""] * len(shape.columns))
@@ -152,7 +152,7 @@ def transformer(given, shape):
 
     def short(batch):
         ids = tokens(texts(batch))
-        # What fills is 0, which no text becomes.
+        # The padding value is 0, which is not a token of any text.
         fits = tf.reduce_all([each[:, -1] == 0 for each in ids], axis=0)
         return tuple(tf.boolean_mask(each[:, :-1], fits) for each in ids)
 
@@ -172,7 +172,7 @@ def gnmt(given, shape):
 
 
 def rate(dataset, after, seconds):
-    """Rows per second from the first batch that comes `after` seconds past the start, `seconds` long, and others' part."""
+    """Returns the rows per second over `seconds`, from the first batch that arrives `after` seconds past the start, and the share of other programs."""
     start, begun, rows = time.perf_counter(), None, 0
     for batch in dataset:
         now = time.perf_counter()

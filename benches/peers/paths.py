@@ -1,4 +1,4 @@
-"""Where everything lies, how many rows a job has, and how a program is run."""
+"""Paths, numbers of rows per job, and a helper that runs programs."""
 
 import os
 import pathlib
@@ -7,25 +7,25 @@ import subprocess
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-# Environments and data; the results lie in target/bench.
+# Environments and data. Results are written to target/bench.
 TARGET = ROOT / "target/peers"
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
 SHARED_DATA = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data"))
-# Few photographs and sentences, repeated until an epoch takes some seconds.
+# The photographs and sentences are repeated until an epoch takes some seconds.
 ROWS = {"images": int(os.environ.get("ROWS", "3200")), "text": int(os.environ.get("TEXT_ROWS", "290000"))}
 
 
 class Failed(Exception):
-    """Why there is no number, in one sentence."""
+    """Why there is no result, in one sentence."""
 
 
 def folder(job):
-    """The data of a job."""
+    """Returns the directory with the data of a job."""
     return TARGET / f"data/{job}-{ROWS[job]}"
 
 
 def output(*command, seconds=None):
-    """What a program prints. Nothing that it started stays behind; `Failed` is the last line of its complaint."""
+    """Returns the output of a program, and stops all processes that it started. `Failed` contains the last line of its error output."""
     process = subprocess.Popen(
         [str(part) for part in command],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Figures of turns, kept beside the rows unless others disturbed them: a measurement that was stopped goes on where it was."""
+"""Saves the results of undisturbed rounds next to the rows, so that an interrupted measurement can continue."""
 
 import json
 
@@ -6,8 +6,8 @@ import quiet
 import rows
 
 
-class Turns:
-    """The turns of a shape's stage, by title."""
+class SavedRounds:
+    """The rounds of one stage of a pipeline, by title."""
 
     def __init__(self, shape, stage):
         self.path = rows.FOLDER / f"{shape.key}-{stage}.jsonl"
@@ -15,7 +15,7 @@ class Turns:
         self.figures = dict(map(json.loads, lines))
 
     def get(self, title, turn):
-        """The figure of a turn, which is taken if it is not kept: a rate, with the part of the cores that others took."""
+        """Returns the result of a round: a saved one, or a new measurement, as a rate with the share of the cores that other programs used."""
         if title in self.figures:
             return self.figures[title]
         rate, others = turn()
@@ -26,7 +26,7 @@ class Turns:
 
 
 def begin(shape, options, go_on):
-    """Begins anew, unless what is kept was taken with the same options and shall be kept."""
+    """Deletes saved rounds, unless they have the same options and are to be reused."""
     stamp = rows.FOLDER / f"{shape.key}-options.json"
     text = json.dumps(options, sort_keys=True, default=str)
     if go_on and stamp.exists() and stamp.read_text() == text:
