@@ -1,8 +1,8 @@
-/* Decodes a rectangle of a JPEG with libjpeg-turbo's transforms and colour conversion, while the Huffman decoding is
- * the caller's: libjpeg-turbo asks for one MCU after the other through a function pointer, which is replaced here.
+/* Decodes a rectangle of a JPEG with libjpeg-turbo's transforms and colour conversion and with the caller's Huffman
+ * decoder. libjpeg-turbo requests MCUs through a function pointer, which this file replaces.
  *
- * Holds what only C can do: the libjpeg structures, and the setjmp that its error handling needs. The callback never
- * calls libjpeg, so that no longjmp crosses the caller's frames.
+ * This file contains the parts that require C: the libjpeg structures, and setjmp for error handling. The callback never
+ * calls libjpeg, so no longjmp crosses the caller's frames.
  */
 
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 
 #include "jpeglib.h"
 
-/* The start of libjpeg-turbo's private struct of this name, src/jpegint.h; the same in all of 3.0 and 3.1. */
+/* The first fields of libjpeg-turbo's private struct in src/jpegint.h, which is the same in all releases of 3.0 and 3.1. */
 #if LIBJPEG_TURBO_VERSION_NUMBER < 3000000 || LIBJPEG_TURBO_VERSION_NUMBER >= 3002000
 #error "look at struct jpeg_entropy_decoder in src/jpegint.h of this libjpeg-turbo, then raise the version here"
 #endif
@@ -23,7 +23,7 @@ struct jpeg_entropy_decoder {
   boolean (*decode_mcu)(j_decompress_ptr cinfo, JBLOCKROW *blocks);
 };
 
-/* Rust: partial.rs has the same struct. */
+/* partial.rs declares the same struct. */
 struct feedline_scan {
   uint32_t mcus_per_row;
   uint32_t mcu_rows;
@@ -34,12 +34,12 @@ struct feedline_scan {
   uint8_t component[D_MAX_BLOCKS_IN_MCU];
   uint8_t dc_table[D_MAX_BLOCKS_IN_MCU];
   uint8_t ac_table[D_MAX_BLOCKS_IN_MCU];
-  /* bits[1..16]: codes of each length; values in order of code. Null where the image has no such table. */
+  /* bits[1..16]: number of codes of each length; values: symbols in the order of codes. Null without such a table. */
   const uint8_t *dc_bits[NUM_HUFF_TBLS], *dc_values[NUM_HUFF_TBLS];
   const uint8_t *ac_bits[NUM_HUFF_TBLS], *ac_values[NUM_HUFF_TBLS];
 };
 
-/* Fills the blocks of the next MCU, which are zero; blocks is null where they are not wanted. 0: it cannot. */
+/* Decodes the next MCU into blocks, which are zero, or skips the MCU if blocks is null. Returns 0 for invalid data. */
 typedef int (*feedline_mcu)(void *state, JBLOCKROW *blocks);
 
 struct feedline_partial {
@@ -56,7 +56,7 @@ static void fail(j_common_ptr cinfo)
   longjmp(self->failed, 1);
 }
 
-/* A warning, too, means that the ordinary decoder has to look at the image. */
+/* Warnings are failures too: libjpeg-turbo's decoder must then decode the image. */
 static void on_message(j_common_ptr cinfo, int level)
 {
   if (level < 0) fail(cinfo);
@@ -101,33 +101,33 @@ void feedline_partial_free(struct feedline_partial *self)
   free(self);
 }
 
-/* Forgets the image; must follow feedline_partial_open that gave 1. */
+/* Closes the image. Call this after feedline_partial_open returned 1. */
 void feedline_partial_close(struct feedline_partial *self)
 {
   if (!setjmp(self->failed)) jpeg_abort_decompress(&self->cinfo);
 }
 
-/* Reads the headers, to decode at 1/`reduction` of the size (1 or 2). 1: the image is one that can be decoded in parts,
- * and `scan` describes it as stored; 0: it is not. */
+/* Reads the headers for decoding at 1/`reduction` (1 or 2) of the size. Returns 1 and sets `scan` if parts of the image can
+ * be decoded, else 0. */
 int feedline_partial_open(struct feedline_partial *self, const uint8_t *jpeg, size_t length, uint32_t reduction,
                           struct feedline_scan *scan)
 {
   struct jpeg_decompress_struct *cinfo = &self->cinfo;
-  int block, table, suited;
+  int block, table, supported;
   if (setjmp(self->failed)) {
     feedline_partial_close(self);
     return 0;
   }
   jpeg_mem_src(cinfo, jpeg, length);
-  if (jpeg_read_header(cinfo, TRUE) != JPEG_HEADER_OK) goto unsuited;
-  /* One interleaved scan of Huffman codes, 8 bits a sample, in the colours of photographs. */
-  suited = !cinfo->progressive_mode && !cinfo->arith_code && cinfo->data_precision == 8 &&
+  if (jpeg_read_header(cinfo, TRUE) != JPEG_HEADER_OK) goto unsupported;
+  /* Supported: one interleaved scan with Huffman codes, 8 bits per sample, grey, YCbCr or RGB. */
+  supported = !cinfo->progressive_mode && !cinfo->arith_code && cinfo->data_precision == 8 &&
            cinfo->comps_in_scan == cinfo->num_components && cinfo->Ss == 0 && cinfo->Se == DCTSIZE2 - 1 &&
            cinfo->Ah == 0 && cinfo->Al == 0 &&
            ((cinfo->num_components == 1 && cinfo->jpeg_color_space == JCS_GRAYSCALE) ||
             (cinfo->num_components == 3 &&
              (cinfo->jpeg_color_space == JCS_YCbCr || cinfo->jpeg_color_space == JCS_RGB)));
-  if (!suited) goto unsuited;
+  if (!supported) goto unsupported;
   cinfo->out_color_space = JCS_RGB;
   cinfo->scale_num = 1;
   cinfo->scale_denom = reduction;
@@ -154,14 +154,14 @@ int feedline_partial_open(struct feedline_partial *self, const uint8_t *jpeg, si
     scan->ac_values[table] = ac ? ac->huffval : NULL;
   }
   return 1;
-unsuited:
+unsupported:
   feedline_partial_close(self);
   return 0;
 }
 
-/* Decodes the rectangle, in pixels of the reduced image, into rows of `pitch` bytes of RGB, asking `mcu` for the MCUs in
- * the image's order from its first on, and not beyond the last that it needs. `x` is a multiple of the scan's column
- * width, reduced. 1: done. */
+/* Decodes a rectangle, in pixels of the reduced image, into RGB rows of `pitch` bytes. Calls `mcu` for the MCUs in order,
+ * from the first MCU of the image to the last required one. `x` must be a multiple of the reduced column width. Returns 1
+ * on success. */
 int feedline_partial_read(struct feedline_partial *self, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
                           uint8_t *out, size_t pitch, feedline_mcu mcu, void *state)
 {

@@ -1,53 +1,53 @@
-//! Bits of entropy-coded JPEG data, most significant first, without the zero byte that follows each 0xFF.
+//! A bit reader for entropy-coded JPEG data: most significant bit first, without the zero byte after each 0xFF.
 
-/// A place in the data: the byte that holds the next bit, and how many of its bits are gone.
+/// A position in the data: the byte with the next bit, and the number of its bits that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BitPlace {
+pub(crate) struct BitPosition {
     pub(crate) byte: usize,
     pub(crate) bit: u32,
 }
 
-/// Bits that are there after [`BitReader::fill`], at least.
+/// Minimum number of buffered bits after [`BitReader::fill`].
 pub(crate) const FILLED_BITS: u32 = 56;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BitReader<'a> {
     data: &'a [u8],
-    /// The next byte to take in.
+    /// The next byte to buffer.
     next: usize,
-    /// Bits taken in and not used, from the top. Below `count` are zeros, or bits of the byte at `next`.
+    /// Buffered bits, from the most significant bit. After `count` bits follow zeros, or bits of the byte at `next`.
     bits: u64,
     count: u32,
-    /// Zero bits at the end of `count` that the data does not have: it has ended, or a marker stands there.
-    made_up: u32,
+    /// Zero bits at the end of the buffer that replace data after its end or after a marker.
+    padding_bits: u32,
 }
 
 impl<'a> BitReader<'a> {
-    /// Reads from byte `start` on.
+    /// Creates a reader that starts at byte `start`.
     pub(crate) fn new(data: &'a [u8], start: usize) -> Self {
-        Self { data, next: start, bits: 0, count: 0, made_up: 0 }
+        Self { data, next: start, bits: 0, count: 0, padding_bits: 0 }
     }
 
-    /// Makes sure that [`FILLED_BITS`] bits are there, zeros beyond the end.
+    /// Buffers at least [`FILLED_BITS`] bits, with zeros after the end of the data.
     #[inline(always)]
     pub(crate) fn fill(&mut self) {
         if let Some(bytes) = self.data.get(self.next..self.next + 8) {
             let word = bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-            if !has_ff(word) {
-                // Whole bytes; a part of the next one comes with them, and once more with the next fill.
+            if !contains_ff(word) {
+                // Counts only whole bytes. Bits of the next byte are buffered too, and again by the next fill.
                 self.bits |= word >> (self.count & 63);
                 self.next += (!self.count >> 3 & 7) as usize;
                 self.count |= FILLED_BITS;
                 return;
             }
         }
-        // By value, so that the caller's stays in registers.
-        *self = self.filled_slowly();
+        // Pass the reader by value, so that the caller's reader stays in registers.
+        *self = self.filled_bytewise();
     }
 
     #[cold]
     #[inline(never)]
-    fn filled_slowly(mut self) -> Self {
+    fn filled_bytewise(mut self) -> Self {
         while self.count < FILLED_BITS {
             let byte = match (self.data.get(self.next), self.data.get(self.next + 1)) {
                 (Some(0xFF), Some(0)) => {
@@ -59,11 +59,11 @@ impl<'a> BitReader<'a> {
                     byte
                 }
                 _ => {
-                    self.made_up += 8;
+                    self.padding_bits += 8;
                     0
                 }
             };
-            // What lies beyond `count` may be the front of a marker, or of a byte that comes now.
+            // Bits after `count` may belong to a marker, or to the byte that is added now.
             self.bits &= !(u64::MAX >> self.count);
             self.bits |= u64::from(byte) << (FILLED_BITS - self.count);
             self.count += 8;
@@ -71,7 +71,7 @@ impl<'a> BitReader<'a> {
         self
     }
 
-    /// The next `count` bits, 1 to 32, in the lowest place; [`Self::fill`] must have come before.
+    /// Returns the next `count` bits (1 to 32) as a number without consuming them. Requires a preceding [`Self::fill`].
     #[inline(always)]
     pub(crate) fn peek(&self, count: u32) -> u32 {
         (self.bits >> (64 - count)) as u32
@@ -80,56 +80,56 @@ impl<'a> BitReader<'a> {
     #[inline(always)]
     pub(crate) fn skip(&mut self, count: u32) {
         self.bits <<= count;
-        debug_assert!(count <= self.count, "a fill came before");
+        debug_assert!(count <= self.count, "fill buffers enough bits");
         self.count -= count;
     }
 
-    /// Takes `count` bits, 0 to 16.
+    /// Consumes and returns `count` bits (0 to 16).
     #[inline(always)]
     pub(crate) fn take(&mut self, count: u32) -> u32 {
-        // Two shifts, for a count of 0.
+        // Two shifts, because a shift by 64 is invalid for a count of 0.
         let bits = (self.bits >> 1 >> (63 - count)) as u32;
         self.skip(count);
         bits
     }
 
-    /// Whether bits were used that the data does not have.
+    /// Whether bits after the end of the data were consumed.
     pub(crate) fn is_overrun(&self) -> bool {
-        self.made_up > self.count
+        self.padding_bits > self.count
     }
 
-    /// Where the next bit lies; `None` when it is beyond the data.
-    pub(crate) fn place(&self) -> Option<BitPlace> {
+    /// Returns the position of the next bit, or `None` after the end of the data.
+    pub(crate) fn position(&self) -> Option<BitPosition> {
         if self.is_overrun() {
             return None;
         }
-        let mut left = self.count - self.made_up;
+        let mut left = self.count - self.padding_bits;
         let mut byte = self.next;
         while left >= 8 {
             byte -= if byte >= 2 && self.data[byte - 2..byte] == [0xFF, 0] { 2 } else { 1 };
             left -= 8;
         }
         if left == 0 {
-            return Some(BitPlace { byte, bit: 0 });
+            return Some(BitPosition { byte, bit: 0 });
         }
         byte -= if byte >= 2 && self.data[byte - 2..byte] == [0xFF, 0] { 2 } else { 1 };
-        Some(BitPlace { byte, bit: 8 - left })
+        Some(BitPosition { byte, bit: 8 - left })
     }
 
-    /// Goes on at another place.
-    pub(crate) fn seek(&mut self, place: BitPlace) {
-        *self = Self::new(self.data, place.byte);
+    /// Continues at another position.
+    pub(crate) fn seek(&mut self, position: BitPosition) {
+        *self = Self::new(self.data, position.byte);
         self.fill();
-        self.skip(place.bit);
+        self.skip(position.bit);
     }
 
-    /// Drops what is left of the present byte and passes the marker that must stand there.
-    pub(crate) fn pass_marker(&mut self, marker: u8) -> bool {
-        let Some(place) = self.place() else { return false };
-        let mut at = match place.bit {
-            0 => place.byte,
-            _ if self.data.get(place.byte..place.byte + 2) == Some(&[0xFF, 0]) => place.byte + 2,
-            _ => place.byte + 1,
+    /// Skips the rest of the current byte and the marker after it. Returns `false` if another byte or marker follows.
+    pub(crate) fn skip_marker(&mut self, marker: u8) -> bool {
+        let Some(position) = self.position() else { return false };
+        let mut at = match position.bit {
+            0 => position.byte,
+            _ if self.data.get(position.byte..position.byte + 2) == Some(&[0xFF, 0]) => position.byte + 2,
+            _ => position.byte + 1,
         };
         if self.data.get(at) != Some(&0xFF) {
             return false;
@@ -145,9 +145,9 @@ impl<'a> BitReader<'a> {
     }
 }
 
-/// Whether one of the bytes is 0xFF.
+/// Whether a byte of the word is 0xFF.
 #[inline(always)]
-fn has_ff(word: u64) -> bool {
+fn contains_ff(word: u64) -> bool {
     const LOW: u64 = 0x0101_0101_0101_0101;
     let inverted = !word;
     inverted.wrapping_sub(LOW) & !inverted & (LOW << 7) != 0
@@ -157,7 +157,7 @@ fn has_ff(word: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// Random bytes, some of them 0xFF, and the same with a zero after each 0xFF.
+    /// Returns random bytes, some of them 0xFF, and the same bytes with a zero after each 0xFF.
     fn data(seed: u64, length: usize) -> (Vec<u8>, Vec<u8>) {
         let mut state = seed.wrapping_mul(2).wrapping_add(1);
         let mut plain = Vec::new();
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn bits_places_and_seeks_agree_with_single_bits() {
+    fn bits_positions_and_seeks_agree_with_single_bits() {
         for seed in 0..200 {
             let (plain, stuffed) = data(seed, 60);
             let mut reader = BitReader::new(&stuffed, 0);
             let (mut at, mut width) = (0, 1);
-            let mut places = Vec::new();
+            let mut positions = Vec::new();
             while at + width <= plain.len() * 8 {
-                places.push((at, reader.place().expect("inside the data")));
+                positions.push((at, reader.position().expect("inside the data")));
                 reader.fill();
                 let expected = (at..at + width).fold(0, |bits, at| bits << 1 | bit(&plain, at));
                 assert_eq!(reader.take(width as u32), expected, "seed {seed} at {at}");
@@ -191,9 +191,9 @@ mod tests {
                 width = (width * 5 + seed as usize) % 16 + 1;
             }
             assert!(!reader.is_overrun());
-            for (at, place) in places {
-                reader.seek(place);
-                assert_eq!(reader.place(), Some(place));
+            for (at, position) in positions {
+                reader.seek(position);
+                assert_eq!(reader.position(), Some(position));
                 reader.fill();
                 assert_eq!(reader.take(1), bit(&plain, at));
             }
@@ -201,33 +201,33 @@ mod tests {
     }
 
     #[test]
-    fn an_end_and_a_marker_are_noticed_when_bits_beyond_are_used() {
+    fn reading_beyond_the_end_or_a_marker_is_an_overrun() {
         for data in [&[0xAB, 0xCD][..], &[0xAB, 0xCD, 0xFF, 0xD9, 1, 2, 3, 4, 5, 6, 7, 8]] {
             let mut reader = BitReader::new(data, 0);
             reader.fill();
             assert_eq!(reader.take(16), 0xABCD);
             assert!(!reader.is_overrun());
-            assert_eq!(reader.place(), Some(BitPlace { byte: 2, bit: 0 }));
+            assert_eq!(reader.position(), Some(BitPosition { byte: 2, bit: 0 }));
             reader.fill();
             assert_eq!(reader.take(1), 0);
             assert!(reader.is_overrun());
-            assert_eq!(reader.place(), None);
+            assert_eq!(reader.position(), None);
         }
     }
 
     #[test]
-    fn a_marker_is_passed_from_inside_the_byte_before() {
+    fn a_marker_is_skipped_from_within_the_byte_before() {
         let data = [0xAB, 0xFF, 0, 0xFF, 0xFF, 0xD3, 0x5A];
         for used in 9..=16 {
             let mut reader = BitReader::new(&data, 0);
             reader.fill();
             reader.skip(used);
-            assert!({ reader }.pass_marker(0xD3));
-            assert!(!{ reader }.pass_marker(0xD4));
-            reader.pass_marker(0xD3);
+            assert!({ reader }.skip_marker(0xD3));
+            assert!(!{ reader }.skip_marker(0xD4));
+            reader.skip_marker(0xD3);
             reader.fill();
             assert_eq!(reader.take(8), 0x5A);
         }
-        assert!(!BitReader::new(&data, 0).pass_marker(0xD3), "a whole byte is left");
+        assert!(!BitReader::new(&data, 0).skip_marker(0xD3), "an unread byte precedes the marker");
     }
 }

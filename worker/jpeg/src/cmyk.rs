@@ -1,8 +1,8 @@
 //! CMYK to RGB with the arithmetic of Pillow's `convert("RGB")`.
 
-/// Converts `cmyk`, four bytes a pixel and inverted as Adobe writes it, into `rgb`, three bytes a pixel.
+/// Converts `cmyk`, with four bytes per pixel and inverted as Adobe writes it, to `rgb` with three bytes per pixel.
 ///
-/// Pillow reads every CMYK JPEG as inverted (`CMYK;I`) and converts with `Convert.c: cmyk2rgb`.
+/// Pillow treats every CMYK JPEG as inverted (`CMYK;I`) and converts it with `Convert.c: cmyk2rgb`.
 pub(crate) fn convert_inverted_cmyk(cmyk: &[u8], rgb: &mut [u8]) {
     for (ink, pixel) in cmyk.chunks_exact(4).zip(rgb.chunks_exact_mut(3)) {
         let light = u32::from(ink[3]);

@@ -1,22 +1,22 @@
-//! Finds in the segments of a JPEG what is needed before it is decoded: its orientation, and the index of its data.
+//! Parses the segments of a JPEG that are needed before decoding: orientation, frame type, and entropy index.
 
 use crate::Orientation;
 use crate::index::EntropyIndex;
 
-/// What a walk over the markers in front of the image data found.
+/// The contents of the markers before the image data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Markers<'a> {
-    /// The orientation, upright where no tag gives one.
+    /// The orientation; upright without a tag.
     pub(crate) orientation: Orientation,
-    /// Whether a frame header (SOFn) comes before the data: without one there is no image.
+    /// Whether the file has a frame header (SOFn). A file without one contains no image.
     pub(crate) has_frame: bool,
-    /// Whether the frame is progressive, or its components come in several scans.
+    /// Whether the frame is progressive, or its components are in several scans.
     pub(crate) is_progressive: bool,
-    /// The index of its data, if it brings one.
+    /// The entropy index, if the file contains one.
     pub(crate) index: Option<EntropyIndex<'a>>,
 }
 
-/// Walks the markers up to the first scan. Damaged segments end the walk; libjpeg reports them.
+/// Parses the markers before the first scan. Stops at a damaged segment, which libjpeg reports later.
 pub(crate) fn read_markers(jpeg: &[u8]) -> Markers<'_> {
     let mut found = Markers::default();
     let (mut from_exif, mut from_xmp) = (None, None);
@@ -24,7 +24,7 @@ pub(crate) fn read_markers(jpeg: &[u8]) -> Markers<'_> {
     let mut components = 0;
     while let Some((marker, body, next)) = next_segment(jpeg, at) {
         match marker {
-            // The components of the first scan stand first in it.
+            // The first byte is the number of components in the first scan.
             0xDA => {
                 found.is_progressive |= body.first().is_some_and(|count| *count < components);
                 break;
@@ -32,7 +32,7 @@ pub(crate) fn read_markers(jpeg: &[u8]) -> Markers<'_> {
             0xD9 => break,
             0xC0..=0xCF if !matches!(marker, 0xC4 | 0xC8 | 0xCC) => {
                 found.has_frame = true;
-                // Behind the precision, the height and the width.
+                // The number of components follows precision, height and width.
                 components = body.get(5).copied().unwrap_or(0);
                 found.is_progressive = matches!(marker, 0xC2 | 0xC6 | 0xCA | 0xCE);
             }
@@ -47,12 +47,12 @@ pub(crate) fn read_markers(jpeg: &[u8]) -> Markers<'_> {
         }
         at = next;
     }
-    // Pillow asks the XMP block only where EXIF has no tag, and ignores values outside 1 to 8.
+    // Like Pillow, use the XMP block only without an EXIF tag, and ignore values outside 1 to 8.
     found.orientation = Orientation::from_tag(from_exif.or(from_xmp).unwrap_or(1)).unwrap_or_default();
     found
 }
 
-/// The marker at or after `at`, its body and where the next one starts.
+/// Returns the marker at or after `at`, its body, and the offset of the next marker.
 pub(crate) fn next_segment(jpeg: &[u8], mut at: usize) -> Option<(u8, &[u8], usize)> {
     while *jpeg.get(at)? != 0xFF {
         at += 1;
@@ -72,7 +72,7 @@ pub(crate) fn next_segment(jpeg: &[u8], mut at: usize) -> Option<(u8, &[u8], usi
     Some((marker, jpeg.get(at + 2..at + length)?, at + length))
 }
 
-/// The value of tag 0x0112 in the first directory of a TIFF block (TIFF 6.0, section 2).
+/// Returns the value of tag 0x0112 in the first directory of a TIFF block (TIFF 6.0, section 2).
 fn tiff_orientation(tiff: &[u8]) -> Option<u32> {
     let little = match tiff.get(..2)? {
         b"II" => true,
@@ -105,7 +105,7 @@ fn tiff_orientation(tiff: &[u8]) -> Option<u32> {
     None
 }
 
-/// The value of `tiff:Orientation` in an XMP block, written as an attribute or as an element.
+/// Returns the value of `tiff:Orientation` in an XMP block, as an attribute or as an element.
 fn xmp_orientation(xmp: &[u8]) -> Option<u32> {
     let name = b"tiff:Orientation";
     let mut from = 0;
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn xmp_counts_only_where_exif_is_silent() {
+    fn xmp_is_used_only_without_an_exif_tag() {
         let mut jpeg = vec![0xFF, 0xD8];
         jpeg.extend(segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x tiff:Orientation=\"8\"/>"));
         assert_eq!(read_markers(&jpeg).orientation.tag(), 8);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_directories_count_as_upright() {
+    fn damaged_directories_are_treated_as_upright() {
         let exif = b"Exif\0\0II\x2a\0\xff\xff\xff\xff\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0";
         let mut jpeg = vec![0xFF, 0xD8];
         jpeg.extend(segment(0xE1, exif));

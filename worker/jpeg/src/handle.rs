@@ -1,5 +1,5 @@
-//! An instance of libjpeg-turbo behind its TurboJPEG interface: reads headers, and decodes what our own entropy decoder does
-//! not.
+//! A libjpeg-turbo instance with the TurboJPEG interface. Reads headers, and decodes images that our entropy decoder does not
+//! support.
 
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
@@ -11,13 +11,13 @@ use crate::decoder::grow;
 use crate::exif::Markers;
 use crate::{Colorspace, JpegError, JpegHeader, Orientation, Region};
 
-/// More scans than any encoder writes: a progressive image beyond this only wants to burn time.
+/// Maximum number of scans. Encoders write fewer; more scans only waste CPU time.
 const MAX_SCANS: u64 = 500;
-/// Pixels times scans that are decoded at most: each scan goes over all of an image, however few bytes it has. The largest
-/// image may have 24 scans, and encoders write about ten.
+/// Maximum product of pixels and scans, because each scan processes the whole image, however few bytes it has. The largest
+/// image may have 24 scans. Encoders write about ten.
 const MAX_SCANNED_PIXELS: u64 = 1 << 32;
 
-/// Warnings after which the pixels are still the right ones; Pillow and TensorFlow ignore them too.
+/// Warnings that do not affect the pixels. Pillow and TensorFlow ignore them too.
 const HARMLESS_WARNINGS: [&str; 4] = [
     "extraneous bytes before marker",
     "unknown JFIF revision",
@@ -27,22 +27,22 @@ const HARMLESS_WARNINGS: [&str; 4] = [
 
 /// An owned libjpeg-turbo decompressor.
 #[derive(Debug)]
-pub(crate) struct Handle(NonNull<std::ffi::c_void>);
+pub(crate) struct TurboJpeg(NonNull<std::ffi::c_void>);
 
-// SAFETY: the instance is owned by this value alone and holds no thread's identity; only the text of the last error
-// is per thread, and it is read right after the call that failed, on the same thread.
-unsafe impl Send for Handle {}
+// SAFETY: only this value owns the instance, and the instance does not depend on a thread. Only the text of the last error
+// is per thread, and the same thread reads it directly after the failed call.
+unsafe impl Send for TurboJpeg {}
 
-impl Drop for Handle {
+impl Drop for TurboJpeg {
     fn drop(&mut self) {
-        // SAFETY: the handle came from tj3Init, is destroyed only here, and nothing uses it afterwards.
+        // SAFETY: the handle comes from tj3Init, is destroyed only here, and is not used afterwards.
         unsafe { sys::tj3Destroy(self.0.as_ptr()) };
     }
 }
 
-impl Handle {
+impl TurboJpeg {
     pub(crate) fn new() -> Result<Self, JpegError> {
-        // SAFETY: tj3Init takes a plain number and returns an instance or null.
+        // SAFETY: tj3Init takes a number and returns an instance or null.
         let raw = unsafe { sys::tj3Init(sys::TJINIT_TJINIT_DECOMPRESS as c_int) };
         let Some(handle) = NonNull::new(raw) else {
             return Err(JpegError::Setup { message: last_message(std::ptr::null_mut()) });
@@ -59,42 +59,42 @@ impl Handle {
     }
 
     fn set(&self, parameter: sys::TJPARAM, value: c_int) -> bool {
-        // SAFETY: the handle is live; tj3Set checks parameter and value and reports what it refuses.
+        // SAFETY: the handle is valid; tj3Set validates parameter and value.
         unsafe { sys::tj3Set(self.0.as_ptr(), parameter as c_int, value) == 0 }
     }
 
     fn get(&self, parameter: sys::TJPARAM) -> c_int {
-        // SAFETY: the handle is live; tj3Get only reads a field of it.
+        // SAFETY: the handle is valid; tj3Get only reads a field.
         unsafe { sys::tj3Get(self.0.as_ptr(), parameter as c_int) }
     }
 
-    /// The message of the call on this handle that failed last on this thread.
+    /// Returns the message of the last failed call on this handle and thread.
     fn message(&self) -> String {
         last_message(self.0.as_ptr())
     }
 
-    /// Whether the call that failed last gave its full result, with a warning.
+    /// Whether the last failed call completed with a warning.
     fn failed_with_warning(&self) -> bool {
-        // SAFETY: the handle is live; tj3GetErrorCode only reads a field of it.
+        // SAFETY: the handle is valid; tj3GetErrorCode only reads a field.
         unsafe { sys::tj3GetErrorCode(self.0.as_ptr()) == sys::TJERR_TJERR_WARNING as c_int }
     }
 
-    fn corrupt(&self) -> JpegError {
+    fn corrupt_error(&self) -> JpegError {
         JpegError::Corrupt { message: self.message() }
     }
 
     pub(crate) fn read_header(&self, jpeg: &[u8], markers: Markers<'_>) -> Result<JpegHeader, JpegError> {
         self.set(sys::TJPARAM_TJPARAM_STOPONWARNING, 0);
-        // SAFETY: pointer and length describe a live slice, which the call only reads and does not keep: the next
-        // call on this handle is given its own slice before libjpeg reads anything.
+        // SAFETY: pointer and length describe a valid slice. The call only reads it and does not retain it: the next call on
+        // this handle receives its own slice before libjpeg reads any data.
         let status =
             unsafe { sys::tj3DecompressHeader(self.0.as_ptr(), jpeg.as_ptr(), jpeg.len() as sys::size_t) };
         if status != 0 && !(self.failed_with_warning() && is_harmless(&self.message())) {
-            return Err(self.corrupt());
+            return Err(self.corrupt_error());
         }
-        // A stream of tables without an image succeeds and leaves the sizes of the image before it.
+        // For a file with only tables, the call succeeds and leaves the sizes of the previous image.
         if !markers.has_frame {
-            return Err(JpegError::Corrupt { message: "the file has no image, only tables".to_owned() });
+            return Err(JpegError::Corrupt { message: "the file contains tables but no image".to_owned() });
         }
         let colorspace = match self.get(sys::TJPARAM_TJPARAM_COLORSPACE) as sys::TJCS {
             sys::TJCS_TJCS_RGB => Colorspace::Rgb,
@@ -108,7 +108,7 @@ impl Handle {
             u32::try_from(self.get(parameter))
                 .ok()
                 .filter(|&size| size > 0)
-                .ok_or_else(|| JpegError::Corrupt { message: "the header gives no size".to_owned() })
+                .ok_or_else(|| JpegError::Corrupt { message: "the header contains no valid size".to_owned() })
         };
         let stored_width = size(sys::TJPARAM_TJPARAM_JPEGWIDTH)?;
         let stored_height = size(sys::TJPARAM_TJPARAM_JPEGHEIGHT)?;
@@ -129,7 +129,7 @@ impl Handle {
         })
     }
 
-    /// Width of an iMCU in pixels; `None` for a subsampling that libjpeg-turbo cannot cut.
+    /// Returns the width of an iMCU in pixels, or `None` for a subsampling with which libjpeg-turbo cannot crop.
     fn column_width(&self) -> Option<u32> {
         match self.get(sys::TJPARAM_TJPARAM_SUBSAMP) as sys::TJSAMP {
             sys::TJSAMP_TJSAMP_444 | sys::TJSAMP_TJSAMP_GRAY | sys::TJSAMP_TJSAMP_440 => Some(8),
@@ -140,22 +140,22 @@ impl Handle {
         }
     }
 
-    /// Decodes the rectangle `cut` of the stored image whose header was read last into the front of `out`.
+    /// Decodes a rectangle of the stored image into the start of `out`. Requires that the last read header belongs to `jpeg`.
     pub(crate) fn decompress_rgb(
         &self,
         jpeg: &[u8],
         header: &JpegHeader,
-        cut: Region,
-        inks: &mut Vec<u8>,
+        crop: Region,
+        cmyk: &mut Vec<u8>,
         out: &mut [u8],
     ) -> Result<(), JpegError> {
-        let pixels = cut.width as usize * cut.height as usize;
+        let pixels = crop.width as usize * crop.height as usize;
         if !matches!(header.colorspace, Colorspace::Cmyk | Colorspace::Ycck) {
-            return self.decompress(jpeg, header, cut, (sys::TJPF_TJPF_RGB, 3), out);
+            return self.decompress(jpeg, header, crop, (sys::TJPF_TJPF_RGB, 3), out);
         }
-        grow(inks, pixels * 4);
-        self.decompress(jpeg, header, cut, (sys::TJPF_TJPF_CMYK, 4), inks)?;
-        convert_inverted_cmyk(&inks[..pixels * 4], out);
+        grow(cmyk, pixels * 4);
+        self.decompress(jpeg, header, crop, (sys::TJPF_TJPF_CMYK, 4), cmyk)?;
+        convert_inverted_cmyk(&cmyk[..pixels * 4], out);
         Ok(())
     }
 
@@ -163,43 +163,43 @@ impl Handle {
         &self,
         jpeg: &[u8],
         header: &JpegHeader,
-        cut: Region,
+        crop: Region,
         (format, pixel_bytes): (sys::TJPF, usize),
         out: &mut [u8],
     ) -> Result<(), JpegError> {
         let pixels = u64::from(header.stored_width) * u64::from(header.stored_height);
-        self.set(sys::TJPARAM_TJPARAM_SCANLIMIT, most_scans(pixels));
-        let is_whole = cut.width == header.stored_width && cut.height == header.stored_height;
-        self.crop(if is_whole { Region { x: 0, y: 0, width: 0, height: 0 } } else { cut })?;
+        self.set(sys::TJPARAM_TJPARAM_SCANLIMIT, max_scans(pixels));
+        let is_whole = crop.width == header.stored_width && crop.height == header.stored_height;
+        self.set_crop(if is_whole { Region { x: 0, y: 0, width: 0, height: 0 } } else { crop })?;
         self.set(sys::TJPARAM_TJPARAM_STOPONWARNING, 1);
-        if self.decompress_once(jpeg, cut, (format, pixel_bytes), out) == 0 {
+        if self.decompress_once(jpeg, crop, (format, pixel_bytes), out) == 0 {
             return Ok(());
         }
         if !(self.failed_with_warning() && is_harmless(&self.message())) {
-            return Err(self.corrupt());
+            return Err(self.corrupt_error());
         }
-        // Once more, past the harmless warning; a harmful one after it is the last and so the one that is reported.
+        // Decode again without stopping at the harmless warning. A later harmful warning replaces it as the reported one.
         self.set(sys::TJPARAM_TJPARAM_STOPONWARNING, 0);
-        let status = self.decompress_once(jpeg, cut, (format, pixel_bytes), out);
+        let status = self.decompress_once(jpeg, crop, (format, pixel_bytes), out);
         if status == 0 || (self.failed_with_warning() && is_harmless(&self.message())) {
             return Ok(());
         }
-        Err(self.corrupt())
+        Err(self.corrupt_error())
     }
 
     fn decompress_once(
         &self,
         jpeg: &[u8],
-        cut: Region,
+        crop: Region,
         (format, pixel_bytes): (sys::TJPF, usize),
         out: &mut [u8],
     ) -> c_int {
-        let pitch = cut.width as usize * pixel_bytes;
-        assert!(out.len() >= pitch * cut.height as usize, "the caller sized the buffer for the cut");
-        // SAFETY: the jpeg slice is live and only read. libjpeg-turbo writes at most `cut.height` rows of `pitch`
-        // bytes: either the cropping region is `cut`, or no region is set and `cut` is the whole image by the header
-        // that was read from these very bytes, with scaling left at 1; the assertion above has checked that they
-        // fit, and `pitch` holds `cut.width` pixels of `format`. Both pointers are used only during the call.
+        let pitch = crop.width as usize * pixel_bytes;
+        assert!(out.len() >= pitch * crop.height as usize, "the caller allocates the buffer for the crop");
+        // SAFETY: the slice is valid and only read. libjpeg-turbo writes at most `crop.height` rows of `pitch` bytes: either
+        // the cropping region is `crop`, or no region is set and `crop` is the whole image according to the header of
+        // these bytes, with a scaling factor of 1. The assertion above checks that they fit, and `pitch` is the size of
+        // `crop.width` pixels of `format`. Both pointers are used only during the call.
         unsafe {
             sys::tj3Decompress8(
                 self.0.as_ptr(),
@@ -212,24 +212,24 @@ impl Handle {
         }
     }
 
-    /// Sets the rectangle to decode; all zeros mean the whole image.
-    fn crop(&self, cut: Region) -> Result<(), JpegError> {
+    /// Sets the rectangle to decode. All zeros select the whole image.
+    fn set_crop(&self, crop: Region) -> Result<(), JpegError> {
         let region = sys::tjregion {
-            x: cut.x as c_int,
-            y: cut.y as c_int,
-            w: cut.width as c_int,
-            h: cut.height as c_int,
+            x: crop.x as c_int,
+            y: crop.y as c_int,
+            w: crop.width as c_int,
+            h: crop.height as c_int,
         };
-        // SAFETY: the handle is live; the region is passed by value and checked against the header read before.
+        // SAFETY: the handle is valid; the region is passed by value and validated against the last read header.
         if unsafe { sys::tj3SetCroppingRegion(self.0.as_ptr(), region) } != 0 {
-            return Err(self.corrupt());
+            return Err(self.corrupt_error());
         }
         Ok(())
     }
 }
 
-/// Scans that an image of so many pixels may have.
-fn most_scans(pixels: u64) -> c_int {
+/// Returns the maximum number of scans of an image by its number of pixels.
+fn max_scans(pixels: u64) -> c_int {
     (MAX_SCANNED_PIXELS / pixels.max(1)).clamp(1, MAX_SCANS) as c_int
 }
 
@@ -237,10 +237,10 @@ fn is_harmless(message: &str) -> bool {
     HARMLESS_WARNINGS.iter().any(|harmless| message.contains(harmless))
 }
 
-/// The message of the last failed call on this thread; a null handle asks for failures without an instance.
+/// Returns the message of the last failed call on this thread. A null handle selects failures without an instance.
 fn last_message(handle: *mut std::ffi::c_void) -> String {
-    // SAFETY: the handle is live or null, both of which tj3GetErrorStr takes; it returns a terminated string that
-    // stays until the next call on this thread, and the text is copied before that.
+    // SAFETY: tj3GetErrorStr accepts valid and null handles. It returns a terminated string that is valid until the next call
+    // on this thread, and the text is copied before that.
     let text = unsafe { CStr::from_ptr(sys::tj3GetErrorStr(handle)) };
     text.to_string_lossy().replace('\n', " ")
 }
@@ -250,9 +250,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_larger_an_image_the_fewer_scans_it_may_have() {
-        assert_eq!([most_scans(0), most_scans(1 << 20), most_scans(8_000_000)], [500, 500, 500]);
-        assert_eq!(most_scans(100_000_000), 42);
-        assert_eq!(most_scans(crate::MAX_PIXELS), 24, "twice what encoders write");
+    fn larger_images_may_have_fewer_scans() {
+        assert_eq!([max_scans(0), max_scans(1 << 20), max_scans(8_000_000)], [500, 500, 500]);
+        assert_eq!(max_scans(100_000_000), 42);
+        assert_eq!(max_scans(crate::MAX_PIXELS), 24, "twice the number that encoders write");
     }
 }

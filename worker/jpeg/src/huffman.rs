@@ -1,47 +1,47 @@
-//! Huffman tables in forms that decode several things with one look: codes with the values that follow them, two at once
-//! where they are short.
+//! Huffman lookup tables that decode a code together with the value after it, and two short coefficients with one lookup.
 //!
-//! Codes and values are those of ITU-T T.81, sections C and F.2.2.
+//! ITU-T T.81 defines codes and values in annex C and section F.2.2.
 
-/// Bits that a look sees. 2,048 pairs of eight bytes: those of luminance and chrominance fit a first-level cache.
-pub(crate) const LOOK_BITS: u32 = 11;
-const ENTRIES: usize = 1 << LOOK_BITS;
+/// Bits of a lookup. A table has 2,048 pairs of eight bytes; the tables of luminance and chrominance fit the L1 cache.
+pub(crate) const LOOKUP_BITS: u32 = 11;
+const ENTRIES: usize = 1 << LOOKUP_BITS;
 
-/// A table as a JPEG gives it.
+/// A Huffman table in a JPEG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TableSpec {
-    /// `bits[1..=16]`: codes of each length.
+    /// `bits[1..=16]`: number of codes of each length.
     pub(crate) bits: [u8; 17],
-    /// Their symbols, in the order of the codes.
+    /// Symbols in the order of the codes.
     pub(crate) values: [u8; 256],
 }
 
-/// What the next bits begin with.
+/// The code at the start of a bit pattern.
 ///
-/// Layout from the lowest bit: 6 bits of length, 7 of advance, 3 of kind, 16 of value.
+/// Layout from the lowest bit: 6 bits length, 7 bits advance, 3 bits kind, 16 bits value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TableEntry(u32);
 
-/// Kinds of [`TableEntry`]; a plain coefficient, which is nearly all, is 0.
+/// Kind of a [`TableEntry`] that ends a block. The kind of an ordinary coefficient is 0.
 pub(crate) const END_OF_BLOCK: u32 = 1;
-pub(crate) const ZEROES: u32 = 2;
-/// The code is seen, the value that follows it is not all: the entry's value is the value's bits.
+/// Kind of a [`TableEntry`] for sixteen zero coefficients.
+pub(crate) const ZERO_RUN: u32 = 2;
+/// Kind of a [`TableEntry`] whose code fits the lookup but whose value does not. The entry contains the size of the value.
 pub(crate) const CODE_ONLY: u32 = 3;
-/// The code is longer than a look.
-pub(crate) const LONG: u32 = 4;
+/// Kind of a [`TableEntry`] whose code is longer than the lookup.
+pub(crate) const LONG_CODE: u32 = 4;
 
 impl TableEntry {
     fn new(length: u32, advance: u32, kind: u32, value: i16) -> Self {
         Self(length | advance << 6 | kind << 13 | u32::from(value as u16) << 16)
     }
 
-    /// Bits that it takes.
+    /// Returns the number of bits.
     #[inline(always)]
     pub(crate) fn length(self) -> u32 {
         self.0 & 63
     }
 
-    /// Places from the coefficient before to this one.
+    /// Returns the distance from the previous coefficient.
     #[inline(always)]
     pub(crate) fn advance(self) -> usize {
         (self.0 >> 6 & 127) as usize
@@ -58,51 +58,53 @@ impl TableEntry {
     }
 }
 
-/// Two coefficients, or one, or none, and whether the block ends after them: all that a look sees whole.
+/// The coefficients that one lookup decodes completely: none, one or two, and whether the block ends after them.
 ///
-/// By bytes from the lowest: bits that it takes; the advance of both, and 64 more where the block ends or where it says
-/// nothing, so that one comparison tells the usual case; the advance of the first; 1 where the block ends. Then 16 bits of the
-/// first value and 16 of the second. Where there is one coefficient, both advances are its own.
+/// Bytes from the lowest: number of bits; advance of the last coefficient, plus 64 if the block ends or if the lookup decodes
+/// nothing, so that one comparison detects the usual case; advance of the first coefficient; 1 if the block ends. Two values
+/// of 16 bits follow. With only one coefficient, both advances are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pair(u64);
+pub(crate) struct CoefficientPair(u64);
 
-/// The advance of a [`Pair`] that is not usual: beyond any block.
+/// Added to the advance of a [`CoefficientPair`] in the unusual cases; exceeds the size of a block.
 const UNUSUAL: u64 = 64 << 8;
 
-impl Pair {
-    /// What one coefficient adds to the one before it.
+impl CoefficientPair {
+    /// Returns the fields of the second coefficient.
     fn second(entry: TableEntry) -> u64 {
         u64::from(entry.length()) | (entry.advance() as u64) << 8 | u64::from(entry.value() as u16) << 48
     }
 
+    /// Returns the fields of the first coefficient.
     fn first(entry: TableEntry) -> u64 {
         let advance = entry.advance() as u64;
         u64::from(entry.length()) | advance << 8 | advance << 16 | u64::from(entry.value() as u16) << 32
     }
 
+    /// Returns the fields of the end of the block.
     fn end(entry: TableEntry) -> u64 {
         u64::from(entry.length()) | UNUSUAL | 1 << 24
     }
 
-    /// Bits that it takes.
+    /// Returns the number of bits.
     #[inline(always)]
     pub(crate) fn length(self) -> u32 {
         self.0 as u32 & 255
     }
 
-    /// Places from the coefficient before to the last of these; 64 and more where it is not usual.
+    /// Returns the distance from the previous coefficient to the last one of this pair; at least 64 in the unusual cases.
     #[inline(always)]
     pub(crate) fn advance(self) -> usize {
         usize::from((self.0 >> 8) as u8)
     }
 
-    /// Where the block ends: the advance.
+    /// Returns the advance if the block ends.
     #[inline(always)]
     pub(crate) fn end_advance(self) -> Option<usize> {
         ((self.0 >> 24) as u8 != 0).then(|| self.advance() & 63)
     }
 
-    /// Places from the coefficient before to the first of these; 0 where there is none.
+    /// Returns the distance from the previous coefficient to the first one of this pair; 0 without coefficients.
     #[inline(always)]
     pub(crate) fn first_advance(self) -> usize {
         usize::from((self.0 >> 16) as u8)
@@ -113,35 +115,35 @@ impl Pair {
         (self.0 >> 32) as i16
     }
 
-    /// Means nothing where there is one coefficient.
+    /// Returns the second value, which is undefined if there is only one coefficient.
     #[inline(always)]
     pub(crate) fn second_value(self) -> i16 {
         (self.0 >> 48) as i16
     }
 }
 
-/// Codes by length, for those that a look does not see whole.
+/// Codes by length, for codes that are longer than a lookup.
 #[derive(Debug, Clone)]
 struct Canonical {
     spec: TableSpec,
-    /// For each length the first code beyond those of it, left-aligned in 16 bits.
+    /// First code after the codes of each length, left-aligned in 16 bits.
     limit: [u32; 17],
-    /// For each length, what to add to a code of it to get its symbol's place.
+    /// Number to add to a code of each length to obtain the index of its symbol.
     offset: [i32; 17],
 }
 
 impl Canonical {
-    /// `None` where the counts are those of no Huffman code.
+    /// Returns `None` if the counts do not form a Huffman code.
     fn new(spec: &TableSpec) -> Option<Self> {
         let mut canonical = Self { spec: *spec, limit: [0; 17], offset: [0; 17] };
-        let (mut code, mut place) = (0u32, 0u32);
+        let (mut code, mut index) = (0u32, 0u32);
         for length in 1..=16u32 {
             let count = u32::from(spec.bits[length as usize]);
-            canonical.offset[length as usize] = place as i32 - code as i32;
+            canonical.offset[length as usize] = index as i32 - code as i32;
             code += count;
-            place += count;
-            // No code is all ones.
-            if place > 256 || (count > 0 && code >= 1 << length) {
+            index += count;
+            // No code consists of ones only.
+            if index > 256 || (count > 0 && code >= 1 << length) {
                 return None;
             }
             canonical.limit[length as usize] = code << (16 - length);
@@ -150,35 +152,38 @@ impl Canonical {
         Some(canonical)
     }
 
-    /// The code at the front of 16 bits: its length and symbol.
+    /// Returns length and symbol of the code at the start of 16 bits.
     fn find(&self, bits: u32) -> Option<(u32, u8)> {
         let length = (1..=16).find(|&length| bits < self.limit[length as usize])?;
-        let place = (bits >> (16 - length)) as i32 + self.offset[length as usize];
-        Some((length, *self.spec.values.get(usize::try_from(place).ok()?)?))
+        let index = (bits >> (16 - length)) as i32 + self.offset[length as usize];
+        Some((length, *self.spec.values.get(usize::try_from(index).ok()?)?))
     }
 }
 
-/// The value of `size` bits (T.81, table F.12 and figure F.12).
+/// Returns the value of `size` bits (T.81, figure F.12).
 #[inline(always)]
 pub(crate) fn extend(bits: u32, size: u32) -> i32 {
     let bits = bits as i32;
     if size > 0 && bits < 1 << (size - 1) { bits - (1 << size) + 1 } else { bits }
 }
 
-/// A table of AC codes.
+/// A lookup table of AC codes.
 #[derive(Debug, Clone)]
 pub(crate) struct AcTable {
     canonical: Canonical,
     entries: Box<[TableEntry; ENTRIES]>,
-    pairs: Box<[Pair; ENTRIES]>,
+    pairs: Box<[CoefficientPair; ENTRIES]>,
 }
 
 impl AcTable {
     fn new(spec: &TableSpec) -> Option<Self> {
         let canonical = Canonical::new(spec)?;
-        let long = TableEntry::new(0, 0, LONG, 0);
-        let mut table =
-            Self { canonical, entries: Box::new([long; ENTRIES]), pairs: Box::new([Pair(UNUSUAL); ENTRIES]) };
+        let long = TableEntry::new(0, 0, LONG_CODE, 0);
+        let mut table = Self {
+            canonical,
+            entries: Box::new([long; ENTRIES]),
+            pairs: Box::new([CoefficientPair(UNUSUAL); ENTRIES]),
+        };
         table.fill_entries();
         table.fill_pairs();
         Some(table)
@@ -186,16 +191,16 @@ impl AcTable {
 
     fn fill_entries(&mut self) {
         let spec = self.canonical.spec;
-        let (mut code, mut place) = (0usize, 0);
-        for length in 1..=LOOK_BITS {
+        let (mut code, mut index) = (0usize, 0);
+        for length in 1..=LOOKUP_BITS {
             for _ in 0..spec.bits[length as usize] {
-                let symbol = spec.values[place];
+                let symbol = spec.values[index];
                 let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
-                let rest = LOOK_BITS - length;
+                let rest = LOOKUP_BITS - length;
                 let entries = &mut self.entries[code << rest..(code + 1) << rest];
                 if size == 0 {
                     entries.fill(match run {
-                        15 => TableEntry::new(length, 16, ZEROES, 0),
+                        15 => TableEntry::new(length, 16, ZERO_RUN, 0),
                         _ => TableEntry::new(length, 0, END_OF_BLOCK, 0),
                     });
                 } else if size <= rest {
@@ -207,134 +212,133 @@ impl AcTable {
                     entries.fill(TableEntry::new(length, run + 1, CODE_ONLY, size as i16));
                 }
                 code += 1;
-                place += 1;
+                index += 1;
             }
             code <<= 1;
         }
     }
 
     fn fill_pairs(&mut self) {
-        for (look, pair) in self.pairs.iter_mut().enumerate() {
-            let first = self.entries[look];
-            let second = self.entries[look << first.length() & (ENTRIES - 1)];
+        for (lookup, pair) in self.pairs.iter_mut().enumerate() {
+            let first = self.entries[lookup];
+            let second = self.entries[lookup << first.length() & (ENTRIES - 1)];
             let third_at = first.length() + second.length();
-            let is_whole = third_at <= LOOK_BITS;
+            let is_whole = third_at <= LOOKUP_BITS;
             pair.0 = match (first.kind(), second.kind()) {
-                (END_OF_BLOCK, _) => Pair::end(first),
-                (0, END_OF_BLOCK) if is_whole => Pair::first(first) + Pair::end(second),
+                (END_OF_BLOCK, _) => CoefficientPair::end(first),
+                (0, END_OF_BLOCK) if is_whole => CoefficientPair::first(first) + CoefficientPair::end(second),
                 (0, 0) if is_whole => {
-                    let third = self.entries[look << third_at & (ENTRIES - 1)];
-                    let ends = third.kind() == END_OF_BLOCK && third_at + third.length() <= LOOK_BITS;
-                    let end = if ends { Pair::end(third) } else { 0 };
-                    Pair::first(first) + Pair::second(second) + end
+                    let third = self.entries[lookup << third_at & (ENTRIES - 1)];
+                    let ends = third.kind() == END_OF_BLOCK && third_at + third.length() <= LOOKUP_BITS;
+                    let end = if ends { CoefficientPair::end(third) } else { 0 };
+                    CoefficientPair::first(first) + CoefficientPair::second(second) + end
                 }
-                (0, _) => Pair::first(first),
+                (0, _) => CoefficientPair::first(first),
                 _ => UNUSUAL,
             };
         }
     }
 
     #[inline(always)]
-    pub(crate) fn entry(&self, look: usize) -> TableEntry {
-        self.entries[look & (ENTRIES - 1)]
+    pub(crate) fn entry(&self, lookup: usize) -> TableEntry {
+        self.entries[lookup & (ENTRIES - 1)]
     }
 
     #[inline(always)]
-    pub(crate) fn pair(&self, look: usize) -> Pair {
-        self.pairs[look & (ENTRIES - 1)]
+    pub(crate) fn pair(&self, lookup: usize) -> CoefficientPair {
+        self.pairs[lookup & (ENTRIES - 1)]
     }
 
-    /// The length and symbol of a code that is longer than a look, at the front of 16 bits.
+    /// Returns length and symbol of a code that is longer than a lookup, at the start of 16 bits.
     #[cold]
-    pub(crate) fn long(&self, bits: u32) -> Option<(u32, u8)> {
+    pub(crate) fn find_long_code(&self, bits: u32) -> Option<(u32, u8)> {
         self.canonical.find(bits)
     }
 }
 
-/// A table of DC codes: symbols are the sizes of differences.
+/// A lookup table of DC codes. The symbols are the sizes of differences.
 #[derive(Debug, Clone)]
 pub(crate) struct DcTable {
     canonical: Canonical,
-    /// Bits of a code with its difference in the lower half, the difference in the upper; 0 where a look does not see
-    /// all of them.
-    looks: Box<[u32; 1 << DC_LOOK_BITS]>,
+    /// Number of bits of a code and its difference in the lower half, and the difference in the upper half; 0 if they are
+    /// longer than a lookup.
+    lookups: Box<[u32; 1 << DC_LOOKUP_BITS]>,
 }
 
-const DC_LOOK_BITS: u32 = 10;
+const DC_LOOKUP_BITS: u32 = 10;
 
 impl DcTable {
     fn new(spec: &TableSpec) -> Option<Self> {
         let canonical = Canonical::new(spec)?;
         let codes: usize = spec.bits[1..].iter().map(|&count| usize::from(count)).sum();
-        // Lossy images have differences of up to 15 bits; libjpeg-turbo refuses others too.
+        // Lossy images have differences of up to 15 bits. libjpeg-turbo rejects larger ones too.
         if spec.values[..codes].iter().any(|&size| size > 15) {
             return None;
         }
-        let mut looks = Box::new([0; 1 << DC_LOOK_BITS]);
-        for (look, entry) in looks.iter_mut().enumerate() {
-            let bits = (look as u32) << (16 - DC_LOOK_BITS);
+        let mut lookups = Box::new([0; 1 << DC_LOOKUP_BITS]);
+        for (lookup, entry) in lookups.iter_mut().enumerate() {
+            let bits = (lookup as u32) << (16 - DC_LOOKUP_BITS);
             if let Some((length, size)) = canonical.find(bits)
-                && length + u32::from(size) <= DC_LOOK_BITS
+                && length + u32::from(size) <= DC_LOOKUP_BITS
             {
                 let size = u32::from(size);
                 let difference = extend(bits >> (16 - length - size) & ((1 << size) - 1), size);
                 *entry = (length + size) | u32::from(difference as i16 as u16) << 16;
             }
         }
-        Some(Self { canonical, looks })
+        Some(Self { canonical, lookups })
     }
 
-    /// The length of a code with its difference at the front of 16 bits, and the difference; a length of 0 where it is
-    /// one of the longer ones.
+    /// Returns the length of a code with its difference at the start of 16 bits, and the difference. The length is 0 if both are
+    /// longer than a lookup.
     #[inline(always)]
-    pub(crate) fn whole(&self, bits: u32) -> (u32, i16) {
-        let entry = self.looks[(bits >> (16 - DC_LOOK_BITS)) as usize & ((1 << DC_LOOK_BITS) - 1)];
+    pub(crate) fn find_difference(&self, bits: u32) -> (u32, i16) {
+        let entry = self.lookups[(bits >> (16 - DC_LOOKUP_BITS)) as usize & ((1 << DC_LOOKUP_BITS) - 1)];
         (entry & 0xFFFF, (entry >> 16) as i16)
     }
 
-    /// The length of the code at the front of 16 bits, and the size of the difference that follows it.
+    /// Returns the length of the code at the start of 16 bits, and the size of the difference after it.
     #[cold]
     pub(crate) fn find(&self, bits: u32) -> Option<(u32, u32)> {
         self.canonical.find(bits).map(|(length, size)| (length, u32::from(size)))
     }
 }
 
-/// AC tables that are kept although the present image has others: those of two images.
+/// Number of AC tables of previous images that are kept, enough for two images.
 const SPARE_TABLES: usize = 4;
 
-/// The tables of an image; those that the images just before it had as well are kept, since encoders mostly write the
-/// standard ones, with some images of other encoders between them.
+/// The tables of an image, and tables of previous images for reuse, because most encoders write the standard tables.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) dc: [Option<DcTable>; 4],
     pub(crate) ac: [Option<AcTable>; 4],
-    /// Last used last.
-    spare: Vec<AcTable>,
+    /// Tables of previous images, the most recently used last.
+    spare_ac: Vec<AcTable>,
 }
 
 impl Tables {
-    /// `None` where the specification is that of no Huffman code.
-    pub(crate) fn set_dc(&mut self, place: usize, spec: &TableSpec) -> Option<()> {
-        if self.dc[place].as_ref().is_none_or(|table| table.canonical.spec != *spec) {
-            self.dc[place] = Some(DcTable::new(spec)?);
+    /// Sets a DC table. Returns `None` if the specification is not a Huffman code.
+    pub(crate) fn set_dc(&mut self, index: usize, spec: &TableSpec) -> Option<()> {
+        if self.dc[index].as_ref().is_none_or(|table| table.canonical.spec != *spec) {
+            self.dc[index] = Some(DcTable::new(spec)?);
         }
         Some(())
     }
 
-    /// As [`Self::set_dc`].
-    pub(crate) fn set_ac(&mut self, place: usize, spec: &TableSpec) -> Option<()> {
-        if self.ac[place].as_ref().is_some_and(|table| table.canonical.spec == *spec) {
+    /// Sets an AC table. Returns `None` if the specification is not a Huffman code.
+    pub(crate) fn set_ac(&mut self, index: usize, spec: &TableSpec) -> Option<()> {
+        if self.ac[index].as_ref().is_some_and(|table| table.canonical.spec == *spec) {
             return Some(());
         }
-        let table = match self.spare.iter().position(|table| table.canonical.spec == *spec) {
-            Some(found) => self.spare.remove(found),
+        let table = match self.spare_ac.iter().position(|table| table.canonical.spec == *spec) {
+            Some(found) => self.spare_ac.remove(found),
             None => AcTable::new(spec)?,
         };
-        if let Some(displaced) = self.ac[place].replace(table) {
-            if self.spare.len() == SPARE_TABLES {
-                self.spare.remove(0);
+        if let Some(displaced) = self.ac[index].replace(table) {
+            if self.spare_ac.len() == SPARE_TABLES {
+                self.spare_ac.remove(0);
             }
-            self.spare.push(displaced);
+            self.spare_ac.push(displaced);
         }
         Some(())
     }
@@ -344,7 +348,7 @@ impl Tables {
 mod tests {
     use super::{AcTable, TableSpec, Tables};
 
-    /// A code of one symbol.
+    /// Returns the specification of a code with one symbol.
     fn spec(symbol: u8) -> TableSpec {
         let mut spec = TableSpec { bits: [0; 17], values: [0; 256] };
         spec.bits[1] = 1;
@@ -353,28 +357,28 @@ mod tests {
     }
 
     fn symbol(table: Option<&AcTable>) -> u8 {
-        table.expect("it was set").canonical.spec.values[0]
+        table.expect("the table was set").canonical.spec.values[0]
     }
 
     #[test]
-    fn tables_follow_their_specification_whether_kept_or_made() {
+    fn reused_and_new_tables_match_their_specification() {
         let mut tables = Tables::default();
         for turn in [1u8, 2, 1, 3, 4, 5, 6, 7, 8, 1, 1, 7, 2] {
-            for place in [0, 1] {
-                tables.set_ac(place, &spec(turn + 16 * place as u8)).expect("the code is sound");
-                assert_eq!(symbol(tables.ac[place].as_ref()), turn + 16 * place as u8);
+            for index in [0, 1] {
+                tables.set_ac(index, &spec(turn + 16 * index as u8)).expect("the code is valid");
+                assert_eq!(symbol(tables.ac[index].as_ref()), turn + 16 * index as u8);
             }
-            assert!(tables.spare.len() <= super::SPARE_TABLES);
+            assert!(tables.spare_ac.len() <= super::SPARE_TABLES);
         }
     }
 
     #[test]
-    fn a_table_that_comes_back_is_not_made_again() {
+    fn a_table_of_an_earlier_image_is_reused() {
         let mut tables = Tables::default();
-        tables.set_ac(0, &spec(1)).expect("the code is sound");
+        tables.set_ac(0, &spec(1)).expect("the code is valid");
         let made = tables.ac[0].as_ref().map(|table| table.pairs.as_ptr());
-        tables.set_ac(0, &spec(2)).expect("the code is sound");
-        tables.set_ac(0, &spec(1)).expect("the code is sound");
+        tables.set_ac(0, &spec(2)).expect("the code is valid");
+        tables.set_ac(0, &spec(1)).expect("the code is valid");
         assert_eq!(tables.ac[0].as_ref().map(|table| table.pairs.as_ptr()), made);
     }
 }

@@ -1,7 +1,7 @@
-//! A safe face for the parts of libjpeg-turbo that decode only what a crop needs.
+//! A safe interface to libjpeg-turbo that decodes only the part of a JPEG that a crop needs.
 //!
-//! Owns every call into C and all of the project's unsafe code. Does not resize, does not know Arrow, pipelines or
-//! other image formats. Pixels come out as RGB8, rows of `width * 3` bytes, in the orientation the EXIF tag asks for.
+//! Owns all calls to libjpeg-turbo and their unsafe code. Does not resize, and does not depend on Arrow, pipelines or other
+//! image formats. Decoded pixels are RGB8 in rows of `width * 3` bytes, in the orientation of the EXIF tag.
 
 mod bits;
 mod cmyk;
@@ -19,14 +19,14 @@ pub use decoder::{Decoder, ParsedJpeg};
 pub use mirror::mirror_rgb;
 pub use orient::Orientation;
 
-/// The most pixels an image may have: the size at which Pillow raises `DecompressionBombError`.
+/// Maximum number of pixels of an image. Pillow raises `DecompressionBombError` at this size.
 pub const MAX_PIXELS: u64 = 178_956_970;
 
-/// The most memory that decoding one image may take, in bytes, its pixels among them: a progressive image, or one that is
-/// turned, takes more than its pixels.
+/// Maximum memory for decoding one image, in bytes, including its pixels. Progressive and rotated images need more memory
+/// than their pixels.
 pub const MAX_DECODED_BYTES: u64 = 1 << 30;
 
-/// What a JPEG's header says.
+/// The header of a JPEG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JpegHeader {
     /// Width in pixels after the orientation is applied.
@@ -37,15 +37,15 @@ pub struct JpegHeader {
     pub stored_width: u32,
     /// Height in pixels as stored.
     pub stored_height: u32,
-    /// How the stored image must be turned to be upright.
+    /// The rotation and reflection that make the stored image upright.
     pub orientation: Orientation,
     /// Colour space of the stored data.
     pub colorspace: Colorspace,
-    /// Whether the image comes in several scans.
+    /// Whether the image has several scans.
     pub is_progressive: bool,
-    /// Whether the image is lossless JPEG; such an image is always decoded as a whole.
+    /// Whether the image is lossless JPEG, which is always decoded completely.
     pub is_lossless: bool,
-    /// Width in pixels of the smallest column that can be skipped; `None` where nothing can be skipped.
+    /// Width in pixels of the smallest column that can be skipped, or `None` if no column can be skipped.
     pub column_width: Option<u32>,
 }
 
@@ -54,7 +54,7 @@ pub struct JpegHeader {
 pub enum Colorspace {
     /// Red, green, blue.
     Rgb,
-    /// Luminance and two colour differences: nearly every photograph.
+    /// Luminance and two colour differences; used by nearly all photographs.
     YCbCr,
     /// Luminance only.
     Grey,
@@ -77,12 +77,12 @@ pub struct Region {
     pub height: u32,
 }
 
-/// Where the wanted region lies in the pixels that were decoded.
+/// The location of the requested region within the decoded pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodedRegion {
-    /// Columns decoded; at least the region's.
+    /// Decoded columns, at least those of the region.
     pub width: u32,
-    /// Rows decoded; at least the region's.
+    /// Decoded rows, at least those of the region.
     pub height: u32,
     /// Column of the decoded pixels at which the region starts.
     pub x_offset: u32,
@@ -91,16 +91,16 @@ pub struct DecodedRegion {
 }
 
 impl DecodedRegion {
-    /// Bytes that the decoded pixels take.
+    /// Size of the decoded pixels in bytes.
     pub fn bytes(&self) -> usize {
         self.width as usize * self.height as usize * 3
     }
 }
 
-/// Why a JPEG could not be decoded.
+/// The reason for which a JPEG cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JpegError {
-    /// The data is damaged or of a kind that libjpeg-turbo does not read; its own message.
+    /// The data is damaged, or libjpeg-turbo does not support it.
     #[error("{message}")]
     Corrupt {
         /// libjpeg-turbo's message.
@@ -108,8 +108,8 @@ pub enum JpegError {
     },
     /// The image is larger than [`MAX_PIXELS`].
     #[error(
-        "the image has {width} x {height} pixels, more than the {MAX_PIXELS} a decoder may be asked for: \
-         leave it out or make it smaller"
+        "the image has {width} x {height} pixels, more than the maximum of {MAX_PIXELS}: skip the image or make it \
+         smaller"
     )]
     TooLarge {
         /// Width in the header.
@@ -117,31 +117,33 @@ pub enum JpegError {
         /// Height in the header.
         height: u32,
     },
-    /// Decoding the image takes more than [`MAX_DECODED_BYTES`].
+    /// Decoding the image needs more than [`MAX_DECODED_BYTES`].
     #[error(
-        "decoding the image of {width} x {height} pixels takes {bytes} bytes, more than the {MAX_DECODED_BYTES} a decoder \
-         may be asked for: leave it out or make it smaller"
+        "decoding the image of {width} x {height} pixels needs {bytes} bytes, more than the maximum of \
+         {MAX_DECODED_BYTES}: skip the image or make it smaller"
     )]
-    TooHeavy {
+    TooMuchMemory {
         /// Width in the header.
         width: u32,
         /// Height in the header.
         height: u32,
-        /// What it would take.
+        /// Required memory in bytes.
         bytes: u64,
     },
-    /// The region is empty or reaches beyond the image.
-    #[error("the region {region:?} does not lie in an image of {width} x {height} pixels")]
+    /// The region is empty or exceeds the image.
+    #[error(
+        "invalid region {region:?}: it must be within the image of {width} x {height} pixels and must not be empty"
+    )]
     Region {
-        /// The region asked for.
+        /// The requested region.
         region: Region,
         /// Width of the upright image.
         width: u32,
         /// Height of the upright image.
         height: u32,
     },
-    /// libjpeg-turbo could not be set up.
-    #[error("libjpeg-turbo could not be set up: {message}")]
+    /// libjpeg-turbo cannot be initialized.
+    #[error("cannot initialize libjpeg-turbo: {message}")]
     Setup {
         /// libjpeg-turbo's message.
         message: String,

@@ -1,20 +1,20 @@
-//! The eight EXIF orientations: regions and pixels of the upright image in terms of the stored one.
+//! The eight EXIF orientations: maps regions and pixels of the upright image to the stored image.
 
 use crate::Region;
 
-/// How a stored image is turned to be upright, as Pillow's `ImageOps.exif_transpose` does it.
+/// The rotation and reflection that make a stored image upright, as Pillow's `ImageOps.exif_transpose` does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Orientation {
-    /// Rows and columns trade places.
+    /// Whether rows and columns are exchanged.
     swap: bool,
-    /// Stored columns run the other way.
+    /// Whether stored columns are in reverse order.
     flip_x: bool,
-    /// Stored rows run the other way.
+    /// Whether stored rows are in reverse order.
     flip_y: bool,
 }
 
 impl Orientation {
-    /// The orientation of an EXIF tag's value, 1 to 8.
+    /// Returns the orientation for the value of an EXIF tag, 1 to 8.
     pub fn from_tag(tag: u32) -> Option<Self> {
         let (swap, flip_x, flip_y) = match tag {
             1 => (false, false, false),
@@ -30,24 +30,24 @@ impl Orientation {
         Some(Self { swap, flip_x, flip_y })
     }
 
-    /// The EXIF tag's value, 1 to 8.
+    /// Returns the value of the EXIF tag, 1 to 8.
     pub fn tag(self) -> u32 {
         (1..=8)
             .find(|&tag| Self::from_tag(tag) == Some(self))
             .expect("the eight tags cover all flag combinations")
     }
 
-    /// Whether the stored image is upright already.
+    /// Whether the stored image is upright.
     pub fn is_upright(self) -> bool {
         self == Self::default()
     }
 
-    /// Width and height of the upright image.
+    /// Returns width and height of the upright image.
     pub fn upright_size(self, stored_width: u32, stored_height: u32) -> (u32, u32) {
         if self.swap { (stored_height, stored_width) } else { (stored_width, stored_height) }
     }
 
-    /// The stored rectangle that holds an upright region.
+    /// Returns the rectangle of the stored image that contains a region of the upright image.
     pub(crate) fn stored_region(self, upright: Region, stored_width: u32, stored_height: u32) -> Region {
         let (along_x, along_y) = ((upright.x, upright.width), (upright.y, upright.height));
         let ((x, width), (y, height)) = if self.swap { (along_y, along_x) } else { (along_x, along_y) };
@@ -59,8 +59,8 @@ impl Orientation {
         }
     }
 
-    /// Copies `wanted`, a rectangle of the stored pixels `stored` (rows of `stored_width`), upright into `out`.
-    pub(crate) fn turn(self, stored: &[u8], stored_width: u32, wanted: Region, out: &mut [u8]) {
+    /// Copies the rectangle `wanted` of the pixels `stored`, which have rows of `stored_width`, to `out` in upright orientation.
+    pub(crate) fn copy_upright(self, stored: &[u8], stored_width: u32, wanted: Region, out: &mut [u8]) {
         let pitch = stored_width as usize * 3;
         let (width, height) = (wanted.width as usize, wanted.height as usize);
         let start = wanted.y as usize * pitch + wanted.x as usize * 3;

@@ -1,4 +1,4 @@
-//! Decoding a rectangle with our own Huffman decoder under libjpeg-turbo's transforms: `c/partial.c` from Rust.
+//! Decodes a rectangle with our Huffman decoder and libjpeg-turbo's transforms. This is the Rust side of `c/partial.c`.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,11 +9,11 @@ use crate::entropy::{BLOCKS_PER_MCU, DctBlock, Scan, ScanReader};
 use crate::huffman::{TableSpec, Tables};
 use crate::index::{EntropyIndex, IndexBuilder};
 
-/// Tables of a kind that a JPEG may have.
+/// Maximum number of tables of each kind in a JPEG.
 const TABLES: usize = 4;
 
 #[repr(C)]
-struct RawPartial {
+struct RawPartialDecoder {
     _opaque: [u8; 0],
 }
 
@@ -38,18 +38,18 @@ struct RawScan {
 type McuCallback = unsafe extern "C" fn(state: *mut c_void, blocks: *const *mut DctBlock) -> c_int;
 
 unsafe extern "C" {
-    fn feedline_partial_new() -> *mut RawPartial;
-    fn feedline_partial_free(this: *mut RawPartial);
+    fn feedline_partial_new() -> *mut RawPartialDecoder;
+    fn feedline_partial_free(this: *mut RawPartialDecoder);
     fn feedline_partial_open(
-        this: *mut RawPartial,
+        this: *mut RawPartialDecoder,
         jpeg: *const u8,
         length: usize,
         reduction: u32,
         scan: *mut RawScan,
     ) -> c_int;
-    fn feedline_partial_close(this: *mut RawPartial);
+    fn feedline_partial_close(this: *mut RawPartialDecoder);
     fn feedline_partial_read(
-        this: *mut RawPartial,
+        this: *mut RawPartialDecoder,
         x: u32,
         y: u32,
         width: u32,
@@ -61,12 +61,12 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// How much smaller than stored an image is decoded.
+/// The factor by which decoding reduces the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reduction {
-    /// As large as stored.
+    /// The stored size.
     None,
-    /// Half as wide and high, rounded up: four pixels become one by a smaller inverse DCT.
+    /// Half of the width and height, rounded up. A smaller inverse DCT computes one pixel from four.
     Half,
 }
 
@@ -79,83 +79,83 @@ impl Reduction {
     }
 }
 
-/// A libjpeg-turbo decompressor whose Huffman decoding is ours, with the tables of the image before.
+/// A libjpeg-turbo decompressor with our Huffman decoder. Keeps the tables of previous images.
 #[derive(Debug)]
-pub(crate) struct Partial {
-    raw: NonNull<RawPartial>,
+pub(crate) struct PartialDecoder {
+    raw: NonNull<RawPartialDecoder>,
     tables: Tables,
     next_mcu: McuCallback,
 }
 
-// SAFETY: the decompressor is owned by this value alone and holds no thread's identity; its jmp_buf is set anew by
-// every call that can use it, on the thread of that call.
-unsafe impl Send for Partial {}
+// SAFETY: only this value owns the decompressor, and the decompressor does not depend on a thread. Every call that can use
+// its jmp_buf sets it first, on the same thread.
+unsafe impl Send for PartialDecoder {}
 
-impl Drop for Partial {
+impl Drop for PartialDecoder {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from feedline_partial_new, is freed only here, and nothing uses it afterwards.
+        // SAFETY: the pointer comes from feedline_partial_new, is freed only here, and is not used afterwards.
         unsafe { feedline_partial_free(self.raw.as_ptr()) };
     }
 }
 
-impl Partial {
-    /// `None` where memory is short.
+impl PartialDecoder {
+    /// Creates a decoder. Returns `None` if memory allocation fails.
     pub(crate) fn new() -> Option<Self> {
-        // SAFETY: takes nothing; gives an instance or null.
+        // SAFETY: the function has no arguments and returns an instance or null.
         let raw = unsafe { feedline_partial_new() };
         Some(Self { raw: NonNull::new(raw)?, tables: Tables::default(), next_mcu: fastest_next_mcu() })
     }
 
-    /// Decodes `cut` of the stored image, reduced, into the front of `out`, rows of `cut.width * 3` bytes, reading no
-    /// more of the Huffman codes than it needs: from the nearest point of `index` on where there is one.
+    /// Decodes the rectangle `crop` of the reduced image into the start of `out`, in rows of `crop.width * 3` bytes. Reads only
+    /// the required Huffman codes, starting at the nearest point of `index` if there is one.
     ///
-    /// `false` where the image is not of the suited kind or is not sound: then the ordinary decoder must look at it,
-    /// and `out` may hold anything. `cut` is in pixels of the reduced image, and `cut.x` must be a multiple of the
-    /// reduced column width.
+    /// Returns `false` if the image is damaged or of an unsupported kind. The content of `out` is then undefined, and the
+    /// caller must use libjpeg-turbo's decoder. `crop.x` must be a multiple of the reduced column width.
     ///
     /// # Panics
-    /// Where `out` is shorter than the pixels.
+    /// If `out` is too short for the pixels.
     pub(crate) fn decode(
         &mut self,
         jpeg: &[u8],
-        (cut, reduction): (Region, Reduction),
+        (crop, reduction): (Region, Reduction),
         index: Option<EntropyIndex<'_>>,
         out: &mut [u8],
     ) -> bool {
-        let pitch = cut.width as usize * 3;
-        assert!(out.len() >= pitch * cut.height as usize, "the caller sized the buffer for the cut");
+        let pitch = crop.width as usize * 3;
+        assert!(out.len() >= pitch * crop.height as usize, "the caller allocates the buffer for the crop");
         let Self { raw, next_mcu, .. } = *self;
         let decode = |scan: &Scan, tables: &Tables| {
             let Some(mut reader) = ScanReader::new(jpeg, scan, tables) else { return false };
             let column_width = scan.column_width / reduction.divisor();
-            reader.want(cut.x / column_width, (cut.x + cut.width).div_ceil(column_width));
-            reader.use_index(index.filter(|index| index.fits(jpeg, scan)));
+            reader.set_columns(crop.x / column_width, (crop.x + crop.width).div_ceil(column_width));
+            reader.use_index(index.filter(|index| index.matches(jpeg, scan)));
             let state = (&raw mut reader).cast();
-            // SAFETY: the instance is open on this jpeg, which lives until it is closed. `out` holds `cut.height` rows
-            // of `pitch` bytes, as asserted above, and C writes no more rows and columns than the cut has, which it
-            // compares with what libjpeg will give. `next_mcu` gets the state it expects, which lives through the call.
+            // SAFETY: the instance is open for this JPEG, which outlives the open instance. `out` has `crop.height` rows of
+            // `pitch` bytes, as asserted above. The C function writes no more rows and columns than `crop` has, and
+            // compares them with the output size of libjpeg. `next_mcu` receives the state that it expects, which
+            // outlives the call.
             let status = unsafe {
                 feedline_partial_read(
                     raw.as_ptr(),
-                    cut.x,
-                    cut.y,
-                    cut.width,
-                    cut.height,
+                    crop.x,
+                    crop.y,
+                    crop.width,
+                    crop.height,
                     out.as_mut_ptr(),
                     pitch,
                     next_mcu,
                     state,
                 )
             };
-            status == 1 && reader.is_sound()
+            status == 1 && reader.is_complete()
         };
         self.with_scan(jpeg, reduction, decode).unwrap_or(false)
     }
 
-    /// The JPEG with an index of its data in it. `None` where the image is not of the suited kind or is not sound.
+    /// Returns the JPEG with an index of its data, or `None` if the image is damaged or of an unsupported kind.
     pub(crate) fn with_index(&mut self, jpeg: &[u8]) -> Option<Vec<u8>> {
         let index = self.with_scan(jpeg, Reduction::None, |scan, tables| {
-            ScanReader::new(jpeg, scan, tables)?.index(IndexBuilder::new(jpeg, scan))
+            ScanReader::new(jpeg, scan, tables)?.build_index(IndexBuilder::new(jpeg, scan))
         });
         index??.insert(jpeg)
     }
@@ -166,10 +166,10 @@ impl Partial {
         reduction: Reduction,
         work: impl FnOnce(&Scan, &Tables) -> T,
     ) -> Option<T> {
-        // SAFETY: numbers, arrays of numbers and pointers, for all of which zeros are a value.
+        // SAFETY: the struct contains numbers, arrays of numbers and pointers, for which zero is a valid value.
         let mut raw: RawScan = unsafe { std::mem::zeroed() };
-        // SAFETY: the instance is live and closed; the slice and the scan live through the call, and the slice until
-        // the close below, after which libjpeg does not look at it.
+        // SAFETY: the instance is valid and closed. The slice and the scan outlive the call. The slice also outlives the call
+        // of feedline_partial_close below, after which libjpeg does not read it.
         let status = unsafe {
             let divisor = reduction.divisor();
             feedline_partial_open(self.raw.as_ptr(), jpeg.as_ptr(), jpeg.len(), divisor, &raw mut raw)
@@ -178,19 +178,19 @@ impl Partial {
             return None;
         }
         let result = self.read_scan(&raw).map(|scan| work(&scan, &self.tables));
-        // SAFETY: the instance is live and open.
+        // SAFETY: the instance is valid and open.
         unsafe { feedline_partial_close(self.raw.as_ptr()) };
         result
     }
 
-    /// The scan in Rust's terms; makes the tables ready. `None` where a table is missing or no Huffman code.
+    /// Converts the scan and prepares its tables. Returns `None` if a table is missing or invalid.
     fn read_scan(&mut self, raw: &RawScan) -> Option<Scan> {
         let spec = |bits: *const u8, values: *const u8| -> Option<TableSpec> {
             if bits.is_null() || values.is_null() {
                 return None;
             }
-            // SAFETY: they point to the `bits[17]` and `huffval[256]` of a JHUFF_TBL, which libjpeg keeps while the
-            // instance is open.
+            // SAFETY: the pointers refer to `bits[17]` and `huffval[256]` of a JHUFF_TBL, which is valid while the instance is
+            // open.
             unsafe { Some(TableSpec { bits: *bits.cast::<[u8; 17]>(), values: *values.cast::<[u8; 256]>() }) }
         };
         for block in 0..(raw.blocks_per_mcu as usize).min(BLOCKS_PER_MCU) {
@@ -215,7 +215,7 @@ impl Partial {
     }
 }
 
-/// The form of [`next_mcu`] for this processor.
+/// Returns the fastest variant of [`next_mcu`] for this processor.
 fn fastest_next_mcu() -> McuCallback {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("bmi2") && std::arch::is_x86_feature_detected!("lzcnt") {
@@ -224,46 +224,48 @@ fn fastest_next_mcu() -> McuCallback {
     next_mcu
 }
 
-/// libjpeg-turbo asks for the next MCU.
+/// The callback with which libjpeg-turbo requests the next MCU.
 ///
 /// # Safety
-/// `state` is the `ScanReader` that was handed to `feedline_partial_read`; `blocks` is null or points to as many
-/// pointers to distinct blocks as an MCU of the scan has.
+/// `state` must be the `ScanReader` that was passed to `feedline_partial_read`. `blocks` must be null, or point to one pointer
+/// to a distinct block for each block of an MCU.
 unsafe extern "C" fn next_mcu(state: *mut c_void, blocks: *const *mut DctBlock) -> c_int {
-    // SAFETY: by the contract above.
-    guard(|| unsafe { read_next_mcu(state, blocks) })
+    // SAFETY: the caller upholds the contract above.
+    catch_panic(|| unsafe { read_next_mcu(state, blocks) })
 }
 
-/// As [`next_mcu`], where a shift by a variable count is one operation.
+/// The variant of [`next_mcu`] for processors on which a shift by a variable count is one operation.
 ///
 /// # Safety
-/// As [`next_mcu`], on a processor with BMI2 and LZCNT.
+/// The contract of [`next_mcu`]. The processor must support BMI2 and LZCNT.
 #[cfg(target_arch = "x86_64")]
 unsafe extern "C" fn next_mcu_bmi2(state: *mut c_void, blocks: *const *mut DctBlock) -> c_int {
     #[target_feature(enable = "bmi2,lzcnt")]
     unsafe fn read(state: *mut c_void, blocks: *const *mut DctBlock) -> bool {
-        // SAFETY: by the contract of the function around.
+        // SAFETY: the enclosing function has the same contract.
         unsafe { read_next_mcu(state, blocks) }
     }
-    // SAFETY: by the contract above.
-    guard(|| unsafe { read(state, blocks) })
+    // SAFETY: the caller upholds the contract above.
+    catch_panic(|| unsafe { read(state, blocks) })
 }
 
-/// Keeps a panic from unwinding into C.
-fn guard(work: impl FnOnce() -> bool) -> c_int {
+/// Runs `work` and returns 0 if it panics, because a panic must not unwind into C.
+fn catch_panic(work: impl FnOnce() -> bool) -> c_int {
     c_int::from(catch_unwind(AssertUnwindSafe(work)).unwrap_or(false))
 }
 
+/// Handles the request of [`next_mcu`].
+///
 /// # Safety
-/// As [`next_mcu`].
+/// The contract of [`next_mcu`].
 #[inline(always)]
 unsafe fn read_next_mcu(state: *mut c_void, blocks: *const *mut DctBlock) -> bool {
-    // SAFETY: by the contract above, and nothing else uses the reader during the call.
+    // SAFETY: the caller upholds the contract above, and no other code uses the reader during the call.
     let reader = unsafe { &mut *state.cast::<ScanReader<'_>>() };
     if blocks.is_null() {
-        reader.pass_mcu();
+        reader.skip_mcu();
         return true;
     }
-    // SAFETY: by the contract above; the blocks are distinct, and libjpeg does not touch them during the call.
+    // SAFETY: the caller upholds the contract above. The blocks are distinct, and libjpeg does not use them during the call.
     reader.next_mcu(|block| unsafe { &mut **blocks.add(block) })
 }

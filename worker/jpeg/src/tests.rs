@@ -1,10 +1,10 @@
-//! The decoder against Pillow's pixels, and against damaged data.
+//! Compares the decoder with Pillow, and decodes damaged data.
 
 mod entropy;
 
 use crate::{Colorspace, Decoder, JpegError, Region};
 
-/// A JPEG, and Pillow's `exif_transpose(open(...)).convert("RGB")` of it with width and height in front.
+/// Test JPEGs, each with the result of Pillow's `exif_transpose(open(...)).convert("RGB")` after its width and height.
 macro_rules! golden {
     ($($name:literal),*) => {
         [$(($name, include_bytes!(concat!("../testdata/", $name, ".jpg")).as_slice(),
@@ -42,7 +42,7 @@ fn decode(decoder: &mut Decoder, jpeg: &[u8]) -> Result<(u32, u32, Vec<u8>), Jpe
 }
 
 #[test]
-fn whole_images_are_pillows() {
+fn whole_images_equal_those_of_pillow() {
     let mut decoder = Decoder::new().unwrap();
     for (name, jpeg, golden) in GOLDEN {
         let (width, height, pixels) = decode(&mut decoder, jpeg).unwrap();
@@ -80,7 +80,7 @@ fn a_region_has_the_pixels_of_the_whole_image() {
 }
 
 #[test]
-fn a_small_region_decodes_little() {
+fn a_small_region_decodes_few_pixels() {
     let mut decoder = Decoder::new().unwrap();
     let region = Region { x: 20, y: 10, width: 5, height: 4 };
     let decoded = decoder.decode_region(jpeg("420"), region, &mut Vec::new()).unwrap();
@@ -88,7 +88,7 @@ fn a_small_region_decodes_little() {
 }
 
 #[test]
-fn headers_tell_what_the_files_are() {
+fn headers_describe_the_files() {
     let mut decoder = Decoder::new().unwrap();
     let mut header = |name| decoder.header(jpeg(name)).unwrap();
     assert_eq!(header("420").colorspace, Colorspace::YCbCr);
@@ -109,17 +109,17 @@ fn a_truncated_file_is_an_error_at_every_length() {
     for name in ["420", "progressive", "exif6", "cmyk", "restart"] {
         let whole = jpeg(name);
         for length in 0..whole.len() {
-            let error = decode(&mut decoder, &whole[..length]).expect_err("a part of a file is no image");
+            let error = decode(&mut decoder, &whole[..length]).expect_err("a truncated file is not an image");
             assert!(!error.to_string().is_empty());
         }
-        assert!(decode(&mut decoder, whole).is_ok(), "the decoder is as good as new");
+        assert!(decode(&mut decoder, whole).is_ok(), "the decoder is reusable");
     }
     let most = &jpeg("420")[..jpeg("420").len() - 200];
     assert_eq!(decode(&mut decoder, most).unwrap_err().to_string(), "Premature end of JPEG file");
 }
 
 #[test]
-fn damaged_bytes_never_panic_and_never_spoil_the_next_image() {
+fn damaged_bytes_neither_panic_nor_affect_the_next_image() {
     let mut decoder = Decoder::new().unwrap();
     let mut state = 88172645463325252u64;
     let mut random = || {
@@ -159,7 +159,7 @@ fn stray_bytes_before_the_end_are_harmless() {
 }
 
 #[test]
-fn a_bomb_is_refused_by_its_header() {
+fn a_decompression_bomb_is_rejected_by_its_header() {
     let mut bomb = jpeg("420").to_vec();
     let frame = bomb.windows(2).position(|pair| pair == [0xFF, 0xC0]).unwrap();
     bomb[frame + 5..frame + 9].copy_from_slice(&[0xFD, 0xE8, 0xFD, 0xE8]);
@@ -167,18 +167,17 @@ fn a_bomb_is_refused_by_its_header() {
     assert_eq!(error, JpegError::TooLarge { width: 65000, height: 65000 });
     assert_eq!(
         error.to_string(),
-        "the image has 65000 x 65000 pixels, more than the 178956970 a decoder may be asked for: leave it out or \
-         make it smaller"
+        "the image has 65000 x 65000 pixels, more than the maximum of 178956970: skip the image or make it smaller"
     );
 }
 
 #[test]
-fn what_is_no_image_is_an_error() {
+fn data_without_an_image_is_an_error() {
     let mut decoder = Decoder::new().unwrap();
     assert!(decoder.header(&[]).is_err());
     assert!(decoder.header(b"GIF89a").unwrap_err().to_string().contains("FF D8"));
     assert!(decoder.header(&[0xFF, 0xD8, 0xFF, 0xD9]).is_err());
-    // Quantisation tables alone, after a good image whose size the decoder still knows.
+    // Quantisation tables only, after a valid image whose size the decoder may remember.
     decoder.header(jpeg("420")).unwrap();
     let good = jpeg("420");
     let table = good.windows(2).position(|pair| pair == [0xFF, 0xDB]).unwrap();
@@ -188,7 +187,7 @@ fn what_is_no_image_is_an_error() {
 }
 
 #[test]
-fn a_region_must_lie_in_the_upright_image() {
+fn a_region_must_be_within_the_upright_image() {
     let mut decoder = Decoder::new().unwrap();
     let mut out = Vec::new();
     let mut attempt = |x, y, width, height| {
@@ -211,7 +210,7 @@ fn a_decoder_moves_between_threads() {
 }
 
 #[test]
-fn what_cannot_be_halved_is_left_to_the_ordinary_way() {
+fn unsupported_images_are_not_decoded_at_half_size() {
     let mut decoder = Decoder::new().unwrap();
     let region = Region { x: 0, y: 0, width: 8, height: 8 };
     let mut out = Vec::new();
@@ -229,7 +228,7 @@ fn what_cannot_be_halved_is_left_to_the_ordinary_way() {
     }
 }
 
-/// A JPEG whose frame header says that it is so large.
+/// Returns a JPEG with another size in its frame header.
 fn resized(name: &str, width: u16, height: u16) -> Vec<u8> {
     let mut bytes = jpeg(name).to_vec();
     let is_frame = |pair: &[u8]| pair[0] == 0xFF && matches!(pair[1], 0xC0 | 0xC2);
@@ -240,24 +239,24 @@ fn resized(name: &str, width: u16, height: u16) -> Vec<u8> {
 }
 
 #[test]
-fn what_decoding_takes_is_told_by_the_header() {
+fn the_memory_of_an_image_is_limited_by_its_header() {
     let mut decoder = Decoder::new().unwrap();
     let refused =
         |decoder: &mut Decoder, name: &str| decoder.header(&resized(name, 13_000, 13_000)).unwrap_err();
-    assert!(decoder.header(&resized("420", 13_000, 13_000)).is_ok(), "its pixels fit");
-    let told = refused(&mut decoder, "progressive");
-    assert!(matches!(told, JpegError::TooHeavy { bytes: 1_521_000_000, .. }), "{told}");
-    let told = refused(&mut decoder, "cmyk");
-    assert!(matches!(told, JpegError::TooHeavy { .. }), "{told}");
-    let told = decoder.header(&resized("420", 65_000, 65_000)).unwrap_err();
-    assert!(matches!(told, JpegError::TooLarge { .. }), "{told}");
+    assert!(decoder.header(&resized("420", 13_000, 13_000)).is_ok(), "the pixels are within the limit");
+    let error = refused(&mut decoder, "progressive");
+    assert!(matches!(error, JpegError::TooMuchMemory { bytes: 1_521_000_000, .. }), "{error}");
+    let error = refused(&mut decoder, "cmyk");
+    assert!(matches!(error, JpegError::TooMuchMemory { .. }), "{error}");
+    let error = decoder.header(&resized("420", 65_000, 65_000)).unwrap_err();
+    assert!(matches!(error, JpegError::TooLarge { .. }), "{error}");
     assert_eq!(decoder.with_index(&resized("420", 65_000, 65_000)), None);
-    // And goes on with the next image.
+    // The decoder is reusable.
     assert!(decode(&mut decoder, jpeg("progressive")).is_ok());
 }
 
 #[test]
-fn what_a_region_takes_is_told_before_it_is_decoded() {
+fn the_memory_of_a_region_is_known_before_decoding() {
     let mut decoder = Decoder::new().unwrap();
     let large = resized("420", 10_000, 10_000);
     let opened = decoder.open(&large).unwrap();
@@ -266,17 +265,21 @@ fn what_a_region_takes_is_told_before_it_is_decoded() {
     assert!((3_000_000..4_000_000).contains(&opened.working_bytes(square(1_000))));
     let progressive = resized("progressive", 5_000, 5_000);
     let opened = decoder.open(&progressive).unwrap();
-    assert_eq!(opened.working_bytes(square(10)), 225_000_000, "coefficients are needed of the whole image");
+    assert_eq!(
+        opened.working_bytes(square(10)),
+        225_000_000,
+        "the coefficients of the whole image are required"
+    );
 }
 
 #[test]
-fn scans_without_end_are_given_up() {
+fn excessive_scans_are_rejected() {
     let bytes = jpeg("progressive");
     let last_scan = bytes.windows(2).rposition(|pair| pair == [0xFF, 0xDA]).unwrap();
     let (whole, end) = bytes.split_at(bytes.len() - 2);
     assert_eq!(end, [0xFF, 0xD9]);
     let bomb = [whole, &whole[last_scan..].repeat(600), end].concat();
     let mut decoder = Decoder::new().unwrap();
-    let told = decode(&mut decoder, &bomb).unwrap_err().to_string();
-    assert!(told.contains("more than 500 scans"), "{told}");
+    let error = decode(&mut decoder, &bomb).unwrap_err().to_string();
+    assert!(error.contains("more than 500 scans"), "{error}");
 }

@@ -1,24 +1,24 @@
-//! Our Huffman decoder against libjpeg-turbo's, with and without an index, over images of every shape.
+//! Compares our Huffman decoder with libjpeg-turbo's, with and without an index, on images of various kinds.
 
 use std::ffi::c_int;
 
 use turbojpeg_sys as sys;
 
 use super::{GOLDEN, decode, jpeg};
-use crate::handle::Handle;
+use crate::handle::TurboJpeg;
 use crate::partial::Reduction;
 use crate::{Decoder, Region};
 
-/// What an image is made of.
+/// The parameters of a generated image.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     width: u32,
     height: u32,
     subsampling: sys::TJSAMP,
     quality: u32,
-    /// MCU rows between restart markers; 0 for none.
+    /// MCU rows between restart markers; 0 without restart markers.
     restart_rows: u32,
-    /// Huffman tables made for the image.
+    /// Whether the Huffman tables are optimized for the image.
     optimized: bool,
 }
 
@@ -58,7 +58,7 @@ impl Random {
     }
 }
 
-/// A JPEG of smooth areas, edges and noise.
+/// Encodes a JPEG with smooth areas, edges and noise.
 fn encode(shape: Shape, random: &mut Random) -> Vec<u8> {
     let Shape { width, height, .. } = shape;
     let noise = [0, 8, 255][random.below(3) as usize];
@@ -70,8 +70,8 @@ fn encode(shape: Shape, random: &mut Random) -> Vec<u8> {
             pixels.extend(tones.map(|tone| (tone + random.below(noise + 1)).min(255) as u8));
         }
     }
-    // SAFETY: the handle is made, used and destroyed here; `pixels` has `width * height` RGB pixels, and the encoder
-    // gives a buffer of its own that is copied before it is freed.
+    // SAFETY: the handle is created, used and destroyed here. `pixels` has `width * height` RGB pixels. The encoder returns
+    // its own buffer, which is copied before it is freed.
     unsafe {
         let handle = sys::tj3Init(sys::TJINIT_TJINIT_COMPRESS as c_int);
         for (parameter, value) in [
@@ -102,10 +102,10 @@ fn encode(shape: Shape, random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// The whole image by libjpeg-turbo alone.
+/// Decodes the whole image with libjpeg-turbo only.
 fn reference(decoder: &mut Decoder, jpeg: &[u8]) -> Vec<u8> {
     let header = decoder.header(jpeg).unwrap();
-    let handle = Handle::new().unwrap();
+    let handle = TurboJpeg::new().unwrap();
     handle.read_header(jpeg, crate::exif::read_markers(jpeg)).unwrap();
     let whole = Region { x: 0, y: 0, width: header.stored_width, height: header.stored_height };
     let mut out = vec![0; (whole.width * whole.height * 3) as usize];
@@ -113,11 +113,11 @@ fn reference(decoder: &mut Decoder, jpeg: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The whole image at half the size by libjpeg-turbo alone.
+/// Decodes the whole image at half size with libjpeg-turbo only.
 fn half_reference(jpeg: &[u8], [width, height]: [u32; 2]) -> Vec<u8> {
     let (width, height) = (width.div_ceil(2), height.div_ceil(2));
     let mut out = vec![0; (width * height * 3) as usize];
-    // SAFETY: the handle is made, used and destroyed here; `out` has the pixels of the image at half the size.
+    // SAFETY: the handle is created, used and destroyed here. `out` has the size of the image at half size.
     unsafe {
         let handle = sys::tj3Init(sys::TJINIT_TJINIT_DECOMPRESS as c_int);
         let length = jpeg.len() as sys::size_t;
@@ -131,7 +131,7 @@ fn half_reference(jpeg: &[u8], [width, height]: [u32; 2]) -> Vec<u8> {
 }
 
 #[test]
-fn every_region_at_half_the_size_is_that_of_libjpeg() {
+fn regions_at_half_size_equal_those_of_libjpeg() {
     let mut random = Random(7263254885172);
     let mut decoder = Decoder::new().unwrap();
     let mut out = Vec::new();
@@ -160,7 +160,7 @@ fn every_region_at_half_the_size_is_that_of_libjpeg() {
 }
 
 #[test]
-fn every_region_is_that_of_libjpeg_with_and_without_an_index() {
+fn regions_equal_those_of_libjpeg_with_and_without_an_index() {
     let mut random = Random(88172645463325252);
     let mut decoder = Decoder::new().unwrap();
     let mut out = Vec::new();
@@ -169,7 +169,7 @@ fn every_region_is_that_of_libjpeg_with_and_without_an_index() {
         let plain = encode(shape, &mut random);
         let whole = reference(&mut decoder, &plain);
         let indexed = decoder.with_index(&plain).unwrap_or_else(|| panic!("{shape:?} has no index"));
-        assert!(decoder.with_index(&indexed).is_none(), "it has one already");
+        assert!(decoder.with_index(&indexed).is_none(), "the JPEG already has an index");
         for _ in 0..8 {
             let region = random.region(shape.width, shape.height);
             for jpeg in [&plain, &indexed] {
@@ -188,7 +188,7 @@ fn every_region_is_that_of_libjpeg_with_and_without_an_index() {
 }
 
 #[test]
-fn our_decoder_is_the_one_that_decodes() {
+fn our_decoder_decodes_all_supported_images() {
     let mut random = Random(7);
     let mut decoder = Decoder::new().unwrap();
     for _ in 0..50 {
@@ -202,7 +202,7 @@ fn our_decoder_is_the_one_that_decodes() {
 }
 
 #[test]
-fn an_indexed_jpeg_is_its_source_with_one_segment_more() {
+fn an_indexed_jpeg_has_one_additional_segment() {
     let mut decoder = Decoder::new().unwrap();
     for (name, plain, golden) in GOLDEN {
         let unsuited = ["progressive", "cmyk", "ycck"].contains(&name);
@@ -242,7 +242,7 @@ fn an_index_of_other_data_is_not_used() {
 }
 
 #[test]
-fn damage_to_an_indexed_jpeg_never_panics_and_never_spoils_the_next_image() {
+fn damage_to_an_indexed_jpeg_neither_panics_nor_affects_the_next_image() {
     let mut random = Random(11);
     let mut decoder = Decoder::new().unwrap();
     let mut out = Vec::new();
