@@ -226,7 +226,7 @@ fn a_worker_that_does_not_run_users_code_says_so() {
     }
     let missing = scene.write("missing", &scene.map("length", "").replace("mine:", "nowhere:"), "");
     let call = scene.call(&missing, &[]);
-    assert!(sentence(&call).contains("there is no module `nowhere` on this worker"), "{}", call.stderr);
+    assert!(sentence(&call).contains("module `nowhere` was not found on this worker"), "{}", call.stderr);
     let python = scene.python.to_str().expect("the path is text");
     let up = ["up", "--listen", "127.0.0.1:0", "--python", python, "--functions"];
     for (switch, status) in [("on", 0), ("off", 1)] {

@@ -1,10 +1,10 @@
-"""Runs one Python function for a Feedline worker, which starts this in a process of its own.
+"""Runs one Python function for a Feedline worker, which starts this script in a separate process.
 
-The worker's socket is standard input: messages of JSON, each behind its length in four bytes (little endian). Rows never
-travel there: they lie in two regions of shared memory, whose descriptors come with the first message. The worker writes
-columns into the first, as plain buffers, and this process what the function returns into the second.
+Standard input is a socket to the worker. Messages are JSON with a length prefix of four bytes (little endian). Rows are not
+sent through the socket but through two regions of shared memory, whose descriptors come with the first message. The worker
+writes input columns to the first region as plain buffers, and this process writes the results to the second.
 
-Needs NumPy, and cloudpickle where the function comes as code.
+Requires NumPy, and cloudpickle if the function is pickled.
 """
 
 import base64
@@ -28,26 +28,26 @@ import traceback
 try:
     import numpy as np
 except ImportError:
-    # Said in answer to the first message.
+    # Reported in the answer to the first message.
     np = None
 
 ALIGNMENT = 64
-# Frames of a traceback and characters of a reason that are told.
-MOST_FRAMES = 8
-MOST_REASON = 2000
+# Maximum number of traceback frames and of characters in an error message.
+MAX_FRAMES = 8
+MAX_REASON_CHARACTERS = 2000
 PR_SET_PDEATHSIG = 1
 
 
-class Refused(Exception):
-    """What kept the function from being loaded: one sentence."""
+class LoadError(Exception):
+    """The function cannot be loaded. The text is one sentence."""
 
 
-class WrongResult(Exception):
-    """What the function returned is not what the pipeline declares: one sentence."""
+class InvalidResult(Exception):
+    """The result of the function does not match the pipeline's declaration. The text is one sentence."""
 
 
 def receive(sock):
-    """The next message, or None when the worker has gone."""
+    """Returns the next message, or None when the worker has closed the socket."""
     head = sock.recv(4, socket.MSG_WAITALL)
     if len(head) < 4:
         return None
@@ -55,7 +55,7 @@ def receive(sock):
 
 
 def receive_first(sock):
-    """The first message and the descriptors that come with it."""
+    """Returns the first message and the descriptors that come with it."""
     head, descriptors, _, _ = socket.recv_fds(sock, 4, 2)
     if len(head) < 4:
         return None, []
@@ -84,39 +84,39 @@ def send(sock, message):
 
 
 def matches(wanted, found):
-    """Whether a version is the wanted one, as far as that says: 2.4 stands for 2.4.6."""
+    """Returns whether a version matches a requirement: 2.4 also matches 2.4.6."""
     wanted, found = wanted.split("."), found.split(".")
     return found[: len(wanted)] == wanted
 
 
 def check_environment(environment):
-    """Refuses an environment that is not the declared one."""
+    """Raises LoadError if the environment does not match the declaration."""
     if np is None:
-        raise Refused(f"NumPy is not installed for {sys.executable}; install it, or start the worker with another --python")
+        raise LoadError(f"NumPy is not installed for {sys.executable}; install it, or start the worker with another --python")
     wanted, found = environment.get("python"), platform.python_version()
     if wanted is not None and not matches(wanted, found):
-        raise Refused(
-            f"it was written for Python {wanted}, but this worker runs {found}; start workers with a --python of that version"
+        raise LoadError(
+            f"the function requires Python {wanted}, but this worker runs {found}; start workers with --python of that version"
         )
     for package, wanted in environment.get("packages", {}).items():
         try:
             found = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            raise Refused(
-                f"it needs {package} {wanted}, which is not installed for {sys.executable}; install it on the workers"
+            raise LoadError(
+                f"the function requires {package} {wanted}, which is not installed for {sys.executable}; install it on the workers"
             ) from None
         if not matches(wanted, found):
-            raise Refused(f"it needs {package} {wanted}, but this worker has {found}; install that version on the workers")
+            raise LoadError(f"the function requires {package} {wanted}, but this worker has {found}; install that version on the workers")
 
 
 def load_function(message):
-    """The function that the worker names."""
+    """Loads the function of the message."""
     sys.path[:] = [os.path.abspath(folder) for folder in message["path"]] + [folder for folder in sys.path if folder]
     if message.get("code") is not None:
         try:
-            import cloudpickle  # noqa: F401: what it pickles asks for it when it is loaded
+            import cloudpickle  # noqa: F401: unpickling imports cloudpickle
         except ImportError:
-            raise Refused(f"its code needs cloudpickle, which is not installed for {sys.executable}; install it") from None
+            raise LoadError(f"the pickled function requires cloudpickle, which is not installed for {sys.executable}; install it") from None
         function = pickle.loads(base64.b64decode(message["code"]))
     else:
         module, _, name = message["function"].partition(":")
@@ -124,21 +124,21 @@ def load_function(message):
             function = importlib.import_module(module)
         except ModuleNotFoundError as error:
             if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
-                raise Refused(
-                    f"there is no module `{error.name}` on this worker; install it there, or name its folder by `path: [...]`"
+                raise LoadError(
+                    f"module `{error.name}` was not found on this worker; install it, or add its directory with `path: [...]`"
                 ) from None
             raise
         for part in name.split("."):
             if not hasattr(function, part):
-                raise Refused(f"module `{module}` has no `{name}`; correct `function`")
+                raise LoadError(f"module `{module}` has no `{name}`; correct `function`")
             function = getattr(function, part)
     if not callable(function):
-        raise Refused("it cannot be called; name a function")
+        raise LoadError("the object is not callable; set `function` to a function")
     return function
 
 
 def seed_keywords(function):
-    """Which of `seeds` and `rngs` a seeded function takes."""
+    """Returns which of the keywords `seeds` and `rngs` a seeded function has."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -148,12 +148,12 @@ def seed_keywords(function):
     if not taken and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         taken = ["seeds", "rngs"]
     if not taken:
-        raise Refused("it is `seeded`, but takes neither `seeds` nor `rngs`; give it one of these keywords")
+        raise LoadError("the function is `seeded`, but has neither the parameter `seeds` nor `rngs`; add one of them")
     return taken
 
 
 class Generators:
-    """A NumPy random generator for each row, made when it is asked for."""
+    """One NumPy random generator per row, created on access."""
 
     def __init__(self, seeds):
         self._seeds = seeds
@@ -165,11 +165,11 @@ class Generators:
         return np.random.Generator(np.random.Philox(key=int(self._seeds[row])))
 
 
-# What the function is given.
+# Inputs.
 
 
 def read_column(region, column, start, stop):
-    """The rows from start to stop of a column in the worker's region: views, but for text and bytes."""
+    """Returns the rows from start to stop of a column in the input region. Numbers are views; text and bytes are copies."""
     kind = column["kind"]
     if kind == "number":
         shape = tuple(column["shape"])
@@ -200,22 +200,22 @@ def _read_row(region, column, row, start, stop):
     return data.decode() if kind == "text" else data
 
 
-# What the function returns.
+# Results.
 
 
 class Results:
-    """Writes what the function returned into the region that the worker reads."""
+    """Writes the results of the function to the output region."""
 
     def __init__(self, descriptor):
         self._descriptor = descriptor
         self._region = None
         self._end = 0
 
-    def begin(self):
-        """Begins anew: the worker has read what was there."""
+    def clear(self):
+        """Discards the results of the previous call, which the worker has read."""
         self._end = 0
 
-    def _place(self, size):
+    def _allocate(self, size):
         at = -(-self._end // ALIGNMENT) * ALIGNMENT
         self._end = at + size
         if self._region is None or len(self._region) < self._end:
@@ -225,25 +225,25 @@ class Results:
         return at
 
     def _write_array(self, array):
-        at = self._place(array.nbytes)
+        at = self._allocate(array.nbytes)
         if array.size:
             np.frombuffer(self._region, array.dtype, array.size, at)[:] = array.reshape(-1)
         return at
 
     def write(self, name, column, values, rows):
-        """Writes a column and returns where it lies; refuses one that is not as declared."""
+        """Writes a column and returns its location. Raises InvalidResult if it does not match its declaration."""
         if column.get("list"):
             return self._write_lists(name, column, values, rows)
         if column["dtype"] in ("text", "bytes"):
             return self._write_texts(name, column["dtype"], _sequence(name, values, rows))
-        array = checked_array(name, values, np.dtype(column["dtype"]), (rows, *column["shape"]))
+        array = to_array(name, values, np.dtype(column["dtype"]), (rows, *column["shape"]))
         return {"at": self._write_array(array), "bytes": array.nbytes}
 
     def _write_texts(self, name, dtype, values):
         encoded = [_encoded(name, dtype, value) for value in values]
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(value) for value in encoded], out=offsets[1:])
-        at = self._place(int(offsets[-1]))
+        at = self._allocate(int(offsets[-1]))
         if offsets[-1]:
             self._region[at : at + int(offsets[-1])] = b"".join(encoded)
         return {"offsets": self._write_array(offsets), "data": at, "bytes": int(offsets[-1])}
@@ -257,7 +257,7 @@ class Results:
             written = self._write_texts(name, column["dtype"], [element for item in items for element in item])
         else:
             dtype = np.dtype(column["dtype"])
-            arrays = [checked_array(name, value, dtype, (-1,)) for value in values]
+            arrays = [to_array(name, value, dtype, (-1,)) for value in values]
             np.cumsum([len(array) for array in arrays], out=offsets[1:])
             joined = np.concatenate([np.empty(0, dtype), *arrays])
             written = {"at": self._write_array(joined), "bytes": joined.nbytes}
@@ -266,9 +266,9 @@ class Results:
 
 def _sequence(name, values, rows):
     if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
-        raise WrongResult(f"`{name}` is {described(values)}, not an array or a list")
+        raise InvalidResult(f"`{name}` is {describe(values)}, not an array or a list")
     if rows is not None and len(values) != rows:
-        raise WrongResult(f"`{name}` has {len(values)} rows, but the function was given {rows}; return one for each")
+        raise InvalidResult(f"`{name}` has {len(values)} rows, but the function received {rows}; return one row for each")
     return values
 
 
@@ -279,35 +279,35 @@ def _encoded(name, dtype, value):
         return bytes(value)
     if dtype == "bytes" and isinstance(value, np.ndarray) and value.dtype == np.uint8:
         return value.tobytes()
-    raise WrongResult(f"`{name}` holds {described(value)}, but {dtype} is declared")
+    raise InvalidResult(f"`{name}` contains {describe(value)}, but {dtype} is declared")
 
 
-def checked_array(name, values, dtype, shape):
-    """The values as an array of the declared type and shape; -1 stands for any extent."""
+def to_array(name, values, dtype, shape):
+    """Converts values to an array of the declared type and shape. -1 stands for any size."""
     if isinstance(values, np.ndarray) or hasattr(values, "__array__"):
         array = np.asarray(values)
         is_objects = array.dtype == object
         if is_objects:
             array = _from_rows(name, list(array), dtype)
         elif array.dtype != dtype and not np.can_cast(array.dtype, dtype, "safe"):
-            raise WrongResult(
+            raise InvalidResult(
                 f"`{name}` is {array.dtype}, but {dtype} is declared; return it `.astype(numpy.{dtype})`, or declare {array.dtype}"
             )
     else:
         array = _from_rows(name, values, dtype)
     wanted = tuple(array.shape[axis] if extent == -1 and axis < array.ndim else extent for axis, extent in enumerate(shape))
     if array.ndim > 0 and array.ndim == len(shape) and shape[0] != -1 and array.shape[0] != shape[0]:
-        raise WrongResult(f"`{name}` has {array.shape[0]} rows, but the function was given {shape[0]}; return one for each")
+        raise InvalidResult(f"`{name}` has {array.shape[0]} rows, but the function received {shape[0]}; return one row for each")
     if array.shape != wanted:
         if shape == (-1,):
-            raise WrongResult(f"`{name}` has shape {list(array.shape)} in a row, but a list of numbers is declared")
-        found = per_row(array.shape) if array.ndim else "a single number for all rows"
-        raise WrongResult(f"`{name}` has {found}, but {per_row(shape)} is declared")
+            raise InvalidResult(f"`{name}` has shape {list(array.shape)} in a row, but a list of numbers is declared")
+        found = describe_rows(array.shape) if array.ndim else "a single number for all rows"
+        raise InvalidResult(f"`{name}` has {found}, but {describe_rows(shape)} is declared")
     return np.ascontiguousarray(array, dtype)
 
 
-def per_row(shape):
-    """What an array of this shape has in each row."""
+def describe_rows(shape):
+    """Describes the shape of each row of an array."""
     return f"{list(shape[1:])} per row" if len(shape) > 1 else "a single number per row"
 
 
@@ -315,14 +315,14 @@ def _from_rows(name, values, dtype):
     try:
         is_real = dtype.kind in "iub" and np.asarray(values).dtype.kind in "fc"
         if is_real:
-            raise WrongResult(f"`{name}` holds numbers with fractions, but {dtype} is declared; round them")
+            raise InvalidResult(f"`{name}` contains fractions, but {dtype} is declared; round the numbers")
         return np.asarray(values, dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise WrongResult(f"`{name}` does not become an array of {dtype}: {error}") from None
+        raise InvalidResult(f"cannot convert `{name}` to an array of {dtype}: {error}") from None
 
 
-def described(value):
-    """A value's type in a sentence."""
+def describe(value):
+    """Describes the type of a value."""
     if value is None:
         return "None"
     if isinstance(value, np.ndarray):
@@ -334,18 +334,18 @@ def described(value):
 
 
 def reason_of(error):
-    """One sentence: the exception, and the lines of the user's code that it went through, the innermost first."""
-    if isinstance(error, (Refused, WrongResult)):
+    """Returns one sentence with the exception and the lines of the user's code that it passed, the innermost first."""
+    if isinstance(error, (LoadError, InvalidResult)):
         return str(error)
     text = "".join(traceback.format_exception_only(error)).strip().replace("\n", " ")
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file_name__]
     places = []
-    for frame in reversed(frames[-MOST_FRAMES:]):
+    for frame in reversed(frames[-MAX_FRAMES:]):
         linecache.checkcache(frame.filename)
         line = f": {frame.line}" if frame.line else ""
         places.append(f"{os.path.basename(frame.filename)} line {frame.lineno} in {frame.name}{line}")
     where = f" (at {', from '.join(places)})" if places else ""
-    return (text + where)[:MOST_REASON]
+    return (text + where)[:MAX_REASON_CHARACTERS]
 
 
 __file_name__ = load_function.__code__.co_filename
@@ -355,7 +355,7 @@ __file_name__ = load_function.__code__.co_filename
 
 
 class Runner:
-    """A loaded function, with the regions that it exchanges rows by."""
+    """A loaded function with its shared memory regions."""
 
     def __init__(self, message, descriptors):
         check_environment(message["environment"])
@@ -368,9 +368,9 @@ class Runner:
         self.seed_keywords = seed_keywords(self.function) if message["seeded"] else []
 
     def call(self, message):
-        """Calls the function with some rows and says where its results lie."""
+        """Calls the function with a range of rows and returns the locations of its results."""
         start, stop = message["from"], message["to"]
-        # A mapping of its own: what the function writes to its arrays is seen by no other call.
+        # Map the region copy-on-write for each call, so that changes by the function do not affect other calls.
         region = mmap.mmap(self.input, message["bytes"], access=mmap.ACCESS_COPY)
         batch = {
             name: read_column(region, column, start, stop) for name, column in zip(self.columns, message["columns"])
@@ -381,18 +381,18 @@ class Runner:
             offered = {"seeds": seeds, "rngs": Generators(seeds)}
             keywords = {name: offered[name] for name in self.seed_keywords}
         result = self.function(batch, **keywords)
-        self.results.begin()
+        self.results.clear()
         if self.is_filter:
-            return [self._write_kept(result, stop - start)]
+            return [self._write_filter(result, stop - start)]
         if not isinstance(result, dict):
-            raise WrongResult(f"the function returned {described(result)}, not a dict of arrays")
+            raise InvalidResult(f"the function returned {describe(result)}, not a dict of arrays")
         return [self._write_output(output, result, stop - start) for output in self.outputs]
 
-    def _write_kept(self, result, rows):
+    def _write_filter(self, result, rows):
         array = np.asarray(result)
         if array.dtype != np.bool_ or array.shape != (rows,):
-            raise WrongResult(
-                f"the function returned {described(array)}, not {rows} truth values, one for each row that it was given"
+            raise InvalidResult(
+                f"the function returned {describe(array)}, not {rows} truth values, one per input row"
             )
         return self.results.write("the result", {"dtype": "bool", "shape": []}, array, rows)
 
@@ -400,12 +400,12 @@ class Runner:
         name = output["name"]
         if name not in result:
             returned = ", ".join(f"`{key}`" for key in result) or "nothing"
-            raise WrongResult(f"the function returned no `{name}`, which `outputs` declares; it returned {returned}")
+            raise InvalidResult(f"the function did not return `{name}`, which `outputs` declares; it returned {returned}")
         return self.results.write(name, output, result[name], rows)
 
 
 def die_with_worker(parent):
-    """Has the system end this process when the worker goes, however that ends."""
+    """Asks the operating system to kill this process when the worker exits."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
@@ -414,8 +414,8 @@ def die_with_worker(parent):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def take_socket():
-    """The worker's socket, which was standard input; what the function prints goes to standard error."""
+def open_socket():
+    """Returns the socket to the worker, which was standard input, and redirects the function's output to standard error."""
     sock = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -425,8 +425,8 @@ def take_socket():
 
 
 def main():
-    """Loads the function and calls it until the worker goes."""
-    sock = take_socket()
+    """Loads the function and calls it until the worker closes the socket."""
+    sock = open_socket()
     faulthandler.enable()
     message, descriptors = receive_first(sock)
     if message is None:
@@ -434,8 +434,8 @@ def main():
     die_with_worker(message["parent"])
     try:
         runner = Runner(message, descriptors)
-    except BaseException as error:  # an import may do anything, SystemExit too
-        send(sock, {"refused": reason_of(error)})
+    except BaseException as error:  # an import may raise any exception, including SystemExit
+        send(sock, {"load_error": reason_of(error)})
         return
     send(sock, {"loaded": platform.python_version()})
     while (message := receive(sock)) is not None:
@@ -443,7 +443,7 @@ def main():
         try:
             answer = {"columns": runner.call(message)}
         except (Exception, SystemExit) as error:
-            if not isinstance(error, WrongResult):
+            if not isinstance(error, InvalidResult):
                 traceback.print_exc()
             answer = {"failed": reason_of(error)}
         answer["cpu_ns"] = time.process_time_ns() - began

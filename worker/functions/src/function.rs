@@ -1,4 +1,4 @@
-//! A function of a pipeline on a worker: has its processes make columns for chunks of rows.
+//! A Python function on a worker: computes columns of chunks in its processes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::inputs::{write_column, write_seeds};
 use crate::outputs::{placeholder, read_array, read_tensor};
 use crate::pool::ProcessPool;
 use crate::process::{CallLimits, CancelCheck, FunctionProcess, ProcessExit};
-use crate::search::{CallOutcome, search};
+use crate::search::{CallOutcome, find_failing_rows};
 
-/// Longest time for a process to start and import the function's modules.
-const LOAD_TIME: Duration = Duration::from_secs(300);
+/// Time limit for a process to start and to import the function's modules.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A function with its processes.
+/// A Python function with its processes.
 #[derive(Debug)]
 pub struct RowFunction {
     shared: Arc<Shared>,
@@ -34,51 +34,51 @@ pub struct RowFunction {
 struct Shared {
     call: Arc<FunctionCall>,
     settings: FunctionSettings,
-    /// Its processes that died so far.
+    /// Number of processes that exited unexpectedly so far.
     deaths: AtomicU64,
-    /// Memory shared with the processes of all functions.
+    /// Bytes of memory shared with the processes of all functions.
     held_bytes: Arc<AtomicU64>,
 }
 
-/// What became of a chunk.
+/// The result of a function for a chunk.
 #[derive(Debug)]
 pub struct ChunkOutcome {
     /// The chunk with the function's columns.
     pub chunk: Chunk,
-    /// The places that are left.
+    /// The remaining output buffers.
     pub slots: OutputBuffers,
-    /// Calls that it took.
+    /// Number of calls of the function.
     pub calls: u64,
-    /// Processes that died on the way, or were killed for their time or memory.
+    /// Number of processes that exited unexpectedly, or were killed at a time or memory limit.
     pub deaths: u64,
-    /// CPU time that the process used for it.
+    /// CPU time of the process for this chunk.
     pub process_cpu: Duration,
-    /// CPU time that a thread of this process used to hand rows over.
+    /// CPU time of the worker's thread that transferred the rows.
     pub thread_cpu: Duration,
 }
 
-/// Tells the thread that works on a chunk when nobody waits for it any more.
+/// A flag that cancels the work on a chunk when its caller no longer waits.
 #[derive(Debug, Default)]
-struct GivenUp(AtomicBool);
+struct CancelFlag(AtomicBool);
 
-impl CancelCheck for GivenUp {
+impl CancelCheck for CancelFlag {
     fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Gives up when it is dropped.
-struct Interest(Arc<GivenUp>);
+/// Sets the cancel flag when it is dropped.
+struct CancelOnDrop(Arc<CancelFlag>);
 
-impl Drop for Interest {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl RowFunction {
-    /// A function that runs in at most `processes` processes, which start when they are needed. The memory that is shared with
-    /// them counts in `held_bytes`, as that of other functions does.
+    /// Creates a function with at most `processes` processes, which start when they are needed. The bytes of memory shared
+    /// with them are added to `held_bytes`, which all functions use.
     pub fn new(
         call: Arc<FunctionCall>,
         settings: FunctionSettings,
@@ -92,11 +92,11 @@ impl RowFunction {
         }
     }
 
-    /// Has the function make its columns for the rows of a chunk, or choose among them. A row that it fails for becomes
-    /// one of the chunk's failures; with `first_only` the rows behind that are not looked at.
+    /// Computes the function's columns for a chunk, or filters its rows. Rows for which the function fails become failures of
+    /// the chunk. With `first_only`, rows after the first failure are not processed.
     ///
     /// # Errors
-    /// One sentence, when the function cannot be run at all.
+    /// One sentence if the function cannot run at all.
     pub async fn apply(
         &self,
         mut chunk: Chunk,
@@ -104,18 +104,18 @@ impl RowFunction {
         first_only: bool,
     ) -> Result<ChunkOutcome, String> {
         let (answer, answered) = oneshot::channel();
-        let given_up = Arc::new(GivenUp::default());
-        let interest = Interest(Arc::clone(&given_up));
+        let cancel = Arc::new(CancelFlag::default());
+        let guard = CancelOnDrop(Arc::clone(&cancel));
         let shared = Arc::clone(&self.shared);
         let work = move |process: &mut Option<FunctionProcess>| {
-            if given_up.is_cancelled() {
+            if cancel.is_cancelled() {
                 return;
             }
-            let begun = thread_cpu();
-            let run = Run { shared: &shared, process, given_up: &given_up, spent: Spent::default() };
+            let start = thread_cpu();
+            let run = ChunkRun { shared: &shared, process, cancel: &cancel, stats: CallStats::default() };
             let result = run.apply(&mut chunk, &mut slots, first_only);
-            let thread_cpu = thread_cpu().saturating_sub(begun);
-            let applied = result.map(|Spent { process_cpu, calls, deaths }| ChunkOutcome {
+            let thread_cpu = thread_cpu().saturating_sub(start);
+            let applied = result.map(|CallStats { process_cpu, calls, deaths }| ChunkOutcome {
                 chunk,
                 slots,
                 calls,
@@ -123,172 +123,181 @@ impl RowFunction {
                 process_cpu,
                 thread_cpu,
             });
-            // Who does not wait any more does not need it.
+            // The receiver is gone if the call was cancelled.
             let _ = answer.send(applied);
         };
-        let cannot =
-            |error| format!("there is no thread for the function: {error}; lower --cores or `parallelism`");
+        let cannot = |error| {
+            format!("cannot start a thread for the function: {error}; lower --cores or `parallelism`")
+        };
         self.pool.submit(Box::new(work)).map_err(cannot)?;
         let result = answered.await;
-        drop(interest);
-        result.unwrap_or_else(|_| Err("handing rows to the function crashed; please report this".to_owned()))
+        drop(guard);
+        result.unwrap_or_else(|_| {
+            Err("the transfer of rows to the function panicked; please report this error".to_owned())
+        })
     }
 }
 
-/// One chunk's way through a process.
-struct Run<'a> {
+/// The processing of one chunk by a function.
+struct ChunkRun<'a> {
     shared: &'a Shared,
     process: &'a mut Option<FunctionProcess>,
-    given_up: &'a GivenUp,
-    spent: Spent,
+    cancel: &'a CancelFlag,
+    stats: CallStats,
 }
 
-/// What a chunk has taken.
+/// Costs of the calls for one chunk.
 #[derive(Debug, Default)]
-struct Spent {
+struct CallStats {
     process_cpu: Duration,
     calls: u64,
     deaths: u64,
 }
 
-/// What calls have made of a column, in order.
-enum Made {
+/// An output column, filled by calls in order of rows.
+enum OutputColumn {
     Tensor(Tensor),
     Arrays { pieces: Vec<(usize, ArrayRef)>, column_type: ColumnType },
 }
 
-impl Run<'_> {
+impl ChunkRun<'_> {
     fn apply(
         mut self,
         chunk: &mut Chunk,
         slots: &mut OutputBuffers,
         first_only: bool,
-    ) -> Result<Spent, String> {
+    ) -> Result<CallStats, String> {
         let call = Arc::clone(&self.shared.call);
         let rows = chunk.rows();
-        let mut made = call
+        let mut outputs = call
             .outputs()
-            .map(|(name, column_type)| begin(&call, (name, column_type), rows, slots))
+            .map(|(name, column_type)| new_output_column(&call, (name, column_type), rows, slots))
             .collect::<Result<Vec<_>, String>>()?;
-        self.call_all(chunk, &mut made, first_only)?;
-        finish(&call, chunk, made)?;
-        Ok(self.spent)
+        self.call_all(chunk, &mut outputs, first_only)?;
+        store_outputs(&call, chunk, outputs)?;
+        Ok(self.stats)
     }
 
-    /// Calls the function for all rows that have not failed, and notes those that it fails for.
-    fn call_all(&mut self, chunk: &mut Chunk, made: &mut [Made], first_only: bool) -> Result<(), String> {
-        if ranges(chunk, None).is_empty() {
+    /// Calls the function for all rows that have not failed, and marks the rows for which it fails.
+    fn call_all(
+        &mut self,
+        chunk: &mut Chunk,
+        outputs: &mut [OutputColumn],
+        first_only: bool,
+    ) -> Result<(), String> {
+        if valid_ranges(chunk, None).is_empty() {
             return Ok(());
         }
-        self.ready()?;
+        self.ensure_process()?;
         let mut nulls = Vec::new();
-        let mut layout = self.write(chunk, &mut nulls)?;
+        let mut layout = self.write_inputs(chunk, &mut nulls)?;
         for (row, reason) in nulls {
             chunk.fail(row, reason);
         }
         let function = &self.shared.call.function;
-        let ranges = ranges(chunk, function.rows);
-        let (_, failed) = search(ranges, first_only, |range| self.call(range, (&*chunk, &mut layout), made))?;
+        let ranges = valid_ranges(chunk, function.rows);
+        let (_, failed) =
+            find_failing_rows(ranges, first_only, |range| self.call(range, (&*chunk, &mut layout), outputs))?;
         for (row, reason) in failed {
             chunk.fail(row, format!("the function `{}` {reason}", function.function));
         }
         Ok(())
     }
 
-    /// A process that has loaded the function.
-    fn ready(&mut self) -> Result<(), String> {
+    /// Starts a process and loads the function, if there is no process.
+    fn ensure_process(&mut self) -> Result<(), String> {
         if self.process.is_some() {
             return Ok(());
         }
         let function = &self.shared.call.function;
         let name = &function.function;
-        let cannot = |why: &str| format!("the function `{name}` cannot be loaded: {why}");
+        let cannot = |why: &str| format!("cannot load the function `{name}`: {why}");
         let Shared { call, settings, held_bytes, .. } = self.shared;
         let mut process = FunctionProcess::start(settings, name, &load_message(call), held_bytes)?;
-        let bounds =
-            CallLimits { time: LOAD_TIME, memory_bytes: function.memory, is_given_up: self.given_up };
-        let answer = process.answer(bounds).map_err(|death| cannot(&format!("its process {death}")))?;
-        if let Some(refused) = answer["refused"].as_str() {
-            return Err(cannot(refused));
+        let limits = CallLimits { time: LOAD_TIMEOUT, memory_bytes: function.memory, cancel: self.cancel };
+        let answer = process.receive_answer(limits).map_err(|exit| cannot(&format!("its process {exit}")))?;
+        if let Some(reason) = answer["load_error"].as_str() {
+            return Err(cannot(reason));
         }
         *self.process = Some(process);
         Ok(())
     }
 
-    /// Writes the chunk's columns into the process's region, and says where each lies.
-    fn write(&mut self, chunk: &Chunk, nulls: &mut Vec<(usize, String)>) -> Result<Value, String> {
+    /// Writes the chunk's columns to the input region of the process, and returns their locations.
+    fn write_inputs(&mut self, chunk: &Chunk, nulls: &mut Vec<(usize, String)>) -> Result<Value, String> {
         let call = &self.shared.call;
-        let process = self.process.as_mut().ok_or("it has no process; please report this")?;
+        let process = self.process.as_mut().ok_or("the function has no process; please report this error")?;
         let region = &mut process.input;
         region.clear();
         let mut columns = Vec::with_capacity(call.inputs.len());
         for field in &call.inputs {
-            let column =
-                chunk.column(&field.name).ok_or_else(|| format!("there is no column `{}`", field.name))?;
+            let column = chunk.column(&field.name).ok_or_else(|| {
+                format!("the chunk has no column `{}`; please report this error", field.name)
+            })?;
             columns.push(write_column((&field.name, &field.column_type), column, region, nulls)?);
         }
         let seeds = match call.function.seeded {
-            true => write_seeds(&seeds(call, chunk), region)?,
+            true => write_seeds(&row_seeds(call, chunk), region)?,
             false => Value::Null,
         };
         Ok(json!({"columns": columns, "seeds": seeds, "bytes": region.len()}))
     }
 
-    /// Calls the function with some of the rows, and takes over what it makes of them.
+    /// Calls the function with a range of rows, and stores its results in `outputs`.
     fn call(
         &mut self,
         range: Range<usize>,
         (chunk, layout): (&Chunk, &mut Value),
-        made: &mut [Made],
+        outputs: &mut [OutputColumn],
     ) -> Result<CallOutcome<()>, String> {
         if self.process.is_none() {
-            self.ready()?;
-            *layout = self.write(chunk, &mut Vec::new())?;
+            self.ensure_process()?;
+            *layout = self.write_inputs(chunk, &mut Vec::new())?;
         }
         let function = &self.shared.call.function;
         layout["from"] = range.start.into();
         layout["to"] = range.end.into();
-        let bounds = CallLimits {
+        let limits = CallLimits {
             time: Duration::from_secs(function.timeout_s.into()),
             memory_bytes: function.memory,
-            is_given_up: self.given_up,
+            cancel: self.cancel,
         };
-        let process = self.process.as_mut().ok_or("it has no process; please report this")?;
-        self.spent.calls += 1;
-        let answer = match process.call(layout, bounds) {
+        let process = self.process.as_mut().ok_or("the function has no process; please report this error")?;
+        self.stats.calls += 1;
+        let answer = match process.call(layout, limits) {
             Ok(answer) => answer,
-            Err(death) => return self.died(death),
+            Err(exit) => return self.on_process_exit(exit),
         };
-        self.spent.process_cpu += Duration::from_nanos(answer["cpu_ns"].as_u64().unwrap_or_default());
+        self.stats.process_cpu += Duration::from_nanos(answer["cpu_ns"].as_u64().unwrap_or_default());
         if let Some(reason) = answer["failed"].as_str() {
-            return Ok(CallOutcome::Failed { reason: format!("failed: {reason}"), again: false });
+            return Ok(CallOutcome::Failed { reason: format!("failed: {reason}"), retry: false });
         }
-        for (number, column) in made.iter_mut().enumerate() {
-            take(process, &answer["columns"][number], column, range.clone())?;
+        for (number, column) in outputs.iter_mut().enumerate() {
+            read_output(process, &answer["columns"][number], column, range.clone())?;
         }
         Ok(CallOutcome::Done(()))
     }
 
-    /// The process is no more: the next call starts another.
-    fn died(&mut self, death: ProcessExit) -> Result<CallOutcome<()>, String> {
+    /// Handles the exit of a process. The next call starts a new process.
+    fn on_process_exit(&mut self, exit: ProcessExit) -> Result<CallOutcome<()>, String> {
         *self.process = None;
-        if death == ProcessExit::GivenUp {
-            return Err("its rows are not wanted any more".to_owned());
+        if exit == ProcessExit::Cancelled {
+            return Err("the call was cancelled".to_owned());
         }
-        self.spent.deaths += 1;
+        self.stats.deaths += 1;
         let deaths = self.shared.deaths.fetch_add(1, Ordering::Relaxed) + 1;
-        // A function that dies of a row dies of its halves, too: what is new is told, and how it goes on.
+        // The search for a failing row crashes several processes, so log only at powers of two.
         if deaths.is_power_of_two() {
             let function = &self.shared.call.function.function;
-            tracing::warn!(%function, deaths, "the function {death}; another process is started");
+            tracing::warn!(%function, deaths, "the function {exit}; starting a new process");
         }
-        // What took too long once would take as long again: its halves are tried at once.
-        let again = !matches!(death, ProcessExit::Time(_));
-        Ok(CallOutcome::Failed { reason: death.to_string(), again })
+        // Do not repeat a call that exceeded its time limit; continue with its halves.
+        let retry = !matches!(exit, ProcessExit::TimeLimit(_));
+        Ok(CallOutcome::Failed { reason: exit.to_string(), retry })
     }
 }
 
-/// What a process is told first.
+/// The first message to a process.
 fn load_message(call: &FunctionCall) -> Value {
     let function = &call.function;
     let environment = function.environment.clone().unwrap_or_default();
@@ -312,8 +321,8 @@ fn load_message(call: &FunctionCall) -> Value {
     })
 }
 
-/// One seed per row: what it draws does not depend on the rows around it.
-fn seeds(call: &FunctionCall, chunk: &Chunk) -> Vec<u64> {
+/// Returns one seed per row, so that random draws of a row do not depend on other rows.
+fn row_seeds(call: &FunctionCall, chunk: &Chunk) -> Vec<u64> {
     let seed = |(row, pass): (&u64, &u32)| {
         let mut random = RowRandom::new(call.seed, call.draws, *pass, *row);
         u64::from(random.next_u32()) << 32 | u64::from(random.next_u32())
@@ -321,64 +330,66 @@ fn seeds(call: &FunctionCall, chunk: &Chunk) -> Vec<u64> {
     chunk.row_ids.iter().zip(&chunk.passes).map(seed).collect()
 }
 
-/// Rows that have not failed, in neighbouring runs of at most `most`.
-fn ranges(chunk: &Chunk, most: Option<u32>) -> Vec<Range<usize>> {
+/// Returns consecutive ranges of rows that have not failed, with at most `max_rows` rows each.
+fn valid_ranges(chunk: &Chunk, max_rows: Option<u32>) -> Vec<Range<usize>> {
     let failed = chunk.failed_rows();
-    let most = most.map_or(usize::MAX, |most| most as usize);
+    let max_rows = max_rows.map_or(usize::MAX, |max_rows| max_rows as usize);
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for row in (0..chunk.rows()).filter(|row| !failed.contains(*row)) {
         match ranges.last_mut() {
-            Some(range) if range.end == row && range.len() < most => range.end = row + 1,
+            Some(range) if range.end == row && range.len() < max_rows => range.end = row + 1,
             _ => ranges.push(row..row + 1),
         }
     }
     ranges
 }
 
-/// An empty column for so many rows.
-fn begin(
+/// Creates an empty output column for a number of rows.
+fn new_output_column(
     call: &FunctionCall,
     (name, column_type): (&str, ColumnType),
     rows: usize,
     slots: &mut OutputBuffers,
-) -> Result<Made, String> {
+) -> Result<OutputColumn, String> {
     let ColumnType::Tensor { scalar, shape } = &column_type else {
-        return Ok(Made::Arrays { pieces: Vec::new(), column_type });
+        return Ok(OutputColumn::Arrays { pieces: Vec::new(), column_type });
     };
     let tensor = slots.tensor(call.index, name, (*scalar, shape), rows);
     let mut tensor = tensor.map_err(|error| error.to_string())?;
-    // Rows that fail keep this.
+    // Failed rows contain zeros.
     tensor.data.fill(0);
-    Ok(Made::Tensor(tensor))
+    Ok(OutputColumn::Tensor(tensor))
 }
 
-/// Takes over what a call made of some rows of a column.
-fn take(
+/// Reads the results of a call for a range of rows of one column.
+fn read_output(
     process: &FunctionProcess,
-    place: &Value,
-    column: &mut Made,
+    location: &Value,
+    column: &mut OutputColumn,
     range: Range<usize>,
 ) -> Result<(), String> {
     match column {
-        Made::Tensor(tensor) => {
+        OutputColumn::Tensor(tensor) => {
             let bytes = tensor.row_bytes();
-            read_tensor(&process.output, place, &mut tensor.data[range.start * bytes..range.end * bytes])
+            read_tensor(&process.output, location, &mut tensor.data[range.start * bytes..range.end * bytes])
         }
-        Made::Arrays { pieces, column_type } => {
-            pieces.push((range.start, read_array(&process.output, column_type, place, range.len())?));
+        OutputColumn::Arrays { pieces, column_type } => {
+            pieces.push((range.start, read_array(&process.output, column_type, location, range.len())?));
             Ok(())
         }
     }
 }
 
-/// Puts the columns into the chunk, or keeps the rows that were chosen.
-fn finish(call: &FunctionCall, chunk: &mut Chunk, made: Vec<Made>) -> Result<(), String> {
+/// Sets the output columns of the chunk, or removes the rows for which a filter returned false.
+fn store_outputs(call: &FunctionCall, chunk: &mut Chunk, outputs: Vec<OutputColumn>) -> Result<(), String> {
     let rows = chunk.rows();
-    let mut columns = Vec::with_capacity(made.len());
-    for column in made {
+    let mut columns = Vec::with_capacity(outputs.len());
+    for column in outputs {
         columns.push(match column {
-            Made::Tensor(tensor) => Column::Tensor(tensor),
-            Made::Arrays { pieces, column_type } => Column::Arrow(join(pieces, &column_type, rows)?),
+            OutputColumn::Tensor(tensor) => Column::Tensor(tensor),
+            OutputColumn::Arrays { pieces, column_type } => {
+                Column::Arrow(join_pieces(pieces, &column_type, rows)?)
+            }
         });
     }
     if call.is_filter {
@@ -396,8 +407,12 @@ fn finish(call: &FunctionCall, chunk: &mut Chunk, made: Vec<Made>) -> Result<(),
     Ok(())
 }
 
-/// Joins what calls have made, with placeholders for the rows between.
-fn join(pieces: Vec<(usize, ArrayRef)>, column_type: &ColumnType, rows: usize) -> Result<ArrayRef, String> {
+/// Concatenates the results of calls, with placeholders for failed rows.
+fn join_pieces(
+    pieces: Vec<(usize, ArrayRef)>,
+    column_type: &ColumnType,
+    rows: usize,
+) -> Result<ArrayRef, String> {
     if let [(0, only)] = pieces.as_slice()
         && only.len() == rows
     {
@@ -415,7 +430,7 @@ fn join(pieces: Vec<(usize, ArrayRef)>, column_type: &ColumnType, rows: usize) -
     if parts.is_empty() {
         return Ok(nothing.slice(0, 0));
     }
-    arrow::compute::concat(&parts).map_err(|error| format!("its results cannot be joined: {error}"))
+    arrow::compute::concat(&parts).map_err(|error| format!("cannot concatenate the results: {error}"))
 }
 
 fn thread_cpu() -> Duration {

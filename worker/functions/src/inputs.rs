@@ -1,4 +1,4 @@
-//! What a function is given: columns of a chunk, written into the region as plain buffers, and where each lies.
+//! Writes the input columns of a function to the shared region as plain buffers, and describes their locations.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, UInt8Type};
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use crate::outputs::{arrow_scalar, numpy_name};
 use crate::region::SharedRegion;
 
-/// Writes a column and says where it lies. Rows in which NumPy has no value for a null are added to `failed`.
+/// Writes a column and returns its location. Adds rows with a null that NumPy cannot represent to `failed`.
 pub(crate) fn write_column(
     (name, column_type): (&str, &ColumnType),
     column: &Column,
     region: &mut SharedRegion,
     failed: &mut Vec<(usize, String)>,
 ) -> Result<Value, String> {
-    let writer = Writer { name, region };
+    let writer = ColumnWriter { name, region };
     match (column, column_type) {
         (Column::Tensor(tensor), _) => {
             let bytes = tensor.rows * tensor.row_bytes();
@@ -34,19 +34,19 @@ pub(crate) fn write_column(
 /// Writes one seed per row.
 pub(crate) fn write_seeds(seeds: &[u64], region: &mut SharedRegion) -> Result<Value, String> {
     let bytes: Vec<u8> = seeds.iter().flat_map(|seed| seed.to_ne_bytes()).collect();
-    Writer { name: "seeds", region }.numbers(&bytes, ScalarType::UInt64, &[])
+    ColumnWriter { name: "seeds", region }.numbers(&bytes, ScalarType::UInt64, &[])
 }
 
-struct Writer<'a> {
+struct ColumnWriter<'a> {
     name: &'a str,
     region: &'a mut SharedRegion,
 }
 
-impl Writer<'_> {
+impl ColumnWriter<'_> {
     fn push(&mut self, bytes: &[u8]) -> Result<u64, String> {
         self.region.push(bytes).map_err(|error| {
             format!(
-                "there is no shared memory for column `{}`: {error}; lower `rows` or the worker's --memory",
+                "cannot allocate shared memory for column `{}`: {error}; lower `rows` or the worker's --memory",
                 self.name
             )
         })
@@ -77,22 +77,22 @@ impl Writer<'_> {
         Ok(json!({"kind": "image", "sizes": sizes, "offsets": offsets, "data": data}))
     }
 
-    /// Tensors that come from the source as they are: nothing in them is null.
+    /// Writes tensors of the source, which contain no nulls.
     fn tensors(self, array: &ArrayRef, scalar: ScalarType, shape: &[u32]) -> Result<Value, String> {
-        let lists = array
-            .as_fixed_size_list_opt()
-            .ok_or_else(|| format!("column `{}` holds {}, not tensors", self.name, array.data_type()))?;
+        let lists = array.as_fixed_size_list_opt().ok_or_else(|| {
+            format!("column `{}` contains {} instead of tensors", self.name, array.data_type())
+        })?;
         let per_row = lists.value_length() as usize;
         let values = lists.values().slice(lists.offset() * per_row, lists.len() * per_row);
         let bytes = self.number_bytes(&values, scalar)?;
         self.numbers(&bytes, scalar, shape)
     }
 
-    /// The elements as NumPy has them; nulls are zeros.
+    /// Returns the elements in NumPy's representation, with zeros for nulls.
     fn number_bytes(&self, array: &ArrayRef, scalar: ScalarType) -> Result<Vec<u8>, String> {
         let wanted = if scalar == ScalarType::Bool { DataType::UInt8 } else { arrow_scalar(scalar) };
         let array = arrow::compute::cast(array, &wanted)
-            .map_err(|error| format!("column `{}` is not {wanted}: {error}", self.name))?;
+            .map_err(|error| format!("cannot convert column `{}` to {wanted}: {error}", self.name))?;
         if scalar == ScalarType::Bool {
             return Ok(array.as_primitive::<UInt8Type>().values().to_vec());
         }
@@ -109,20 +109,20 @@ impl Writer<'_> {
         match column_type {
             ColumnType::Scalar(scalar) => {
                 let mut bytes = self.number_bytes(array, *scalar)?;
-                self.settle_nulls(array, *scalar, &mut bytes, fail);
+                self.replace_nulls(array, *scalar, &mut bytes, fail);
                 let at = self.push(&bytes)?;
                 Ok(json!({"kind": "number", "dtype": numpy_name(*scalar), "shape": [], "at": at}))
             }
             ColumnType::Utf8 | ColumnType::Binary => self.texts(array, column_type),
             ColumnType::List(items) => self.lists(array, items, fail),
             ColumnType::Image | ColumnType::Tensor { .. } => {
-                Err(format!("column `{}` holds {}, not {column_type}", self.name, array.data_type()))
+                Err(format!("column `{}` contains {} instead of {column_type}", self.name, array.data_type()))
             }
         }
     }
 
-    /// A null is not a number where numbers have that, and fails its row elsewhere.
-    fn settle_nulls(
+    /// Replaces nulls by NaN in floating-point columns. In other columns, a null fails its row.
+    fn replace_nulls(
         &self,
         array: &ArrayRef,
         scalar: ScalarType,
@@ -130,16 +130,16 @@ impl Writer<'_> {
         fail: &mut dyn FnMut(usize, String),
     ) {
         for row in (0..array.len()).filter(|&row| array.is_null(row)) {
-            let place = row * scalar.width_bytes();
+            let offset = row * scalar.width_bytes();
             match scalar {
-                ScalarType::Float32 => bytes[place..place + 4].copy_from_slice(&f32::NAN.to_ne_bytes()),
-                ScalarType::Float64 => bytes[place..place + 8].copy_from_slice(&f64::NAN.to_ne_bytes()),
-                ScalarType::Float16 => bytes[place..place + 2].copy_from_slice(&0x7e00_u16.to_ne_bytes()),
+                ScalarType::Float32 => bytes[offset..offset + 4].copy_from_slice(&f32::NAN.to_ne_bytes()),
+                ScalarType::Float64 => bytes[offset..offset + 8].copy_from_slice(&f64::NAN.to_ne_bytes()),
+                ScalarType::Float16 => bytes[offset..offset + 2].copy_from_slice(&0x7e00_u16.to_ne_bytes()),
                 other => fail(
                     row,
                     format!(
-                        "column `{}` is null here, which {} has no value for; cast it to float32, or filter such rows \
-                         before",
+                        "column `{}` is null, which {} cannot represent; cast the column to float32, or remove these \
+                         rows with a filter",
                         self.name,
                         other.name()
                     ),
@@ -186,16 +186,16 @@ impl Writer<'_> {
             DataType::List(_) => array.clone(),
             DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
                 arrow::compute::cast(array, &DataType::new_list(element.data_type().clone(), true))
-                    .map_err(|error| format!("column `{}` is no list: {error}", self.name))?
+                    .map_err(|error| format!("cannot convert column `{}` to a list: {error}", self.name))?
             }
-            other => return Err(format!("column `{}` holds {other}, not lists", self.name)),
+            other => return Err(format!("column `{}` contains {other} instead of lists", self.name)),
         };
         let lists = lists.as_list::<i32>();
         let bounds = lists.value_offsets();
         let (first, last) = (bounds[0] as usize, bounds[lists.len()] as usize);
         let values = lists.values().slice(first, last - first);
         let starts = bounds.iter().map(|bound| *bound as usize - first).collect::<Vec<_>>();
-        // An element's null fails the row that it lies in.
+        // A null element fails its row.
         let mut fail_row = |element: usize, reason: String| {
             fail(starts.partition_point(|start| *start <= element) - 1, reason);
         };

@@ -1,8 +1,8 @@
-//! Python functions of a pipeline, run in processes of their own beside the worker.
+//! Runs the Python functions of a pipeline in separate processes.
 //!
-//! Owns the processes (`process`, `pool`), how rows come to them and back (`region`, `inputs`, `outputs`), and which row is
-//! at fault when a call fails (`search`). Does not know pipelines' order or jobs: the engine gives it a chunk of rows and
-//! gets the chunk with the function's columns. The other end of the exchange is `python/feedline_runner.py`.
+//! Owns the processes (`process`, `pool`), the transfer of rows (`region`, `inputs`, `outputs`), and the search for the row
+//! that makes a call fail (`search`). Does not depend on the order of rows or on jobs: the engine passes a chunk of rows and
+//! receives the chunk with the function's columns. The Python side is `python/feedline_runner.py`.
 
 mod function;
 mod inputs;

@@ -1,34 +1,37 @@
-//! How much memory a process takes, with those that it has started.
+//! Measures the memory of a process and its descendants.
 
 use std::fs;
 
-/// Whether a process and those below it have more than `limit_bytes` of memory that nobody else has. `false` where the system does not tell.
-pub(crate) fn is_above(process: u32, limit_bytes: u64) -> bool {
-    let own = bytes_of(process, "status", "RssAnon:").unwrap_or_default();
-    let below = below(process);
-    let all =
-        |file: &str, name: &str| -> u64 { below.iter().filter_map(|one| bytes_of(*one, file, name)).sum() };
+/// Whether a process and its descendants use more than `limit_bytes` of private memory. Returns `false` if the system does
+/// not provide this information.
+pub(crate) fn exceeds_limit(process: u32, limit_bytes: u64) -> bool {
+    let own = memory_field(process, "status", "RssAnon:").unwrap_or_default();
+    let descendants = descendants(process);
+    let all = |file: &str, name: &str| -> u64 {
+        descendants.iter().filter_map(|one| memory_field(*one, file, name)).sum()
+    };
     if own + all("status", "RssAnon:") <= limit_bytes {
         return false;
     }
-    // What a forked process has not written to is its parent's, too. To share it out the system walks all pages, so only now.
+    // A forked process shares unmodified pages with its parent. The proportional size is expensive, so read it only now.
     let file = "smaps_rollup";
-    below.is_empty()
-        || bytes_of(process, file, "Pss_Anon:").is_none_or(|own| own + all(file, "Pss_Anon:") > limit_bytes)
+    descendants.is_empty()
+        || memory_field(process, file, "Pss_Anon:")
+            .is_none_or(|own| own + all(file, "Pss_Anon:") > limit_bytes)
 }
 
-/// The processes that it has started, those that these have, and so on.
-fn below(process: u32) -> Vec<u32> {
+/// Returns all descendants of a process.
+fn descendants(process: u32) -> Vec<u32> {
     let mut found = children(process);
-    let mut looked_at = 0;
-    while let Some(next) = found.get(looked_at) {
+    let mut visited = 0;
+    while let Some(next) = found.get(visited) {
         found.extend(children(*next));
-        looked_at += 1;
+        visited += 1;
     }
     found
 }
 
-/// Which threads have started them is told thread by thread.
+/// Returns the children of a process, which the system lists per thread.
 fn children(process: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -37,8 +40,8 @@ fn children(process: u32) -> Vec<u32> {
         .collect()
 }
 
-/// A line such as `RssAnon:  1024 kB`.
-fn bytes_of(process: u32, file: &str, name: &str) -> Option<u64> {
+/// Reads a field such as `RssAnon:  1024 kB` in bytes.
+fn memory_field(process: u32, file: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/{file}")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)

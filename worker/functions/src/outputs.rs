@@ -1,5 +1,5 @@
-//! What a function returned: buffers in the region, read into arrays of the declared types. Nothing in them is believed:
-//! places, lengths and text are checked, since the process that wrote them runs users' code.
+//! Reads the results of a function from the shared region into arrays of the declared types. Validates all offsets, lengths
+//! and text, because the process that wrote them runs users' code.
 
 use std::sync::Arc;
 
@@ -11,66 +11,75 @@ use serde_json::Value;
 
 use crate::region::SharedRegion;
 
-/// Reads one call's rows of a column that is no tensor.
+/// Reads the rows of one call of a column that is not a tensor.
 pub(crate) fn read_array(
     region: &SharedRegion,
     column_type: &ColumnType,
-    place: &Value,
+    location: &Value,
     rows: usize,
 ) -> Result<ArrayRef, String> {
     match column_type {
         ColumnType::Scalar(scalar) => {
-            let bytes = read_bytes(region, number(place, "at")?, rows * scalar.width_bytes())?;
-            numbers(*scalar, bytes, rows)
+            let bytes = read_bytes(region, read_number(location, "at")?, rows * scalar.width_bytes())?;
+            number_array(*scalar, bytes, rows)
         }
         ColumnType::Utf8 | ColumnType::Binary => {
-            let offsets = read_offsets(region, number(place, "offsets")?, rows)?;
+            let offsets = read_offsets(region, read_number(location, "offsets")?, rows)?;
             let bytes = offsets.last().copied().unwrap_or_default() as usize;
-            let data = read_bytes(region, number(place, "data")?, bytes)?;
-            texts(*column_type == ColumnType::Utf8, offsets, data)
+            let data = read_bytes(region, read_number(location, "data")?, bytes)?;
+            text_array(*column_type == ColumnType::Utf8, offsets, data)
         }
         ColumnType::List(items) => {
-            let offsets = read_offsets(region, number(place, "offsets")?, rows)?;
+            let offsets = read_offsets(region, read_number(location, "offsets")?, rows)?;
             let count = offsets.last().copied().unwrap_or_default() as usize;
-            let values = read_array(region, items, &place["items"], count)?;
-            lists(offsets, values)
+            let values = read_array(region, items, &location["items"], count)?;
+            list_array(offsets, values)
         }
-        ColumnType::Image | ColumnType::Tensor { .. } => Err(format!("{column_type} is no array")),
+        ColumnType::Image | ColumnType::Tensor { .. } => {
+            Err(format!("{column_type} cannot be returned as an array"))
+        }
     }
 }
 
-/// Reads one call's rows of a tensor column to where they belong.
-pub(crate) fn read_tensor(region: &SharedRegion, place: &Value, into: &mut [u8]) -> Result<(), String> {
-    let at = number(place, "at")?;
-    region.read(at, into).map_err(|error| format!("its results cannot be read: {error}"))
+/// Reads the rows of one call of a tensor column into their part of the tensor.
+pub(crate) fn read_tensor(region: &SharedRegion, location: &Value, into: &mut [u8]) -> Result<(), String> {
+    let at = read_number(location, "at")?;
+    region.read(at, into).map_err(|error| format!("cannot read the results: {error}"))
 }
 
-/// One row that stands for one that failed: zero, or nothing.
+/// Returns the value of a failed row as an array of one row: zero, or empty.
 pub(crate) fn placeholder(column_type: &ColumnType) -> Result<ArrayRef, String> {
     match column_type {
-        ColumnType::Scalar(scalar) => numbers(*scalar, vec![0; scalar.width_bytes()], 1),
+        ColumnType::Scalar(scalar) => number_array(*scalar, vec![0; scalar.width_bytes()], 1),
         ColumnType::Utf8 | ColumnType::Binary => {
-            texts(*column_type == ColumnType::Utf8, vec![0, 0], Vec::new())
+            text_array(*column_type == ColumnType::Utf8, vec![0, 0], Vec::new())
         }
         ColumnType::List(items) => {
-            lists(vec![0, 0], arrow::array::new_empty_array(placeholder(items)?.data_type()))
+            list_array(vec![0, 0], arrow::array::new_empty_array(placeholder(items)?.data_type()))
         }
-        ColumnType::Image | ColumnType::Tensor { .. } => Err(format!("{column_type} is no array")),
+        ColumnType::Image | ColumnType::Tensor { .. } => {
+            Err(format!("{column_type} cannot be returned as an array"))
+        }
     }
 }
 
-fn number(place: &Value, name: &str) -> Result<u64, String> {
-    place[name].as_u64().ok_or_else(|| format!("its answer does not say `{name}`; please report this"))
+fn read_number(location: &Value, name: &str) -> Result<u64, String> {
+    location[name]
+        .as_u64()
+        .ok_or_else(|| format!("the answer of the process has no field `{name}`; please report this error"))
 }
 
 fn read_bytes(region: &SharedRegion, at: u64, bytes: usize) -> Result<Vec<u8>, String> {
-    let size = region.size().map_err(|error| format!("its results cannot be read: {error}"))?;
-    // Before room is made for it.
+    let size = region.size().map_err(|error| format!("cannot read the results: {error}"))?;
+    // Validate the size before allocating a buffer.
     if at.checked_add(bytes as u64).is_none_or(|end| end > size) {
-        return Err("its answer names results that it has not written; please report this".to_owned());
+        return Err(
+            "the answer of the process refers to data outside of its region; please report this error"
+                .to_owned(),
+        );
     }
     let mut read = vec![0; bytes];
-    region.read(at, &mut read).map_err(|error| format!("its results cannot be read: {error}"))?;
+    region.read(at, &mut read).map_err(|error| format!("cannot read the results: {error}"))?;
     Ok(read)
 }
 
@@ -81,44 +90,48 @@ fn read_offsets(region: &SharedRegion, at: u64, rows: usize) -> Result<Vec<i32>,
         .iter()
         .map(|bytes| i32::try_from(i64::from_ne_bytes(*bytes)))
         .collect::<Result<_, _>>()
-        .map_err(|_| "it returned more than 2 GiB in one column of one call; lower `rows`".to_owned())?;
+        .map_err(|_| {
+            "the function returned more than 2 GiB in one column of one call; lower `rows`".to_owned()
+        })?;
     if offsets.first() != Some(&0) || !offsets.is_sorted() {
-        return Err("its answer has lengths that are none; please report this".to_owned());
+        return Err("the answer of the process contains invalid lengths; please report this error".to_owned());
     }
     Ok(offsets)
 }
 
-fn numbers(scalar: ScalarType, bytes: Vec<u8>, rows: usize) -> Result<ArrayRef, String> {
+fn number_array(scalar: ScalarType, bytes: Vec<u8>, rows: usize) -> Result<ArrayRef, String> {
     if scalar == ScalarType::Bool {
         return Ok(Arc::new(bytes.iter().map(|byte| Some(*byte != 0)).collect::<BooleanArray>()));
     }
-    // A copy where bytes do not lie as numbers must.
+    // Copies the bytes if they are not aligned.
     let data = ArrayData::builder(arrow_scalar(scalar)).len(rows).add_buffer(Buffer::from_vec(bytes));
-    let data =
-        data.align_buffers(true).build().map_err(|error| format!("its results are no numbers: {error}"))?;
+    let data = data
+        .align_buffers(true)
+        .build()
+        .map_err(|error| format!("the results are not valid numbers: {error}"))?;
     Ok(make_array(data))
 }
 
-fn texts(is_text: bool, offsets: Vec<i32>, data: Vec<u8>) -> Result<ArrayRef, String> {
+fn text_array(is_text: bool, offsets: Vec<i32>, data: Vec<u8>) -> Result<ArrayRef, String> {
     let (plain, wanted) = match is_text {
         true => (DataType::Utf8, DataType::Utf8View),
         false => (DataType::Binary, DataType::BinaryView),
     };
     let builder = ArrayData::builder(plain).len(offsets.len() - 1);
     let data = builder.add_buffer(Buffer::from_vec(offsets)).add_buffer(Buffer::from_vec(data)).build();
-    let data = data.map_err(|error| format!("its results are no text: {error}"))?;
+    let data = data.map_err(|error| format!("the results are not valid text: {error}"))?;
     arrow::compute::cast(&make_array(data), &wanted).map_err(|error| error.to_string())
 }
 
-fn lists(offsets: Vec<i32>, values: ArrayRef) -> Result<ArrayRef, String> {
+fn list_array(offsets: Vec<i32>, values: ArrayRef) -> Result<ArrayRef, String> {
     let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
     let lists = ListArray::try_new(field, OffsetBuffer::new(offsets.into()), values, None);
     lists
         .map(|lists| Arc::new(lists) as ArrayRef)
-        .map_err(|error| format!("its results are no lists: {error}"))
+        .map_err(|error| format!("the results are not valid lists: {error}"))
 }
 
-/// Arrow's name for an element type.
+/// Returns Arrow's data type of an element type.
 pub(crate) fn arrow_scalar(scalar: ScalarType) -> DataType {
     match scalar {
         ScalarType::Bool => DataType::Boolean,
@@ -136,7 +149,7 @@ pub(crate) fn arrow_scalar(scalar: ScalarType) -> DataType {
     }
 }
 
-/// NumPy's name for an element type, which is the pipeline's.
+/// Returns NumPy's name of an element type, which is also the name in pipelines.
 pub(crate) fn numpy_name(scalar: ScalarType) -> &'static str {
     scalar.name()
 }

@@ -1,4 +1,4 @@
-//! Threads that each own one function process. A process lives as long as its thread, since the system ends it with that.
+//! A pool of threads that own one function process each. The system kills a process when its thread exits.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use crate::process::FunctionProcess;
 
-/// A process that has had no work for this long is ended; the next work starts one anew.
-const IDLE: Duration = Duration::from_secs(30);
+/// A process exits after this time without work. Later work starts a new process.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a thread does with its process, which it may have to start, and may end.
+/// Work of a thread with its process. The work may start and stop the process.
 pub(crate) type ProcessWork = Box<dyn FnOnce(&mut Option<FunctionProcess>) + Send>;
 
-/// As many threads as are needed, up to a number.
+/// A pool that starts threads on demand, up to a maximum.
 #[derive(Debug)]
 pub(crate) struct ProcessPool {
     shared: Arc<Shared>,
-    most: usize,
+    max_processes: usize,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Woken when there is work, or none will come any more.
+    /// Notified when work arrives or the pool closes.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// As long as there are chunks that the engine lets through at a time.
+    /// Pending work. The engine limits the number of concurrent chunks, and so the length of the queue.
     queue: VecDeque<ProcessWork>,
     threads: usize,
     idle: usize,
@@ -51,19 +51,19 @@ impl Shared {
 }
 
 impl ProcessPool {
-    /// At most `most` processes, none yet.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { shared: Arc::default(), most: most.max(1) }
+    /// Creates a pool without threads.
+    pub(crate) fn new(max_processes: usize) -> Self {
+        Self { shared: Arc::default(), max_processes: max_processes.max(1) }
     }
 
-    /// Has one of the threads do this.
+    /// Queues work for a thread.
     ///
     /// # Errors
-    /// When the system refuses to start a thread, and there is none that could do it.
+    /// If no thread exists and the system cannot start one.
     pub(crate) fn submit(&self, work: ProcessWork) -> std::io::Result<()> {
         let mut state = self.shared.lock();
         state.queue.push_back(work);
-        if state.queue.len() > state.idle && state.threads < self.most {
+        if state.queue.len() > state.idle && state.threads < self.max_processes {
             let shared = Arc::clone(&self.shared);
             let started =
                 std::thread::Builder::new().name("feedline-py".to_owned()).spawn(move || serve(&shared));
@@ -92,11 +92,11 @@ impl Drop for ProcessPool {
     }
 }
 
-/// A thread's life.
+/// Runs the work of the queue until the pool closes or is idle.
 fn serve(shared: &Shared) {
     let mut process = None;
-    while let Some(work) = next(shared) {
-        // What panics loses its process, and whoever waits for it sees that nobody answers.
+    while let Some(work) = next_work(shared) {
+        // After a panic, drop the process. The caller receives an error because the answer's sender was dropped.
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mut process)));
         if done.is_err() {
             process = None;
@@ -104,8 +104,8 @@ fn serve(shared: &Shared) {
     }
 }
 
-/// The next work; `None` when none comes any more, or none has come for long.
-fn next(shared: &Shared) -> Option<ProcessWork> {
+/// Waits for work. Returns `None` if the pool is closed or idle.
+fn next_work(shared: &Shared) -> Option<ProcessWork> {
     let mut state = shared.lock();
     loop {
         if let Some(work) = state.queue.pop_front() {
@@ -116,7 +116,7 @@ fn next(shared: &Shared) -> Option<ProcessWork> {
         }
         state.idle += 1;
         let (woken, waited) =
-            shared.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            shared.changed.wait_timeout(state, IDLE_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
         state = woken;
         state.idle -= 1;
         if waited.timed_out() && state.queue.is_empty() {
@@ -134,13 +134,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_threads_than_allowed_and_a_panic_ends_none() {
+    fn the_number_of_threads_is_limited_and_threads_survive_panics() {
         let pool = ProcessPool::new(2);
         let (sender, receiver) = sync_channel(64);
         for number in 0..20 {
             let sender = sender.clone();
             let work = move |_: &mut Option<FunctionProcess>| {
-                assert!(number % 5 != 0, "as a decoder might");
+                assert!(number % 5 != 0, "a panic in the work");
                 let _ = sender.send((number, std::thread::current().id()));
             };
             pool.submit(Box::new(work)).unwrap();
@@ -150,6 +150,9 @@ mod tests {
         assert!(threads.len() <= 2, "{threads:?}");
         drop(pool);
         drop(sender);
-        assert!(receiver.recv_timeout(Duration::from_secs(20)).is_err(), "work that is left is dropped");
+        assert!(
+            receiver.recv_timeout(Duration::from_secs(20)).is_err(),
+            "pending work is dropped with the pool"
+        );
     }
 }

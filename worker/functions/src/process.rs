@@ -1,4 +1,4 @@
-//! A Python process that calls one function: starting it, talking to it, and ending it when it exceeds its bounds.
+//! A Python process that calls one function. Starts the process, exchanges messages, and kills it when it exceeds a limit.
 
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -17,69 +17,70 @@ use serde_json::Value;
 use crate::FunctionSettings;
 use crate::region::SharedRegion;
 
-/// The other end, which comes through the socket.
+/// The source code of the Python side, which is sent through the socket.
 const RUNNER: &str = include_str!("../python/feedline_runner.py");
-/// Reads it from there.
+/// Receives the source code from the socket and runs it.
 const BOOTSTRAP: &str = "import socket as s;i=s.socket(fileno=0);\
     n=int.from_bytes(i.recv(4,s.MSG_WAITALL),'little');c=i.recv(n,s.MSG_WAITALL);i.detach();\
     exec(compile(c,'feedline_runner.py','exec'))";
-/// No modules from wherever the worker was started, and sets in the same order each time. A process is one of as many as there
-/// are cores: libraries that would each use them all are told to use one, unless the worker's environment says otherwise.
-const ALWAYS: [(&str, &str); 5] = [
+/// Variables of every process: no modules from the working directory, a fixed order of sets, and one thread per library, because
+/// there is one process per core. The worker's environment overrides them.
+const FIXED_ENVIRONMENT: [(&str, &str); 5] = [
     ("PYTHONSAFEPATH", "1"),
     ("PYTHONHASHSEED", "0"),
     ("OMP_NUM_THREADS", "1"),
     ("OPENBLAS_NUM_THREADS", "1"),
     ("MKL_NUM_THREADS", "1"),
 ];
-/// How often bounds are looked at while a call goes on.
-const LOOK: Duration = Duration::from_millis(20);
-/// Longest message of a process: columns by name and where they lie, or a sentence.
-const MOST_MESSAGE_BYTES: usize = 16 << 20;
-/// Lines, and bytes of each, that one process may write to the worker's log.
-const MOST_LINES: usize = 1_000;
-const MOST_LINE_BYTES: u64 = 4_096;
+/// Interval at which limits are checked during a call.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum size of a message of a process, which contains the locations of columns or an error.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
+/// Maximum number of lines that one process writes to the worker's log.
+const MAX_LOG_LINES: usize = 1_000;
+/// Maximum length of these lines.
+const MAX_LOG_LINE_BYTES: u64 = 4_096;
 
-/// How long and how large a call may be.
+/// Limits of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallLimits<'a> {
     pub(crate) time: Duration,
     pub(crate) memory_bytes: u64,
-    /// Whether nobody waits for it any more.
-    pub(crate) is_given_up: &'a dyn CancelCheck,
+    /// Whether the caller no longer waits.
+    pub(crate) cancel: &'a dyn CancelCheck,
 }
 
-/// Whether work is still wanted.
+/// A check for cancellation.
 pub(crate) trait CancelCheck: std::fmt::Debug {
     fn is_cancelled(&self) -> bool;
 }
 
-/// Why a process is no more.
+/// The reason for the exit of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProcessExit {
-    /// It ended by itself or by somebody else.
-    Ended(String),
-    /// It took more than its time, and was killed.
-    Time(Duration),
-    /// It used more than its memory, and was killed.
-    Memory(u64),
-    /// Nobody waited any more.
-    GivenUp,
+    /// The process exited or was killed by another process.
+    Exited(String),
+    /// The process exceeded its time limit and was killed.
+    TimeLimit(Duration),
+    /// The process exceeded its memory limit and was killed.
+    MemoryLimit(u64),
+    /// The call was cancelled and the process was killed.
+    Cancelled,
 }
 
 impl std::fmt::Display for ProcessExit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Ended(how) => f.write_str(how),
-            Self::Time(time) => write!(f, "took more than {} s", time.as_secs()),
-            Self::Memory(bytes) => write!(f, "used more than {}", size(*bytes)),
-            Self::GivenUp => f.write_str("was given up"),
+            Self::Exited(reason) => f.write_str(reason),
+            Self::TimeLimit(time) => write!(f, "took more than {} s", time.as_secs()),
+            Self::MemoryLimit(bytes) => write!(f, "used more than {}", format_memory(*bytes)),
+            Self::Cancelled => f.write_str("was cancelled"),
         }
     }
 }
 
-/// Bytes as people write them.
-fn size(bytes: u64) -> String {
+/// Formats a number of bytes with a unit.
+fn format_memory(bytes: u64) -> String {
     match bytes {
         _ if bytes.is_multiple_of(1 << 30) => format!("{} GiB of memory", bytes >> 30),
         _ if bytes.is_multiple_of(1 << 20) => format!("{} MiB of memory", bytes >> 20),
@@ -87,62 +88,62 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// A process with the regions that it shares.
+/// A process and its shared memory regions.
 #[derive(Debug)]
 pub(crate) struct FunctionProcess {
     child: Child,
     socket: UnixStream,
-    /// What the function is given.
+    /// Input columns.
     pub(crate) input: SharedRegion,
-    /// What it returns.
+    /// Output columns.
     pub(crate) output: SharedRegion,
-    /// What both take, among those of all processes.
-    held: Held,
+    /// Bytes of both regions, as a part of the total of all processes.
+    held_bytes: HeldBytes,
 }
 
-/// Bytes of one of many, as a part of their sum.
+/// A number of bytes that is added to a shared total.
 #[derive(Debug)]
-struct Held {
+struct HeldBytes {
     own: u64,
     all: Arc<AtomicU64>,
 }
 
-impl Held {
+impl HeldBytes {
     fn set(&mut self, bytes: u64) {
         self.all.fetch_add(bytes, Ordering::Relaxed);
         self.all.fetch_sub(std::mem::replace(&mut self.own, bytes), Ordering::Relaxed);
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.set(0);
     }
 }
 
 impl FunctionProcess {
-    /// Starts a process for the function that `load` describes; the thread that does so must outlive it. What its regions take
-    /// counts in `held_bytes`.
+    /// Starts a process and sends the function that `load` describes. The calling thread must outlive the process. The bytes of
+    /// its regions are added to `all_bytes`.
     ///
     /// # Errors
-    /// One sentence when the interpreter cannot be started.
+    /// One sentence if the interpreter cannot be started.
     pub(crate) fn start(
         settings: &FunctionSettings,
         name: &str,
         load: &Value,
-        held_bytes: &Arc<AtomicU64>,
+        all_bytes: &Arc<AtomicU64>,
     ) -> Result<Self, String> {
         let python = settings.python.display();
         let cannot = |error: io::Error| {
             format!(
-                "Python cannot be started as `{python}` on this worker: {error}; start it with --python PATH"
+                "cannot start Python as `{python}` on this worker: {error}; set the interpreter with --python PATH"
             )
         };
         let (socket, other) = UnixStream::pair().map_err(cannot)?;
         let mut child = Command::new(&settings.python)
             .args(["-c", BOOTSTRAP])
             .env_clear()
-            .envs(ALWAYS)
+            .envs(FIXED_ENVIRONMENT)
             .envs(settings.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(OwnedFd::from(other)))
             .stdout(Stdio::null())
@@ -152,21 +153,21 @@ impl FunctionProcess {
             .map_err(cannot)?;
         if let Some(lines) = child.stderr.take() {
             let name = name.to_owned();
-            // Without its thread the process would wait for a reader for ever, so that is an error.
+            // Without this thread, the process would block on a full pipe, so a failure is an error.
             let reader = std::thread::Builder::new().name("feedline-pylog".to_owned());
             reader.spawn(move || log_lines(&name, lines)).map_err(cannot)?;
         }
         let (input, output) =
             (SharedRegion::create().map_err(cannot)?, SharedRegion::create().map_err(cannot)?);
-        let held = Held { own: 0, all: Arc::clone(held_bytes) };
-        let mut process = Self { child, socket, input, output, held };
-        process.introduce(load).map_err(|error| cannot(process.why(error)))?;
+        let held_bytes = HeldBytes { own: 0, all: Arc::clone(all_bytes) };
+        let mut process = Self { child, socket, input, output, held_bytes };
+        process.send_function(load).map_err(|error| cannot(process.exit_or(error)))?;
         Ok(process)
     }
 
-    /// Sends the runner, and then the function with the regions' descriptors.
-    fn introduce(&mut self, load: &Value) -> io::Result<()> {
-        self.socket.set_read_timeout(Some(LOOK))?;
+    /// Sends the runner's source code, and then the function with the descriptors of the regions.
+    fn send_function(&mut self, load: &Value) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(POLL_INTERVAL))?;
         self.socket.set_write_timeout(Some(Duration::from_secs(10)))?;
         self.socket.write_all(&(RUNNER.len() as u32).to_le_bytes())?;
         self.socket.write_all(RUNNER.as_bytes())?;
@@ -175,53 +176,55 @@ impl FunctionProcess {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-            return Err(io::Error::other("there is no room for descriptors"));
+            return Err(io::Error::other("the control message has no space for the descriptors"));
         }
         let head = (message.len() as u32).to_le_bytes();
         rustix::net::sendmsg(&self.socket, &[IoSlice::new(&head)], &mut control, SendFlags::NOSIGNAL)?;
         self.socket.write_all(message.as_bytes())
     }
 
-    /// What the process said at its end tells more than a broken socket.
-    fn why(&mut self, error: io::Error) -> io::Error {
+    /// Returns the exit status of the process as an error if it has exited, because it is more informative than a socket error.
+    fn exit_or(&mut self, error: io::Error) -> io::Error {
         match self.child.try_wait() {
-            Ok(Some(status)) => io::Error::other(format!("it {}", ended(status))),
+            Ok(Some(status)) => io::Error::other(format!("the process {}", describe_exit(status))),
             _ => error,
         }
     }
 
-    /// Sends a message and waits for the answer, within bounds; a process that exceeds them is killed.
-    pub(crate) fn call(&mut self, message: &Value, bounds: CallLimits<'_>) -> Result<Value, ProcessExit> {
+    /// Sends a message and waits for the answer. Kills a process that exceeds its limits.
+    pub(crate) fn call(&mut self, message: &Value, limits: CallLimits<'_>) -> Result<Value, ProcessExit> {
         self.count_regions();
         let text = message.to_string();
         let sent = self.socket.write_all(&(text.len() as u32).to_le_bytes());
         let answer = match sent.and_then(|()| self.socket.write_all(text.as_bytes())) {
-            Ok(()) => self.answer(bounds),
-            Err(_) => Err(self.end()),
+            Ok(()) => self.receive_answer(limits),
+            Err(_) => Err(self.wait_for_exit()),
         };
         self.count_regions();
         answer
     }
 
     fn count_regions(&mut self) {
-        self.held.set(self.input.held_bytes() + self.output.held_bytes());
+        self.held_bytes.set(self.input.allocated_bytes() + self.output.allocated_bytes());
     }
 
-    /// Waits for a message.
-    pub(crate) fn answer(&mut self, bounds: CallLimits<'_>) -> Result<Value, ProcessExit> {
-        let deadline = Instant::now() + bounds.time;
+    /// Waits for a message within limits.
+    pub(crate) fn receive_answer(&mut self, limits: CallLimits<'_>) -> Result<Value, ProcessExit> {
+        let deadline = Instant::now() + limits.time;
         let mut head = [0; 4];
-        self.read(&mut head, deadline, bounds)?;
+        self.read(&mut head, deadline, limits)?;
         let bytes = u32::from_le_bytes(head) as usize;
-        if bytes > MOST_MESSAGE_BYTES {
+        if bytes > MAX_MESSAGE_BYTES {
             self.kill();
-            return Err(ProcessExit::Ended(format!("answered with a message of {bytes} bytes")));
+            return Err(ProcessExit::Exited(format!(
+                "sent a message of {bytes} bytes, more than the maximum of {MAX_MESSAGE_BYTES}"
+            )));
         }
         let mut body = vec![0; bytes];
-        self.read(&mut body, deadline, bounds)?;
+        self.read(&mut body, deadline, limits)?;
         serde_json::from_slice(&body).map_err(|error| {
             self.kill();
-            ProcessExit::Ended(format!("answered with something that is no message: {error}"))
+            ProcessExit::Exited(format!("sent an invalid message: {error}"))
         })
     }
 
@@ -229,74 +232,74 @@ impl FunctionProcess {
         &mut self,
         into: &mut [u8],
         deadline: Instant,
-        bounds: CallLimits<'_>,
+        limits: CallLimits<'_>,
     ) -> Result<(), ProcessExit> {
         let mut filled = 0;
-        let mut looked = Instant::now();
+        let mut last_check = Instant::now();
         while filled < into.len() {
             match self.socket.read(&mut into[filled..]) {
-                Ok(0) => return Err(self.end()),
+                Ok(0) => return Err(self.wait_for_exit()),
                 Ok(more) => filled += more,
-                Err(error) if is_pause(&error) => {}
-                Err(_) => return Err(self.end()),
+                Err(error) if is_timeout(&error) => {}
+                Err(_) => return Err(self.wait_for_exit()),
             }
-            if filled < into.len() && looked.elapsed() >= LOOK {
-                looked = Instant::now();
-                self.look(deadline, bounds)?;
+            if filled < into.len() && last_check.elapsed() >= POLL_INTERVAL {
+                last_check = Instant::now();
+                self.check_limits(deadline, limits)?;
             }
         }
-        // A call that is over in a moment may have taken memory, too.
-        if crate::memory::is_above(self.child.id(), bounds.memory_bytes) {
+        // A short call may also have exceeded the memory limit.
+        if crate::memory::exceeds_limit(self.child.id(), limits.memory_bytes) {
             self.kill();
-            return Err(ProcessExit::Memory(bounds.memory_bytes));
+            return Err(ProcessExit::MemoryLimit(limits.memory_bytes));
         }
         Ok(())
     }
 
-    /// Looks at the bounds of a call that goes on.
-    fn look(&mut self, deadline: Instant, bounds: CallLimits<'_>) -> Result<(), ProcessExit> {
+    /// Checks the limits of a running call.
+    fn check_limits(&mut self, deadline: Instant, limits: CallLimits<'_>) -> Result<(), ProcessExit> {
         if let Ok(Some(status)) = self.child.try_wait() {
             self.kill();
-            return Err(ProcessExit::Ended(ended(status)));
+            return Err(ProcessExit::Exited(describe_exit(status)));
         }
-        let death = if bounds.is_given_up.is_cancelled() {
-            ProcessExit::GivenUp
+        let exit = if limits.cancel.is_cancelled() {
+            ProcessExit::Cancelled
         } else if Instant::now() >= deadline {
-            ProcessExit::Time(bounds.time)
-        } else if crate::memory::is_above(self.child.id(), bounds.memory_bytes) {
-            ProcessExit::Memory(bounds.memory_bytes)
+            ProcessExit::TimeLimit(limits.time)
+        } else if crate::memory::exceeds_limit(self.child.id(), limits.memory_bytes) {
+            ProcessExit::MemoryLimit(limits.memory_bytes)
         } else {
             return Ok(());
         };
         self.kill();
-        Err(death)
+        Err(exit)
     }
 
-    /// Ends a process that has closed its socket.
-    fn end(&mut self) -> ProcessExit {
-        // It may be about to end by itself, by the signal that says why: that is waited for.
+    /// Waits for the exit of a process that has closed its socket, and kills it after two seconds.
+    fn wait_for_exit(&mut self) -> ProcessExit {
+        // A crashing process closes its socket before its exit status is available.
         let deadline = Instant::now() + Duration::from_secs(2);
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => {
                     self.kill();
-                    return ProcessExit::Ended(ended(status));
+                    return ProcessExit::Exited(describe_exit(status));
                 }
                 Ok(None) if Instant::now() < deadline => self.pause(),
                 _ => {
                     self.kill();
-                    return ProcessExit::Ended("closed its connection to the worker".to_owned());
+                    return ProcessExit::Exited("closed its connection to the worker".to_owned());
                 }
             }
         }
     }
 
-    /// Passes a moment: the socket is closed, so nothing else can be waited for.
+    /// Waits briefly. The socket is closed, so there is no event to wait for.
     fn pause(&self) {
         std::thread::park_timeout(Duration::from_millis(2));
     }
 
-    /// Ends the process and those that it has started.
+    /// Kills the process and its process group.
     fn kill(&mut self) {
         if let Some(group) = Pid::from_raw(self.child.id() as i32) {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
@@ -312,49 +315,50 @@ impl Drop for FunctionProcess {
     }
 }
 
-/// Whether nothing has come yet.
-fn is_pause(error: &io::Error) -> bool {
+/// Whether a read ended without data because of a timeout or an interrupt.
+fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-/// How a process ended, after "the function".
-fn ended(status: ExitStatus) -> String {
+/// Describes the exit of a process, as a predicate of "the function".
+fn describe_exit(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("was killed by signal {signal}{}", meaning(signal)),
+        (Some(signal), _) => format!("was killed by signal {signal}{}", signal_name(signal)),
         (None, Some(code)) => format!("ended its process with exit code {code}"),
         (None, None) => "ended its process".to_owned(),
     }
 }
 
-fn meaning(signal: i32) -> &'static str {
+/// Returns the name of a common signal in parentheses.
+fn signal_name(signal: i32) -> &'static str {
     match Signal::from_named_raw(signal) {
         Some(Signal::SEGV) => " (segmentation fault)",
         Some(Signal::ABORT) => " (abort)",
         Some(Signal::BUS) => " (bus error)",
         Some(Signal::FPE) => " (arithmetic error)",
         Some(Signal::ILL) => " (illegal instruction)",
-        Some(Signal::KILL) => " (kill, as by a system that is out of memory)",
+        Some(Signal::KILL) => " (killed, for example because the system is out of memory)",
         Some(Signal::TERM) => " (termination)",
         _ => "",
     }
 }
 
-/// Writes what the function prints to the worker's log, as far as it is not too much.
+/// Writes the output of the function to the worker's log, up to a maximum number of lines.
 fn log_lines(name: &str, lines: ChildStderr) {
     let mut lines = BufReader::new(lines);
     let mut line = Vec::new();
     for written in 0_usize.. {
         line.clear();
-        match lines.by_ref().take(MOST_LINE_BYTES).read_until(b'\n', &mut line) {
+        match lines.by_ref().take(MAX_LOG_LINE_BYTES).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
-            Ok(_) if written < MOST_LINES => {
+            Ok(_) if written < MAX_LOG_LINES => {
                 let text = String::from_utf8_lossy(&line);
                 tracing::info!(target: "feedline_functions", function = name, "{}", text.trim_end());
             }
-            Ok(_) if written == MOST_LINES => {
+            Ok(_) if written == MAX_LOG_LINES => {
                 tracing::warn!(
                     function = name,
-                    "it printed {MOST_LINES} lines; what it prints from now on is left out"
+                    "the function printed {MAX_LOG_LINES} lines; its further output is discarded"
                 );
             }
             Ok(_) => {}

@@ -1,25 +1,25 @@
-//! Which rows are at fault when calls fail: halves of a range are called, and their halves, down to single rows.
+//! Finds the rows that make calls fail, by calling halves of a failed range down to single rows.
 
 use std::ops::Range;
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallOutcome<P> {
-    /// The rows' results.
+    /// The results of the rows.
     Done(P),
-    /// Some row is at fault. `again`: it may have been chance, such as a process that was killed, so rows are called once
-    /// more before they are divided.
-    Failed { reason: String, again: bool },
+    /// A row made the call fail. With `retry`, the failure may be sporadic, such as a killed process, so the call is repeated
+    /// once before the range is divided.
+    Failed { reason: String, retry: bool },
 }
 
-/// Results by the rows that they belong to, in order, and rows that failed with the reason.
+/// Results with their ranges of rows in order, and failed rows with the reason.
 pub(crate) type CallResults<P> = (Vec<(Range<usize>, P)>, Vec<(usize, String)>);
 
-/// Calls `call` with ranges, and with parts of those that fail, until each row has a result or is known to fail alone.
+/// Calls `call` with ranges, and with parts of failed ranges, until each row has a result or fails by itself.
 ///
-/// A row fails only where it was called by itself; where that may have been chance, twice. With `first_only` nothing is
-/// called behind the first row that fails.
-pub(crate) fn search<P, E>(
+/// A row is reported as failed only after a call with this row alone, or two calls if the failure may be sporadic. With
+/// `first_only`, the search stops at the first failed row.
+pub(crate) fn find_failing_rows<P, E>(
     ranges: impl IntoIterator<Item = Range<usize>>,
     first_only: bool,
     mut call: impl FnMut(Range<usize>) -> Result<CallOutcome<P>, E>,
@@ -29,8 +29,8 @@ pub(crate) fn search<P, E>(
         let mut open = vec![whole.clone()];
         while let Some(range) = open.pop() {
             let mut outcome = call(range.clone())?;
-            let deserves_another = range == whole || range.len() == 1;
-            if deserves_another && matches!(outcome, CallOutcome::Failed { again: true, .. }) {
+            let is_retryable = range == whole || range.len() == 1;
+            if is_retryable && matches!(outcome, CallOutcome::Failed { retry: true, .. }) {
                 outcome = call(range.clone())?;
             }
             match outcome {
@@ -63,21 +63,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn exactly_the_bad_rows_fail_and_all_others_have_results_in_order(
+        fn only_bad_rows_fail_and_all_others_have_results_in_order(
             rows in 1usize..60,
             bad in prop::collection::btree_set(0usize..60, 0..12),
             size in 1usize..20,
-            again: bool,
+            retry: bool,
             first_only: bool,
         ) {
             let bad: BTreeSet<usize> = bad.into_iter().filter(|row| *row < rows).collect();
             let ranges = (0..rows).step_by(size).map(|start| start..(start + size).min(rows));
             let mut calls = 0;
-            let found = search(ranges, first_only, |range: Range<usize>| {
+            let found = find_failing_rows(ranges, first_only, |range: Range<usize>| {
                 calls += 1;
                 let at_fault = range.clone().find(|row| bad.contains(row));
                 Ok::<_, Infallible>(match at_fault {
-                    Some(row) => CallOutcome::Failed { reason: format!("row {row}"), again },
+                    Some(row) => CallOutcome::Failed { reason: format!("row {row}"), retry },
                     None => CallOutcome::Done(range.collect::<Vec<_>>()),
                 })
             });
@@ -94,12 +94,12 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_by_chance_is_called_again_and_nothing_is_lost() {
+    fn a_sporadic_failure_is_retried_without_losing_rows() {
         let mut calls = 0;
-        let found = search(std::iter::once(0..8), false, |range: Range<usize>| {
+        let found = find_failing_rows(std::iter::once(0..8), false, |range: Range<usize>| {
             calls += 1;
             Ok::<_, Infallible>(match calls {
-                1 => CallOutcome::Failed { reason: "killed".to_owned(), again: true },
+                1 => CallOutcome::Failed { reason: "killed".to_owned(), retry: true },
                 _ => CallOutcome::Done(range.len()),
             })
         });

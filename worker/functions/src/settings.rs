@@ -1,12 +1,12 @@
-//! With what functions are run on a worker.
+//! Settings of Python functions on a worker.
 
 use std::path::PathBuf;
 
-/// With what functions are run on a worker that allows them.
+/// The interpreter and environment of functions, on a worker that runs functions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionSettings {
-    /// The interpreter: a path, or a name that is looked for as shells do.
+    /// The interpreter: a path, or a name that is searched in `PATH`.
     pub python: PathBuf,
-    /// All variables that a function sees. None of the worker's others, among which may be keys.
+    /// All environment variables of a function. Other variables of the worker may contain keys and are not passed.
     pub environment: Vec<(String, String)>,
 }

@@ -1,4 +1,4 @@
-//! Functions in real processes, on chunks made by hand. Without target/venv they are skipped in one line each.
+//! Runs functions in real processes on small chunks. Tests are skipped with a message if target/venv does not exist.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -127,7 +127,7 @@ fn python() -> Option<PathBuf> {
     found
 }
 
-/// A folder with the module, and what runs its functions.
+/// A directory with the test module, and the settings that run its functions.
 struct Scene {
     folder: tempfile::TempDir,
     settings: FunctionSettings,
@@ -182,7 +182,7 @@ fn values(chunk: &Chunk, column: &str) -> Vec<i64> {
 }
 
 #[test]
-fn columns_are_made_and_replaced_and_calls_bounded() {
+fn functions_add_and_replace_columns_and_calls_are_limited_in_rows() {
     let Some(scene) = Scene::new() else { return };
     let seen = FunctionOutput::numbers(ScalarType::Int64, []);
     let function = Function { rows: Some(3), ..scene.function("double").output("seen", seen) };
@@ -198,7 +198,7 @@ fn columns_are_made_and_replaced_and_calls_bounded() {
 }
 
 #[test]
-fn every_type_goes_there_and_comes_back() {
+fn every_type_is_transferred_in_both_directions() {
     let Some(scene) = Scene::new() else { return };
     let list = |inner| ColumnType::List(Box::new(ColumnType::Scalar(inner)));
     let fields = [
@@ -257,7 +257,7 @@ fn every_type_goes_there_and_comes_back() {
     assert_eq!(raw, [&b"cba"[..], b""]);
     assert_eq!(values(&chunk, "height"), [2, 3 + 9]);
     assert_eq!(array(&chunk, "mean").as_primitive::<Float32Type>().values(), &[2.5, 5.0]);
-    let Some(Column::Tensor(flags)) = chunk.column("flags") else { panic!("it is a tensor") };
+    let Some(Column::Tensor(flags)) = chunk.column("flags") else { panic!("`flags` must be a tensor") };
     assert_eq!(flags.data[..], [0, 0, 0, 1, 1, 1, 1, 1]);
 }
 
@@ -265,7 +265,7 @@ fn every_type_goes_there_and_comes_back() {
 fn one_bad_row_fails_alone_with_its_reason() {
     let Some(scene) = Scene::new() else { return };
     let bounded = |name: &str| {
-        // What leaks takes a while to do so where the machine is busy.
+        // Leaking takes a while on a busy machine.
         let timeout_s = if name == "sleeps" { 1 } else { 30 };
         Function { timeout_s, memory: 256 << 20, ..scene.function(name) }
     };
@@ -280,7 +280,7 @@ fn one_bad_row_fails_alone_with_its_reason() {
         ("sleeps", "took more than 1 s"),
         ("leaks", "used more than 256 MiB of memory"),
         ("hires", "used more than 256 MiB of memory"),
-        ("drops", "failed: `y` has 0 rows, but the function was given 1; return one for each"),
+        ("drops", "failed: `y` has 0 rows, but the function received 1; return one row for each"),
     ] {
         let chunk = scene.run(bounded(name), &x(), numbers(8)).unwrap().chunk;
         assert_eq!(values(&chunk, "y"), [0, 1, 2, 3, 4, 0, 6, 7], "{name}");
@@ -293,7 +293,7 @@ fn one_bad_row_fails_alone_with_its_reason() {
 }
 
 #[test]
-fn what_a_forked_process_shares_counts_once() {
+fn memory_shared_with_a_forked_process_counts_once() {
     let Some(scene) = Scene::new() else { return };
     let function = Function { memory: 300 << 20, ..scene.function("forks") };
     let ChunkOutcome { chunk, deaths, .. } = scene.run(function, &x(), numbers(8)).unwrap();
@@ -301,7 +301,7 @@ fn what_a_forked_process_shares_counts_once() {
 }
 
 #[test]
-fn a_process_that_dies_by_chance_loses_nothing() {
+fn a_sporadic_crash_loses_no_rows() {
     let Some(scene) = Scene::new() else { return };
     let ChunkOutcome { chunk, calls, deaths, .. } =
         scene.run(scene.function("once"), &x(), numbers(8)).unwrap();
@@ -310,14 +310,14 @@ fn a_process_that_dies_by_chance_loses_nothing() {
 }
 
 #[test]
-fn wrong_results_say_what_is_expected_and_what_came() {
+fn errors_of_results_name_the_expected_and_the_actual_type() {
     let Some(scene) = Scene::new() else { return };
     for (name, said) in [
         (
             "floats",
             "`y` is float64, but int64 is declared; return it `.astype(numpy.int64)`, or declare float64",
         ),
-        ("forgets", "the function returned no `y`, which `outputs` declares; it returned `z`"),
+        ("forgets", "the function did not return `y`, which `outputs` declares; it returned `z`"),
         ("lists", "the function returned a list, not a dict of arrays"),
     ] {
         let (_, failures) = scene.of_numbers(name);
@@ -340,7 +340,7 @@ fn no_rows_need_no_process() {
 }
 
 #[test]
-fn seeds_are_those_of_the_rows_however_they_are_grouped() {
+fn seeds_depend_on_rows_and_not_on_their_grouping() {
     let Some(scene) = Scene::new() else { return };
     for name in ["seeded", "generators"] {
         let drawn = |rows| {
@@ -353,11 +353,11 @@ fn seeds_are_those_of_the_rows_however_they_are_grouped() {
         assert_eq!(different.len(), 8, "{name}");
     }
     let refused = scene.run(Function { seeded: true, ..scene.function("double") }, &x(), numbers(8));
-    assert!(refused.unwrap_err().contains("takes neither `seeds` nor `rngs`"));
+    assert!(refused.unwrap_err().contains("has neither the parameter `seeds` nor `rngs`"));
 }
 
 #[test]
-fn a_filter_keeps_the_rows_that_it_chooses() {
+fn a_filter_keeps_the_rows_for_which_it_returns_true() {
     let Some(scene) = Scene::new() else { return };
     let filter = |name: &str| Function { outputs: Default::default(), ..scene.function(name) };
     let chunk = scene.run(filter("even"), &x(), numbers(8)).unwrap().chunk;
@@ -367,7 +367,7 @@ fn a_filter_keeps_the_rows_that_it_chooses() {
 }
 
 #[test]
-fn what_cannot_be_loaded_says_why_and_what_to_do() {
+fn load_errors_name_the_reason_and_the_remedy() {
     let Some(scene) = Scene::new() else { return };
     let environment = |python: &str, package: &str| FunctionEnvironment {
         python: Some(python.to_owned()),
@@ -377,29 +377,29 @@ fn what_cannot_be_loaded_says_why_and_what_to_do() {
     for (function, said) in [
         (
             Function { function: "nowhere:f".to_owned(), ..sound() },
-            "there is no module `nowhere` on this worker",
+            "module `nowhere` was not found on this worker",
         ),
         (Function { function: "mine:nothing".to_owned(), ..sound() }, "module `mine` has no `nothing`"),
         (
             Function { environment: Some(environment("2.7", "numpy")), ..sound() },
-            "written for Python 2.7, but this worker",
+            "requires Python 2.7, but this worker",
         ),
         (
             Function { environment: Some(environment("3", "feedline-none")), ..sound() },
-            "needs feedline-none 2, which is not",
+            "requires feedline-none 2, which is not",
         ),
         (
             Function { environment: Some(environment("3", "pip")), ..sound() },
-            "needs pip 2, but this worker has",
+            "requires pip 2, but this worker has",
         ),
-        (Function { code: Some("AAAA".to_owned()), ..sound() }, "cannot be loaded: "),
+        (Function { code: Some("AAAA".to_owned()), ..sound() }, "cannot load the function `mine:double`: "),
     ] {
         let refused = scene.run(function, &x(), numbers(1)).unwrap_err();
         assert!(refused.contains(said), "{refused}");
     }
     let settings = FunctionSettings { python: "no-python-here".into(), environment: Vec::new() };
     let refused = Scene { settings, ..scene }.of_missing_python();
-    assert!(refused.contains("Python cannot be started as `no-python-here`"), "{refused}");
+    assert!(refused.contains("cannot start Python as `no-python-here`"), "{refused}");
 }
 
 impl Scene {
@@ -409,7 +409,7 @@ impl Scene {
 }
 
 #[test]
-fn nobody_waits_for_rows_that_are_not_wanted() {
+fn a_cancelled_call_frees_its_process() {
     let Some(scene) = Scene::new() else { return };
     let function = scene.function("sleeps");
     let call = FunctionCall { function, is_filter: false, index: 0, draws: 0, seed: 7, inputs: x() };
@@ -422,7 +422,7 @@ fn nobody_waits_for_rows_that_are_not_wanted() {
                 .await
                 .is_err()
         );
-        // The only process is free for others before the time of that call is over.
+        // The only process is available before the time limit of the cancelled call.
         let begun = std::time::Instant::now();
         let rows = function.apply(numbers(4), OutputBuffers::new(), false).await.unwrap();
         assert_eq!(values(&rows.chunk, "y"), [0, 1, 2, 3]);
@@ -431,7 +431,7 @@ fn nobody_waits_for_rows_that_are_not_wanted() {
 }
 
 #[test]
-fn memory_shared_with_processes_counts_as_long_as_they_live() {
+fn shared_memory_counts_until_its_process_exits() {
     let Some(scene) = Scene::new() else { return };
     let held: Arc<AtomicU64> = Arc::default();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -449,7 +449,7 @@ fn memory_shared_with_processes_counts_as_long_as_they_live() {
     assert!((1_600_000..4_000_000).contains(&both_ways), "{both_ways}");
     let dies = run(&function("exits"), numbers(100_000));
     assert!(dies.deaths > 8 && dies.chunk.failed_rows().contains(5), "{}", dies.deaths);
-    // Each process was given all rows; those that have died hold nothing, and one may still live.
+    // Each process received all rows. Exited processes release their memory, and one process may still run.
     let after = held.load(Ordering::Relaxed);
     assert!((both_ways..3 * both_ways).contains(&after), "{after} after {both_ways}");
 }
