@@ -1,4 +1,4 @@
-//! Tokens, tickets and secrets as anybody may send them.
+//! Fuzzes the validation of tokens, tickets, secrets and private keys.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -10,15 +10,15 @@ use feedline_data::ids::JobId;
 use libfuzzer_sys::fuzz_target;
 
 static KEYS: LazyLock<(Tokens, TicketKey)> = LazyLock::new(|| {
-    let secret = Secret::new().expect("the system gives random numbers");
+    let secret = Secret::new().expect("the system provides random numbers");
     (Tokens::new(&secret), TicketOffice::new(&secret).public_key())
 });
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    assert!(KEYS.0.check(text, 0).is_err(), "nobody signed it");
-    assert!(KEYS.1.check(Some(text), JobId(1), 0).is_err(), "nobody signed it");
-    // Whether they can be read does not matter; that reading ends does.
+    assert!(KEYS.0.check(text, 0).is_err(), "the input is not signed");
+    assert!(KEYS.1.check(Some(text), JobId(1), 0).is_err(), "the input is not signed");
+    // Errors are expected; only panics and hangs are failures.
     let _ = Secret::parse(text);
     let _ = Authority::of_key(text);
 });

@@ -1,4 +1,4 @@
-//! Reads any bytes as an Arrow file.
+//! Fuzzes the Arrow reader.
 
 #![no_main]
 

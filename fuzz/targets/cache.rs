@@ -1,4 +1,4 @@
-//! Reads any bytes as rows that a cache kept, on disk and in the object store.
+//! Fuzzes the readers of cached rows, on disk and in the object store.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Reads any bytes as a CSV file.
+//! Fuzzes the CSV reader.
 
 #![no_main]
 

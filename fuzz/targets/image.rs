@@ -1,4 +1,4 @@
-//! Reads any bytes as a JPEG: its header, the whole of it, a part of it, and an index of it.
+//! Fuzzes the JPEG decoder: header, whole image, region, half size, and index.
 
 #![no_main]
 
@@ -8,12 +8,12 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let Ok(mut decoder) = Decoder::new() else { return };
     let Ok(header) = decoder.header(bytes) else { return };
-    // A picture may be as large as its header says; that is refused elsewhere.
+    // Skip large images, whose limits other tests cover.
     if u64::from(header.width) * u64::from(header.height) > 1 << 22 {
         return;
     }
     let mut out = Vec::new();
-    // Whether it can be decoded does not matter; that the calls end does, and that two ways give the same.
+    // Errors are expected. Panics, hangs, and different pixels with and without an index are failures.
     if let Ok(opened) = decoder.open(bytes) {
         drop(opened.decode(&mut out));
     }

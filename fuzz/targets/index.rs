@@ -1,4 +1,4 @@
-//! Reads any bytes as the saved index of a dataset, as they are and behind a checksum that is right.
+//! Fuzzes the parser of stored dataset indexes, with the input as it is and with a valid checksum.
 
 #![no_main]
 

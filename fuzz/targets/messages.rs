@@ -1,4 +1,4 @@
-//! Reads any bytes as each message of the network.
+//! Fuzzes the parsers of all network messages.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Reads any bytes as JSON lines.
+//! Fuzzes the npy reader.
 
 #![no_main]
 

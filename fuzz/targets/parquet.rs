@@ -1,4 +1,4 @@
-//! Reads any bytes as a Parquet file.
+//! Fuzzes the Parquet reader.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Reads any bytes as a coordinator's log, an entry of it and a message of another coordinator.
+//! Fuzzes the parsers of a coordinator's log, of log entries, and of messages between coordinators.
 
 #![no_main]
 

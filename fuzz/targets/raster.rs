@@ -1,4 +1,4 @@
-//! Reads any bytes as an image that is no JPEG, and makes a small one of it: PNG, WebP, and pixels that a cache kept.
+//! Fuzzes decoding and resizing of images other than JPEG: PNG, WebP, and cached pixels.
 
 #![no_main]
 
@@ -18,11 +18,11 @@ operators:
   - center_crop: {column: image, size: [8, 8], resize: 9}
   - batch: {size: 1}
 ";
-    feedline_fuzz::operators(pipeline, ("image", ColumnType::Binary), &[]).expect("the pipeline is sound")
+    feedline_fuzz::operators(pipeline, ("image", ColumnType::Binary), &[]).expect("the pipeline is valid")
 });
 
 fuzz_target!(|bytes: &[u8]| {
-    // JPEGs have a fuzzer of their own, and a picture may be as large as its header says; that is refused elsewhere.
+    // Skip JPEGs, which another target covers, and large images, whose limits other tests cover.
     let guessed = image::ImageReader::new(Cursor::new(bytes))
         .with_guessed_format()
         .map(|reader| reader.into_dimensions());

@@ -1,4 +1,4 @@
-//! Reads any bytes as a WebDataset shard.
+//! Fuzzes the WebDataset reader.
 
 #![no_main]
 

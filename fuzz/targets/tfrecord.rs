@@ -1,4 +1,4 @@
-//! Reads any bytes as a TFRecord shard.
+//! Fuzzes the TFRecord reader.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Reads any bytes as a tokenizer's file, and splits a few texts with it.
+//! Fuzzes the parser of tokenizer files, and tokenizes a few texts with the result.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ operators:
   - batch: {size: 1}
 ";
 
-/// Nothing, words, letters that are several bytes, white space, and something that repeats.
+/// Empty text, words, multi-byte characters, white space, and a repetition.
 const TEXTS: [&str; 5] =
     ["", "Hello world, hello!", "na\u{ef}ve \u{6f22}\u{5b57} \u{1f600}", " \t\n  ", "aaaaaaaaaaaaaaaa"];
 

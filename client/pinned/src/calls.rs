@@ -1,4 +1,4 @@
-//! The calls of NVIDIA's driver (libcuda) that are used, by the types that `cuda.h` gives them.
+//! The required functions of NVIDIA's driver (libcuda), with the types of `cuda.h`.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null;
@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// The driver's own library. It comes with the kernel's driver, not with CUDA's toolkit.
+/// The library of the driver, which is installed with the kernel driver and not with the CUDA toolkit.
 const LIBRARY: &str = "libcuda.so.1";
 const SUCCESS: c_int = 0;
 
-/// Functions of the driver. Each gives 0, or what went wrong.
+/// Functions of the driver. Each returns 0 or an error code.
 #[derive(Debug)]
-pub(crate) struct Calls {
+pub(crate) struct DriverFunctions {
     /// `cuInit(flags)`.
     pub(crate) init: unsafe extern "C" fn(c_uint) -> c_int,
     /// `cuDeviceGet(device, ordinal)`.
@@ -33,37 +33,40 @@ pub(crate) struct Calls {
     pub(crate) describe: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
 }
 
-impl Calls {
+impl DriverFunctions {
+    /// Converts the status of a call into a result.
+    ///
     /// # Errors
-    /// What the driver says of a status that is not success.
+    /// The driver's description of a status other than success.
     pub(crate) fn check(&self, call: &str, status: c_int) -> Result<(), String> {
         if status == SUCCESS {
             return Ok(());
         }
         let mut text = null();
-        // SAFETY: `text` is set to a text that the driver keeps, or left alone.
-        let told = unsafe { (self.describe)(status, &raw mut text) } == SUCCESS && !text.is_null();
-        // SAFETY: the driver's texts end with 0 and are never changed.
-        let reason = told.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
+        // SAFETY: the call sets `text` to a static string of the driver, or does not change it.
+        let is_described = unsafe { (self.describe)(status, &raw mut text) } == SUCCESS && !text.is_null();
+        // SAFETY: the strings of the driver are terminated and never change.
+        let reason = is_described.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
         Err(format!("{call} failed with {status}: {}", reason.as_deref().unwrap_or("unknown")))
     }
 }
 
-/// The driver of this machine. It is loaded once and stays, since a driver that has begun cannot be unloaded.
-pub(crate) fn loaded() -> Result<&'static Calls, String> {
-    static CALLS: OnceLock<Result<Calls, String>> = OnceLock::new();
-    CALLS.get_or_init(|| load().map_err(|error| error.to_string())).as_ref().map_err(Clone::clone)
+/// Returns the driver of this machine. The library is loaded once and stays loaded, because an initialized driver cannot be
+/// unloaded.
+pub(crate) fn load_driver() -> Result<&'static DriverFunctions, String> {
+    static DRIVER: OnceLock<Result<DriverFunctions, String>> = OnceLock::new();
+    DRIVER.get_or_init(|| load_library().map_err(|error| error.to_string())).as_ref().map_err(Clone::clone)
 }
 
-fn load() -> Result<Calls, libloading::Error> {
-    // SAFETY: what the library does when it is loaded is the driver's business; every program that uses the GPU loads it.
+fn load_library() -> Result<DriverFunctions, libloading::Error> {
+    // SAFETY: the initializers of the driver's library are safe to run; every program that uses the GPU loads it.
     let library = unsafe { Library::new(LIBRARY) }?;
-    // It stays as long as the process, and so do its functions.
+    // The library and its functions stay loaded until the process exits.
     let library: &'static Library = Box::leak(Box::new(library));
-    // SAFETY: the names belong to these types in `cuda.h`, where macros add the versions to some of them. None has changed since CUDA 4,
-    // `cuDevicePrimaryCtxRelease_v2` since CUDA 11.
+    // SAFETY: `cuda.h` declares these names with these types, and adds the version suffixes with macros. The functions have not
+    // changed since CUDA 4, and `cuDevicePrimaryCtxRelease_v2` since CUDA 11.
     unsafe {
-        Ok(Calls {
+        Ok(DriverFunctions {
             init: *library.get(c"cuInit")?,
             device_get: *library.get(c"cuDeviceGet")?,
             retain_context: *library.get(c"cuDevicePrimaryCtxRetain")?,

@@ -1,6 +1,6 @@
-//! Page-locked ("pinned") memory: a GPU copies from it by itself, while the processor does something else.
+//! Page-locked (pinned) memory, from which a GPU copies asynchronously.
 //!
-//! NVIDIA's driver locks it. The driver is loaded when it is first asked for, so that nothing needs it where there is no GPU.
+//! NVIDIA's driver pins the memory. The driver is loaded on first use, so machines without a GPU do not need it.
 
 mod calls;
 
@@ -8,54 +8,54 @@ use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use crate::calls::Calls;
+use crate::calls::DriverFunctions;
 
-/// Memory counts as pinned in all contexts, whichever GPU it was locked for (`CU_MEMHOSTALLOC_PORTABLE`).
+/// The flag `CU_MEMHOSTALLOC_PORTABLE`: the memory is pinned for all contexts.
 const PORTABLE: u32 = 1;
 
-/// A GPU whose driver locks memory. Shares the context that CUDA's runtime, and so PyTorch, uses for the device.
+/// A GPU whose driver pins memory. Uses the primary context of the device, as the CUDA runtime and PyTorch do.
 #[derive(Debug)]
 pub struct Gpu {
-    calls: &'static Calls,
+    calls: &'static DriverFunctions,
     device: i32,
     context: *mut c_void,
 }
 
-// SAFETY: the context is a name that the driver gave; its calls may be made from any thread with any context.
+// SAFETY: the context is a handle of the driver, which may be used on any thread.
 unsafe impl Send for Gpu {}
-// SAFETY: as above; nothing in it changes.
+// SAFETY: as above; the fields do not change.
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
-    /// The GPU with this number, as CUDA counts those that the process may see.
+    /// Opens the GPU with this number among the devices that are visible to the process.
     ///
     /// # Errors
-    /// One clause, where there is no driver or no such GPU.
+    /// One clause if there is no driver or no such GPU.
     pub fn open(device: u32) -> Result<Arc<Self>, String> {
-        Self::open_with(calls::loaded()?, device)
+        Self::open_with(calls::load_driver()?, device)
     }
 
-    fn open_with(calls: &'static Calls, number: u32) -> Result<Arc<Self>, String> {
-        let ordinal = i32::try_from(number).map_err(|_| format!("there is no GPU {number}"))?;
+    fn open_with(calls: &'static DriverFunctions, number: u32) -> Result<Arc<Self>, String> {
+        let ordinal = i32::try_from(number).map_err(|_| format!("GPU {number} does not exist"))?;
         let (mut device, mut context) = (0, null_mut());
-        // SAFETY: `cuInit` takes no flags but 0, and may be called again and again.
+        // SAFETY: the flags of `cuInit` must be 0, and repeated calls are allowed.
         calls.check("cuInit", unsafe { (calls.init)(0) })?;
-        // SAFETY: `device` is written before the call returns.
+        // SAFETY: the call writes `device`.
         calls.check("cuDeviceGet", unsafe { (calls.device_get)(&raw mut device, ordinal) })?;
-        // SAFETY: `device` is one that the driver named, and `context` is written before the call returns.
+        // SAFETY: `device` comes from the driver, and the call writes `context`.
         let retained = unsafe { (calls.retain_context)(&raw mut context, device) };
         calls.check("cuDevicePrimaryCtxRetain", retained)?;
         Ok(Arc::new(Self { calls, device, context }))
     }
 
-    /// Runs `call` with the GPU's context as the thread's present one, and puts back the one before.
-    fn inside(&self, name: &str, call: impl FnOnce(&Calls) -> i32) -> Result<(), String> {
+    /// Runs `call` with the GPU's context as the current context of the thread, and restores the previous context.
+    fn with_context(&self, name: &str, call: impl FnOnce(&DriverFunctions) -> i32) -> Result<(), String> {
         // SAFETY: the context is retained until `self` is dropped.
         self.calls.check("cuCtxPushCurrent", unsafe { (self.calls.push_context)(self.context) })?;
         let status = call(self.calls);
-        let mut before = null_mut();
-        // SAFETY: it takes off what was pushed above; `before` is written before the call returns.
-        let popped = unsafe { (self.calls.pop_context)(&raw mut before) };
+        let mut popped_context = null_mut();
+        // SAFETY: this removes the context that was pushed above, and the call writes `popped_context`.
+        let popped = unsafe { (self.calls.pop_context)(&raw mut popped_context) };
         self.calls.check(name, status)?;
         self.calls.check("cuCtxPopCurrent", popped)
     }
@@ -63,54 +63,54 @@ impl Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // SAFETY: it was retained once, and no buffer is left that was locked in it: each holds the GPU. A driver that has ended already,
-        // as at the end of a process, says so, and there is nothing left to give back.
+        // SAFETY: the context was retained once. No buffer of this context remains, because each buffer holds a reference to the
+        // GPU. At the exit of a process, the driver may already be shut down and return an error, which is harmless.
         let _ = unsafe { (self.calls.release_context)(self.device) };
     }
 }
 
-/// A buffer of fixed capacity in pinned memory that is written from its start.
+/// A buffer of fixed capacity in pinned memory, to which bytes are appended.
 #[derive(Debug)]
 pub struct PinnedBuffer {
     data: NonNull<u8>,
     capacity: usize,
-    /// Bytes written.
+    /// Number of bytes written.
     len: usize,
     gpu: Arc<Gpu>,
 }
 
-// SAFETY: the memory is the buffer's own, and belongs to no thread.
+// SAFETY: the buffer owns the memory, which is not bound to a thread.
 unsafe impl Send for PinnedBuffer {}
-// SAFETY: through a shared reference it is only read.
+// SAFETY: shared references only permit reads.
 unsafe impl Sync for PinnedBuffer {}
 
 impl PinnedBuffer {
-    /// Locks `capacity` bytes, at least 1. They begin at the start of a page.
+    /// Allocates `capacity` bytes, at least 1, aligned to a page.
     ///
     /// # Errors
-    /// One clause, when the system cannot lock so much memory.
+    /// One clause if the system cannot pin this much memory.
     pub fn new(gpu: &Arc<Gpu>, capacity: usize) -> Result<Self, String> {
         let mut data = null_mut();
-        gpu.inside("cuMemHostAlloc", |calls| {
-            // SAFETY: `data` is written before the call returns.
+        gpu.with_context("cuMemHostAlloc", |calls| {
+            // SAFETY: the call writes `data`.
             unsafe { (calls.alloc)(&raw mut data, capacity.max(1), PORTABLE) }
         })?;
-        let data = NonNull::new(data.cast::<u8>()).ok_or("the driver gave no memory")?;
+        let data = NonNull::new(data.cast::<u8>()).ok_or("the driver returned a null pointer")?;
         Ok(Self { data, capacity, len: 0, gpu: Arc::clone(gpu) })
     }
 
-    /// Bytes that it can hold.
+    /// Returns the capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Appends bytes; `false`, and nothing is written, when they do not fit.
+    /// Appends bytes. Returns `false` without writing if they do not fit.
     pub fn append(&mut self, bytes: &[u8]) -> bool {
         if bytes.len() > self.capacity - self.len {
             return false;
         }
-        // SAFETY: `len` bytes are written and `bytes.len()` more lie within the capacity, as was checked. `bytes` cannot overlap with
-        // them: `&mut self` is the only way to reach this memory.
+        // SAFETY: `len + bytes.len()` bytes are within the capacity, as checked above. `bytes` does not overlap with the buffer,
+        // because this memory is only accessible through `&mut self`.
         unsafe {
             let end = self.data.as_ptr().add(self.len);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), end, bytes.len());
@@ -119,14 +119,14 @@ impl PinnedBuffer {
         true
     }
 
-    /// Forgets what was written.
+    /// Discards the written bytes.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// What was written.
+    /// Returns the written bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes were written, and stay as they are while the slice is borrowed.
+        // SAFETY: the first `len` bytes are initialized, and do not change while the slice is borrowed.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 }
@@ -134,9 +134,9 @@ impl PinnedBuffer {
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         let data = self.data.as_ptr().cast::<c_void>();
-        // At the end of a process the driver may have ended before, and has unlocked everything then.
-        let _ = self.gpu.inside("cuMemFreeHost", |calls| {
-            // SAFETY: the driver gave this memory, and nobody uses it any more.
+        // At the exit of a process, the driver may already be shut down and have freed the memory.
+        let _ = self.gpu.with_context("cuMemFreeHost", |calls| {
+            // SAFETY: the memory comes from the driver and is no longer used.
             unsafe { (calls.free)(data) }
         });
     }

@@ -1,5 +1,5 @@
-//! Writes what fuzzers begin with where Feedline, or a library that it uses, makes it: `seeds FOLDER` fills a folder for each
-//! of those targets, the same each time.
+//! Writes deterministic seed inputs for formats that Feedline or its libraries can encode: `seeds FOLDER` creates a directory
+//! for each of these fuzz targets.
 
 use std::error::Error;
 use std::path::Path;
@@ -15,11 +15,11 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
-/// Where pictures of each kind of PNG and WebP lie.
+/// Directory of images of each kind of PNG and WebP.
 const PICTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../worker/operators/testdata");
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = std::env::args_os().nth(1).ok_or("name the folder that the seeds go to: seeds FOLDER")?;
+    let folder = std::env::args_os().nth(1).ok_or("missing argument: seeds FOLDER")?;
     let folder = Path::new(&folder);
     write(folder, "arrow", "file", &arrow_file()?)?;
     let zstd = Compression::ZSTD(ZstdLevel::default());
@@ -48,7 +48,7 @@ fn write(folder: &Path, target: &str, name: &str, bytes: &[u8]) -> std::io::Resu
     std::fs::write(folder.join(name), bytes)
 }
 
-/// A column of each kind that readers tell apart: numbers, text with a null, bytes, lists.
+/// Returns one column of each kind that readers distinguish: numbers, text with a null, bytes, lists.
 fn rows() -> Result<RecordBatch, Box<dyn Error>> {
     let texts = StringArray::from(vec![Some("a"), None, Some("longer than twelve bytes")]);
     let bytes = BinaryArray::from_vec(vec![&b"x"[..], &b""[..], &[0xFF, 0xD8, 0xFF][..]]);
@@ -62,7 +62,7 @@ fn rows() -> Result<RecordBatch, Box<dyn Error>> {
     ])?)
 }
 
-/// Two record batches.
+/// Returns a file with two record batches.
 fn arrow_file() -> Result<Vec<u8>, Box<dyn Error>> {
     let rows = rows()?;
     let mut bytes = Vec::new();
@@ -74,7 +74,7 @@ fn arrow_file() -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(bytes)
 }
 
-/// Two row groups.
+/// Returns a file with two row groups.
 fn parquet_file(compression: Compression) -> Result<Vec<u8>, Box<dyn Error>> {
     let rows = rows()?;
     let properties = WriterProperties::builder().set_compression(compression).build();
@@ -87,25 +87,27 @@ fn parquet_file(compression: Compression) -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(bytes)
 }
 
-/// Two shards, of which one has rows of known sizes and the other a defect.
+/// Returns a manifest of two shards: one with known row sizes, and one with a defect.
 fn manifest() -> Manifest {
     let schema = Schema::new([
         ("image", ColumnType::Binary),
         ("label", ColumnType::Scalar(ScalarType::Int64)),
         ("words", ColumnType::List(Box::new(ColumnType::Utf8))),
     ]);
-    let shard = |place: u64, row_bytes: Vec<u32>, defects: Vec<Defect>| Shard {
+    let shard = |number: u64, row_bytes: Vec<u32>, defects: Vec<Defect>| Shard {
         object: ShardRef {
-            url: format!("file:///data/train-{place}.tfrecord"),
+            url: format!("file:///data/train-{number}.tfrecord"),
             size_bytes: 1000,
-            version: "1".to_owned(), part: 0 },
+            version: "1".to_owned(),
+            part: 0,
+        },
         index: ShardIndex {
             blocks: vec![Block { rows: 2, offset: 0, bytes: 600, group: 0, row_bytes }],
             schema: Some(schema.clone()),
             defects,
         },
     };
-    let defect = Defect { offset: 600, reason: "the record is cut short".to_owned() };
+    let defect = Defect { offset: 600, reason: "the record is truncated".to_owned() };
     let shards = vec![shard(0, vec![200, 400], Vec::new()), shard(1, Vec::new(), vec![defect])];
     Manifest { schema, shards }
 }

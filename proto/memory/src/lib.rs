@@ -1,8 +1,8 @@
-//! Regions of memory that two processes share: the one that made a region writes it, the other only reads.
+//! Shared memory regions between two processes. The process that creates a region writes to it, and the other process only
+//! reads.
 //!
-//! A region is a sealed memfd. Its size is fixed, so no access can lie beyond its end; and nobody but its maker can
-//! write to it, since the seal refuses every further writable mapping. Who may read what when is not known here: that is
-//! agreed upon by the processes (`feedline-proto`).
+//! A region is a sealed memfd. Its size is fixed, so no access can exceed its end. Only its creator can write to it, because
+//! the seal prevents further writable mappings. The protocol in `feedline-proto` defines when a process may read.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags};
 
-/// A region, as the process sees it that made it.
+/// A region in the process that created it.
 #[derive(Debug)]
 pub struct WritableRegion {
     map: MmapRaw,
@@ -19,87 +19,90 @@ pub struct WritableRegion {
 }
 
 impl WritableRegion {
-    /// Makes a region of `bytes` bytes, all zero.
+    /// Creates a region of `bytes` zero bytes.
     ///
     /// # Errors
-    /// When the system has no memory for it, or does not know memfd and its seals (Linux before 5.1).
+    /// If memory allocation fails, or if the system does not support memfd with these seals (Linux before 5.1).
     pub fn create(bytes: usize) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(rustix::fs::memfd_create("feedline", flags)?);
         file.set_len(bytes as u64)?;
-        // Before the seal: it is the only writable mapping that there will ever be.
+        // Map the region before sealing it: this is its only writable mapping.
         let map = MmapOptions::new().len(bytes).map_raw(&file)?;
-        rustix::fs::fcntl_add_seals(&file, seals() | SealFlags::SEAL)?;
+        rustix::fs::fcntl_add_seals(&file, required_seals() | SealFlags::SEAL)?;
         Ok(Self { map, file })
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn len(&self) -> usize {
         self.map.len()
     }
 
-    /// Whether it has no bytes.
+    /// Whether the size is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies `bytes` to its start; `false`, and nothing is written, when they do not fit.
+    /// Copies `bytes` to the start of the region. Returns `false` without writing if they do not fit.
     pub fn write(&mut self, bytes: &[u8]) -> bool {
         if bytes.len() > self.map.len() {
             return false;
         }
-        // SAFETY: the mapping is `len` bytes long, of which `bytes.len()` were checked above; its file cannot shrink.
-        // `bytes` cannot overlap with it: this process holds no reference into the mapping, since only this function
-        // touches it, and `&mut self` makes it the only writer. Other processes map it without the right to write.
+        // SAFETY: the mapping is at least `bytes.len()` long, as checked above, and its file cannot shrink. `bytes` does not
+        // overlap with the mapping, because only this function accesses the mapping in this process. `&mut self` makes
+        // this call the only writer, and other processes map the region read-only.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.as_mut_ptr(), bytes.len()) };
         true
     }
 }
 
-/// The descriptor that another process opens it by.
+/// The descriptor with which another process opens the region.
 impl AsFd for WritableRegion {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-/// A region, as another process sees it.
+/// A region that another process created.
 #[derive(Debug)]
 pub struct ReadableRegion {
     map: MmapRaw,
 }
 
 impl ReadableRegion {
-    /// Maps a region that another process made.
+    /// Maps a region that another process created.
     ///
     /// # Errors
-    /// When the descriptor is no sealed region, or there is no room for the mapping.
+    /// If the descriptor is not a sealed region, or if it cannot be mapped.
     pub fn open(descriptor: OwnedFd) -> io::Result<Self> {
         let file = File::from(descriptor);
-        // Without these seals its maker could cut it, and reading would be a fault.
-        if !rustix::fs::fcntl_get_seals(&file)?.contains(seals()) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the memory is not sealed"));
+        // Without these seals, the creator could truncate the region, and reads would raise SIGBUS.
+        if !rustix::fs::fcntl_get_seals(&file)?.contains(required_seals()) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the descriptor is not a sealed memory region",
+            ));
         }
         let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         let map = MmapOptions::new().len(bytes).populate().map_raw_read_only(&file)?;
         Ok(Self { map })
     }
 
-    /// The first `bytes` bytes; `None` when it has fewer. The caller has been told by the region's maker that these
-    /// bytes stay as they are until it lets go of them.
+    /// Returns the first `bytes` bytes, or `None` if the region is smaller. The creator of the region must guarantee that these
+    /// bytes do not change until the caller reports that it has finished reading.
     pub fn bytes(&self, bytes: usize) -> Option<&[u8]> {
         if bytes > self.map.len() {
             return None;
         }
-        // SAFETY: the mapping is readable, at least `bytes` long and as long-lived as `self`; its file is sealed and
-        // cannot shrink under it. Nobody writes while the slice is in use: this process cannot, and the region's maker,
-        // the only process that can, does not before it is told that the bytes are no longer read.
+        // SAFETY: the mapping is readable, at least `bytes` long, and valid as long as `self`. Its file is sealed and cannot
+        // shrink. No process writes while the slice is in use: this process cannot, and the creator, the only process that
+        // can, does not write until it learns that the bytes are no longer read.
         Some(unsafe { std::slice::from_raw_parts(self.map.as_ptr(), bytes) })
     }
 }
 
-/// Seals that a reader relies on.
-fn seals() -> SealFlags {
+/// Returns the seals that a reader requires.
+fn required_seals() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE
 }
 
@@ -112,19 +115,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_bytes_are_read_back() {
         let mut region = WritableRegion::create(1 << 16).unwrap();
         let reader = reader(&region);
         assert!(region.write(b"batch"));
         assert_eq!(reader.bytes(5), Some(&b"batch"[..]));
         assert_eq!(reader.bytes(1 << 16).map(<[u8]>::len), Some(1 << 16));
         assert_eq!(reader.bytes((1 << 16) + 1), None);
-        assert!(!region.write(&vec![0; (1 << 16) + 1]), "no byte more than it has");
+        assert!(!region.write(&vec![0; (1 << 16) + 1]), "a write beyond the size fails");
         assert_eq!((region.len(), region.is_empty()), (1 << 16, false));
     }
 
     #[test]
-    fn a_reader_outlives_the_maker() {
+    fn a_reader_outlives_the_creator() {
         let mut region = WritableRegion::create(4096).unwrap();
         assert!(region.write(&[7; 4096]));
         let reader = reader(&region);
@@ -133,16 +136,16 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_can_write_or_resize() {
+    fn other_processes_can_neither_write_nor_resize() {
         let region = WritableRegion::create(4096).unwrap();
         let file = File::from(region.as_fd().try_clone_to_owned().unwrap());
-        assert!(MmapOptions::new().len(4096).map_raw(&file).is_err(), "no second writable mapping");
+        assert!(MmapOptions::new().len(4096).map_raw(&file).is_err(), "a second writable mapping fails");
         assert!(rustix::io::write(&file, b"x").is_err());
         assert!(file.set_len(1).is_err() && file.set_len(8192).is_err());
     }
 
     #[test]
-    fn what_is_not_sealed_is_refused() {
+    fn an_unsealed_descriptor_is_rejected() {
         let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         assert!(ReadableRegion::open(file).is_err());
     }
