@@ -1,59 +1,58 @@
-//! Proves that every row came exactly once: counts the row ids that batches account for and compares them with the
-//! order that the job must have had.
+//! Verifies exactly-once delivery: counts the row ids of delivered batches and compares them with the order of the job.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use feedline_data::checkpoint::{OpenRange, Position};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::Manifest;
 use feedline_data::mix::MixChange;
 use feedline_data::pipeline::Pipeline;
-use feedline_data::position::{OpenRange, Position};
 use feedline_data::sequence::{Sequence, SharedPass};
 use serde::Serialize;
 
 use crate::batch::BatchInfo;
 
-/// Rows whose order is computed at a time.
+/// Rows of the order that are computed at once.
 const CHUNK_ROWS: u64 = 1 << 16;
 
-/// What an audit found, in rows. A row of another pass over the data is another row.
+/// Result of an audit, in rows. The same row in another pass counts as another row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct AuditReport {
-    /// Rows between the start and the stop position.
+    /// Rows between the start position and the stop position.
     pub expected: u64,
-    /// Expected rows that came once.
+    /// Expected rows that were delivered once.
     pub once: u64,
-    /// Expected rows that did not come.
+    /// Expected rows that were not delivered.
     pub missing: u64,
-    /// Rows that came more than once.
+    /// Rows that were delivered more than once.
     pub repeated: u64,
-    /// Rows that came and were not expected.
+    /// Delivered rows that were not expected.
     pub unexpected: u64,
 }
 
 impl AuditReport {
-    /// Whether every expected row came once, and no other.
+    /// Whether every expected row was delivered once, and no other row.
     pub fn is_exact(&self) -> bool {
         self.once == self.expected && self.repeated == 0 && self.unexpected == 0
     }
 }
 
-/// Counts what arrives. Needs one byte for each row and pass that it has seen rows of.
+/// Counts delivered rows. Uses one byte for each row of each pass with delivered rows.
 #[derive(Debug)]
 pub struct Audit {
     layout: Layout,
     sequence: Sequence,
     streams: Vec<StreamPosition>,
     open: Vec<OpenRange>,
-    /// How often each row came, by pass over all epochs; stays at 255.
+    /// Deliveries of each row, by pass over all epochs; at most 255.
     counts: BTreeMap<u32, Vec<u8>>,
-    /// Rows that no dataset of this size has.
-    strange: u64,
+    /// Delivered row ids beyond the size of the dataset.
+    invalid: u64,
 }
 
 impl Audit {
-    /// An audit of a job of this pipeline from `start` on, or from its beginning. `inputs` is the job's manifest.
+    /// Creates an audit of a job that starts at `start`, by default at the beginning. `inputs` is the job's manifest.
     pub fn new(layout: Layout, inputs: &Manifest, pipeline: &Pipeline, start: Option<&Position>) -> Self {
         let streams = (0..layout.streams)
             .map(|stream| {
@@ -63,11 +62,10 @@ impl Audit {
             .collect();
         let open = start.map(|start| start.open.clone()).unwrap_or_default();
         let sequence = Sequence::new(pipeline, inputs, &layout.mix);
-        Self { layout, sequence, streams, open, counts: BTreeMap::new(), strange: 0 }
+        Self { layout, sequence, streams, open, counts: BTreeMap::new(), invalid: 0 }
     }
 
-    /// Counts the rows that a batch, or what trails behind the last one, accounts for. The job must have been opened
-    /// with `audit`.
+    /// Counts the rows of a batch, or the trailing rows of a consumer. The job must have been opened with `audit`.
     pub fn add(&mut self, info: &BatchInfo) {
         if self.layout.coordinated {
             return self.add_step(info);
@@ -82,8 +80,8 @@ impl Audit {
         }
     }
 
-    /// Takes over how the job's mix has changed by now.
-    pub fn remix(&mut self, changes: &[MixChange]) {
+    /// Sets the changes of the job's mix.
+    pub fn set_mix(&mut self, changes: &[MixChange]) {
         self.sequence = self.sequence.remixed(changes);
     }
 
@@ -92,7 +90,7 @@ impl Audit {
         let counts = self.counts.entry(pass).or_insert_with(|| vec![0; rows]);
         match counts.get_mut(row_id as usize) {
             Some(count) => *count = count.saturating_add(1),
-            None => self.strange += 1,
+            None => self.invalid += 1,
         }
     }
 
@@ -100,41 +98,41 @@ impl Audit {
         self.sequence.pass(pass)
     }
 
-    /// The pass, over all epochs, of a place in an epoch's row sequence; and the place in it.
-    fn pass_of(&self, epoch: u32, place: u64) -> (u32, u64) {
+    /// Converts an index in the row sequence of an epoch to a pass over all epochs and an index in the pass.
+    fn pass_of(&self, epoch: u32, index: u64) -> (u32, u64) {
         let rows = self.layout.dataset_rows;
-        (epoch * self.layout.passes + (place / rows) as u32, place % rows)
+        (epoch * self.layout.passes + (index / rows) as u32, index % rows)
     }
 
-    /// Compares with what must have come up to `stop`, or up to the job's end.
+    /// Compares the counts with the rows up to `stop`, by default up to the end of the job.
     pub fn report(&self, stop: Option<&Position>) -> AuditReport {
         if self.layout.coordinated {
             return self.report_rounds(stop);
         }
-        let mut marks = self.expected(stop);
-        let mut report = AuditReport { unexpected: self.strange, ..AuditReport::default() };
+        let mut expected = self.expected(stop);
+        let mut report = AuditReport { unexpected: self.invalid, ..AuditReport::default() };
         for pass in self.counts.keys() {
-            marks.entry(*pass).or_default();
+            expected.entry(*pass).or_default();
         }
-        let nothing = vec![0; self.sequence.dataset_rows() as usize];
-        for (pass, marks) in marks {
-            let counts = self.counts.get(&pass).unwrap_or(&nothing);
-            self.compare(pass, &marks, counts, &mut report);
+        let no_counts = vec![0; self.sequence.dataset_rows() as usize];
+        for (pass, expected) in expected {
+            let counts = self.counts.get(&pass).unwrap_or(&no_counts);
+            self.compare(pass, &expected, counts, &mut report);
         }
         report
     }
 
-    fn compare(&self, pass: u32, marks: &[bool], counts: &[u8], report: &mut AuditReport) {
-        // A mix that begins short datasets again has rows more than once in a pass.
+    /// Compares one pass. `is_expected` states for each index of the pass whether its row is expected.
+    fn compare(&self, pass: u32, is_expected: &[bool], counts: &[u8], report: &mut AuditReport) {
+        // A mix that restarts short datasets contains rows more than once in a pass.
         let mut expected = vec![0_u8; counts.len()];
-        if marks.iter().any(|&marked| marked) {
+        if is_expected.iter().any(|&expected| expected) {
             let order = self.order(pass);
-            for start in (0..marks.len() as u64).step_by(CHUNK_ROWS as usize) {
-                let end = (start + CHUNK_ROWS).min(marks.len() as u64);
+            for start in (0..is_expected.len() as u64).step_by(CHUNK_ROWS as usize) {
+                let end = (start + CHUNK_ROWS).min(is_expected.len() as u64);
                 let rows = self.sequence.rows(&order, start..end);
-                for (row, _) in
-                    rows.iter().zip(&marks[start as usize..end as usize]).filter(|(_, marked)| **marked)
-                {
+                let expected_rows = rows.iter().zip(&is_expected[start as usize..end as usize]);
+                for (row, _) in expected_rows.filter(|(_, expected)| **expected) {
                     let expected = &mut expected[row.row_id as usize];
                     *expected = expected.saturating_add(1);
                 }
@@ -149,30 +147,31 @@ impl Audit {
         }
     }
 
-    /// For each pass, which places of its row sequence lie between start and stop.
+    /// For each index of each pass, whether its row is between start and stop.
     fn expected(&self, stop: Option<&Position>) -> BTreeMap<u32, Vec<bool>> {
-        let mut marks = BTreeMap::new();
+        let mut expected = BTreeMap::new();
         let end = StreamPosition { epoch: self.layout.epochs, row: 0 };
         for (stream, &start) in (0..).zip(&self.streams) {
             let stop = stop.and_then(|stop| stop.streams.get(stream as usize)).copied();
-            self.mark_stream(stream, start, stop.unwrap_or(end), &mut marks);
+            self.set_stream(stream, start, stop.unwrap_or(end), &mut expected);
         }
-        // Ranges that a relaxed job took and did not deliver: before the start they came, before the stop they did not.
+        // Relaxed mode: ranges that were open at the start are delivered after it, and ranges that are open at the stop are not
+        // delivered before it.
         let stopped = stop.map(|stop| stop.open.as_slice()).unwrap_or_default();
-        for (ranges, marked) in [(self.open.as_slice(), true), (stopped, false)] {
+        for (ranges, is_expected) in [(self.open.as_slice(), true), (stopped, false)] {
             for range in ranges {
-                self.mark(range.epoch, range.from..range.to, marked, &mut marks);
+                self.set_range(range.epoch, range.from..range.to, is_expected, &mut expected);
             }
         }
-        marks
+        expected
     }
 
-    fn mark_stream(
+    fn set_stream(
         &self,
         stream: u32,
         start: StreamPosition,
         stop: StreamPosition,
-        marks: &mut BTreeMap<u32, Vec<bool>>,
+        expected: &mut BTreeMap<u32, Vec<bool>>,
     ) {
         let rows = self.layout.stream_rows(stream);
         for epoch in start.epoch..self.layout.epochs.min(stop.epoch.saturating_add(1)) {
@@ -183,17 +182,23 @@ impl Audit {
                 let split = self.layout.split_range(SplitRef { epoch, ordinal, stream });
                 let offset = from - ordinal * self.layout.split_rows;
                 let taken = (to - from).min(split.end - split.start - offset);
-                self.mark(epoch, split.start + offset..split.start + offset + taken, true, marks);
+                self.set_range(epoch, split.start + offset..split.start + offset + taken, true, expected);
                 from += taken;
             }
         }
     }
 
-    fn mark(&self, epoch: u32, places: Range<u64>, marked: bool, marks: &mut BTreeMap<u32, Vec<bool>>) {
-        for place in places {
-            let (pass, place) = self.pass_of(epoch, place);
-            let marks = marks.entry(pass).or_insert_with(|| vec![false; self.layout.dataset_rows as usize]);
-            marks[place as usize] = marked;
+    fn set_range(
+        &self,
+        epoch: u32,
+        range: Range<u64>,
+        is_expected: bool,
+        expected: &mut BTreeMap<u32, Vec<bool>>,
+    ) {
+        for index in range {
+            let (pass, index) = self.pass_of(epoch, index);
+            let rows = expected.entry(pass).or_insert_with(|| vec![false; self.layout.dataset_rows as usize]);
+            rows[index as usize] = is_expected;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A batch as a consumer gets it, and how it is joined from parts of pieces.
+//! A batch, and its assembly from parts of pieces.
 
 use std::ops::Range;
 
@@ -14,52 +14,49 @@ use crate::pieces::PieceBytes;
 /// A batch.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// Its rows. Views of the buffers they were received in, unless the batch was joined from several pieces.
+    /// The rows: a view of the receive buffer, or a copy where the batch was joined from several pieces.
     pub records: RecordBatch,
-    /// What it is made of.
+    /// The origin of the rows.
     pub info: BatchInfo,
 }
 
-/// What a batch is made of.
+/// The origin of a batch's rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BatchInfo {
     /// Stream: the virtual consumer in deterministic mode, the slot of an elastic job; 0 in relaxed mode.
     pub stream: u32,
-    /// Step within the epoch, from 0: each stream has one batch in each. `None` where operators may change the number of rows,
-    /// with `remainder: carry`, and in relaxed mode.
+    /// Step within the epoch, from 0. Each stream delivers one batch in each step. `None` where operators may change the number of
+    /// rows, with `remainder: carry`, and in relaxed mode.
     pub step: Option<u64>,
-    /// Its part of its step: its rows by those of all streams in this step, so that a step's batches together have weight 1,
-    /// and means over batches weighed by it are means over the step's rows. Where `step` is not known, its rows by those that a
-    /// full step has. 0 in relaxed mode.
+    /// The batch's share of the rows of all streams in this step. The weights of a step sum to 1, so the weighted mean over batches
+    /// is the mean over the step's rows. Where `step` is `None`, the share of a full step. 0 in relaxed mode.
     pub weight: f64,
-    /// Epoch of its first row, from 0.
+    /// Epoch of the first row, from 0.
     pub epoch: u32,
     /// Rows.
     pub rows: u32,
-    /// Input rows accounted for: ranges of offsets in splits, in order. Rows that operators removed are included,
-    /// and so are whole runs of them that came before.
+    /// Input rows of this batch: ranges of offsets in splits, in order. Includes removed rows, also those since the batch before.
     pub inputs: Vec<(SplitRef, Range<u32>)>,
-    /// Offsets in splits of the rows that it holds, in order, where operators removed some of `inputs`; else empty.
+    /// Offsets of the batch's rows in splits, in order. Empty where the batch contains all of `inputs`.
     pub kept: Vec<(SplitRef, Vec<u32>)>,
-    /// Audit: ids of the rows of `inputs`, in order. Empty unless the job was opened with `audit`. In a coordinated job they
-    /// are always there: ids of the rows that this batch holds, and in the last step of a round, for the first stream, of
-    /// those that operators removed from it.
+    /// Audit: ids of the rows of `inputs`, in order. Empty unless the job was opened with `audit`. A coordinated job always has
+    /// them: the ids of the batch's rows, and for the first stream in the last step of a round, the ids of the removed rows.
     pub row_ids: Vec<u64>,
-    /// Rows that failed and were skipped or replaced.
+    /// Failed rows that were skipped or replaced.
     pub skipped: Vec<SkippedRow>,
-    /// Rows that `remainder: drop` left out before this batch.
+    /// Rows before this batch that `remainder: drop` dropped.
     pub dropped_rows: u64,
 }
 
 impl BatchInfo {
-    /// Adds what these parts account for.
-    pub(crate) fn account(&mut self, parts: &[PieceSlice<PieceBytes>]) {
+    /// Adds the input rows of these parts.
+    pub(crate) fn add_inputs(&mut self, parts: &[PieceSlice<PieceBytes>]) {
         for part in parts {
             self.add_input(part.split, part.input.clone());
             if let Some(ids) = &part.payload.row_ids {
-                let place = |offset: u32| (offset - part.piece_from) as usize;
-                let range = place(part.input.start)..place(part.input.end);
-                // Where a piece is one step of several streams, its ids are those of this stream's rows.
+                let index = |offset: u32| (offset - part.piece_from) as usize;
+                let range = index(part.input.start)..index(part.input.end);
+                // The ids of a coordinated step are those of this stream's rows only.
                 self.row_ids.extend_from_slice(ids.get(range).unwrap_or(ids));
             }
             if is_last_part(part) {
@@ -68,10 +65,10 @@ impl BatchInfo {
         }
     }
 
-    /// Notes which rows the batch holds, where those are not all that it accounts for.
-    fn note_kept(&mut self, parts: &[PieceSlice<PieceBytes>]) {
-        let accounted: u64 = self.inputs.iter().map(|(_, input)| input.len() as u64).sum();
-        if accounted == u64::from(self.rows) {
+    /// Records the offsets of the batch's rows where operators removed some of its input rows.
+    fn set_kept(&mut self, parts: &[PieceSlice<PieceBytes>]) {
+        let input_rows: u64 = self.inputs.iter().map(|(_, input)| input.len() as u64).sum();
+        if input_rows == u64::from(self.rows) {
             return;
         }
         for part in parts.iter().filter(|part| !part.rows.is_empty()) {
@@ -92,29 +89,29 @@ impl BatchInfo {
     }
 }
 
-/// Whether this part ends its piece: nothing of it comes later.
+/// Whether this part is the last one of its piece.
 pub(crate) fn is_last_part(part: &PieceSlice<PieceBytes>) -> bool {
     part.rows.end as usize == part.payload.records.num_rows()
 }
 
-/// Which step a batch belongs to, and its part of it.
+/// The step of a batch, and the batch's share of the step's rows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StepShare {
     pub(crate) step: Option<u64>,
     pub(crate) weight: f64,
 }
 
-/// A run of rows that was taken off a stream, not joined yet.
+/// A batch that was taken from a stream and not joined yet.
 #[derive(Debug)]
 pub(crate) struct TakenBatch {
     pub(crate) info: BatchInfo,
     pub(crate) parts: Vec<PieceSlice<PieceBytes>>,
-    /// Columns, for a batch without rows.
+    /// The columns of a batch without rows.
     pub(crate) schema: Option<SchemaRef>,
 }
 
 impl TakenBatch {
-    /// Puts what came before it (`carried`) and the run together.
+    /// Combines a batch with the rows before it that belong to no batch (`carried`).
     pub(crate) fn new(
         stream: u32,
         StepShare { step, weight }: StepShare,
@@ -124,15 +121,15 @@ impl TakenBatch {
     ) -> Self {
         let AssembledBatch { epoch, rows, parts, .. } = assembled;
         let mut info = BatchInfo { stream, step, weight, epoch, rows, ..carried };
-        info.account(&parts);
-        info.note_kept(&parts);
+        info.add_inputs(&parts);
+        info.set_kept(&parts);
         Self { info, parts, schema }
     }
 
-    /// The batch. One part is a view, several are copied together.
+    /// Returns the batch: a view of a single part, or a copy of several parts.
     ///
     /// # Errors
-    /// One clause, when the parts do not go together.
+    /// One clause, when the parts have different columns.
     pub(crate) fn join(self) -> Result<Batch, String> {
         let slice = |part: &PieceSlice<PieceBytes>| {
             part.payload.records.slice(part.rows.start as usize, part.rows.len())
@@ -141,7 +138,7 @@ impl TakenBatch {
             self.parts.iter().filter(|part| !part.rows.is_empty()).collect();
         let records = match filled.as_slice() {
             [] => {
-                // A job that goes on right before such a step has seen no columns yet.
+                // A job that resumes before such a step has received no columns yet.
                 RecordBatch::new_empty(self.schema.unwrap_or_else(|| SchemaRef::new(Schema::empty())))
             }
             [part] => slice(part),
@@ -154,10 +151,10 @@ impl TakenBatch {
     }
 }
 
-/// Adds a run that is no batch to what the next batch carries.
+/// Adds a run that is not a batch to the rows that the next batch carries.
 pub(crate) fn carry(carried: &mut BatchInfo, assembled: &AssembledBatch<PieceBytes>) {
     if assembled.kind == RunKind::Dropped {
         carried.dropped_rows += u64::from(assembled.rows);
     }
-    carried.account(&assembled.parts);
+    carried.add_inputs(&assembled.parts);
 }

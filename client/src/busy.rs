@@ -1,27 +1,27 @@
-//! Waiting for room: as long as whoever refused says, and a little longer, each asker by another share, so that those who
-//! were refused together do not come back together.
+//! The delay of a retry at a service that is busy: the delay that the service asks for, plus jitter, so that clients that were
+//! rejected together do not retry together.
 
 use feedline_data::messages::ServiceError;
 use feedline_data::random::mix64;
 use tokio::time::{Duration, Instant};
 
-/// Where nothing was said of the time.
-const USUAL: Duration = Duration::from_millis(500);
-/// Nobody is trusted with a shorter wait, or a longer one.
-const SHORTEST: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(60);
+/// The delay where the service asks for none.
+const DEFAULT_DELAY: Duration = Duration::from_millis(500);
+/// Bounds of the delay that a service may ask for.
+const MIN_DELAY: Duration = Duration::from_millis(10);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// How long to wait before asking again: up to half as long again as was said. `draw` is any number that differs from
-/// asker to asker.
-pub(crate) fn pause(refusal: &ServiceError, draw: u64) -> Duration {
-    let said = refusal.retry_after_ms.map_or(USUAL, Duration::from_millis).clamp(SHORTEST, LONGEST);
-    let share = (mix64(draw) >> 11) as f64 / (1u64 << 53) as f64;
-    said + said.mul_f64(share / 2.0)
+/// Returns the delay before a retry: the requested delay plus up to half of it. `seed` differs between clients.
+pub(crate) fn retry_delay(error: &ServiceError, seed: u64) -> Duration {
+    let requested = error.retry_after_ms.map_or(DEFAULT_DELAY, Duration::from_millis);
+    let requested = requested.clamp(MIN_DELAY, MAX_DELAY);
+    let jitter = (mix64(seed) >> 11) as f64 / (1u64 << 53) as f64;
+    requested + requested.mul_f64(jitter / 2.0)
 }
 
-/// A number that differs from asker to asker: how many nanoseconds their request took.
-pub(crate) fn draw(asked: Instant) -> u64 {
-    asked.elapsed().as_nanos() as u64
+/// Returns a number that differs between clients: the duration of a request in nanoseconds.
+pub(crate) fn jitter_seed(started: Instant) -> u64 {
+    started.elapsed().as_nanos() as u64
 }
 
 #[cfg(test)]
@@ -31,18 +31,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_is_what_was_said_and_up_to_half_more() {
-        let refusal = ServiceError::busy("full", 200);
-        let pauses: BTreeSet<Duration> = (0..1000).map(|draw| pause(&refusal, draw)).collect();
-        assert!(pauses.len() > 990, "they differ");
-        assert!(pauses.iter().all(|pause| (200..300).contains(&pause.as_millis())));
-        let early = pauses.iter().filter(|pause| pause.as_millis() < 250).count();
-        assert!((400..600).contains(&early), "{early} in the first half");
+    fn jitter_adds_up_to_half_of_the_requested_delay() {
+        let error = ServiceError::busy("full", 200);
+        let delays: BTreeSet<Duration> = (0..1000).map(|seed| retry_delay(&error, seed)).collect();
+        assert!(delays.len() > 990, "delays differ");
+        assert!(delays.iter().all(|delay| (200..300).contains(&delay.as_millis())));
+        let early = delays.iter().filter(|delay| delay.as_millis() < 250).count();
+        assert!((400..600).contains(&early), "{early} delays in the first half");
     }
 
     #[test]
-    fn no_wait_is_too_short_or_too_long() {
-        assert!(pause(&ServiceError::busy("full", 0), 7) >= SHORTEST);
-        assert!(pause(&ServiceError::busy("full", u64::MAX), 7) <= LONGEST.mul_f64(1.5));
+    fn the_delay_is_bounded() {
+        assert!(retry_delay(&ServiceError::busy("full", 0), 7) >= MIN_DELAY);
+        assert!(retry_delay(&ServiceError::busy("full", u64::MAX), 7) <= MAX_DELAY.mul_f64(1.5));
     }
 }

@@ -1,4 +1,4 @@
-//! A consumer: the user's side of a feed.
+//! A consumer: the user's interface to the batches of one rank.
 
 use std::sync::Arc;
 
@@ -18,22 +18,23 @@ use tracing::Instrument;
 
 use crate::batch::{Batch, BatchInfo};
 use crate::error::ClientError;
-use crate::feed::{ConsumerIdentity, Feed, TakeResult};
 use crate::fetch::FetchContext;
 use crate::metrics::{COPY_SECONDS_TOTAL, STALL_SECONDS_TOTAL, STEP_SECONDS_TOTAL};
 use crate::origin::Origins;
 use crate::receive_pool::ReceivePool;
-use crate::session::{Session, SharedFeed};
+use crate::session::{Session, SessionTimeouts};
 use crate::settings::ClientSettings;
+use crate::shared_state::SharedState;
+use crate::state::{ConsumerIdentity, ConsumerState, TakeResult};
 use crate::workers::WorkerDirectory;
 
 /// One rank of a training job. Its background task reports and fetches until the consumer is closed or dropped.
 pub struct Consumer {
-    shared: Arc<SharedFeed>,
-    held: watch::Receiver<u64>,
-    /// When the user got the latest batch, until the next is asked for.
-    handed: Option<Instant>,
-    /// Ends the task when the consumer is dropped.
+    shared: Arc<SharedState>,
+    acknowledged: watch::Receiver<u64>,
+    /// Time of the last batch, until the user asks for the next one.
+    delivered_at: Option<Instant>,
+    /// Stops the task when the consumer is dropped.
     stop: DropGuard,
     task: JoinHandle<()>,
 }
@@ -45,45 +46,48 @@ impl Consumer {
         workers: Arc<dyn WorkerDirectory>,
         settings: ClientSettings,
     ) -> Self {
-        let pool = slabs(&settings);
-        let waits = [settings.patience_ms, settings.admission_ms].map(Duration::from_millis);
+        let pool = receive_pool(&settings);
+        let timeouts = SessionTimeouts {
+            unavailable: Duration::from_millis(settings.patience_ms),
+            busy: Duration::from_millis(settings.admission_ms),
+        };
         let span = tracing::info_span!("consumer", job = %identity.job, consumer = identity.consumer);
         let job = identity.job;
-        let shared = SharedFeed::new(Feed::new(identity, settings, Instant::now()));
+        let shared = SharedState::new(ConsumerState::new(identity, settings, Instant::now()));
         let context = FetchContext { job, workers, shared: Arc::clone(&shared), pool };
-        let (sender, held) = watch::channel(0);
+        let (sender, acknowledged) = watch::channel(0);
         let stop = CancellationToken::new();
-        let session = Session::new(coordinator, context, waits, sender);
+        let session = Session::new(coordinator, context, timeouts, sender);
         let task = tokio::spawn(session.run(stop.clone()).instrument(span));
-        Self { shared, held, handed: None, stop: stop.drop_guard(), task }
+        Self { shared, acknowledged, delivered_at: None, stop: stop.drop_guard(), task }
     }
 
-    /// The next batch; `None` once nothing more comes, which the coordinator knows by then. Dropping the future loses
-    /// nothing.
+    /// Waits for the next batch. Returns `None` after the last batch, when the coordinator has acknowledged all deliveries.
+    /// Cancel safe: dropping the future loses no batch.
     ///
-    /// Of several streams it is the one that is furthest behind, so all batches of a step come before those of the next. In an elastic
-    /// job it waits while this rank has no slot, until it gets one or the job ends; a slot that goes to another rank ends
-    /// behind the step that is being delivered.
+    /// The batch comes from the stream that is furthest behind, so all batches of a step precede those of the next step. In an
+    /// elastic job, a rank without a slot waits until it receives one or the job ends. A revoked slot stops after the present
+    /// step.
     ///
     /// # Errors
-    /// When nothing more can come; asking again gives the same error.
+    /// When no batch can follow; further calls return the same error.
     pub async fn next(&mut self) -> Result<Option<Batch>, ClientError> {
         self.end_step();
         let mut stall = None;
         loop {
-            let taken = self.shared.feed().take(Instant::now());
+            let taken = self.shared.lock().take(Instant::now());
             match taken {
                 TakeResult::Batch(taken) => {
                     drop(stall);
-                    self.shared.wake_session();
-                    let batch = taken.join().map_err(|message| self.broken(message))?;
-                    self.handed = Some(Instant::now());
+                    self.shared.notify_session();
+                    let batch = taken.join().map_err(|message| self.fail_damaged(message))?;
+                    self.delivered_at = Some(Instant::now());
                     return Ok(Some(batch));
                 }
-                TakeResult::Waiting => {
+                TakeResult::Pending => {
                     stall.get_or_insert_with(|| Stall::begin(&self.shared));
-                    self.shared.wake_session();
-                    self.shared.ready().await;
+                    self.shared.notify_session();
+                    self.shared.batch_notified().await;
                 }
                 TakeResult::Finished => {
                     self.flush().await?;
@@ -91,7 +95,7 @@ impl Consumer {
                 }
                 TakeResult::Failed(error) => {
                     if matches!(error, ClientError::JobFailed(_)) {
-                        // The job has failed whether or not the coordinator can be told.
+                        // The job's error matters more than a failed flush.
                         let _ = self.flush().await;
                     }
                     return Err(error);
@@ -100,83 +104,83 @@ impl Consumer {
         }
     }
 
-    /// The next batch if it is here, without waiting; `None` when it is not, or nothing more comes: [`Self::next`] tells which.
+    /// Returns the next batch if it has arrived. `None` does not distinguish a pending batch from the end: [`Self::next`] does.
     ///
     /// # Errors
     /// As [`Self::next`].
     pub fn try_next(&mut self) -> Result<Option<Batch>, ClientError> {
-        let taken = self.shared.feed().take(Instant::now());
+        let taken = self.shared.lock().take(Instant::now());
         let TakeResult::Batch(taken) = taken else { return Ok(None) };
         self.end_step();
-        self.shared.wake_session();
-        let batch = taken.join().map_err(|message| self.broken(message))?;
-        self.handed = Some(Instant::now());
+        self.shared.notify_session();
+        let batch = taken.join().map_err(|message| self.fail_damaged(message))?;
+        self.delivered_at = Some(Instant::now());
         Ok(Some(batch))
     }
 
-    /// The user asks for the next batch, or would have got it.
+    /// Adds the time since the last batch to the user's step time.
     fn end_step(&mut self) {
-        let Some(handed) = self.handed.take() else { return };
-        let step = handed.elapsed();
-        self.shared.feed().add_step(step.as_nanos() as u64);
+        let Some(delivered_at) = self.delivered_at.take() else { return };
+        let step = delivered_at.elapsed();
+        self.shared.lock().add_step(step.as_nanos() as u64);
         gauge!(STEP_SECONDS_TOTAL).increment(step.as_secs_f64());
     }
 
-    /// Notes time that went into copying batches to where the user wants them: a part of the time between batches.
+    /// Adds time that the user spent on copying batches, such as to a GPU; a part of the time between batches.
     pub fn add_copy(&self, time: Duration) {
-        self.shared.feed().add_copy(time.as_nanos() as u64);
+        self.shared.lock().add_copy(time.as_nanos() as u64);
         gauge!(COPY_SECONDS_TOTAL).increment(time.as_secs_f64());
     }
 
-    /// Parts that do not go together are a defect of a worker; the rows are taken, so there is no way on.
-    fn broken(&self, message: String) -> ClientError {
+    /// Fails the consumer, because the parts of a batch have different columns and its rows are already taken.
+    fn fail_damaged(&self, message: String) -> ClientError {
         let error = ClientError::Damaged { split: "of the last batch".to_owned(), message };
-        self.shared.feed().set_fatal(error.clone());
+        self.shared.lock().fail(error.clone());
         error
     }
 
-    /// The batches as a stream. Ends after the last batch or an error.
+    /// Returns the batches as a stream, which ends after the last batch or an error.
     pub fn into_stream(self) -> impl Stream<Item = Result<Batch, ClientError>> + Send {
         stream::try_unfold(self, |mut consumer| async move {
             Ok(consumer.next().await?.map(|batch| (batch, consumer)))
         })
     }
 
-    /// Says that the user takes a batch ahead of its loop, such as to copy it to a device meanwhile. Of use where other consumers ask
-    /// where this one stands ([`crate::Job::places`]).
-    pub fn set_ahead(&self) {
-        self.shared.feed().set_ahead();
+    /// Declares that the user prefetches one batch, such as to copy it to a device during a step. Affects the answers to
+    /// [`crate::Job::positions_at`].
+    pub fn set_prefetching(&self) {
+        self.shared.lock().set_prefetching();
     }
 
-    /// Deterministic mode: the next undelivered row of each owned stream. Empty until the dataset is known.
+    /// Deterministic mode: returns the next undelivered row of each stream. Empty until the dataset is indexed.
     pub fn positions(&self) -> Vec<(u32, StreamPosition)> {
-        self.shared.feed().positions()
+        self.shared.lock().positions()
     }
 
-    /// Relaxed mode: the offset of the next undelivered row of each split that this consumer holds.
+    /// Relaxed mode: returns the offset of the next undelivered row of each split of this consumer.
     pub fn open_splits(&self) -> Vec<(SplitRef, u32)> {
-        self.shared.feed().open()
+        self.shared.lock().open_splits()
     }
 
-    /// Returns once the coordinator holds what has been delivered so far.
+    /// Waits until the coordinator has acknowledged all deliveries.
     ///
     /// # Errors
-    /// When no coordinator answers for the client's patience, or the consumer was taken over.
+    /// When no coordinator answers within the client's timeout, or another session supersedes this one.
     pub async fn flush(&mut self) -> Result<(), ClientError> {
-        let wanted = self.shared.feed().ask_for_flush();
-        self.shared.wake_session();
-        match self.held.wait_for(|held| *held >= wanted).await {
+        let version = self.shared.lock().request_flush();
+        self.shared.notify_session();
+        match self.acknowledged.wait_for(|acknowledged| *acknowledged >= version).await {
             Ok(_) => Ok(()),
-            Err(_) => Err(self.shared.feed().fatal().unwrap_or(ClientError::Closed)),
+            Err(_) => Err(self.shared.lock().fatal_error().unwrap_or(ClientError::Closed)),
         }
     }
 
-    /// Reports what was delivered and ends the consumer.
+    /// Flushes and closes the consumer.
     ///
     /// # Errors
-    /// As [`Self::flush`]; the consumer is ended in any case.
+    /// As [`Self::flush`]; the consumer is closed in any case.
     pub async fn close(mut self) -> Result<(), ClientError> {
-        self.shared.feed().begin_end();
+        self.shared.lock().begin_closing();
         let flushed = self.flush().await;
         let Self { stop, task, .. } = self;
         drop(stop);
@@ -184,129 +188,130 @@ impl Consumer {
         flushed
     }
 
-    /// A view of it.
+    /// Returns a view that other threads can use while this one waits for a batch.
     pub fn view(&self) -> ConsumerView {
         ConsumerView { shared: Arc::clone(&self.shared) }
     }
 
-    /// Whether nothing more comes, whatever the reason: [`Self::next`] tells it.
-    pub fn is_over(&self) -> bool {
-        let feed = self.shared.feed();
-        feed.fatal().is_some() || feed.state().is_ended()
+    /// Whether the job has ended or the consumer has failed. [`Self::next`] returns the reason.
+    pub fn is_ended(&self) -> bool {
+        let state = self.shared.lock();
+        state.fatal_error().is_some() || state.job_state().is_ended()
     }
 
-    /// Leaves an elastic job: says what was delivered and gives the slots back. Other ranks go on with them right there, and nothing
-    /// more comes here. Call it where a step is complete. In other jobs it is [`Self::flush`].
+    /// Leaves an elastic job between two steps: reports all deliveries and releases the slots. Other ranks continue at the
+    /// released positions. In other jobs, this is [`Self::flush`].
     ///
     /// # Errors
-    /// As [`Self::flush`]; the slots then go to others once this rank counts as lost.
+    /// As [`Self::flush`]; the coordinator then grants the slots to other ranks when it considers this rank lost.
     pub async fn leave(&mut self) -> Result<(), ClientError> {
-        self.shared.feed().leave();
-        self.shared.wake_session();
+        self.shared.lock().leave();
+        self.shared.notify_session();
         loop {
             {
-                let feed = self.shared.feed();
-                if let Some(error) = feed.fatal() {
+                let state = self.shared.lock();
+                if let Some(error) = state.fatal_error() {
                     return Err(error);
                 }
-                if feed.has_left() {
+                if state.has_left() {
                     return Ok(());
                 }
             }
-            self.shared.ready().await;
+            self.shared.batch_notified().await;
         }
     }
 
-    /// The streams that it delivers: in an elastic job its present slots.
+    /// Returns the streams of this consumer; in an elastic job, the slots that it delivers at present.
     pub fn slots(&self) -> Vec<u32> {
-        self.shared.feed().slots()
+        self.shared.lock().active_slots()
     }
 
-    /// Says how long this rank takes for a batch of one slot, in place of what is measured between calls of [`Self::next`]: ranks of
-    /// an elastic job get slots by it. Of use where ranks wait for each other after each batch, which makes all look alike.
-    pub fn set_slot_time(&self, time: Duration) {
-        self.shared.feed().set_slot_time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    /// Sets the time that this rank takes for a batch of one slot, instead of the measured time between calls of [`Self::next`].
+    /// The coordinator of an elastic job grants slots by this time. Useful where ranks synchronize after each batch, so that
+    /// all measurements are equal.
+    pub fn set_batch_time(&self, time: Duration) {
+        self.shared.lock().set_batch_time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// How the job stood when the coordinator answered last.
+    /// Returns the state of the job in the coordinator's last reply.
     pub fn state(&self) -> JobState {
-        self.shared.feed().state()
+        self.shared.lock().job_state()
     }
 
-    /// What was delivered, the time that [`Self::next`] waited, and the time between its calls.
+    /// Returns the delivered rows, batches and bytes, the time that [`Self::next`] waited, and the time between its calls.
     pub fn stats(&self) -> ConsumerStats {
-        self.shared.feed().stats()
+        self.shared.lock().stats()
     }
 
-    /// How the weights of the job's mix have changed, as far as it tells what comes from `epoch` on: all that has come or been planned for this
-    /// consumer goes by it.
+    /// Returns the changes of the job's mix that affect rows from `epoch` on. They apply to all rows that were delivered to this
+    /// consumer or planned for it.
     pub fn mix_from(&self, epoch: u32) -> Vec<MixChange> {
-        self.shared.feed().mix_from(epoch).to_vec()
+        self.shared.lock().mix_from(epoch).to_vec()
     }
 
-    /// Lets origins go by the mix as this consumer has it.
-    pub fn follow_mix(&self, origins: &mut Origins) {
-        origins.remix(self.shared.feed().mix_from(0));
+    /// Updates the mix of `origins` to that of this consumer.
+    pub fn update_mix(&self, origins: &mut Origins) {
+        origins.set_mix(self.shared.lock().mix_from(0));
     }
 
-    /// What is accounted for since the last batch: removed, skipped and dropped rows behind it.
+    /// Returns the rows since the last batch that belong to no batch: removed, skipped and dropped rows.
     pub fn trailing(&self) -> BatchInfo {
-        self.shared.feed().carried()
+        self.shared.lock().carried()
     }
 }
 
-/// Buffers to receive batches into: pinned, where they are copied to a GPU and its driver can be reached.
-fn slabs(settings: &ClientSettings) -> Arc<ReceivePool> {
+/// Creates the pool of receive buffers: pinned, where the settings name a GPU whose driver is available.
+fn receive_pool(settings: &ClientSettings) -> Arc<ReceivePool> {
     let idle_bytes = settings.idle_bytes();
     match settings.gpu.map(Gpu::open) {
         None => ReceivePool::new(idle_bytes),
         Some(Ok(gpu)) => ReceivePool::pinned(gpu, idle_bytes, settings.buffer_bytes),
         Some(Err(error)) => {
-            tracing::warn!(%error, "memory for batches cannot be pinned, so copies to the GPU take longer");
+            tracing::warn!(%error, "cannot pin memory for batches; copies to the GPU take longer");
             ReceivePool::new(idle_bytes)
         }
     }
 }
 
-/// What can be seen and said of a consumer from elsewhere, also while it waits for a batch.
+/// A view of a consumer for other threads, usable while the consumer waits for a batch.
 #[derive(Clone)]
 pub struct ConsumerView {
-    shared: Arc<SharedFeed>,
+    shared: Arc<SharedState>,
 }
 
 impl ConsumerView {
     /// As [`Consumer::stats`].
     pub fn stats(&self) -> ConsumerStats {
-        self.shared.feed().stats()
+        self.shared.lock().stats()
     }
 
     /// As [`Consumer::slots`].
     pub fn slots(&self) -> Vec<u32> {
-        self.shared.feed().slots()
+        self.shared.lock().active_slots()
     }
 
     /// As [`Consumer::mix_from`].
     pub fn mix_from(&self, epoch: u32) -> Vec<MixChange> {
-        self.shared.feed().mix_from(epoch).to_vec()
+        self.shared.lock().mix_from(epoch).to_vec()
     }
 }
 
-/// Counts the time until it is dropped as waiting, also when the waiting future is dropped.
+/// Counts the time until it is dropped as a stall, also when the waiting future is dropped.
 struct Stall {
-    shared: Arc<SharedFeed>,
+    shared: Arc<SharedState>,
 }
 
 impl Stall {
-    fn begin(shared: &Arc<SharedFeed>) -> Self {
-        shared.feed().begin_stall(Instant::now());
+    fn begin(shared: &Arc<SharedState>) -> Self {
+        shared.lock().begin_stall(Instant::now());
         Self { shared: Arc::clone(shared) }
     }
 }
 
 impl Drop for Stall {
     fn drop(&mut self) {
-        let waited = self.shared.feed().end_stall(Instant::now());
-        gauge!(STALL_SECONDS_TOTAL).increment(waited.as_secs_f64());
+        let stall = self.shared.lock().end_stall(Instant::now());
+        gauge!(STALL_SECONDS_TOTAL).increment(stall.as_secs_f64());
     }
 }
 

@@ -1,8 +1,8 @@
-//! Digests of what was delivered: one that depends on the order and the batches, one that depends on the rows only.
-//! Neither depends on how Arrow data is sliced or where it lies.
+//! Digests of delivered batches: one depends on the order and the batches, the other on the rows only. Neither depends on the
+//! slicing or the address of Arrow data.
 //!
-//! What is hashed of a column: its values, back to back. Before the values of varying length come their lengths, and
-//! where there are nulls each value is preceded by a byte that says whether it is there.
+//! The hash of a column covers its values, back to back. The lengths of variable-length values precede the values. In a
+//! column with nulls, a validity byte precedes each value.
 
 use arrow::array::{Array, ArrayData, RecordBatch, make_array};
 use arrow::buffer::BooleanBuffer;
@@ -30,21 +30,21 @@ impl StreamDigest {
         self.state = xxh3_128(&chained);
     }
 
-    /// The digest, 32 hexadecimal digits: also what [`Self::from_hex`] goes on from.
+    /// Returns the digest as 32 hexadecimal digits.
     pub fn to_hex(&self) -> String {
         format!("{:032x}", self.state)
     }
 
-    /// Goes on from a saved digest.
+    /// Restores a digest from [`Self::to_hex`].
     ///
     /// # Errors
-    /// One sentence, for what is no digest.
+    /// One sentence, for an invalid digest.
     pub fn from_hex(text: &str) -> Result<Self, String> {
         Ok(Self { state: parse_hex(text)? })
     }
 }
 
-/// One digest of several streams, given in the order of their numbers.
+/// Combines the digests of several streams, given in the order of the streams.
 pub fn combine<'a>(streams: impl IntoIterator<Item = &'a StreamDigest>) -> String {
     let mut hash = Xxh3::new();
     for stream in streams {
@@ -53,7 +53,7 @@ pub fn combine<'a>(streams: impl IntoIterator<Item = &'a StreamDigest>) -> Strin
     format!("{:032x}", hash.digest128())
 }
 
-/// Sums the hashes of rows, so that neither their order nor the batches matter; a row that comes twice does.
+/// Sums the hashes of rows. Does not depend on the order of rows or on batches, but on the number of times that each row occurs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContentDigest {
     sum: u128,
@@ -85,31 +85,31 @@ impl ContentDigest {
         self.rows
     }
 
-    /// Adds what another digest has added: of another consumer, or of another part of the job.
+    /// Adds the rows of another digest: of another consumer, or of another part of the job.
     pub fn merge(&mut self, other: &Self) {
         self.sum = self.sum.wrapping_add(other.sum);
         self.rows += other.rows;
     }
 
-    /// The digest, 48 hexadecimal digits: also what [`Self::from_hex`] goes on from.
+    /// Returns the digest as 48 hexadecimal digits.
     pub fn to_hex(&self) -> String {
         format!("{:032x}{:016x}", self.sum, self.rows)
     }
 
-    /// Goes on from a saved digest.
+    /// Restores a digest from [`Self::to_hex`].
     ///
     /// # Errors
-    /// One sentence, for what is no digest.
+    /// One sentence, for an invalid digest.
     pub fn from_hex(text: &str) -> Result<Self, String> {
-        let (sum, rows) = text.split_at_checked(32).ok_or_else(|| no_digest(text))?;
+        let (sum, rows) = text.split_at_checked(32).ok_or_else(|| invalid_digest(text))?;
         let rows = u64::from_str_radix(rows, 16).ok().filter(|_| rows.len() == 16);
-        Ok(Self { sum: parse_hex(sum)?, rows: rows.ok_or_else(|| no_digest(text))? })
+        Ok(Self { sum: parse_hex(sum)?, rows: rows.ok_or_else(|| invalid_digest(text))? })
     }
 }
 
 fn batch_hash(batch: &RecordBatch) -> u128 {
     if batch.num_rows() == 0 {
-        // Its columns may not be known: see the client's empty last steps.
+        // A batch without rows may have no columns: see `TakenBatch::join`.
         return 0;
     }
     let mut hash = Xxh3::with_seed(schema_hash(batch));
@@ -120,7 +120,7 @@ fn batch_hash(batch: &RecordBatch) -> u128 {
     hash.digest128()
 }
 
-/// Hashes the names and types of the columns, which every row's hash starts from.
+/// Hashes the names and types of the columns. The result seeds the hash of every row.
 fn schema_hash(batch: &RecordBatch) -> u64 {
     let columns = batch.schema_ref().fields().iter();
     let text: Vec<String> =
@@ -129,14 +129,14 @@ fn schema_hash(batch: &RecordBatch) -> u64 {
 }
 
 fn parse_hex(text: &str) -> Result<u128, String> {
-    u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).ok_or_else(|| no_digest(text))
+    u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).ok_or_else(|| invalid_digest(text))
 }
 
-fn no_digest(text: &str) -> String {
-    format!("`{text}` is no digest; give it as it was printed")
+fn invalid_digest(text: &str) -> String {
+    format!("invalid digest `{text}`: expected 32 or 48 hexadecimal digits, as printed")
 }
 
-/// Hashes `len` values from `start` on.
+/// Hashes `len` values from index `start` on.
 fn hash_values(data: &ArrayData, start: usize, len: usize, hash: &mut Xxh3) {
     let nulls = data.nulls().filter(|nulls| nulls.slice(start, len).null_count() > 0);
     let Some(nulls) = nulls else {
@@ -153,7 +153,7 @@ fn hash_values(data: &ArrayData, start: usize, len: usize, hash: &mut Xxh3) {
     }
 }
 
-/// Hashes values none of which is null.
+/// Hashes values without nulls.
 fn hash_present(data: &ArrayData, start: usize, len: usize, hash: &mut Xxh3) {
     if len == 0 {
         return;
@@ -190,7 +190,7 @@ fn hash_present(data: &ArrayData, start: usize, len: usize, hash: &mut Xxh3) {
     }
 }
 
-/// Hashes the lengths of lists, texts or byte strings; gives the range of all their values.
+/// Hashes the lengths of lists, texts or byte strings. Returns the range of their values.
 fn lengths<O: ArrowNativeType>(
     data: &ArrayData,
     first: usize,
@@ -214,7 +214,7 @@ fn hash_items(data: &ArrayData, (start, end): (usize, usize), hash: &mut Xxh3) {
     hash_values(&data.child_data()[0], start, end - start, hash);
 }
 
-/// Types that no batch of ours has: hashed as they are shown.
+/// Hashes the text form of values of types that batches do not contain.
 fn hash_text(data: &ArrayData, start: usize, len: usize, hash: &mut Xxh3) {
     let array = make_array(data.clone());
     let options = FormatOptions::new();

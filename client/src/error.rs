@@ -1,77 +1,77 @@
-//! Why a consumer gets no further batches.
+//! The errors of a client.
 
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 
-/// Why a job cannot be opened or a consumer gets no further batches. What was delivered before stays valid, and
-/// opening the job again goes on after it.
+/// The reason why a job cannot be opened or a consumer receives no further batches. Delivered batches remain valid, and the job can
+/// resume after them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// A setting is out of range.
+    /// A setting is invalid.
     #[error("{0}")]
     Setting(String),
-    /// The coordinator refused: trying the same again cannot help.
+    /// The coordinator or a worker rejected the request permanently.
     #[error("{0}")]
     Refused(String),
-    /// The coordinator knows no such job.
+    /// The coordinator has no such job.
     #[error("{0}")]
     UnknownJob(String),
-    /// No coordinator is reached at the start, when the address may be wrong, too. Trying again later may help.
+    /// No coordinator answered the first request: the address may be wrong. A retry may succeed.
     #[error("{0}; check the address, and that a coordinator runs there")]
     Unreachable(String),
-    /// No coordinator answered for the client's patience. Trying again later is right.
+    /// No coordinator answered within the client's timeout. A retry may succeed.
     #[error(
-        "no coordinator for {seconds} s: {message}; check that it runs, then start again, which goes on where this stopped"
+        "no coordinator for {seconds} s: {message}; check that it runs, then open the job again to resume it"
     )]
     CoordinatorLost {
         /// Seconds waited.
         seconds: u64,
-        /// What the last try said.
+        /// Error of the last attempt.
         message: String,
     },
-    /// There was no room for as long as the client waits. Trying again later is right.
-    #[error("{message}; it was asked for again for {seconds} s")]
+    /// The service was busy for as long as the client retries. A retry may succeed.
+    #[error("{message}; gave up after {seconds} s of retries")]
     Busy {
         /// Seconds waited.
         seconds: u64,
-        /// What the last try said.
+        /// Error of the last attempt.
         message: String,
     },
-    /// A newer session took this consumer's place.
+    /// A newer session superseded this consumer.
     #[error("{0}; give each process its own consumer index")]
     Superseded(String),
     /// The job failed: one sentence.
     #[error("{0}")]
     JobFailed(String),
-    /// Someone cancelled the job.
-    #[error("the job was cancelled; open it anew to go on from its last position")]
+    /// A user cancelled the job.
+    #[error("the job was cancelled; open it again to resume from its last position")]
     Cancelled,
-    /// A worker sends what cannot be read, also when asked again.
+    /// A worker sent invalid frames, also after retries.
     #[error("split {split} cannot be read: {message}; use the same release on workers and clients")]
     Damaged {
-        /// Which split.
+        /// The split.
         split: String,
-        /// What is wrong.
+        /// The defect.
         message: String,
     },
-    /// The consumer's task ended: the runtime it was made on is gone, or it was closed.
-    #[error("the consumer is closed; keep the runtime it was made on running, or make a new consumer")]
+    /// The consumer was closed, or its runtime was shut down.
+    #[error("the consumer is closed; keep its runtime running, or create a new consumer")]
     Closed,
 }
 
 impl From<ServiceError> for ClientError {
-    fn from(refusal: ServiceError) -> Self {
-        match refusal.kind {
-            ServiceErrorKind::Invalid | ServiceErrorKind::Denied => Self::Refused(refusal.message),
-            ServiceErrorKind::NotFound => Self::UnknownJob(refusal.message),
-            ServiceErrorKind::Superseded => Self::Superseded(refusal.message),
-            ServiceErrorKind::Unavailable => Self::CoordinatorLost { seconds: 0, message: refusal.message },
-            ServiceErrorKind::Busy => Self::Busy { seconds: 0, message: refusal.message },
+    fn from(error: ServiceError) -> Self {
+        match error.kind {
+            ServiceErrorKind::Invalid | ServiceErrorKind::Denied => Self::Refused(error.message),
+            ServiceErrorKind::NotFound => Self::UnknownJob(error.message),
+            ServiceErrorKind::Superseded => Self::Superseded(error.message),
+            ServiceErrorKind::Unavailable => Self::CoordinatorLost { seconds: 0, message: error.message },
+            ServiceErrorKind::Busy => Self::Busy { seconds: 0, message: error.message },
         }
     }
 }
 
 impl ClientError {
-    /// Whether doing the same again, without any change, can succeed.
+    /// Whether a retry without any change can succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::CoordinatorLost { .. } | Self::Busy { .. })
     }

@@ -1,4 +1,4 @@
-//! One fetch: opens it at a worker, passes credit on, and gives what comes to the feed.
+//! One fetch: opens it at a worker, sends credit, and passes the frames to the consumer's state.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::busy;
-use crate::feed::{FetchOrder, FetchOutcome};
 use crate::pieces::{FrameEvent, PieceReader};
 use crate::receive_pool::ReceivePool;
-use crate::session::SharedFeed;
+use crate::shared_state::SharedState;
+use crate::state::{FetchOrder, FetchOutcome};
 use crate::workers::WorkerDirectory;
 
 /// What all fetches of a consumer share.
@@ -23,85 +23,87 @@ use crate::workers::WorkerDirectory;
 pub(crate) struct FetchContext {
     pub(crate) job: JobId,
     pub(crate) workers: Arc<dyn WorkerDirectory>,
-    pub(crate) shared: Arc<SharedFeed>,
+    pub(crate) shared: Arc<SharedState>,
     pub(crate) pool: Arc<ReceivePool>,
 }
 
-/// Runs one fetch to its end and tells the feed. Ends early when it is aborted: another fetch won, or the consumer
-/// is gone.
+/// Runs one fetch to its end and records the outcome. The state aborts the task when another fetch of the split delivers first,
+/// or the consumer ends.
 pub(crate) async fn run(order: FetchOrder, context: FetchContext) {
     let (split, attempt) = (order.split, order.attempt);
     let outcome = fetch(order, &context).await;
-    context.shared.feed().on_outcome(split, attempt, outcome, Instant::now());
-    context.shared.wake_both();
+    context.shared.lock().on_outcome(split, attempt, outcome, Instant::now());
+    context.shared.notify_all();
 }
 
 async fn fetch(order: FetchOrder, context: &FetchContext) -> FetchOutcome {
     let FetchOrder { split, attempt, from, address, credit_bytes, credit, ticket } = order;
     let worker: Arc<dyn WorkerService> = match context.workers.worker(&address) {
         Ok(worker) => worker,
-        Err(refusal) => return FetchOutcome::Refused(refusal.message),
+        Err(error) => return FetchOutcome::Rejected(error.message),
     };
     let open = FetchOpen { job: context.job, split, from, credit_bytes, ticket };
-    let asked = Instant::now();
+    let started = Instant::now();
     let mut frames = match worker.fetch(requests(open, credit)).await {
         Ok(frames) => frames,
-        Err(refusal) => return refused(refusal, asked),
+        Err(error) => return outcome_of(error, started),
     };
-    let is_remote = worker.is_remote();
+    let network_bytes = |bytes| if worker.is_remote() { bytes } else { 0 };
     let mut reader = PieceReader::new(Arc::clone(&context.pool));
     while let Some(frame) = frames.next().await {
-        let read = match frame.map(|frame| reader.take(frame)) {
-            Ok(Ok(read)) => read,
-            Ok(Err(message)) => return FetchOutcome::Damaged(message),
-            Err(refusal) => return refused(refusal, asked),
+        let event = match frame.map(|frame| reader.read(frame)) {
+            Ok(Ok(event)) => event,
+            Ok(Err(message)) => return FetchOutcome::Invalid(message),
+            Err(error) => return outcome_of(error, started),
         };
         let now = Instant::now();
-        match read {
-            FrameEvent::Nothing => {}
-            FrameEvent::Working => context.shared.feed().on_working(split, attempt, now),
-            FrameEvent::Opened(bytes) => context.shared.feed().on_piece_opened(split, attempt, bytes, now),
+        match event {
+            FrameEvent::None => {}
+            FrameEvent::Working => context.shared.lock().on_working(split, attempt, now),
+            FrameEvent::PieceOpened(bytes) => {
+                context.shared.lock().on_piece_opened(split, attempt, bytes, now);
+            }
             FrameEvent::Bytes(bytes) => {
-                let mut feed = context.shared.feed();
-                feed.on_bytes(split, attempt, bytes, now);
-                feed.count_network_bytes(if is_remote { bytes } else { 0 });
+                let mut state = context.shared.lock();
+                state.on_bytes(split, attempt, bytes, now);
+                state.count_network_bytes(network_bytes(bytes));
             }
             FrameEvent::Piece { bytes, piece } => {
-                let mut feed = context.shared.feed();
-                feed.on_bytes(split, attempt, bytes, now);
-                feed.count_network_bytes(if is_remote { bytes } else { 0 });
-                feed.on_piece(split, attempt, piece, now);
-                drop(feed);
-                context.shared.wake_both();
+                let mut state = context.shared.lock();
+                state.on_bytes(split, attempt, bytes, now);
+                state.count_network_bytes(network_bytes(bytes));
+                state.on_piece(split, attempt, piece, now);
+                drop(state);
+                context.shared.notify_all();
             }
-            FrameEvent::Failed(message) => return FetchOutcome::Failed(message),
-            FrameEvent::End => return FetchOutcome::End,
+            FrameEvent::RowFailed(message) => return FetchOutcome::RowFailed(message),
+            FrameEvent::End => return FetchOutcome::Complete,
         }
     }
-    FetchOutcome::Broken("the stream ended before the split".to_owned())
+    FetchOutcome::Disconnected("the stream ended before the split".to_owned())
 }
 
-/// The requests of a fetch: its opening, then whatever credit is given.
+/// Creates the request stream of a fetch: the open request, then the credit that the state grants.
 pub(crate) fn requests(open: FetchOpen, credit: watch::Receiver<u64>) -> BoxStream<'static, FetchRequest> {
-    let given = open.credit_bytes;
-    let grants = stream::unfold((credit, given), |(mut credit, given)| async move {
+    let first_credit = open.credit_bytes;
+    let grants = stream::unfold((credit, first_credit), |(mut credit, sent)| async move {
         credit.changed().await.ok()?;
-        let total = *credit.borrow_and_update();
-        Some((FetchRequest::Credit { bytes: total - given }, (credit, total)))
+        let granted = *credit.borrow_and_update();
+        Some((FetchRequest::Credit { bytes: granted - sent }, (credit, granted)))
     });
     stream::iter([FetchRequest::Open(open)]).chain(grants).boxed()
 }
 
-fn refused(refusal: ServiceError, asked: Instant) -> FetchOutcome {
-    match refusal.kind {
-        ServiceErrorKind::NotFound => FetchOutcome::NotHere,
-        ServiceErrorKind::Invalid => FetchOutcome::Refused(refusal.message),
-        // The next plan brings another ticket.
+fn outcome_of(error: ServiceError, started: Instant) -> FetchOutcome {
+    match error.kind {
+        ServiceErrorKind::NotFound => FetchOutcome::NotFound,
+        ServiceErrorKind::Invalid => FetchOutcome::Rejected(error.message),
+        // The next plan may contain a valid ticket.
         ServiceErrorKind::Denied | ServiceErrorKind::Superseded | ServiceErrorKind::Unavailable => {
-            FetchOutcome::Broken(refusal.message)
+            FetchOutcome::Disconnected(error.message)
         }
         ServiceErrorKind::Busy => {
-            FetchOutcome::Busy(busy::pause(&refusal, busy::draw(asked)), refusal.message)
+            FetchOutcome::Busy(busy::retry_delay(&error, busy::jitter_seed(started)), error.message)
         }
     }
 }

@@ -1,15 +1,15 @@
-//! A job as a client sees it.
+//! A job: opens it, creates its consumers, and queries its status.
 
 use std::future::Future;
 use std::sync::Arc;
 
 use feedline_access::Credentials;
+use feedline_data::checkpoint::Position;
+use feedline_data::checkpoint::StepId;
 use feedline_data::ids::{JobId, SessionId};
 use feedline_data::messages::{GroupPositions, JobSpec, JobStatus, ServiceError, ServiceErrorKind};
 use feedline_data::mix::MixChange;
 use feedline_data::pipeline::OrderMode;
-use feedline_data::position::Position;
-use feedline_data::position_history::StepId;
 use feedline_proto::CoordinatorService;
 use feedline_proto::grpc::connect_coordinators;
 use feedline_proto::local::Transport;
@@ -19,12 +19,13 @@ use crate::busy;
 use crate::consumer::Consumer;
 use crate::error::ClientError;
 use crate::settings::ClientSettings;
+use crate::state::ConsumerIdentity;
 use crate::workers::{GrpcWorkers, WorkerDirectory};
 
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_millis(250);
 
-/// A job that was opened or joined. Clones are the same job.
+/// A job that this client opened or joined. Clones refer to the same job.
 #[derive(Clone)]
 pub struct Job {
     id: JobId,
@@ -35,30 +36,28 @@ pub struct Job {
 }
 
 impl Job {
-    /// Opens a job, or joins the one that has the same name and spec. Waits for an unreachable coordinator as long as
-    /// the client's patience lasts, and for one that has no room as long as [`ClientSettings::admission_ms`]; what it waits
-    /// for is logged.
+    /// Opens a job, or joins the job with the same name and spec. Retries at an unavailable coordinator for
+    /// [`ClientSettings::patience_ms`], and at a busy one for [`ClientSettings::admission_ms`]. Logs the reason of retries.
     ///
     /// # Errors
-    /// When the spec or a setting is refused, or no coordinator answers.
+    /// When the coordinator rejects the spec, a setting is invalid, or no coordinator answers.
     pub async fn open(
         coordinator: Arc<dyn CoordinatorService>,
         workers: Arc<dyn WorkerDirectory>,
         spec: JobSpec,
         settings: ClientSettings,
     ) -> Result<Self, ClientError> {
-        settings.check().map_err(ClientError::Setting)?;
+        settings.validate().map_err(ClientError::Setting)?;
         let order = spec.pipeline.order;
-        let id = patiently(&settings, || coordinator.open_job(spec.clone())).await?;
+        let id = retry(&settings, || coordinator.open_job(spec.clone())).await?;
         Ok(Self { id, order, coordinator, workers, settings })
     }
 
-    /// As [`Self::open`], with the coordinator at `url`, such as `http://10.0.0.1:7070`, or one or more of several with
-    /// commas between them, and workers behind gRPC. `https://` addresses are reached by TLS; `credentials` has the
-    /// certificates for it and the token, where the cluster asks for one.
+    /// Opens a job on the cluster at `url`: the URL of a coordinator, such as `http://10.0.0.1:7070`, or comma-separated URLs of
+    /// several coordinators. `credentials` contains the certificates for `https://` URLs, and the token.
     ///
     /// # Errors
-    /// As [`Self::open`]; also for an address that cannot be one.
+    /// As [`Self::open`]; also for an invalid URL.
     pub async fn connect(
         url: &str,
         credentials: &Credentials,
@@ -67,22 +66,22 @@ impl Job {
     ) -> Result<Self, ClientError> {
         let urls: Vec<String> = url.split(',').map(str::to_owned).collect();
         let coordinator = connect_coordinators(&urls, credentials)?;
-        let workers = GrpcWorkers::by(Transport::default(), credentials.clone());
+        let workers = GrpcWorkers::new(Transport::default(), credentials.clone());
         Self::open(coordinator, Arc::new(workers), spec, settings).await
     }
 
-    /// The job that another client has opened, once its dataset is indexed.
+    /// Joins a job that another client has opened. Waits until its dataset is indexed.
     ///
     /// # Errors
-    /// As [`Self::open`]; also when there is no such job.
+    /// As [`Self::open`]; also for an unknown job.
     pub async fn attach(
         coordinator: Arc<dyn CoordinatorService>,
         workers: Arc<dyn WorkerDirectory>,
         id: JobId,
         settings: ClientSettings,
     ) -> Result<Self, ClientError> {
-        settings.check().map_err(ClientError::Setting)?;
-        let details = patiently(&settings, || coordinator.job_details(id)).await?;
+        settings.validate().map_err(ClientError::Setting)?;
+        let details = retry(&settings, || coordinator.job_details(id)).await?;
         Ok(Self { id, order: details.pipeline.order, coordinator, workers, settings })
     }
 
@@ -91,12 +90,11 @@ impl Job {
         self.id
     }
 
-    /// Takes the place of consumer `index` and begins to fetch. `session` must be larger than that of whoever had the
-    /// place before, which ends then: a time in nanoseconds will do. Must be called inside a tokio runtime, which
-    /// then runs the consumer's task.
+    /// Creates consumer `index` and starts to fetch. `session` supersedes all smaller sessions of this consumer; use a time in
+    /// nanoseconds. Must be called inside a tokio runtime, which runs the consumer's task.
     pub fn consumer(&self, index: u32, session: SessionId) -> Consumer {
-        let relaxed = self.order == OrderMode::Relaxed;
-        let identity = crate::feed::ConsumerIdentity { job: self.id, consumer: index, session, relaxed };
+        let is_relaxed = self.order == OrderMode::Relaxed;
+        let identity = ConsumerIdentity { job: self.id, consumer: index, session, is_relaxed };
         Consumer::start(
             identity,
             Arc::clone(&self.coordinator),
@@ -105,16 +103,16 @@ impl Job {
         )
     }
 
-    /// How the job stands.
+    /// Returns the status of the job.
     ///
     /// # Errors
-    /// When no coordinator answers for the client's patience, or it does not know the job.
+    /// When no coordinator answers within the client's timeout, or the job is unknown.
     pub async fn status(&self) -> Result<JobStatus, ClientError> {
-        patiently(&self.settings, || self.coordinator.job_status(self.id)).await
+        retry(&self.settings, || self.coordinator.job_status(self.id)).await
     }
 
-    /// Where the job's consumers stand as far as the coordinator holds it: see [`Consumer::flush`]. `None` until the
-    /// dataset is known.
+    /// Returns the position that the coordinator has stored for the job: see [`Consumer::flush`]. `None` until the dataset is
+    /// indexed.
     ///
     /// # Errors
     /// As [`Self::status`].
@@ -122,80 +120,76 @@ impl Job {
         Ok(self.status().await?.position)
     }
 
-    /// Gives the datasets of the job's mix other weights: one for each, in the pipeline's order, relative to each other. They hold from
-    /// behind everything that was handed out on; the answer tells where that is, and so do all positions from then on.
+    /// Changes the weights of the job's mix: one relative weight for each dataset, in the pipeline's order. The weights apply to
+    /// all rows that no worker has leased yet. Returns the row from which they apply, which later positions contain.
     ///
     /// # Errors
-    /// When the job has no mix, one with `stop: first`, has ended, or has handed out all of its rows; or no coordinator answers.
+    /// When the job has no mix, has a mix with `stop: first`, has ended, or has leased all rows; or no coordinator answers.
     pub async fn set_weights(&self, weights: &[f64]) -> Result<MixChange, ClientError> {
-        patiently(&self.settings, || self.coordinator.set_weights(self.id, weights.to_vec())).await
+        retry(&self.settings, || self.coordinator.set_weights(self.id, weights.to_vec())).await
     }
 
-    /// Where all consumers stand at a step. Asks for up to `wait` while some of them have not come there or said so; then the
-    /// answer names them. Consumers tell of steps that their next batches are part of as soon as these have arrived, and of the last ones that
-    /// they have had.
+    /// Returns the positions of all consumers at a step. Waits up to `timeout` for consumers that have not reached the step;
+    /// the result lists those that are missing then. A consumer answers for its recent steps, and for further steps whose
+    /// batches have arrived.
     ///
     /// # Errors
-    /// When the coordinator does not know the job, or its consumers have no steps in common; when none answers in that time.
-    pub async fn places(&self, step: StepId, wait: Duration) -> Result<GroupPositions, ClientError> {
-        let begun = Instant::now();
+    /// When the job is unknown, its consumers have no common steps, or no coordinator answers within `timeout`.
+    pub async fn positions_at(&self, step: StepId, timeout: Duration) -> Result<GroupPositions, ClientError> {
+        let started = Instant::now();
         loop {
-            let is_late = begun.elapsed() >= wait;
+            let is_late = started.elapsed() >= timeout;
             match self.coordinator.places(self.id, step).await {
-                Ok(told) if told.missing.is_empty() || !told.waits || is_late => return Ok(told),
+                Ok(group) if group.missing.is_empty() || !group.waits || is_late => return Ok(group),
                 Ok(_) => {}
-                Err(refusal) if refusal.kind.is_passing() && !is_late => {
-                    tokio::time::sleep(BACKOFF_MIN).await
-                }
-                Err(refusal) => return Err(refusal.into()),
+                Err(error) if error.kind.is_passing() && !is_late => tokio::time::sleep(BACKOFF_MIN).await,
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Ends the job for everyone.
+    /// Cancels the job for all consumers.
     ///
     /// # Errors
     /// As [`Self::status`].
     pub async fn cancel(&self) -> Result<(), ClientError> {
-        patiently(&self.settings, || self.coordinator.cancel_job(self.id)).await
+        retry(&self.settings, || self.coordinator.cancel_job(self.id)).await
     }
 }
 
-/// Asks again while the coordinator cannot be reached, or has no room. Every request may be repeated.
-async fn patiently<T, F: Future<Output = Result<T, ServiceError>>>(
+/// Retries a request while the coordinator is unavailable or busy. Every request is idempotent.
+async fn retry<T, F: Future<Output = Result<T, ServiceError>>>(
     settings: &ClientSettings,
-    mut ask: impl FnMut() -> F,
+    mut request: impl FnMut() -> F,
 ) -> Result<T, ClientError> {
-    let patience = Duration::from_millis(settings.patience_ms);
-    let admission = Duration::from_millis(settings.admission_ms);
-    let (mut start, begun) = (Instant::now(), Instant::now());
+    let unavailable_timeout = Duration::from_millis(settings.patience_ms);
+    let busy_timeout = Duration::from_millis(settings.admission_ms);
+    let started = Instant::now();
+    let mut last_answer = started;
     let mut backoff = BACKOFF_MIN;
-    let mut said = String::new();
+    let mut logged = String::new();
     loop {
-        let asked = Instant::now();
-        match ask().await {
-            Ok(answer) => return Ok(answer),
-            Err(refusal) if refusal.kind == ServiceErrorKind::Busy => {
-                let pause = busy::pause(&refusal, busy::draw(asked));
-                if begun.elapsed() + pause > admission {
-                    return Err(ClientError::Busy {
-                        seconds: begun.elapsed().as_secs(),
-                        message: refusal.message,
-                    });
+        let sent_at = Instant::now();
+        match request().await {
+            Ok(reply) => return Ok(reply),
+            Err(error) if error.kind == ServiceErrorKind::Busy => {
+                let delay = busy::retry_delay(&error, busy::jitter_seed(sent_at));
+                if started.elapsed() + delay > busy_timeout {
+                    let seconds = started.elapsed().as_secs();
+                    return Err(ClientError::Busy { seconds, message: error.message });
                 }
-                if said != refusal.message {
-                    tracing::warn!("waiting for room: {refusal}");
-                    said = refusal.message;
+                if logged != error.message {
+                    tracing::warn!("the coordinator is busy, retrying: {error}");
+                    logged = error.message;
                 }
-                tokio::time::sleep(pause).await;
-                // It was there.
-                (start, backoff) = (Instant::now(), BACKOFF_MIN);
+                tokio::time::sleep(delay).await;
+                (last_answer, backoff) = (Instant::now(), BACKOFF_MIN);
             }
-            Err(refusal) if refusal.kind != ServiceErrorKind::Unavailable => return Err(refusal.into()),
-            Err(refusal) if start.elapsed() >= patience => {
+            Err(error) if error.kind != ServiceErrorKind::Unavailable => return Err(error.into()),
+            Err(error) if last_answer.elapsed() >= unavailable_timeout => {
                 return Err(ClientError::CoordinatorLost {
-                    seconds: patience.as_secs(),
-                    message: refusal.message,
+                    seconds: unavailable_timeout.as_secs(),
+                    message: error.message,
                 });
             }
             Err(_) => {

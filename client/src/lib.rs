@@ -1,28 +1,27 @@
-//! The client: joins a job as a consumer, fetches its splits from workers and puts batches together, in order.
+//! The client: joins a job as a consumer, fetches its splits from workers and assembles the batches in order.
 //!
-//! It knows coordinators and workers only as the services of `feedline_proto`. Whether they are in this process or
-//! behind gRPC does not matter.
+//! It uses coordinators and workers through the service traits of `feedline_proto`, in this process or by gRPC.
 //!
-//! Each rank of a training job opens the same spec, takes its own consumer and iterates its batches. A checkpoint
-//! stores [`Job::position`]; a spec that starts there goes on with the next batch, on any number of consumers.
+//! Each rank of a training job opens the same spec, creates its own consumer and iterates over its batches. A checkpoint
+//! stores [`Job::position`]. A spec that starts at this position resumes with the next batch, on any number of consumers.
 //!
 //! ```no_run
 //! use feedline_client::{ClientError, ClientSettings, Credentials, Job};
 //! use feedline_data::messages::JobSpec;
 //! use feedline_data::ids::SessionId;
 //! use feedline_data::pipeline::Pipeline;
-//! use feedline_data::position::Position;
+//! use feedline_data::checkpoint::Position;
 //!
 //! async fn train(pipeline: Pipeline, rank: u32, saved: Option<Position>) -> Result<Option<Position>, ClientError> {
 //!     let spec = JobSpec { epochs: 3, consumers: 4, virtual_consumers: 4, start: saved, ..JobSpec::new(pipeline) };
 //!     let job = Job::connect("http://10.0.0.1:7070", &Credentials::default(), spec, ClientSettings::default()).await?;
-//!     // The session's number must grow from one life of this rank to the next: a time in nanoseconds will do.
+//!     // The session number must increase when this rank restarts: use a time in nanoseconds.
 //!     let mut consumer = job.consumer(rank, SessionId(1_700_000_000_000_000_000));
 //!     for _ in 0..1000 {
 //!         let Some(batch) = consumer.next().await? else { break };
 //!         println!("{} rows of {:?}", batch.records.num_rows(), batch.records.schema());
 //!     }
-//!     // What was taken is with the coordinator before the position is asked for.
+//!     // The coordinator must acknowledge all deliveries before the position is read.
 //!     consumer.close().await?;
 //!     job.position().await
 //! }
@@ -34,7 +33,6 @@ mod busy;
 mod consumer;
 pub mod digest;
 mod error;
-mod feed;
 mod fetch;
 mod job;
 mod metrics;
@@ -44,6 +42,8 @@ pub mod probe;
 mod receive_pool;
 mod session;
 mod settings;
+mod shared_state;
+mod state;
 #[cfg(test)]
 mod testing;
 mod workers;

@@ -1,4 +1,4 @@
-//! The client's metrics: their names, units and meanings in one table.
+//! The table of the client's metrics: names, units and descriptions.
 
 use feedline_proto::local::ReceivePath;
 use metrics::Unit;
@@ -18,9 +18,9 @@ pub(crate) const RECONNECTS_TOTAL: &str = "feedline_client_reconnects_total";
 /// Kinds of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only grows.
+    /// A value that only increases.
     Counter,
-    /// Goes up and down.
+    /// A value that increases and decreases.
     Gauge,
 }
 
@@ -33,7 +33,7 @@ pub struct MetricDescription {
     pub kind: MetricKind,
     /// Unit.
     pub unit: Unit,
-    /// What it counts.
+    /// Description.
     pub text: &'static str,
 }
 
@@ -46,43 +46,43 @@ pub const METRICS: &[MetricDescription] = &[
     metric(BATCHES_TOTAL, MetricKind::Counter, Unit::Count, "Batches delivered"),
     metric(ROWS_TOTAL, MetricKind::Counter, Unit::Count, "Rows delivered"),
     metric(BYTES_TOTAL, MetricKind::Counter, Unit::Bytes, "Bytes delivered"),
-    // A gauge, since counters hold whole numbers only; it never goes down.
+    // A gauge that only increases, because counters are integers.
     metric(STALL_SECONDS_TOTAL, MetricKind::Gauge, Unit::Seconds, "Time that consumers waited for a batch"),
     metric(
         STEP_SECONDS_TOTAL,
         MetricKind::Gauge,
         Unit::Seconds,
-        "Time between taking a batch and asking for the next: the steps of a training loop",
+        "Time from receiving a batch to requesting the next one, which is the step time of a training loop",
     ),
     metric(
         COPY_SECONDS_TOTAL,
         MetricKind::Gauge,
         Unit::Seconds,
-        "Part of the steps in which batches were copied, such as to an accelerator",
+        "Part of the step time spent on copying batches, such as to an accelerator",
     ),
-    metric(BUFFERED_BYTES, MetricKind::Gauge, Unit::Bytes, "Bytes fetched and not delivered"),
+    metric(BUFFERED_BYTES, MetricKind::Gauge, Unit::Bytes, "Bytes fetched but not yet delivered"),
     metric(
         RECEIVED_BYTES_TOTAL,
         MetricKind::Counter,
         Unit::Bytes,
         "Batch bytes received from other processes, by `transport`: tcp, unix or memory",
     ),
-    metric(FETCHES_TOTAL, MetricKind::Counter, Unit::Count, "Fetches begun, second ones of a split included"),
-    metric(FETCH_FAILURES_TOTAL, MetricKind::Counter, Unit::Count, "Fetches that broke off"),
     metric(
-        RECONNECTS_TOTAL,
+        FETCHES_TOTAL,
         MetricKind::Counter,
         Unit::Count,
-        "Times that the coordinator answered again after a loss",
+        "Fetches started, including second fetches of a split",
     ),
+    metric(FETCH_FAILURES_TOTAL, MetricKind::Counter, Unit::Count, "Fetches that ended early with an error"),
+    metric(RECONNECTS_TOTAL, MetricKind::Counter, Unit::Count, "Reconnections to the coordinator after a connection loss"),
 ];
 
-/// Counts bytes of batches that came from another process.
+/// Counts bytes of batches that arrived from another process.
 pub(crate) fn count_received(via: ReceivePath, bytes: u64) {
     metrics::counter!(RECEIVED_BYTES_TOTAL, "transport" => via.name()).increment(bytes);
 }
 
-/// Tells the installed recorder the unit and meaning of every metric of the client.
+/// Registers the unit and description of every metric with the installed recorder.
 pub fn describe_metrics() {
     for &MetricDescription { name, kind, unit, text } in METRICS {
         match kind {

@@ -1,4 +1,4 @@
-//! Where the rows of batches come from: shard and row in it, computed from the job's order alone. The service is not asked.
+//! The origin of each row of a batch: its shard and its row in the shard, computed from the job's order without a request.
 
 use std::collections::VecDeque;
 
@@ -10,31 +10,31 @@ use feedline_data::sequence::{Sequence, SharedPass};
 
 use crate::batch::BatchInfo;
 
-/// Orders of passes that are kept: a batch may lie across the end of one.
-const KEPT_ORDERS: usize = 2;
+/// Cached orders of passes: a batch may contain rows of two passes.
+const CACHED_ORDERS: usize = 2;
 
-/// Where a row comes from.
+/// The origin of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
-    /// Place of its shard in [`Origins::shards`].
+    /// Index of the shard in [`Origins::shards`].
     pub shard: u32,
-    /// The row's place in its shard, from 0.
+    /// Index of the row in the shard.
     pub row: u64,
 }
 
-/// Finds the origins of a job's rows.
+/// Computes the origins of a job's rows.
 #[derive(Debug)]
 pub struct Origins {
     layout: Layout,
     sequence: Sequence,
     shards: Vec<String>,
-    /// Row id of each shard's first row.
+    /// Row id of the first row of each shard.
     starts: Vec<u64>,
     orders: VecDeque<(u32, SharedPass)>,
 }
 
 impl Origins {
-    /// The origins of a job of this pipeline, with this layout and manifest.
+    /// Creates the origins of a job with this layout, manifest and pipeline.
     pub fn new(layout: Layout, manifest: &Manifest, pipeline: &Pipeline) -> Self {
         let mut first = 0;
         let starts = manifest.shards.iter().map(|shard| {
@@ -51,57 +51,58 @@ impl Origins {
         }
     }
 
-    /// Takes over how the job's mix has changed by now.
-    pub fn remix(&mut self, changes: &[MixChange]) {
+    /// Sets the changes of the job's mix.
+    pub fn set_mix(&mut self, changes: &[MixChange]) {
         if self.sequence.changes() != changes {
             self.sequence = self.sequence.remixed(changes);
             self.orders.clear();
         }
     }
 
-    /// The URLs of the dataset's shards, in the manifest's order.
+    /// The URLs of the dataset's shards, in the order of the manifest.
     pub fn shards(&self) -> &[String] {
         &self.shards
     }
 
-    /// The origin of each row of a batch, in its order. Of a coordinated job they are those of the rows that the batch holds, packed ones
-    /// one behind the other, and in a round's last step of those that operators removed from the round. O(rows of the batch), and once for each pass O(blocks of the dataset).
+    /// Returns the origin of each row of a batch, in order. For a coordinated job, returns the origins of all rows in the batch,
+    /// packed rows one by one, and in the last step of a round also those of removed rows. O(rows of the batch), and for the first
+    /// batch of each pass O(blocks of the dataset).
     pub fn rows(&mut self, info: &BatchInfo) -> Vec<Origin> {
         let mut origins = Vec::with_capacity(info.rows as usize);
         if self.layout.coordinated {
-            return info.row_ids.iter().map(|id| self.of_id(*id)).collect();
+            return info.row_ids.iter().map(|id| self.origin_of(*id)).collect();
         }
         if info.kept.is_empty() {
             for (split, offsets) in &info.inputs {
                 for offset in offsets.clone() {
-                    origins.push(self.row(*split, offset));
+                    origins.push(self.origin_at(*split, offset));
                 }
             }
         }
         for (split, offsets) in &info.kept {
             for offset in offsets {
-                origins.push(self.row(*split, *offset));
+                origins.push(self.origin_at(*split, *offset));
             }
         }
         origins
     }
 
-    fn row(&mut self, split: SplitRef, offset: u32) -> Origin {
+    fn origin_at(&mut self, split: SplitRef, offset: u32) -> Origin {
         let place = self.layout.split_range(split).start + u64::from(offset);
         let pass = split.epoch * self.layout.passes + (place / self.layout.dataset_rows) as u32;
         let place = place % self.layout.dataset_rows;
         let known = self.orders.iter().position(|(of, _)| *of == pass);
         let known = known.unwrap_or_else(|| {
-            self.orders.truncate(KEPT_ORDERS - 1);
+            self.orders.truncate(CACHED_ORDERS - 1);
             self.orders.push_front((pass, self.sequence.pass(pass)));
             0
         });
         let found = self.sequence.rows(&self.orders[known].1, place..place + 1)[0];
-        self.of_id(found.row_id)
+        self.origin_of(found.row_id)
     }
 
-    fn of_id(&self, row_id: u64) -> Origin {
-        // Of shards that begin with the same row all but the last are empty.
+    fn origin_of(&self, row_id: u64) -> Origin {
+        // Among shards with the same first row, all but the last are empty.
         let shard = self.starts.partition_point(|start| *start <= row_id).saturating_sub(1);
         Origin { shard: shard as u32, row: row_id - self.starts[shard] }
     }
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_found_in_storage_order_and_where_operators_removed_some() {
+    fn origins_follow_storage_order_and_removed_rows() {
         let layout = Layout { passes: 2, ..layout(10, 4, 1, 2) };
         let mut origins = Origins::new(layout.clone(), &manifest(&[3, 7]), &pipeline(0));
         assert_eq!(origins.shards(), ["file:///d/0", "file:///d/1"]);

@@ -1,4 +1,4 @@
-//! Fetches without a job: what `feedline bench` measures is the path from a worker to batches, and nothing else.
+//! Fetches without a job, so that `feedline bench` measures only the path from a worker to batches.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::fetch::requests;
 use crate::pieces::{FrameEvent, PieceReader};
 use crate::receive_pool::ReceivePool;
 
-/// Idle buffers are kept up to this part of the budget, as a consumer does.
+/// Idle receive buffers may use this fraction of the budget, as in a consumer.
 const IDLE_SLABS_DIVISOR: u64 = 4;
 
-/// Fetches from one worker as a consumer does, and lets go of each batch when the next one is there. Clones share it.
+/// Fetches from one worker as a consumer does. Releases each batch when the next one has arrived. Clones share the pool.
 #[derive(Clone)]
 pub struct Probe {
     worker: Arc<dyn WorkerService>,
@@ -25,16 +25,16 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A probe that may hold `buffer_bytes` over `fetches` fetches at a time.
+    /// Creates a probe that buffers at most `buffer_bytes` in `fetches` concurrent fetches.
     pub fn new(worker: Arc<dyn WorkerService>, buffer_bytes: u64, fetches: u32) -> Self {
         let pool = ReceivePool::new(buffer_bytes / IDLE_SLABS_DIVISOR);
         Self { worker, pool, window_bytes: buffer_bytes / u64::from(fetches.max(1)) }
     }
 
-    /// Fetches the first split of stream `stream` of job `job`; says how many bytes came.
+    /// Fetches the first split of stream `stream` of job `job`. Returns the number of bytes.
     ///
     /// # Errors
-    /// One sentence, when the worker refuses, breaks off or sends what cannot be read.
+    /// One sentence, when the worker rejects the fetch, disconnects or sends invalid frames.
     pub async fn fetch(&self, job: u64, stream: u32) -> Result<u64, String> {
         let split = SplitRef { epoch: 0, ordinal: 0, stream };
         let open = FetchOpen {
@@ -46,24 +46,27 @@ impl Probe {
         };
         let (granted, credit) = watch::channel(self.window_bytes);
         let frames = self.worker.fetch(requests(open, credit)).await;
-        let mut frames = frames.map_err(|refusal| refusal.message)?;
+        let mut frames = frames.map_err(|error| error.message)?;
         let mut reader = PieceReader::new(Arc::clone(&self.pool));
         let mut total = 0;
-        let mut held = None;
+        let mut last = None;
         while let Some(frame) = frames.next().await {
-            match reader.take(frame.map_err(|refusal| refusal.message)?)? {
-                FrameEvent::Nothing | FrameEvent::Working | FrameEvent::Opened(_) | FrameEvent::Bytes(_) => {}
+            match reader.read(frame.map_err(|error| error.message)?)? {
+                FrameEvent::None
+                | FrameEvent::Working
+                | FrameEvent::PieceOpened(_)
+                | FrameEvent::Bytes(_) => {}
                 FrameEvent::Piece { piece, .. } => {
                     let bytes = piece.payload.bytes;
                     total += bytes;
-                    drop(held.replace(piece));
+                    drop(last.replace(piece));
                     granted.send_modify(|granted| *granted += bytes);
                 }
-                FrameEvent::Failed(message) => return Err(message),
+                FrameEvent::RowFailed(message) => return Err(message),
                 FrameEvent::End => return Ok(total),
             }
         }
-        drop(held);
+        drop(last);
         Err("the stream ended before the split".to_owned())
     }
 }

@@ -1,5 +1,4 @@
-//! Buffers that pieces are received into: 64-byte aligned, written once without clearing, used again. Where a GPU copies from them, they
-//! are pinned.
+//! A pool of receive buffers: 64-byte aligned, reused without clearing, and pinned where the user copies batches to a GPU.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,112 +7,117 @@ use bytes::Bytes;
 use feedline_pinned::{Gpu, PinnedBuffer};
 use feedline_proto::batch::ALIGNMENT_BYTES;
 
-/// Capacities are rounded up to this, so that pieces of nearly the same size share buffers.
+/// Capacities are multiples of this, so that pieces of similar sizes reuse buffers.
 const ROUND_BYTES: usize = 64 << 10;
-/// Buffers that wait for use, beside the limit in bytes.
-const IDLE_SLABS: usize = 64;
+/// Most idle buffers, besides the limit in bytes.
+const MAX_IDLE_BUFFERS: usize = 64;
 
-/// Buffers that wait for use.
+/// A pool of receive buffers.
 #[derive(Debug)]
 pub(crate) struct ReceivePool {
-    state: Mutex<State>,
+    buffers: Mutex<PooledBuffers>,
     idle_limit_bytes: usize,
-    /// Bytes of buffers, used and idle, up to which all are kept in any case.
-    kept_bytes: usize,
+    /// Bytes of used and idle buffers up to which the pool frees no buffer.
+    min_retained_bytes: usize,
     pinning: Option<Pinning>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    idle: Vec<Memory>,
-    /// Capacities of those in use.
-    out_bytes: usize,
+struct PooledBuffers {
+    idle: Vec<BufferMemory>,
+    /// Capacity of the buffers in use.
+    used_bytes: usize,
 }
 
-/// For which GPU buffers are pinned.
+/// Pins buffers for a GPU.
 #[derive(Debug)]
 struct Pinning {
     gpu: Arc<Gpu>,
-    /// Whether it was said that no more memory can be pinned.
-    has_said_full: AtomicBool,
+    /// Whether the warning was logged that memory cannot be pinned.
+    has_warned: AtomicBool,
 }
 
 impl ReceivePool {
-    /// A pool that keeps at most this many bytes for later.
+    /// Creates a pool with at most this many idle bytes.
     pub(crate) fn new(idle_limit_bytes: u64) -> Arc<Self> {
         Self::with(idle_limit_bytes, 0, None)
     }
 
-    /// A pool of pinned buffers. It also keeps what is not in use of `kept_bytes`: to unlock memory may wait for all that the GPU does.
-    pub(crate) fn pinned(gpu: Arc<Gpu>, idle_limit_bytes: u64, kept_bytes: u64) -> Arc<Self> {
-        Self::with(idle_limit_bytes, kept_bytes, Some(Pinning { gpu, has_said_full: AtomicBool::new(false) }))
+    /// Creates a pool of pinned buffers. It frees no buffer below `min_retained_bytes`, because unpinning memory may wait for the
+    /// GPU.
+    pub(crate) fn pinned(gpu: Arc<Gpu>, idle_limit_bytes: u64, min_retained_bytes: u64) -> Arc<Self> {
+        Self::with(
+            idle_limit_bytes,
+            min_retained_bytes,
+            Some(Pinning { gpu, has_warned: AtomicBool::new(false) }),
+        )
     }
 
-    fn with(idle_limit_bytes: u64, kept_bytes: u64, pinning: Option<Pinning>) -> Arc<Self> {
+    fn with(idle_limit_bytes: u64, min_retained_bytes: u64, pinning: Option<Pinning>) -> Arc<Self> {
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let (idle_limit_bytes, kept_bytes) = (size(idle_limit_bytes), size(kept_bytes));
-        Arc::new(Self { state: Mutex::default(), idle_limit_bytes, kept_bytes, pinning })
+        let (idle_limit_bytes, min_retained_bytes) = (size(idle_limit_bytes), size(min_retained_bytes));
+        Arc::new(Self { buffers: Mutex::default(), idle_limit_bytes, min_retained_bytes, pinning })
     }
 
-    /// Whether its buffers are pinned, so that bytes are better there than where they lie.
+    /// Whether the buffers are pinned, so that copying received bytes into them pays off.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinning.is_some()
     }
 
-    /// A buffer for `len` bytes.
-    pub(crate) fn take(self: &Arc<Self>, len: usize) -> ReceiveBuffer {
+    /// Returns a buffer for `len` bytes.
+    pub(crate) fn acquire(self: &Arc<Self>, len: usize) -> ReceiveBuffer {
         let needed = (len + ALIGNMENT_BYTES).next_multiple_of(ROUND_BYTES);
-        let found = self.state().find(needed);
-        let mut memory = found.unwrap_or_else(|| self.allocate(needed));
-        self.state().out_bytes += memory.capacity();
+        let reused = self.lock().take_fitting(needed);
+        let mut memory = reused.unwrap_or_else(|| self.allocate(needed));
+        self.lock().used_bytes += memory.capacity();
         let start = memory.align();
         ReceiveBuffer { memory, start, len, pool: Arc::downgrade(self) }
     }
 
-    fn allocate(&self, bytes: usize) -> Memory {
-        let Some(pinning) = &self.pinning else { return Memory::Heap(Vec::with_capacity(bytes)) };
+    fn allocate(&self, bytes: usize) -> BufferMemory {
+        let Some(pinning) = &self.pinning else { return BufferMemory::Heap(Vec::with_capacity(bytes)) };
         match PinnedBuffer::new(&pinning.gpu, bytes) {
-            Ok(buffer) => Memory::Pinned(buffer),
+            Ok(buffer) => BufferMemory::Pinned(buffer),
             Err(error) => {
-                if !pinning.has_said_full.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, "memory for batches cannot be pinned, so copies to the GPU take longer; give the client a smaller buffer");
+                if !pinning.has_warned.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "cannot pin memory for batches; copies to the GPU take longer; set a smaller buffer");
                 }
-                Memory::Heap(Vec::with_capacity(bytes))
+                BufferMemory::Heap(Vec::with_capacity(bytes))
             }
         }
     }
 
-    fn put_back(&self, mut memory: Memory) {
+    fn release(&self, mut memory: BufferMemory) {
         memory.clear();
-        let mut state = self.state();
-        state.out_bytes = state.out_bytes.saturating_sub(memory.capacity());
-        let unused = self.kept_bytes.saturating_sub(state.out_bytes);
-        state.idle.push(memory);
-        let gone = state.drain(self.idle_limit_bytes.max(unused));
-        // To give memory back takes longer than a lock should be held.
-        drop(state);
-        drop(gone);
+        let mut buffers = self.lock();
+        buffers.used_bytes = buffers.used_bytes.saturating_sub(memory.capacity());
+        let min_idle = self.min_retained_bytes.saturating_sub(buffers.used_bytes);
+        buffers.idle.push(memory);
+        let evicted = buffers.evict(self.idle_limit_bytes.max(min_idle));
+        // Freeing memory is slow, so it happens without the lock.
+        drop(buffers);
+        drop(evicted);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PooledBuffers> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    /// The smallest idle buffer that fits and is not much too large.
-    fn find(&mut self, needed: usize) -> Option<Memory> {
-        let fits = |memory: &Memory| (needed..=2 * needed).contains(&memory.capacity());
-        let found = self.idle.iter().enumerate().filter(|(_, memory)| fits(memory));
-        let (place, _) = found.min_by_key(|(_, memory)| memory.capacity())?;
-        Some(self.idle.swap_remove(place))
+impl PooledBuffers {
+    /// Takes the smallest idle buffer with one to two times the needed capacity.
+    fn take_fitting(&mut self, needed: usize) -> Option<BufferMemory> {
+        let fits = |memory: &BufferMemory| (needed..=2 * needed).contains(&memory.capacity());
+        let fitting = self.idle.iter().enumerate().filter(|(_, memory)| fits(memory));
+        let (index, _) = fitting.min_by_key(|(_, memory)| memory.capacity())?;
+        Some(self.idle.swap_remove(index))
     }
 
-    /// What is too much. The oldest go first: the sizes in use are the recent ones.
-    fn drain(&mut self, limit_bytes: usize) -> Vec<Memory> {
-        let mut bytes: usize = self.idle.iter().map(Memory::capacity).sum();
+    /// Removes the oldest idle buffers beyond the limits. Recent buffers have the sizes in use.
+    fn evict(&mut self, limit_bytes: usize) -> Vec<BufferMemory> {
+        let mut bytes: usize = self.idle.iter().map(BufferMemory::capacity).sum();
         let mut count = 0;
-        while self.idle.len() - count > IDLE_SLABS || bytes > limit_bytes {
+        while self.idle.len() - count > MAX_IDLE_BUFFERS || bytes > limit_bytes {
             bytes -= self.idle[count].capacity();
             count += 1;
         }
@@ -121,14 +125,14 @@ impl State {
     }
 }
 
-/// Memory that is written from its start.
+/// The memory of a buffer, written from its start.
 #[derive(Debug)]
-enum Memory {
+enum BufferMemory {
     Heap(Vec<u8>),
     Pinned(PinnedBuffer),
 }
 
-impl Memory {
+impl BufferMemory {
     fn capacity(&self) -> usize {
         match self {
             Self::Heap(data) => data.capacity(),
@@ -143,7 +147,7 @@ impl Memory {
         }
     }
 
-    /// Goes on to the first aligned byte, and says which it is.
+    /// Appends padding up to the first aligned byte. Returns its offset.
     fn align(&mut self) -> usize {
         match self {
             Self::Heap(data) => {
@@ -151,7 +155,7 @@ impl Memory {
                 data.resize(start, 0);
                 start
             }
-            // It begins at the start of a page.
+            // Pinned memory is aligned to pages.
             Self::Pinned(_) => 0,
         }
     }
@@ -174,14 +178,14 @@ impl Memory {
     }
 }
 
-/// A buffer that is being filled from its start; goes back to its pool when dropped.
+/// A buffer that is filled from its start. Returns to its pool when dropped.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffer {
-    memory: Memory,
-    /// First aligned byte.
+    memory: BufferMemory,
+    /// Offset of the first aligned byte.
     start: usize,
     len: usize,
-    /// Where it goes back to, unless the consumer has ended.
+    /// The pool, while the consumer exists.
     pool: Weak<ReceivePool>,
 }
 
@@ -191,12 +195,12 @@ impl ReceiveBuffer {
         self.memory.bytes().len() - self.start
     }
 
-    /// Appends bytes; `false` when they would not fit.
+    /// Appends bytes. Returns `false` where they exceed the length of the buffer.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
         self.filled() + bytes.len() <= self.len && self.memory.append(bytes)
     }
 
-    /// The bytes, shared. The buffer goes back to the pool with the last of them.
+    /// Returns the bytes as shared bytes. The buffer returns to the pool when the last reference is dropped.
     pub(crate) fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -211,7 +215,7 @@ impl AsRef<[u8]> for ReceiveBuffer {
 impl Drop for ReceiveBuffer {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.upgrade() {
-            pool.put_back(std::mem::replace(&mut self.memory, Memory::Heap(Vec::new())));
+            pool.release(std::mem::replace(&mut self.memory, BufferMemory::Heap(Vec::new())));
         }
     }
 }
@@ -221,41 +225,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slabs_are_aligned_and_used_again() {
+    fn buffers_are_aligned_and_reused() {
         let pool = ReceivePool::new(1 << 20);
-        let mut slab = pool.take(1000);
-        assert!(slab.append(&[7; 600]) && slab.append(&[8; 400]));
-        assert!(!slab.append(&[9]), "no byte more than asked for");
-        let address = slab.as_ref().as_ptr() as usize;
+        let mut buffer = pool.acquire(1000);
+        assert!(buffer.append(&[7; 600]) && buffer.append(&[8; 400]));
+        assert!(!buffer.append(&[9]), "no byte beyond the length");
+        let address = buffer.as_ref().as_ptr() as usize;
         assert_eq!(address % ALIGNMENT_BYTES, 0);
-        let bytes = slab.freeze();
+        let bytes = buffer.freeze();
         let part = bytes.slice(990..);
         drop(bytes);
         assert_eq!(&part[..], &[8; 10]);
-        assert!(pool.state().idle.is_empty(), "a view keeps the slab");
+        assert!(pool.lock().idle.is_empty(), "a view keeps the buffer");
         drop(part);
-        assert_eq!(pool.state().out_bytes, 0);
-        let again = pool.take(900);
+        assert_eq!(pool.lock().used_bytes, 0);
+        let again = pool.acquire(900);
         assert_eq!(again.as_ref().as_ptr() as usize, address);
         assert_eq!(again.filled(), 0);
     }
 
     #[test]
-    fn the_pool_keeps_no_more_than_its_limit() {
+    fn idle_buffers_are_bounded() {
         let pool = ReceivePool::new(128 << 10);
-        let slabs: Vec<ReceiveBuffer> = (0..4).map(|_| pool.take(1000)).collect();
-        drop(slabs);
-        assert_eq!(pool.state().idle.len(), 2);
+        let buffers: Vec<ReceiveBuffer> = (0..4).map(|_| pool.acquire(1000)).collect();
+        drop(buffers);
+        assert_eq!(pool.lock().idle.len(), 2);
     }
+
     #[test]
-    fn what_is_not_in_use_of_the_bytes_to_be_kept_stays() {
+    fn the_pool_frees_no_buffer_below_the_minimum() {
         let pool = ReceivePool::with(0, 256 << 10, None);
-        let mut slabs: Vec<ReceiveBuffer> = (0..6).map(|_| pool.take(1000)).collect();
+        let mut buffers: Vec<ReceiveBuffer> = (0..6).map(|_| pool.acquire(1000)).collect();
         let mut idle = Vec::new();
-        while slabs.pop().is_some() {
-            idle.push(pool.state().idle.len());
+        while buffers.pop().is_some() {
+            idle.push(pool.lock().idle.len());
         }
-        // Of four buffers' bytes, those in use count, too.
+        // Buffers in use count toward the minimum.
         assert_eq!(idle, [0, 0, 1, 2, 3, 4]);
     }
 }

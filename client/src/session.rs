@@ -1,6 +1,6 @@
-//! A consumer's background task: tells the coordinator what was consumed, takes its plans, and runs the fetches.
+//! A consumer's background task: reports to the coordinator, applies its plans, and starts the fetches.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use feedline_data::messages::{ConsumerPlan, ServiceError, ServiceErrorKind};
 use feedline_proto::CoordinatorService;
@@ -8,7 +8,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use metrics::counter;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -16,237 +16,210 @@ use tracing::Instrument;
 
 use crate::busy;
 use crate::error::ClientError;
-use crate::feed::{Feed, SentReport};
 use crate::fetch::{self, FetchContext};
 use crate::metrics::RECONNECTS_TOTAL;
+use crate::state::SentReport;
 
-/// Time between looks at what has become due when nothing else happens: finer than every delay of the feed.
+/// Interval of checks for due work without a notification: shorter than every delay in the state.
 const TICK: Duration = Duration::from_millis(20);
-/// Reports on their way: one that is held back by the coordinator, and newer ones.
+/// Reports without a reply: the coordinator may hold one, and newer ones follow.
 const REPORTS_IN_FLIGHT: usize = 4;
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
-// A new leader is there within a second, and shall not wait for its consumers.
+/// Short, because a cluster elects a new leader within a second.
 const BACKOFF_MAX: Duration = Duration::from_millis(250);
 
-/// The feed, and who waits for it.
-pub(crate) struct SharedFeed {
-    feed: Mutex<Feed>,
-    /// The user's side may find a batch.
-    ready: Notify,
-    /// The session may find something to do.
-    news: Notify,
-}
-
-impl SharedFeed {
-    pub(crate) fn new(feed: Feed) -> Arc<Self> {
-        Arc::new(Self { feed: Mutex::new(feed), ready: Notify::new(), news: Notify::new() })
-    }
-
-    /// The feed. Never held across a wait.
-    pub(crate) fn feed(&self) -> MutexGuard<'_, Feed> {
-        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until the user's side should look again. Wakes at once if it should have since it looked last.
-    pub(crate) async fn ready(&self) {
-        self.ready.notified().await;
-    }
-
-    pub(crate) fn wake_session(&self) {
-        self.news.notify_one();
-    }
-
-    pub(crate) fn wake_both(&self) {
-        self.ready.notify_one();
-        self.news.notify_one();
-    }
-}
-
-/// An answer to a report.
-struct Answer {
+/// The coordinator's reply to a report.
+struct Reply {
+    /// Number of the report.
     number: u64,
-    asked: Instant,
-    said: SentReport,
+    sent_at: Instant,
+    report: SentReport,
     result: Result<ConsumerPlan, ServiceError>,
+}
+
+/// How long a session waits for a coordinator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionTimeouts {
+    /// For one that does not answer.
+    pub(crate) unavailable: Duration,
+    /// For one that is busy.
+    pub(crate) busy: Duration,
 }
 
 pub(crate) struct Session {
     coordinator: Arc<dyn CoordinatorService>,
     context: FetchContext,
-    patience: Duration,
-    reports: FuturesUnordered<BoxFuture<'static, Answer>>,
-    /// Number of the last report sent, and of the last one whose answer was taken.
-    sent: u64,
-    answered: u64,
-    /// No report before this.
-    wait_until: Instant,
+    timeouts: SessionTimeouts,
+    reports: FuturesUnordered<BoxFuture<'static, Reply>>,
+    /// Number of the last report.
+    last_sent: u64,
+    /// Number of the last report with an applied plan.
+    last_applied: u64,
+    /// The earliest time of the next report.
+    next_report_at: Instant,
     backoff: Duration,
-    /// Since when no coordinator answers.
-    lost_since: Option<Instant>,
-    /// Since when there is no room, and how long that is waited for.
+    /// Start of the present time without a coordinator.
+    unavailable_since: Option<Instant>,
+    /// Start of the present time with a busy coordinator.
     busy_since: Option<Instant>,
-    admission: Duration,
-    /// A report that no newer one of this session can have displaced was told that it was displaced.
-    superseded: bool,
-    /// Version of the deliveries that the coordinator holds; closed when the session ends.
-    held: watch::Sender<u64>,
+    /// Whether the coordinator rejected the newest report of this session as superseded.
+    is_superseded: bool,
+    /// Version of the deliveries that the coordinator has acknowledged; closed when the session ends.
+    acknowledged: watch::Sender<u64>,
 }
 
 impl Session {
     pub(crate) fn new(
         coordinator: Arc<dyn CoordinatorService>,
         context: FetchContext,
-        [patience, admission]: [Duration; 2],
-        held: watch::Sender<u64>,
+        timeouts: SessionTimeouts,
+        acknowledged: watch::Sender<u64>,
     ) -> Self {
         Self {
             coordinator,
             context,
-            patience,
+            timeouts,
             reports: FuturesUnordered::new(),
-            sent: 0,
-            answered: 0,
-            wait_until: Instant::now(),
+            last_sent: 0,
+            last_applied: 0,
+            next_report_at: Instant::now(),
             backoff: BACKOFF_MIN,
-            lost_since: None,
+            unavailable_since: None,
             busy_since: None,
-            admission,
-            superseded: false,
-            held,
+            is_superseded: false,
+            acknowledged,
         }
     }
 
-    /// Runs until `stop`, or until the feed can get nothing more.
+    /// Runs until `stop` is cancelled or the consumer fails.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let shared = Arc::clone(&self.context.shared);
         loop {
-            self.begin_fetches();
+            self.start_fetches();
             let pause = self.send_report_if_due();
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = shared.news.notified() => {}
-                Some(answer) = self.reports.next(), if !self.reports.is_empty() => self.on_answer(answer),
+                () = shared.session_notified() => {}
+                Some(reply) = self.reports.next(), if !self.reports.is_empty() => self.on_reply(reply),
                 () = tokio::time::sleep(pause) => {}
             }
-            if shared.feed().fatal().is_some() {
+            if shared.lock().fatal_error().is_some() {
                 break;
             }
         }
-        shared.feed().set_fatal(ClientError::Closed);
+        shared.lock().fail(ClientError::Closed);
         drop(self);
-        shared.wake_both();
+        shared.notify_all();
     }
 
-    fn begin_fetches(&self) {
+    fn start_fetches(&self) {
         let shared = &self.context.shared;
-        let orders = shared.feed().orders(Instant::now());
+        let orders = shared.lock().take_orders(Instant::now());
         for order in orders {
             let (split, attempt) = (order.split, order.attempt);
             let span = tracing::info_span!("fetch", ?split);
             let task = tokio::spawn(fetch::run(order, self.context.clone()).instrument(span));
-            // The feed owns the task: it ends with its fetch's entry, and with the feed.
-            shared.feed().attach(split, attempt, AbortOnDropHandle::new(task));
+            // The state owns the task and aborts it with the fetch.
+            shared.lock().set_task(split, attempt, AbortOnDropHandle::new(task));
         }
     }
 
-    /// Sends a report if one is due. Returns how long to wait at most before the next look.
+    /// Sends a report if one is due. Returns the longest pause until the next check.
     fn send_report_if_due(&mut self) -> Duration {
         let now = Instant::now();
-        if now < self.wait_until || self.reports.len() >= REPORTS_IN_FLIGHT {
+        if now < self.next_report_at || self.reports.len() >= REPORTS_IN_FLIGHT {
             return TICK;
         }
-        let mut feed = self.context.shared.feed();
-        feed.look_at_asks(now);
-        if !self.reports.is_empty() && !feed.report_due(now) {
+        let mut state = self.context.shared.lock();
+        state.answer_queries(now);
+        if !self.reports.is_empty() && !state.is_report_due(now) {
             return TICK;
         }
-        let due = feed.may_report_at();
+        let due = state.next_report_at();
         if now < due {
             return TICK.min(due - now);
         }
-        let (report, said) = feed.report(now);
-        drop(feed);
-        self.sent += 1;
-        let (number, coordinator) = (self.sent, Arc::clone(&self.coordinator));
+        let (report, sent) = state.create_report(now);
+        drop(state);
+        self.last_sent += 1;
+        let (number, coordinator) = (self.last_sent, Arc::clone(&self.coordinator));
         self.reports.push(Box::pin(async move {
             let result = coordinator.sync_consumer(report).await;
-            Answer { number, asked: now, said, result }
+            Reply { number, sent_at: now, report: sent, result }
         }));
         TICK
     }
 
-    fn on_answer(&mut self, answer: Answer) {
-        let Answer { number, asked, said, result } = answer;
+    fn on_reply(&mut self, reply: Reply) {
+        let Reply { number, sent_at, report, result } = reply;
         match result {
-            Ok(plan) => self.on_plan(number, &said, plan),
-            Err(refusal) if refusal.kind == ServiceErrorKind::Superseded => {
-                self.on_superseded(number, refusal)
-            }
-            Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable => self.on_unavailable(refusal),
-            Err(refusal) if refusal.kind == ServiceErrorKind::Busy => self.on_busy(asked, &refusal),
-            Err(refusal) => self.context.shared.feed().set_fatal(refusal.into()),
+            Ok(plan) => self.on_plan(number, &report, plan),
+            Err(error) if error.kind == ServiceErrorKind::Superseded => self.on_superseded(number, error),
+            Err(error) if error.kind == ServiceErrorKind::Unavailable => self.on_unavailable(error),
+            Err(error) if error.kind == ServiceErrorKind::Busy => self.on_busy(sent_at, &error),
+            Err(error) => self.context.shared.lock().fail(error.into()),
         }
     }
 
-    fn on_plan(&mut self, number: u64, said: &SentReport, plan: ConsumerPlan) {
-        if self.lost_since.take().is_some() {
+    fn on_plan(&mut self, number: u64, report: &SentReport, plan: ConsumerPlan) {
+        if self.unavailable_since.take().is_some() {
             counter!(RECONNECTS_TOTAL).increment(1);
-            tracing::info!("the coordinator answers again");
+            tracing::info!("reconnected to the coordinator");
         }
         self.backoff = BACKOFF_MIN;
         self.busy_since = None;
-        self.superseded = false;
-        let mut feed = self.context.shared.feed();
-        let held = feed.on_report_answered(said);
-        if number > self.answered {
-            self.answered = number;
-            feed.on_plan(plan, Instant::now());
+        self.is_superseded = false;
+        let mut state = self.context.shared.lock();
+        let acknowledged = state.on_report_acknowledged(report);
+        if number > self.last_applied {
+            self.last_applied = number;
+            state.apply_plan(plan, Instant::now());
         }
-        drop(feed);
-        self.held.send_replace(held);
-        self.context.shared.wake_both();
+        drop(state);
+        self.acknowledged.send_replace(acknowledged);
+        self.context.shared.notify_all();
     }
 
-    /// An older report is told so when a newer one arrives. Reports may overtake each other on their way, so a single
-    /// one proves nothing; two do.
-    fn on_superseded(&mut self, number: u64, refusal: ServiceError) {
-        if number < self.sent || !self.reports.is_empty() {
+    /// The coordinator also rejects an older report of this session when a newer one has overtaken it. So only two rejections
+    /// of the newest report prove that another session has superseded this one.
+    fn on_superseded(&mut self, number: u64, error: ServiceError) {
+        if number < self.last_sent || !self.reports.is_empty() {
             return;
         }
-        if self.superseded {
-            self.context.shared.feed().set_fatal(refusal.into());
+        if self.is_superseded {
+            self.context.shared.lock().fail(error.into());
         }
-        self.superseded = true;
+        self.is_superseded = true;
     }
 
-    /// There is no room for this consumer, or for its report.
-    fn on_busy(&mut self, asked: Instant, refusal: &ServiceError) {
+    fn on_busy(&mut self, sent_at: Instant, error: &ServiceError) {
         let now = Instant::now();
         let since = *self.busy_since.get_or_insert_with(|| {
-            tracing::warn!("waiting for room: {refusal}");
+            tracing::warn!("the coordinator is busy, retrying: {error}");
             now
         });
-        if now - since >= self.admission {
+        if now - since >= self.timeouts.busy {
             let seconds = (now - since).as_secs();
-            let busy = ClientError::Busy { seconds, message: refusal.message.clone() };
-            self.context.shared.feed().set_fatal(busy);
+            let busy = ClientError::Busy { seconds, message: error.message.clone() };
+            self.context.shared.lock().fail(busy);
             return;
         }
-        self.wait_until = self.wait_until.max(now + busy::pause(refusal, busy::draw(asked)));
+        let delay = busy::retry_delay(error, busy::jitter_seed(sent_at));
+        self.next_report_at = self.next_report_at.max(now + delay);
     }
 
-    fn on_unavailable(&mut self, refusal: ServiceError) {
+    fn on_unavailable(&mut self, error: ServiceError) {
         let now = Instant::now();
-        let since = *self.lost_since.get_or_insert(now);
-        if now - since >= self.patience {
-            let seconds = self.patience.as_secs();
-            let lost = ClientError::CoordinatorLost { seconds, message: refusal.message };
-            self.context.shared.feed().set_fatal(lost);
+        let since = *self.unavailable_since.get_or_insert(now);
+        if now - since >= self.timeouts.unavailable {
+            let seconds = self.timeouts.unavailable.as_secs();
+            let lost = ClientError::CoordinatorLost { seconds, message: error.message };
+            self.context.shared.lock().fail(lost);
             return;
         }
-        if now >= self.wait_until {
-            tracing::debug!(message = refusal.message, "the coordinator cannot be reached; trying again");
-            self.wait_until = now + self.backoff;
+        if now >= self.next_report_at {
+            tracing::debug!(message = error.message, "the coordinator is unavailable, retrying");
+            self.next_report_at = now + self.backoff;
             self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
         }
     }

@@ -1,4 +1,4 @@
-//! What a client is told.
+//! Settings of a client.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,25 +6,26 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientSettings {
-    /// Splits of each stream that are fetched at the same time; 4 by default.
+    /// Splits of each stream that are fetched concurrently, at least; 4 by default. More are fetched where more workers compute
+    /// them.
     pub splits_ahead: u32,
-    /// Bytes of batches held or on their way, whatever the number of streams; 256 MiB by default. The next batch is
-    /// fetched in any case, so that a single large one always fits. A quarter is for buffers that wait to be used again.
+    /// Bytes of batches that are buffered or in flight, for all streams; 256 MiB by default. A quarter is for idle receive buffers.
+    /// The next batch may exceed this budget, so that a single large batch arrives.
     pub buffer_bytes: u64,
-    /// Milliseconds without a coordinator after which the client gives up; 60 000 by default.
+    /// Milliseconds without a coordinator after which the client fails; 60 000 by default.
     pub patience_ms: u64,
-    /// Milliseconds for which the client asks again where the coordinator has no room, such as for one more job of its tenant;
-    /// 60 000 by default.
+    /// Milliseconds for which the client retries at a busy coordinator, such as one whose tenant runs too many jobs; 60 000 by
+    /// default.
     pub admission_ms: u64,
-    /// Milliseconds between reports of what was consumed; 200 by default.
+    /// Milliseconds between reports of deliveries; 200 by default.
     pub report_ms: u64,
-    /// Milliseconds after which a silent worker's split is fetched from a second worker that holds it; 200 by default.
+    /// Milliseconds without progress after which a split is fetched from a second worker that holds it; 200 by default.
     pub hedge_ms: u64,
-    /// Milliseconds after which a fetch that delivers nothing is given up; 10 000 by default. Doubles each time for
-    /// the same split, so that rows which take longer than this to compute arrive in the end.
+    /// Milliseconds without progress after which a fetch is aborted; 10 000 by default. Doubles with each aborted fetch of a split,
+    /// so that rows arrive that take longer to compute.
     pub fetch_idle_ms: u64,
-    /// The GPU to which batches are copied, as CUDA counts those that the process may see: batches are then received into pinned
-    /// memory, as long as a batch is one piece. `None`, the default, where there is no such GPU.
+    /// The CUDA device to which the user copies batches: a batch of one piece is then received into pinned memory. `None` by
+    /// default.
     pub gpu: Option<u32>,
 }
 
@@ -43,30 +44,32 @@ impl Default for ClientSettings {
     }
 }
 
-/// Part of the buffer that idle buffers may take.
-const IDLE_PART: u64 = 4;
+/// Idle receive buffers may use this fraction of the budget.
+const IDLE_DIVISOR: u64 = 4;
 
 impl ClientSettings {
-    /// Bytes of buffers that wait to be used again.
+    /// Bytes of idle receive buffers.
     pub(crate) fn idle_bytes(&self) -> u64 {
-        self.buffer_bytes / IDLE_PART
+        self.buffer_bytes / IDLE_DIVISOR
     }
 
-    /// Bytes of batches held or on their way.
+    /// Bytes of batches that are buffered or in flight.
     pub(crate) fn credit_bytes(&self) -> u64 {
         self.buffer_bytes - self.idle_bytes()
     }
 
-    /// Checks the values.
+    /// Validates the values.
     ///
     /// # Errors
     /// One sentence.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn validate(&self) -> Result<(), String> {
         if self.splits_ahead == 0 {
-            return Err("splits_ahead is 0, so nothing would be fetched; set it to 1 or more".to_owned());
+            return Err(
+                "invalid splits_ahead 0: the consumer would fetch nothing; set it to 1 or more".to_owned()
+            );
         }
         if self.buffer_bytes == 0 {
-            return Err("buffer_bytes is 0, so nothing would be fetched; 268435456 is usual".to_owned());
+            return Err("invalid buffer_bytes 0: the consumer would fetch nothing; set it to 1 or more, such as 268435456".to_owned());
         }
         Ok(())
     }

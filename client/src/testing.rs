@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
+use feedline_data::checkpoint::StepId;
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::messages::{
@@ -13,7 +14,6 @@ use feedline_data::messages::{
     SlotGrant,
 };
 use feedline_data::pipeline::{OrderMode, Pipeline, Remainder, Source};
-use feedline_data::position_history::StepId;
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService, WorkerService};
 use tokio::sync::Notify;
 use tokio::time::Duration;
@@ -206,7 +206,7 @@ impl FakeCoordinator {
             consumers: told.consumers,
             ticket: String::new(),
             slots: told.slots.as_ref().map(|slots| slots.iter().map(|slot| grant(told, slot)).collect()),
-            asked: told.asked.clone(),
+            step_queries: told.asked.clone(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How a client gets from a worker's address to its service.
+//! Connects to workers by address.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,19 +11,19 @@ use feedline_proto::local::Transport;
 
 use crate::metrics::count_received;
 
-/// Connections that are kept; workers come and go, and an idle connection costs little.
-const KEPT_CONNECTIONS: usize = 256;
+/// Most cached connections. An idle connection is cheap, and workers join and leave.
+const MAX_CONNECTIONS: usize = 256;
 
 /// Finds workers by address.
 pub trait WorkerDirectory: Send + Sync {
-    /// The worker at this address.
+    /// Returns the worker at this address.
     ///
     /// # Errors
-    /// When the address cannot be one. An unreachable worker shows at the first request.
+    /// When the address is invalid. The first request to an unreachable worker fails.
     fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError>;
 }
 
-/// Workers behind gRPC. Keeps one connection to each.
+/// Connects to workers by gRPC. Caches one connection to each.
 #[derive(Default)]
 pub struct GrpcWorkers {
     transport: Transport,
@@ -32,8 +32,8 @@ pub struct GrpcWorkers {
 }
 
 impl GrpcWorkers {
-    /// Workers whose batches come by this way; the default is the shortest that there is.
-    pub fn by(transport: Transport, credentials: Credentials) -> Self {
+    /// Creates a directory of workers whose batches arrive by this transport.
+    pub fn new(transport: Transport, credentials: Credentials) -> Self {
         Self { transport, credentials, ..Self::default() }
     }
 }
@@ -45,8 +45,8 @@ impl WorkerDirectory for GrpcWorkers {
             return Ok(Arc::clone(worker));
         }
         let worker = connect_worker_by(address, &self.credentials, self.transport, count_received)?;
-        if connected.len() >= KEPT_CONNECTIONS {
-            // Fetches in progress hold their own handle.
+        if connected.len() >= MAX_CONNECTIONS {
+            // Running fetches own their connections.
             connected.clear();
         }
         connected.insert(address.to_owned(), Arc::clone(&worker));

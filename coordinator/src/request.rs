@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use feedline_cluster::{Input, RequestId};
+use feedline_data::checkpoint::StepId;
 use feedline_data::ids::JobId;
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{ConsumerReport, JobSpec, ServiceError, ServiceErrorKind, WorkerReport};
-use feedline_data::position_history::StepId;
 
 /// What can be asked: an [`Input`] without its number.
 #[derive(Debug)]

@@ -108,7 +108,7 @@ impl LocalCluster {
     /// How consumers find the workers.
     pub(crate) fn directory(&self) -> Arc<dyn WorkerDirectory> {
         let Some(Embedded { workers, .. }) = &self.embedded else {
-            return Arc::new(GrpcWorkers::by(self.transport.into(), self.credentials.clone()));
+            return Arc::new(GrpcWorkers::new(self.transport.into(), self.credentials.clone()));
         };
         Arc::new(LocalWorkers(workers.iter().map(|worker| worker.running.service()).collect()))
     }

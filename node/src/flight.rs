@@ -72,7 +72,7 @@ pub(crate) fn service(
     door: Arc<dyn Authenticator<dyn CoordinatorService>>,
     credentials: Credentials,
 ) -> Flights {
-    let workers = Arc::new(GrpcWorkers::by(Transport::default(), credentials));
+    let workers = Arc::new(GrpcWorkers::new(Transport::default(), credentials));
     let openings = FlightLimit::new("flights that wait for their data", MOST_OPENINGS.0, MOST_OPENINGS.1);
     let streams = FlightLimit::new("Flight streams", MOST_STREAMS.0, MOST_STREAMS.1);
     let flights = Arc::new(JobFlights { door: Arc::clone(&door), workers, openings, streams });

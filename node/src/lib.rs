@@ -43,7 +43,7 @@ mod trace_file;
 mod yaml;
 
 pub use self::failure::Failure;
-pub use self::service::JobService;
+pub use self::service::{ByteSize, JobService, ServiceSettings, Switch};
 
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;

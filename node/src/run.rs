@@ -13,10 +13,10 @@ use std::time::Instant;
 
 use feedline_client::audit::{Audit, AuditReport};
 use feedline_client::{ClientError, ClientSettings, Job, digest};
+use feedline_data::checkpoint::Position;
 use feedline_data::layout::Layout;
 use feedline_data::messages::{ConsumerStats, JobSpec, JobStatus};
 use feedline_data::pipeline::Pipeline;
-use feedline_data::position::Position;
 use tokio_util::sync::CancellationToken;
 
 use self::consume::{Checkpoints, DeliveredRows, DeliveryEnd, SharedAudit};
@@ -228,7 +228,7 @@ async fn inspect_dataset(
 fn report_audit(audit: &SharedAudit, layout: Option<&Layout>, place: Option<&Position>) -> AuditReport {
     let mut audit = audit.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(layout) = layout {
-        audit.remix(&layout.mix);
+        audit.set_mix(&layout.mix);
     }
     audit.report(place)
 }

@@ -1,7 +1,7 @@
-//! Feedline inside another program, such as a Python interpreter: a cluster behind a URL, or all roles in this process, chosen by
-//! the flags of `feedline run`.
+//! Feedline inside another program, such as a Python interpreter: connects to a cluster, or runs all roles in this process.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Parser;
@@ -9,6 +9,8 @@ use feedline_client::WorkerDirectory;
 use feedline_data::ids::SessionId;
 use feedline_data::pipeline::Pipeline;
 use feedline_proto::CoordinatorService;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::access::ServerSecurity;
@@ -19,13 +21,88 @@ use crate::http::{self, HttpServer};
 use crate::local_listener::TransportArg;
 use crate::{entropy, logging, pipeline_file};
 
-/// Whom a program's jobs are run by.
+/// A service that runs the jobs of a program.
 pub struct JobService {
     cluster: LocalCluster,
     http: Option<HttpServer>,
 }
 
-/// Flags of `feedline run` that say who runs jobs.
+/// Settings of a service: the flags of `feedline run` that select and configure a cluster, with typed values. The flags define
+/// the defaults and the allowed combinations.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "`feedline run --help` describes each flag")]
+pub struct ServiceSettings {
+    pub coordinator: Vec<String>,
+    pub token_file: Option<PathBuf>,
+    pub tls_ca: Option<PathBuf>,
+    pub tls_cert: Option<PathBuf>,
+    pub tls_key: Option<PathBuf>,
+    pub transport: Option<String>,
+    pub http: Option<String>,
+    pub workers: Option<u32>,
+    pub cores: Option<u32>,
+    pub memory: Option<ByteSize>,
+    pub index_dir: Option<PathBuf>,
+    pub cache_dir: Option<PathBuf>,
+    pub cache_disk: Option<ByteSize>,
+    pub cache_store: Option<String>,
+    pub cache_store_limit: Option<ByteSize>,
+    pub auto_cache: Option<Switch>,
+    pub credentials: Option<PathBuf>,
+    pub allow_url: Vec<String>,
+    pub allow_metadata_addresses: bool,
+    pub functions: Option<Switch>,
+    pub python: Option<PathBuf>,
+    pub trace: Option<Switch>,
+}
+
+/// A size in bytes: a number, or text with a unit, such as `4GiB`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ByteSize {
+    /// Bytes.
+    Bytes(u64),
+    /// A number with a unit.
+    Text(String),
+}
+
+/// Whether a feature is enabled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "bool", rename_all = "lowercase")]
+pub enum Switch {
+    /// Enabled.
+    On,
+    /// Disabled.
+    Off,
+}
+
+impl From<bool> for Switch {
+    fn from(is_on: bool) -> Self {
+        if is_on { Self::On } else { Self::Off }
+    }
+}
+
+impl ServiceSettings {
+    /// Renders the settings as flags of `feedline run`.
+    fn flags(&self) -> Vec<String> {
+        let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return Vec::new() };
+        let flag = |name: &str| format!("--{}", name.replace('_', "-"));
+        let render = |(name, value): (String, Value)| match value {
+            Value::Bool(true) => vec![flag(&name)],
+            Value::String(text) => vec![format!("{}={text}", flag(&name))],
+            Value::Number(number) => vec![format!("{}={number}", flag(&name))],
+            Value::Array(values) => {
+                let texts = values.iter().filter_map(Value::as_str);
+                texts.map(|text| format!("{}={text}", flag(&name))).collect()
+            }
+            Value::Bool(false) | Value::Null | Value::Object(_) => Vec::new(),
+        };
+        fields.into_iter().flat_map(render).collect()
+    }
+}
+
+/// The flags that [`ServiceSettings`] are parsed as.
 #[derive(Parser, Debug)]
 #[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
 struct ServiceArgs {
@@ -42,13 +119,13 @@ struct ServiceArgs {
 }
 
 impl JobService {
-    /// The service that these flags of `feedline run` ask for: `--coordinator` with what is shown to it, or what is run in this
-    /// process. Must be called inside a runtime of [`Self::start_runtime`], which runs the roles.
+    /// Connects to the cluster of `settings.coordinator`, or starts all roles in this process. Must be called inside a runtime of
+    /// [`Self::start_runtime`], which runs the roles.
     ///
     /// # Errors
-    /// One sentence, when the flags are wrong, no coordinator answers, or a role cannot be started.
-    pub async fn open(flags: &[String]) -> Result<Self, Failure> {
-        let parsed = cli::parse::<ServiceArgs>(flags);
+    /// One sentence, when a setting is invalid, no coordinator answers, or a role cannot start.
+    pub async fn open(settings: &ServiceSettings) -> Result<Self, Failure> {
+        let parsed = cli::parse::<ServiceArgs>(settings.flags());
         let args = parsed.map_err(|error| Failure::wrong_use(first_line(&error)))?.args;
         let http = http::start(args.http.as_deref(), &ServerSecurity::new(&args.guard)?, None).await?;
         let cluster = LocalCluster::open(&args.remote.urls(), &args.guard.access, &args.local).await?;
@@ -58,24 +135,24 @@ impl JobService {
         Ok(Self { cluster: cluster.by(args.transport), http })
     }
 
-    /// The threads that everything runs on.
+    /// Starts the runtime of this process.
     ///
     /// # Errors
-    /// When the system has no threads left.
+    /// When the system cannot start threads.
     pub fn start_runtime() -> io::Result<Runtime> {
         crate::start_runtime()
     }
 
-    /// Starts the log of this process, on standard error, as `FEEDLINE_LOG` says; by default it has warnings alone. Where the program
-    /// has a log already, that stays.
+    /// Starts the log of this process on standard error. `FEEDLINE_LOG` filters lines; the default level is `warn`. Does nothing
+    /// where the program has a log.
     pub fn start_log() {
-        // A filter that cannot be read is told, and a log that is there is none to complain of.
+        // An invalid filter is reported. An existing log is not an error.
         if let Err(failure @ Failure::WrongUse(_)) = logging::start(logging::LogFormat::Text, "warn") {
             eprintln!("feedline: {failure}");
         }
     }
 
-    /// The pipeline in `text`, its relative paths resolved against the present directory. `name` is what errors call it.
+    /// Parses the pipeline in `text`, and resolves relative paths against the working directory. Errors name `name`.
     ///
     /// # Errors
     /// One sentence with the line.
@@ -83,7 +160,7 @@ impl JobService {
         pipeline_file::resolved(Pipeline::from_yaml(text, name).map_err(Failure::wrong_use)?)
     }
 
-    /// A consumer's session: larger than that of every earlier session, as far as clocks agree.
+    /// Returns a new session of a consumer: larger than every earlier session, as far as clocks agree.
     pub fn session_id() -> SessionId {
         entropy::session_id()
     }
@@ -93,17 +170,17 @@ impl JobService {
         Arc::clone(&self.cluster.coordinator)
     }
 
-    /// How consumers find the workers.
+    /// Resolves workers by address.
     pub fn workers(&self) -> Arc<dyn WorkerDirectory> {
         self.cluster.directory()
     }
 
-    /// Whether all roles are this process.
+    /// Whether all roles run in this process.
     pub fn is_embedded(&self) -> bool {
         self.cluster.is_embedded()
     }
 
-    /// Ends what runs in this process; a cluster behind a URL goes on.
+    /// Shuts down the roles in this process. A remote cluster continues.
     pub async fn shutdown(self) {
         self.cluster.shutdown().await;
         if let Some(http) = self.http {
@@ -112,7 +189,7 @@ impl JobService {
     }
 }
 
-/// What is wrong with the flags, without the usage of a command that nobody called.
+/// The error of a flag, without the usage of a command.
 fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
@@ -123,14 +200,34 @@ fn first_line(error: &clap::Error) -> String {
 mod tests {
     use super::*;
 
+    fn parse(json: &str) -> Result<ServiceArgs, String> {
+        let settings: ServiceSettings = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        let parsed = cli::parse::<ServiceArgs>(settings.flags());
+        parsed.map(|parsed| parsed.args).map_err(|error| first_line(&error))
+    }
+
     #[test]
-    fn wrong_flags_are_one_sentence() {
-        let refusal = |flags: &[&str]| first_line(&cli::parse::<ServiceArgs>(flags).err().unwrap());
+    fn an_invalid_setting_is_one_sentence() {
         assert_eq!(
-            refusal(&["--memory", "lots"]),
+            parse(r#"{"memory": "lots"}"#).unwrap_err(),
             "invalid value 'lots' for '--memory <SIZE>': invalid size `lots`: expected a number with a unit (KB, MB, GB, TB, KiB, MiB, GiB, TiB), such as 4GiB"
         );
-        assert!(refusal(&["--coordinator", "http://h:1", "--cores", "2"]).contains("cannot be used with"));
-        assert!(cli::parse::<ServiceArgs>(["--cores", "2", "--memory", "1GiB"]).is_ok());
+        let conflict = parse(r#"{"coordinator": ["http://h:1"], "cores": 2}"#).unwrap_err();
+        assert!(conflict.contains("cannot be used with"), "{conflict}");
+        assert!(parse(r#"{"cores": "2"}"#).unwrap_err().contains("expected u32"));
+        assert!(parse(r#"{"speed": 2}"#).unwrap_err().contains("unknown field `speed`"));
+    }
+
+    #[test]
+    fn typed_settings_are_parsed_as_flags() {
+        let json = r#"{"cores": 2, "memory": 1048576, "cache_disk": "1GiB", "auto_cache": false, "functions": true,
+            "allow_url": ["s3://a", "s3://b"], "allow_metadata_addresses": true, "index_dir": "/tmp/i"}"#;
+        let args = parse(json).unwrap();
+        assert_eq!((args.local.cores, args.local.memory), (Some(2), Some(1 << 20)));
+        assert_eq!(args.local.cache.cache_disk, 1 << 30);
+        assert!(!args.local.auto_cache.is_on() && args.local.functions.functions.is_some());
+        assert_eq!(args.local.stores.allow_url, ["s3://a", "s3://b"]);
+        assert!(args.local.stores.allow_metadata_addresses);
+        assert_eq!(args.local.index_dir, Some(PathBuf::from("/tmp/i")));
     }
 }

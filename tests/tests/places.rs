@@ -9,12 +9,12 @@ use std::time::Duration;
 use arrow::array::AsArray;
 use feedline_client::{Batch, ClientSettings, Consumer, Job};
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
+use feedline_data::checkpoint::Position;
+use feedline_data::checkpoint::StepId;
 use feedline_data::ids::{SessionId, WorkerId};
 use feedline_data::layout::StreamPosition;
 use feedline_data::messages::JobSpec;
 use feedline_data::pipeline::Pipeline;
-use feedline_data::position::Position;
-use feedline_data::position_history::StepId;
 use feedline_tests::Scratch;
 use feedline_tests::embedded::{OneWorker, worker_settings};
 use feedline_worker::{ProcessClock, RunningWorker};
@@ -111,20 +111,20 @@ async fn the_places_of_a_step_are_where_a_new_service_goes_on() {
         for consumer in &mut consumers {
             // Others have not come there.
             take(consumer, own, &mut taken).await;
-            told.push(scene.job.places(step, WAIT).await.expect("the coordinator runs"));
+            told.push(scene.job.positions_at(step, WAIT).await.expect("the coordinator runs"));
         }
         assert!(told.iter().all(|places| *places == told[0] && places.missing.is_empty()), "{told:?}");
         let start = position_of(&scene.job, told.swap_remove(0).positions).await;
         let following = StepId { rounds: u64::from(steps) + 1, ..step };
-        let ahead = scene.job.places(following, WAIT).await.expect("the coordinator runs");
+        let ahead = scene.job.positions_at(following, WAIT).await.expect("the coordinator runs");
         assert!(ahead.missing.is_empty(), "the next step is known once its rows have arrived");
         for consumer in consumers {
             consumer.close().await.expect("the coordinator runs");
         }
-        let closed = scene.job.places(following, WAIT).await.expect("the coordinator runs");
+        let closed = scene.job.positions_at(following, WAIT).await.expect("the coordinator runs");
         assert_eq!(closed, ahead, "a consumer that ends says what would have come next");
         let far =
-            scene.job.places(StepId { rounds: 1_000, ..step }, WAIT).await.expect("the coordinator runs");
+            scene.job.positions_at(StepId { rounds: 1_000, ..step }, WAIT).await.expect("the coordinator runs");
         assert_eq!((far.missing.len() as u32, far.waits), (before, false), "nobody is left to ask");
         scene.end().await;
         let again = Scene::start(scratch.path(), spec(&scratch, after, Some(start))).await;

@@ -1,6 +1,6 @@
-//! A batch as Python gets it.
+//! A batch as a Python object.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch, StructArray};
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
@@ -10,53 +10,56 @@ use pyo3::types::{PyCapsule, PyDict};
 
 use crate::column::{to_dense, to_numpy};
 use crate::errors::FeedlineError;
-use crate::job::SharedOrigins;
+use crate::origins::SharedOrigins;
 
-/// One batch: its columns, and what it is made of.
+/// The next undelivered row of a slot: `(slot, epoch, row)`.
+pub(crate) type SlotPosition = (u32, u32, u64);
+
+/// One batch: its columns and their origin.
 #[pyclass(frozen, module = "feedline._native")]
 pub(crate) struct Batch {
     records: RecordBatch,
     info: BatchInfo,
-    /// Where its consumer stands once it has it: the next undelivered row of each slot, as `(slot, epoch, row)`.
-    places: Vec<(u32, u32, u64)>,
+    /// The position of the consumer after this batch.
+    positions: Vec<SlotPosition>,
     origins: SharedOrigins,
-    /// Columns of lists that have one length in each batch.
-    dense: Arc<[String]>,
+    /// Columns whose lists have equal lengths within each batch.
+    dense_columns: Arc<[String]>,
 }
 
 impl Batch {
     pub(crate) fn new(
         batch: ClientBatch,
-        places: Vec<(u32, u32, u64)>,
+        positions: Vec<SlotPosition>,
         origins: SharedOrigins,
-        dense: Arc<[String]>,
+        dense_columns: Arc<[String]>,
     ) -> Self {
-        Self { records: batch.records, info: batch.info, places, origins, dense }
+        Self { records: batch.records, info: batch.info, positions, origins, dense_columns }
     }
 }
 
 #[pymethods]
 impl Batch {
-    /// The columns as NumPy arrays, by name: views where they can be.
+    /// Returns the columns as NumPy arrays by name: views where possible.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let columns = PyDict::new(py);
         let schema = self.records.schema_ref();
         for (field, column) in schema.fields().iter().zip(self.records.columns()) {
-            let is_dense = self.dense.contains(field.name());
+            let is_dense = self.dense_columns.contains(field.name());
             let array = if is_dense { to_dense(py, field, column)? } else { to_numpy(py, field, column)? };
             columns.set_item(field.name(), array)?;
         }
         Ok(columns)
     }
 
-    /// Arrow's PyCapsule interface: any Arrow library takes the batch without a copy.
+    /// Arrow's PyCapsule interface, through which any Arrow library imports the batch without a copy.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_array__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
-        // The interface lets a producer give what it has where another schema is asked for.
+        // The interface allows a producer to ignore the requested schema.
         drop(requested_schema);
         let schema = FFI_ArrowSchema::try_from(self.records.schema_ref().as_ref())
             .map_err(|error| FeedlineError::new_err(error.to_string()))?;
@@ -71,37 +74,37 @@ impl Batch {
         self.records.num_rows()
     }
 
-    /// Epoch of its first row, from 0.
+    /// Epoch of the first row, from 0.
     #[getter]
     fn epoch(&self) -> u32 {
         self.info.epoch
     }
 
-    /// Slot (virtual consumer) that it belongs to; 0 in relaxed mode.
+    /// Slot (virtual consumer) of the batch; 0 in relaxed mode.
     #[getter]
     fn slot(&self) -> u32 {
         self.info.stream
     }
 
-    /// Where its consumer stands once it has it: the next undelivered row of each slot, as `(slot, epoch, row)`.
+    /// The position of the consumer after this batch: the next undelivered row of each slot, as `(slot, epoch, row)`.
     #[getter]
-    fn places(&self) -> Vec<(u32, u32, u64)> {
-        self.places.clone()
+    fn positions(&self) -> Vec<SlotPosition> {
+        self.positions.clone()
     }
 
-    /// Step of its epoch, from 0; `None` where only its rows tell.
+    /// Step within the epoch, from 0; `None` where it depends on the rows.
     #[getter]
     fn step(&self) -> Option<u64> {
         self.info.step
     }
 
-    /// Its part of the rows of its step over all slots.
+    /// The batch's share of the rows of all slots in this step.
     #[getter]
     fn weight(&self) -> f64 {
         self.info.weight
     }
 
-    /// Bytes of its columns.
+    /// Bytes of the columns.
     #[getter]
     fn nbytes(&self) -> usize {
         self.records.columns().iter().map(|column| column.get_array_memory_size()).sum()
@@ -114,10 +117,10 @@ impl Batch {
         skipped.map(|row| (row.shard.clone(), row.offset, row.reason.clone())).collect()
     }
 
-    /// Where its rows come from, in order: `(shard, row in the shard)`. `None` before the job has learned its origins.
+    /// Returns the origin of each row, in order: `(shard, index in the shard)`. `None` until the job has loaded its origins.
     fn rows(&self, py: Python<'_>) -> Option<Vec<(String, u64)>> {
         py.detach(|| {
-            let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut origins = self.origins.lock();
             let origins = origins.as_mut()?;
             let rows = origins.rows(&self.info);
             let shard = |shard: u32| origins.shards()[shard as usize].clone();

@@ -1,4 +1,4 @@
-//! Columns as NumPy arrays: views of the buffer that a batch came in, as long as its elements lie there as NumPy wants them.
+//! Converts columns to NumPy arrays: views of the receive buffer, where NumPy supports the memory layout of the elements.
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray};
 use arrow::buffer::Buffer;
@@ -13,17 +13,17 @@ use crate::errors::FeedlineError;
 /// Key of a tensor's shape in its field.
 const SHAPE_KEY: &str = "ARROW:extension:metadata";
 
-/// Memory of a batch that arrays are views of; it is given back with the last of them. NumPy reads it by its array interface.
+/// Memory of a column, with NumPy's array interface. Released with the last array that is a view of it.
 #[pyclass(frozen, module = "feedline._native")]
-pub(crate) struct Memory {
+pub(crate) struct ColumnBuffer {
     buffer: Buffer,
     typestr: &'static str,
     shape: Vec<usize>,
 }
 
 #[pymethods]
-impl Memory {
-    /// NumPy's array interface, version 3. Read-only: the memory may be another process's, or be sent again.
+impl ColumnBuffer {
+    /// NumPy's array interface, version 3. Read-only, because other processes and later batches may use the memory.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = PyDict::new(py);
@@ -35,8 +35,8 @@ impl Memory {
     }
 }
 
-/// The functions of NumPy that are called for each batch.
-struct Numpy {
+/// The NumPy functions that conversions call, resolved once.
+struct NumpyFunctions {
     asarray: Py<PyAny>,
     array: Py<PyAny>,
     empty: Py<PyAny>,
@@ -44,9 +44,9 @@ struct Numpy {
     object: Py<PyAny>,
 }
 
-impl Numpy {
+impl NumpyFunctions {
     fn get(py: Python<'_>) -> PyResult<&Self> {
-        static NUMPY: PyOnceLock<Numpy> = PyOnceLock::new();
+        static NUMPY: PyOnceLock<NumpyFunctions> = PyOnceLock::new();
         NUMPY.get_or_try_init(py, || {
             let numpy = py.import("numpy")?;
             Ok(Self {
@@ -60,8 +60,8 @@ impl Numpy {
     }
 }
 
-/// A column as a NumPy array: rows first, then the tensor's shape. Scalars with missing values become masked arrays; text, bytes and
-/// lists become arrays of objects, lists of numbers among them as views.
+/// Converts a column to a NumPy array: the first axis is rows, the others are the shape of a tensor. Scalars with missing values
+/// become masked arrays. Text, bytes and lists become arrays of objects, in which lists of numbers are views.
 pub(crate) fn to_numpy<'py>(
     py: Python<'py>,
     field: &Field,
@@ -75,14 +75,14 @@ pub(crate) fn to_numpy<'py>(
             objects(py, column)
         }
         other => {
-            let typestr = typestr(other).ok_or_else(|| unknown(field.name(), other))?;
+            let typestr = typestr(other).ok_or_else(|| unsupported(field.name(), other))?;
             scalars(py, column, values(column), typestr)
         }
     }
 }
 
-/// A column of lists of one length as an array of shape `[rows, length]`, a view where the elements are numbers; as [`to_numpy`] gives it
-/// where the lengths differ.
+/// Converts a column of lists to an array of shape `[rows, length]`: a view where the elements are numbers. Falls back to
+/// [`to_numpy`] where the lengths differ.
 pub(crate) fn to_dense<'py>(
     py: Python<'py>,
     field: &Field,
@@ -98,20 +98,20 @@ pub(crate) fn to_dense<'py>(
     match typestr {
         Some(typestr) if offsets.windows(2).all(|pair| pair[1] - pair[0] == length) => {
             let (first, rows) = (offsets[0] as usize, lists.len());
-            let held = elements.slice(first, rows * length as usize);
-            view(py, values(&held), typestr, vec![rows, length as usize])
+            let used = elements.slice(first, rows * length as usize);
+            view(py, values(&used), typestr, vec![rows, length as usize])
         }
         _ => to_numpy(py, field, column),
     }
 }
 
-fn unknown(name: &str, data_type: &DataType) -> PyErr {
+fn unsupported(name: &str, data_type: &DataType) -> PyErr {
     FeedlineError::new_err(format!(
-        "column `{name}` is {data_type}, which has no NumPy form; take the batch by .arrow()"
+        "column `{name}` has type {data_type}, which NumPy does not support; use job.arrow()"
     ))
 }
 
-/// NumPy's name of an element type; `None` where NumPy has none.
+/// NumPy's name of an element type; `None` for unsupported types.
 fn typestr(data_type: &DataType) -> Option<&'static str> {
     Some(match data_type {
         DataType::Int8 => "|i1",
@@ -129,14 +129,14 @@ fn typestr(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-/// The elements of a column of numbers, from its first row on.
+/// The elements of a column of numbers.
 fn values(column: &ArrayRef) -> Buffer {
     let data = column.to_data();
     let width = data.data_type().primitive_width().unwrap_or(1);
     data.buffers()[0].slice_with_length(data.offset() * width, data.len() * width)
 }
 
-/// Truth values, one byte each.
+/// Booleans as one byte each.
 fn booleans(column: &BooleanArray) -> Buffer {
     Buffer::from_vec(column.values().iter().map(u8::from).collect::<Vec<u8>>())
 }
@@ -147,8 +147,8 @@ fn view<'py>(
     typestr: &'static str,
     shape: Vec<usize>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let memory = Bound::new(py, Memory { buffer, typestr, shape })?;
-    Numpy::get(py)?.asarray.bind(py).call1((memory,))
+    let memory = Bound::new(py, ColumnBuffer { buffer, typestr, shape })?;
+    NumpyFunctions::get(py)?.asarray.bind(py).call1((memory,))
 }
 
 fn scalars<'py>(
@@ -161,11 +161,11 @@ fn scalars<'py>(
     match column.nulls().filter(|nulls| nulls.null_count() > 0) {
         None => Ok(data),
         Some(nulls) => {
-            let missing: Vec<u8> = nulls.iter().map(|valid| u8::from(!valid)).collect();
-            let mask = view(py, Buffer::from_vec(missing), "|b1", vec![column.len()])?;
+            let is_missing: Vec<u8> = nulls.iter().map(|valid| u8::from(!valid)).collect();
+            let mask = view(py, Buffer::from_vec(is_missing), "|b1", vec![column.len()])?;
             let options = PyDict::new(py);
             options.set_item("mask", mask)?;
-            Numpy::get(py)?.masked.bind(py).call((data,), Some(&options))
+            NumpyFunctions::get(py)?.masked.bind(py).call((data,), Some(&options))
         }
     }
 }
@@ -174,22 +174,22 @@ fn tensor<'py>(py: Python<'py>, field: &Field, column: &FixedSizeListArray) -> P
     let elements = column.values();
     let is_bool = field.metadata().contains_key(BOOL_TENSOR_KEY);
     let typestr = if is_bool { Some("|b1") } else { typestr(elements.data_type()) };
-    let typestr = typestr.ok_or_else(|| unknown(field.name(), elements.data_type()))?;
+    let typestr = typestr.ok_or_else(|| unsupported(field.name(), elements.data_type()))?;
     let mut shape = vec![column.len()];
     shape.extend(shape_of(field).unwrap_or_else(|| vec![column.value_length() as usize]));
     view(py, values(elements), typestr, shape)
 }
 
-/// The shape of one row of a tensor, as its field says it.
+/// The shape of one row of a tensor, from the metadata of its field.
 fn shape_of(field: &Field) -> Option<Vec<usize>> {
     let metadata: serde_json::Value = serde_json::from_str(field.metadata().get(SHAPE_KEY)?).ok()?;
     let extents = metadata.get("shape")?.as_array()?;
     extents.iter().map(|extent| Some(extent.as_u64()? as usize)).collect()
 }
 
-/// One list for each row: views of the elements where these are numbers.
+/// Converts lists to an array of objects: one list for each row, as a view where the elements are numbers.
 fn lists<'py>(py: Python<'py>, column: &ListArray) -> PyResult<Bound<'py, PyAny>> {
-    let numpy = Numpy::get(py)?;
+    let numpy = NumpyFunctions::get(py)?;
     let rows = numpy.empty.bind(py).call1((column.len(), &numpy.object))?;
     let item = Field::new("item", column.value_type(), true);
     for row in 0..column.len() {
@@ -202,15 +202,15 @@ fn lists<'py>(py: Python<'py>, column: &ListArray) -> PyResult<Bound<'py, PyAny>
 
 fn objects<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Bound<'py, PyAny>> {
     let list = PyList::empty(py);
-    let bytes = |found: Option<&[u8]>| found.map(|bytes| PyBytes::new(py, bytes));
+    let to_bytes = |value: Option<&[u8]>| value.map(|bytes| PyBytes::new(py, bytes));
     match column.data_type() {
         DataType::Utf8 => column.as_string::<i32>().iter().try_for_each(|text| list.append(text))?,
         DataType::LargeUtf8 => column.as_string::<i64>().iter().try_for_each(|text| list.append(text))?,
         DataType::Binary => {
-            column.as_binary::<i32>().iter().try_for_each(|found| list.append(bytes(found)))?
+            column.as_binary::<i32>().iter().try_for_each(|value| list.append(to_bytes(value)))?
         }
-        _ => column.as_binary::<i64>().iter().try_for_each(|found| list.append(bytes(found)))?,
+        _ => column.as_binary::<i64>().iter().try_for_each(|value| list.append(to_bytes(value)))?,
     }
-    let numpy = Numpy::get(py)?;
+    let numpy = NumpyFunctions::get(py)?;
     numpy.array.bind(py).call1((list, &numpy.object))
 }

@@ -1,30 +1,30 @@
-//! One rank of a job as Python holds it.
+//! A consumer as a Python object.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use feedline_client::{Consumer as ClientConsumer, ConsumerView};
+use feedline_client::{Batch as ClientBatch, ClientError, Consumer as ClientConsumer, ConsumerView};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::batch::Batch;
-use crate::errors::{FeedlineError, WrongUse, of_client};
-use crate::job::SharedOrigins;
+use crate::batch::{Batch, SlotPosition};
+use crate::errors::{FeedlineError, WrongUse, from_client};
+use crate::origins::SharedOrigins;
 use crate::runtime;
 
-/// How often a consumer whose place is not known yet is looked at.
-const LOOK: Duration = Duration::from_millis(2);
+/// Interval of checks whether the start position of a consumer is known.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A consumer: takes batches and knows where it stands.
+/// A consumer: returns batches and the position after each.
 #[pyclass(frozen, module = "feedline._native")]
 pub(crate) struct Consumer {
     consumer: Mutex<Option<ClientConsumer>>,
-    /// For those who look while another thread waits.
+    /// For calls while another thread waits for a batch.
     view: ConsumerView,
     is_mixed: bool,
     origins: SharedOrigins,
-    /// Columns of lists that have one length in each batch.
-    dense: Arc<[String]>,
+    /// Columns whose lists have equal lengths within each batch.
+    dense_columns: Arc<[String]>,
     process: u32,
 }
 
@@ -33,57 +33,68 @@ impl Consumer {
         consumer: ClientConsumer,
         is_mixed: bool,
         origins: SharedOrigins,
-        dense: Arc<[String]>,
+        dense_columns: Arc<[String]>,
     ) -> Self {
         Self {
             view: consumer.view(),
             consumer: Mutex::new(Some(consumer)),
             is_mixed,
             origins,
-            dense,
+            dense_columns,
             process: std::process::id(),
         }
     }
 
-    /// Takes the consumer out, so that no lock is held while something is waited for; another thread that comes meanwhile is told.
+    fn lock(&self) -> MutexGuard<'_, Option<ClientConsumer>> {
+        self.consumer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the consumer out for a blocking call, so that the call holds no lock. A concurrent call raises `WrongUse`.
     fn take(&self) -> PyResult<ClientConsumer> {
         runtime::check_process(self.process)?;
-        let consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        consumer.ok_or_else(|| {
+        self.lock().take().ok_or_else(|| {
             WrongUse::new_err(
-                "the job is closed, or another thread is waiting for a batch of it; use a job in one thread",
+                "the job is closed, or another thread is waiting for its next batch; use a job in one thread",
             )
         })
     }
 
-    fn put_back(&self, consumer: ClientConsumer) {
-        *self.consumer.lock().unwrap_or_else(PoisonError::into_inner) = Some(consumer);
+    fn restore(&self, consumer: ClientConsumer) {
+        *self.lock() = Some(consumer);
     }
 
-    /// Origins of rows go by the mix as this consumer has it.
-    fn follow_mix(&self, consumer: &ClientConsumer) {
-        if !self.is_mixed {
-            return;
-        }
-        if let Some(origins) = self.origins.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            consumer.follow_mix(origins);
-        }
-    }
-
-    fn look(&self) -> PyResult<&ConsumerView> {
+    fn view(&self) -> PyResult<&ConsumerView> {
         runtime::check_process(self.process)?;
         Ok(&self.view)
     }
 
-    fn with<T>(&self, look: impl FnOnce(&ClientConsumer) -> T) -> PyResult<T> {
+    fn with<T>(&self, call: impl FnOnce(&ClientConsumer) -> T) -> PyResult<T> {
         runtime::check_process(self.process)?;
-        let guard = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.lock();
         let consumer = guard.as_ref().ok_or_else(|| WrongUse::new_err("the job is closed; open it again"))?;
-        Ok(look(consumer))
+        Ok(call(consumer))
+    }
+
+    /// Restores the consumer after a call that may have returned a batch, and converts the batch.
+    fn finish(
+        &self,
+        consumer: ClientConsumer,
+        batch: PyResult<Result<Option<ClientBatch>, ClientError>>,
+    ) -> PyResult<Option<Batch>> {
+        let positions = slot_positions(&consumer);
+        if self.is_mixed
+            && let Some(origins) = self.origins.lock().as_mut()
+        {
+            consumer.update_mix(origins);
+        }
+        self.restore(consumer);
+        let batch = batch?.map_err(|error| from_client(&error))?;
+        let (origins, dense_columns) = (self.origins.clone(), Arc::clone(&self.dense_columns));
+        Ok(batch.map(|batch| Batch::new(batch, positions, origins, dense_columns)))
     }
 }
 
-/// In a forked child nothing may be touched: a thread of the parent may have held a lock.
+/// A forked child leaks the consumer: a thread of the parent may hold one of its locks.
 impl Drop for Consumer {
     fn drop(&mut self) {
         if runtime::check_process(self.process).is_err() {
@@ -93,127 +104,113 @@ impl Drop for Consumer {
     }
 }
 
-/// The next undelivered row of each slot that it owns.
-fn places(consumer: &ClientConsumer) -> Vec<(u32, u32, u64)> {
+/// The next undelivered row of each slot of the consumer.
+fn slot_positions(consumer: &ClientConsumer) -> Vec<SlotPosition> {
     let positions = consumer.positions();
     positions.into_iter().map(|(slot, position)| (slot, position.epoch, position.row)).collect()
 }
 
 #[pymethods]
 impl Consumer {
-    /// Waits until it is known where this consumer stands, and gives that as [`Self::positions`] does; nothing for a job that has ended.
-    fn begin(&self, py: Python<'_>) -> PyResult<Vec<(u32, u32, u64)>> {
+    /// Waits for the start position of the consumer, and returns it as `(slot, epoch, row)`. Empty for an ended job.
+    fn start_position(&self, py: Python<'_>) -> PyResult<Vec<SlotPosition>> {
         let consumer = self.take()?;
-        let begun = runtime::wait(py, async {
-            while places(&consumer).is_empty() && !consumer.is_over() {
-                tokio::time::sleep(LOOK).await;
+        let waited = runtime::wait(py, async {
+            while slot_positions(&consumer).is_empty() && !consumer.is_ended() {
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
-        let places = places(&consumer);
-        self.put_back(consumer);
-        begun.map(|()| places)
+        let positions = slot_positions(&consumer);
+        self.restore(consumer);
+        waited.map(|()| positions)
     }
 
-    /// The next batch; `None` once nothing more comes.
+    /// Waits for the next batch; returns `None` after the last one.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let mut consumer = self.take()?;
-        // Where the batch is here already, no other thread needs to be woken.
-        let found = match py.detach(|| consumer.try_next()) {
-            Ok(Some(batch)) => Ok(Ok(Some(batch))),
+        // A batch that has arrived needs no thread of the runtime.
+        let batch = match py.detach(|| consumer.try_next()) {
             Ok(None) => runtime::wait(py, consumer.next()),
-            Err(error) => Ok(Err(error)),
+            result => Ok(result),
         };
-        let places = places(&consumer);
-        self.follow_mix(&consumer);
-        self.put_back(consumer);
-        let batch = found?.map_err(|error| of_client(&error))?;
-        Ok(batch.map(|batch| Batch::new(batch, places, self.origins.clone(), Arc::clone(&self.dense))))
+        self.finish(consumer, batch)
     }
 
-    /// The next batch if it is here already, without waiting; else `None`.
-    fn next_if_here(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+    /// Returns the next batch if it has arrived, otherwise `None`.
+    fn try_next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let mut consumer = self.take()?;
-        let found = py.detach(|| consumer.try_next());
-        let places = places(&consumer);
-        self.follow_mix(&consumer);
-        self.put_back(consumer);
-        let batch = found.map_err(|error| of_client(&error))?;
-        Ok(batch.map(|batch| Batch::new(batch, places, self.origins.clone(), Arc::clone(&self.dense))))
+        let batch = py.detach(|| consumer.try_next());
+        self.finish(consumer, Ok(batch))
     }
 
-    /// How the weights of the mix have changed, as far as it tells what comes from `epoch` on, as JSON.
+    /// Returns the changes of the mix that affect rows from `epoch` on, as JSON.
     fn mix_from(&self, epoch: u32) -> PyResult<String> {
-        let changes = self.look()?.mix_from(epoch);
+        let changes = self.view()?.mix_from(epoch);
         serde_json::to_string(&changes).map_err(|error| FeedlineError::new_err(error.to_string()))
     }
 
-    /// Leaves an elastic job: reports what was taken and gives the slots back, so that other ranks go on with them at once.
+    /// Leaves an elastic job: reports all deliveries and releases the slots to other ranks.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let mut consumer = self.take()?;
         let left = runtime::wait(py, consumer.leave());
-        self.put_back(consumer);
-        left?.map_err(|error| of_client(&error))
+        self.restore(consumer);
+        left?.map_err(|error| from_client(&error))
     }
 
-    /// The slots that it delivers at present.
+    /// Returns the slots that the consumer delivers at present.
     fn slots(&self) -> PyResult<Vec<u32>> {
-        Ok(self.look()?.slots())
+        Ok(self.view()?.slots())
     }
 
-    /// Says that a batch is taken ahead of the loop.
-    fn set_ahead(&self) -> PyResult<()> {
-        self.with(ClientConsumer::set_ahead)
+    /// Declares that the training loop prefetches one batch.
+    fn set_prefetching(&self) -> PyResult<()> {
+        self.with(ClientConsumer::set_prefetching)
     }
 
-    /// Says how many seconds this rank takes for the batch of one slot, in place of what is measured.
-    fn set_slot_time(&self, seconds: f64) -> PyResult<()> {
+    /// Sets the seconds that this rank takes for a batch of one slot, instead of measurements.
+    fn set_batch_time(&self, seconds: f64) -> PyResult<()> {
         let time = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
-        self.with(|consumer| consumer.set_slot_time(time))
+        self.with(|consumer| consumer.set_batch_time(time))
     }
 
-    /// What was delivered so far; times in seconds.
+    /// Returns counts of deliveries, and times in seconds.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.look()?.stats();
+        let stats = self.view()?.stats();
         let seconds = |ns: u64| ns as f64 / 1e9;
-        let told = PyDict::new(py);
-        told.set_item("rows", stats.rows)?;
-        told.set_item("batches", stats.batches)?;
-        told.set_item("bytes", stats.bytes)?;
-        told.set_item("stall_seconds", seconds(stats.stall_ns))?;
-        told.set_item("step_seconds", seconds(stats.step_ns))?;
-        told.set_item("copy_seconds", seconds(stats.copy_ns))?;
-        Ok(told)
+        let values = PyDict::new(py);
+        values.set_item("rows", stats.rows)?;
+        values.set_item("batches", stats.batches)?;
+        values.set_item("bytes", stats.bytes)?;
+        values.set_item("stall_seconds", seconds(stats.stall_ns))?;
+        values.set_item("step_seconds", seconds(stats.step_ns))?;
+        values.set_item("copy_seconds", seconds(stats.copy_ns))?;
+        Ok(values)
     }
 
-    /// Notes seconds that went into copying batches to where they are used.
+    /// Adds seconds that the user spent on copying batches.
     fn add_copy(&self, seconds: f64) -> PyResult<()> {
         let time = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
         self.with(|consumer| consumer.add_copy(time))
     }
 
-    /// Returns once the coordinator holds what has been taken so far.
+    /// Waits until the coordinator has acknowledged all deliveries.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let mut consumer = self.take()?;
         let flushed = runtime::wait(py, consumer.flush());
-        self.put_back(consumer);
-        flushed?.map_err(|error| of_client(&error))
+        self.restore(consumer);
+        flushed?.map_err(|error| from_client(&error))
     }
 
-    /// Reports what was taken and ends the consumer, within so many seconds; whether the coordinator holds it. A second call does nothing.
+    /// Flushes and closes the consumer within `seconds`. Returns whether the coordinator has acknowledged all deliveries. Does
+    /// nothing for a closed consumer.
     fn close(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         if runtime::check_process(self.process).is_err() {
             return Ok(true);
         }
-        let bound = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
-        let consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match consumer {
-            // The job may have ended, or its coordinator gone: there is nobody left to tell.
-            Some(consumer) => {
-                let closed =
-                    runtime::wait(py, async { tokio::time::timeout(bound, consumer.close()).await })?;
-                Ok(matches!(closed, Ok(Ok(()))))
-            }
-            None => Ok(true),
-        }
+        let timeout = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
+        let consumer = self.lock().take();
+        let Some(consumer) = consumer else { return Ok(true) };
+        let closed = runtime::wait(py, async { tokio::time::timeout(timeout, consumer.close()).await })?;
+        Ok(matches!(closed, Ok(Ok(()))))
     }
 }

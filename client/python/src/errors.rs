@@ -1,4 +1,4 @@
-//! The package's exceptions: one base, and one for each thing that a caller may want to do about it.
+//! The exceptions of the package: one base class, and one class for each reaction of a caller.
 
 use feedline_client::ClientError;
 use feedline_node::Failure;
@@ -10,29 +10,29 @@ create_exception!(
     feedline,
     FeedlineError,
     PyException,
-    "Anything that Feedline could not do: one sentence with the fix."
+    "Base class of Feedline's runtime errors. The message is one sentence that names the fix."
 );
 create_exception!(
     feedline,
     WrongUse,
     PyValueError,
-    "It could never have worked as it was asked for; the sentence says what to change."
+    "An argument, a pipeline or a call is invalid. The message names the fix."
 );
 create_exception!(
     feedline,
     JobFailed,
     FeedlineError,
-    "The job failed, such as by a row that cannot be read, or was cancelled."
+    "The job failed, for example because a row cannot be read, or was cancelled."
 );
 create_exception!(
     feedline,
     CoordinatorLost,
     FeedlineError,
-    "No coordinator answers; the same again may work later."
+    "No coordinator is available. A retry may succeed."
 );
-create_exception!(feedline, Superseded, FeedlineError, "Another process took this rank's place.");
+create_exception!(feedline, Superseded, FeedlineError, "Another process has superseded this rank.");
 
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("FeedlineError", py.get_type::<FeedlineError>())?;
     module.add("WrongUse", py.get_type::<WrongUse>())?;
@@ -41,8 +41,8 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Superseded", py.get_type::<Superseded>())
 }
 
-/// What the client said, as an exception.
-pub(crate) fn of_client(error: &ClientError) -> PyErr {
+/// Converts an error of the client.
+pub(crate) fn from_client(error: &ClientError) -> PyErr {
     let message = error.to_string();
     match error {
         ClientError::Setting(_) | ClientError::Refused(_) | ClientError::UnknownJob(_) => {
@@ -59,10 +59,10 @@ pub(crate) fn of_client(error: &ClientError) -> PyErr {
     }
 }
 
-/// What the wiring said, as an exception.
-pub(crate) fn of_failure(failure: &Failure) -> PyErr {
+/// Converts an error of the embedded service.
+pub(crate) fn from_failure(failure: &Failure) -> PyErr {
     if let Some(error) = failure.client_error() {
-        return of_client(error);
+        return from_client(error);
     }
     match failure {
         Failure::WrongUse(_) => WrongUse::new_err(failure.to_string()),

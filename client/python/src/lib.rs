@@ -1,12 +1,13 @@
-//! `feedline._native`: what the Python package is built on. Owns the hand-over of batches and the interpreter's rules (the GIL is let
-//! go of while waiting, Ctrl-C ends a wait, a forked child is refused); what a job is, the Rust client knows.
+//! `feedline._native`: the native part of the Python package. Converts batches, and follows the rules of the interpreter: waits
+//! release the GIL, Ctrl-C cancels a wait, and calls in a forked child are rejected. The Rust client implements jobs.
 
 mod batch;
+mod checkpoint;
 mod column;
 mod consumer;
 mod errors;
 mod job;
-mod place;
+mod origins;
 mod runtime;
 mod service;
 
@@ -18,13 +19,13 @@ mod _native {
     #[pymodule_export]
     use crate::batch::Batch;
     #[pymodule_export]
-    use crate::column::Memory;
+    use crate::checkpoint::{position_at_step, steps_per_epoch};
+    #[pymodule_export]
+    use crate::column::ColumnBuffer;
     #[pymodule_export]
     use crate::consumer::Consumer;
     #[pymodule_export]
     use crate::job::Job;
-    #[pymodule_export]
-    use crate::place::{place_of_step, steps_of_epoch};
     #[pymodule_export]
     use crate::service::{Service, check_pipeline, operators, to_yaml};
 
@@ -33,6 +34,6 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        crate::errors::add(module)
+        crate::errors::register(module)
     }
 }

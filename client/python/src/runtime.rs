@@ -1,4 +1,4 @@
-//! The threads that everything runs on, one set for each process, and how a Python thread waits for them.
+//! The tokio runtime of this process, and how a Python thread waits for a future.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -10,40 +10,41 @@ use tokio::runtime::{Handle, Runtime};
 
 use crate::errors::{FeedlineError, WrongUse};
 
-/// How often a thread that waits looks whether a signal came, such as Ctrl-C.
-const SIGNALS: Duration = Duration::from_millis(50);
+/// Interval at which a waiting thread checks for signals, such as Ctrl-C.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The runtime of the process with this id. It lives as long as the process: threads that Python does not know cannot be ended from
-/// within an interpreter that shuts down.
+/// The runtime of the process with this id. Never shut down, because a shutdown of the interpreter cannot join threads that
+/// Python has not started.
 static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 
-/// The process's runtime, started where there is none yet.
+/// Returns the runtime of this process. Starts it at the first call.
 pub(crate) fn handle() -> PyResult<Handle> {
-    let mut found = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((process, runtime)) = &*found {
+    let mut started = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((process, runtime)) = &*started {
         check_process(*process)?;
         return Ok(runtime.handle().clone());
     }
     JobService::start_log();
-    let runtime = JobService::start_runtime()
-        .map_err(|error| FeedlineError::new_err(format!("cannot start threads: {error}; free some")))?;
+    let runtime = JobService::start_runtime().map_err(|error| {
+        FeedlineError::new_err(format!("cannot start threads: {error}; raise the limit of threads"))
+    })?;
     let runtime: &'static Runtime = Box::leak(Box::new(runtime));
-    *found = Some((std::process::id(), runtime));
+    *started = Some((std::process::id(), runtime));
     Ok(runtime.handle().clone())
 }
 
-/// Refuses in a child that was forked after Feedline had started: its threads stayed with the parent, so it would wait for ever.
+/// Rejects calls in a forked child of `process`, where the threads of the runtime do not exist.
 pub(crate) fn check_process(process: u32) -> PyResult<()> {
     if process == std::process::id() {
         return Ok(());
     }
     Err(WrongUse::new_err(
-        "feedline was started before this process was forked, and its threads are not here; start child processes with \
-         multiprocessing.set_start_method(\"spawn\"), or open jobs in the child alone",
+        "this process was forked after feedline had started, so the threads of feedline do not exist in it; start child \
+         processes with multiprocessing.set_start_method(\"spawn\"), or open jobs only in the child",
     ))
 }
 
-/// Waits for `future` without the GIL. A signal whose handler raises, such as Ctrl-C, ends the wait, and drops the future.
+/// Waits for `future` without the GIL. A signal handler that raises, such as that of Ctrl-C, cancels the future.
 pub(crate) fn wait<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
@@ -52,9 +53,10 @@ where
     let handle = handle()?;
     let mut future = Box::pin(future);
     loop {
-        let done =
-            py.detach(|| handle.block_on(async { tokio::time::timeout(SIGNALS, &mut future).await.ok() }));
-        if let Some(output) = done {
+        let output = py.detach(|| {
+            handle.block_on(async { tokio::time::timeout(SIGNAL_INTERVAL, &mut future).await.ok() })
+        });
+        if let Some(output) = output {
             return Ok(output);
         }
         py.check_signals()?;

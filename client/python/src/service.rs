@@ -1,27 +1,27 @@
-//! Whom jobs are run by, as Python holds it; and what is known of pipelines without one.
+//! A service that runs jobs as a Python object, and functions for pipelines that need no service.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_client::{ClientSettings, Job as ClientJob, WorkerDirectory};
+use feedline_data::checkpoint::Position;
 use feedline_data::messages::JobSpec;
 use feedline_data::pipeline::OPERATOR_NAMES;
-use feedline_data::position::Position;
-use feedline_node::JobService as NodeService;
+use feedline_node::{JobService, ServiceSettings};
 use feedline_proto::CoordinatorService;
 use pyo3::prelude::*;
 
-use crate::errors::{WrongUse, of_client, of_failure};
+use crate::errors::{WrongUse, from_client, from_failure};
 use crate::job::Job;
 use crate::runtime;
 
-/// A cluster behind a URL, or all roles in this process.
+/// A cluster, or all roles in this process.
 #[pyclass(frozen, module = "feedline._native")]
 pub(crate) struct Service {
-    service: Mutex<Option<NodeService>>,
+    service: Mutex<Option<JobService>>,
     process: u32,
 }
 
-/// In a forked child nothing may be touched: a thread of the parent may have held a lock.
+/// A forked child leaks the service: a thread of the parent may hold one of its locks.
 impl Drop for Service {
     fn drop(&mut self) {
         if runtime::check_process(self.process).is_err() {
@@ -32,29 +32,30 @@ impl Drop for Service {
 }
 
 impl Service {
-    /// Its coordinator, and how its workers are found.
-    fn service(&self) -> PyResult<(Arc<dyn CoordinatorService>, Arc<dyn WorkerDirectory>)> {
+    fn roles(&self) -> PyResult<(Arc<dyn CoordinatorService>, Arc<dyn WorkerDirectory>)> {
         runtime::check_process(self.process)?;
         let guard = self.service.lock().unwrap_or_else(PoisonError::into_inner);
         let service =
-            guard.as_ref().ok_or_else(|| WrongUse::new_err("the service is closed; open another"))?;
+            guard.as_ref().ok_or_else(|| WrongUse::new_err("the service is closed; open the job again"))?;
         Ok((service.coordinator(), service.workers()))
     }
 }
 
 #[pymethods]
 impl Service {
-    /// Connects, or starts all roles, as these flags of `feedline run` say.
+    /// Connects to a cluster, or starts all roles in this process. `settings` are [`ServiceSettings`] as JSON.
     #[new]
-    fn new(py: Python<'_>, flags: Vec<String>) -> PyResult<Self> {
-        let service = runtime::wait(py, async move { NodeService::open(&flags).await })?;
-        let service = service.map_err(|failure| of_failure(&failure))?;
+    fn new(py: Python<'_>, settings: &str) -> PyResult<Self> {
+        let settings: ServiceSettings = serde_json::from_str(settings)
+            .map_err(|error| WrongUse::new_err(format!("invalid service settings: {error}")))?;
+        let service = runtime::wait(py, async move { JobService::open(&settings).await })?;
+        let service = service.map_err(|failure| from_failure(&failure))?;
         Ok(Self { service: Mutex::new(Some(service)), process: std::process::id() })
     }
 
-    /// Opens the job, or joins the one with the same name and settings.
+    /// Opens a job, or joins the job with the same name and settings.
     #[pyo3(signature = (*, pipeline, file, name, epochs, consumers, virtual_consumers, start, audit, elastic, weight, buffer_bytes, patience_ms, gpu))]
-    #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of one private call")]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of one private call")]
     fn open_job(
         &self,
         py: Python<'_>,
@@ -72,12 +73,12 @@ impl Service {
         patience_ms: Option<u64>,
         gpu: Option<u32>,
     ) -> PyResult<Job> {
-        let (coordinator, workers) = self.service()?;
-        let pipeline = NodeService::pipeline(pipeline, file).map_err(|failure| of_failure(&failure))?;
+        let (coordinator, workers) = self.roles()?;
+        let pipeline = JobService::pipeline(pipeline, file).map_err(|failure| from_failure(&failure))?;
         let start: Option<Position> = start
             .map(serde_json::from_str)
             .transpose()
-            .map_err(|error| WrongUse::new_err(format!("the state is no position of a job: {error}")))?;
+            .map_err(|error| WrongUse::new_err(format!("invalid position in the state: {error}")))?;
         let spec = JobSpec {
             name,
             epochs,
@@ -89,36 +90,36 @@ impl Service {
             weight,
             ..JobSpec::new(pipeline.clone())
         };
-        let usual = ClientSettings::default();
+        let defaults = ClientSettings::default();
         let settings = ClientSettings {
-            buffer_bytes: buffer_bytes.unwrap_or(usual.buffer_bytes),
-            patience_ms: patience_ms.unwrap_or(usual.patience_ms),
+            buffer_bytes: buffer_bytes.unwrap_or(defaults.buffer_bytes),
+            patience_ms: patience_ms.unwrap_or(defaults.patience_ms),
             gpu,
-            ..usual
+            ..defaults
         };
-        let asked = Arc::clone(&coordinator);
-        let job = runtime::wait(py, ClientJob::open(asked, workers, spec, settings))?;
-        let job = job.map_err(|error| of_client(&error))?;
+        let opened = ClientJob::open(Arc::clone(&coordinator), workers, spec, settings);
+        let job = runtime::wait(py, opened)?;
+        let job = job.map_err(|error| from_client(&error))?;
         Ok(Job::new(job, coordinator, pipeline))
     }
 
-    /// Whether all roles are this process.
+    /// Whether all roles run in this process.
     #[getter]
     fn is_embedded(&self) -> bool {
         let guard = self.service.lock().unwrap_or_else(PoisonError::into_inner);
-        guard.as_ref().is_some_and(NodeService::is_embedded)
+        guard.as_ref().is_some_and(JobService::is_embedded)
     }
 
-    /// What bounds the job with this id at this moment, in a clause; `None` where that is not known yet.
+    /// Returns the present bottleneck of a job as a clause; `None` while it is unknown.
     fn bottleneck(&self, py: Python<'_>, job: &str) -> PyResult<Option<String>> {
-        let coordinator = self.service()?.0;
+        let (coordinator, _) = self.roles()?;
         let view = runtime::wait(py, async move { coordinator.cluster().await })?;
-        let view = view.map_err(|refusal| of_client(&refusal.into()))?;
+        let view = view.map_err(|error| from_client(&error.into()))?;
         let job = view.jobs.into_iter().find(|found| found.job.to_string() == job);
         Ok(job.and_then(|job| job.bottleneck).map(|bottleneck| bottleneck.to_string()))
     }
 
-    /// Ends what runs in this process. A second call does nothing; nor does one in a forked child, where nothing runs.
+    /// Shuts down the roles in this process. Does nothing in a forked child or after the first call.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if runtime::check_process(self.process).is_err() {
             return Ok(());
@@ -131,7 +132,7 @@ impl Service {
     }
 }
 
-/// Checks a pipeline in YAML and gives it as JSON, defaults filled in; `file` is what errors call it.
+/// Validates a pipeline in YAML. Returns it as JSON with all defaults. Errors name `file`.
 #[pyfunction]
 pub(crate) fn check_pipeline(text: &str, file: &str) -> PyResult<String> {
     let pipeline = feedline_data::pipeline::Pipeline::from_yaml(text, file)
@@ -139,7 +140,7 @@ pub(crate) fn check_pipeline(text: &str, file: &str) -> PyResult<String> {
     serde_json::to_string(&pipeline).map_err(|error| WrongUse::new_err(error.to_string()))
 }
 
-/// A pipeline that [`check_pipeline`] takes, as a pipeline file.
+/// Converts a pipeline in YAML or JSON to a pipeline file with all defaults. Errors name `file`.
 #[pyfunction]
 pub(crate) fn to_yaml(text: &str, file: &str) -> PyResult<String> {
     let pipeline = feedline_data::pipeline::Pipeline::from_yaml(text, file)
@@ -147,7 +148,7 @@ pub(crate) fn to_yaml(text: &str, file: &str) -> PyResult<String> {
     Ok(pipeline.to_yaml())
 }
 
-/// The names of all operators.
+/// Returns the names of all operators.
 #[pyfunction]
 pub(crate) fn operators() -> Vec<&'static str> {
     OPERATOR_NAMES.to_vec()

@@ -1,9 +1,9 @@
-//! The audit counts right: over streams, passes, epochs, and from and to any position.
+//! Audits of whole jobs and of parts between two positions.
 
+use feedline_data::checkpoint::POSITION_VERSION;
 use feedline_data::manifest::{Block, Shard, ShardIndex, ShardRef};
 use feedline_data::order::{BlockTable, PassOrder};
 use feedline_data::pipeline::{OrderMode, Source};
-use feedline_data::position::POSITION_VERSION;
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use super::*;
@@ -42,14 +42,14 @@ fn position(streams: &[(u32, u64)], open: &[OpenRange]) -> Position {
     }
 }
 
-/// What a worker says of some rows of a split.
+/// The origin of a batch with some rows of a split.
 fn info(layout: &Layout, split: SplitRef, offsets: Range<u32>) -> BatchInfo {
     let table = BlockTable::new(&manifest(layout.dataset_rows));
     let row_id = |offset: u32| {
-        let place = layout.split_range(split).start + u64::from(offset);
-        let pass = split.epoch * layout.passes + (place / layout.dataset_rows) as u32;
-        let place = place % layout.dataset_rows;
-        PassOrder::new(&table, SEED, pass, WINDOW).rows(&table, place..place + 1)[0].row_id
+        let index = layout.split_range(split).start + u64::from(offset);
+        let pass = split.epoch * layout.passes + (index / layout.dataset_rows) as u32;
+        let index = index % layout.dataset_rows;
+        PassOrder::new(&table, SEED, pass, WINDOW).rows(&table, index..index + 1)[0].row_id
     };
     let row_ids = offsets.clone().map(row_id).collect();
     BatchInfo { inputs: vec![(split, offsets)], row_ids, ..BatchInfo::default() }
@@ -82,7 +82,7 @@ fn a_whole_job_is_exact() {
 }
 
 #[test]
-fn a_lost_a_repeated_and_a_strange_row_show() {
+fn missing_repeated_and_invalid_rows_are_counted() {
     let layout = job();
     let mut audit = audit(&layout, None);
     for split in splits(&layout) {
@@ -103,7 +103,7 @@ fn a_lost_a_repeated_and_a_strange_row_show() {
 }
 
 #[test]
-fn a_part_of_a_job_is_measured_by_its_positions() {
+fn an_audit_covers_the_rows_between_two_positions() {
     let layout = job();
     let (start, stop) =
         (position(&[(0, 8), (0, 12), (0, 29)], &[]), position(&[(1, 0), (1, 4), (0, 30)], &[]));
@@ -128,7 +128,7 @@ fn a_part_of_a_job_is_measured_by_its_positions() {
 }
 
 #[test]
-fn open_ranges_of_a_relaxed_job_count_where_they_were_delivered() {
+fn open_ranges_of_a_relaxed_job_count_when_they_are_delivered() {
     let layout = layout(40, 4, 1, 2);
     let open = |from, to| OpenRange { epoch: 0, from, to };
     let (start, stop) =

@@ -21,8 +21,8 @@ use tokio::time::{Duration, Instant};
 use super::Consumer;
 use crate::batch::Batch;
 use crate::error::ClientError;
-use crate::feed::ConsumerIdentity;
 use crate::settings::ClientSettings;
+use crate::state::ConsumerIdentity;
 use crate::testing::{Act, FakeCoordinator, FakeWorker, FakeWorkers, layout, number};
 
 /// Far beyond what anything here takes.
@@ -34,7 +34,8 @@ fn consumer(
     relaxed: bool,
     settings: ClientSettings,
 ) -> Consumer {
-    let identity = ConsumerIdentity { job: JobId(1), consumer: 0, session: SessionId(1), relaxed };
+    let identity =
+        ConsumerIdentity { job: JobId(1), consumer: 0, session: SessionId(1), is_relaxed: relaxed };
     Consumer::start(identity, Arc::clone(coordinator) as _, Arc::clone(workers) as _, settings)
 }
 

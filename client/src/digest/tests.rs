@@ -1,4 +1,4 @@
-//! Digests depend on values, and on nothing else.
+//! Digests depend only on values.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ fn a_slice_and_its_copy_have_the_same_digest() {
 }
 
 #[test]
-fn every_row_and_every_column_counts() {
+fn every_row_and_column_changes_the_digest() {
     let whole = batch();
     let mut seen = std::collections::BTreeSet::new();
     for row in 0..8 {
@@ -85,7 +85,7 @@ fn every_row_and_every_column_counts() {
 }
 
 #[test]
-fn the_stream_digest_depends_on_order_and_batches_the_content_digest_does_not() {
+fn only_the_stream_digest_depends_on_order_and_batches() {
     let whole = batch();
     let (first, second) = (whole.slice(0, 3), whole.slice(3, 5));
     let chain = |batches: [&RecordBatch; 2]| {
@@ -96,11 +96,11 @@ fn the_stream_digest_depends_on_order_and_batches_the_content_digest_does_not() 
     assert_ne!(chain([&first, &second]), chain([&second, &first]));
     assert_ne!(chain([&first, &second]), stream_of(&whole));
     assert_eq!(content_of([&second, &first]), content_of([&whole]));
-    assert_ne!(content_of([&whole, &first]), content_of([&whole]), "a row that comes twice counts twice");
+    assert_ne!(content_of([&whole, &first]), content_of([&whole]), "a repeated row counts twice");
 }
 
 #[test]
-fn digests_go_on_from_what_was_saved() {
+fn digests_resume_from_their_text_form() {
     let (whole, part) = (batch(), batch().slice(2, 3));
     let mut stream = StreamDigest::new();
     stream.add(&whole);
@@ -124,7 +124,7 @@ fn digests_go_on_from_what_was_saved() {
 }
 
 #[test]
-fn what_lies_under_a_null_does_not_count() {
+fn values_under_nulls_do_not_count() {
     let field = |values: Vec<f32>| {
         let nulls = arrow::buffer::NullBuffer::from(vec![true, false, true]);
         let column = arrow::array::PrimitiveArray::<Float32Type>::new(values.into(), Some(nulls));

@@ -37,7 +37,7 @@ pub(crate) fn consuming(job: JobId) -> ConsumerReport {
         failed: None,
         stats: ConsumerStats::default(),
         slots: Default::default(),
-        marks: Default::default(),
+        history: Default::default(),
     }
 }
 

@@ -3,11 +3,11 @@
 use std::sync::Mutex;
 
 use feedline_access::ticket::TicketKey;
+use feedline_data::checkpoint::StepId;
 use feedline_data::ids::JobId;
 use feedline_data::ids::SessionId;
 use feedline_data::manifest::Manifest;
 use feedline_data::pipeline::Pipeline;
-use feedline_data::position_history::StepId;
 use feedline_proto::MemberInfo;
 
 use super::*;

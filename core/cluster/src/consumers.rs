@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use feedline_data::checkpoint::PositionHistory;
 use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
 use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::messages::{
@@ -9,7 +10,6 @@ use feedline_data::messages::{
     ServiceErrorKind,
 };
 use feedline_data::pipeline::OrderMode;
-use feedline_data::position_history::PositionHistory;
 
 use super::job::TrackedJob;
 
@@ -47,8 +47,8 @@ pub(super) struct TrackedConsumer {
     pub(super) is_leaving: bool,
     /// Elastic jobs: nanoseconds that it takes for a batch of one slot; 0 where that is not known.
     pub(super) slot_ns: u64,
-    /// Where its session stood behind its last batches, as far as it was asked.
-    pub(super) marks: Option<Box<PositionHistory>>,
+    /// The position history that its session has reported.
+    pub(super) history: Option<Box<PositionHistory>>,
     /// Whether its session has said that it ends.
     pub(super) has_ended: bool,
 }
@@ -68,7 +68,7 @@ impl TrackedConsumer {
             is_here: true,
             is_leaving: false,
             slot_ns: 0,
-            marks: None,
+            history: None,
             has_ended: false,
         }
     }
@@ -255,7 +255,7 @@ impl Cluster {
             consumer.session = report.session;
             consumer.revision += 1;
             consumer.lost.clear();
-            (consumer.marks, consumer.has_ended) = (None, false);
+            (consumer.history, consumer.has_ended) = (None, false);
         }
         consumer.last_seen = now;
         if consumer.wants != wants {
@@ -471,7 +471,7 @@ impl Cluster {
             consumers: job.spec.consumers,
             ticket: String::new(),
             slots,
-            asked: job.asks.of_consumer(number),
+            step_queries: job.asks.of_consumer(number),
         }
     }
 

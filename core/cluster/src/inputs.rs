@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use feedline_data::checkpoint::StepId;
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{
@@ -10,7 +11,6 @@ use feedline_data::messages::{
     WorkerAllocations, WorkerPlan, WorkerReport,
 };
 use feedline_data::mix::MixChange;
-use feedline_data::position_history::StepId;
 
 use crate::records::Record;
 

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use feedline_data::checkpoint::{OpenRange, POSITION_VERSION, Position};
 use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::DatasetSummary;
 use feedline_data::messages::{JobSpec, JobState, WorkerJobStats};
 use feedline_data::pipeline::OrderMode;
-use feedline_data::position::{OpenRange, POSITION_VERSION, Position};
 
 use super::ClusterSettings;
 use super::consumers::TrackedConsumer;

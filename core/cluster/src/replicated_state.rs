@@ -1,7 +1,7 @@
 //! The durable state alone, as a coordinator keeps it that follows another.
 
+use feedline_data::checkpoint::Position;
 use feedline_data::ids::{JobId, Millis};
-use feedline_data::position::Position;
 
 use super::job::{TouchedStreams, TrackedJob};
 use super::records::Record;

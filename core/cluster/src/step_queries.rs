@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use feedline_data::checkpoint::{PositionHistory, StepId, StepLookup};
 use feedline_data::ids::{JobId, Millis};
 use feedline_data::layout::StreamPosition;
 use feedline_data::messages::{ConsumerReport, GroupPositions, JobState, ServiceError, ServiceErrorKind};
-use feedline_data::position_history::{PositionHistory, StepId, StepLookup};
 
 use super::consumers::TrackedConsumer;
 use super::job::TrackedJob;
@@ -52,9 +52,9 @@ impl StepQueries {
         let mut is_news = false;
         for (step, ask) in self.steps.iter_mut().filter(|(_, ask)| ask.is_open(consumer)) {
             is_news |= match find(*step) {
-                StepLookup::At(positions) => ask.found.insert(consumer, positions).is_none(),
-                StepLookup::Gone => ask.lost.insert(consumer),
-                StepLookup::Ahead => false,
+                StepLookup::Found(positions) => ask.found.insert(consumer, positions).is_none(),
+                StepLookup::Evicted => ask.lost.insert(consumer),
+                StepLookup::NotReached => false,
             };
             ask.is_news = true;
         }
@@ -82,13 +82,13 @@ impl TrackedJob {
     /// What is known of a step from what a consumer said before.
     fn found(&self, consumer: u32, step: StepId) -> StepLookup {
         if step.is_start() {
-            return StepLookup::At(self.began(consumer));
+            return StepLookup::Found(self.began(consumer));
         }
-        let marks = self.consumers.get(&consumer).and_then(|seat| seat.marks.as_deref());
+        let marks = self.consumers.get(&consumer).and_then(|seat| seat.history.as_deref());
         match marks {
-            None => StepLookup::Ahead,
+            None => StepLookup::NotReached,
             // One that came later, and went on where another had been, has not counted what that one had.
-            Some(marks) if marks.began() != self.began(consumer) => StepLookup::Gone,
+            Some(marks) if marks.start() != self.began(consumer) => StepLookup::Evicted,
             Some(marks) => marks.find(step),
         }
     }
@@ -96,16 +96,16 @@ impl TrackedJob {
     /// A consumer says where it stood, or that it ends.
     pub(super) fn note_marks(&mut self, report: &ConsumerReport) {
         let Some(seat) = self.consumers.get_mut(&report.consumer) else { return };
-        if report.marks.is_last && !seat.has_ended {
+        if report.history.is_last && !seat.has_ended {
             seat.has_ended = true;
             self.asks.steps.values_mut().for_each(|ask| ask.is_news = true);
         }
-        let Some(marks) = &report.marks.marks else { return };
-        let is_whole = marks.began() == self.began(report.consumer);
+        let Some(marks) = &report.history.history else { return };
+        let is_whole = marks.start() == self.began(report.consumer);
         // Of what is of no use nothing is kept but that it is.
-        let kept = if is_whole { marks.clone() } else { Box::new(PositionHistory::begin(Vec::new())) };
+        let kept = if is_whole { marks.clone() } else { Box::new(PositionHistory::new(Vec::new())) };
         let Some(seat) = self.consumers.get_mut(&report.consumer) else { return };
-        seat.marks = Some(kept);
+        seat.history = Some(kept);
         let mut asks = std::mem::take(&mut self.asks);
         let is_news = asks.note(report.consumer, |step| self.found(report.consumer, step));
         self.asks = asks;
@@ -126,10 +126,9 @@ impl TrackedJob {
         let mut asks = std::mem::take(&mut self.asks);
         for consumer in 0..self.spec.consumers {
             // Of other steps it has said what it can.
-            asks.note(
-                consumer,
-                |other| if other == step { self.found(consumer, step) } else { StepLookup::Ahead },
-            );
+            asks.note(consumer, |other| {
+                if other == step { self.found(consumer, step) } else { StepLookup::NotReached }
+            });
         }
         self.asks = asks;
         self.touch_asked(step);

@@ -249,7 +249,7 @@ fn taking(job: JobId, consumer: u32) -> ConsumerReport {
         failed: None,
         stats: ConsumerStats::default(),
         slots: Default::default(),
-        marks: Default::default(),
+        history: Default::default(),
     }
 }
 

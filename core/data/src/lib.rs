@@ -3,6 +3,7 @@
 //! Every other crate may depend on this one, and it depends on none of them. Nothing here reads the clock, entropy, the
 //! environment, files or the network: time, seeds and data are arguments.
 
+pub mod checkpoint;
 pub mod consumer;
 pub mod coordinated;
 pub mod ids;
@@ -13,8 +14,6 @@ pub mod mix;
 pub mod order;
 pub mod permutation;
 pub mod pipeline;
-pub mod position;
-pub mod position_history;
 pub mod random;
 pub mod read_policy;
 pub mod schema;

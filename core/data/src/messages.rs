@@ -22,12 +22,12 @@ pub use self::stats::{
     ConsumerStats, FormStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats, saturating_sum,
 };
 
+use crate::checkpoint::Position;
+use crate::checkpoint::StepId;
 use crate::ids::{JobId, SessionId, TaskId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
 use crate::manifest::{DatasetSummary, ShardIndex, ShardRef};
 use crate::pipeline::{Pipeline, Source};
-use crate::position::Position;
-use crate::position_history::StepId;
 use crate::tenants::TenantReads;
 
 /// Splits ahead of each stream that a consumer is told of, or holds in relaxed mode, however many it asks for: a batch can
@@ -238,8 +238,8 @@ pub struct ConsumerReport {
     pub stats: ConsumerStats,
     /// Elastic jobs: its slots, in place of `positions`.
     pub slots: SlotReport,
-    /// Where it stood behind its last batches, where a plan asks for that, or it says that it ends.
-    pub marks: HistoryReport,
+    /// Its position history, when a plan queries a step or the consumer closes.
+    pub history: HistoryReport,
 }
 
 /// What a consumer shall do: complete and repeatable.
@@ -266,7 +266,7 @@ pub struct ConsumerPlan {
     /// Elastic jobs: the slots that it has, in place of `streams`; `None` in others.
     pub slots: Option<Vec<SlotGrant>>,
     /// Steps at which somebody asks where it stands: its next reports say so as soon as they can.
-    pub asked: Vec<StepId>,
+    pub step_queries: Vec<StepId>,
 }
 
 /// A split and who serves it.

@@ -1,8 +1,8 @@
 //! What a flight's descriptor asks for.
 
+use feedline_data::checkpoint::Position;
 use feedline_data::messages::JobSpec;
 use feedline_data::pipeline::Pipeline;
-use feedline_data::position::Position;
 use serde::Deserialize;
 
 use crate::entropy;

@@ -7,7 +7,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 use arrow_flight::{FlightData, SchemaAsIpc};
 use feedline_client::{Batch, ClientError, Consumer};
-use feedline_data::position::Position;
+use feedline_data::checkpoint::Position;
 use feedline_proto::CoordinatorService;
 use feedline_proto::authenticator::Authenticator;
 use feedline_proto::grpc::to_status;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use feedline_client::digest::{ContentDigest, StreamDigest};
-use feedline_data::position::Position;
+use feedline_data::checkpoint::Position;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, reason};

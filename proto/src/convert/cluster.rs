@@ -1,12 +1,12 @@
 //! Jobs, positions, layouts and splits: what reports, plans and status share.
 
+use feedline_data::checkpoint::{OpenRange, Position};
 use feedline_data::ids::JobId;
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::messages::{
     ConsumerStats, JobMixChanges, JobSpec, OperatorStats, ProcessCpu, Revision, StoreStats,
 };
 use feedline_data::mix::MixChange;
-use feedline_data::position::{OpenRange, Position};
 
 use super::{WireError, all, mirror, read, read_enum, read_optional};
 use crate::wire;

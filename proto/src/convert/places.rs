@@ -1,7 +1,7 @@
-//! Where consumers stand at a step, and what each says for it.
+//! The positions of consumers at a step, and the position history of one consumer.
 
+use feedline_data::checkpoint::{BatchCount, DeliveredRun, HistoryBase, PositionHistory, StepId};
 use feedline_data::messages::{GroupPositions, HistoryReport};
-use feedline_data::position_history::{BatchCount, DeliveredRun, HistoryBase, PositionHistory, StepId};
 
 use super::reports::{read_streams, write_streams};
 use super::{WireError, all, required};
@@ -22,22 +22,22 @@ impl From<wire::Step> for StepId {
 }
 
 impl From<PositionHistory> for wire::Marks {
-    fn from(marks: PositionHistory) -> Self {
-        let base = marks.base();
-        let write = |mark: &DeliveredRun| wire::Mark {
-            lane: mark.lane,
-            position: Some(mark.position.into()),
-            batch_of: mark.batch_of,
+    fn from(history: PositionHistory) -> Self {
+        let base = history.base();
+        let write = |run: &DeliveredRun| wire::Mark {
+            lane: run.stream_index,
+            position: Some(run.position.into()),
+            batch_of: run.batch_epoch,
         };
         Self {
-            began: write_streams(marks.began().to_vec()),
+            began: write_streams(history.start().to_vec()),
             base: all(base.positions.clone()),
             batches: base.count.batches,
             epoch: base.count.epoch,
             of_epoch: base.count.of_epoch,
-            marks: marks.marks().map(write).collect(),
-            foreseen: marks.foreseen(),
-            is_over: marks.is_over(),
+            marks: history.runs().map(write).collect(),
+            foreseen: history.prefetched(),
+            is_over: history.is_complete(),
         }
     }
 }
@@ -50,34 +50,34 @@ impl TryFrom<wire::Marks> for PositionHistory {
         let base = HistoryBase { positions: all(marks.base), count };
         let read = |mark: wire::Mark| {
             let position = required(mark.position, "mark.position")?.into();
-            Ok(DeliveredRun { lane: mark.lane, position, batch_of: mark.batch_of })
+            Ok(DeliveredRun { stream_index: mark.lane, position, batch_epoch: mark.batch_of })
         };
-        let list = marks.marks.into_iter().map(read).collect::<Result<_, WireError>>()?;
-        Self::of_parts(read_streams(marks.began)?, base, list, marks.foreseen, marks.is_over)
+        let runs = marks.marks.into_iter().map(read).collect::<Result<_, WireError>>()?;
+        Self::from_parts(read_streams(marks.began)?, base, runs, marks.foreseen, marks.is_over)
             .map_err(WireError)
     }
 }
 
-/// What a report says of marks: two of its fields.
-pub(super) fn write_marks(report: HistoryReport) -> (Option<wire::Marks>, bool) {
-    (report.marks.map(|marks| (*marks).into()), report.is_last)
+/// The two fields of a report that carry a position history.
+pub(super) fn write_history(report: HistoryReport) -> (Option<wire::Marks>, bool) {
+    (report.history.map(|history| (*history).into()), report.is_last)
 }
 
-pub(super) fn read_marks(marks: Option<wire::Marks>, is_last: bool) -> Result<HistoryReport, WireError> {
-    let marks = marks.map(PositionHistory::try_from).transpose()?.map(Box::new);
-    Ok(HistoryReport { marks, is_last })
+pub(super) fn read_history(marks: Option<wire::Marks>, is_last: bool) -> Result<HistoryReport, WireError> {
+    let history = marks.map(PositionHistory::try_from).transpose()?.map(Box::new);
+    Ok(HistoryReport { history, is_last })
 }
 
 impl From<GroupPositions> for wire::GroupPlaces {
-    fn from(told: GroupPositions) -> Self {
-        Self { positions: write_streams(told.positions), missing: told.missing, waits: told.waits }
+    fn from(group: GroupPositions) -> Self {
+        Self { positions: write_streams(group.positions), missing: group.missing, waits: group.waits }
     }
 }
 
 impl TryFrom<wire::GroupPlaces> for GroupPositions {
     type Error = WireError;
 
-    fn try_from(told: wire::GroupPlaces) -> Result<Self, WireError> {
-        Ok(Self { positions: read_streams(told.positions)?, missing: told.missing, waits: told.waits })
+    fn try_from(group: wire::GroupPlaces) -> Result<Self, WireError> {
+        Ok(Self { positions: read_streams(group.positions)?, missing: group.missing, waits: group.waits })
     }
 }

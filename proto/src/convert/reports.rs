@@ -11,7 +11,7 @@ use feedline_data::messages::{
 use feedline_data::tenants::TenantReads;
 use feedline_data::urls::UrlPolicy;
 
-use super::places::{read_marks, write_marks};
+use super::places::{read_history, write_history};
 use super::{WireError, all, read, read_all, read_enum, read_optional, required};
 use crate::wire;
 
@@ -320,7 +320,7 @@ impl From<ConsumerReport> for wire::ConsumerReport {
             .unreachable
             .into_iter()
             .map(|(split, worker)| wire::Unreachable { split: Some(split.into()), worker: worker.0 });
-        let (marks, is_last) = write_marks(report.marks);
+        let (marks, is_last) = write_history(report.history);
         Self {
             job: report.job.0,
             consumer: report.consumer,
@@ -398,7 +398,7 @@ impl TryFrom<wire::ConsumerReport> for ConsumerReport {
                 leaving: report.leaving,
                 slot_ns: report.slot_ns,
             },
-            marks: read_marks(report.marks, report.is_last)?,
+            history: read_history(report.marks, report.is_last)?,
         })
     }
 }
@@ -417,7 +417,7 @@ impl From<ConsumerPlan> for wire::ConsumerPlan {
             ticket: plan.ticket,
             elastic: plan.slots.is_some(),
             slots: all(plan.slots.unwrap_or_default()),
-            asked: all(plan.asked),
+            asked: all(plan.step_queries),
         }
     }
 }
@@ -438,7 +438,7 @@ impl TryFrom<wire::ConsumerPlan> for ConsumerPlan {
             consumers: plan.consumers,
             ticket: plan.ticket,
             slots: plan.elastic.then_some(slots),
-            asked: all(plan.asked),
+            step_queries: all(plan.asked),
         })
     }
 }

@@ -5,6 +5,8 @@ mod view;
 
 use std::collections::BTreeMap;
 
+use feedline_data::checkpoint::StepId;
+use feedline_data::checkpoint::{OpenRange, Position};
 use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
@@ -12,8 +14,6 @@ use feedline_data::messages::*;
 use feedline_data::mix::MixChange;
 use feedline_data::pipeline;
 use feedline_data::pipeline::*;
-use feedline_data::position::{OpenRange, Position};
-use feedline_data::position_history::StepId;
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use feedline_data::tenants::TenantReads;
 use feedline_data::urls::UrlPolicy;
@@ -325,7 +325,7 @@ pub(crate) fn consumer_report() -> ConsumerReport {
             leaving: true,
             slot_ns: 1_000,
         },
-        marks: HistoryReport { marks: Some(Box::new(places::marks())), is_last: true },
+        history: HistoryReport { history: Some(Box::new(places::history())), is_last: true },
     }
 }
 
@@ -346,7 +346,7 @@ pub(crate) fn consumer_plan() -> ConsumerPlan {
         consumers: 3,
         ticket: "feedline-ticket-1.x.y".to_owned(),
         slots: Some(vec![SlotGrant { stream: 4, generation: 9, position: at(1, 5), release: true }]),
-        asked: vec![step(), StepId { epochs: None, rounds: 0, rest: 0 }],
+        step_queries: vec![step(), StepId { epochs: None, rounds: 0, rest: 0 }],
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use feedline_data::checkpoint::Position;
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobState, JobStatus, WorkerPlan,
     WorkerReport,
@@ -9,7 +10,6 @@ use feedline_data::messages::{
 use feedline_data::pipeline::{
     MapFunction, Mix, MixPart, MixStop, OperatorKind, Pipeline, RandomHorizontalFlip, Source,
 };
-use feedline_data::position::Position;
 use feedline_data::view::Bottleneck;
 use feedline_data::view::ClusterView;
 use proptest::prelude::*;

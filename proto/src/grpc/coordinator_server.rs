@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use feedline_data::checkpoint::StepId;
 use feedline_data::ids::JobId;
 use feedline_data::messages::{ConsumerReport, JobSpec, WorkerReport};
-use feedline_data::position_history::StepId;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tonic::{Request, Response, Status, async_trait};

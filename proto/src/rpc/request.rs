@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use feedline_access::Scope;
+use feedline_data::checkpoint::StepId;
 use feedline_data::ids::JobId;
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{
@@ -11,7 +12,6 @@ use feedline_data::messages::{
     ServiceErrorKind, WorkerPlan, WorkerReport,
 };
 use feedline_data::mix::MixChange;
-use feedline_data::position_history::StepId;
 use feedline_data::view::ClusterView;
 
 use super::table::coordinator_rpcs;

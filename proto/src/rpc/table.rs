@@ -3,12 +3,12 @@
 //! A row defines the request and the reply, the typed method for callers, the gRPC client and server, and the rules that
 //! layers apply. A new RPC is a row here, its messages in `proto/feedline/v1`, and an arm in the coordinator.
 
+use feedline_data::checkpoint::StepId;
 use feedline_data::ids::JobId;
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, WorkerPlan, WorkerReport,
 };
 use feedline_data::mix::MixChange;
-use feedline_data::position_history::StepId;
 use feedline_data::view::ClusterView;
 
 use crate::convert::{WireError, required};

@@ -70,9 +70,7 @@ impl Scene {
             "GetCluster" => service.cluster().await.into(),
             "GetManifest" => service.manifest(job).await.into(),
             "SyncWorker" => service.sync_worker(leaving_worker()).await.into(),
-            "GetPlaces" => {
-                service.places(job, feedline_data::position_history::StepId::default()).await.into()
-            }
+            "GetPlaces" => service.places(job, feedline_data::checkpoint::StepId::default()).await.into(),
             "SyncConsumer" => service.sync_consumer(consumer_report(job, 2)).await.into(),
             _ => panic!("say how {name} is called"),
         }

@@ -170,7 +170,7 @@ pub(crate) fn consumer_report(job: JobId, session: u64) -> ConsumerReport {
         failed: None,
         stats: ConsumerStats::default(),
         slots: Default::default(),
-        marks: Default::default(),
+        history: Default::default(),
     }
 }
 

@@ -95,10 +95,10 @@ async fn a_batch_of_more_splits_than_may_be_held_fails_the_job_with_what_helps()
                 continue;
             };
             let Err(ClientError::JobFailed(message)) = end else { panic!("{end:?}") };
-            let says = format!("a batch of 8 rows takes {needed} splits of 8 rows");
+            let says = format!("a batch of 8 rows needs {needed} splits of 8 rows");
             assert!(message.starts_with(&says), "{message}");
             assert!(
-                message.contains(&format!("{most} may be held at once: use a smaller batch")),
+                message.contains(&format!("holds at most {most} splits: use a smaller batch")),
                 "{message}"
             );
             assert_eq!(coordinator.tell(|told| told.state.clone()), JobState::Failed(message));
@@ -140,7 +140,7 @@ async fn splits_of_which_nothing_is_kept_fail_the_job_with_what_helps() {
     let workers = FakeWorkers::new([(1, Arc::new(worker))]);
     let (_, end) = drain(&mut consumer(&coordinator, &workers, false, ClientSettings::default())).await;
     let message = end.expect_err("no batch is ever full").to_string();
-    assert!(message.starts_with("a batch of 8 rows takes more than 16 splits of 8 rows"), "{message}");
+    assert!(message.starts_with("a batch of 8 rows needs more than 16 splits of 8 rows"), "{message}");
 }
 
 /// One piece of each stream is more than the budget: they come one after another, in the order of the batches.

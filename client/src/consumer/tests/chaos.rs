@@ -62,11 +62,11 @@ async fn deterministic_batches_do_not_depend_on_faults() {
         let mut taken = Vec::new();
         while let Some(batch) = consumer.next().await.unwrap() {
             taken.push((batch.info.stream, ids(&batch)));
-            let mut feed = consumer.shared.feed();
-            feed.check_indexes();
+            let mut state = consumer.shared.lock();
+            state.check_indexes();
             if draw.below(8) == 0 {
-                feed.check_orders(Instant::now());
-                feed.check_indexes();
+                state.check_orders(Instant::now());
+                state.check_indexes();
             }
         }
         assert_eq!(taken, expected(&layout), "seed {seed}");
@@ -84,7 +84,7 @@ async fn relaxed_rows_come_once_whatever_happens() {
         let workers = workers(&layout, &mut draw);
         let mut consumer = consumer(&coordinator, &workers, true, settings(&mut draw));
         let batches = drain_all(&mut consumer).await;
-        consumer.shared.feed().check_indexes();
+        consumer.shared.lock().check_indexes();
         let mut taken = all_ids(&batches);
         taken.sort_unstable();
         let rows = layout.epoch_rows() * u64::from(layout.epochs);
@@ -103,5 +103,5 @@ async fn hundreds_of_streams_take_turns() {
     let batches = drain_all(&mut consumer).await;
     let taken: Vec<_> = batches.iter().map(|batch| (batch.info.stream, ids(batch))).collect();
     assert_eq!(taken, expected(&layout));
-    consumer.shared.feed().check_indexes();
+    consumer.shared.lock().check_indexes();
 }

@@ -194,7 +194,7 @@ async fn a_lost_coordinator_is_waited_for_and_then_given_up() {
     let (_, end) = drain(&mut consumer).await;
     let took = start.elapsed().as_secs();
     assert!((60..63).contains(&took), "{took}");
-    let expected = "no coordinator for 60 s: cannot reach coordinator at c: refused; check that it runs, then start again, which goes on where this stopped";
+    let expected = "no coordinator for 60 s: cannot reach coordinator at c: refused; check that it runs, then open the job again to resume it";
     assert_eq!(end.unwrap_err().to_string(), expected);
 }
 
@@ -257,8 +257,7 @@ async fn opening_waits_for_room_until_a_deadline() {
     assert!((24..=30).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     assert!(refused.is_retryable());
     let said = refused.to_string();
-    let expected =
-        "tenant `a` runs 2 jobs, as many as it may; wait until one has ended; it was asked for again for ";
+    let expected = "tenant `a` runs 2 jobs, as many as it may; wait until one has ended; gave up after ";
     assert!(said.starts_with(expected), "{said}");
     let freed = async {
         tokio::time::sleep(Duration::from_secs(20)).await;

@@ -1,7 +1,7 @@
 //! What a consumer says of where it stood, when a plan asks or it ends.
 
+use feedline_data::checkpoint::{StepId, StepLookup};
 use feedline_data::messages::ConsumerReport;
-use feedline_data::position_history::{StepId, StepLookup};
 
 use super::*;
 
@@ -28,7 +28,7 @@ async fn said(coordinator: &Arc<FakeCoordinator>) -> ConsumerReport {
     let look = async {
         loop {
             let mut reports = coordinator.tell(|told| told.reports.clone()).into_iter().rev();
-            if let Some(report) = reports.find(|report| report.marks.marks.is_some()) {
+            if let Some(report) = reports.find(|report| report.history.history.is_some()) {
                 return report;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -38,7 +38,7 @@ async fn said(coordinator: &Arc<FakeCoordinator>) -> ConsumerReport {
 }
 
 fn found(report: &ConsumerReport, step: StepId) -> StepLookup {
-    report.marks.marks.as_ref().expect("it says something").find(step)
+    report.history.history.as_ref().expect("it says something").find(step)
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,17 +50,17 @@ async fn a_consumer_that_is_asked_says_where_it_stood_and_where_it_will_stand() 
     assert_eq!(consumer.positions(), [(0, at(12)), (1, at(8))]);
     consumer.flush().await.unwrap();
     assert!(
-        coordinator.tell(|told| told.reports.iter().all(|report| report.marks.marks.is_none())),
+        coordinator.tell(|told| told.reports.iter().all(|report| report.history.history.is_none())),
         "unasked"
     );
     coordinator.tell(|told| told.asked = vec![step(3), step(6)]);
     let report = said(&coordinator).await;
-    assert!(!report.marks.is_last);
-    assert_eq!(found(&report, step(3)), StepLookup::At(vec![(0, at(8)), (1, at(4))]));
-    assert_eq!(found(&report, step(5)), StepLookup::At(vec![(0, at(12)), (1, at(8))]));
+    assert!(!report.history.is_last);
+    assert_eq!(found(&report, step(3)), StepLookup::Found(vec![(0, at(8)), (1, at(4))]));
+    assert_eq!(found(&report, step(5)), StepLookup::Found(vec![(0, at(12)), (1, at(8))]));
     assert_eq!(
         found(&report, step(6)),
-        StepLookup::At(vec![(0, at(12)), (1, at(12))]),
+        StepLookup::Found(vec![(0, at(12)), (1, at(12))]),
         "of what has arrived"
     );
     coordinator.tell(|told| told.asked = Vec::new());
@@ -73,10 +73,10 @@ async fn a_step_that_has_not_arrived_is_said_once_it_has() {
     let (coordinator, mut consumer) = scene(&[]);
     coordinator.tell(|told| told.asked = vec![step(2)]);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(coordinator.tell(|told| told.reports.iter().all(|report| report.marks.marks.is_none())));
+    assert!(coordinator.tell(|told| told.reports.iter().all(|report| report.history.history.is_none())));
     coordinator.tell(|told| told.workers = vec![feedline_data::ids::WorkerId(1)]);
     let report = said(&coordinator).await;
-    assert_eq!(found(&report, step(2)), StepLookup::At(vec![(0, at(4)), (1, at(4))]));
+    assert_eq!(found(&report, step(2)), StepLookup::Found(vec![(0, at(4)), (1, at(4))]));
     assert!(next(&mut consumer).await.unwrap().is_some());
 }
 
@@ -86,14 +86,14 @@ async fn a_consumer_that_ends_says_where_it_stood_unasked() {
     for _ in 0..4 {
         next(&mut consumer).await.unwrap().expect("there are thirty");
     }
-    consumer.set_ahead();
+    consumer.set_prefetching();
     consumer.close().await.unwrap();
     let report = said(&coordinator).await;
-    assert!(report.marks.is_last);
-    assert_eq!(found(&report, step(4)), StepLookup::At(vec![(0, at(8)), (1, at(8))]));
-    assert_ne!(found(&report, step(5)), StepLookup::Ahead, "others may be a step before it");
-    let marks = report.marks.marks.expect("it says something");
-    assert_eq!(marks.batches() - marks.foreseen(), 3, "one was taken ahead");
+    assert!(report.history.is_last);
+    assert_eq!(found(&report, step(4)), StepLookup::Found(vec![(0, at(8)), (1, at(8))]));
+    assert_ne!(found(&report, step(5)), StepLookup::NotReached, "others may be a step before it");
+    let marks = report.history.history.expect("it says something");
+    assert_eq!(marks.batches() - marks.prefetched(), 3, "one was taken ahead");
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,6 +104,6 @@ async fn a_consumer_alone_or_of_known_steps_keeps_nothing() {
         coordinator.tell(|told| (told.consumers, told.asked) = (consumers, vec![step(1)]));
         next(&mut consumer).await.unwrap();
         consumer.close().await.unwrap();
-        assert!(coordinator.tell(|told| told.reports.iter().all(|report| report.marks.marks.is_none())));
+        assert!(coordinator.tell(|told| told.reports.iter().all(|report| report.history.history.is_none())));
     }
 }

@@ -189,7 +189,7 @@ async fn the_time_of_a_slots_batch_is_measured_where_ranks_do_not_wait_for_each_
     }
     settle().await;
     assert_eq!(told(&coordinator), 100);
-    consumer.set_slot_time(Duration::from_millis(7));
+    consumer.set_batch_time(Duration::from_millis(7));
     some(&mut consumer).await;
     settle().await;
     assert_eq!(told(&coordinator), 7);

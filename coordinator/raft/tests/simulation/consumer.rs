@@ -215,7 +215,7 @@ impl Consumer {
             failed: None,
             stats: ConsumerStats::default(),
             slots: Default::default(),
-            marks: Default::default(),
+            history: Default::default(),
         }
     }
 

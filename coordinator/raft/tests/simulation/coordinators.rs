@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use feedline_cluster::records::Record;
 use feedline_cluster::{Input, Reply, RequestId};
+use feedline_data::checkpoint::Position;
 use feedline_data::ids::{JobId, Millis};
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{JobStatus, ServiceError, ServiceErrorKind, source_key};
-use feedline_data::position::Position;
 use feedline_raft::{
     self as replica, Effects, LogWrite, MemberId, Members, MembershipChange, Message, MonotonicTime,
     PersistedState, RaftNode, Role, ServingChange,

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use feedline_cluster::records::Record;
 use feedline_cluster::{ClusterSettings, ReplicatedState};
+use feedline_data::checkpoint::Position;
 use feedline_data::ids::JobId;
 use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::messages::JobStatus;
-use feedline_data::position::Position;
 
 /// Splits of a job that were taken back from a consumer, with the offset that counts.
 pub(crate) type TakenBack = Vec<(JobId, u32, SplitRef, u32)>;

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
+use feedline_data::checkpoint::Position;
 use feedline_data::layout::{Layout, SplitRef};
 use feedline_data::manifest::{Block, Manifest, Shard, ShardIndex, ShardRef};
 use feedline_data::messages::JobSpec;
 use feedline_data::order::{BlockTable, PassOrder};
 use feedline_data::pipeline::{BatchParams, OperatorKind, OrderMode, Pipeline, Remainder, Source};
-use feedline_data::position::Position;
 use feedline_data::random::mix64;
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 

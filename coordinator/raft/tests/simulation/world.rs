@@ -9,9 +9,9 @@ use std::rc::Rc;
 
 use feedline_cluster::records::Record;
 use feedline_cluster::{Input, Reply};
+use feedline_data::checkpoint::Position;
 use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
 use feedline_data::messages::{JobState, JobStatus, ServiceErrorKind};
-use feedline_data::position::Position;
 use feedline_raft::{MemberId, has_snapshot};
 
 use super::Plant;

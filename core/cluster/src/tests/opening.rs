@@ -1,8 +1,8 @@
 //! Opening, joining, refusing, cancelling.
 
 use expect_test::expect;
+use feedline_data::checkpoint::{OpenRange, POSITION_VERSION, Position};
 use feedline_data::pipeline::{FilterFunction, Function, FunctionEnvironment, OperatorKind, Repeat};
-use feedline_data::position::{OpenRange, POSITION_VERSION, Position};
 use feedline_data::tenants::{Quota, TenantReads, Tenants};
 use feedline_data::urls::UrlPolicy;
 

@@ -1,7 +1,7 @@
 //! Where all consumers stand at a step: who is asked, when that is answered, and what is not known.
 
+use feedline_data::checkpoint::{DeliveredRun, PositionHistory, StepId};
 use feedline_data::messages::{GroupPositions, HistoryReport};
-use feedline_data::position_history::{DeliveredRun, PositionHistory, StepId};
 
 use super::*;
 
@@ -22,12 +22,12 @@ fn skipping(consumers: u32) -> (Bench, JobId) {
 
 /// What a consumer says that began there and has had so many batches, each of 5 rows.
 fn marked(job: JobId, consumer: u32, began: StreamPosition, batches: u64) -> ConsumerReport {
-    let mut marks = PositionHistory::begin(vec![(consumer, began)]);
+    let mut history = PositionHistory::new(vec![(consumer, began)]);
     for batch in 1..=batches {
-        marks.push(DeliveredRun { lane: 0, position: at(5 * batch), batch_of: Some(0) });
+        history.push(DeliveredRun { stream_index: 0, position: at(5 * batch), batch_epoch: Some(0) });
     }
-    let marks = HistoryReport { marks: Some(Box::new(marks)), is_last: false };
-    ConsumerReport { marks, ..taking(job, consumer) }
+    let history = HistoryReport { history: Some(Box::new(history)), is_last: false };
+    ConsumerReport { history, ..taking(job, consumer) }
 }
 
 impl Bench {
@@ -52,7 +52,7 @@ impl Bench {
 fn consumers_are_asked_and_who_asks_is_answered_once_all_have_said_it() {
     let (mut bench, job) = skipping(2);
     let plans = [0, 1].map(|consumer| bench.consumer(taking(job, consumer)).expect("news"));
-    assert!(plans.iter().all(|plan| plan.asked.is_empty()));
+    assert!(plans.iter().all(|plan| plan.step_queries.is_empty()));
     let held = [0, 1].map(|consumer| {
         let seen = plans[consumer as usize].revision;
         assert_eq!(bench.consumer(ConsumerReport { seen, ..taking(job, consumer) }), None);
@@ -62,14 +62,14 @@ fn consumers_are_asked_and_who_asks_is_answered_once_all_have_said_it() {
     let asked = bench.request;
     for request in held {
         let Some(Reply::Consumer(plan)) = bench.answered.get(&request) else { panic!("it is asked at once") };
-        assert_eq!(plan.asked, [step(3)]);
+        assert_eq!(plan.step_queries, [step(3)]);
     }
     // One has not come there yet.
     bench.consumer(marked(job, 0, at(0), 4));
     let plan = bench.consumer(marked(job, 1, at(0), 2)).expect("news");
-    assert_eq!((plan.asked, bench.told(asked)), (vec![step(3)], None));
+    assert_eq!((plan.step_queries, bench.told(asked)), (vec![step(3)], None));
     let plan = bench.consumer(taking(job, 0)).expect("news");
-    assert_eq!(plan.asked, [], "it has said so");
+    assert_eq!(plan.step_queries, [], "it has said so");
     bench.consumer(marked(job, 1, at(0), 3));
     let told = GroupPositions { positions: vec![(0, at(15)), (1, at(15))], ..GroupPositions::default() };
     assert_eq!(bench.told(asked).as_ref(), Some(&told));
@@ -77,11 +77,11 @@ fn consumers_are_asked_and_who_asks_is_answered_once_all_have_said_it() {
     let told = bench.places(job, step(1)).expect("it is known as well");
     assert_eq!(told.positions, [(0, at(5)), (1, at(5))]);
     assert_eq!(bench.places(job, step(4)), None, "of another step one is asked");
-    assert_eq!(bench.consumer(taking(job, 0)).expect("news").asked, []);
-    assert_eq!(bench.consumer(taking(job, 1)).expect("news").asked, [step(4)]);
+    assert_eq!(bench.consumer(taking(job, 0)).expect("news").step_queries, []);
+    assert_eq!(bench.consumer(taking(job, 1)).expect("news").step_queries, [step(4)]);
     // Nobody waits for it any more.
     bench.pass(1_000);
-    assert_eq!(bench.consumer(taking(job, 1)).expect("news").asked, []);
+    assert_eq!(bench.consumer(taking(job, 1)).expect("news").step_queries, []);
     assert!(bench.cluster.asking.is_empty());
 }
 
@@ -99,7 +99,7 @@ fn what_is_not_known_is_told_when_waiting_is_over_or_of_no_use() {
     assert_eq!((told.positions, told.missing, told.waits), (vec![(0, at(5))], vec![1, 2], true));
     // One ends before the step, one was somebody else before.
     let mut last = marked(job, 1, at(0), 0);
-    last.marks.is_last = true;
+    last.history.is_last = true;
     bench.consumer(last);
     bench.consumer(marked(job, 2, at(20), 9));
     let told = bench.places(job, step(1)).expect("nobody can say more");
@@ -108,7 +108,7 @@ fn what_is_not_known_is_told_when_waiting_is_over_or_of_no_use() {
     bench.consumer(taking_as(job, 0, 2));
     bench.pass(2_000);
     assert_eq!(bench.places(job, step(1)), None);
-    assert_eq!(bench.consumer(taking_as(job, 0, 2)).expect("news").asked, [step(1)]);
+    assert_eq!(bench.consumer(taking_as(job, 0, 2)).expect("news").step_queries, [step(1)]);
 }
 
 fn taking_as(job: JobId, consumer: u32, session: u64) -> ConsumerReport {

@@ -1,9 +1,9 @@
 //! Weights of a mix that change while its job runs: from where on they hold, who is told, and what is refused.
 
 use expect_test::expect;
+use feedline_data::checkpoint::Position;
 use feedline_data::mix::MixChange;
 use feedline_data::pipeline::{Mix, MixPart, MixStop};
-use feedline_data::position::Position;
 
 use super::*;
 

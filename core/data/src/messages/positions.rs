@@ -1,24 +1,24 @@
-//! Where all consumers of a job stand at one step, and what each says for it.
+//! The positions of a job's consumers at one step, and the report of one consumer.
 
+use crate::checkpoint::PositionHistory;
 use crate::layout::StreamPosition;
-use crate::position_history::PositionHistory;
 
-/// What a consumer says of its last batches.
+/// The position history in a consumer's report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HistoryReport {
-    /// Where it stood behind each; `None` where nobody has asked.
-    pub marks: Option<Box<PositionHistory>>,
-    /// Whether it ends: it takes no further batch, and will not be there to be asked.
+    /// The history; `None` where no plan queries a step.
+    pub history: Option<Box<PositionHistory>>,
+    /// Whether the consumer closes: it takes no further batch and answers no later query.
     pub is_last: bool,
 }
 
-/// Where a job's consumers stand at one step.
+/// The positions of a job's consumers at one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupPositions {
-    /// The next undelivered row of each stream, in the order of streams; those of missing consumers are not there.
+    /// The next undelivered row of each stream of the consumers that are not missing, ordered by stream.
     pub positions: Vec<(u32, StreamPosition)>,
-    /// Consumers of which that is not known, in order.
+    /// Consumers whose position is unknown, in order.
     pub missing: Vec<u32>,
-    /// Whether asking again may tell of more of them.
+    /// Whether a retry may find missing consumers.
     pub waits: bool,
 }

@@ -243,7 +243,7 @@ impl SimulatedConsumer {
             failed: None,
             stats,
             slots: Default::default(),
-            marks: Default::default(),
+            history: Default::default(),
         }
     }
 }

@@ -207,7 +207,7 @@ fn report(job: JobId, consumer: u32, seen: Revision, positions: &[(u32, StreamPo
         failed: None,
         stats: ConsumerStats::default(),
         slots: Default::default(),
-        marks: Default::default(),
+        history: Default::default(),
     }
 }
 

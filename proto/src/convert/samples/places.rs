@@ -1,19 +1,19 @@
-//! Where consumers stand.
+//! Samples of consumers' positions.
 
+use feedline_data::checkpoint::{BatchCount, DeliveredRun, HistoryBase, PositionHistory, StepId};
 use feedline_data::messages::GroupPositions;
-use feedline_data::position_history::{BatchCount, DeliveredRun, HistoryBase, PositionHistory, StepId};
 
 use super::at;
 
-pub(super) fn marks() -> PositionHistory {
+pub(super) fn history() -> PositionHistory {
     let count = BatchCount { batches: 40, epoch: 1, of_epoch: 7 };
     let list = vec![
-        DeliveredRun { lane: 1, position: at(1, 70), batch_of: None },
-        DeliveredRun { lane: 0, position: at(1, 80), batch_of: Some(0) },
+        DeliveredRun { stream_index: 1, position: at(1, 70), batch_epoch: None },
+        DeliveredRun { stream_index: 0, position: at(1, 80), batch_epoch: Some(0) },
     ];
     let base = HistoryBase { positions: vec![at(1, 60), at(1, 64)], count };
-    PositionHistory::of_parts(vec![(0, at(0, 0)), (4, at(0, 9))], base, list, 5, true)
-        .expect("they go together")
+    PositionHistory::from_parts(vec![(0, at(0, 0)), (4, at(0, 9))], base, list, 5, true)
+        .expect("the parts belong together")
 }
 
 pub(crate) fn step() -> StepId {

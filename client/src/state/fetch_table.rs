@@ -1,4 +1,4 @@
-//! The fetches of a feed by split, with a running total of the bytes that they may still receive.
+//! The fetches of a consumer by split, with a running total of the bytes that they may still receive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,25 +8,23 @@ use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-/// A split that is damaged this many times is damaged.
-const DAMAGED_TRIES: u32 = 3;
-
 /// The fetches of one split.
 #[derive(Debug)]
 pub(super) struct SplitFetch {
     pub(super) attempts: Vec<Attempt>,
     pub(super) buffered_bytes: u64,
-    /// A row failed: one sentence.
-    pub(super) failed: Option<String>,
-    /// Workers at which it broke since one delivered.
-    pub(super) avoid: BTreeSet<WorkerId>,
+    /// The error of a failed row: one sentence.
+    pub(super) row_error: Option<String>,
+    /// Workers at which an attempt failed since the last piece arrived.
+    pub(super) failed_workers: BTreeSet<WorkerId>,
     pub(super) retry_at: Instant,
     pub(super) backoff: Duration,
-    pub(super) not_here_since: Option<Instant>,
+    pub(super) not_found_since: Option<Instant>,
     pub(super) busy_since: Option<Instant>,
-    damaged: u32,
-    /// How often an attempt was given up because it was silent.
-    pub(super) idle: u32,
+    /// Attempts since the last piece that received invalid frames.
+    pub(super) invalid_attempts: u32,
+    /// Attempts that were aborted because the worker was silent.
+    pub(super) idle_attempts: u32,
 }
 
 impl SplitFetch {
@@ -34,31 +32,38 @@ impl SplitFetch {
         Self {
             attempts: Vec::new(),
             buffered_bytes: 0,
-            failed: None,
-            avoid: BTreeSet::new(),
+            row_error: None,
+            failed_workers: BTreeSet::new(),
             retry_at: now,
             backoff,
-            not_here_since: None,
+            not_found_since: None,
             busy_since: None,
-            damaged: 0,
-            idle: 0,
+            invalid_attempts: 0,
+            idle_attempts: 0,
         }
     }
 
-    /// Notes that a worker sent what cannot be read; whether that happened too often to try again.
-    pub(super) fn is_damaged(&mut self, split: SplitRef, worker: WorkerId, message: &str) -> bool {
-        self.damaged += 1;
-        tracing::warn!(?split, %worker, message, "a fetch sent what cannot be read");
-        self.damaged >= DAMAGED_TRIES
+    /// Resets the failure counters, because a piece has arrived.
+    pub(super) fn reset_failures(&mut self, backoff: Duration) {
+        self.failed_workers.clear();
+        self.backoff = backoff;
+        self.not_found_since = None;
+        self.busy_since = None;
+        self.invalid_attempts = 0;
     }
 
-    /// A piece has arrived: earlier failures do not count any more.
-    pub(super) fn forget_failures(&mut self, backoff: Duration) {
-        self.avoid.clear();
-        self.backoff = backoff;
-        self.not_here_since = None;
-        self.busy_since = None;
-        self.damaged = 0;
+    /// Records that `attempt` delivered a piece, and aborts the other attempts. Returns `false` for an attempt that has ended.
+    pub(super) fn select_attempt(&mut self, attempt: u64, now: Instant, backoff: Duration) -> bool {
+        if self.attempts.iter().all(|present| present.id != attempt) {
+            return false;
+        }
+        self.attempts.retain(|present| present.id == attempt);
+        for selected in &mut self.attempts {
+            selected.has_delivered = true;
+            selected.on_progress(now);
+        }
+        self.reset_failures(backoff);
+        true
     }
 
     fn outstanding(&self) -> u64 {
@@ -72,19 +77,19 @@ pub(super) struct Attempt {
     pub(super) id: u64,
     pub(super) worker: WorkerId,
     pub(super) credit: watch::Sender<u64>,
-    /// Bytes of credit given in all.
+    /// Bytes of credit granted since the start.
     pub(super) granted: u64,
-    /// Bytes received in all.
+    /// Bytes received since the start.
     pub(super) received: u64,
-    /// Bytes missing of the piece that has begun.
+    /// Missing bytes of the piece that is being received.
     pub(super) piece_left: u64,
     /// Size of the largest piece so far.
-    pub(super) largest: u64,
-    pub(super) delivered: bool,
-    /// When it last sent something, or could send again.
-    pub(super) heard_at: Instant,
-    /// When it last sent something of a piece, or could again.
-    pub(super) moved_at: Instant,
+    pub(super) largest_piece: u64,
+    pub(super) has_delivered: bool,
+    /// Time of the last frame, or of the grant after which the worker could send again.
+    pub(super) last_frame_at: Instant,
+    /// Time of the last frame of a piece, or of the grant after which the worker could send again.
+    pub(super) last_progress_at: Instant,
     pub(super) task: Option<AbortOnDropHandle<()>>,
 }
 
@@ -98,32 +103,36 @@ impl Attempt {
             granted,
             received: 0,
             piece_left: 0,
-            largest: 0,
-            delivered: false,
-            heard_at: now,
-            moved_at: now,
+            largest_piece: 0,
+            has_delivered: false,
+            last_frame_at: now,
+            last_progress_at: now,
             task: None,
         }
     }
 
-    /// Bytes that may come.
+    pub(super) fn on_progress(&mut self, now: Instant) {
+        (self.last_frame_at, self.last_progress_at) = (now, now);
+    }
+
+    /// Granted bytes that have not arrived.
     pub(super) fn outstanding(&self) -> u64 {
         self.granted.saturating_sub(self.received)
     }
 
-    /// Bytes of the piece that has begun for which there is no credit.
-    pub(super) fn lacking(&self) -> u64 {
+    /// Bytes of the piece that is being received for which the worker has no credit.
+    pub(super) fn missing_credit(&self) -> u64 {
         self.piece_left.saturating_sub(self.outstanding())
     }
 
-    /// Whether the worker has credit for what comes next.
+    /// Whether the worker has credit for the next piece.
     pub(super) fn can_send(&self) -> bool {
-        let next = if self.piece_left > 0 { self.piece_left } else { self.largest };
+        let next = if self.piece_left > 0 { self.piece_left } else { self.largest_piece };
         self.outstanding() >= next.max(1)
     }
 }
 
-/// Fetches by split. An entry changes only through the methods here, which keep the total true.
+/// Fetches by split. The methods of this type are the only way to change an entry, and update the total.
 #[derive(Debug, Default)]
 pub(super) struct FetchTable {
     splits: BTreeMap<SplitRef, SplitFetch>,
@@ -139,12 +148,12 @@ impl FetchTable {
         self.splits.iter().map(|(split, fetch)| (*split, fetch))
     }
 
-    /// Bytes that may still come over all fetches.
+    /// Granted bytes of all fetches that have not arrived.
     pub(super) fn outstanding(&self) -> u64 {
         self.outstanding
     }
 
-    /// Changes the entry of a split, if there is one.
+    /// Changes the entry of a split, if it exists.
     pub(super) fn update<R>(
         &mut self,
         split: SplitRef,
@@ -157,7 +166,7 @@ impl FetchTable {
         Some(result)
     }
 
-    /// Changes an attempt, if it is present.
+    /// Changes an attempt, if it exists.
     pub(super) fn update_attempt<R>(
         &mut self,
         split: SplitRef,
@@ -169,10 +178,23 @@ impl FetchTable {
         })?
     }
 
-    /// Adds an attempt; `new` makes the entry of a split that has none.
-    pub(super) fn begin(&mut self, split: SplitRef, attempt: Attempt, new: impl FnOnce() -> SplitFetch) {
+    /// Adds an attempt, to the entry that `new` creates where the split has none.
+    pub(super) fn add_attempt(
+        &mut self,
+        split: SplitRef,
+        attempt: Attempt,
+        new: impl FnOnce() -> SplitFetch,
+    ) {
         self.outstanding += attempt.outstanding();
         self.splits.entry(split).or_insert_with(new).attempts.push(attempt);
+    }
+
+    /// Removes and returns an attempt, if it exists.
+    pub(super) fn remove_attempt(&mut self, split: SplitRef, attempt: u64) -> Option<Attempt> {
+        self.update(split, |fetch| {
+            let index = fetch.attempts.iter().position(|present| present.id == attempt)?;
+            Some(fetch.attempts.swap_remove(index))
+        })?
     }
 
     pub(super) fn remove(&mut self, split: SplitRef) -> Option<SplitFetch> {
@@ -186,8 +208,8 @@ impl FetchTable {
         self.outstanding = 0;
     }
 
-    /// Ends all attempts; the entries stay.
-    pub(super) fn end_attempts(&mut self) {
+    /// Aborts all attempts and keeps the entries.
+    pub(super) fn abort_all(&mut self) {
         self.splits.values_mut().for_each(|fetch| fetch.attempts.clear());
         self.outstanding = 0;
     }

@@ -1,0 +1,45 @@
+//! Positions of training checkpoints, computed from a layout without a job.
+
+use feedline_data::checkpoint::{Fingerprints, JobStep, Position};
+use feedline_data::layout::Layout;
+use pyo3::prelude::*;
+
+use crate::errors::WrongUse;
+
+/// Most virtual consumers of a job.
+const MAX_SLOTS: u32 = 65_536;
+
+fn parse_layout(text: &str) -> PyResult<Layout> {
+    let layout: Layout = serde_json::from_str(text)
+        .map_err(|error| WrongUse::new_err(format!("invalid layout in the state: {error}")))?;
+    let sizes = [layout.split_rows, u64::from(layout.batch_rows), u64::from(layout.streams)];
+    if sizes.contains(&0) || layout.streams > MAX_SLOTS {
+        return Err(WrongUse::new_err(
+            "invalid layout in the state: a size is 0 or too large; pass an unmodified state_dict()",
+        ));
+    }
+    Ok(layout)
+}
+
+/// Returns the position of every slot before step `step` of `epoch` as JSON, from which a job can start. Slot `s` is slot
+/// `s // ranks` of its rank. The first `slots_ahead` slots of each rank are one step further.
+#[pyfunction]
+pub(crate) fn position_at_step(
+    layout: &str,
+    fingerprints: (String, String),
+    ranks: u32,
+    epoch: u32,
+    step: u64,
+    slots_ahead: u32,
+) -> PyResult<String> {
+    let (pipeline, dataset) = fingerprints;
+    let at = JobStep { ranks, epoch, step, streams_ahead: slots_ahead };
+    let position = Position::at_step(&parse_layout(layout)?, Fingerprints { pipeline, dataset }, at);
+    serde_json::to_string(&position).map_err(|error| WrongUse::new_err(error.to_string()))
+}
+
+/// Returns the number of steps in an epoch of a job with this layout; `None` where it depends on the rows.
+#[pyfunction]
+pub(crate) fn steps_per_epoch(layout: &str) -> PyResult<Option<u64>> {
+    Ok(parse_layout(layout)?.steps())
+}

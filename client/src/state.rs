@@ -1,0 +1,213 @@
+//! The state of a consumer: what the coordinator has planned, which fetches run, and what was delivered. Takes the time as an
+//! argument and does no IO. The session and the fetches call it under one lock, which is never held across an await.
+
+mod credit;
+mod delivery;
+mod fetch_order;
+mod fetch_outcome;
+mod fetch_table;
+mod fetching;
+mod history;
+mod history_recorder;
+mod planning;
+mod receiving;
+mod report_tracker;
+mod reporting;
+mod retry_timer;
+mod slot_state;
+mod slots;
+mod split_queue;
+mod stream_state;
+mod stream_table;
+mod streams;
+
+use std::collections::BTreeMap;
+
+use arrow::datatypes::SchemaRef;
+use feedline_data::ids::{JobId, SessionId, WorkerId};
+use feedline_data::layout::{Layout, SplitRef};
+use feedline_data::messages::{ConsumerStats, JobState, Revision};
+use feedline_data::mix::MixChange;
+use metrics::gauge;
+use tokio::time::{Duration, Instant};
+
+pub(crate) use self::delivery::TakeResult;
+pub(crate) use self::fetch_order::FetchOrder;
+pub(crate) use self::fetch_outcome::FetchOutcome;
+use self::fetch_table::FetchTable;
+use self::history_recorder::HistoryRecorder;
+use self::report_tracker::ReportTracker;
+pub(crate) use self::report_tracker::SentReport;
+use self::retry_timer::RetryTimer;
+use self::slot_state::SlotState;
+use self::split_queue::SplitQueue;
+use self::stream_table::StreamTable;
+use crate::batch::BatchInfo;
+use crate::error::ClientError;
+use crate::metrics::BUFFERED_BYTES;
+use crate::settings::ClientSettings;
+
+/// Identifies a consumer to the coordinator.
+#[derive(Debug, Clone)]
+pub(crate) struct ConsumerIdentity {
+    pub(crate) job: JobId,
+    pub(crate) consumer: u32,
+    pub(crate) session: SessionId,
+    pub(crate) is_relaxed: bool,
+}
+
+/// The state of one consumer.
+#[derive(Debug)]
+pub(crate) struct ConsumerState {
+    identity: ConsumerIdentity,
+    settings: ClientSettings,
+    job_state: JobState,
+    revision: Revision,
+    layout: Option<Layout>,
+    /// Deterministic mode: the consumer's streams. Relaxed mode: one.
+    streams: StreamTable,
+    /// The offset from which to fetch each planned split, and its workers.
+    planned: BTreeMap<SplitRef, (u32, Vec<(WorkerId, String)>)>,
+    /// Relaxed mode: whether the coordinator has assigned all splits.
+    is_exhausted: bool,
+    /// Most splits in a plan: of each stream, in relaxed mode of the consumer; 0 before the first plan.
+    max_splits: u32,
+    /// Consumers of the job; 0 before the first plan.
+    consumers: u32,
+    /// Splits of each stream that are fetched concurrently.
+    splits_ahead: u32,
+    /// Whether the warning was logged that the consumer waits for other consumers to use up the data.
+    has_warned_underfull: bool,
+    /// Authorizes the consumer at workers; from the last plan.
+    ticket: String,
+    fetches: FetchTable,
+    /// Splits whose fetches may start.
+    start_queue: SplitQueue,
+    /// Splits whose fetches may receive further credit.
+    credit_queue: SplitQueue,
+    retries: RetryTimer,
+    /// The credit window of the last grants.
+    window: u64,
+    next_attempt: u64,
+    /// Columns of the batches, from the first piece.
+    schema: Option<SchemaRef>,
+    /// Rows since the last batch that belong to no batch.
+    carried: BatchInfo,
+    buffered_bytes: u64,
+    /// Size of the largest piece so far; `None` before the first piece.
+    largest_piece: Option<u64>,
+    stats: ConsumerStats,
+    /// Start of the present stall.
+    stalled_since: Option<Instant>,
+    /// The error after which the consumer delivers nothing, whatever the coordinator plans.
+    fatal_error: Option<ClientError>,
+    /// The error of a failed row, after all batches before the row were delivered: one sentence.
+    row_error: Option<String>,
+    reports: ReportTracker,
+    slots: SlotState,
+    recorder: HistoryRecorder,
+}
+
+impl ConsumerState {
+    pub(crate) fn new(identity: ConsumerIdentity, settings: ClientSettings, now: Instant) -> Self {
+        Self {
+            identity,
+            splits_ahead: settings.splits_ahead,
+            settings,
+            job_state: JobState::Preparing { indexed: 0, shards: 0, workers: 0 },
+            revision: Revision::default(),
+            layout: None,
+            streams: StreamTable::default(),
+            planned: BTreeMap::new(),
+            is_exhausted: false,
+            max_splits: 0,
+            consumers: 0,
+            has_warned_underfull: false,
+            ticket: String::new(),
+            fetches: FetchTable::default(),
+            start_queue: SplitQueue::default(),
+            credit_queue: SplitQueue::default(),
+            retries: RetryTimer::default(),
+            window: 0,
+            next_attempt: 1,
+            schema: None,
+            carried: BatchInfo::default(),
+            buffered_bytes: 0,
+            largest_piece: None,
+            stats: ConsumerStats::default(),
+            stalled_since: None,
+            fatal_error: None,
+            row_error: None,
+            reports: ReportTracker::new(now),
+            slots: SlotState::default(),
+            recorder: HistoryRecorder::default(),
+        }
+    }
+
+    pub(crate) fn job_state(&self) -> JobState {
+        self.job_state.clone()
+    }
+
+    pub(crate) fn stats(&self) -> ConsumerStats {
+        self.stats
+    }
+
+    /// Changes of the mix that affect rows from `epoch` on.
+    pub(crate) fn mix_from(&self, epoch: u32) -> &[MixChange] {
+        self.layout.as_ref().map(|layout| layout.mix_from(epoch)).unwrap_or_default()
+    }
+
+    /// Rows since the last batch that belong to no batch.
+    pub(crate) fn carried(&self) -> BatchInfo {
+        self.carried.clone()
+    }
+
+    pub(crate) fn begin_stall(&mut self, now: Instant) {
+        self.stalled_since = Some(now);
+    }
+
+    /// Ends a stall and returns its duration.
+    pub(crate) fn end_stall(&mut self, now: Instant) -> Duration {
+        let stall = self.stalled_since.take().map_or(Duration::ZERO, |since| now - since);
+        self.stats.stall_ns += stall.as_nanos() as u64;
+        stall
+    }
+
+    /// The stats for a report. They include the present stall, so that a consumer that receives nothing shows as stalled.
+    fn reported_stats(&self, now: Instant) -> ConsumerStats {
+        let stall = self.stalled_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        ConsumerStats { stall_ns: self.stats.stall_ns + stall.as_nanos() as u64, ..self.stats }
+    }
+
+    pub(crate) fn add_step(&mut self, step_ns: u64) {
+        self.stats.step_ns += step_ns;
+        self.add_batch_time(step_ns);
+    }
+
+    pub(crate) fn add_copy(&mut self, copy_ns: u64) {
+        self.stats.copy_ns += copy_ns;
+    }
+
+    pub(crate) fn count_network_bytes(&mut self, bytes: u64) {
+        self.stats.network_bytes += bytes;
+    }
+
+    pub(crate) fn fatal_error(&self) -> Option<ClientError> {
+        self.fatal_error.clone()
+    }
+
+    /// Fails the consumer. The first error is kept.
+    pub(crate) fn fail(&mut self, error: ClientError) {
+        self.fatal_error.get_or_insert(error);
+        self.fetches.clear();
+    }
+}
+
+impl Drop for ConsumerState {
+    fn drop(&mut self) {
+        gauge!(BUFFERED_BYTES).decrement(self.buffered_bytes as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Credit: the bytes that each fetch may receive. Buffered and outstanding bytes of all streams stay within the budget.
+//!
+//! A worker sends a piece only with credit for all of it. Fetches receive credit in the order in which batches need their
+//! rows. The split of the very next batch receives credit for its piece beyond the budget, so that a batch that is larger
+//! than the budget arrives too.
+
+use feedline_data::layout::{SplitRef, StreamPosition};
+use tokio::time::Instant;
+
+use super::ConsumerState;
+use super::fetch_table::{Attempt, SplitFetch};
+use super::split_queue::QueuedSplit;
+
+const WINDOW_MIN_BYTES: u64 = 64 << 10;
+const WINDOW_MAX_BYTES: u64 = 32 << 20;
+
+/// A split to fetch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SplitRequest {
+    pub(super) split: SplitRef,
+    /// Whether the next batch waits for the split.
+    pub(super) is_urgent: bool,
+}
+
+impl ConsumerState {
+    /// Bytes that one fetch may buffer or receive: an equal share of the budget, rounded down to whole pieces where their size
+    /// is known, and at least one piece.
+    pub(super) fn window_bytes(&self) -> u64 {
+        let budget = self.settings.credit_bytes();
+        let fetches = self.streams.len().max(1) as u64 * u64::from(self.splits_ahead);
+        let share = (budget / fetches).min(WINDOW_MAX_BYTES);
+        match self.largest_piece {
+            Some(piece) if piece > 0 => (share / piece).max(1) * piece,
+            _ => share.max(WINDOW_MIN_BYTES.min(budget)),
+        }
+    }
+
+    /// Buffered and outstanding bytes.
+    pub(crate) fn committed_bytes(&self) -> u64 {
+        self.buffered_bytes + self.fetches.outstanding()
+    }
+
+    /// The first credit of a new fetch; `None` where it exceeds the budget.
+    pub(super) fn first_credit(&self, is_urgent: bool) -> Option<u64> {
+        let window = self.window_bytes();
+        if self.committed_bytes() + window <= self.settings.credit_bytes() {
+            return Some(window);
+        }
+        is_urgent.then_some(self.largest_piece.unwrap_or(window).max(1))
+    }
+
+    /// The split that the next batch waits for; `None` where the batch has arrived.
+    pub(super) fn urgent_split(&self) -> Option<SplitRef> {
+        let stream = self.streams.get(self.streams.next_index()?);
+        if stream.assembler.has_run() {
+            return None;
+        }
+        self.missing_splits(stream).next().map(|(split, _)| split)
+    }
+
+    /// Splits that have not arrived, at most `ahead` of each stream: the first split of every stream, then the second split of
+    /// every stream, and so on. Before the first piece its size is unknown, so only the stream of the next batch fetches.
+    pub(super) fn wanted(&self, ahead: usize) -> Vec<SplitRequest> {
+        let count = if self.largest_piece.is_some() { self.streams.len() } else { 1 };
+        let mut wanted = Vec::new();
+        for (rank, index) in self.streams.indexes_in_order().enumerate().take(count) {
+            let stream = self.streams.get(index);
+            for (number, (split, _)) in self.missing_splits(stream).take(ahead).enumerate() {
+                let is_urgent = rank == 0 && number == 0 && !stream.assembler.has_run();
+                wanted.push((number, SplitRequest { split, is_urgent }));
+            }
+        }
+        wanted.sort_by_key(|(number, _)| *number);
+        wanted.into_iter().map(|(_, wanted)| wanted).collect()
+    }
+
+    /// Adds a split to the queue of fetches that may receive further credit.
+    pub(super) fn queue_for_credit(&mut self, split: SplitRef) {
+        if let Some(position) = self.missing_position(split) {
+            self.credit_queue.insert(position, split);
+        }
+    }
+
+    /// Adds a split to the queue of fetches to start.
+    pub(super) fn queue_for_start(&mut self, split: SplitRef) {
+        if let Some(position) = self.missing_position(split) {
+            self.start_queue.insert(position, split);
+        }
+    }
+
+    /// The position of the first row of a split that has not arrived; `None` where the split is not wanted.
+    fn missing_position(&self, split: SplitRef) -> Option<StreamPosition> {
+        let (offset, layout) = (self.missing_offset(split)?, self.layout.as_ref()?);
+        let row = split.ordinal * layout.split_rows + u64::from(offset);
+        Some(StreamPosition { epoch: split.epoch, row })
+    }
+
+    /// Grants further credit within the budget: after a change of the window to all fetches, otherwise to queued fetches.
+    pub(super) fn grant_credit(&mut self, now: Instant) {
+        let terms = self.credit_terms();
+        if self.identity.is_relaxed || self.window != terms.window {
+            self.window = terms.window;
+            self.credit_queue.clear();
+            for SplitRequest { split, is_urgent } in self.wanted(usize::MAX) {
+                if !self.grant(split, is_urgent, &terms, now) {
+                    self.queue_for_credit(split);
+                }
+            }
+            return;
+        }
+        if let Some(urgent) = self.urgent_split() {
+            self.grant(urgent, true, &terms, now);
+        }
+        self.grant_before(self.start_queue.first(), now);
+    }
+
+    /// Grants credit to queued fetches whose rows batches need before those of `limit`, a fetch that has not started.
+    pub(super) fn grant_before(&mut self, limit: Option<QueuedSplit>, now: Instant) {
+        let terms = self.credit_terms();
+        while let Some(first) = self.credit_queue.first()
+            && limit.is_none_or(|limit| first < limit)
+        {
+            let (position, split) = first;
+            self.credit_queue.pop_first();
+            if self.missing_offset(split).is_some() && !self.grant(split, false, &terms, now) {
+                self.credit_queue.insert(position, split);
+                return;
+            }
+        }
+    }
+
+    fn credit_terms(&self) -> CreditTerms {
+        let (window, piece) = (self.window_bytes(), self.largest_piece.unwrap_or(0).max(1));
+        CreditTerms { window, piece, min_grant: piece.max(window / 4), budget: self.settings.credit_bytes() }
+    }
+
+    /// Grants credit to the fetches of a split. Returns `false` where the budget is exhausted.
+    fn grant(&mut self, split: SplitRef, is_urgent: bool, terms: &CreditTerms, now: Instant) -> bool {
+        let mut committed = self.committed_bytes();
+        let grant_attempts = |fetch: &mut SplitFetch| {
+            let mut is_served = true;
+            for attempt in &mut fetch.attempts {
+                let wanted = terms.wanted(attempt, fetch.buffered_bytes);
+                let mut grant = if committed + wanted > terms.budget { 0 } else { wanted };
+                if is_urgent && grant == 0 && !attempt.can_send() {
+                    grant = if attempt.piece_left > 0 { attempt.missing_credit() } else { terms.piece };
+                }
+                is_served &= grant > 0 || wanted == 0;
+                if grant == 0 {
+                    continue;
+                }
+                if !attempt.can_send() {
+                    attempt.on_progress(now);
+                }
+                committed += grant;
+                attempt.granted += grant;
+                attempt.credit.send_replace(attempt.granted);
+            }
+            is_served
+        };
+        self.fetches.update(split, grant_attempts).unwrap_or(true)
+    }
+}
+
+/// Limits of a grant.
+struct CreditTerms {
+    window: u64,
+    /// Size of the largest piece so far.
+    piece: u64,
+    /// Smallest grant: a worker cannot send less than a piece, and each grant costs a message.
+    min_grant: u64,
+    budget: u64,
+}
+
+impl CreditTerms {
+    /// Bytes that an attempt may receive in addition.
+    fn wanted(&self, attempt: &Attempt, buffered: u64) -> u64 {
+        let room = self.window.saturating_sub(attempt.outstanding() + buffered);
+        if room >= self.min_grant { room.max(attempt.missing_credit()) } else { attempt.missing_credit() }
+    }
+}

@@ -1,0 +1,173 @@
+//! Delivers batches to the user.
+
+use std::collections::BTreeSet;
+
+use feedline_data::consumer::{AssembledBatch, PieceSlice, RunKind};
+use feedline_data::layout::{SplitRef, StreamPosition};
+use feedline_data::messages::JobState;
+use metrics::{counter, gauge};
+use tokio::time::Instant;
+
+use super::ConsumerState;
+use super::fetch_table::SplitFetch;
+use crate::batch::{StepShare, TakenBatch, carry, is_last_part};
+use crate::error::ClientError;
+use crate::metrics::{BATCHES_TOTAL, BUFFERED_BYTES, BYTES_TOTAL, ROWS_TOTAL};
+use crate::pieces::PieceBytes;
+
+/// Result of [`ConsumerState::take`].
+#[derive(Debug)]
+pub(crate) enum TakeResult {
+    /// The next batch, which counts as delivered.
+    Batch(Box<TakenBatch>),
+    /// The next batch has not arrived.
+    Pending,
+    /// No batch follows.
+    Finished,
+    /// No batch follows, because of this error.
+    Failed(ClientError),
+}
+
+impl ConsumerState {
+    /// Takes the next batch in order, if it has arrived.
+    pub(crate) fn take(&mut self, now: Instant) -> TakeResult {
+        self.recorder.is_next_requested = true;
+        if let Some(error) = &self.fatal_error {
+            return TakeResult::Failed(error.clone());
+        }
+        if self.job_state == JobState::Cancelled {
+            return TakeResult::Failed(ClientError::Cancelled);
+        }
+        if let Some(message) = &self.row_error {
+            return TakeResult::Failed(ClientError::JobFailed(message.clone()));
+        }
+        loop {
+            let Some(index) = self.streams.next_index() else { return self.result_without_stream() };
+            let Some((start, run)) = self.next_run(index) else { return self.result_without_run(index) };
+            self.record_run(index, run.kind, run.epoch);
+            self.on_delivered(&run.parts);
+            if run.kind == RunKind::Batch {
+                return TakeResult::Batch(Box::new(self.deliver(index, start, run, now)));
+            }
+            carry(&mut self.carried, &run);
+            self.extend_stream(index);
+            self.grant_credit(now);
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        index: usize,
+        start: StreamPosition,
+        batch: AssembledBatch<PieceBytes>,
+        now: Instant,
+    ) -> TakenBatch {
+        self.recorder.is_next_requested = false;
+        let stream = self.streams.get(index).id;
+        let share = self.step_share(start, batch.rows);
+        self.on_slot_delivered(start);
+        self.extend_stream(index);
+        self.grant_credit(now);
+        self.stats.rows += u64::from(batch.rows);
+        self.stats.batches += 1;
+        counter!(BATCHES_TOTAL).increment(1);
+        counter!(ROWS_TOTAL).increment(u64::from(batch.rows));
+        let carried = std::mem::take(&mut self.carried);
+        TakenBatch::new(stream, share, batch, carried, self.schema.clone())
+    }
+
+    /// Takes the next run of a stream, and returns its start.
+    fn next_run(&mut self, index: usize) -> Option<(StreamPosition, AssembledBatch<PieceBytes>)> {
+        let layout = self.layout.as_ref()?;
+        let start = self.streams.get(index).batch_position(layout);
+        let run = self.streams.update(index, layout, |stream| stream.assembler.next_run());
+        run.map(|run| (start, run))
+    }
+
+    fn result_without_stream(&self) -> TakeResult {
+        match &self.job_state {
+            JobState::Failed(message) => TakeResult::Failed(ClientError::JobFailed(message.clone())),
+            JobState::Completed => TakeResult::Finished,
+            _ if self.layout.is_some() && !self.may_receive_slots() => TakeResult::Finished,
+            _ => TakeResult::Pending,
+        }
+    }
+
+    /// The result where the next batch of the first stream has not arrived.
+    fn result_without_run(&mut self, index: usize) -> TakeResult {
+        match &self.job_state {
+            JobState::Failed(message) => return TakeResult::Failed(ClientError::JobFailed(message.clone())),
+            JobState::Completed => return TakeResult::Finished,
+            _ => {}
+        }
+        if let Some(message) = self.row_error_of(index).or_else(|| self.underfull_batch_error(index)) {
+            self.row_error = Some(message.clone());
+            self.reports.on_event();
+            return TakeResult::Failed(ClientError::JobFailed(message));
+        }
+        TakeResult::Pending
+    }
+
+    /// The error of a row in the split that a stream waits for.
+    fn row_error_of(&self, index: usize) -> Option<String> {
+        if self.identity.is_relaxed {
+            // A relaxed consumer does not wait for one split, so any failed row ends the job.
+            return self.fetches.iter().find_map(|(_, fetch)| fetch.row_error.clone());
+        }
+        let (first, _) = self.streams.get(index).assembler.missing().next()?;
+        self.fetches.get(first)?.row_error.clone()
+    }
+
+    /// The step of a batch that starts at `start`, and its share of the rows of the step.
+    fn step_share(&self, start: StreamPosition, rows: u32) -> StepShare {
+        let Some(layout) = self.layout.as_ref().filter(|_| !self.identity.is_relaxed) else {
+            return StepShare::default();
+        };
+        let step = layout.step_of(start);
+        let full_step = u64::from(layout.batch_rows) * u64::from(layout.streams);
+        let step_rows = step.map_or(full_step, |step| layout.step_rows(step));
+        StepShare { step, weight: f64::from(rows) / step_rows.max(1) as f64 }
+    }
+
+    /// Releases the memory of delivered rows, and records their splits for the next report.
+    fn on_delivered(&mut self, parts: &[PieceSlice<PieceBytes>]) {
+        let mut completed: BTreeSet<SplitRef> = BTreeSet::new();
+        for part in parts {
+            if is_last_part(part) {
+                let bytes = part.payload.bytes;
+                self.stats.bytes += bytes;
+                counter!(BYTES_TOTAL).increment(bytes);
+                self.remove_buffered(part.split, bytes);
+            }
+            if self.layout.as_ref().is_some_and(|layout| part.input.end >= layout.split_len(part.split)) {
+                completed.insert(part.split);
+            }
+        }
+        for split in &completed {
+            self.fetches.remove(*split);
+        }
+        self.reports.on_delivered(completed, self.identity.is_relaxed);
+    }
+
+    pub(super) fn add_buffered(&mut self, split: SplitRef, bytes: u64) {
+        self.fetches.update(split, |fetch| fetch.buffered_bytes += bytes);
+        self.buffered_bytes += bytes;
+        gauge!(BUFFERED_BYTES).increment(bytes as f64);
+    }
+
+    pub(super) fn remove_buffered(&mut self, split: SplitRef, bytes: u64) {
+        let remove =
+            |fetch: &mut SplitFetch| fetch.buffered_bytes = fetch.buffered_bytes.saturating_sub(bytes);
+        if self.fetches.update(split, remove).is_some() {
+            self.queue_for_credit(split);
+        }
+        let bytes = bytes.min(self.buffered_bytes);
+        self.buffered_bytes -= bytes;
+        gauge!(BUFFERED_BYTES).decrement(bytes as f64);
+    }
+
+    pub(super) fn remove_all_buffered(&mut self) {
+        gauge!(BUFFERED_BYTES).decrement(self.buffered_bytes as f64);
+        self.buffered_bytes = 0;
+    }
+}

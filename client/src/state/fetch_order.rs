@@ -1,0 +1,19 @@
+//! A fetch to start, as the session receives it.
+
+use feedline_data::layout::SplitRef;
+use tokio::sync::watch;
+
+/// A fetch to start.
+#[derive(Debug)]
+pub(crate) struct FetchOrder {
+    pub(crate) split: SplitRef,
+    pub(crate) attempt: u64,
+    /// Offset of the first row.
+    pub(crate) from: u32,
+    /// Address of the worker.
+    pub(crate) address: String,
+    pub(crate) credit_bytes: u64,
+    pub(crate) credit: watch::Receiver<u64>,
+    /// Authorizes the consumer at the worker.
+    pub(crate) ticket: String,
+}

@@ -1,0 +1,205 @@
+//! Fetches: which ones to start, when to ask a second worker, and what follows from their outcomes.
+
+use std::collections::BTreeSet;
+
+use feedline_data::ids::WorkerId;
+use feedline_data::layout::SplitRef;
+use metrics::counter;
+use tokio::sync::watch;
+use tokio::time::{Duration, Instant};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::ConsumerState;
+use super::credit::SplitRequest;
+use super::fetch_order::FetchOrder;
+use super::fetch_outcome::{BACKOFF_MIN, FetchDecision, FetchOutcome};
+use super::fetch_table::{Attempt, SplitFetch};
+use crate::metrics::{FETCH_FAILURES_TOTAL, FETCHES_TOTAL};
+
+/// The idle limit of a split doubles with each silent worker, at most this many times, so that rows arrive that take longer
+/// than the first limit.
+const IDLE_DOUBLINGS: u32 = 6;
+/// A fetch that has delivered a piece may be silent for this many times [`hedge_ms`](crate::ClientSettings::hedge_ms) before a
+/// second worker is asked.
+const HEDGE_FACTOR: u32 = 5;
+/// Most splits of one stream that are fetched concurrently, however many workers compute them.
+const MAX_SPLITS_AHEAD: u32 = 128;
+/// Splits in flight for each worker: one that is received and one that follows.
+const SPLITS_PER_WORKER: u32 = 2;
+
+/// The budget has no room for the first credit of a fetch.
+struct BudgetExhausted;
+
+impl ConsumerState {
+    /// Raises the number of splits that each stream fetches ahead to the number of workers that compute them, so that one
+    /// consumer receives from all workers concurrently. Returns whether the number has changed.
+    pub(super) fn raise_splits_ahead(&mut self) -> bool {
+        let planned = self.planned.values().flat_map(|(_, workers)| workers.first());
+        let workers: BTreeSet<WorkerId> = planned.map(|(worker, _)| *worker).collect();
+        let wanted = SPLITS_PER_WORKER * workers.len() as u32;
+        let per_stream = wanted.div_ceil(self.streams.len().max(1) as u32).min(MAX_SPLITS_AHEAD);
+        let is_raised = per_stream > self.splits_ahead;
+        self.splits_ahead = self.splits_ahead.max(per_stream);
+        is_raised
+    }
+
+    /// Returns the fetches to start now, and aborts fetches that have been silent for too long.
+    pub(crate) fn take_orders(&mut self, now: Instant) -> Vec<FetchOrder> {
+        if self.fatal_error.is_some() || self.job_state.is_ended() {
+            return Vec::new();
+        }
+        self.queue_due_splits(now);
+        let mut orders = Vec::new();
+        if self.identity.is_relaxed || self.largest_piece.is_none() {
+            for SplitRequest { split, is_urgent } in self.wanted(self.splits_ahead as usize) {
+                orders.extend(self.order(split, is_urgent, now).ok().flatten());
+            }
+            return orders;
+        }
+        if let Some(urgent) = self.urgent_split() {
+            orders.extend(self.order(urgent, true, now).ok().flatten());
+        }
+        while let Some(first) = self.start_queue.pop_first() {
+            self.grant_before(Some(first), now);
+            let (position, split) = first;
+            match self.order(split, false, now) {
+                Ok(order) => orders.extend(order),
+                Err(BudgetExhausted) => {
+                    self.start_queue.insert(position, split);
+                    return orders;
+                }
+            }
+        }
+        self.grant_before(None, now);
+        orders
+    }
+
+    /// Starts a fetch of a split, if the split is wanted and a worker is available.
+    fn order(
+        &mut self,
+        split: SplitRef,
+        is_urgent: bool,
+        now: Instant,
+    ) -> Result<Option<FetchOrder>, BudgetExhausted> {
+        let Some(from) = self.missing_offset(split) else { return Ok(None) };
+        let Some(worker) = self.choose_worker(split, now) else { return Ok(None) };
+        let credit_bytes = self.first_credit(is_urgent).ok_or(BudgetExhausted)?;
+        Ok(Some(self.start(split, from, worker, credit_bytes, now)))
+    }
+
+    /// Queues the splits that can be fetched because time has passed.
+    fn queue_due_splits(&mut self, now: Instant) {
+        for split in self.retries.take_due(now) {
+            self.queue_for_start(split);
+        }
+        if !self.retries.is_check_due(now) {
+            return;
+        }
+        self.abort_idle(now);
+        let is_silent =
+            |fetch: &SplitFetch| matches!(fetch.attempts.as_slice(), [only] if self.is_silent(only, now));
+        let silent = self.fetches.iter().filter(|(_, fetch)| is_silent(fetch));
+        for split in silent.map(|(split, _)| split).collect::<Vec<_>>() {
+            self.queue_for_start(split);
+        }
+    }
+
+    /// Whether a second worker is asked for the split of this attempt.
+    fn is_silent(&self, attempt: &Attempt, now: Instant) -> bool {
+        let hedge = Duration::from_millis(self.settings.hedge_ms);
+        let limit = if attempt.has_delivered { hedge * HEDGE_FACTOR } else { hedge };
+        attempt.can_send() && now - attempt.last_progress_at >= limit
+    }
+
+    /// Returns the worker to fetch a split from now; while an attempt is silent, a second worker.
+    pub(super) fn choose_worker(&self, split: SplitRef, now: Instant) -> Option<(WorkerId, String)> {
+        let (_, workers) = self.planned.get(&split)?;
+        let Some(fetch) = self.fetches.get(split) else { return workers.first().cloned() };
+        if fetch.row_error.is_some() || now < fetch.retry_at {
+            return None;
+        }
+        match fetch.attempts.as_slice() {
+            [] => {
+                let untried = workers.iter().find(|(worker, _)| !fetch.failed_workers.contains(worker));
+                untried.or_else(|| workers.first()).cloned()
+            }
+            [only] if self.is_silent(only, now) => {
+                let is_other =
+                    |worker: &WorkerId| *worker != only.worker && !fetch.failed_workers.contains(worker);
+                workers.iter().find(|(worker, _)| is_other(worker)).cloned()
+            }
+            _ => None,
+        }
+    }
+
+    fn start(
+        &mut self,
+        split: SplitRef,
+        from: u32,
+        (worker, address): (WorkerId, String),
+        credit_bytes: u64,
+        now: Instant,
+    ) -> FetchOrder {
+        let (sender, credit) = watch::channel(credit_bytes);
+        let id = self.next_attempt;
+        self.next_attempt += 1;
+        let attempt = Attempt::new(id, worker, sender, now);
+        self.fetches.add_attempt(split, attempt, || SplitFetch::new(now, BACKOFF_MIN));
+        counter!(FETCHES_TOTAL).increment(1);
+        FetchOrder { split, attempt: id, from, address, credit_bytes, credit, ticket: self.ticket.clone() }
+    }
+
+    /// Stores the task of a fetch. The task is aborted when the fetch ends.
+    pub(crate) fn set_task(&mut self, split: SplitRef, attempt: u64, task: AbortOnDropHandle<()>) {
+        self.fetches.update_attempt(split, attempt, |attempt| attempt.task = Some(task));
+    }
+
+    /// Aborts attempts that have credit and have not sent a frame within the idle limit, or a piece within a longer limit.
+    fn abort_idle(&mut self, now: Instant) {
+        let limit = Duration::from_millis(self.settings.fetch_idle_ms);
+        let progress_limit = limit * 2u32.pow(IDLE_DOUBLINGS);
+        let mut idle = Vec::new();
+        for (split, fetch) in self.fetches.iter() {
+            let frame_limit = limit * 2u32.pow(fetch.idle_attempts.min(IDLE_DOUBLINGS));
+            let is_idle = |attempt: &&Attempt| {
+                let is_silent = now - attempt.last_frame_at >= frame_limit;
+                attempt.can_send() && (is_silent || now - attempt.last_progress_at >= progress_limit)
+            };
+            if let Some(attempt) = fetch.attempts.iter().find(is_idle) {
+                idle.push((split, attempt.id, now - attempt.last_progress_at));
+            }
+        }
+        for (split, attempt, waited) in idle {
+            self.fetches.update(split, |fetch| fetch.idle_attempts += 1);
+            let reason = format!("the worker sent no piece for {:.1} s", waited.as_secs_f32());
+            self.on_outcome(split, attempt, FetchOutcome::Disconnected(reason), now);
+        }
+    }
+
+    /// Records that a fetch has ended.
+    pub(crate) fn on_outcome(&mut self, split: SplitRef, attempt: u64, outcome: FetchOutcome, now: Instant) {
+        let stream = self.streams.get_by_id(split.stream);
+        let is_complete = stream.is_none_or(|stream| {
+            stream.assembler.arrived(split).is_some() && stream.assembler.is_complete(split)
+        });
+        let Some(ended) = self.fetches.remove_attempt(split, attempt) else { return };
+        if is_complete || matches!(outcome, FetchOutcome::RowFailed(_)) {
+            self.fetches.update(split, |fetch| fetch.attempts.clear());
+        }
+        if is_complete {
+            return;
+        }
+        let idle_limit = Duration::from_millis(self.settings.fetch_idle_ms);
+        let decide = |fetch: &mut SplitFetch| fetch.on_outcome(split, ended.worker, outcome, idle_limit, now);
+        match self.fetches.update(split, decide) {
+            None | Some(FetchDecision::Ignore) => {}
+            Some(FetchDecision::Fail(error)) => self.fail(error),
+            Some(FetchDecision::Retry(time)) => self.retries.insert(time, split),
+            Some(FetchDecision::ReportAndRetry(time)) => {
+                counter!(FETCH_FAILURES_TOTAL).increment(1);
+                self.retries.insert(time, split);
+                self.reports.on_unreachable(split, ended.worker);
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The position history of a consumer, and the queries of the coordinator for its position at a step.
+
+use feedline_data::checkpoint::{PositionHistory, StepId};
+use feedline_data::messages::HistoryReport;
+use tokio::time::{Duration, Instant};
+
+/// Interval of checks whether the queried steps have arrived.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The history and the state of queries.
+#[derive(Debug, Default)]
+pub(super) struct HistoryRecorder {
+    /// `None` where the layout determines the steps, or the job has no other consumer.
+    pub(super) history: Option<PositionHistory>,
+    queries: Vec<StepId>,
+    /// Whether a query is unanswered.
+    has_open_query: bool,
+    checked_at: Option<Instant>,
+    /// The answer for the next report.
+    answer: Option<Box<PositionHistory>>,
+    is_closing: bool,
+    /// The user prefetches one batch.
+    pub(super) is_prefetching: bool,
+    /// The user has asked for another batch since it received the last one, so its training loop has received that.
+    pub(super) is_next_requested: bool,
+}
+
+impl HistoryRecorder {
+    /// Sets the queries of a plan. A plan repeats a query until it receives the answer.
+    pub(super) fn set_queries(&mut self, queries: Vec<StepId>) {
+        if self.queries != queries {
+            (self.queries, self.checked_at) = (queries, None);
+        }
+        self.has_open_query = self.history.is_some() && !self.queries.is_empty();
+    }
+
+    /// Returns the queries to check now; none until the next interval.
+    pub(super) fn queries_to_check(&mut self, now: Instant) -> Vec<StepId> {
+        let is_early =
+            self.checked_at.is_some_and(|checked| now.saturating_duration_since(checked) < CHECK_INTERVAL);
+        if !self.has_open_query || is_early {
+            return Vec::new();
+        }
+        self.checked_at = Some(now);
+        self.queries.clone()
+    }
+
+    /// Sets the answer for the next report. `has_open_query` states that another query remains unanswered.
+    pub(super) fn set_answer(&mut self, answer: PositionHistory, has_open_query: bool) {
+        self.has_open_query = has_open_query;
+        self.answer = Some(Box::new(answer));
+    }
+
+    /// Adds the history to all further reports, because the consumer closes.
+    pub(super) fn begin_closing(&mut self, answer: Option<PositionHistory>) {
+        self.answer = answer.map(Box::new);
+        self.is_closing = true;
+    }
+
+    /// Returns the part of the next report.
+    pub(super) fn report(&mut self) -> HistoryReport {
+        let history = if self.is_closing { self.answer.clone() } else { self.answer.take() };
+        HistoryReport { history, is_last: self.is_closing }
+    }
+}

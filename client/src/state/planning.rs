@@ -1,0 +1,97 @@
+//! Applies the coordinator's plans.
+
+use feedline_data::layout::SplitRef;
+use feedline_data::messages::{ConsumerPlan, PlannedSplit};
+use tokio::time::Instant;
+
+use super::ConsumerState;
+use super::stream_state::StreamState;
+use super::stream_table::StreamTable;
+
+impl ConsumerState {
+    /// Applies a plan.
+    pub(crate) fn apply_plan(&mut self, mut plan: ConsumerPlan, now: Instant) {
+        self.recorder.set_queries(std::mem::take(&mut plan.step_queries));
+        self.revision = plan.revision;
+        self.job_state = plan.state.clone();
+        if self.job_state.is_ended() {
+            // The consumer delivers what has arrived, and fetches nothing more.
+            self.planned.clear();
+            self.fetches.abort_all();
+        } else {
+            self.replace_planned(std::mem::take(&mut plan.splits));
+        }
+        self.is_exhausted = plan.exhausted;
+        self.max_splits = plan.most_splits;
+        self.consumers = plan.consumers;
+        self.ticket = std::mem::take(&mut plan.ticket);
+        self.apply_layout(&plan);
+        match &plan.slots {
+            Some(_) if self.job_state.is_ended() => self.end_slots(),
+            Some(grants) => self.apply_grants(grants),
+            None => {}
+        }
+        if self.identity.is_relaxed && !self.job_state.is_ended() {
+            self.discard_reassigned();
+            self.reports.retain_delivered(&self.planned);
+        }
+        self.end_exhausted();
+        self.grant_credit(now);
+    }
+
+    /// Creates the streams at the first plan with a layout. Later plans change the mix only.
+    fn apply_layout(&mut self, plan: &ConsumerPlan) {
+        let Some(planned) = &plan.layout else { return };
+        let is_first = self.layout.is_none();
+        if let Some(layout) = &mut self.layout {
+            layout.mix.clone_from(&planned.mix);
+        } else {
+            let streams = match self.identity.is_relaxed {
+                true => vec![StreamState::relaxed(planned)],
+                false => {
+                    let streams = plan.streams.iter();
+                    streams.map(|(stream, from)| StreamState::new(planned, *stream, *from)).collect()
+                }
+            };
+            self.streams = StreamTable::new(streams, planned);
+            self.layout = Some(planned.clone());
+            self.start_history(plan.consumers, plan.slots.is_some());
+        }
+        if self.raise_splits_ahead() || is_first {
+            (0..self.streams.len()).for_each(|index| self.extend_stream(index));
+        }
+    }
+
+    /// Replaces the planned splits, and queues those with new workers.
+    fn replace_planned(&mut self, splits: Vec<PlannedSplit>) {
+        let planned =
+            splits.into_iter().map(|planned| (planned.split, (planned.from, planned.workers))).collect();
+        let before = std::mem::replace(&mut self.planned, planned);
+        let is_new = |split: &SplitRef, workers| before.get(split).is_none_or(|(_, known)| known != workers);
+        let new = self.planned.iter().filter(|(split, (_, workers))| is_new(split, workers));
+        for split in new.map(|(split, _)| *split).collect::<Vec<_>>() {
+            self.queue_for_start(split);
+        }
+    }
+
+    /// Relaxed mode: discards splits that the coordinator assigned to another consumer. Other splits are fetched again from
+    /// their next undelivered rows.
+    fn discard_reassigned(&mut self) {
+        let Some(layout) = &self.layout else { return };
+        let planned = &self.planned;
+        self.fetches.retain(|split| planned.contains_key(&split));
+        let Some(stream) = self.streams.as_slice().first() else { return };
+        let order: Vec<(SplitRef, u32)> = stream.assembler.progress().collect();
+        if order.iter().all(|(split, _)| planned.contains_key(split)) {
+            return;
+        }
+        tracing::warn!("discarding splits that the coordinator assigned to another consumer");
+        let mut stream = StreamState::relaxed(layout);
+        for (split, offset) in order.into_iter().filter(|(split, _)| planned.contains_key(split)) {
+            stream.assembler.expect(split, offset, false);
+        }
+        self.streams = StreamTable::new(vec![stream], layout);
+        self.fetches.clear();
+        self.remove_all_buffered();
+    }
+}

@@ -1,0 +1,73 @@
+//! Handles the frames of fetches.
+
+use arrow::datatypes::SchemaRef;
+use feedline_data::consumer::Piece;
+use feedline_data::layout::SplitRef;
+use tokio::time::Instant;
+
+use super::ConsumerState;
+use super::fetch_outcome::{BACKOFF_MIN, FetchOutcome};
+use crate::pieces::ReadPiece;
+
+impl ConsumerState {
+    /// Handles a frame that only states that the worker is computing.
+    pub(crate) fn on_working(&mut self, split: SplitRef, attempt: u64, now: Instant) {
+        self.fetches.update_attempt(split, attempt, |attempt| attempt.last_frame_at = now);
+    }
+
+    /// Handles the start of a piece of `bytes` bytes.
+    pub(crate) fn on_piece_opened(&mut self, split: SplitRef, attempt: u64, bytes: u64, now: Instant) {
+        self.largest_piece = self.largest_piece.max(Some(bytes));
+        self.fetches.update_attempt(split, attempt, |attempt| {
+            attempt.on_progress(now);
+            attempt.piece_left = bytes;
+            attempt.largest_piece = attempt.largest_piece.max(bytes);
+        });
+        self.queue_for_credit(split);
+        self.grant_credit(now);
+    }
+
+    /// Handles bytes of a piece.
+    pub(crate) fn on_bytes(&mut self, split: SplitRef, attempt: u64, bytes: u64, now: Instant) {
+        self.fetches.update_attempt(split, attempt, |attempt| {
+            attempt.on_progress(now);
+            attempt.received += bytes;
+            attempt.piece_left = attempt.piece_left.saturating_sub(bytes);
+        });
+    }
+
+    /// Handles a complete piece.
+    pub(crate) fn on_piece(&mut self, split: SplitRef, attempt: u64, piece: ReadPiece, now: Instant) {
+        let is_selected = self.fetches.update(split, |fetch| fetch.select_attempt(attempt, now, BACKOFF_MIN));
+        if is_selected != Some(true) {
+            return;
+        }
+        self.largest_piece = self.largest_piece.max(Some(piece.payload.bytes));
+        let ReadPiece { from, to, kept, payload } = piece;
+        if !self.is_schema_of_job(&payload.records.schema()) {
+            let message = "its columns differ from the columns of earlier rows".to_owned();
+            return self.on_outcome(split, attempt, FetchOutcome::Invalid(message), now);
+        }
+        let bytes = payload.bytes;
+        let (Some(index), Some(layout)) = (self.streams.index_of(split.stream), &self.layout) else { return };
+        let planned_from = self.planned.get(&split).map_or(from, |(planned_from, _)| *planned_from);
+        let is_relaxed = self.identity.is_relaxed;
+        let is_accepted = self.streams.update(index, layout, |stream| {
+            if is_relaxed && stream.assembler.arrived(split).is_none() {
+                stream.assembler.expect(split, planned_from, false);
+            }
+            stream.assembler.push(Piece { split, from, to, kept, payload })
+        });
+        if is_accepted {
+            self.add_buffered(split, bytes);
+        }
+        self.queue_for_credit(split);
+        self.extend_stream(index);
+        self.end_exhausted();
+        self.grant_credit(now);
+    }
+
+    fn is_schema_of_job(&mut self, schema: &SchemaRef) -> bool {
+        self.schema.get_or_insert_with(|| SchemaRef::clone(schema)) == schema
+    }
+}

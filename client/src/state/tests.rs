@@ -1,0 +1,49 @@
+//! The metrics table, and the indexes of a consumer's state against brute force. The consumer's tests cover its behaviour.
+
+use tokio::time::Instant;
+
+use super::ConsumerState;
+use super::stream_state::next_stream;
+
+impl ConsumerState {
+    /// Compares every index and running total with all streams, splits and fetches.
+    pub(crate) fn check_indexes(&self) {
+        let Some(layout) = &self.layout else { return };
+        let streams = self.streams.as_slice();
+        assert_eq!(self.streams.next_index(), next_stream(streams, layout));
+        let max_complete = streams.iter().map(|stream| stream.complete_splits()).max().unwrap_or(0);
+        assert_eq!(self.streams.max_complete_splits(), max_complete);
+        for (index, stream) in streams.iter().enumerate() {
+            assert_eq!(self.streams.index_of(stream.id), Some(index));
+        }
+        let attempts = self.fetches.iter().flat_map(|(_, fetch)| &fetch.attempts);
+        let outstanding: u64 = attempts.map(|attempt| attempt.outstanding()).sum();
+        assert_eq!(self.fetches.outstanding(), outstanding);
+    }
+
+    /// Checks that the orders of this moment include every fetch that has a worker and credit.
+    pub(crate) fn check_orders(&mut self, now: Instant) {
+        let orders = self.take_orders(now);
+        let is_ended = self.fatal_error.is_some() || self.job_state.is_ended();
+        if !is_ended && self.first_credit(false).is_some() {
+            for wanted in self.wanted(self.splits_ahead as usize) {
+                let is_fetched =
+                    self.fetches.get(wanted.split).is_some_and(|fetch| !fetch.attempts.is_empty());
+                assert!(is_fetched || self.choose_worker(wanted.split, now).is_none(), "{wanted:?}");
+            }
+        }
+        // The test starts no fetch, so these attempts end as interrupted ones.
+        for order in orders {
+            let reason = "the test starts no fetch".to_owned();
+            self.on_outcome(order.split, order.attempt, super::FetchOutcome::Disconnected(reason), now);
+        }
+    }
+}
+
+#[test]
+fn every_metric_has_a_unique_name_and_a_text() {
+    let names: std::collections::BTreeSet<_> = crate::METRICS.iter().map(|metric| metric.name).collect();
+    assert_eq!(names.len(), crate::METRICS.len());
+    assert!(crate::METRICS.iter().all(|metric| metric.name.starts_with("feedline_client_")));
+    assert!(crate::METRICS.iter().all(|metric| !metric.text.is_empty()));
+}
