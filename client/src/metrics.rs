@@ -74,7 +74,12 @@ pub const METRICS: &[MetricDescription] = &[
         "Fetches started, including second fetches of a split",
     ),
     metric(FETCH_FAILURES_TOTAL, MetricKind::Counter, Unit::Count, "Fetches that ended early with an error"),
-    metric(RECONNECTS_TOTAL, MetricKind::Counter, Unit::Count, "Reconnections to the coordinator after a connection loss"),
+    metric(
+        RECONNECTS_TOTAL,
+        MetricKind::Counter,
+        Unit::Count,
+        "Reconnections to the coordinator after a connection loss",
+    ),
 ];
 
 /// Counts bytes of batches that arrived from another process.

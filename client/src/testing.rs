@@ -1,4 +1,4 @@
-//! A coordinator and workers for tests: scripted, in this process, over a dataset whose rows carry their own number.
+//! A scripted coordinator and scripted workers in this process. Each row of the dataset contains its own number.
 
 mod worker;
 
@@ -18,10 +18,11 @@ use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService, W
 use tokio::sync::Notify;
 use tokio::time::Duration;
 
-use self::worker::Served;
+use self::worker::FakeWorkerService;
 pub(crate) use self::worker::{Act, FakeWorker};
 use crate::workers::WorkerDirectory;
 
+/// How long a report waits for a new plan.
 const HOLD: Duration = Duration::from_millis(500);
 
 pub(crate) fn layout(rows: u64, batch: u32, streams: u32, split_batches: u64) -> Layout {
@@ -46,7 +47,7 @@ pub(crate) fn spec(order: OrderMode) -> JobSpec {
         .batch(4)
         .order(order)
         .build()
-        .expect("a good pipeline");
+        .expect("the pipeline is valid");
     JobSpec {
         tenant: String::new(),
         name: "run".to_owned(),
@@ -68,46 +69,46 @@ pub(crate) fn number(layout: &Layout, split: SplitRef, offset: u32) -> u64 {
     u64::from(split.epoch) * layout.epoch_rows() + layout.split_range(split).start + u64::from(offset)
 }
 
-/// A coordinator with one consumer, which tells every split's workers as the test set them.
+/// A coordinator with one consumer. A script determines its plans.
 pub(crate) struct FakeCoordinator {
     layout: Layout,
     relaxed: bool,
-    told: Mutex<Told>,
+    script: Mutex<Script>,
     changed: Notify,
 }
 
-/// What a [`FakeCoordinator`] was told and tells.
-pub(crate) struct Told {
+/// The reports that a [`FakeCoordinator`] has received, and the content of its plans.
+pub(crate) struct Script {
     pub(crate) state: JobState,
     pub(crate) workers: Vec<WorkerId>,
-    /// Splits that a plan has at most, of each stream.
+    /// Most splits of each stream in a plan.
     pub(crate) most_splits: u32,
-    /// Consumers of the job, of which this tells one.
+    /// Consumers of the job, including those that do not exist.
     pub(crate) consumers: u32,
-    /// Steps at which somebody asks where the consumer stands.
-    pub(crate) asked: Vec<StepId>,
-    /// Why nothing is answered.
-    pub(crate) refusing: Option<ServiceError>,
+    /// Steps at which a client queries the position of the consumer.
+    pub(crate) step_queries: Vec<StepId>,
+    /// The error that the coordinator returns.
+    pub(crate) error: Option<ServiceError>,
     pub(crate) reports: Vec<ConsumerReport>,
     pub(crate) positions: Vec<StreamPosition>,
-    /// Elastic jobs: the consumer's slots, each with its generation and whether it is to be released.
+    /// Elastic jobs: the consumer's slots, each with its generation and whether it is revoked.
     pub(crate) slots: Option<BTreeMap<u32, (u64, bool)>>,
-    /// Relaxed mode: splits that the consumer holds, and the next undelivered offset of each.
+    /// Relaxed mode: splits of the consumer, and the next undelivered offset of each.
     pub(crate) held: BTreeMap<SplitRef, u32>,
-    /// Relaxed mode: the first split that nobody has taken.
+    /// Relaxed mode: the first unassigned split.
     pub(crate) next: Option<SplitRef>,
     revision: u64,
 }
 
 impl FakeCoordinator {
     pub(crate) fn new(layout: Layout, relaxed: bool, workers: &[u64]) -> Arc<Self> {
-        let told = Told {
+        let script = Script {
             state: JobState::Running,
             workers: workers.iter().map(|&worker| WorkerId(worker)).collect(),
             most_splits: u32::MAX,
             consumers: 1,
-            asked: Vec::new(),
-            refusing: None,
+            step_queries: Vec::new(),
+            error: None,
             reports: Vec::new(),
             positions: vec![StreamPosition::default(); layout.streams as usize],
             slots: None,
@@ -115,98 +116,98 @@ impl FakeCoordinator {
             next: Some(SplitRef { epoch: 0, ordinal: 0, stream: 0 }),
             revision: 1,
         };
-        Arc::new(Self { layout, relaxed, told: Mutex::new(told), changed: Notify::new() })
+        Arc::new(Self { layout, relaxed, script: Mutex::new(script), changed: Notify::new() })
     }
 
-    /// Changes or reads what is told.
+    /// Changes or reads what is script.
     pub(crate) fn tell<T>(&self, change: impl FnOnce(&mut Told) -> T) -> T {
-        let mut told = locked(&self.told);
-        told.revision += 1;
-        let result = change(&mut told);
+        let mut script = locked(&self.script);
+        script.revision += 1;
+        let result = change(&mut script);
         self.changed.notify_waiters();
         result
     }
 
-    fn on_report(&self, told: &mut Told, report: &ConsumerReport) {
-        let before = (told.positions.clone(), told.held.clone());
-        told.reports.push(report.clone());
+    fn on_report(&self, script: &mut Script, report: &ConsumerReport) {
+        let before = (script.positions.clone(), script.held.clone());
+        script.reports.push(report.clone());
         if let Some(message) = &report.failed {
-            told.state = JobState::Failed(message.clone());
-            told.revision += 1;
+            script.state = JobState::Failed(message.clone());
+            script.revision += 1;
             return;
         }
         for (stream, position) in &report.positions {
-            told.positions[*stream as usize] = *position;
+            script.positions[*stream as usize] = *position;
         }
-        if let Some(slots) = &mut told.slots {
+        if let Some(slots) = &mut script.slots {
             for claim in &report.slots.claims {
                 if slots.get(&claim.stream).is_some_and(|(generation, _)| *generation == claim.generation) {
-                    told.positions[claim.stream as usize] = claim.position;
+                    script.positions[claim.stream as usize] = claim.position;
                     if claim.stopped {
                         slots.remove(&claim.stream);
-                        told.revision += 1;
+                        script.revision += 1;
                     }
                 }
             }
         }
         for (split, offset) in &report.open {
-            if let Some(held) = told.held.get_mut(split) {
+            if let Some(held) = script.held.get_mut(split) {
                 *held = (*held).max(*offset);
             }
         }
-        told.held.retain(|split, offset| *offset < self.layout.split_len(*split));
+        script.held.retain(|split, offset| *offset < self.layout.split_len(*split));
         while self.relaxed
-            && told.held.len() < report.wants.min(told.most_splits) as usize
-            && let Some(split) = told.next
+            && script.held.len() < report.wants.min(script.most_splits) as usize
+            && let Some(split) = script.next
         {
-            told.held.insert(split, 0);
-            told.next = self.layout.next_split(split);
+            script.held.insert(split, 0);
+            script.next = self.layout.next_split(split);
         }
-        let streams = (0..).zip(&told.positions);
+        let streams = (0..).zip(&script.positions);
         let done = if self.relaxed {
-            told.held.is_empty() && told.next.is_none()
+            script.held.is_empty() && script.next.is_none()
         } else {
             streams.clone().all(|(stream, position)| self.layout.is_end(stream, *position))
         };
-        if done && told.state == JobState::Running {
-            told.state = JobState::Completed;
-            told.revision += 1;
+        if done && script.state == JobState::Running {
+            script.state = JobState::Completed;
+            script.revision += 1;
         }
-        told.revision += u64::from(before != (told.positions.clone(), told.held.clone()));
+        script.revision += u64::from(before != (script.positions.clone(), script.held.clone()));
     }
 
-    fn plan(&self, told: &Told, wants: u32) -> ConsumerPlan {
+    fn plan(&self, script: &Script, wants: u32) -> ConsumerPlan {
         let mut splits: Vec<(SplitRef, u32)> = Vec::new();
         if self.relaxed {
-            splits.extend(told.held.iter().map(|(split, from)| (*split, *from)));
+            splits.extend(script.held.iter().map(|(split, from)| (*split, *from)));
         } else {
-            for (stream, position) in (0..).zip(&told.positions) {
+            for (stream, position) in (0..).zip(&script.positions) {
                 let mut next = self.layout.locate(stream, self.layout.normalise(stream, *position));
-                for _ in 0..wants.min(told.most_splits) {
+                for _ in 0..wants.min(script.most_splits) {
                     let Some((split, from)) = next else { break };
                     splits.push((split, from));
                     next = self.layout.next_split(split).map(|split| (split, 0));
                 }
             }
         }
-        let workers: Vec<_> = told.workers.iter().map(|worker| (*worker, address(worker.0))).collect();
+        let workers: Vec<_> = script.workers.iter().map(|worker| (*worker, address(worker.0))).collect();
         let planned = |(split, from)| PlannedSplit { split, from, workers: workers.clone() };
         ConsumerPlan {
-            revision: Revision { life: 1, number: told.revision },
-            state: told.state.clone(),
-            layout: (!matches!(told.state, JobState::Preparing { .. })).then(|| self.layout.clone()),
-            streams: if self.relaxed || told.slots.is_some() {
+            revision: Revision { life: 1, number: script.revision },
+            state: script.state.clone(),
+            layout: (!matches!(script.state, JobState::Preparing { .. })).then(|| self.layout.clone()),
+            streams: if self.relaxed || script.slots.is_some() {
                 Vec::new()
             } else {
-                (0..).zip(told.positions.iter().copied()).collect()
+                (0..).zip(script.positions.iter().copied()).collect()
             },
             splits: splits.into_iter().map(planned).collect(),
-            exhausted: self.relaxed && told.next.is_none(),
-            most_splits: told.most_splits,
-            consumers: told.consumers,
+            exhausted: self.relaxed && script.next.is_none(),
+            most_splits: script.most_splits,
+            consumers: script.consumers,
             ticket: String::new(),
-            slots: told.slots.as_ref().map(|slots| slots.iter().map(|slot| grant(told, slot)).collect()),
-            step_queries: told.asked.clone(),
+            slots: script.slots.as_ref().map(|slots| slots.iter().map(|slot| grant(script, slot)).collect()),
+            step_queries: script.step_queries.clone(),
         }
     }
 }
@@ -215,12 +216,12 @@ impl FakeCoordinator {
 impl CoordinatorService for FakeCoordinator {
     async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
         match request {
-            CoordinatorRequest::OpenJob { .. } => match self.tell(|told| told.refusing.clone()) {
-                Some(refusal) => Err(refusal),
+            CoordinatorRequest::OpenJob { .. } => match self.script(|script| script.error.clone()) {
+                Some(error) => Err(error),
                 None => Ok(CoordinatorReply::OpenJob(JobId(1))),
             },
             CoordinatorRequest::CancelJob { .. } => {
-                self.tell(|told| told.state = JobState::Cancelled);
+                self.script(|script| script.state = JobState::Cancelled);
                 Ok(CoordinatorReply::CancelJob(()))
             }
             CoordinatorRequest::SyncConsumer { report } => {
@@ -235,32 +236,32 @@ impl FakeCoordinator {
     async fn sync(&self, report: ConsumerReport) -> Result<ConsumerPlan, ServiceError> {
         let changed = self.changed.notified();
         {
-            let mut told = locked(&self.told);
-            if let Some(refusal) = &told.refusing {
-                return Err(refusal.clone());
+            let mut script = locked(&self.script);
+            if let Some(error) = &script.error {
+                return Err(error.clone());
             }
-            self.on_report(&mut told, &report);
-            if report.seen.number != told.revision {
-                return Ok(self.plan(&told, report.wants));
+            self.on_report(&mut script, &report);
+            if report.seen.number != script.revision {
+                return Ok(self.plan(&script, report.wants));
             }
         }
-        // Held back until something changes.
+        // Waits for a change of the script.
         let _ = tokio::time::timeout(HOLD, changed).await;
-        let told = locked(&self.told);
-        match &told.refusing {
-            Some(refusal) => Err(refusal.clone()),
-            None => Ok(self.plan(&told, report.wants)),
+        let script = locked(&self.script);
+        match &script.error {
+            Some(error) => Err(error.clone()),
+            None => Ok(self.plan(&script, report.wants)),
         }
     }
 }
 
-fn grant(told: &Told, (stream, (generation, release)): (&u32, &(u64, bool))) -> SlotGrant {
-    let position = told.positions[*stream as usize];
+fn grant(script: &Script, (stream, (generation, release)): (&u32, &(u64, bool))) -> SlotGrant {
+    let position = script.positions[*stream as usize];
     SlotGrant { stream: *stream, generation: *generation, position, release: *release }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no test panics while it holds a lock")
+    mutex.lock().expect("no test panics with a lock")
 }
 
 fn address(worker: u64) -> String {
@@ -281,6 +282,6 @@ impl WorkerDirectory for FakeWorkers {
     fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
         let missing = || ServiceError::new(ServiceErrorKind::Invalid, format!("no worker at {address}"));
         let worker = self.0.get(address).ok_or_else(missing)?;
-        Ok(Arc::new(Served(Arc::clone(worker))))
+        Ok(Arc::new(FakeWorkerService(Arc::clone(worker))))
     }
 }

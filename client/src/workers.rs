@@ -11,8 +11,10 @@ use feedline_proto::local::Transport;
 
 use crate::metrics::count_received;
 
-/// Most cached connections. An idle connection is cheap, and workers join and leave.
-const MAX_CONNECTIONS: usize = 256;
+/// Most workers with cached connections. An idle connection is cheap, and workers join and leave.
+const MAX_CACHED_WORKERS: usize = 256;
+/// Connections to a worker on another host. One core receives each connection, and one is too slow for a fast worker.
+const REMOTE_CONNECTIONS: usize = 4;
 
 /// Finds workers by address.
 pub trait WorkerDirectory: Send + Sync {
@@ -23,12 +25,12 @@ pub trait WorkerDirectory: Send + Sync {
     fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError>;
 }
 
-/// Connects to workers by gRPC. Caches one connection to each.
+/// Connects to workers by gRPC, and caches the connections.
 #[derive(Default)]
 pub struct GrpcWorkers {
     transport: Transport,
     credentials: Credentials,
-    connected: Mutex<HashMap<String, Arc<dyn WorkerService>>>,
+    connected: Mutex<HashMap<String, WorkerConnections>>,
 }
 
 impl GrpcWorkers {
@@ -40,16 +42,84 @@ impl GrpcWorkers {
 
 impl WorkerDirectory for GrpcWorkers {
     fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
+        let connect = || connect_worker_by(address, &self.credentials, self.transport, count_received);
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(worker) = connected.get(address) {
-            return Ok(Arc::clone(worker));
+        if let Some(connections) = connected.get_mut(address) {
+            return connections.select(connect);
         }
-        let worker = connect_worker_by(address, &self.credentials, self.transport, count_received)?;
-        if connected.len() >= MAX_CONNECTIONS {
+        let mut connections = WorkerConnections::default();
+        let worker = connections.select(connect)?;
+        if connected.len() >= MAX_CACHED_WORKERS {
             // Running fetches own their connections.
             connected.clear();
         }
-        connected.insert(address.to_owned(), Arc::clone(&worker));
+        connected.insert(address.to_owned(), connections);
         Ok(worker)
+    }
+}
+
+/// The connections to one worker.
+#[derive(Default)]
+struct WorkerConnections {
+    connections: Vec<Arc<dyn WorkerService>>,
+    last: usize,
+}
+
+impl WorkerConnections {
+    /// Returns the connection for the next fetch: for a worker on another host, one of [`REMOTE_CONNECTIONS`] in turn.
+    fn select(
+        &mut self,
+        connect: impl FnOnce() -> Result<Arc<dyn WorkerService>, ServiceError>,
+    ) -> Result<Arc<dyn WorkerService>, ServiceError> {
+        // The first connection detects that the worker is on another host.
+        let is_remote = self.connections.first().is_some_and(|first| first.is_remote());
+        let max = if is_remote { REMOTE_CONNECTIONS } else { 1 };
+        if self.connections.len() < max {
+            self.connections.push(connect()?);
+        }
+        self.last = (self.last + 1) % self.connections.len();
+        Ok(Arc::clone(&self.connections[self.last]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use feedline_proto::services::{FetchRequest, Frame};
+    use futures::stream::BoxStream;
+
+    use super::*;
+
+    struct IdleWorker {
+        is_remote: bool,
+    }
+
+    #[async_trait]
+    impl WorkerService for IdleWorker {
+        async fn fetch(
+            &self,
+            _: BoxStream<'static, FetchRequest>,
+        ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError> {
+            panic!("the test sends no fetch")
+        }
+
+        fn is_remote(&self) -> bool {
+            self.is_remote
+        }
+    }
+
+    #[test]
+    fn fetches_use_several_connections_to_another_host_in_turn() {
+        for (is_remote, expected) in [(true, REMOTE_CONNECTIONS), (false, 1)] {
+            let mut connections = WorkerConnections::default();
+            let mut selected = Vec::new();
+            for _ in 0..8 {
+                let connect = || Ok(Arc::new(IdleWorker { is_remote }) as Arc<dyn WorkerService>);
+                let worker = connections.select(connect).unwrap();
+                selected.push(Arc::as_ptr(&worker).cast::<u8>() as usize);
+            }
+            let last: std::collections::BTreeSet<usize> = selected[8 - expected..].iter().copied().collect();
+            assert_eq!((connections.connections.len(), last.len()), (expected, expected));
+        }
     }
 }

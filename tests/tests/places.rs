@@ -123,8 +123,11 @@ async fn the_places_of_a_step_are_where_a_new_service_goes_on() {
         }
         let closed = scene.job.positions_at(following, WAIT).await.expect("the coordinator runs");
         assert_eq!(closed, ahead, "a consumer that ends says what would have come next");
-        let far =
-            scene.job.positions_at(StepId { rounds: 1_000, ..step }, WAIT).await.expect("the coordinator runs");
+        let far = scene
+            .job
+            .positions_at(StepId { rounds: 1_000, ..step }, WAIT)
+            .await
+            .expect("the coordinator runs");
         assert_eq!((far.missing.len() as u32, far.waits), (before, false), "nobody is left to ask");
         scene.end().await;
         let again = Scene::start(scratch.path(), spec(&scratch, after, Some(start))).await;

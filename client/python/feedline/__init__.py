@@ -1,4 +1,4 @@
-"""Feedline feeds accelerators: batches that are read, decoded and augmented by CPU workers, with exact resume.
+"""Feedline feeds accelerators: CPU workers read, decode and augment batches, and training resumes exactly.
 
     import feedline
 
@@ -6,7 +6,7 @@
     for batch in job:
         train(batch["image"], batch["label"])
 
-Without ``coordinator`` everything runs in this process. Each ``for`` loop over a job is one epoch.
+Without ``coordinator``, all roles run in this process. Each ``for`` loop over a job is one epoch.
 """
 
 from feedline import _native

@@ -1,4 +1,4 @@
-"""A batch as the training loop gets it."""
+"""A batch of a training loop."""
 
 from __future__ import annotations
 
@@ -10,71 +10,70 @@ if TYPE_CHECKING:
 
 
 class Batch(dict[str, Any]):
-    """The columns of one batch by name: a ``dict`` of arrays or tensors whose first axis is the batch's rows.
+    """The columns of one batch by name: a ``dict`` of arrays or tensors whose first axis is rows.
 
-    What it is made of is beside them: :attr:`rows`, :attr:`epoch`, :attr:`slot`, :attr:`skipped`. A batch that a library made anew,
-    such as one moved to another device, has the columns alone.
+    Attributes describe the origin of the rows: :attr:`rows`, :attr:`epoch`, :attr:`slot`, :attr:`skipped`. A copy that a library creates,
+    for example on another device, has only the columns.
     """
 
-    __slots__ = ("_find_rows", "_native")
+    __slots__ = ("_load_origins", "_native")
 
     def __init__(
         self,
         columns: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
         native: _native.Batch | None = None,
-        find_rows: Any = None,
+        load_origins: Any = None,
     ) -> None:
         super().__init__(columns)
         self._native = native
-        self._find_rows = find_rows
+        self._load_origins = load_origins
 
     @property
     def size(self) -> int:
-        """Rows of the batch."""
-        return len(self._known)
+        """Number of rows."""
+        return len(self._origin)
 
     @property
     def epoch(self) -> int:
-        """Epoch of its first row, from 0."""
-        return self._known.epoch
+        """Epoch of the first row, from 0."""
+        return self._origin.epoch
 
     @property
     def slot(self) -> int:
-        """Slot (virtual consumer) that it belongs to; 0 where the order is relaxed."""
-        return self._known.slot
+        """Slot (virtual consumer) of the batch; 0 in a relaxed job."""
+        return self._origin.slot
 
     @property
     def step(self) -> int | None:
-        """Step of its epoch, from 0; ``None`` where only its rows tell."""
-        return self._known.step
+        """Step within the epoch, from 0; ``None`` where it depends on the rows."""
+        return self._origin.step
 
     @property
     def weight(self) -> float:
-        """Its part of the rows of its step over all slots: what a rank scales the batch's mean loss by. The weights of a step sum to 1."""
-        return self._known.weight
+        """Share of the rows of all slots in this step. Scale the mean loss of the batch by it: the weights of a step sum to 1."""
+        return self._origin.weight
 
     @property
     def rows(self) -> list[tuple[str, int]]:
-        """Where each row comes from: the URL of its shard and its place in it, from 0.
+        """Origin of each row: the URL of its shard, and its index in the shard.
 
-        The first call of a job asks the coordinator for the list of shards; later ones compute.
+        The first call of a job requests the list of shards from the coordinator. Later calls send no request.
         """
-        known = self._known
-        found = known.rows()
-        if found is None:
-            self._find_rows()
-            found = known.rows()
-        return found or []
+        rows = self._origin.rows()
+        if rows is None:
+            self._load_origins()
+            rows = self._origin.rows()
+        return rows or []
 
     @property
     def skipped(self) -> list[tuple[str, int, str]]:
-        """Rows that failed since the batch before, under ``on_error: skip`` or ``replace``: shard, offset in it, reason."""
-        return self._known.skipped
+        """Rows that failed since the batch before, with ``on_error: skip`` or ``replace``: shard, offset in the shard, reason."""
+        return self._origin.skipped
 
     @property
-    def _known(self) -> _native.Batch:
+    def _origin(self) -> _native.Batch:
         if self._native is None:
-            raise AttributeError("this batch was made anew by another library and does not know what it is made of")
+            raise AttributeError("this batch is a copy by another library and has only the columns")
         return self._native
 
     def __reduce__(self) -> tuple[Any, ...]:

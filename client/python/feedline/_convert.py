@@ -1,4 +1,4 @@
-"""What batches are handed out as: NumPy arrays, or tensors of a framework that is imported once it is asked for."""
+"""Converts batches to NumPy arrays, Arrow record batches, or tensors of a framework, which is imported on demand."""
 
 from __future__ import annotations
 
@@ -9,87 +9,88 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from feedline._arguments import to_optional_int
+from feedline._batch import Batch
 from feedline._native import WrongUse
-from feedline._plain import whole_if_any
 
 if TYPE_CHECKING:
     from feedline import _native
 
 
 class Converter:
-    """Makes of a batch what the training loop wants, in two steps: what may run ahead, and what must wait."""
+    """Converts batches in two steps: :meth:`start` may run while the loop uses the batch before, :meth:`finish` may not."""
 
-    is_ahead = False
-    """Whether the batch after the present one is started as soon as it is here."""
+    is_prefetching = False
+    """Whether the next batch is started as soon as it has arrived."""
 
     gpu: int | None = None
-    """The GPU that it copies to, as CUDA counts: batches are received into pinned memory for it."""
+    """CUDA device number of the GPU to which batches are copied; they are received into memory that is pinned for it."""
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
-        """Begins; and the seconds that were spent on copying."""
+        """Starts the conversion. Returns its state, and the seconds that were spent on copying."""
         raise NotImplementedError
 
     def finish(self, started: Any) -> Any:
-        """What is handed out."""
+        """Returns the converted batch."""
         return started
 
     def close(self) -> None:
-        """Returns once nothing is read any more of batches that were started."""
+        """Waits until all copies have completed."""
 
 
 class NumPy(Converter):
-    """Dicts of NumPy arrays."""
+    """Converts to dicts of NumPy arrays."""
 
     def __init__(self, gpu: int | None = None) -> None:
-        self.gpu = whole_if_any("gpu", gpu)
+        self.gpu = to_optional_int("gpu", gpu)
         if self.gpu is not None and not 0 <= self.gpu < 2**31:
-            raise WrongUse(f"gpu is {gpu}; give its number, as CUDA counts from 0")
+            raise WrongUse(f"gpu is {gpu}; give a CUDA device number, from 0")
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
         return native.numpy(), 0.0
 
 
 class Arrow(Converter):
-    """Arrow record batches."""
+    """Converts to Arrow record batches."""
 
     def __init__(self) -> None:
-        self._record_batch = _imported("pyarrow", "arrow").record_batch
+        self._record_batch = _import("pyarrow", "arrow").record_batch
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
         return self._record_batch(native), 0.0
 
 
 class Torch(Converter):
-    """Dicts of PyTorch tensors. Text, bytes and lists stay lists."""
+    """Converts to dicts of PyTorch tensors. Text, bytes and lists become lists."""
 
     def __init__(self, device: Any, copy: bool) -> None:
-        self._torch = torch = _imported("torch", "torch")
+        self._torch = torch = _import("torch", "torch")
         try:
             self._device = torch.device("cpu" if device is None else device)
         except (RuntimeError, TypeError):
-            raise WrongUse(f"device is {device!r}, which PyTorch does not know; give \"cuda\", \"cuda:0\" or \"cpu\"") from None
+            raise WrongUse(f"device is {device!r}, which is not a device of PyTorch; give \"cuda\", \"cuda:0\" or \"cpu\"") from None
         self._copy = copy
         self._cuda: _CudaCopies | None = None
         if self._device.type == "cuda":
             if not torch.cuda.is_available():
                 raise WrongUse(
-                    f"device is {str(device)!r}, and PyTorch sees no CUDA device here; give device=\"cpu\", or install PyTorch with CUDA"
+                    f"device is {str(device)!r}, and PyTorch finds no CUDA device; give device=\"cpu\", or install PyTorch with CUDA"
                 )
             count = torch.cuda.device_count()
             if self._device.index is not None and self._device.index >= count:
-                raise WrongUse(f"device is {str(device)!r}, and PyTorch sees {count} CUDA devices here, numbered from 0")
+                raise WrongUse(f"device is {str(device)!r}, and PyTorch finds {count} CUDA devices; give a number from 0 to {count - 1}")
             self._cuda = _CudaCopies(torch, self._device)
-            self.is_ahead = True
+            self.is_prefetching = True
             if torch.version.cuda is not None:
                 self.gpu = torch.cuda.current_device() if self._device.index is None else self._device.index
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         arrays = native.numpy()
         if self._cuda is not None:
-            return self._cuda.start(arrays), time.perf_counter() - begun
+            return self._cuda.start(arrays), time.perf_counter() - started
         columns = {name: self._tensor(name, array) for name, array in arrays.items()}
-        return columns, time.perf_counter() - begun if self._copy else 0.0
+        return columns, time.perf_counter() - started if self._copy else 0.0
 
     def finish(self, started: Any) -> Any:
         return started if self._cuda is None else self._cuda.finish(started)
@@ -101,35 +102,35 @@ class Torch(Converter):
     def _tensor(self, name: str, array: np.ndarray[Any, Any]) -> Any:
         if array.dtype == object:
             return array.tolist()
-        refuse_missing(name, array)
-        tensor = self._torch.from_numpy(array.copy() if self._copy else _unlocked(array))
+        reject_missing(name, array)
+        tensor = self._torch.from_numpy(array.copy() if self._copy else _as_writable(array))
         return tensor if self._device.type == "cpu" else tensor.to(self._device)
 
 
 class _CudaCopies:
-    """Copies to a GPU out of pinned memory, on a stream of their own, while the present step computes."""
+    """Copies batches from pinned memory to a GPU, on a separate stream, during the present step."""
 
     def __init__(self, torch: Any, device: Any) -> None:
         self._torch = torch
         self._device = device
         self._stream = torch.cuda.Stream(device)
-        # Of each batch that may still be copied, the oldest first: when it is over, where it was received, and where it was put for it.
-        self._under_way: deque[tuple[Any, list[Any], list[Any]]] = deque()
-        # Pinned buffers that wait for use, by type and shape.
-        self._idle: dict[_Kind, list[Any]] = {}
+        # Running copies, oldest first: the event of the end, the tensors that are receive buffers, and the tensors that are staging buffers.
+        self._running: deque[tuple[Any, list[Any], list[Any]]] = deque()
+        # Idle staging buffers, by type and shape.
+        self._idle: dict[_BufferKey, list[Any]] = {}
 
     def start(self, arrays: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-        """Begins to copy; gives the tensors, which are not there before the event."""
-        self._forget_copied()
+        """Starts copies. Returns the tensors, and the event after which they are complete."""
+        self._release_completed()
         columns: dict[str, Any] = {}
         received, staged = [], []
         for name, array in arrays.items():
             if array.dtype == object:
                 columns[name] = array.tolist()
                 continue
-            refuse_missing(name, array)
-            source = self._torch.from_numpy(_unlocked(array))
-            # A batch that was joined from several pieces is not pinned, nor is one that came before the GPU was known.
+            reject_missing(name, array)
+            source = self._torch.from_numpy(_as_writable(array))
+            # A batch that was joined from several pieces is not pinned, nor is one that arrived before the device was set.
             if source.is_pinned():
                 received.append(source)
             else:
@@ -139,11 +140,11 @@ class _CudaCopies:
                 columns[name] = source.to(self._device, non_blocking=True)
         event = self._torch.cuda.Event()
         event.record(self._stream)
-        self._under_way.append((event, received, staged))
+        self._running.append((event, received, staged))
         return columns, event
 
     def finish(self, started: tuple[dict[str, Any], Any]) -> dict[str, Any]:
-        """Makes the present stream wait for the copies; this thread does not."""
+        """Makes the present stream wait for the copies. Does not block this thread."""
         columns, event = started
         present = self._torch.cuda.current_stream(self._device)
         present.wait_event(event)
@@ -153,75 +154,75 @@ class _CudaCopies:
         return columns
 
     def close(self) -> None:
-        """Waits for all copies."""
-        while self._under_way:
-            self._under_way[0][0].synchronize()
-            self._forget_copied()
+        """Waits until all copies have completed."""
+        while self._running:
+            self._running[0][0].synchronize()
+            self._release_completed()
         self._idle.clear()
 
     def _stage(self, tensor: Any) -> Any:
-        """A copy in pinned memory."""
-        idle = self._idle.get(_kind(tensor))
+        """Copies a tensor to pinned memory."""
+        idle = self._idle.get(_buffer_key(tensor))
         pinned = idle.pop() if idle else self._torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         return pinned.copy_(tensor)
 
-    def _forget_copied(self) -> None:
-        """Lets go of what was copied from."""
-        while self._under_way and self._under_way[0][0].query():
-            _, _, staged = self._under_way.popleft()
+    def _release_completed(self) -> None:
+        """Releases the buffers of completed copies."""
+        while self._running and self._running[0][0].query():
+            _, _, staged = self._running.popleft()
             for pinned in staged:
-                self._idle.setdefault(_kind(pinned), []).append(pinned)
-        if len(self._idle) > _MOST_SHAPES:
+                self._idle.setdefault(_buffer_key(pinned), []).append(pinned)
+        if len(self._idle) > _MAX_IDLE_SHAPES:
             self._idle.clear()
 
 
-_Kind = tuple[Any, tuple[int, ...]]
+_BufferKey = tuple[Any, tuple[int, ...]]
 
 
-def _kind(tensor: Any) -> _Kind:
+def _buffer_key(tensor: Any) -> _BufferKey:
     return tensor.dtype, tuple(tensor.shape)
 
 
-_MOST_SHAPES = 64
-"""Shapes of which pinned buffers are kept: batches of ever new shapes must not pin ever more memory."""
+_MAX_IDLE_SHAPES = 64
+"""Shapes with idle staging buffers: batches with many shapes must not pin unbounded memory."""
 
 
 class Jax(Converter):
-    """Dicts of JAX arrays. Text and bytes stay NumPy arrays of objects."""
+    """Converts to dicts of JAX arrays. Text and bytes become NumPy arrays of objects."""
 
     def __init__(self, sharding: Any) -> None:
-        self._jax = _imported("jax", "jax")
+        self._jax = _import("jax", "jax")
         self._sharding = sharding
         _register_batch(self._jax)
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         columns = {name: self._array(name, array) for name, array in native.numpy().items()}
-        return columns, time.perf_counter() - begun
+        return columns, time.perf_counter() - started
 
     def _array(self, name: str, array: np.ndarray[Any, Any]) -> Any:
         if array.dtype == object:
             return array
-        refuse_missing(name, array)
+        reject_missing(name, array)
         if self._sharding is None:
             return self._jax.device_put(array)
         return self._jax.make_array_from_process_local_data(self._sharding, array)
 
 
 class TensorFlow(Converter):
-    """Dicts of TensorFlow tensors; text and bytes become string tensors, lists ragged ones."""
+    """Converts to dicts of TensorFlow tensors. Text and bytes become string tensors, lists become ragged tensors."""
 
     def __init__(self) -> None:
-        self._tf = _imported("tensorflow", "tensorflow")
+        self._tf = _import("tensorflow", "tensorflow")
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         columns = {name: self._tensor(name, array) for name, array in native.numpy().items()}
-        return columns, time.perf_counter() - begun
+        return columns, time.perf_counter() - started
 
     def _tensor(self, name: str, array: np.ndarray[Any, Any]) -> Any:
         if array.dtype != object:
-            refuse_missing(name, array)
+            reject_missing(name, array)
             return self._tf.convert_to_tensor(array)
         values = array.tolist()
         if any(isinstance(value, np.ndarray | list) for value in values):
@@ -229,39 +230,38 @@ class TensorFlow(Converter):
         return self._tf.constant(["" if value is None else value for value in values])
 
 
-def refuse_missing(name: str, array: np.ndarray[Any, Any]) -> None:
-    """Raises where a column has missing values, which no tensor can hold."""
+def reject_missing(name: str, array: np.ndarray[Any, Any]) -> None:
+    """Raises ``WrongUse`` where a column has missing values, which tensors do not support."""
     if isinstance(array, np.ma.MaskedArray):
         count = int(np.ma.getmaskarray(array).sum())
         raise WrongUse(
-            f"column {name!r} has {count} missing values in this batch, which a tensor cannot hold; leave such rows out with filter, "
-            "or take NumPy arrays, which are masked there"
+            f"column {name!r} has {count} missing values in this batch, which tensors do not support; remove such rows with filter, "
+            "or use NumPy arrays, which are masked arrays then"
         )
 
 
-def _unlocked(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The same memory for PyTorch, which knows no read-only tensors and would warn of each."""
-    return np.asarray(_Unlocked(array))
+def _as_writable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns a writable view, because PyTorch warns about read-only arrays."""
+    return np.asarray(_WritableView(array))
 
 
-class _Unlocked:
+class _WritableView:
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
-        self._kept = array
+        self._array = array
 
 
-def _imported(name: str, extra: str) -> Any:
+def _import(name: str, extra: str) -> Any:
     try:
         return __import__(name)
     except ImportError as error:
         raise WrongUse(f"{name} cannot be imported ({error}); pip install 'feedline[{extra}]'") from None
 
 
-def _register_batch(jax: Any, _known: list[Callable[..., Any]] = []) -> None:  # noqa: B006 - once for each process
-    """Lets JAX see the columns of a batch, as those of a dict."""
-    if _known:
+def _register_batch(jax: Any, _registered: list[Callable[..., Any]] = []) -> None:  # noqa: B006 - once for each process
+    """Registers batches with JAX as trees of columns, like dicts."""
+    if _registered:
         return
-    from feedline._batch import Batch
 
     def flatten(batch: Batch) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
         names = tuple(sorted(batch))
@@ -271,4 +271,4 @@ def _register_batch(jax: Any, _known: list[Callable[..., Any]] = []) -> None:  #
         return Batch(zip(names, columns, strict=True))
 
     jax.tree_util.register_pytree_with_keys(Batch, flatten, unflatten)
-    _known.append(unflatten)
+    _registered.append(unflatten)

@@ -2,284 +2,366 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 from feedline import _native, _state
-from feedline._batch import Batch
+from feedline._arguments import to_float, to_int, to_list, to_optional_int
+from feedline._config import JobConfig
+from feedline._convert import Arrow, Converter, Jax, NumPy, TensorFlow, Torch
 from feedline._native import WrongUse
-from feedline._plain import number, several, whole, whole_if_any
-from feedline._progress import summary
-from feedline._running import Running
+from feedline._pipeline import Pipeline
+from feedline._position import PositionTracker
+from feedline._progress import Progress, format_summary
+from feedline._ranks import Ranks
+from feedline._reader import BatchReader
+from feedline._session import Session
 
 _log = logging.getLogger("feedline")
+_open_jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 
 
-class Job(Running):
-    """A job of which this process takes batches. Made by :func:`feedline.open`.
+class Job:
+    """A job of which this process is one rank. Created by :func:`feedline.open`.
 
-    A ``for`` loop over it is one epoch, or what is left of it: ``for epoch in range(3): for batch in job: ...``. Leaving the loop
-    early frees what the job holds; the next loop goes on with the batch behind the last one that the loop had. Where the pipeline says
-    ``order: relaxed`` a loop is the whole job. One thread at a time.
+    Each ``for`` loop over the job is one epoch, or the rest of an epoch: ``for epoch in range(3): for batch in job: ...``. Leaving a loop
+    early releases the resources of the job. The next loop continues after the last batch that the loop received. With ``order: relaxed``,
+    one loop is the whole job. A job must be used by one thread at a time.
     """
+
+    def __init__(self, config: JobConfig, *, progress: bool = False) -> None:
+        self._config = config
+        self._position = PositionTracker(config.ranks, config.checked, config.slots, config.is_elastic)
+        self._session = Session(config, self._position)
+        self._reader = BatchReader(self._session, self._position)
+        self._progress = Progress(progress)
+        # Loops so far. The last one owns the batches.
+        self._loops = 0
+        self._thread_guard = _ThreadGuard()
+
+    # Types of batches.
+
+    def numpy(self, gpu: int | None = None) -> Self:
+        """Makes batches dicts of NumPy arrays: read-only views of the receive buffers.
+
+        Args:
+            gpu: CUDA device number, for loops that copy batches to a GPU themselves, for example with CuPy or cuda-python. Batches that
+                consist of one piece are then received into pinned memory. A copy must complete before the batch is released. Not needed
+                for :meth:`torch`.
+        """
+        return self._with_converter(NumPy(gpu))
+
+    def torch(self, device: Any = None, *, copy: bool = True) -> Self:
+        """Makes batches dicts of PyTorch tensors.
+
+        Args:
+            device: device of the tensors. With ``"cuda"``, one batch is prefetched and copied from pinned memory on a separate stream.
+                With ``None`` or ``"cpu"``, tensors are in the memory of the process.
+            copy: on the CPU, whether tensors own their memory. Without a copy, tensors are views that must not be written to, because
+                other processes may use the memory.
+        """
+        return self._with_converter(Torch(device, copy))
+
+    def jax(self, sharding: Any = None) -> Self:
+        """Makes batches dicts of JAX arrays; with a ``sharding``, global arrays to which this process contributes its rows."""
+        return self._with_converter(Jax(sharding))
+
+    def arrow(self) -> Self:
+        """Makes batches ``pyarrow.RecordBatch`` objects, without a copy."""
+        return self._with_converter(Arrow())
+
+    def tf(self) -> Self:
+        """Makes batches dicts of TensorFlow tensors. :func:`feedline.tensorflow.dataset` creates a ``tf.data.Dataset`` from a job."""
+        return self._with_converter(TensorFlow())
+
+    def _with_converter(self, converter: Converter) -> Self:
+        self._reader.set_converter(converter)
+        return self
+
+    # Configuration.
+
+    @property
+    def ranks(self) -> Ranks:
+        """The part of the data that this process receives."""
+        return self._config.ranks
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline that the job runs."""
+        return self._config.pipeline
 
     # Batches.
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch, or what is left of it."""
-        return self._loop(whole_job=False)
+        """Iterates over one epoch, or the rest of one."""
+        return self._loop(is_whole_job=False)
 
     def batches(self) -> Iterator[Any]:
-        """All epochs that are left, one behind the other."""
-        return self._loop(whole_job=True)
+        """Iterates over all remaining epochs."""
+        return self._loop(is_whole_job=True)
 
-    def _loop(self, whole_job: bool) -> Generator[Any]:
-        if self._ended:
-            _log.warning("the %d epochs of job %s are over; open it with more epochs", self._epochs, self._run)
+    def _loop(self, is_whole_job: bool) -> Generator[Any]:
+        if self._reader.is_ended:
+            _log.warning("all %d epochs of job %s are complete; open the job with more epochs", self._config.epochs, self._session.run)
             return
         self._open()
         self._loops += 1
         loop = self._loops
-        whole_job = whole_job or self._is_relaxed
-        done = False
+        is_complete = False
         try:
-            if self._elastic and not self._ahead:
-                # Which slots it has, and where they stand, is not known before.
-                self._fetch()
-            epoch = self._next_epoch()
-            if self._standing.loop_steps is not None:
-                self._standing.loop_steps.begin(None if whole_job else epoch)
-                if self._converter.is_ahead and self._consumer is not None:
-                    self._consumer.set_ahead()
-            self._progress.begin(epoch, self._standing.steps_left(epoch))
-            while (found := self._take(None if whole_job else epoch)) is not None:
-                native, batch = found
-                if native.epoch > epoch:
-                    self._end_epoch(epoch)
-                    epoch = native.epoch
-                    self._progress.begin(epoch, self._standing.steps_left(epoch))
-                self._progress.step()
-                yield batch
-                if loop != self._loops:
-                    raise WrongUse("another loop over this job began meanwhile and has its batches now; use one loop at a time")
-            self._end_epoch(epoch)
-            if self._standing.loop_steps is not None:
-                self._standing.loop_steps.end(None if whole_job else epoch)
-            done = True
+            if self._config.is_elastic and not self._reader.has_pending:
+                # The first batch shows the slots of this rank and their positions.
+                self._reader.wait_for_batch()
+            yield from self._loop_epochs(loop, is_whole_job or self._config.is_relaxed)
+            is_complete = True
         finally:
-            # What a later loop goes on with is not this one's to give back.
+            # A later loop owns the session.
             if loop == self._loops:
                 self._progress.end()
-                if not done or self._ended:
+                if not is_complete or self._reader.is_ended:
                     self._release()
 
-    def _take(self, epoch: int | None) -> tuple[_native.Batch, Any] | None:
-        """The next batch, unless it belongs to another epoch than this one, or nothing is left. It counts as handed out."""
-        with self._alone:
-            return self._take_alone(epoch)
+    def _loop_epochs(self, loop: int, is_whole_job: bool) -> Generator[Any]:
+        epoch = self._reader.next_epoch()
+        last_epoch = None if is_whole_job else epoch
+        counter = self._position.step_counter
+        if counter is not None:
+            counter.begin_loop(last_epoch)
+            if self._reader.converter.is_prefetching and self._session.consumer is not None:
+                self._session.consumer.set_prefetching()
+        self._progress.begin(epoch, self._position.steps_left(epoch))
+        while (item := self._read(last_epoch)) is not None:
+            native, batch = item
+            if native.epoch > epoch:
+                self._report_epoch(epoch)
+                epoch = native.epoch
+                self._progress.begin(epoch, self._position.steps_left(epoch))
+            self._progress.step()
+            yield batch
+            if loop != self._loops:
+                raise WrongUse("another loop over this job has started and receives its batches; use one loop at a time")
+        self._report_epoch(epoch)
+        if counter is not None:
+            counter.end_loop(last_epoch)
 
-    def _take_alone(self, epoch: int | None) -> tuple[_native.Batch, Any] | None:
-        while True:
-            if epoch is not None and self._standing.is_at_end_of(epoch):
-                return None
-            if not self._ahead and not self._fetch():
-                return None
-            native, started = self._ahead[0]
-            if epoch is not None and native.epoch > epoch:
-                return None
-            self._ahead.popleft()
-            self._standing.had(native)
-            if any(first < self._standing.taken <= last for first, last in self._skips):
-                continue
-            if self._converter.is_ahead and not self._ahead:
-                self._fetch_if_here()
-            return native, self._finish(native, started)
+    def _read(self, epoch: int | None) -> tuple[_native.Batch, Any] | None:
+        with self._thread_guard:
+            return self._reader.read(epoch)
 
-    def _fetch(self) -> bool:
-        """Waits for a batch; whether there is one."""
-        if self._ended or self._consumer is None:
-            return False
-        native = self._consumer.next()
-        if native is None:
-            self._ended = True
-            return False
-        self._ahead.append((native, self._start(native)))
-        return True
+    def _open(self) -> None:
+        with self._thread_guard:
+            if self._session.consumer is None:
+                _open_jobs.add(self)
+                self._session.open(self._reader.converter.gpu)
 
-    def _fetch_if_here(self) -> None:
-        native = self._consumer.next_if_here() if self._consumer is not None else None
-        if native is not None:
-            self._ahead.append((native, self._start(native)))
-
-    def _start(self, native: _native.Batch) -> Any:
-        started, seconds = self._converter.start(native)
-        if seconds and self._consumer is not None:
-            self._consumer.add_copy(seconds)
-        return started
-
-    def _finish(self, native: _native.Batch, started: Any) -> Any:
-        columns = self._converter.finish(started)
-        return Batch(columns, native, self._learn_origins) if isinstance(columns, dict) else columns
-
-    def _learn_origins(self) -> None:
-        if self._job is None:
-            raise WrongUse("the job is closed, so nobody can tell where its rows come from; ask while the loop runs")
-        self._job.learn_origins()
-
-    def _next_epoch(self) -> int:
-        return self._ahead[0][0].epoch if self._ahead else self._standing.epoch()
+    def _release(self) -> None:
+        """Releases the resources of the session. The next loop continues at the present position."""
+        self._reader.clear()
+        self._session.release(is_ended=self._reader.is_ended)
 
     def __len__(self) -> int:
-        """Batches that this rank gets in one epoch.
+        """Returns the number of batches of this rank in one epoch.
 
         Raises:
-            TypeError: where operators change the number of rows, so that nobody knows before.
+            TypeError: where the number is unknown, because operators change the number of rows.
         """
         self._open()
-        if self._standing.steps is None or self._is_relaxed or self._elastic:
+        steps = self._position.steps_per_epoch
+        if steps is None or self._config.is_relaxed or self._config.is_elastic:
             raise TypeError(
-                "the number of batches of an epoch is not known, since operators change the number of rows, `remainder` is carry, `order` is relaxed or the job is elastic"
+                "the number of batches of an epoch is unknown, because operators change the number of rows, `remainder` is carry, `order` is relaxed or the job is elastic"
             )
-        return self._standing.steps * len(self._standing.own_slots())
+        return steps * len(self._position.own_slots())
 
-    # Where it stands.
+    # State.
 
     @property
     def step(self) -> int:
-        """Batches that this rank has had so far, over all epochs, those before a loaded state included."""
-        return self._standing.taken
+        """Batches that this rank has received over all epochs, including those before a loaded state."""
+        return self._position.batches
 
     def state_dict(self, at: int | None = None) -> dict[str, Any]:
-        """Where the training loop stands: behind the last batch that it had, whatever was fetched ahead of it.
+        """Returns the state of the training loop: the position after the last batch that the loop received, not after prefetched batches.
 
-        ``at`` is for loops that take batches ahead of their steps, as those of Accelerate and Lightning may: the state behind this
-        rank's first ``at`` batches, counted as :attr:`step` does.
+        The state is plain data, less than 1 KiB as JSON for any number of ranks. Any number of ranks can resume from the state of any one
+        rank.
 
-        Plain data for a checkpoint, less than 1 KiB as JSON for any number of ranks. The state of any one rank serves all of them, and any
-        other number of them.
+        Where operators change the number of rows, the state contains a position for each slot. The other ranks report theirs at the same
+        step through their coordinator, as soon as their batches of the step have arrived. After five seconds, or without a coordinator,
+        the state lists the other ranks as ``missing``, and :func:`feedline.merge_states` merges the states of all ranks.
 
-        Where operators change the number of rows it has a number for each slot, and the other ranks are asked, through their
-        coordinator, where they stand at the same step; a rank that has not come there answers as soon as its batches are there. Where one has not
-        within five seconds, or there is no coordinator, the state names the ranks that are ``missing``, and
-        :func:`feedline.merge_states` makes one of the states of all.
+        Args:
+            at: returns the state after the first ``at`` batches of this rank, counted as :attr:`step`. For loops that prefetch batches,
+                such as those of Accelerate and Lightning.
         """
-        at = whole_if_any("at", at)
-        if at is not None and at != self._standing.taken:
-            return self._standing.state_behind(at, self._mix_from)
-        if self._standing.places is None and self._standing.loaded is not None:
-            return dict(self._standing.loaded)
-        if self._standing.places is not None:
-            return self._standing.state(self._mix_from)
+        at = to_optional_int("at", at)
+        if at is not None and at != self._position.batches:
+            return self._position.state_after(at, self._session.mix_from)
+        if self._position.positions is not None:
+            return self._position.state(self._session.mix_from)
+        if self._position.loaded is not None:
+            return dict(self._position.loaded)
         self._open()
-        assert self._job is not None and self._consumer is not None
-        if self._elastic:
-            raise WrongUse("this rank of an elastic job has had no batch, so it does not know where the job stands; ask a rank that has")
-        if self._is_relaxed:
-            self._ahead_is_empty()
-            self._consumer.flush()
-            return self._standing.relaxed_state(json.loads(self._job.status())["position"])
-        return self._standing.state(self._mix_from)
+        if self._config.is_elastic:
+            raise WrongUse("this rank of an elastic job has received no batch, so it has no position; save the state of a rank that has")
+        if self._config.is_relaxed:
+            return self._relaxed_state()
+        return self._position.state(self._session.mix_from)
 
-    def _ahead_is_empty(self) -> None:
-        if self._ahead:
+    def _relaxed_state(self) -> dict[str, Any]:
+        assert self._session.job is not None and self._session.consumer is not None
+        if self._reader.has_pending:
             raise WrongUse(
-                "a job with `order: relaxed` that copies batches ahead cannot tell where it stands; use order deterministic, or NumPy arrays"
+                "a job with `order: relaxed` that prefetches batches has no exact position; use order deterministic, or NumPy arrays"
             )
+        self._session.consumer.flush()
+        return self._position.relaxed_state(json.loads(self._session.job.status())["position"])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on at ``state``, with the next loop; what is under way ends. On any number of ranks and workers.
+        """Resumes from ``state`` with the next loop, on any number of ranks and workers. Ends the present loop.
 
         Raises:
-            WrongUse: when the state belongs to another pipeline or to other data, with what changed.
+            WrongUse: when the state belongs to another pipeline or other data. The message names the changes.
         """
-        state = _state.check(state)
-        self._standing.check(state, self._asked_slots)
+        state = _state.validate_state(state)
+        self._position.check(state, self._config.virtual_consumers)
         self._release()
-        self._standing.load(state)
-        self._loads += 1
-        self._ended = False
+        self._position.load(state)
+        self._session.loads += 1
+        self._reader.is_ended = False
 
     def skip(self, first: int, last: int) -> None:
-        """Leaves out the batches ``first`` to ``last - 1`` of this rank, counted as :attr:`step` does, when the loop comes there.
+        """Skips the batches ``first`` to ``last - 1`` of this rank, counted as :attr:`step`, when the loop reaches them.
 
-        For steps around a loss spike: load a state from before, skip, go on. All ranks skip the same. Their rows count as had.
+        For steps around a loss spike: load a state from before them, skip them, and continue. All ranks must skip the same batches. The
+        rows of skipped batches count as delivered.
         """
-        first, last = whole("first", first), whole("last", last)
+        first, last = to_int("first", first), to_int("last", last)
         if not 0 <= first < last:
-            raise WrongUse(f"skip({first}, {last}) leaves out nothing; give the first batch and the one behind the last")
-        if first < self._standing.taken:
-            raise WrongUse(f"batch {first} has been had already ({self._standing.taken} were); load a state from before it, then skip")
-        self._skips.append((first, last))
+            raise WrongUse(f"skip({first}, {last}) is an empty range; give the first batch to skip and the batch after the last")
+        if first < self._position.batches:
+            raise WrongUse(f"this rank has already received batch {first} ({self._position.batches} batches so far); load an earlier state, then skip")
+        self._reader.skipped.append((first, last))
 
     def set_weights(self, weights: Sequence[float]) -> dict[str, int]:
-        """Gives the datasets of the job's mix other weights while it runs: one for each, in the pipeline's order, relative to each other.
+        """Changes the weights of the job's mix while it runs: one relative weight for each dataset, in the pipeline's order.
 
-        They hold from behind the rows that were handed out to workers already, for all ranks: one of them says it. States of all ranks
-        from then on have the change, and a job that goes on at one has it at the same place.
+        The weights apply to all rows that no worker has leased, for all ranks; one rank calls this method. Later states contain the
+        change, and a job that resumes from them applies it at the same row.
 
         Returns:
-            ``pass``, counted over all epochs, and ``row`` of it from which the weights hold.
+            ``pass``, counted over all epochs, and ``row`` in the pass from which the weights apply.
 
         Raises:
-            WrongUse: when the job has no mix, one with ``stop="first"``, or has handed out all of its rows; or the weights are wrong.
+            WrongUse: when the job has no mix or a mix with ``stop="first"``, all rows are leased, or the weights are invalid.
         """
         self._open()
-        assert self._job is not None
-        wanted = [number(f"weights[{place}]", weight) for place, weight in enumerate(several("weights", weights))]
-        first, row = self._job.set_weights(wanted)
-        return {"pass": first, "row": row}
+        assert self._session.job is not None
+        numbers = [to_float(f"weights[{index}]", weight) for index, weight in enumerate(to_list("weights", weights))]
+        pass_number, row = self._session.job.set_weights(numbers)
+        return {"pass": pass_number, "row": row}
 
     # Elastic jobs.
 
     @property
     def slots(self) -> list[int]:
-        """The slots whose batches this rank gets at present."""
-        if self._elastic:
-            return self._consumer.slots() if self._consumer is not None else []
-        return list(self._standing.own_slots())
+        """The slots whose batches this rank receives at present."""
+        if self._config.is_elastic:
+            return self._session.consumer.slots() if self._session.consumer is not None else []
+        return list(self._position.own_slots())
 
     def leave(self) -> None:
-        """Leaves an elastic job between two steps: other ranks go on with this one's slots at once. The next loop joins it again."""
-        if not self._elastic:
-            raise WrongUse("only a rank of an elastic job can leave it while others go on; open the job with elastic=True")
-        if self._ahead:
-            raise WrongUse("batches are on their way to this rank's device; leave an elastic job from a loop over NumPy arrays or CPU tensors")
+        """Leaves an elastic job between two steps. Other ranks receive the slots of this rank at once. The next loop joins the job again."""
+        if not self._config.is_elastic:
+            raise WrongUse("only ranks of an elastic job can leave; open the job with elastic=True")
+        if self._reader.has_pending:
+            raise WrongUse("a prefetched batch prevents leaving; use NumPy arrays or CPU tensors in an elastic job")
         self._release()
 
     def set_step_time(self, seconds: float) -> None:
-        """Says how long this rank takes for the batch of one slot, where ranks of an elastic job wait for each other and so all look alike. It holds for
-        the present loop."""
-        if not self._elastic:
-            raise WrongUse("only ranks of an elastic job get slots by their step times; open the job with elastic=True")
-        if self._consumer is not None:
-            self._consumer.set_slot_time(number("seconds", seconds))
+        """Sets the time that this rank takes for the batch of one slot, where ranks of an elastic job synchronize after each batch so that
+        measured times are equal. Applies to the present loop."""
+        if not self._config.is_elastic:
+            raise WrongUse("only ranks of an elastic job have a step time; open the job with elastic=True")
+        if self._session.consumer is not None:
+            self._session.consumer.set_batch_time(to_float("seconds", seconds))
 
-    # How well it is fed.
+    # Statistics.
 
     def stats(self) -> dict[str, Any]:
-        """What this rank has had so far, and how long it waited.
+        """Returns the statistics of this rank.
 
-        ``rows``, ``batches``, ``bytes``; ``step_seconds`` between getting a batch and asking for the next, ``copy_seconds`` of them for
-        copying to a device, ``stall_seconds`` waiting; ``fed``, the share of the time in which it did not wait; ``bound``, what bounds
-        the job at this moment as the service sees it, ``None`` where that is not known.
+        ``rows``, ``batches``, ``bytes``: delivered so far. ``step_seconds``: time from receiving a batch to requesting the next one;
+        ``copy_seconds``: the part of it for copies to a device. ``stall_seconds``: time waiting for batches. ``fed``: fraction of the time
+        without stalls. ``bound``: the present bottleneck of the job, ``None`` while it is unknown.
         """
-        stats = self._tally.counts(self._consumer)
+        stats = self._session.totals.total(self._session.consumer)
         time = stats["step_seconds"] + stats["stall_seconds"]
-        return {**stats, "fed": 1.0 - stats["stall_seconds"] / time if time > 0 else 1.0, "bound": self._bound()}
+        fed = 1.0 - stats["stall_seconds"] / time if time > 0 else 1.0
+        return {**stats, "fed": fed, "bound": self._session.bottleneck()}
 
-    def _bound(self) -> str | None:
-        if self._service is None or self._job is None:
-            return None
-        try:
-            return self._service.bottleneck(self._job.id)
-        except _native.FeedlineError:
-            return None
-
-    def _end_epoch(self, epoch: int) -> None:
-        epoch_counts = self._tally.since_last(self._consumer)
-        if epoch_counts["batches"] and (self._progress.is_on or _log.isEnabledFor(logging.INFO)):
-            line = summary(epoch, epoch_counts, self._bound())
-            self._progress.tell(line)
+    def _report_epoch(self, epoch: int) -> None:
+        counts = self._session.totals.since_last(self._session.consumer)
+        if counts["batches"] and (self._progress.is_enabled or _log.isEnabledFor(logging.INFO)):
+            line = format_summary(epoch, counts, self._session.bottleneck())
+            self._progress.print_line(line)
             _log.info("%s", line)
+
+    # End.
+
+    def close(self) -> None:
+        """Closes the job of this rank, and shuts down a service in this process. Further calls do nothing."""
+        self._release()
+        if self._session.is_own_process:
+            self._reader.converter.close()
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        session = getattr(self, "_session", None)
+        if not _is_finalizing() and session is not None and session.service is not None:
+            self.close()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __reduce__(self) -> Any:
+        raise WrongUse("a job cannot be sent to another process; open it there")
+
+    def __repr__(self) -> str:
+        name = self._session.run or self._config.checked["name"]
+        return f"<feedline.Job {name!r}: rank {self.ranks.consumer} of {self.ranks.consumers}, {self._position.batches} batches received>"
+
+
+class _ThreadGuard:
+    """Rejects concurrent use by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise WrongUse("another thread is waiting for the next batch of this job; use a job in one thread at a time")
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+
+
+@atexit.register
+def _close_all() -> None:
+    for job in list(_open_jobs):
+        try:
+            job.close()
+        except (_native.FeedlineError, WrongUse) as error:
+            _log.warning("%s", error)

@@ -1,4 +1,4 @@
-"""How a job is opened: its pipeline, its ranks, and the flags of the service that it runs on."""
+"""Opens jobs: validates the arguments, and selects the ranks and the service."""
 
 from __future__ import annotations
 
@@ -6,15 +6,26 @@ import difflib
 import inspect
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from feedline import _ranks
+from feedline._arguments import (
+    shorten,
+    to_bool,
+    to_float,
+    to_list,
+    to_optional_int,
+    to_optional_text,
+    to_path,
+    to_positive_int,
+    to_size,
+    to_switch,
+)
+from feedline._config import JobConfig
 from feedline._job import Job
 from feedline._native import WrongUse
 from feedline._pipeline import Pipeline, load
-from feedline._plain import number, plain, shown, switch, text
-from feedline._plain import whole_if_any as count
+from feedline._ranks import find_ranks
 
 
 def open(
@@ -40,128 +51,146 @@ def open(
     patience: float | None = None,
     **service: Any,
 ) -> Job:
-    """Opens a job, of which this process is one rank. Nothing runs before the first batch is asked for.
+    """Opens a job of which this process is one rank. The job starts when the first batch is requested.
 
     Args:
-        pipeline: a pipeline file, or a pipeline built by :func:`feedline.read`.
-        coordinator: URL of the service, such as ``http://feedline:7070``; of several coordinators one or more. ``None``: everything
-            runs in this process.
-        batch_size: rows of a batch, in place of the pipeline's.
-        epochs: epochs of the job; ``None``: as many as are asked for. Each ``for`` loop over the job is one epoch.
-        device: where PyTorch tensors are wanted, such as ``"cuda"`` or ``"cpu"``; ``None`` gives NumPy arrays.
-        rank, world_size: this process among those of the training job. By default as torch.distributed, JAX, torchrun, MPI or Slurm say.
-        consumers: ranks with different data, in place of ``world_size``: those of one replica group count once.
-        replica_size: neighbouring ranks that see the same data: tensor, pipeline and context parallel ranks.
-        mesh, data_dims: a ``DeviceMesh`` in place of these, and its dimensions over which data differs.
-        virtual_consumers: slots that rows are dealt to, at least as many as ranks with different data; the same number gives the same
-            batches on any number of ranks.
-        elastic: ranks may join and leave while the job runs (:meth:`Job.leave`), and die; ``virtual_consumers`` slots move between them,
-            more to faster ranks, and each slot's batches stay the same.
-        name: of the run, the same on all ranks and new for each run. By default as torchrun or Slurm says, or a random one.
-        state: where to start, as :meth:`Job.state_dict` gave it.
-        progress: shows a bar on a terminal (needs ``tqdm``), and a line at the end of each epoch.
-        buffer: bytes of batches that this process holds or has on their way; 256 MiB by default.
-        weight: claim of the job where there are too few workers for all.
-        patience: seconds without a coordinator after which the job is given up; 60 by default. Where it is given, a coordinator that is
-            not there yet is waited for as long, too.
-        service: further flags of ``feedline run`` by name: without a coordinator ``workers``, ``cores``, ``memory``, ``index_dir``,
-            ``cache_dir``, ``cache_disk``, ``auto_cache``, ``credentials``; with one ``token_file``, ``tls_ca``, ``tls_cert``, ``tls_key``; and
-            ``http``, an address such as ``"127.0.0.1:7170"`` to serve Prometheus metrics of this process on.
+        pipeline: a pipeline file, or a pipeline from :func:`feedline.read`.
+        coordinator: URL of a coordinator, such as ``http://feedline:7070``, or a list of URLs of coordinators of one cluster. ``None``: all
+            roles run in this process.
+        batch_size: rows of a batch, instead of the size in the pipeline.
+        epochs: number of epochs; ``None``: unlimited. Each ``for`` loop over the job is one epoch.
+        device: device of PyTorch tensors, such as ``"cuda"`` or ``"cpu"``; ``None``: batches are NumPy arrays.
+        rank, world_size: rank of this process, and number of ranks. By default from torch.distributed, JAX, torchrun, MPI or Slurm.
+        consumers: number of ranks with different data, instead of ``world_size``: a group of replicas counts once.
+        replica_size: number of neighbouring ranks with the same data: tensor, pipeline and context parallel ranks.
+        mesh, data_dims: a ``DeviceMesh`` instead of these arguments, and the names of its data dimensions.
+        virtual_consumers: number of slots that share the rows, at least the number of ranks with different data. The same number gives
+            the same batches on any number of ranks.
+        elastic: whether ranks may join, leave (:meth:`Job.leave`) and fail while the job runs. The ``virtual_consumers`` slots move
+            between ranks, more of them to faster ranks, and each slot keeps its batches.
+        name: name of the run, equal on all ranks and new for each run. By default from torchrun or Slurm, or random.
+        state: state from which the job resumes, from :meth:`Job.state_dict`.
+        progress: whether to show a progress bar on a terminal (needs ``tqdm``), and a line after each epoch.
+        buffer: bytes of batches that this process buffers or receives; 256 MiB by default.
+        weight: share of the job where the workers cannot feed all jobs.
+        patience: seconds without a coordinator after which the job fails; 60 by default. An explicit value also applies to the first
+            connection, which otherwise fails at once.
+        service: further flags of ``feedline run`` as keywords. Without a coordinator: ``workers``, ``cores``, ``memory``, ``index_dir``,
+            ``cache_dir``, ``cache_disk``, ``auto_cache``, ``credentials``. With a coordinator: ``token_file``, ``tls_ca``, ``tls_cert``,
+            ``tls_key``. ``http``: address such as ``"127.0.0.1:7170"`` on which this process serves Prometheus metrics.
 
     Raises:
-        WrongUse: when an argument or the pipeline is wrong, with the place and the fix.
+        WrongUse: when an argument or the pipeline is invalid. The message names the argument and the fix.
     """
-    batch_size, epochs, buffer = count("batch_size", batch_size), count("epochs", epochs), count("buffer", buffer)
-    rank, world_size, consumers = count("rank", rank), count("world_size", world_size), count("consumers", consumers)
-    replica_size, virtual_consumers = count("replica_size", replica_size), count("virtual_consumers", virtual_consumers)
-    elastic, progress, weight = switch("elastic", elastic), switch("progress", progress), number("weight", weight)
-    patience = None if patience is None else number("patience", patience)
-    if consumers is not None:
-        if world_size is not None:
-            raise WrongUse("consumers and world_size say the same; give one of them")
-        world_size = consumers * (replica_size or 1)
-        rank = 0 if rank is None and world_size == 1 else rank
+    ranks = _find_ranks(rank, world_size, consumers, replica_size, mesh, data_dims)
+    batch_size, buffer = to_optional_int("batch_size", batch_size), to_optional_int("buffer", buffer)
+    virtual_consumers, elastic = to_optional_int("virtual_consumers", virtual_consumers), to_bool("elastic", elastic)
+    patience = None if patience is None else to_float("patience", patience)
     if elastic and virtual_consumers is None:
-        raise WrongUse("an elastic job needs virtual_consumers=: the slots that move between ranks, as many as there may ever be ranks or more")
-    _check(service, virtual_consumers=virtual_consumers, buffer=buffer, patience=patience)
-    found = _pipeline_of(pipeline)
+        raise WrongUse("an elastic job needs virtual_consumers=: the number of slots that move between ranks, at least the number of ranks")
+    _check_positive(virtual_consumers=virtual_consumers, buffer=buffer, patience=patience)
+    opened = _to_pipeline(pipeline)
     if batch_size is not None:
-        found = found.with_batch_size(batch_size)
-    if coordinator is not None:
-        service["coordinator"] = _urls(coordinator)
-    elif "python" not in service:
-        # Functions of the pipeline run in the same Python, with the same packages.
-        service["python"] = sys.executable
-    job = Job(
-        found,
-        ranks=_ranks.find(rank, world_size, replica_size, mesh, data_dims),
-        epochs=epochs,
+        opened = opened.with_batch_size(batch_size)
+    config = JobConfig(
+        opened,
+        ranks=ranks,
+        epochs_argument=to_optional_int("epochs", epochs),
         virtual_consumers=virtual_consumers,
-        elastic=elastic,
-        name=text("name", name),
-        progress=progress,
-        buffer=buffer,
-        weight=weight,
-        patience=patience,
-        flags=_flags(service),
+        is_elastic=elastic,
+        name=to_optional_text("name", name),
+        buffer_bytes=buffer,
+        weight=to_float("weight", weight),
+        patience_seconds=patience,
+        service=_service_settings(coordinator, service),
     )
+    job = Job(config, progress=to_bool("progress", progress))
     if state is not None:
         job.load_state_dict(state)
     return job if device is None else job.torch(device)
 
 
-_OPTIONS = [
-    "allow_metadata_addresses", "allow_url", "auto_cache", "cache_dir", "cache_disk", "cache_store", "cache_store_limit", "cores", "credentials", "functions",
-    "http", "index_dir", "memory", "python", "tls_ca", "tls_cert", "tls_key", "token_file", "trace", "transport", "workers",
-]  # fmt: skip
-"""Flags of ``feedline run`` that say where a job runs."""
+Pipeline._open_job = staticmethod(open)
 
 
-def _check(options: Mapping[str, Any], **counts: Any) -> None:
-    for name in options:
-        if name not in _OPTIONS:
-            nearest = difflib.get_close_matches(name, [*_OPTIONS, *inspect.signature(open).parameters], 1)
-            hint = f"; did you mean {nearest[0]}=?" if nearest else f"; there are {', '.join(_OPTIONS)}"
-            raise WrongUse(f"feedline.open() has no option {name}={hint}")
-    for name, value in counts.items():
-        if value is not None and not 0 < value < float("inf"):
-            raise WrongUse(f"{name} is {value!r}; give a number above 0")
+def _find_ranks(rank: Any, world_size: Any, consumers: Any, replica_size: Any, mesh: Any, data_dims: Any) -> Any:
+    rank, world_size = to_optional_int("rank", rank), to_optional_int("world_size", world_size)
+    consumers, replica_size = to_optional_int("consumers", consumers), to_optional_int("replica_size", replica_size)
+    if consumers is not None:
+        if world_size is not None:
+            raise WrongUse("consumers and world_size exclude each other; give one of them")
+        world_size = consumers * (replica_size or 1)
+        rank = 0 if rank is None and world_size == 1 else rank
+    return find_ranks(rank, world_size, replica_size, mesh, data_dims)
 
 
-def _pipeline_of(pipeline: Any) -> Pipeline:
-    if isinstance(pipeline, Pipeline):
-        return pipeline
-    if isinstance(pipeline, Mapping):
-        return Pipeline(pipeline)
-    if isinstance(pipeline, str | os.PathLike):
-        return load(pipeline)
-    raise WrongUse(
-        f"a pipeline is the path of a pipeline file or what feedline.read(...) gives, and this is a {type(pipeline).__name__}"
-    )
-
-
-def _urls(coordinator: Any) -> list[str]:
-    urls = [coordinator] if isinstance(coordinator, str) else plain(coordinator, "coordinator")
-    if not isinstance(urls, list) or not urls or not all(isinstance(url, str) and url for url in urls):
-        raise WrongUse(f"coordinator is {shown(coordinator)}; give the URL of the service, such as http://feedline:7070, or a list of several")
+def _to_urls(name: str, value: Any) -> list[str]:
+    urls = to_list(name, value)
+    if not urls or not all(isinstance(url, str) and url for url in urls):
+        raise WrongUse(f"{name} is {shorten(value)}; give the URL of a coordinator, such as http://feedline:7070, or a list of URLs")
     return urls
 
 
-def _flags(options: Mapping[str, Any]) -> list[str]:
-    """Keyword arguments as flags of ``feedline run``: ``cache_dir="x"`` is ``--cache-dir=x``."""
-    flags = []
-    for name, given in options.items():
-        value = plain(given, name)
-        if value is None:
-            continue
-        if isinstance(value, dict):
-            raise WrongUse(f"{name} is {shown(given)}; give text or a number")
-        flag = "--" + name.replace("_", "-")
-        if value is True or value is False:
-            switched = name in ("auto_cache", "trace")
-            flags += [f"{flag}={'on' if value else 'off'}"] if switched else [flag] * value
-        elif isinstance(value, list):
-            flags += [f"{flag}={one}" for one in value]
-        else:
-            flags.append(f"{flag}={value}")
-    return flags
+def _to_texts(name: str, value: Any) -> list[str]:
+    texts = to_list(name, value)
+    if not all(isinstance(text, str) for text in texts):
+        raise WrongUse(f"{name} is {shorten(value)}; give text, or a list of texts")
+    return texts
+
+
+_SETTINGS: dict[str, Callable[[str, Any], Any]] = {
+    "allow_metadata_addresses": to_bool,
+    "allow_url": _to_texts,
+    "auto_cache": to_switch,
+    "cache_dir": to_path,
+    "cache_disk": to_size,
+    "cache_store": to_optional_text,
+    "cache_store_limit": to_size,
+    "cores": to_positive_int,
+    "credentials": to_path,
+    "functions": to_switch,
+    "http": to_optional_text,
+    "index_dir": to_path,
+    "memory": to_size,
+    "python": to_path,
+    "tls_ca": to_path,
+    "tls_cert": to_path,
+    "tls_key": to_path,
+    "token_file": to_path,
+    "trace": to_switch,
+    "transport": to_optional_text,
+    "workers": to_positive_int,
+}
+"""Settings of the service, and the conversion of each value."""
+
+
+def _service_settings(coordinator: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Converts the settings of the service. Omits settings that are ``None``."""
+    for name in options:
+        if name not in _SETTINGS:
+            nearest = difflib.get_close_matches(name, [*_SETTINGS, *inspect.signature(open).parameters], 1)
+            hint = f"; did you mean {nearest[0]}=?" if nearest else f"; the options of the service are {', '.join(_SETTINGS)}"
+            raise WrongUse(f"feedline.open() has no option {name}={hint}")
+    settings = {name: _SETTINGS[name](name, value) for name, value in options.items() if value is not None}
+    if coordinator is not None:
+        return {**settings, "coordinator": _to_urls("coordinator", coordinator)}
+    if os.environ.get("FEEDLINE_COORDINATOR"):
+        return settings
+    # Functions of the pipeline use the same Python, with the same packages.
+    return {"python": sys.executable, **settings}
+
+
+def _check_positive(**numbers: float | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and not 0 < number < float("inf"):
+            raise WrongUse(f"{name} is {number!r}; give a number above 0")
+
+
+def _to_pipeline(pipeline: Any) -> Pipeline:
+    if isinstance(pipeline, Pipeline):
+        return pipeline
+    if isinstance(pipeline, str | os.PathLike):
+        return load(pipeline)
+    if isinstance(pipeline, Mapping):
+        return Pipeline(pipeline)
+    raise WrongUse(f"the pipeline is a {type(pipeline).__name__}; give a pipeline file, or a pipeline from feedline.read(...)")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
-from feedline._plain import names
+from feedline._arguments import to_names
 
 
 class Operators:
@@ -147,7 +147,7 @@ class Operators:
             columns: Columns to keep, in this order.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
-        return self._operator("select", parallelism, columns=names(columns))
+        return self._operator("select", parallelism, columns=to_names(columns))
 
     def rename(self, columns: Mapping[str, str], *, parallelism: int | None = None) -> Self:
         """Renames columns.
@@ -252,7 +252,7 @@ class Operators:
             window: Rows that are put into buckets together; chosen by the sizes of batches where it is not given.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
-        return self._operator("bucket_by_length", parallelism, columns=names(columns), boundaries=boundaries, batch_sizes=batch_sizes, tokens=tokens, pad=pad, value=value, window=window)
+        return self._operator("bucket_by_length", parallelism, columns=to_names(columns), boundaries=boundaries, batch_sizes=batch_sizes, tokens=tokens, pad=pad, value=value, window=window)
 
     def pack(
         self,
@@ -276,7 +276,7 @@ class Operators:
             window: Rows that are packed together; chosen by the size of batches where it is not given.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
-        return self._operator("pack", parallelism, columns=names(columns), length=length, size=size, longer=longer, value=value, window=window)
+        return self._operator("pack", parallelism, columns=to_names(columns), length=length, size=size, longer=longer, value=value, window=window)
 
     def repeat(self, count: int, *, parallelism: int | None = None) -> Self:
         """Passes over the rows several times within an epoch, each in its own order; tf.data's `repeat(count)`.

@@ -1,34 +1,30 @@
-"""Pipelines built in Python, with the names of the pipeline file as keyword arguments."""
+"""Pipelines in Python. The names of the pipeline file are keyword arguments."""
 
 from __future__ import annotations
 
-import base64
-import functools
 import inspect
 import json
 import os
 import re
-import sys
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from feedline import _native
-from feedline._code import signature
+from feedline._arguments import shorten, to_json_value, to_list
+from feedline._functions import function_parameters, output_columns
 from feedline._native import WrongUse
 from feedline._operators import Operators
-from feedline._plain import names, plain, several, shown
 
 if TYPE_CHECKING:
     from feedline._job import Job
 
-_BUILT = "pipeline"
-"""What errors call a pipeline that comes from no file."""
+_UNNAMED_FILE = "pipeline"
+"""The name in errors of a pipeline without a file."""
 
 
 class Pipeline(Operators):
-    """A pipeline: one source, operators in order. Every method gives a new pipeline and leaves this one as it is.
+    """A pipeline: one source and a list of operators. Every method returns a new pipeline.
 
     >>> pipeline = (
     ...     feedline.read(url="data/*.tfrecord", format="tfrecord", features={"image": "image/encoded"}, seed=5)
@@ -39,95 +35,96 @@ class Pipeline(Operators):
     >>> job = pipeline.open()
     """
 
-    def __init__(self, spec: Mapping[str, Any], file: str = _BUILT) -> None:
+    _open_job: ClassVar[Callable[..., Any]]
+    """:func:`feedline.open`. Its module sets this attribute, because it imports this module."""
+
+    def __init__(self, spec: Mapping[str, Any], file: str = _UNNAMED_FILE) -> None:
         if not isinstance(spec, Mapping):
-            raise WrongUse(f"a pipeline is what feedline.read(...) gives, or a mapping as in a pipeline file, and this is {shown(spec)}")
-        self._spec: dict[str, Any] = plain(spec, "")
+            raise WrongUse(f"a pipeline must be created by feedline.read(...) or from a mapping as in a pipeline file, not from {shorten(spec)}")
+        self._spec: dict[str, Any] = to_json_value(spec, "")
         self._file = file
 
-    # What holds for all rows.
+    # Settings of the whole pipeline.
 
     def named(self, name: str) -> Pipeline:
-        """Under this name, which messages, metrics and lists of jobs show."""
+        """Sets the name, which messages, metrics and lists of jobs contain."""
         return self._with(name=name)
 
     def seed(self, seed: int) -> Pipeline:
-        """With this seed of the order and of every random operator."""
+        """Sets the seed of the order and of every random operator."""
         return self._with(seed=seed)
 
     def shuffle(self, window: int) -> Pipeline:
-        """Rows in random order: blocks of the data are permuted, then rows within ``window`` of them. 0 keeps storage order."""
+        """Shuffles the rows: permutes blocks of the data, then rows within ``window`` of them. 0 keeps the storage order."""
         return self._with(shuffle={"window": window})
 
     def order(self, order: Literal["deterministic", "relaxed"]) -> Pipeline:
-        """``deterministic``: batches depend on nothing but the job. ``relaxed``: each rank takes the next ready rows."""
+        """Sets the order mode. ``deterministic``: batches depend only on the job. ``relaxed``: each rank receives the next ready rows."""
         return self._with(order=order)
 
     def on_error(self, on_error: Literal["fail", "skip", "replace"]) -> Pipeline:
-        """What happens to a row that fails: it fails the job, is left out, or is filled with zeros; never silently."""
+        """Sets the handling of failed rows: ``fail`` fails the job, ``skip`` removes the row, ``replace`` fills it with zeros. Skipped and
+        replaced rows are counted and listed in :attr:`Batch.skipped`."""
         return self._with(on_error=on_error)
 
-    # Operators that take a Python function. The others are those of `Operators`.
+    # Operators that call Python functions. `Operators` contains the other operators.
 
     def filter(self, where: str | Callable[..., Any], *, parallelism: int | None = None, **options: Any) -> Pipeline:
-        """Keeps the rows for which an SQL expression over the columns is true; or those that a Python function keeps, see
+        """Keeps the rows for which an SQL expression over the columns is true, or for which a Python function returns a true value, as
         :meth:`filter_function`."""
         if not isinstance(where, str):
             return self.filter_function(where, parallelism=parallelism, **options)
         if options:
-            raise WrongUse(f"filter by an SQL expression takes no {next(iter(options))}=; functions do")
+            raise WrongUse(f"filter by an SQL expression has no option {next(iter(options))}=; only functions have options")
         return self._operator("filter", parallelism, where=where)
 
     def map(
         self, function: str | Callable[..., Any], outputs: Mapping[str, Any] | None = None, *, parallelism: int | None = None, **options: Any
     ) -> Pipeline:
-        """Calls a Python function on workers, in processes of its own, with dicts of NumPy arrays whose first axis is rows.
+        """Calls a Python function on workers, in separate processes. The argument is a dict of NumPy arrays whose first axis is rows.
 
         Args:
-            function: a function, which travels by cloudpickle; or ``"package.module:function"``, importable on workers.
-            outputs: columns that it adds or replaces: name to a dtype such as ``"float32"``, ``"text"`` or ``"bytes"``; to
-                ``(dtype, shape)`` of a row; or to ``{"dtype": ..., "list": True}`` for lists of any length.
-            options: ``columns`` that it is given (all by default), ``timeout_s``, ``memory``, ``rows`` of one call, ``seeded`` (it then
-                takes ``seeds`` or ``rngs`` as a keyword), ``environment``, ``path``; and ``version``, by which states and caches go: by default it
-                follows from a function's bytecode and what it uses, so its place in a file does not matter.
+            function: a function, which is sent to workers by cloudpickle; or ``"package.module:function"``, which workers import.
+            outputs: columns that the function adds or replaces. Each name maps to a dtype such as ``"float32"``, ``"text"`` or ``"bytes"``;
+                to ``(dtype, shape)`` of a row; or to ``{"dtype": ..., "list": True}`` for lists of any length.
+            options: ``columns`` that the function receives (all by default), ``timeout_s``, ``memory``, ``rows`` of one call, ``seeded``
+                (passes ``seeds`` or ``rngs`` as a keyword), ``environment``, ``path``, and ``version``. States and caches are valid for one
+                version. By default, it is computed from the bytecode of the function and everything that the function uses.
         """
-        declared = {name: _output(name, output) for name, output in outputs.items()} if isinstance(outputs, Mapping) else outputs
-        return self._operator("map", parallelism, **{**_function(function), **_options(options)}, outputs=declared)
+        return self._operator("map", parallelism, **function_parameters(function, options), outputs=output_columns(outputs))
 
     def filter_function(self, function: str | Callable[..., Any], *, parallelism: int | None = None, **options: Any) -> Pipeline:
-        """Keeps the rows for which a Python function returns a true value; arguments as for :meth:`map`."""
-        return self._operator("filter_function", parallelism, **{**_function(function), **_options(options)})
+        """Keeps the rows for which a Python function returns a true value. Arguments as in :meth:`map`."""
+        return self._operator("filter_function", parallelism, **function_parameters(function, options))
 
-    # What becomes of it.
+    # Use of the pipeline.
 
     def open(self, **options: Any) -> Job:
-        """Opens it as a job: see :func:`feedline.open` for the options."""
-        from feedline._open import open
-
-        return open(self, **options)
+        """Opens a job that runs this pipeline: see :func:`feedline.open` for the options."""
+        return type(self)._open_job(self, **options)
 
     def to_yaml(self) -> str:
-        """The pipeline file, with all defaults.
+        """Returns the pipeline file, with all defaults.
 
         Raises:
-            WrongUse: when the pipeline is wrong or not whole, with the place and the fix.
+            WrongUse: when the pipeline is invalid or incomplete. The message names the place and the fix.
         """
-        return _placed(_native.to_yaml, self._text(), self._file)
+        return self._call_native(_native.to_yaml)
 
     def check(self) -> dict[str, Any]:
-        """The checked pipeline as plain data, with all defaults.
+        """Validates the pipeline, and returns it as plain data with all defaults.
 
         Raises:
-            WrongUse: when the pipeline is wrong or not whole, with the place and the fix.
+            WrongUse: when the pipeline is invalid or incomplete. The message names the place and the fix.
         """
-        return json.loads(_placed(_native.check_pipeline, self._text(), self._file))
+        return json.loads(self._call_native(_native.check_pipeline))
 
     def with_batch_size(self, size: int) -> Pipeline:
-        """With this batch size, in place of that of its ``batch`` or, where it has none, behind its operators."""
+        """Sets the size of the ``batch`` operator, or adds this operator."""
         operators = self._spec.get("operators", [])
         last = next(iter(operators[-1])) if operators else ""
         if last in ("bucket_by_length", "pack"):
-            raise WrongUse(f"batch_size is for pipelines that end with batch, and this one ends with {last}, which has sizes of its own")
+            raise WrongUse(f"batch_size applies to pipelines that end with batch, and this one ends with {last}; set the sizes of {last}")
         if last != "batch":
             return self.batch(size)
         return self._with(operators=[*operators[:-1], {"batch": {**operators[-1]["batch"], "size": size}}])
@@ -136,18 +133,25 @@ class Pipeline(Operators):
         operators = [next(iter(operator)) for operator in self._spec.get("operators", [])]
         return f"<feedline.Pipeline {self._spec.get('name')!r}: {' | '.join(['source', *operators])}>"
 
-    def _text(self) -> str:
+    def _to_json(self) -> str:
         return json.dumps(self._spec)
+
+    def _call_native(self, function: Callable[[str, str], str]) -> str:
+        """Calls a native function. Removes line numbers from errors, because JSON has one line."""
+        try:
+            return function(self._to_json(), self._file)
+        except WrongUse as error:
+            raise WrongUse(re.sub(rf"^{re.escape(self._file)}:\d+: ", f"{self._file}: ", str(error))) from None
 
     def _with(self, **changes: Any) -> Self:
         return type(self)({**self._spec, **changes}, self._file)
 
     def _operator(self, name: str, parallelism: int | None, **parameters: Any) -> Self:
-        for key, wanted in inspect.signature(getattr(Pipeline, name)).parameters.items():
-            if wanted.default is wanted.empty and key in parameters and parameters[key] is None:
+        for key, parameter in inspect.signature(getattr(Pipeline, name)).parameters.items():
+            if parameter.default is parameter.empty and key in parameters and parameters[key] is None:
                 raise WrongUse(f"{name}.{key} is None, and {name} needs it; give a value")
-        given = {**parameters, "parallelism": parallelism}
-        operator = {name: plain({key: value for key, value in given.items() if value is not None}, name)}
+        values = {**parameters, "parallelism": parallelism}
+        operator = {name: to_json_value({key: value for key, value in values.items() if value is not None}, name)}
         return self._with(operators=[*self._spec.get("operators", []), operator])
 
 
@@ -162,21 +166,21 @@ def read(
     on_error: Literal["fail", "skip", "replace"] = "fail",
     credentials: str | None = None,
 ) -> Pipeline:
-    """Begins a pipeline at its source.
+    """Creates a pipeline that reads one source.
 
     Args:
-        url: one or several paths, globs, prefixes that end in ``/``, or URLs (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
-        format: of the files, such as ``tfrecord`` or ``parquet``; docs/pipelines.md lists all formats.
-        features: column name to name in the data; by default every column under its own name.
-        name: shown in messages, metrics and lists of jobs.
-        seed: of the order and of every random operator.
-        order: ``deterministic`` or ``relaxed``.
-        on_error: what happens to a row that fails: ``fail``, ``skip`` or ``replace``.
-        credentials: name of the credentials that the workers read the data with.
+        url: one or several paths, globs, prefixes that end with ``/``, or URLs (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
+        format: format of the files, such as ``tfrecord`` or ``parquet``; docs/pipelines.md lists all formats.
+        features: maps column names to names in the data; by default, the names are equal.
+        name: name of the pipeline in messages, metrics and lists of jobs.
+        seed: seed of the order and of every random operator.
+        order: ``deterministic`` or ``relaxed``; see :meth:`Pipeline.order`.
+        on_error: handling of failed rows: ``fail``, ``skip`` or ``replace``; see :meth:`Pipeline.on_error`.
+        credentials: name of the credentials with which workers read the data.
     """
-    urls = plain(url, "source.url")
-    if isinstance(urls, list) and not all(isinstance(one, str) for one in urls):
-        raise WrongUse(f"source.url is {shown(url)}; give a path, glob or URL, or a list of them")
+    urls = to_json_value(url, "source.url")
+    if isinstance(urls, list) and not all(isinstance(item, str) for item in urls):
+        raise WrongUse(f"source.url is {shorten(url)}; give a path, glob or URL, or a list of them")
     source: dict[str, Any] = {"url": urls[0] if isinstance(urls, list) and len(urls) == 1 else urls, "format": format}
     if features:
         source["features"] = features
@@ -192,100 +196,41 @@ def mix(
     stop: Literal["all", "first", "restart"] = "all",
     **options: Any,
 ) -> Pipeline:
-    """Begins a pipeline at several sources, whose rows are mixed in proportion to ``weights``.
+    """Creates a pipeline that mixes the rows of several sources in proportion to ``weights``.
 
     Args:
-        sources: what :func:`feedline.read` gives, without operators.
-        weights: of each; all the same by default.
-        stop: when a pass ends: when ``all`` rows were had, when the ``first`` source is through, or when all are, short ones being
-            begun again (``restart``).
-        options: ``name``, ``seed``, ``order`` and ``on_error``, as for :func:`feedline.read`.
+        sources: results of :func:`feedline.read`, without operators.
+        weights: relative weight of each source; equal by default.
+        stop: end of a pass. ``all``: after all rows of all sources. ``first``: after the last row of the first exhausted source.
+            ``restart``: after all rows of all sources, and exhausted sources restart until then.
+        options: ``name``, ``seed``, ``order`` and ``on_error``, as in :func:`feedline.read`.
     """
     if not isinstance(sources, Sequence) or not sources or not all(isinstance(source, Pipeline) for source in sources):
-        raise WrongUse("a mix is made of sources; give a list of what feedline.read(...) returns")
-    shares = [1.0] * len(sources) if weights is None else several("weights", weights)
+        raise WrongUse("a mix needs a list of sources; give a list of results of feedline.read(...)")
+    shares = [1.0] * len(sources) if weights is None else to_list("weights", weights)
     if len(shares) != len(sources):
-        raise WrongUse(f"there are {len(sources)} sources and {len(shares)} weights; give one for each")
+        raise WrongUse(f"a mix of {len(sources)} sources has {len(shares)} weights; give one weight for each source")
     if any(source._spec.get("operators") for source in sources):
-        raise WrongUse("a source of a mix has operators; put them behind the mix, where they hold for all rows")
-    fresh = {"seed": 0, "order": "deterministic", "on_error": "fail"}
+        raise WrongUse("a source of a mix has operators; add them after the mix, where they apply to all rows")
+    defaults = {"seed": 0, "order": "deterministic", "on_error": "fail"}
     for source in sources:
-        lost = [key for key, usual in fresh.items() if source._spec.get(key, usual) != usual]
-        lost += ["shuffle"] if "shuffle" in source._spec else []
-        if lost:
-            raise WrongUse(f"a source of a mix has {lost[0]} of its own; say it of the mix, for which it holds as a whole")
+        ignored = [key for key, default in defaults.items() if source._spec.get(key, default) != default]
+        ignored += ["shuffle"] if "shuffle" in source._spec else []
+        if ignored:
+            raise WrongUse(f"a source of a mix has its own {ignored[0]}; set {ignored[0]} of the mix, where it applies to all rows")
     parts = [{"weight": weight, **source._spec["source"]} for source, weight in zip(sources, shares, strict=True)]
-    spec = {"name": "python", "seed": 0, "order": "deterministic", "on_error": "fail", **options}
+    spec = {"name": "python", **defaults, **options}
     return Pipeline({**spec, "source": {"mix": parts, "stop": stop}, "operators": []})
 
 
-def _options(options: dict[str, Any]) -> dict[str, Any]:
-    return {**options, "columns": names(options["columns"])} if "columns" in options else options
-
-
-def _output(name: str, declared: Any) -> dict[str, Any]:
-    if isinstance(declared, Mapping):
-        return dict(declared)
-    if not isinstance(declared, tuple | list):
-        return {"dtype": declared}
-    if len(declared) != 2:
-        raise WrongUse(f"map.outputs.{name} is {shown(declared)}; give a dtype, or (dtype, shape)")
-    return {"dtype": declared[0], "shape": several(f"map.outputs.{name}.shape", declared[1])}
-
-
-def _function(function: str | Callable[..., Any]) -> dict[str, Any]:
-    """A function by its name, or with its code and the Python that it was written for."""
-    if isinstance(function, str):
-        return {"function": function}
-    named = function
-    while isinstance(named, functools.partial):
-        named = named.func
-    if not callable(function):
-        raise WrongUse(f"a function of workers is callable or the text 'module:function', and this is a {type(function).__name__}")
-    try:
-        import cloudpickle
-    except ImportError:
-        raise WrongUse("functions travel by cloudpickle, which is not installed: pip install 'feedline[functions]'") from None
-    # By value, also where it lies in a module: workers need not have that.
-    module = sys.modules.get(getattr(named, "__module__", None) or "")
-    known = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
-    by_value = module is not None and module.__name__ not in known and _is_users(module)
-    if by_value:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        code = base64.b64encode(cloudpickle.dumps(function)).decode()
-    finally:
-        if by_value:
-            cloudpickle.unregister_pickle_by_value(module)
-    name = getattr(named, "__qualname__", type(named).__name__).replace("<", "").replace(">", "")
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    home = getattr(named, "__module__", None) or "main"
-    version = signature(function, lambda part: _is_users_part(part, known))
-    return {"function": f"{home}:{name}", "code": code, "version": version, "environment": {"python": python}}
-
-
-def _is_users_part(part: Any, by_value: set[str]) -> bool:
-    """Whether a function or class is the user's own."""
-    name = getattr(part, "__module__", None)
-    module = sys.modules.get(name) if isinstance(name, str) else None
-    return module is None or name in by_value or _is_users(module)
-
-
-def _is_users(module: Any) -> bool:
-    """Whether a module is the user's own: workers have Python's and those that are installed."""
-    file = getattr(module, "__file__", None)
-    installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return file is not None and not any(file.startswith(folder) for folder in installed if folder)
-
-
 def load(file: str | os.PathLike[str]) -> Pipeline:
-    """The pipeline in a file. Relative paths in it start at the present directory.
+    """Loads a pipeline file. Relative paths in it are relative to the working directory.
 
     Raises:
-        WrongUse: when the file cannot be read or is wrong, with the line and the fix.
+        WrongUse: when the file cannot be read or is invalid. The message names the line and the fix.
     """
     if not isinstance(file, str | os.PathLike):
-        raise WrongUse(f"the pipeline file is {shown(file)}; give its path, as text or a Path")
+        raise WrongUse(f"the pipeline file is {shorten(file)}; give its path, as text or a Path")
     path = Path(file)
     try:
         text = path.read_text(encoding="utf-8")
@@ -293,11 +238,3 @@ def load(file: str | os.PathLike[str]) -> Pipeline:
         reason = getattr(error, "strerror", None) or str(error)
         raise WrongUse(f"cannot read {path}: {reason.lower()}; give the path of a pipeline file") from None
     return Pipeline(json.loads(_native.check_pipeline(text, str(path))), str(path))
-
-
-def _placed(check: Any, text: str, file: str) -> str:
-    """Calls ``check``; a pipeline that comes from no file has no lines."""
-    try:
-        return check(text, file)
-    except WrongUse as error:
-        raise WrongUse(re.sub(rf"^{re.escape(file)}:\d+: ", f"{file}: ", str(error))) from None

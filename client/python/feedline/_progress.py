@@ -1,4 +1,4 @@
-"""What a person sees of a job's epochs: a bar on a terminal, and one line at the end of each."""
+"""Displays the progress of a job: a bar on a terminal, and one line after each epoch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from feedline import _native
 from feedline._native import WrongUse
 
 
-def summary(epoch: int, counts: Mapping[str, Any], bound: str | None) -> str:
-    """``epoch 0: fed 99.8%: 1.2 s of 610 s waiting; 1281167 rows, 2100 rows/s; bound by consumer: ...``."""
+def format_summary(epoch: int, counts: Mapping[str, Any], bound: str | None) -> str:
+    """Formats the line after an epoch: ``epoch 0: fed 99.8%: 1.2 s of 610 s waiting; 1281167 rows, 2100 rows/s; bound by consumer: ...``."""
     time = counts["step_seconds"] + counts["stall_seconds"]
     fed = 100.0 * (1.0 - counts["stall_seconds"] / time) if time > 0 else 100.0
     rate = counts["rows"] / time if time > 0 else 0.0
@@ -22,67 +22,67 @@ def summary(epoch: int, counts: Mapping[str, Any], bound: str | None) -> str:
     return f"{line}; bound by {bound}" if bound else line
 
 
-class Tally:
-    """What a job has had over all of its loops, each of which has a consumer of its own."""
+class StatsTotals:
+    """Sums the stats of a job over its loops. Each loop has its own consumer."""
 
     def __init__(self) -> None:
-        self._earlier = _nothing()
-        self._told = _nothing()
+        self._closed = _zero_stats()
+        self._reported = _zero_stats()
 
-    def counts(self, present: _native.Consumer | None) -> dict[str, Any]:
-        """All so far."""
-        of_present = _nothing() if present is None else present.stats()
-        return {key: self._earlier[key] + of_present[key] for key in of_present}
+    def total(self, consumer: _native.Consumer | None) -> dict[str, Any]:
+        """Returns the sum over closed consumers and the present one."""
+        stats = _zero_stats() if consumer is None else consumer.stats()
+        return {key: self._closed[key] + stats[key] for key in stats}
 
-    def since_last(self, present: _native.Consumer | None) -> dict[str, Any]:
-        """What came since this was asked last."""
-        counts = self.counts(present)
-        since = {key: counts[key] - self._told[key] for key in counts}
-        self._told = counts
-        return since
+    def since_last(self, consumer: _native.Consumer | None) -> dict[str, Any]:
+        """Returns the difference since the last call."""
+        total = self.total(consumer)
+        difference = {key: total[key] - self._reported[key] for key in total}
+        self._reported = total
+        return difference
 
-    def keep(self, ended: _native.Consumer) -> None:
-        """Takes over what a consumer has had that ends."""
-        self._earlier = self.counts(ended)
+    def add(self, consumer: _native.Consumer) -> None:
+        """Adds the stats of a consumer that closes."""
+        self._closed = self.total(consumer)
 
 
-def _nothing() -> dict[str, Any]:
+def _zero_stats() -> dict[str, Any]:
     return {"rows": 0, "batches": 0, "bytes": 0, "stall_seconds": 0.0, "step_seconds": 0.0, "copy_seconds": 0.0}
 
 
 class Progress:
-    """A bar, where one is wanted and there is a terminal; the lines of epochs where they are wanted."""
+    """A progress bar on a terminal, and a line after each epoch. Displays nothing unless enabled."""
 
-    def __init__(self, is_on: bool) -> None:
-        self.is_on = is_on
+    def __init__(self, is_enabled: bool) -> None:
+        self.is_enabled = is_enabled
         self._bar: Any = None
-        self._make: Any = None
-        if is_on and sys.stderr.isatty():
+        self._bar_type: Any = None
+        if is_enabled and sys.stderr.isatty():
             try:
                 from tqdm.auto import tqdm
             except ImportError:
-                raise WrongUse("progress=True shows a bar by tqdm, which is not installed: pip install tqdm") from None
-            self._make = tqdm
+                raise WrongUse("progress=True needs tqdm, which is not installed: pip install tqdm") from None
+            self._bar_type = tqdm
 
     def begin(self, epoch: int, steps: int | None) -> None:
-        """An epoch begins, with so many batches if that is known."""
+        """Starts the bar of an epoch with ``steps`` batches; ``None`` where the number is unknown."""
         self.end()
-        if self._make is not None:
-            self._bar = self._make(total=steps, desc=f"epoch {epoch}", unit="batch", leave=False)
+        if self._bar_type is not None:
+            self._bar = self._bar_type(total=steps, desc=f"epoch {epoch}", unit="batch", leave=False)
 
     def step(self) -> None:
-        """A batch was had."""
+        """Advances the bar by one batch."""
         if self._bar is not None:
             self._bar.update(1)
 
-    def tell(self, line: str) -> None:
-        """Prints a line, where lines are wanted."""
+    def print_line(self, line: str) -> None:
+        """Removes the bar and prints a line."""
         self.end()
-        if self.is_on:
+        if self.is_enabled:
             print(line, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None

@@ -1,4 +1,4 @@
-"""Where a job stands, as a training checkpoint stores it: small, readable JSON that says what it belongs to."""
+"""State dicts: the position of a job as a training checkpoint stores it. Small, readable JSON that also identifies the pipeline and the data."""
 
 from __future__ import annotations
 
@@ -8,199 +8,207 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from feedline import _native
+from feedline._arguments import to_json_value
 from feedline._native import WrongUse
-from feedline._plain import plain
 
 VERSION = 1
-Place = tuple[int, int, int]
-"""Slot, epoch and row in it."""
+Position = tuple[int, int, int]
+"""The next undelivered row of a slot: slot, epoch, row."""
+
+_NOT_A_STATE = "this is not a state of a job; give the result of state_dict()"
 
 
-def parts_of(pipeline: dict[str, Any]) -> dict[str, Any]:
-    """What is compared when a state is loaded: short hashes, so that the state stays small."""
+def pipeline_parts(pipeline: dict[str, Any]) -> dict[str, Any]:
+    """Returns the parts of a pipeline that a state contains for comparison: short hashes, so that states stay small."""
     return {
-        "source": _short(pipeline["source"]),
+        "source": _hash(pipeline["source"]),
         "order": pipeline["order"],
         "on_error": pipeline["on_error"],
         "seed": pipeline["seed"],
         "shuffle": pipeline["shuffle"]["window"],
-        "operators": [f"{name}:{_short(_of_rows(name, parameters))}" for operator in pipeline["operators"] for name, parameters in operator.items()],
+        "operators": [
+            f"{name}:{_hash(_row_parameters(name, parameters))}" for operator in pipeline["operators"] for name, parameters in operator.items()
+        ],
     }
 
 
-def _of_rows(name: str, parameters: Any) -> Any:
-    """Of an operator what its rows depend on: not how a function is run, nor the bytes that a versioned one travels in."""
+def _row_parameters(name: str, parameters: Any) -> Any:
+    """Returns the parameters of an operator that affect rows: for functions, neither the settings of processes nor versioned code."""
     if name not in ("map", "filter_function"):
         return parameters
-    left_out = {"path", "environment", "timeout_s", "memory", "rows"} | ({"code"} if parameters.get("version") else set())
-    return {key: value for key, value in parameters.items() if key not in left_out}
+    ignored = {"path", "environment", "timeout_s", "memory", "rows"} | ({"code"} if parameters.get("version") else set())
+    return {key: value for key, value in parameters.items() if key not in ignored}
 
 
-def _short(part: Any) -> str:
-    return f"{zlib.crc32(json.dumps(_rows_of(part), sort_keys=True).encode()):08x}"
+def _hash(part: Any) -> str:
+    return f"{zlib.crc32(json.dumps(_without_execution(part), sort_keys=True).encode()):08x}"
 
 
-def _rows_of(part: Any) -> Any:
-    """Of a part of a pipeline what its rows depend on."""
+def _without_execution(part: Any) -> Any:
+    """Removes the keys of a pipeline that do not affect rows."""
     if isinstance(part, dict):
-        return {key: _rows_of(value) for key, value in part.items() if key not in ("parallelism", "credentials")}
-    return [_rows_of(one) for one in part] if isinstance(part, list) else part
+        return {key: _without_execution(value) for key, value in part.items() if key not in ("parallelism", "credentials")}
+    return [_without_execution(item) for item in part] if isinstance(part, list) else part
 
 
-def build(
+def build_state(
     *,
-    about: dict[str, Any],
+    identity: dict[str, Any],
     layout: dict[str, Any],
     ranks: int,
-    places: Sequence[Place],
-    taken: int,
+    positions: Sequence[Position],
+    batches: int,
     missing: Sequence[int] = (),
     mix: Sequence[dict[str, Any]] = (),
     start: Sequence[tuple[int, int]] | None = None,
 ) -> dict[str, Any]:
-    """The state of a deterministic job of which one rank stands at ``places``. Where only rows tell where others stand, these are all that is
-    known, and ``missing`` are the ranks of which it is not. ``mix`` is how the weights of its mix change, and ``start`` where all slots stood at its beginning, where that was not the
-    beginning of an epoch."""
-    state = {"version": VERSION, "order": "deterministic", **about, "layout": layout, "ranks": ranks}
+    """Builds the state of a deterministic job from the positions of one rank, or of all ranks.
+
+    Args:
+        identity: keys that identify the pipeline and the data.
+        missing: ranks with unknown positions, where positions depend on the rows.
+        mix: changes of the mix's weights.
+        start: epoch and row of all slots at the start of the job, where the job started within an epoch.
+    """
+    state = {"version": VERSION, "order": "deterministic", **identity, "layout": layout, "ranks": ranks}
     if mix:
         state["mix"] = list(mix)
-    steps = _native.steps_of_epoch(json.dumps(layout))
-    is_known = steps is not None or layout.get("coordinated")
-    if is_known and start is not None and not _is_even(start, ranks):
-        # Ranks that began at the state of another number of ranks do not stand alike.
-        state["batches"] = taken
-        all_places = list(places)
-        if len(places) < layout["streams"] and steps is not None and layout["streams"] % ranks == 0:
-            all_places = _places_of_all(state, steps, start, places)
-        if len(all_places) == layout["streams"]:
-            state["places"] = packed(all_places)
-        else:
-            own = places[0][0] % ranks if places else 0
-            state["slots"] = {str(slot): [epoch, row] for slot, epoch, row in places}
-            state["missing"] = [rank for rank in range(ranks) if rank != own]
-        return state
+    steps = _native.steps_per_epoch(json.dumps(layout))
+    has_steps = steps is not None or layout.get("coordinated")
+    if has_steps and start is not None and not _are_ranks_equal(start, ranks):
+        # Ranks that resumed from another number of ranks are at different steps.
+        if len(positions) < layout["streams"] and steps is not None and layout["streams"] % ranks == 0:
+            positions = _positions_of_all_ranks(state, steps, start, positions)
+        own = positions[0][0] % ranks if positions else 0
+        return {**state, "batches": batches, **_explicit_positions(positions, layout, [rank for rank in range(ranks) if rank != own])}
     if layout.get("coordinated"):
-        # All slots stand at the same row of their round at the same step.
-        state["batches"] = taken
-        behind = min((place[1:] for place in places), default=(0, 0))
-        ahead = [place[1:] for place in places if place[1:] != behind]
-        state["row"] = list(behind)
-        state["row_ahead"] = list(ahead[0]) if ahead else list(behind)
-        state["ahead"] = len(ahead)
-        return state
+        # At a step, all slots are at the same row of their round.
+        first = min((position[1:] for position in positions), default=(0, 0))
+        ahead = [position[1:] for position in positions if position[1:] != first]
+        row_ahead = list(ahead[0]) if ahead else list(first)
+        return {**state, "batches": batches, "row": list(first), "row_ahead": row_ahead, "ahead": len(ahead)}
     if steps is None:
-        state["batches"] = taken
-        if len(places) == layout["streams"]:
-            state["places"] = packed(places)
-        else:
-            state["slots"] = {str(slot): [epoch, row] for slot, epoch, row in places}
-            state["missing"] = list(missing)
-        return state
-    stepped = [steps_before(layout, steps, place) for place in places]
-    first = min(stepped, default=0)
-    state["epoch"], state["step"] = divmod(first, steps) if steps else (0, 0)
-    state["ahead"] = sum(1 for step in stepped if step > first)
-    return state
+        return {**state, "batches": batches, **_explicit_positions(positions, layout, missing)}
+    slot_steps = [steps_before(layout, steps, position) for position in positions]
+    first_step = min(slot_steps, default=0)
+    epoch, step = divmod(first_step, steps) if steps else (0, 0)
+    return {**state, "epoch": epoch, "step": step, "ahead": sum(1 for slot_step in slot_steps if slot_step > first_step)}
 
 
-def _is_even(stands: Sequence[tuple[int, int]], ranks: int) -> bool:
-    """Whether all ranks stand alike: the first slots of each a step ahead of the others, or none."""
-    first = min(stands, default=(0, 0))
-    ahead = sum(1 for stand in stands[::ranks] if stand != first)
-    others = {stand for stand in stands if stand != first}
-    return len(others) < 2 and all((stand != first) == (slot // ranks < ahead) for slot, stand in enumerate(stands))
+def _explicit_positions(positions: Sequence[Position], layout: Mapping[str, Any], missing: Sequence[int]) -> dict[str, Any]:
+    """Returns the keys of a state with the position of each slot."""
+    if len(positions) == layout["streams"]:
+        return {"places": pack_positions(positions)}
+    return {"slots": {str(slot): [epoch, row] for slot, epoch, row in positions}, "missing": list(missing)}
 
 
-def _places_of_all(state: dict[str, Any], steps: int, start: Sequence[tuple[int, int]], places: Sequence[Place]) -> list[Place]:
-    """Where all slots stand once every rank has had as many batches since the start as this one, each of the slot that was furthest behind."""
+def _are_ranks_equal(positions: Sequence[tuple[int, int]], ranks: int) -> bool:
+    """Whether all ranks are at the same step: the first slots of each rank may be one step ahead of the others."""
+    first = min(positions, default=(0, 0))
+    ahead = sum(1 for position in positions[::ranks] if position != first)
+    others = {position for position in positions if position != first}
+    return len(others) < 2 and all((position != first) == (slot // ranks < ahead) for slot, position in enumerate(positions))
+
+
+def _positions_of_all_ranks(state: dict[str, Any], steps: int, start: Sequence[tuple[int, int]], positions: Sequence[Position]) -> list[Position]:
+    """Computes the positions of all slots when every rank has received as many batches since ``start`` as this rank.
+
+    Each batch of a rank comes from its slot that is furthest behind.
+    """
     layout, ranks = state["layout"], state["ranks"]
-    begun = [steps_before(layout, steps, (slot, *stand)) for slot, stand in enumerate(start)]
-    had = sum(steps_before(layout, steps, place) - begun[place[0]] for place in places)
-    stands: dict[int, list[dict[str, int]]] = {}
+    start_steps = [steps_before(layout, steps, (slot, *position)) for slot, position in enumerate(start)]
+    batches = sum(steps_before(layout, steps, position) - start_steps[position[0]] for position in positions)
+    streams_at: dict[int, list[dict[str, int]]] = {}
 
-    def at(slot: int, step: int) -> Place:
-        if step not in stands:
-            place = _native.place_of_step(json.dumps(layout), (state["pipeline"], state["dataset"]), 1, *divmod(step, steps), 0)
-            stands[step] = json.loads(place)["streams"]
-        return slot, stands[step][slot]["epoch"], stands[step][slot]["row"]
+    def position_at(slot: int, step: int) -> Position:
+        if step not in streams_at:
+            position = _native.position_at_step(json.dumps(layout), (state["pipeline"], state["dataset"]), 1, *divmod(step, steps), 0)
+            streams_at[step] = json.loads(position)["streams"]
+        return slot, streams_at[step][slot]["epoch"], streams_at[step][slot]["row"]
 
-    found = []
+    result = []
     for rank in range(ranks):
-        own = range(rank, len(begun), ranks)
-        level, above = min(begun[slot] for slot in own), had + max(begun[slot] for slot in own) + 1
+        own = range(rank, len(start_steps), ranks)
+        # The largest step that all slots of the rank can reach with this number of batches.
+        level, above = min(start_steps[slot] for slot in own), batches + max(start_steps[slot] for slot in own) + 1
         while above - level > 1:
             middle = (level + above) // 2
-            needed = sum(max(0, middle - begun[slot]) for slot in own)
-            level, above = (middle, above) if needed <= had else (level, middle)
-        left = had - sum(max(0, level - begun[slot]) for slot in own)
+            needed = sum(max(0, middle - start_steps[slot]) for slot in own)
+            level, above = (middle, above) if needed <= batches else (level, middle)
+        left = batches - sum(max(0, level - start_steps[slot]) for slot in own)
         for slot in own:
-            stand = max(level, begun[slot])
-            if stand == level and left > 0:
-                stand, left = stand + 1, left - 1
-            found.append(at(slot, stand))
-    return sorted(found)
+            step = max(level, start_steps[slot])
+            if step == level and left > 0:
+                step, left = step + 1, left - 1
+            result.append(position_at(slot, step))
+    return sorted(result)
 
 
-def packed(places: Iterable[Place]) -> dict[str, Any]:
-    """Places of all slots in few characters: the first one in order, and how many rows past it each stands; a slot of another epoch
-    has its epoch and row."""
-    stands = [place[1:] for place in sorted(places)]
-    epoch, row = min(stands)
-    past = [at - row if of == epoch else [of, at] for of, at in stands]
+def pack_positions(positions: Iterable[Position]) -> dict[str, Any]:
+    """Encodes the positions of all slots compactly: the first position, and the row offset of each slot. A slot in another epoch has its epoch
+    and row."""
+    pairs = [position[1:] for position in sorted(positions)]
+    epoch, row = min(pairs)
+    past = [slot_row - row if slot_epoch == epoch else [slot_epoch, slot_row] for slot_epoch, slot_row in pairs]
     return {"epoch": epoch, "row": row, "past": past}
 
 
-def unpacked(places: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """The place of each slot, as epoch and row."""
-    epoch, row = places["epoch"], places["row"]
-    return [(epoch, row + one) if isinstance(one, int) else (one[0], one[1]) for one in places["past"]]
+def unpack_positions(packed: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Decodes the epoch and row of each slot."""
+    epoch, row = packed["epoch"], packed["row"]
+    return [(epoch, row + offset) if isinstance(offset, int) else (offset[0], offset[1]) for offset in packed["past"]]
 
 
-def steps_before(layout: dict[str, Any], steps: int, place: Place) -> int:
-    """Steps of a slot before its place, over all epochs."""
-    _, epoch, row = place
+def steps_before(layout: dict[str, Any], steps: int, position: Position) -> int:
+    """Returns the number of steps of a slot before its position, over all epochs."""
+    _, epoch, row = position
     return epoch * steps + -(-row // layout["batch_rows"])
 
 
-def start_of(state: dict[str, Any]) -> dict[str, Any]:
-    """The position that a job starts from to go on at ``state``."""
+def start_position(state: dict[str, Any]) -> dict[str, Any]:
+    """Returns the position from which a job resumes at ``state``, as the service reads it."""
     if "position" in state:
         return state["position"]
     layout, fingerprints = state["layout"], (state["pipeline"], state["dataset"])
     if "step" in state:
-        found = _native.place_of_step(
-            json.dumps(layout), fingerprints, state["ranks"], state["epoch"], state["step"], state["ahead"]
-        )
-        return {**json.loads(found), "mix": state.get("mix", [])}
+        position = _native.position_at_step(json.dumps(layout), fingerprints, state["ranks"], state["epoch"], state["step"], state["ahead"])
+        return {**json.loads(position), "mix": state.get("mix", [])}
     if "row" in state:
         ranks, ahead = state["ranks"], state["ahead"]
         streams = [state["row_ahead"] if slot // ranks < ahead else state["row"] for slot in range(layout["streams"])]
-        return _position(state, streams)
+        return _service_position(state, streams)
     if "places" in state:
-        return _position(state, unpacked(state["places"]))
-    slots = {int(slot): place for slot, place in state["slots"].items()}
+        return _service_position(state, unpack_positions(state["places"]))
+    slots = {int(slot): position for slot, position in state["slots"].items()}
     missing = [slot for slot in range(layout["streams"]) if slot not in slots]
     if missing:
-        raise WrongUse(_lacks(state, missing[0]))
-    return _position(state, [slots[slot] for slot in range(layout["streams"])])
+        raise WrongUse(_incomplete_message(state, missing[0]))
+    return _service_position(state, [slots[slot] for slot in range(layout["streams"])])
 
 
-def _lacks(state: Mapping[str, Any], slot: int) -> str:
-    """Why a state is not enough to go on at."""
-    silent = state.get("missing") or []
-    if silent:
-        who = f"rank {silent[0]}" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))}"
-        why = f"nobody could tell where {who} of {state['ranks']} stood when it was saved (ranks tell each other through the coordinator that they share)"
+def start_position_with_default(state: dict[str, Any], default: tuple[int, int]) -> dict[str, Any]:
+    """As :func:`start_position`, for a service of one rank: slots of other ranks may have any position, such as ``default``."""
+    if "slots" not in state:
+        return start_position(state)
+    slots = {int(slot): position for slot, position in state["slots"].items()}
+    return _service_position(state, [slots.get(slot, default) for slot in range(state["layout"]["streams"])])
+
+
+def _incomplete_message(state: Mapping[str, Any], slot: int) -> str:
+    """Returns the message for a state without the position of a slot."""
+    missing = state.get("missing") or []
+    if missing:
+        who = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))}"
+        reason = f"{who} of {state['ranks']} did not report a position when the state was saved (ranks report through a common coordinator)"
     else:
-        why = f"it is that of one rank of {state['ranks']}"
+        reason = f"the state is that of one rank of {state['ranks']}"
     return (
-        f"the state does not say where slot {slot} stands, since operators of this pipeline change the number of rows and {why}; "
-        "put the states of all ranks together with feedline.merge_states([...])"
+        f"the state has no position of slot {slot}: operators of this pipeline change the number of rows, and {reason}; "
+        "combine the states of all ranks with feedline.merge_states([...])"
     )
 
 
-def _position(state: Mapping[str, Any], streams: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """A position as the service reads it."""
+def _service_position(state: Mapping[str, Any], streams: Sequence[Sequence[int]]) -> dict[str, Any]:
     return {
         "version": 1,
         "pipeline": state["pipeline"],
@@ -213,101 +221,90 @@ def _position(state: Mapping[str, Any], streams: Sequence[Sequence[int]]) -> dic
 
 
 def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """One state of a job from the states of all its ranks, taken at the same step.
+    """Merges the states of all ranks of a job, taken at the same step.
 
-    Needed only where operators change the number of rows (``filter``, ``on_error: skip``, ``remainder: carry``) and the ranks share no
-    coordinator, or a rank's state names others as ``missing``: elsewhere the state of any one rank tells where all of them stand. Any number of
-    ranks may load the result.
+    Needed only where operators change the number of rows (``filter``, ``on_error: skip``, ``remainder: carry``), and the ranks have no
+    common coordinator or a state lists ranks as ``missing``. Otherwise, the state of any rank contains the positions of all ranks. Any
+    number of ranks can load the result.
 
     Raises:
-        WrongUse: when the states are not those of one job, or a rank's is missing.
+        WrongUse: when the states belong to different jobs, or a rank is missing.
     """
     if isinstance(states, Mapping) or not isinstance(states, Iterable):
-        raise WrongUse("merge_states takes the states of all ranks in a list; give [state, ...]")
-    given = list(states)
+        raise WrongUse("merge_states needs a list with the states of all ranks; give [state, ...]")
+    given = [parse_state(state) for state in states]
     if not given:
-        raise WrongUse("merge_states got no state; give those of all ranks")
-    given = [check_kind(state) for state in given]
+        raise WrongUse("merge_states needs at least one state; give the states of all ranks")
     first = given[0]
     for state in given[1:]:
         for key in ("pipeline", "dataset", "layout", "ranks"):
             if state.get(key) != first.get(key):
-                raise WrongUse(f"the states differ in {key!r}, so they are not of the same job; give those of one checkpoint")
+                raise WrongUse(f"the states differ in {key!r}, so they belong to different jobs; give the states of one checkpoint")
     if all("slots" not in state for state in given):
         return dict(first)
     slots: dict[str, tuple[int, int]] = {}
     for state in given:
-        told = state.get("slots") or {str(slot): place for slot, place in enumerate(unpacked(state["places"]))}
-        for slot, place in told.items():
-            if slots.setdefault(slot, tuple(place)) != tuple(place):
-                raise WrongUse(f"the states do not agree where slot {slot} stands; give those of one step")
+        positions = state.get("slots") or {str(slot): position for slot, position in enumerate(unpack_positions(state["places"]))}
+        for slot, position in positions.items():
+            if slots.setdefault(slot, tuple(position)) != tuple(position):
+                raise WrongUse(f"the states have different positions of slot {slot}; give states of the same step")
     merged = {key: value for key, value in first.items() if key not in ("slots", "places", "missing")}
-    whole = {"slots": slots, **merged}
-    start_of(whole)
-    return {**merged, "places": packed((int(slot), place[0], place[1]) for slot, place in slots.items())}
+    start_position({"slots": slots, **merged})
+    return {**merged, "places": pack_positions((int(slot), position[0], position[1]) for slot, position in slots.items())}
 
 
-def check(state: Any) -> dict[str, Any]:
-    """The state, if it is one that this release reads.
+def validate_state(state: Any) -> dict[str, Any]:
+    """Returns the state, if this release can load it.
 
     Raises:
-        WrongUse: with what is wrong and what to do.
+        WrongUse: for any other value.
     """
-    state = check_kind(state)
+    state = parse_state(state)
     if state["version"] != VERSION:
         raise WrongUse(
-            f"the state has version {state['version']}, this release reads version {VERSION}; load it with the release that made it"
+            f"the state has version {state['version']}, and this release reads version {VERSION}; load the state with the release that saved it"
         )
     try:
-        start_of(state)
+        start_position(state)
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
-        raise WrongUse(f"this is no state of a job, or it was edited ({type(error).__name__}: {error}); give what state_dict() returned") from None
+        raise WrongUse(f"invalid state ({type(error).__name__}: {error}); give an unmodified result of state_dict()") from None
     return state
 
 
-def check_kind(state: Any) -> dict[str, Any]:
-    """Plain data, which looks like a state at all. Checkpoints of arrays give numbers back as arrays of none dimensions."""
+def parse_state(state: Any) -> dict[str, Any]:
+    """Converts a state to plain data. Checkpoints of array libraries may return numbers as arrays without dimensions."""
     if not isinstance(state, Mapping) or "version" not in state or "pipeline" not in state:
-        raise WrongUse("this is no state of a job; give what state_dict() returned")
-    return plain(state, "state")
+        raise WrongUse(_NOT_A_STATE)
+    return to_json_value(state, "state")
 
 
-def start_or_later(state: dict[str, Any], missing_at: tuple[int, int]) -> dict[str, Any]:
-    """As :func:`start_of`, for a service that this rank has alone: slots of other ranks stand anywhere."""
-    if "slots" not in state:
-        return start_of(state)
-    slots = {int(slot): place for slot, place in state["slots"].items()}
-    return _position(state, [slots.get(slot, missing_at) for slot in range(state["layout"]["streams"])])
-
-
-def check_parts(state: dict[str, Any], parts: dict[str, Any]) -> None:
-    """Compares the pipeline that a state was saved with to the present one, part by part.
+def check_pipeline(state: dict[str, Any], parts: dict[str, Any]) -> None:
+    """Compares the pipeline of a state with the present one.
 
     Raises:
-        WrongUse: naming every part that changed.
+        WrongUse: when parts have changed. The message names all of them.
     """
     saved = state.get("parts")
     if saved is None or saved == parts:
         return
     if not isinstance(saved, Mapping):
-        raise WrongUse("this is no state of a job; give what state_dict() returned")
+        raise WrongUse(_NOT_A_STATE)
     compared = ("source", "order", "on_error", "seed", "shuffle")
     changed = [name for name in compared if saved.get(name, parts[name]) != parts[name]]
-    # Whether and where rows are kept does not change them.
-    before, now = ([text for text in of["operators"] if not text.startswith("cache:")] for of in ({"operators": [], **saved}, parts))
+    # Caches do not change rows.
+    before, now = ([text for text in part["operators"] if not text.startswith("cache:")] for part in ({"operators": [], **saved}, parts))
     if [text.split(":")[0] for text in before] != [text.split(":")[0] for text in now]:
         names = ", ".join(text.split(":")[0] for text in before)
         changed.append(f"the list of operators (it was {names})")
     else:
-        changed += [
-            f"operators[{place}] ({new.split(':')[0]})" for place, (old, new) in enumerate(zip(before, now, strict=True)) if old != new
-        ]
+        pairs = enumerate(zip(before, now, strict=True))
+        changed += [f"operators[{index}] ({new.split(':')[0]})" for index, (old, new) in pairs if old != new]
     if changed:
         raise WrongUse(
             f"the state was saved with another pipeline: {' and '.join(changed)} changed; load it with the pipeline that it was saved with"
         )
 
 
-def data_of(dataset: dict[str, Any]) -> dict[str, int]:
-    """What a state says of its dataset, for people."""
+def data_summary(dataset: dict[str, Any]) -> dict[str, int]:
+    """Returns the size of a dataset, which a state contains for readers."""
     return {key: dataset[key] for key in ("rows", "shards", "bytes")}

@@ -1,4 +1,4 @@
-"""Feedline in the place of PyTorch's DataLoader.
+"""A replacement for PyTorch's DataLoader.
 
     loader = feedline.torch.loader("imagenet.yaml", batch_size=256, device="cuda")
     for batch in loader:
@@ -18,26 +18,26 @@ from feedline._open import open as open_job
 
 
 class IterableDataset(torch.utils.data.IterableDataset[Any]):
-    """A job as a dataset whose items are whole batches: give the DataLoader ``batch_size=None`` and ``num_workers=0``.
+    """A job as a dataset whose items are batches. Use a DataLoader with ``batch_size=None`` and ``num_workers=0``.
 
     Each iteration is one epoch. ``state_dict`` and ``load_state_dict`` are those of the job, so torchdata's ``StatefulDataLoader``
-    stores and restores its place exactly.
+    saves and restores the exact position.
 
     Args:
         job: a job, a pipeline or a pipeline file.
-        options: those of :func:`feedline.open`, where it is not a job.
+        options: options of :func:`feedline.open`, if ``job`` is not a job.
     """
 
     def __init__(self, job: Any, **options: Any) -> None:
         super().__init__()
         if isinstance(job, Job) and options:
-            raise WrongUse(f"the job is open already, so {next(iter(options))}= comes too late; give it to feedline.open()")
+            raise WrongUse(f"the job is already open, so {next(iter(options))}= has no effect; give it to feedline.open()")
         self.job = job if isinstance(job, Job) else open_job(job, **{"device": "cpu", **options})
 
     def __iter__(self) -> Iterator[Any]:
         if torch.utils.data.get_worker_info() is not None:
             raise WrongUse(
-                "a DataLoader with workers would read every batch once in each of them; set num_workers=0: Feedline's own workers do the work"
+                "each worker of a DataLoader would read every batch; set num_workers=0, because Feedline has its own workers"
             )
         return iter(self.job)
 
@@ -45,16 +45,16 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         return len(self.job)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop over the dataset stands."""
+        """Returns the state of the loop over the dataset."""
         return self.job.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on at ``state`` with the next iteration."""
+        """Resumes from ``state`` with the next iteration."""
         self.job.load_state_dict(state)
 
 
 class _Loader(torch.utils.data.DataLoader[Any]):
-    """A DataLoader that gives a job's batches as they are, and knows where it stands."""
+    """A DataLoader that returns the batches of a job without changes, and supports state dicts."""
 
     def __init__(self, dataset: IterableDataset) -> None:
         super().__init__(dataset, batch_size=None, num_workers=0)
@@ -67,14 +67,14 @@ class _Loader(torch.utils.data.DataLoader[Any]):
         return len(self.job)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop over the loader stands."""
+        """Returns the state of the loop over the loader."""
         return self.job.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on at ``state`` with the next iteration."""
+        """Resumes from ``state`` with the next iteration."""
         self.job.load_state_dict(state)
 
 
 def loader(job: Any, **options: Any) -> _Loader:
-    """A ``torch.utils.data.DataLoader`` of a job: for libraries that ask for one. Arguments as for :class:`IterableDataset`."""
+    """Creates a ``torch.utils.data.DataLoader`` of a job, for libraries that require one. Arguments as in :class:`IterableDataset`."""
     return _Loader(IterableDataset(job, **options))

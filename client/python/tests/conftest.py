@@ -1,4 +1,4 @@
-"""What the tests share: small data, clusters of processes, and ranks of one job taken in turn."""
+"""Fixtures: small datasets, clusters of processes, and the ranks of one job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMBERS = itertools.count()
 
 
 def binary() -> Path:
-    """The program `feedline`, as the build left it, or as the caller says."""
+    """Returns the path of the binary `feedline`: of the debug build, or from FEEDLINE_BINARY."""
     return Path(os.environ.get("FEEDLINE_BINARY", _ROOT / "target/debug/feedline"))
 
 
@@ -31,7 +31,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def numbers(scratch: Path) -> feedline.Pipeline:
-    """997 rows in five shards: `id` from 0, and `kind`, which repeats every 7."""
+    """997 rows in five shards: `id` counts from 0, `kind` repeats every 7 rows."""
     folder = scratch / "numbers"
     folder.mkdir()
     rows = [f"{row},{row % 7}" for row in range(997)]
@@ -42,13 +42,13 @@ def numbers(scratch: Path) -> feedline.Pipeline:
 
 @pytest.fixture(scope="session")
 def local(scratch: Path) -> dict[str, Any]:
-    """Options that keep a job in this process away from the user's folders."""
+    """Options of a job in this process that uses no folder of the user."""
     return {"cores": 1, "memory": "64MiB", "index_dir": scratch / "index", "cache_dir": scratch / "cache"}
 
 
 @contextlib.contextmanager
 def running_cluster(folder: Path, workers: int) -> Iterator[str]:
-    """A coordinator and workers in one other process; gives its URL."""
+    """Runs a coordinator and workers in one process. Yields the URL."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [binary(), "up", "--workers", workers, "--cores", workers, "--memory", "192MiB", "--listen", "127.0.0.1:0"]
     command += ["--data-dir", folder / "data", "--cache-dir", folder / "cache", "--python", sys.executable]
@@ -67,7 +67,7 @@ def running_cluster(folder: Path, workers: int) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def clusters(scratch: Path) -> Iterator[Callable[[int], str]]:
-    """URLs of clusters by their number of workers, started once."""
+    """Starts one cluster for each number of workers. Yields a function that returns the URL."""
     if not binary().exists():
         pytest.skip(f"{binary()} is not built")
     with contextlib.ExitStack() as stack:
@@ -83,17 +83,17 @@ def clusters(scratch: Path) -> Iterator[Callable[[int], str]]:
 
 @pytest.fixture
 def run_name(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """Names of runs, each new."""
+    """Returns a function that returns a new name of a run."""
     return lambda: f"{request.node.name[:60]}-{os.getpid()}-{next(_NUMBERS)}"
 
 
 def ranks_of(pipeline: feedline.Pipeline, count: int, name: str, **options: Any) -> list[feedline.Job]:
-    """All ranks of a job, in this process."""
+    """Opens all ranks of a job in this process."""
     return [feedline.open(pipeline, rank=rank, world_size=count, name=name, **options) for rank in range(count)]
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program of its own, with the same packages."""
+    """Runs a Python program in a new process, with the same packages."""
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=variables)
 

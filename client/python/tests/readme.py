@@ -1,4 +1,4 @@
-"""Runs the Python lines of a document as they are written, and where PyTorch is there with its tensors: ``readme.py README.md``."""
+"""Runs the Python code blocks of a document, also with PyTorch tensors if PyTorch is installed: ``readme.py README.md``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> None:
     text = Path(sys.argv[1]).read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [block for block in blocks if "feedline.open(" in block]
-    assert lines, f"{sys.argv[1]} has no Python lines that open a job"
+    assert lines, f"{sys.argv[1]} has no Python code block that opens a job"
     run(lines, "NumPy arrays")
     if importlib.util.find_spec("torch") is not None:
         import torch
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def run(blocks: list[str], arrays: str) -> list[dict[str, Any]]:
-    """Runs them; what each has named."""
+    """Runs the code blocks. Returns the variables of each."""
     found = []
     for block in blocks:
         names: dict[str, Any] = {"__name__": "__main__"}

@@ -56,7 +56,7 @@ def test_missing_text_is_none(table: Path, local: dict[str, Any]) -> None:
     assert batch["text"][4] is None
 
 
-def test_tensors_have_their_shape_and_are_views_that_outlive_the_job(table: Path, local: dict[str, Any]) -> None:
+def test_tensors_are_views_that_outlive_the_job(table: Path, local: dict[str, Any]) -> None:
     pipeline = feedline.read(url=table, format="parquet").pad("list", 9, value=-1).select(["list"]).batch(10)
     batch = one_batch(pipeline, local)
     array = batch["list"]
@@ -74,13 +74,13 @@ def test_dlpack_shares_the_memory_of_a_batch(table: Path, local: dict[str, Any])
     taken = np.from_dlpack(batch["float32"])
     assert taken.tolist() == [0, 1, 2, 3]
     assert taken.ctypes.data == batch["float32"].ctypes.data
-    assert not taken.flags.writeable, "others may read the same memory"
+    assert not taken.flags.writeable, "other processes may read the same memory"
     del batch
     gc.collect()
     assert taken.tolist() == [0, 1, 2, 3]
 
 
-def test_arrow_takes_a_batch_without_a_copy(table: Path, local: dict[str, Any]) -> None:
+def test_arrow_imports_a_batch_without_a_copy(table: Path, local: dict[str, Any]) -> None:
     pipeline = feedline.read(url=table, format="parquet").batch(4)
     with pipeline.open(**local).arrow() as job:
         batches = list(job)
@@ -88,7 +88,7 @@ def test_arrow_takes_a_batch_without_a_copy(table: Path, local: dict[str, Any]) 
     assert batches[0].equals(pq.read_table(table).to_batches()[0].slice(0, 4))
 
 
-def test_rows_tell_their_shard_and_place_behind_shuffles_and_filters(tmp_path: Path, local: dict[str, Any]) -> None:
+def test_rows_contain_shard_and_index_after_shuffles_and_filters(tmp_path: Path, local: dict[str, Any]) -> None:
     for shard in range(3):
         lines = (json.dumps({"shard": shard, "row": row}) for row in range(50))
         (tmp_path / f"{shard}.jsonl").write_text("\n".join(lines))
@@ -97,11 +97,11 @@ def test_rows_tell_their_shard_and_place_behind_shuffles_and_filters(tmp_path: P
         with pipeline.batch(16).open(**local) as job:
             for _ in range(2):
                 for batch in job:
-                    told = [(int(Path(shard).stem), row) for shard, row in batch.rows]
-                    assert told == list(zip(batch["shard"].tolist(), batch["row"].tolist(), strict=True))
+                    origins = [(int(Path(shard).stem), row) for shard, row in batch.rows]
+                    assert origins == list(zip(batch["shard"].tolist(), batch["row"].tolist(), strict=True))
 
 
-def test_a_row_that_fails_tells_where_it_lies_or_is_listed(tmp_path: Path, local: dict[str, Any]) -> None:
+def test_a_failed_row_is_named_or_listed(tmp_path: Path, local: dict[str, Any]) -> None:
     (tmp_path / "x.csv").write_text("a\n1\ntwo\n3\n")
     pipeline = feedline.read(url=tmp_path / "x.csv", format="csv").cast("a", "int64").batch(2)
     with pipeline.open(**local) as job, pytest.raises(feedline.JobFailed, match=r"x.csv.*two"):
@@ -113,11 +113,11 @@ def test_a_row_that_fails_tells_where_it_lies_or_is_listed(tmp_path: Path, local
     assert len(skipped) == 1 and skipped[0][0].endswith("x.csv") and "two" in skipped[0][2]
 
 
-def test_a_batch_that_a_library_made_anew_is_a_dict(local: dict[str, Any], numbers: feedline.Pipeline) -> None:
+def test_a_copy_of_a_batch_is_a_dict(local: dict[str, Any], numbers: feedline.Pipeline) -> None:
     import pickle
 
     batch = one_batch(numbers.batch(8), local)
     copied = pickle.loads(pickle.dumps(batch))
     assert copied.keys() == batch.keys() and copied["id"].tolist() == batch["id"].tolist()
-    with pytest.raises(AttributeError, match="made anew"):
+    with pytest.raises(AttributeError, match="is a copy by another library"):
         _ = copied.epoch

@@ -1,4 +1,4 @@
-"""What a function is known by: the same in each process, wherever it stands, and another when it does something else."""
+"""The version of a function: equal in all processes, independent of its place in a file, and different when its behaviour changes."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def versions(script: str, seed: int = 0) -> list[str]:
     return json.loads(done.stdout)
 
 
-def test_each_process_knows_a_function_by_the_same_version() -> None:
-    told = versions(_SCRIPT)
-    assert len(set(told)) == len(told) and all(len(version) == 16 for version in told)
+def test_the_version_of_a_function_is_equal_in_all_processes() -> None:
+    expected = versions(_SCRIPT)
+    assert len(set(expected)) == len(expected) and all(len(version) == 16 for version in expected)
     for seed in (1, 2):
-        assert versions(_SCRIPT, seed) == told
-    assert versions("# A line above.\n\n" + _SCRIPT.replace("def helper", "# Another.\ndef helper")) == told
+        assert versions(_SCRIPT, seed) == expected
+    assert versions("# A line above.\n\n" + _SCRIPT.replace("def helper", "# Another.\ndef helper")) == expected
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ def test_each_process_knows_a_function_by_the_same_version() -> None:
         ("np.sort, ", "np.argsort, ", [4]),
     ],
 )
-def test_what_it_does_and_uses_changes_its_version(old: str, new: str, changed: list[int]) -> None:
+def test_a_change_of_a_function_or_its_globals_changes_the_version(old: str, new: str, changed: list[int]) -> None:
     assert old in _SCRIPT
     before, now = versions(_SCRIPT), versions(_SCRIPT.replace(old, new))
     assert [place for place, (one, other) in enumerate(zip(before, now, strict=True)) if one != other] == changed
 
 
-def test_a_state_stays_good_when_lines_move_and_not_when_the_function_changes(
+def test_a_state_is_valid_until_the_function_changes(
     numbers: feedline.Pipeline, local: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -111,11 +111,11 @@ def test_a_state_stays_good_when_lines_move_and_not_when_the_function_changes(
     odd = "def odd(batch):\n    return batch['id'] % 2 == 1\n"
     with job(odd) as first:
         loop = first.batches()
-        had = [next(loop)["id"].tolist() for _ in range(3)]
+        received = [next(loop)["id"].tolist() for _ in range(3)]
         state = json.loads(json.dumps(first.state_dict()))
         rest = [batch["id"].tolist() for batch in loop]
-    assert all(row % 2 for batch in had + rest for row in batch)
-    with job("# Which rows are wanted.\n\n\n" + odd) as second:
+    assert all(row % 2 for batch in received + rest for row in batch)
+    with job("# Keeps some rows.\n\n\n" + odd) as second:
         second.load_state_dict(state)
         assert [batch["id"].tolist() for batch in second.batches()] == rest
     with job(odd.replace("== 1", "== 0")) as third, pytest.raises(feedline.WrongUse, match=r"operators\[0\] \(filter_function\) changed"):

@@ -1,4 +1,4 @@
-"""Buckets, packed rows, mixes, functions and elastic ranks, as Python sees them."""
+"""Buckets, packed rows, mixes, functions and elastic ranks in Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_buckets_come_as_arrays_of_one_length_and_know_their_rows(sentences: Path, local: dict[str, Any]) -> None:
+def test_buckets_are_arrays_of_one_length_with_row_origins(sentences: Path, local: dict[str, Any]) -> None:
     pipeline = feedline.read(url=sentences, format="jsonl", seed=1).shuffle(window=100)
     pipeline = pipeline.bucket_by_length(columns=["tokens"], boundaries=[8, 16, 30], batch_sizes=[16, 8, 4], pad="boundary", value=-1)
     seen = []
@@ -49,7 +49,7 @@ def test_packed_rows_have_segments_and_positions(sentences: Path, local: dict[st
             rows += [tokens[segments == segment].tolist() for segment in range(1, segments.max() + 1)]
     expected = [[row * 100 + place for place in range(1 + row * 7 % 30)] for row in range(600)]
     assert sorted(rows) == sorted(expected)
-    with pytest.raises(feedline.WrongUse, match="sizes of its own"):
+    with pytest.raises(feedline.WrongUse, match="set the sizes of pack"):
         pipeline.with_batch_size(8)
 
 
@@ -61,10 +61,10 @@ def test_a_mix_is_built_in_python(sentences: Path, tmp_path: Path, local: dict[s
     with pipeline.open(epochs=1, **local) as job:
         batches = [(batch["n"].tolist(), batch.rows) for batch in job]
     assert [sum(row >= 1000 for row in rows) for rows, _ in batches] == [10] * 10
-    assert all(Path(shard).stem == ("b" if row >= 1000 else "a") for rows, told in batches for row, (shard, _) in zip(rows, told, strict=True))
-    with pytest.raises(feedline.WrongUse, match="2 sources and 1 weights"):
+    assert all(Path(shard).stem == ("b" if row >= 1000 else "a") for rows, origins in batches for row, (shard, _) in zip(rows, origins, strict=True))
+    with pytest.raises(feedline.WrongUse, match="2 sources has 1 weights"):
         feedline.mix(sources, weights=[1])
-    with pytest.raises(feedline.WrongUse, match="put them behind the mix"):
+    with pytest.raises(feedline.WrongUse, match="add them after the mix"):
         feedline.mix([sources[0].select(["n"])])
 
 
@@ -92,7 +92,7 @@ cloudpickled = pytest.mark.skipif(not pytest.importorskip("cloudpickle"), reason
 
 
 @cloudpickled
-def test_functions_travel_to_workers_and_rows_keep_their_seeds(numbers: feedline.Pipeline, local: dict[str, Any], clusters: Any, run_name: Any) -> None:
+def test_functions_run_on_workers_with_seeds_of_rows(numbers: feedline.Pipeline, local: dict[str, Any], clusters: Any, run_name: Any) -> None:
     pipeline = numbers.map(_double, outputs={"twice": "int64"}).filter(lambda batch: batch["id"] % 3 == 0)
     pipeline = pipeline.map(_noise, outputs={"noise": "float32"}, seeded=True)
     found = []
@@ -102,16 +102,16 @@ def test_functions_travel_to_workers_and_rows_keep_their_seeds(numbers: feedline
         rows = {int(row): (int(two), float(noise)) for batch in batches for row, two, noise in zip(batch["id"], batch["twice"], batch["noise"], strict=True)}
         assert sorted(rows) == list(range(0, 997, 3)) and all(two == 2 * row for row, (two, _) in rows.items())
         found.append(rows)
-    assert found[0] == found[1], "draws do not depend on workers"
+    assert found[0] == found[1], "random numbers do not depend on workers"
 
 
 @cloudpickled
-def test_a_function_that_fails_or_dies_says_where_and_loses_nothing(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
-    for function, said in [(_fails, "ValueError: five hundred is not wanted"), (_dies, "signal 11")]:
+def test_a_failed_function_names_the_row(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    for function, message in [(_fails, "ValueError: five hundred is not wanted"), (_dies, "signal 11")]:
         pipeline = numbers.map(function, outputs={"id": "int64"}).batch(50)
-        with pipeline.open(epochs=1, **local) as job, pytest.raises(feedline.JobFailed, match=said) as told:
+        with pipeline.open(epochs=1, **local) as job, pytest.raises(feedline.JobFailed, match=message) as error:
             list(job)
-        assert "2.csv" in str(told.value)
+        assert "2.csv" in str(error.value)
         with pipeline.on_error("skip").open(epochs=1, **local) as job:
             batches = list(job)
         ids = sorted(row for batch in batches for row in batch["id"].tolist())
@@ -119,7 +119,7 @@ def test_a_function_that_fails_or_dies_says_where_and_loses_nothing(numbers: fee
         assert sum(len(batch.skipped) for batch in batches) == 1
 
 
-def test_elastic_ranks_join_and_leave_and_every_slot_stays_the_same(numbers: feedline.Pipeline, clusters: Any, run_name: Any) -> None:
+def test_elastic_ranks_join_and_leave_and_slots_keep_their_batches(numbers: feedline.Pipeline, clusters: Any, run_name: Any) -> None:
     options = {"coordinator": clusters(1), "virtual_consumers": 6, "epochs": 1}
     fixed: dict[int, list[list[int]]] = {}
     with numbers.batch(10).open(**options, name=run_name()) as job:
@@ -152,5 +152,5 @@ def test_elastic_ranks_join_and_leave_and_every_slot_stays_the_same(numbers: fee
     third.close()
     second.close()
     assert found == fixed
-    with pytest.raises(feedline.WrongUse, match="only a rank of an elastic job"):
+    with pytest.raises(feedline.WrongUse, match="only ranks of an elastic job"):
         ranks_of(numbers.batch(5), 1, run_name())[0].leave()

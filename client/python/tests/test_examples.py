@@ -1,4 +1,4 @@
-"""Every example runs; each checks by itself that what it resumes is what would have followed."""
+"""Every example runs. Each example checks that it resumes exactly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_example_is_run() -> None:
 
 @pytest.fixture(scope="session")
 def demo(scratch: Path) -> Path:
-    """A folder in which the examples find their data."""
+    """A folder with the data of the examples."""
     if not binary().exists():
         pytest.skip(f"{binary()} is not built")
     folder = scratch / "demo"

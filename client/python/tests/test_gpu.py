@@ -1,5 +1,5 @@
-"""Copies to a GPU: where batches are received, how long they are kept, and what is copied. A driver that counts stands in for NVIDIA's, so that
-all but the copy itself runs on any machine."""
+"""Copies to a GPU: receive buffers, their lifetime, and copied columns. A fake driver replaces that of NVIDIA, so that these tests run on any
+machine."""
 
 from __future__ import annotations
 
@@ -83,25 +83,25 @@ job = feedline.open(PIPELINE, epochs=3, **OPTIONS).numpy(gpu=0)
 rows = 0
 for batch in job.batches():
     for column in batch.values():
-        assert driver.test_is_pinned(column.ctypes.data, column.nbytes), "a batch lies elsewhere"
+        assert driver.test_is_pinned(column.ctypes.data, column.nbytes), "the batch is not in pinned memory"
     rows += len(batch["id"])
     kept = batch["kind"]
 job.close()
 del job, batch, column
 gc.collect()
-assert driver.test_count() == 1, f"{driver.test_count()} buffers are left, where one is looked at"
+assert driver.test_count() == 1, f"{driver.test_count()} buffers are left, and one is in use"
 assert kept.tolist() is not None
 del kept
 gc.collect()
 assert driver.test_count() == 0 and driver.test_retained() == 0 and driver.test_wrong() == 0
-assert driver.test_all() < rows / 100, f"{driver.test_all()} buffers were locked where they could be used again"
+assert driver.test_all() < rows / 100, f"{driver.test_all()} buffers were pinned instead of reused"
 print(rows)
 """
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a library that is called as NVIDIA's is."""
+    """The folder of a library with the name of NVIDIA's driver."""
     folder = tmp_path_factory.mktemp("driver")
     (folder / "driver.c").write_text(_DRIVER)
     command = ["cc", "-shared", "-fPIC", "-pthread", "-o", folder / "libcuda.so.1", folder / "driver.c"]
@@ -130,17 +130,17 @@ def test_batches_are_received_into_pinned_memory(
     assert int(done.stdout) == 3 * 997
 
 
-def test_without_a_driver_batches_come_all_the_same_and_it_is_said(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_batches_arrive_without_a_driver(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     for wrong in ("cuda", -1, 0.5):
         with pytest.raises(feedline.WrongUse, match="gpu is .*; give "):
             numbers.batch(100).open(epochs=1, **local).numpy(gpu=wrong)  # type: ignore[arg-type]
-    # CUDA has no such number on any machine.
+    # No machine has this device.
     with numbers.batch(100).open(epochs=1, **local).numpy(gpu=4096) as job:
         assert sum(batch.size for batch in job) == 997
 
 
 class _Event:
-    """A copy that is over when the test says so."""
+    """The event of a copy that the test completes."""
 
     def __init__(self, log: list[_Event]) -> None:
         self.is_over = False
@@ -157,7 +157,7 @@ class _Event:
 
 
 class _Gpu:
-    """What `_CudaCopies` asks PyTorch for, on the CPU."""
+    """The part of PyTorch that `_CudaCopies` uses, on the CPU."""
 
     def __init__(self, torch: Any) -> None:
         self.events: list[_Event] = []
@@ -179,14 +179,14 @@ class _Gpu:
 
 
 class _Memory:
-    """Memory of which one can see that it was let go."""
+    """Memory whose release a test can observe."""
 
     def __init__(self, values: list[int]) -> None:
         self.values = np.array(values)
         self.__array_interface__ = self.values.__array_interface__
 
 
-def test_what_is_copied_from_stays_until_the_copy_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_receive_buffers_live_until_the_copy_completes(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     gpu = _Gpu(torch)
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: True)
@@ -197,20 +197,20 @@ def test_what_is_copied_from_stays_until_the_copy_is_over(monkeypatch: pytest.Mo
         kept.append(weakref.ref(memory))
         columns, _ = copies.start({"x": np.asarray(memory), "t": np.array(["a"], dtype=object)})
         assert columns["t"] == ["a"]
-        # On the CPU the tensor is the memory itself, which a copy on a GPU is not.
+        # On the CPU, the tensor is a view of the memory.
         del memory, columns
-    assert gpu.pinned == 0, "what lies in pinned memory is copied from there"
+    assert gpu.pinned == 0, "pinned memory needs no staging buffer"
     gpu.events[0].is_over = True
     copies.start({"x": np.zeros(1)})
     assert [memory() is None for memory in kept] == [True, False, False]
     gpu.events[2].is_over = True
     copies.start({"x": np.zeros(1)})
-    assert [memory() is None for memory in kept] == [True, False, False], "copies are over in their order"
+    assert [memory() is None for memory in kept] == [True, False, False], "copies complete in order"
     copies.close()
     assert all(memory() is None for memory in kept) and all(event.is_over for event in gpu.events)
 
 
-def test_batches_that_are_not_pinned_go_through_memory_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpinned_batches_are_copied_through_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     gpu = _Gpu(torch)
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: False)
@@ -220,23 +220,23 @@ def test_batches_that_are_not_pinned_go_through_memory_that_is(monkeypatch: pyte
     gpu.events[0].is_over = gpu.events[1].is_over = True
     for batch in range(3, 5):
         copies.start({"x": np.full(4, batch), "y": np.full((2, 2), batch)})
-    assert gpu.pinned == 6, "what is over is used again"
+    assert gpu.pinned == 6, "buffers of completed copies are reused"
     copies.start({"x": np.full(4, 5)})
-    assert gpu.pinned == 7, "and what is not over is not"
+    assert gpu.pinned == 7, "buffers of running copies are not reused"
     assert batches[2]["x"].tolist() == [2] * 4
 
 
-def test_tensors_on_a_gpu_are_what_arrays_are(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_tensors_on_a_gpu_equal_arrays(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("there is no GPU")
     pipeline = numbers.batch(100)
     with pipeline.open(epochs=3, **local) as job:
-        wanted = [batch["id"].tolist() for batch in job.batches()]
+        expected = [batch["id"].tolist() for batch in job.batches()]
     with pipeline.open(epochs=3, device="cuda", **local) as job:
-        got = []
+        received = []
         for batch in job.batches():
             assert batch["id"].is_cuda
-            got.append(batch["id"].clone())
-        assert [batch.tolist() for batch in got] == wanted
+            received.append(batch["id"].clone())
+        assert [batch.tolist() for batch in received] == expected
         assert job.stats()["copy_seconds"] > 0

@@ -1,4 +1,4 @@
-"""Pipelines built in Python are those of the pipeline file."""
+"""Pipelines in Python are equal to pipeline files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_operator_has_a_method_and_every_parameter_a_keyword(tmp_path: Pat
     assert built.with_batch_size(8).check()["operators"][-1] == {"batch": {"size": 8, "remainder": "drop"}}
 
 
-def test_a_pipeline_is_left_as_it_was() -> None:
+def test_methods_return_new_pipelines() -> None:
     start = feedline.read(url="x", format="text")
     one, other = start.batch(2), start.batch(3)
     assert one.check()["operators"] != other.check()["operators"]
@@ -53,19 +53,19 @@ def test_a_pipeline_is_left_as_it_was() -> None:
         (lambda: feedline.read(url="x", format="text").resize("a", [1]).batch(2), "size"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_without_lines_that_nobody_wrote(pipeline, sentence: str) -> None:
-    with pytest.raises(feedline.WrongUse) as told:
+def test_errors_of_pipelines_without_a_file_have_no_line(pipeline, sentence: str) -> None:
+    with pytest.raises(feedline.WrongUse) as error:
         pipeline().check()
-    text = str(told.value)
+    text = str(error.value)
     assert sentence in text and "\n" not in text and "pipeline:1" not in text
 
 
-def test_a_file_that_cannot_be_read_or_is_wrong_is_told_with_its_place(tmp_path: Path) -> None:
+def test_errors_of_pipeline_files_have_a_path_and_a_line(tmp_path: Path) -> None:
     with pytest.raises(feedline.WrongUse, match="cannot read .*none.yaml: no such file or directory"):
         feedline.open(tmp_path / "none.yaml")
     file = tmp_path / "wrong.yaml"
     file.write_text("name: x\nsource: { url: a, format: text }\noperators:\n  - batch: { siez: 4 }\n")
     with pytest.raises(feedline.WrongUse, match=r"wrong.yaml:4: .*did you mean `size`"):
         feedline.open(file)
-    with pytest.raises(feedline.WrongUse, match="this is a int"):
+    with pytest.raises(feedline.WrongUse, match="the pipeline is a int"):
         feedline.open(3)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Processes: forks, Ctrl-C, threads, and what is left behind by a loop that was left."""
+"""Processes: forks, Ctrl-C, threads, and the end of loops and programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def program(lines: Path, body: str) -> str:
     return f"import feedline\npipeline = feedline.read(url={str(lines)!r}, format='text').batch(10)\nlocal = dict(cores=1, index_dir={str(lines.parent / 'index')!r})\n{body}"
 
 
-def test_a_forked_child_is_refused_and_a_spawned_one_works(lines: Path) -> None:
+def test_a_forked_child_is_rejected_and_a_spawned_child_works(lines: Path) -> None:
     body = """
 import os, sys
 job = pipeline.open(**local)
@@ -67,7 +67,7 @@ if __name__ == "__main__":
     assert done.returncode == 0, done.stderr
 
 
-def test_a_child_forked_before_anything_ran_opens_its_own(lines: Path) -> None:
+def test_a_child_that_was_forked_before_the_first_batch_opens_its_own_job(lines: Path) -> None:
     body = """
 import os
 job = pipeline.open(epochs=1, **local)
@@ -81,15 +81,15 @@ assert sum(batch.size for batch in job) == 500
     assert done.returncode == 0, done.stderr
 
 
-def test_a_job_does_not_travel_to_workers_of_a_data_loader(lines: Path, local: dict[str, Any]) -> None:
+def test_a_job_cannot_be_sent_to_data_loader_workers(lines: Path, local: dict[str, Any]) -> None:
     data = pytest.importorskip("torch.utils.data")
     dataset = importlib.import_module("feedline.torch").IterableDataset(feedline.read(url=lines, format="text").batch(10), **local)
     with pytest.raises(feedline.WrongUse, match="cannot be sent to another process; open it there"):
         next(iter(data.DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="spawn")))
 
 
-def test_ctrl_c_ends_a_wait_at_once(lines: Path) -> None:
-    # Whoever starts the tests in the background has them ignore the signal.
+def test_ctrl_c_cancels_a_wait(lines: Path) -> None:
+    # A process in the background ignores the signal by default.
     body = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -114,7 +114,7 @@ except KeyboardInterrupt:
     assert process.returncode == 0
 
 
-def test_other_threads_run_while_one_waits(lines: Path, local: dict[str, Any]) -> None:
+def test_a_wait_releases_the_gil(lines: Path, local: dict[str, Any]) -> None:
     slow = feedline.read(url=lines, format="text").wait(2_000).batch(1)
     job = slow.open(**local)
     counted = 0
@@ -130,10 +130,10 @@ def test_other_threads_run_while_one_waits(lines: Path, local: dict[str, Any]) -
         counted += 1
     thread.join()
     job.close()
-    assert counted > 10_000, "the interpreter was held while a batch was waited for"
+    assert counted > 10_000, "the wait held the GIL"
 
 
-def test_a_loop_that_is_left_ends_its_job(lines: Path, clusters: Any, run_name: Any) -> None:
+def test_leaving_a_loop_cancels_its_job(lines: Path, clusters: Any, run_name: Any) -> None:
     url = clusters(1)
     pipeline = feedline.read(url=lines, format="text", name="left").batch(10)
     name = run_name()
@@ -148,24 +148,24 @@ def test_a_loop_that_is_left_ends_its_job(lines: Path, clusters: Any, run_name: 
     job.close()
 
 
-def test_nothing_hangs_at_the_end_of_a_program_that_closes_nothing(lines: Path) -> None:
+def test_a_program_exits_without_closing_its_job(lines: Path) -> None:
     done = run_python(program(lines, "job = pipeline.open(**local)\nloop = iter(job)\nprint(next(loop).size)"))
     assert (done.returncode, done.stdout) == (0, "10\n"), done.stderr
 
 
-def test_two_ranks_of_one_name_are_told_apart(lines: Path, clusters: Any, run_name: Any) -> None:
+def test_two_runs_with_one_name_are_detected(lines: Path, clusters: Any, run_name: Any) -> None:
     pipeline, name = feedline.read(url=lines, format="text").batch(10), run_name()
     first = pipeline.open(coordinator=clusters(1), name=name)
     loop = iter(first)
     for _ in range(30):
         next(loop)
-    first._consumer.flush()
-    with pytest.raises(feedline.WrongUse, match="is under way already"):
+    first._session.consumer.flush()
+    with pytest.raises(feedline.WrongUse, match="is running, and this rank of it is at another position"):
         next(iter(pipeline.open(coordinator=clusters(1), name=name)))
     first.close()
 
 
-def test_how_well_a_loop_is_fed_is_told(lines: Path, local: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_stats_and_progress_show_the_fed_fraction(lines: Path, local: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     slow = feedline.read(url=lines, format="text").wait(2).batch(50)
     with slow.open(progress=True, **local) as job:
         for _ in job:
@@ -179,23 +179,23 @@ def test_how_well_a_loop_is_fed_is_told(lines: Path, local: dict[str, Any], caps
 def test_a_job_has_one_loop_at_a_time(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     with numbers.batch(20).open(epochs=1, **local) as job:
         first, second = iter(job), iter(job)
-        had = [next(first)["id"].tolist(), next(second)["id"].tolist()]
-        with pytest.raises(feedline.WrongUse, match="another loop over this job began"):
+        received = [next(first)["id"].tolist(), next(second)["id"].tolist()]
+        with pytest.raises(feedline.WrongUse, match="another loop over this job has started"):
             next(first)
-        had += [batch["id"].tolist() for batch in second]
-        assert sorted(number for batch in had for number in batch) == list(range(997))
+        received += [batch["id"].tolist() for batch in second]
+        assert sorted(number for batch in received for number in batch) == list(range(997))
 
 
-def test_two_threads_do_not_get_the_same_batches(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
-    said: list[str] = []
-    had: list[int] = []
+def test_two_threads_never_receive_the_same_batch(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    errors: list[str] = []
+    ids: list[int] = []
 
     def loop() -> None:
         try:
             for batch in job:
-                had.extend(batch["id"].tolist())
+                ids.extend(batch["id"].tolist())
         except feedline.WrongUse as error:
-            said.append(str(error))
+            errors.append(str(error))
 
     with numbers.batch(20).open(epochs=1, **local) as job:
         threads = [threading.Thread(target=loop) for _ in range(4)]
@@ -203,18 +203,17 @@ def test_two_threads_do_not_get_the_same_batches(numbers: feedline.Pipeline, loc
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(had) == len(set(had))
-    assert all("another thread" in text or "another loop" in text for text in said), said
+    assert len(ids) == len(set(ids))
+    assert all("another thread" in text or "another loop" in text for text in errors), errors
 
 
 @pytest.mark.parametrize("epochs", [0, -1, 2**40])
-def test_epochs_that_cannot_be_are_refused(epochs: int, numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
-    with pytest.raises(feedline.WrongUse, match=f"a job of {epochs} epochs is none"):
+def test_invalid_epochs_are_rejected(epochs: int, numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+    with pytest.raises(feedline.WrongUse, match=f"epochs is {epochs}; give a number from 1 to"):
         numbers.batch(20).open(epochs=epochs, **local)
 
 
-def test_who_waits_can_be_looked_at_from_another_thread(lines: Path, local: dict[str, Any]) -> None:
-    """A second thread sees numbers while the loop waits."""
+def test_stats_are_available_while_another_thread_waits(lines: Path, local: dict[str, Any]) -> None:
     with feedline.read(url=lines, format="text").wait(ms=20).batch(1).open(epochs=1, **local) as job:
         loop = job.batches()
         next(loop)
@@ -228,34 +227,40 @@ def test_who_waits_can_be_looked_at_from_another_thread(lines: Path, local: dict
     assert len(seen) == 500 and seen == sorted(seen)
 
 
-def test_a_coordinator_that_is_not_there_yet_is_waited_for_where_patience_is_asked_for(
+def test_patience_applies_to_the_first_connection(
     numbers: feedline.Pipeline, local: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried = []
+    attempts = []
 
-    def service(flags: list[str]) -> Any:
-        tried.append(flags)
-        if len(tried) < 3:
+    def service(settings: str) -> Any:
+        attempts.append(settings)
+        if len(attempts) < 3:
             raise feedline.CoordinatorLost("it starts")
-        return service_of_the_package(flags)
+        return original_service(settings)
 
-    service_of_the_package = feedline._native.Service
+    original_service = feedline._native.Service
     monkeypatch.setattr(feedline._native, "Service", service)
-    monkeypatch.setattr("feedline._running._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("feedline._session._RETRY_SECONDS", 0.0)
     with pytest.raises(feedline.CoordinatorLost, match="it starts"):
         next(iter(numbers.batch(100).open(**local)))
-    assert len(tried) == 1, "without patience it is told at once"
+    assert len(attempts) == 1, "without patience, the first failure is raised"
     monkeypatch.undo()
     with pytest.raises(feedline.CoordinatorLost, match="check the address, and that a coordinator runs there"):
         next(iter(numbers.batch(100).open(coordinator="http://127.0.0.1:1")))
     monkeypatch.setattr(feedline._native, "Service", service)
-    monkeypatch.setattr("feedline._running._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("feedline._session._RETRY_SECONDS", 0.0)
     with numbers.batch(100).open(patience=60, epochs=1, **local) as job:
         assert sum(batch.size for batch in job) == 997
-    assert len(tried) == 3
+    assert len(attempts) == 3
 
 
-def test_options_that_are_none_are_named(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_the_environment_selects_a_cluster(lines: Path, clusters: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDLINE_COORDINATOR", clusters(1))
+    with feedline.read(url=lines, format="text").batch(100).open(epochs=1) as job:
+        assert sum(batch.size for batch in job) == 500
+
+
+def test_unknown_and_invalid_options_are_rejected(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     with pytest.raises(feedline.WrongUse, match=r"no option workres=; did you mean workers="):
         numbers.batch(1).open(workres=2)
     with pytest.raises(feedline.WrongUse, match="buffer is -1; give a number above 0"):

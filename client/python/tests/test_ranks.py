@@ -1,4 +1,4 @@
-"""Which part of the data a process gets: from arguments, a mesh, or the environment."""
+"""The part of the data of a process: from arguments, a mesh, or the environment."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from conftest import run_python
 from feedline import _ranks
 
 
-def found(environment: dict[str, str], **options):
+def find(environment: dict[str, str], **options):
     given = {"rank": None, "world_size": None, "replica_size": None, **options}
-    return _ranks.find(given.pop("rank"), given.pop("world_size"), given.pop("replica_size"), environment=environment, **given)
+    return _ranks.find_ranks(given.pop("rank"), given.pop("world_size"), given.pop("replica_size"), environment=environment, **given)
 
 
-def test_one_process_gets_everything() -> None:
-    ranks = found({})
+def test_one_process_receives_all_data() -> None:
+    ranks = find({})
     assert (ranks.consumer, ranks.consumers, ranks.replica, ranks.run) == (0, 1, 0, None)
 
 
@@ -36,22 +36,22 @@ def test_one_process_gets_everything() -> None:
         {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8"},
     ],
 )
-def test_launchers_tell(environment: dict[str, str]) -> None:
-    ranks = found(environment)
+def test_launchers_provide_ranks(environment: dict[str, str]) -> None:
+    ranks = find(environment)
     assert (ranks.consumer, ranks.consumers) == (3, 8)
-    replicas = found(environment, replica_size=2)
+    replicas = find(environment, replica_size=2)
     assert (replicas.consumer, replicas.consumers, replicas.replica) == (1, 4, 1)
-    argued = found(environment, rank=0, world_size=2)
+    argued = find(environment, rank=0, world_size=2)
     assert (argued.consumer, argued.consumers) == (0, 2)
 
 
-def test_runs_have_the_names_that_launchers_give() -> None:
-    assert found({"TORCHELASTIC_RUN_ID": "abc", "TORCHELASTIC_RESTART_COUNT": "2"}).run == "abc-2"
-    assert found({"TORCHELASTIC_RUN_ID": "none"}).run is None
-    assert found({"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "1"}).run == "slurm-77.1-0"
+def test_launchers_provide_the_name_of_a_run() -> None:
+    assert find({"TORCHELASTIC_RUN_ID": "abc", "TORCHELASTIC_RESTART_COUNT": "2"}).run == "abc-2"
+    assert find({"TORCHELASTIC_RUN_ID": "none"}).run is None
+    assert find({"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "1"}).run == "slurm-77.1-0"
 
 
-def test_a_mesh_tells_which_dimensions_are_data() -> None:
+def test_data_dimensions_of_a_mesh_determine_the_consumer() -> None:
     def mesh(coordinate: tuple[int, ...]):
         return SimpleNamespace(
             mesh_dim_names=("dp", "cp", "tp"), get_coordinate=lambda: coordinate, mesh=np.arange(24).reshape(3, 2, 4)
@@ -61,14 +61,14 @@ def test_a_mesh_tells_which_dimensions_are_data() -> None:
     for dp in range(3):
         for cp in range(2):
             for tp in range(4):
-                ranks = found({}, mesh=mesh((dp, cp, tp)))
+                ranks = find({}, mesh=mesh((dp, cp, tp)))
                 assert (ranks.consumer, ranks.consumers) == (dp, 3)
                 seen.setdefault(ranks.consumer, set()).add(ranks.replica)
     assert all(replicas == set(range(8)) for replicas in seen.values())
-    both = found({}, mesh=mesh((2, 1, 3)), data_dims=["dp", "cp"])
+    both = find({}, mesh=mesh((2, 1, 3)), data_dims=["dp", "cp"])
     assert (both.consumer, both.consumers, both.replica) == (5, 6, 3)
     with pytest.raises(feedline.WrongUse, match="'ep'; the mesh has"):
-        found({}, mesh=mesh((0, 0, 0)), data_dims=["ep"])
+        find({}, mesh=mesh((0, 0, 0)), data_dims=["ep"])
 
 
 MESHES = """
@@ -79,7 +79,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 def seen(mesh, data_dims=None):
-    return _ranks.find(None, None, None, mesh, data_dims, {}).consumer_of_mesh
+    return _ranks.find_ranks(None, None, None, mesh, data_dims, {}).consumer_of_mesh
 
 for rank in range(8):
     torch.distributed.init_process_group("fake", rank=rank, world_size=8, store=FakeStore())
@@ -92,13 +92,13 @@ for rank in range(8):
     try:
         seen(DeviceMesh.from_group(mesh["dp"].get_group(), "cpu", mesh_dim_names=("dp",)))
     except WrongUse as error:
-        found["told"] = str(error)
+        found["error"] = str(error)
     print(json.dumps(found))
     torch.distributed.destroy_process_group()
 """
 
 
-def test_a_part_of_a_mesh_numbers_replicas_over_the_rest_of_it() -> None:
+def test_dimensions_of_the_root_mesh_are_replicas() -> None:
     pytest.importorskip("torch.testing._internal.distributed.fake_pg")
     done = run_python(MESHES)
     assert done.returncode == 0, done.stderr
@@ -107,7 +107,7 @@ def test_a_part_of_a_mesh_numbers_replicas_over_the_rest_of_it() -> None:
     for part, whole in [("part", "whole"), ("two", "whole"), ("outer and inner", "whole, outer and inner"), ("flat", "whole, flat")]:
         assert [one[part] for one in found] == [one[whole] for one in found], part
     assert [one["inner"] for one in found] == [[rank // 2 % 2, 2, rank // 4 * 2 + rank % 2] for rank in range(8)]
-    assert all("the mesh has 2 of the 8 processes of torch.distributed" in one["told"] for one in found)
+    assert all("the mesh has 2 of the 8 processes of torch.distributed" in one["error"] for one in found)
 
 
 RANK = """
@@ -118,17 +118,17 @@ from torch.distributed.device_mesh import init_device_mesh
 
 torch.distributed.init_process_group("gloo", init_method=sys.argv[3], rank=int(os.environ["RANK"]), world_size=4)
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-had = {}
+received = {}
 for name, part, dims in [("dp", mesh["dp"], ["dp"]), ("tp alone", mesh, [])]:
     with feedline.open(sys.argv[1], coordinator=sys.argv[2], mesh=part, data_dims=dims, epochs=1) as job:
-        had[name] = [number for batch in job for number in batch["id"].tolist()]
+        received[name] = [number for batch in job for number in batch["id"].tolist()]
     torch.distributed.barrier()
-print(json.dumps(had))
+print(json.dumps(received))
 torch.distributed.destroy_process_group()
 """
 
 
-def test_tensor_parallel_peers_get_the_same_rows(numbers: feedline.Pipeline, clusters: Callable[[int], str], tmp_path: Path) -> None:
+def test_tensor_parallel_ranks_receive_the_same_rows(numbers: feedline.Pipeline, clusters: Callable[[int], str], tmp_path: Path) -> None:
     pytest.importorskip("torch.distributed")
     file = tmp_path / "mesh.yaml"
     file.write_text(numbers.batch(10).to_yaml())
@@ -139,28 +139,28 @@ def test_tensor_parallel_peers_get_the_same_rows(numbers: feedline.Pipeline, clu
         for rank in range(4)
     ]
     try:
-        said = [process.communicate(timeout=120) for process in started]
+        outputs = [process.communicate(timeout=120) for process in started]
     finally:
         for process in started:
             process.kill()
-    assert [process.returncode for process in started] == [0] * 4, [error for _, error in said]
-    had = [json.loads(out.splitlines()[-1]) for out, _ in said]
+    assert [process.returncode for process in started] == [0] * 4, [error for _, error in outputs]
+    received = [json.loads(out.splitlines()[-1]) for out, _ in outputs]
     # Ranks 0 and 1 are one tensor-parallel group, 2 and 3 the other.
-    assert had[0]["dp"] == had[1]["dp"] and had[2]["dp"] == had[3]["dp"]
-    assert sorted(had[0]["dp"] + had[2]["dp"]) == list(range(997))
-    assert all(sorted(one["tp alone"]) == list(range(997)) for one in had)
+    assert received[0]["dp"] == received[1]["dp"] and received[2]["dp"] == received[3]["dp"]
+    assert sorted(received[0]["dp"] + received[2]["dp"]) == list(range(997))
+    assert all(sorted(one["tp alone"]) == list(range(997)) for one in received)
 
 
 @pytest.mark.parametrize(
     ("options", "environment", "sentence"),
     [
         ({"rank": 1}, {}, "rank is given and world_size is not"),
-        ({"rank": 2, "world_size": 2}, {}, "numbered from 0 to world_size - 1"),
+        ({"rank": 2, "world_size": 2}, {}, "give a rank from 0 to world_size - 1"),
         ({"replica_size": 3}, {"RANK": "0", "WORLD_SIZE": "8"}, "does not divide world_size 8"),
         ({}, {"RANK": "a", "WORLD_SIZE": "8"}, "RANK='a' and WORLD_SIZE='8'"),
-        ({"data_dims": ["dp"]}, {}, "give mesh=, too"),
+        ({"data_dims": ["dp"]}, {}, "give mesh= too"),
     ],
 )
-def test_what_cannot_be_is_told(options, environment, sentence: str) -> None:
+def test_invalid_ranks_raise_one_sentence(options, environment, sentence: str) -> None:
     with pytest.raises(feedline.WrongUse, match=sentence):
-        found(environment, **options)
+        find(environment, **options)

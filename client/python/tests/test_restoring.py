@@ -1,4 +1,4 @@
-"""Restoring takes less than a second, wherever in an epoch the state was taken. `make restoring` prints the figures."""
+"""Resuming takes less than a second at any position of an epoch. `make restoring` prints the figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("is_filtered", [False, True])
-def test_the_first_batch_of_a_state_comes_within_a_second(
+def test_a_job_resumes_within_a_second(
     is_filtered: bool, lines: Path, clusters: Any, local: dict[str, Any], run_name: Any
 ) -> None:
     pipeline = feedline.read(url=lines, format="text", seed=2).shuffle(window=4096)
@@ -44,7 +44,7 @@ def test_the_first_batch_of_a_state_comes_within_a_second(
         with feedline.open(pipeline, **service) as job:
             next(job.batches())
             for state in states:
-                # The machine may be busy with something else for a while.
+                # The machine may be busy for a moment.
                 took = min(_restored(job, state) for _ in range(3))
                 print(f"\nstep {state.get('step', state.get('batches'))}, {'served' if service is served else 'embedded'}: {took:.3f} s", end="")
                 assert took < 1

@@ -1,11 +1,10 @@
-"""200 ways to stop: ranks, workers, kinds of pipelines and places; what follows is what would have followed."""
+"""200 combinations of ranks, workers, pipelines and positions: the resumed job returns the remaining batches."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import feedline
@@ -38,7 +37,7 @@ def digest(batch: Any) -> str:
 
 
 def take(jobs: list[feedline.Job], batches: int | None, found: dict[int, list[str]]) -> bool:
-    """Batches of all ranks taken in turn, each rank as many as it has slots; whether any came."""
+    """Reads batches of all ranks in turn, one for each slot of a rank. Returns whether a step was read."""
     loops = [iter(job.batches()) for job in jobs]
     open_loops = list(zip(loops, jobs, strict=True))
     steps = 0
@@ -56,25 +55,25 @@ def take(jobs: list[feedline.Job], batches: int | None, found: dict[int, list[st
 
 
 @pytest.fixture(scope="module")
-def wholes() -> dict[str, dict[int, list[str]]]:
+def expected_batches() -> dict[str, dict[int, list[str]]]:
     return {}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_what_is_left_is_what_would_have_come(
-    kind: str, workers: int, ranks: int, pipelines: Any, clusters: Any, run_name: Any, wholes: Any
+def test_a_resumed_job_returns_the_remaining_batches(
+    kind: str, workers: int, ranks: int, pipelines: Any, clusters: Any, run_name: Any, expected_batches: Any
 ) -> None:
     options = {"virtual_consumers": SLOTS, "epochs": 2}
-    if kind not in wholes:
-        wholes[kind] = {}
+    if kind not in expected_batches:
+        expected_batches[kind] = {}
         jobs = ranks_of(pipelines[kind], 1, run_name(), coordinator=clusters(1), **options)
-        take(jobs, None, wholes[kind])
-    whole = wholes[kind]
-    steps = max(len(batches) for batches in whole.values())
+        take(jobs, None, expected_batches[kind])
+    expected = expected_batches[kind]
+    steps = max(len(batches) for batches in expected.values())
     draw = random.Random(f"{kind} {workers} {ranks}")
-    # 32 combinations; 8 of them are stopped at 7 places, so that there are 200 cases.
+    # 200 cases: 24 combinations stop at 6 positions, and 8 at 7 positions.
     for case in range(7 if (ranks + workers) % 4 == 0 else 6):
         stop, after = draw.randrange(1, steps), draw.choice([1, 2, 3, 4])
         found: dict[int, list[str]] = {}
@@ -82,9 +81,9 @@ def test_what_is_left_is_what_would_have_come(
         take(jobs, stop, found)
         states = [json.loads(json.dumps(job.state_dict())) for job in jobs]
         [job.close() for job in jobs]
-        # A rank that has had all batches of the job does not tell of others that may have more.
+        # The state of a finished rank lacks ranks that continue.
         state = draw.choice([state for state in states if "missing" not in state])
         jobs = ranks_of(pipelines[kind], after, run_name(), coordinator=clusters(draw.choice([1, 3])), state=state, **options)
         take(jobs, None, found)
         [job.close() for job in jobs]
-        assert found == whole, f"case {case}: stopped after {stop} of {steps} steps, {after} ranks after"
+        assert found == expected, f"case {case}: stopped after {stop} of {steps} steps, {after} ranks after"

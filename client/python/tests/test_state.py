@@ -1,4 +1,4 @@
-"""Exact resume: the state is small and readable, and what follows it is what would have followed."""
+"""Exact resume: the state is small and readable, and the resumed job returns the remaining batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from feedline import _state
 
 
 def ids(job: Any, count: int | None = None) -> list[list[int]]:
-    """The ids of the next batches; of all that are left of the epoch without a count."""
+    """Returns the ids of the next batches; without a count, of the rest of the epoch."""
     found = []
     for batch in job:
         found.append(batch["id"].tolist())
@@ -25,7 +25,7 @@ def ids(job: Any, count: int | None = None) -> list[list[int]]:
     return found
 
 
-def test_a_state_is_readable_small_and_says_what_it_belongs_to(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_a_state_is_small_and_identifies_its_job(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     with numbers.batch(16).open(virtual_consumers=64, **local) as job:
         ids(job, 5)
         state = json.loads(json.dumps(job.state_dict()))
@@ -34,7 +34,7 @@ def test_a_state_is_readable_small_and_says_what_it_belongs_to(numbers: feedline
     assert state["data"]["rows"] == 997 and state["parts"]["seed"] == 3
 
 
-def test_stop_anywhere_load_compare(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_a_job_resumes_after_any_batch(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     pipeline = numbers.batch(32)
     with pipeline.open(epochs=2, **local) as job:
         whole = [batch["id"].tolist() for batch in job.batches()]
@@ -54,7 +54,7 @@ def test_stop_anywhere_load_compare(numbers: feedline.Pipeline, local: dict[str,
                 assert [batch["id"].tolist() for batch in other.batches()] == whole[stop + 1 :]
 
 
-def test_a_loop_is_an_epoch_and_goes_on_where_the_last_one_was_left(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_a_loop_is_an_epoch_and_continues_after_the_last_batch(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     with numbers.batch(100).open(**local) as job:
         assert len(job) == 10
         first = ids(job)
@@ -68,7 +68,7 @@ def test_a_loop_is_an_epoch_and_goes_on_where_the_last_one_was_left(numbers: fee
         assert job.state_dict()["epoch"] == 2 and job.state_dict()["step"] == 0
 
 
-def test_the_state_of_any_rank_restores_the_group_on_any_number_of_ranks(
+def test_any_number_of_ranks_resumes_from_the_state_of_any_rank(
     numbers: feedline.Pipeline, clusters: Any, run_name: Any
 ) -> None:
     pipeline, options = numbers.batch(16), {"coordinator": clusters(1), "virtual_consumers": 12, "epochs": 1}
@@ -85,7 +85,7 @@ def test_the_state_of_any_rank_restores_the_group_on_any_number_of_ranks(
 
 
 def steps_of(jobs: list[feedline.Job], steps: int | None = None) -> list[dict[int, list[int]]]:
-    """The ids of each slot in each step, of all ranks taken in turn."""
+    """Returns the ids of each slot in each step. Reads the ranks in turn."""
     loops = [iter(job.batches()) for job in jobs]
     slots = [len(job.slots) for job in jobs]
     found: list[dict[int, list[int]]] = []
@@ -103,7 +103,7 @@ def steps_of(jobs: list[feedline.Job], steps: int | None = None) -> list[dict[in
     return found
 
 
-def test_behind_a_filter_and_without_a_coordinator_the_states_of_all_ranks_go_together(
+def test_states_of_ranks_without_a_coordinator_are_merged(
     numbers: feedline.Pipeline, clusters: Any, local: Any, run_name: Any
 ) -> None:
     pipeline = numbers.filter(where="kind < 4").batch(16)
@@ -120,11 +120,11 @@ def test_behind_a_filter_and_without_a_coordinator_the_states_of_all_ranks_go_to
     assert begun + steps_of(again) == whole
     with pytest.raises(feedline.WrongUse, match="differ in 'layout'"):
         feedline.merge_states([states[0], {**states[1], "layout": {}}])
-    with pytest.raises(feedline.WrongUse, match="slot 1 stands"):
+    with pytest.raises(feedline.WrongUse, match="no position of slot 1"):
         feedline.merge_states(states[:1])
 
 
-def test_what_changed_since_the_state_was_saved_is_named(
+def test_the_error_names_changes_since_the_state_was_saved(
     numbers: feedline.Pipeline, local: dict[str, Any], tmp_path: Any
 ) -> None:
     (tmp_path / "a.csv").write_text("id\n" + "\n".join(map(str, range(40))))
@@ -140,7 +140,7 @@ def test_what_changed_since_the_state_was_saved_is_named(
     ]:
         with pytest.raises(feedline.WrongUse, match=sentence):
             other.open(state=state, **local)
-    # Where rows are kept does not change them.
+    # Caches do not change rows.
     feedline.read(url=tmp_path / "*.csv", format="csv", seed=1).filter(where="id >= 0").batch(4, parallelism=None)
     (tmp_path / "b.csv").write_text("id\n" + "\n".join(map(str, range(40, 50))))
     elsewhere = {**local, "index_dir": tmp_path / "index"}
@@ -151,7 +151,7 @@ def test_what_changed_since_the_state_was_saved_is_named(
             pipeline.open(state=wrong, **local)
 
 
-def test_steps_are_skipped_once_and_their_rows_count_as_had(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_skipped_batches_count_as_delivered(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     pipeline = numbers.batch(100)
     with pipeline.open(epochs=1, **local) as job:
         whole = ids(job)
@@ -161,16 +161,16 @@ def test_steps_are_skipped_once_and_their_rows_count_as_had(numbers: feedline.Pi
         job.skip(3, 6)
         assert ids(job) == whole[2:3] + whole[6:]
         assert job.step == 10
-        with pytest.raises(feedline.WrongUse, match="has been had already"):
+        with pytest.raises(feedline.WrongUse, match="has already received batch 4"):
             job.skip(4, 5)
         job.load_state_dict(state)
         assert job.step in (0, 2, 10)
-        assert ids(job) == whole[2:3] + whole[6:], "a range to skip stays when an earlier state is loaded"
-    with pytest.raises(feedline.WrongUse, match="leaves out nothing"):
+        assert ids(job) == whole[2:3] + whole[6:], "a skipped range remains after loading an earlier state"
+    with pytest.raises(feedline.WrongUse, match="is an empty range"):
         pipeline.open(**local).skip(5, 5)
 
 
-def test_loops_that_take_batches_ahead_ask_for_the_state_of_their_step(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_a_loop_that_prefetches_saves_the_state_of_an_earlier_step(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     pipeline = numbers.filter(where="kind > 2").batch(10)
     with pipeline.open(epochs=1, **local) as job:
         whole = ids(job)
@@ -194,13 +194,13 @@ def test_a_relaxed_job_resumes_with_every_row_once(numbers: feedline.Pipeline, l
 
 
 @pytest.mark.parametrize(("slots", "saved", "first", "loaded", "then"), [(4, 2, 3, 4, 2), (6, 2, 4, 3, 3), (4, 1, 2, 2, 1), (4, 1, 3, 1, 2), (6, 3, 1, 1, 5)])
-def test_a_state_saved_between_the_slots_of_a_step_is_saved_and_loaded_again(
+def test_a_state_within_a_step_is_loaded_and_saved_again(
     slots: int, saved: int, first: int, loaded: int, then: int, numbers: feedline.Pipeline, local: dict[str, Any]
 ) -> None:
-    """On another number of ranks these do not stand alike, and any one of them must know it."""
+    """On another number of ranks, the ranks are at different steps, and the state of any rank contains all of them."""
     pipeline = numbers.batch(10)
 
-    def had(state: dict[str, Any] | None, ranks: int, count: int | None) -> tuple[list[int], list[dict[str, Any]]]:
+    def read(state: dict[str, Any] | None, ranks: int, count: int | None) -> tuple[list[int], list[dict[str, Any]]]:
         rows: list[int] = []
         states = []
         for rank in range(ranks):
@@ -213,16 +213,16 @@ def test_a_state_saved_between_the_slots_of_a_step_is_saved_and_loaded_again(
                 states.append(job.state_dict())
         return rows, states
 
-    begun, states = had(None, saved, first)
-    middle, states = had(states[-1], loaded, then)
-    positions = [_state.start_of(state)["streams"] for state in states]
+    begun, states = read(None, saved, first)
+    middle, states = read(states[-1], loaded, then)
+    positions = [_state.start_position(state)["streams"] for state in states]
     assert all(position == positions[0] for position in positions)
     for state in states:
-        rest, _ = had(state, 1, None)
+        rest, _ = read(state, 1, None)
         assert sorted(begun + middle + rest) == list(range(997))
 
 
-def test_batches_are_skipped_behind_a_state_from_before(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_batches_are_skipped_after_loading_an_earlier_state(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     with numbers.batch(10).open(epochs=1, **local) as job:
         taken = []
         for batch in job:
@@ -238,7 +238,7 @@ def test_batches_are_skipped_behind_a_state_from_before(numbers: feedline.Pipeli
     assert again == taken[10:12] + taken[14:22]
 
 
-def test_a_group_rewinds_to_one_state_again_and_again(
+def test_ranks_load_one_state_several_times(
     numbers: feedline.Pipeline, clusters: Callable[[int], str], run_name: Callable[[], str]
 ) -> None:
     jobs = ranks_of(numbers.batch(10), 2, run_name(), coordinator=clusters(1), epochs=1)
@@ -258,7 +258,7 @@ def test_a_group_rewinds_to_one_state_again_and_again(
 
 
 @pytest.mark.parametrize(
-    "rubbish",
+    "changes",
     [
         {"version": 1, "pipeline": "x"},
         {"layout": {}},
@@ -272,18 +272,18 @@ def test_a_group_rewinds_to_one_state_again_and_again(
     ],
     ids=str,
 )
-def test_rubbish_is_refused(rubbish: dict[str, Any], numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_invalid_states_are_rejected(changes: dict[str, Any], numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     with numbers.batch(10).open(**local) as job:
         next(iter(job))
         state = job.state_dict()
-    edited = rubbish if "version" in rubbish else {**state, **rubbish}
-    if isinstance(rubbish.get("layout"), dict) and rubbish["layout"]:
-        edited["layout"] = {**state["layout"], **rubbish["layout"]}
+    edited = changes if "version" in changes else {**state, **changes}
+    if isinstance(changes.get("layout"), dict) and changes["layout"]:
+        edited["layout"] = {**state["layout"], **changes["layout"]}
     with pytest.raises(feedline.WrongUse):
         numbers.batch(10).open(state=edited, **local)
 
 
-def test_a_change_of_what_becomes_of_failed_rows_is_named(numbers: feedline.Pipeline, local: dict[str, Any], tmp_path: Path) -> None:
+def test_the_error_names_a_change_of_on_error(numbers: feedline.Pipeline, local: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\nb\nc")
     read = {"url": tmp_path / "a.txt", "format": "text"}
     with feedline.read(**read).batch(1).open(**local) as job:

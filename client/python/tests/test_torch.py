@@ -1,4 +1,4 @@
-"""PyTorch: tensors, the dataset, and what cannot be."""
+"""PyTorch: tensors, the dataset, and rejected uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 import feedline.torch  # noqa: E402 - needs PyTorch
 
 
-def test_tensors_have_memory_of_their_own_unless_it_is_refused(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_tensors_own_their_memory_unless_copy_is_false(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with numbers.batch(10).open(device="cpu", **local) as job:
@@ -27,7 +27,7 @@ def test_tensors_have_memory_of_their_own_unless_it_is_refused(numbers: feedline
             assert next(iter(job))["id"].tolist() == before
 
 
-def test_a_data_loader_takes_the_dataset_and_refuses_workers(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_a_data_loader_accepts_the_dataset_and_rejects_workers(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     dataset = feedline.torch.IterableDataset(numbers.batch(100), **local)
     loader = torch.utils.data.DataLoader(dataset, batch_size=None)
     assert len(loader) == 10
@@ -38,15 +38,15 @@ def test_a_data_loader_takes_the_dataset_and_refuses_workers(numbers: feedline.P
     dataset.job.close()
 
 
-def test_a_gpu_that_is_not_there_is_refused_at_once(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
+def test_a_missing_gpu_is_rejected(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     for wrong in ("gpu", "cuda:x", 1.5):
-        with pytest.raises(feedline.WrongUse, match="which PyTorch does not know; give"):
+        with pytest.raises(feedline.WrongUse, match="which is not a device of PyTorch; give"):
             numbers.batch(10).open(device=wrong, **local)
-    with pytest.raises(feedline.WrongUse, match="PyTorch sees"):
+    with pytest.raises(feedline.WrongUse, match="PyTorch finds"):
         numbers.batch(10).open(device="cuda:99", **local)
 
 
-def test_text_stays_lists_and_missing_values_are_refused(tmp_path: Any, local: dict[str, Any]) -> None:
+def test_text_becomes_lists_and_missing_values_are_rejected(tmp_path: Any, local: dict[str, Any]) -> None:
     (tmp_path / "x.jsonl").write_text('{"a": 1, "t": "x"}\n{"a": null, "t": "y"}\n')
     rows = feedline.read(url=tmp_path / "x.jsonl", format="jsonl")
     with rows.select(["t"]).batch(2).open(device="cpu", **local) as job:

@@ -1,4 +1,4 @@
-"""What type checkers are told of the package is what it has."""
+"""The type stubs match the package, and its modules have no import cycle."""
 
 from __future__ import annotations
 
@@ -23,36 +23,52 @@ def _stubs() -> ast.Module:
     return ast.parse((_PACKAGE / "_native.pyi").read_text())
 
 
-def test_the_native_part_has_what_its_stubs_say_and_no_more() -> None:
+def test_the_stubs_match_the_native_module() -> None:
     stubs = {node.name: node for node in _stubs().body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     present = {name for name in dir(_native) if not name.startswith("_")}
     assert present == set(stubs)
     for name, node in stubs.items():
         if isinstance(node, ast.ClassDef) and not issubclass(getattr(_native, name), Exception):
-            told = {part.name for part in node.body if isinstance(part, ast.FunctionDef) and not part.name.startswith("__")}
-            assert {member for member in dir(getattr(_native, name)) if not member.startswith("_")} == told, name
+            declared = {part.name for part in node.body if isinstance(part, ast.FunctionDef) and not part.name.startswith("__")}
+            assert {member for member in dir(getattr(_native, name)) if not member.startswith("_")} == declared, name
 
 
-def test_functions_take_the_arguments_that_their_stubs_name() -> None:
+def test_the_stubs_match_the_arguments_of_functions() -> None:
     for node in _stubs().body:
         if isinstance(node, ast.FunctionDef):
-            takes = list(inspect.signature(getattr(_native, node.name)).parameters)
-            assert takes == [argument.arg for argument in node.args.args], node.name
+            arguments = list(inspect.signature(getattr(_native, node.name)).parameters)
+            assert arguments == [argument.arg for argument in node.args.args], node.name
 
 
-def test_modules_import_each_other_in_one_direction() -> None:
-    needs: dict[str, set[str]] = {}
+class _Imports(ast.NodeVisitor):
+    """Collects the imports of a module, including those within functions, and without those for type checkers."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def visit_If(self, node: ast.If) -> None:
+        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self.names += [name.name for name in node.names]
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self.names += [str(node.module), *(f"{node.module}.{name.name}" for name in node.names)]
+
+
+def test_modules_have_no_import_cycle() -> None:
+    imported: dict[str, set[str]] = {}
     for file in _PACKAGE.glob("*.py"):
-        # Those within functions, and for types alone, are nobody's need when a module is loaded.
-        imports = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ImportFrom)]
-        names = [str(node.module) for node in imports] + [f"{node.module}.{name.name}" for node in imports for name in node.names]
-        modules = {name.split(".")[1] for name in names if name.startswith("feedline.")}
-        needs[file.stem] = {name for name in modules if (_PACKAGE / f"{name}.py").exists()}
-    assert needs["_job"] and needs["_open"]
-    graphlib.TopologicalSorter(needs).prepare()
+        imports = _Imports()
+        imports.visit(ast.parse(file.read_text()))
+        modules = {name.split(".")[1] for name in imports.names if name.startswith("feedline.")}
+        imported[file.stem] = {name for name in modules if (_PACKAGE / f"{name}.py").exists()}
+    assert imported["_job"] and imported["_open"]
+    graphlib.TopologicalSorter(imported).prepare()
 
 
-def test_a_job_tells_what_its_methods_do() -> None:
+def test_public_methods_of_a_job_have_docstrings() -> None:
     public = [name for name in dir(feedline.Job) if not name.startswith("_")]
     assert {"state_dict", "load_state_dict", "batches", "torch", "stats", "close"} <= set(public)
     assert [name for name in public if not inspect.getdoc(getattr(feedline.Job, name))] == []

@@ -1,10 +1,9 @@
-//! A consumer against scripted workers and a scripted coordinator, in paused time: waiting costs nothing, and what
-//! hangs fails at once.
+//! A consumer with scripted workers and a scripted coordinator, in paused time: waits are instant, and a hang fails at once.
 
 mod bounds;
 mod chaos;
 mod faults;
-mod marks;
+mod history;
 mod slots;
 
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::settings::ClientSettings;
 use crate::state::ConsumerIdentity;
 use crate::testing::{Act, FakeCoordinator, FakeWorker, FakeWorkers, layout, number};
 
-/// Far beyond what anything here takes.
+/// Longer than every test.
 const DEADLINE: Duration = Duration::from_secs(3600);
 
 fn consumer(
@@ -53,10 +52,10 @@ fn ids(batch: &Batch) -> Vec<u64> {
 }
 
 async fn next(consumer: &mut Consumer) -> Result<Option<Batch>, ClientError> {
-    tokio::time::timeout(DEADLINE, consumer.next()).await.expect("nothing hangs")
+    tokio::time::timeout(DEADLINE, consumer.next()).await.expect("no call hangs")
 }
 
-/// Takes everything that comes.
+/// Reads batches up to the end or an error.
 async fn drain(consumer: &mut Consumer) -> (Vec<Batch>, Result<(), ClientError>) {
     let mut batches = Vec::new();
     loop {
@@ -78,11 +77,11 @@ fn all_ids(batches: &[Batch]) -> Vec<u64> {
     batches.iter().flat_map(ids).collect()
 }
 
-/// What one consumer of all streams gets: always from the stream that is furthest behind.
+/// The batches of one consumer of all streams: each from the stream that is furthest behind.
 fn expected(layout: &Layout) -> Vec<(u32, Vec<u64>)> {
     let mut batches = Vec::new();
     for epoch in 0..layout.epochs {
-        for step in 0..layout.steps().expect("rows are kept") {
+        for step in 0..layout.steps().expect("the job keeps all rows") {
             for stream in 0..layout.streams {
                 let first = step * u64::from(layout.batch_rows);
                 let end = (first + u64::from(layout.batch_rows)).min(layout.stream_rows(stream));
@@ -98,7 +97,7 @@ fn expected(layout: &Layout) -> Vec<(u32, Vec<u64>)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_streams_come_in_order_with_equal_steps() {
+async fn batches_of_several_streams_follow_the_order_of_steps() {
     for (rows, streams) in [(50, 1), (50, 3), (49, 2), (64, 4), (17, 2)] {
         let layout = Layout { epochs: 2, ..layout(rows, 4, streams, 2) };
         let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 3));
@@ -106,9 +105,9 @@ async fn several_streams_come_in_order_with_equal_steps() {
         let taken: Vec<_> = batches.iter().map(|batch| (batch.info.stream, ids(batch))).collect();
         assert_eq!(taken, expected(&layout), "{rows} rows, {streams} streams");
         assert_eq!(
-            coordinator.tell(|told| told.state.clone()),
+            coordinator.script(|script| script.state.clone()),
             JobState::Completed,
-            "the end is known by then"
+            "the coordinator knows the end"
         );
         assert_eq!(consumer.stats().rows, 2 * rows);
         consumer.close().await.unwrap();
@@ -124,12 +123,12 @@ async fn a_stream_of_batches_can_be_sent_to_another_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_consumer_begins_where_the_coordinator_has_its_streams() {
+async fn a_consumer_starts_at_the_planned_positions() {
     let layout = layout(40, 4, 2, 2);
     let (coordinator, worker, consumer) = single(&layout, FakeWorker::new(&layout, 4));
     drop(consumer);
-    coordinator.tell(|told| told.positions[1] = StreamPosition { epoch: 0, row: 12 });
-    coordinator.tell(|told| told.positions[0] = StreamPosition { epoch: 0, row: 4 });
+    coordinator.script(|script| script.positions[1] = StreamPosition { epoch: 0, row: 12 });
+    coordinator.script(|script| script.positions[0] = StreamPosition { epoch: 0, row: 4 });
     let workers = FakeWorkers::new([(1, worker)]);
     let mut consumer = consumer_of(&coordinator, &workers);
     let steps: Vec<_> = drain_all(&mut consumer).await.iter().map(|batch| batch.info.stream).collect();
@@ -141,20 +140,20 @@ fn consumer_of(coordinator: &Arc<FakeCoordinator>, workers: &Arc<FakeWorkers>) -
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_says_which_rows_it_accounts_for() {
+async fn a_batch_contains_the_ids_of_its_input_rows() {
     let layout = Layout { changes_rows: true, ..layout(32, 4, 1, 2) };
     let mut worker = FakeWorker::new(&layout, 5);
     worker.keep = Some(|row| row % 3 == 0 && row < 24);
     let (_, _, mut consumer) = single(&layout, worker);
     let batches = drain_all(&mut consumer).await;
     assert_eq!(all_ids(&batches), [0, 3, 6, 9, 12, 15, 18, 21]);
-    let mut accounted: Vec<u64> = batches.iter().flat_map(|batch| batch.info.row_ids.clone()).collect();
-    accounted.extend(consumer.trailing().row_ids);
-    assert_eq!(accounted, (0..32).collect::<Vec<_>>());
+    let mut input_ids: Vec<u64> = batches.iter().flat_map(|batch| batch.info.row_ids.clone()).collect();
+    input_ids.extend(consumer.trailing().row_ids);
+    assert_eq!(input_ids, (0..32).collect::<Vec<_>>());
     let ranges = |info: &crate::BatchInfo| {
         info.inputs.iter().map(|(split, range)| (split.ordinal, range.clone())).collect::<Vec<_>>()
     };
-    assert_eq!(ranges(&batches[0].info), [(0, 0..8), (1, 0..4)], "up to the next row that remains");
+    assert_eq!(ranges(&batches[0].info), [(0, 0..8), (1, 0..4)], "up to the next remaining row");
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,7 +178,7 @@ async fn dropped_rows_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_future_loses_nothing() {
+async fn a_dropped_future_loses_no_batch() {
     let layout = layout(60, 4, 2, 2);
     let mut worker = FakeWorker::new(&layout, 3);
     worker.pause = Duration::from_millis(1);
@@ -194,47 +193,47 @@ async fn a_dropped_future_loses_nothing() {
             Some(Err(error)) => panic!("{error}"),
             None => {
                 dropped += 1;
-                assert!(dropped < 100_000, "it ends");
+                assert!(dropped < 100_000, "the loop ends");
                 tokio::task::yield_now().await;
                 tokio::time::advance(Duration::from_micros(100)).await;
             }
         }
     }
-    assert!(dropped > 10, "the test is about dropped futures");
+    assert!(dropped > 10, "the test drops futures");
     assert_eq!(batches, expected(&layout));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_consumed_is_held_after_a_flush() {
+async fn the_coordinator_has_all_deliveries_after_a_flush() {
     let layout = layout(64, 4, 1, 4);
     let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
     next(&mut consumer).await.unwrap();
     next(&mut consumer).await.unwrap();
     let before = Instant::now();
     consumer.flush().await.unwrap();
-    assert!(before.elapsed() < Duration::from_millis(100), "a flush is not held back");
+    assert!(before.elapsed() < Duration::from_millis(100), "a flush is not delayed");
     assert_eq!(consumer.positions(), [(0, StreamPosition { epoch: 0, row: 8 })]);
-    assert_eq!(coordinator.tell(|told| told.positions[0].row), 8);
+    assert_eq!(coordinator.script(|script| script.positions[0].row), 8);
     next(&mut consumer).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(coordinator.tell(|told| told.positions[0].row), 12, "without a flush, within 200 ms");
+    assert_eq!(coordinator.script(|script| script.positions[0].row), 12, "without a flush, within 200 ms");
 }
 
 #[tokio::test(start_paused = true)]
-async fn preparing_shows_until_the_job_runs() {
+async fn a_consumer_waits_while_the_job_is_preparing() {
     let layout = layout(8, 4, 1, 2);
     let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
     let preparing = JobState::Preparing { indexed: 3, shards: 9, workers: 2 };
-    coordinator.tell(|told| told.state = preparing.clone());
+    coordinator.script(|script| script.state = preparing.clone());
     assert!(tokio::time::timeout(Duration::from_secs(5), consumer.next()).await.is_err());
     assert_eq!(consumer.state(), preparing);
     assert!(consumer.stats().stall_ns >= 5_000_000_000, "a dropped wait counts as a stall");
-    coordinator.tell(|told| told.state = JobState::Running);
+    coordinator.script(|script| script.state = JobState::Running);
     assert_eq!(drain_all(&mut consumer).await.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_between_batches_is_the_users() {
+async fn the_time_between_batches_is_step_time() {
     let layout = layout(8, 4, 1, 2);
     let (_coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
     for _ in 0..2 {
@@ -249,25 +248,25 @@ async fn the_time_between_batches_is_the_users() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn relaxed_takes_what_is_ready_and_every_row_once() {
+async fn a_relaxed_consumer_receives_ready_rows_and_every_row_once() {
     let layout = layout(100, 4, 1, 2);
-    let slow = Arc::new(FakeWorker::new(&layout, 3).next_fetch_of(0, Act::Silent));
+    let slow = Arc::new(FakeWorker::new(&layout, 3).with_act_for(0, Act::Silent));
     let coordinator = FakeCoordinator::new(layout.clone(), true, &[1]);
     let workers = FakeWorkers::new([(1, slow)]);
     let mut consumer = consumer(&coordinator, &workers, true, ClientSettings::default());
     let first = next(&mut consumer).await.unwrap().unwrap();
-    assert_eq!(ids(&first), [8, 9, 10, 11], "the first split is silent, the second is not waited with");
+    assert_eq!(ids(&first), [8, 9, 10, 11], "the second split does not wait for the silent first split");
     let mut batches = vec![first];
     batches.extend(drain_all(&mut consumer).await);
     let mut taken = all_ids(&batches);
     taken.sort_unstable();
     assert_eq!(taken, (0..100).collect::<Vec<_>>());
     assert!(batches[..24].iter().all(|batch| batch.info.rows == 4));
-    assert_eq!(coordinator.tell(|told| told.state.clone()), JobState::Completed);
+    assert_eq!(coordinator.script(|script| script.state.clone()), JobState::Completed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn relaxed_joins_few_rows_of_many_splits() {
+async fn a_relaxed_batch_contains_rows_of_many_splits() {
     let layout = Layout { changes_rows: true, ..layout(400, 4, 1, 1) };
     let mut worker = FakeWorker::new(&layout, 4);
     worker.keep = Some(|row| row % 50 == 0);
@@ -282,7 +281,7 @@ async fn relaxed_joins_few_rows_of_many_splits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn relaxed_lets_go_of_a_split_that_another_consumer_got() {
+async fn a_relaxed_consumer_discards_a_reassigned_split() {
     let layout = layout(64, 4, 1, 4);
     let coordinator = FakeCoordinator::new(layout.clone(), true, &[1]);
     let workers = FakeWorkers::new([(1, Arc::new(FakeWorker::new(&layout, 4)))]);
@@ -290,7 +289,7 @@ async fn relaxed_lets_go_of_a_split_that_another_consumer_got() {
     let mut batches = vec![next(&mut consumer).await.unwrap().unwrap()];
     let lost = SplitRef { epoch: 0, ordinal: 2, stream: 0 };
     tokio::time::sleep(Duration::from_secs(2)).await;
-    coordinator.tell(|told| told.held.remove(&lost).expect("four splits are held"));
+    coordinator.script(|script| script.held.remove(&lost).expect("the consumer has four splits"));
     tokio::time::sleep(Duration::from_secs(2)).await;
     batches.extend(drain_all(&mut consumer).await);
     let mut taken = all_ids(&batches);

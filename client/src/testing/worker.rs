@@ -1,4 +1,4 @@
-//! A worker that computes rows as they are fetched, keeps to the credit it is given, and misbehaves as told.
+//! A fake worker that computes rows on each fetch, obeys credit, and fails as a test requests.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,36 +19,37 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::{locked, number};
 
-/// What a worker does with one fetch.
+/// Behaviour of a worker in one fetch.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Act {
     Serve,
-    /// Breaks off after this many pieces.
-    BreakAfter(u32),
+    /// Fails after this many pieces.
+    FailAfter(u32),
     /// Ends the stream without `End` after this many pieces.
     EndAfter(u32),
-    NotHere,
-    /// Has no room for so many milliseconds.
+    /// Returns that it does not hold the split.
+    NotFound,
+    /// Returns that it is busy, with a retry delay in milliseconds.
     Busy(u64),
     /// Opens the stream and sends nothing.
     Silent,
-    /// Says every second that it goes on, for so many seconds or for ever, before it serves.
+    /// Sends a working frame every second before it serves: for this many seconds, or without end.
     WorkingFor(Option<u32>),
-    /// The row at this offset fails.
-    FailAt(u32),
-    /// Sends what cannot be read.
-    Garbage,
+    /// Reports a failure of the row at this offset.
+    FailRow(u32),
+    /// Sends invalid frames.
+    SendInvalid,
 }
 
-/// A worker of tests.
+/// A scripted worker.
 pub(crate) struct FakeWorker {
     layout: Layout,
     /// Input rows of a piece.
-    pub(crate) cut: u32,
+    pub(crate) piece_rows: u32,
     pub(crate) chunk_bytes: usize,
-    /// Time before each piece.
+    /// Delay before each piece.
     pub(crate) pause: Duration,
-    /// Which rows remain; `None` when all do.
+    /// Selects the rows that remain; `None`: all rows.
     pub(crate) keep: Option<fn(u64) -> bool>,
     acts: Mutex<VecDeque<(Option<SplitRef>, Act)>>,
     opened: Mutex<Vec<FetchOpen>>,
@@ -57,14 +58,14 @@ pub(crate) struct FakeWorker {
     pub(crate) credit_bytes: AtomicU64,
 }
 
-/// The service of a worker.
-pub(super) struct Served(pub(super) Arc<FakeWorker>);
+/// The service trait of a scripted worker.
+pub(super) struct FakeWorkerService(pub(super) Arc<FakeWorker>);
 
 impl FakeWorker {
-    pub(crate) fn new(layout: &Layout, cut: u32) -> Self {
+    pub(crate) fn new(layout: &Layout, piece_rows: u32) -> Self {
         Self {
             layout: layout.clone(),
-            cut,
+            piece_rows,
             chunk_bytes: 100,
             pause: Duration::ZERO,
             keep: None,
@@ -75,28 +76,28 @@ impl FakeWorker {
         }
     }
 
-    /// The next fetch of any split does this.
-    pub(crate) fn next_fetch(self, act: Act) -> Self {
+    /// Sets the behaviour in the next fetch of any split.
+    pub(crate) fn with_act(self, act: Act) -> Self {
         locked(&self.acts).push_back((None, act));
         self
     }
 
-    /// The next fetch of the `ordinal`-th split of stream 0 does this.
-    pub(crate) fn next_fetch_of(self, ordinal: u64, act: Act) -> Self {
+    /// Sets the behaviour in the next fetch of split `ordinal` of stream 0.
+    pub(crate) fn with_act_for(self, ordinal: u64, act: Act) -> Self {
         let split = SplitRef { epoch: 0, ordinal, stream: 0 };
         locked(&self.acts).push_back((Some(split), act));
         self
     }
 
-    /// What was fetched so far: (ordinal, from).
+    /// Returns the ordinal and the first offset of each fetch so far.
     pub(crate) fn fetched(&self) -> Vec<(u64, u32)> {
         locked(&self.opened).iter().map(|open| (open.split.ordinal, open.from)).collect()
     }
 
-    fn act_for(&self, split: SplitRef) -> Act {
+    fn take_act(&self, split: SplitRef) -> Act {
         let mut acts = locked(&self.acts);
-        let place = acts.iter().position(|(of, _)| of.is_none_or(|of| of == split));
-        place.and_then(|place| acts.remove(place)).map_or(Act::Serve, |(_, act)| act)
+        let index = acts.iter().position(|(of, _)| of.is_none_or(|of| of == split));
+        index.and_then(|index| acts.remove(index)).map_or(Act::Serve, |(_, act)| act)
     }
 
     fn piece(&self, split: SplitRef, from: u32, to: u32) -> (PieceHeader, bytes::Bytes) {
@@ -128,7 +129,7 @@ pub(crate) fn schema() -> Arc<Schema> {
     Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, true)]))
 }
 
-/// What one fetch may send.
+/// The credit of one fetch.
 struct Credit<'a> {
     left: u64,
     requests: BoxStream<'static, FetchRequest>,
@@ -136,7 +137,7 @@ struct Credit<'a> {
 }
 
 impl Credit<'_> {
-    /// Waits until `bytes` may be sent; `false` when they never may.
+    /// Waits for credit for `bytes` bytes. Returns `false` when the fetch ends first.
     async fn spend(&mut self, bytes: u64) -> bool {
         while self.left < bytes {
             match self.requests.next().await {
@@ -163,7 +164,7 @@ impl Drop for Credit<'_> {
 type Frames = mpsc::Sender<Result<Frame, ServiceError>>;
 
 impl FakeWorker {
-    /// Sends a fetch's frames; `None` when nobody listens any more.
+    /// Sends the frames of a fetch. Returns `None` when the client disconnects.
     async fn serve(
         &self,
         open: FetchOpen,
@@ -172,7 +173,7 @@ impl FakeWorker {
     ) -> Option<()> {
         let mut credit = Credit { left: open.credit_bytes, requests, worker: self };
         self.credit_bytes.fetch_add(open.credit_bytes, Ordering::SeqCst);
-        let act = self.act_for(open.split);
+        let act = self.take_act(open.split);
         if act == Act::Silent {
             frames.closed().await;
             return None;
@@ -190,12 +191,13 @@ impl FakeWorker {
         let (mut from, mut sent) = (open.from, 0);
         while from < len {
             match act {
-                Act::BreakAfter(pieces) if sent == pieces => {
-                    let gone = ServiceError::new(ServiceErrorKind::Unavailable, "the worker is gone");
+                Act::FailAfter(pieces) if sent == pieces => {
+                    let gone =
+                        ServiceError::new(ServiceErrorKind::Unavailable, "the worker has disconnected");
                     return frames.send(Err(gone)).await.ok();
                 }
                 Act::EndAfter(pieces) if sent == pieces => return None,
-                Act::FailAt(row) if row < from + self.cut => {
+                Act::FailRow(row) if row < from + self.piece_rows => {
                     let message = format!("row {row} cannot be read");
                     return frames.send(Ok(Frame::Failed(message))).await.ok();
                 }
@@ -204,14 +206,14 @@ impl FakeWorker {
             if !self.pause.is_zero() {
                 tokio::time::sleep(self.pause).await;
             }
-            let to = (from + self.cut).min(len);
+            let to = (from + self.piece_rows).min(len);
             let (mut header, data) = self.piece(open.split, from, to);
-            if act == Act::Garbage {
+            if act == Act::SendInvalid {
                 header.batch.nodes.clear();
             }
             frames.send(Ok(Frame::Piece(header))).await.ok()?;
-            for (place, chunk) in data.chunks(self.chunk_bytes).enumerate() {
-                let offset = (place * self.chunk_bytes) as u64;
+            for (index, chunk) in data.chunks(self.chunk_bytes).enumerate() {
+                let offset = (index * self.chunk_bytes) as u64;
                 if !credit.spend(chunk.len() as u64).await {
                     frames.closed().await;
                     return None;
@@ -225,27 +227,30 @@ impl FakeWorker {
 }
 
 #[async_trait]
-impl WorkerService for Served {
+impl WorkerService for FakeWorkerService {
     async fn fetch(
         &self,
         mut requests: BoxStream<'static, FetchRequest>,
     ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError> {
         let Some(FetchRequest::Open(open)) = requests.next().await else {
-            return Err(ServiceError::new(ServiceErrorKind::Invalid, "a fetch begins with its opening"));
+            return Err(ServiceError::new(
+                ServiceErrorKind::Invalid,
+                "the first request of a fetch must be an open request",
+            ));
         };
         let worker = Arc::clone(&self.0);
         locked(&worker.opened).push(open.clone());
-        let not_here = (Some(open.split), Act::NotHere);
-        let any_not_here = (None, Act::NotHere);
+        let not_found = (Some(open.split), Act::NotFound);
+        let any_not_found = (None, Act::NotFound);
         let mut acts = locked(&worker.acts);
-        if let Some(place) = acts.iter().position(|act| *act == not_here || *act == any_not_here) {
-            acts.remove(place);
-            return Err(ServiceError::new(ServiceErrorKind::NotFound, "the split is not here"));
+        if let Some(index) = acts.iter().position(|act| *act == not_found || *act == any_not_found) {
+            acts.remove(index);
+            return Err(ServiceError::new(ServiceErrorKind::NotFound, "the worker does not hold the split"));
         }
         if let Some((_, Act::Busy(retry_after_ms))) = acts.front() {
-            let refusal = ServiceError::busy("this worker serves as many fetches as it may", *retry_after_ms);
+            let error = ServiceError::busy("the worker has reached its limit of fetches", *retry_after_ms);
             acts.pop_front();
-            return Err(refusal);
+            return Err(error);
         }
         drop(acts);
         let (sender, receiver) = mpsc::channel(1);

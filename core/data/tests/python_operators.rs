@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
-from feedline._plain import names
+from feedline._arguments import to_names
 
 
 class Operators:
@@ -142,7 +142,7 @@ fn method(operator: &Registered, parameters: &[Parameter]) -> String {
     ));
     text.push_str("        \"\"\"\n");
     let given = parameters.iter().map(|Parameter { name, rust_type, .. }| match rust_type == "Vec<String>" {
-        true => format!("{name}=names({name})"),
+        true => format!("{name}=to_names({name})"),
         false => format!("{name}={name}"),
     });
     let given: Vec<String> = given.collect();

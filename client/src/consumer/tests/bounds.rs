@@ -1,4 +1,4 @@
-//! Memory stays within the budget, and whatever the sizes, rows come.
+//! Buffered bytes stay within the budget, and rows of any size arrive.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ fn started(worker: FakeWorker, layout: &Layout, settings: ClientSettings) -> (Ar
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_buffered_or_on_its_way_stays_within_the_budget() {
+async fn buffered_and_outstanding_bytes_stay_within_the_budget() {
     let layout = large();
     let mut worker = FakeWorker::new(&layout, 2048);
     worker.chunk_bytes = 4096;
@@ -34,7 +34,7 @@ async fn what_is_buffered_or_on_its_way_stays_within_the_budget() {
         }
         let sent = worker.sent_bytes.load(Ordering::SeqCst);
         let credit = worker.credit_bytes.load(Ordering::SeqCst);
-        // A piece counts as delivered with its last row.
+        // A piece counts as delivered when its last row is.
         let piece = 2048 * 8;
         assert!(sent + credit <= taken + BUDGET + piece, "sent {sent}, credit {credit}, taken {taken}");
     }
@@ -42,7 +42,7 @@ async fn what_is_buffered_or_on_its_way_stays_within_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_user_who_does_not_take_stops_the_workers() {
+async fn workers_stop_sending_while_the_user_reads_nothing() {
     let layout = large();
     let mut worker = FakeWorker::new(&layout, 2048);
     worker.chunk_bytes = 4096;
@@ -55,7 +55,7 @@ async fn a_user_who_does_not_take_stops_the_workers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_piece_larger_than_everything_allowed_comes_all_the_same() {
+async fn a_piece_larger_than_the_budget_arrives() {
     let layout = layout(1 << 17, 1 << 15, 1, 2);
     let mut worker = FakeWorker::new(&layout, 1 << 15);
     worker.chunk_bytes = 1 << 20;
@@ -65,7 +65,7 @@ async fn a_piece_larger_than_everything_allowed_comes_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_of_many_pieces_larger_than_the_budget_comes_all_the_same() {
+async fn a_batch_of_many_pieces_larger_than_the_budget_arrives() {
     let layout = layout(1 << 17, 1 << 15, 1, 2);
     let mut worker = FakeWorker::new(&layout, 1000);
     worker.chunk_bytes = 3000;
@@ -77,15 +77,15 @@ async fn a_batch_of_many_pieces_larger_than_the_budget_comes_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_of_more_splits_than_may_be_held_fails_the_job_with_what_helps() {
-    // One row of eight splits is kept.
+async fn a_batch_of_too_many_splits_fails_the_job() {
+    // Operators keep one row of eight splits.
     let layout = Layout { changes_rows: true, ..layout(4096, 8, 1, 1) };
     for relaxed in [false, true] {
         for (most, batches, needed) in [(128, 8, None), (16, 0, Some("about 64")), (4, 0, Some("about 32"))] {
             let mut worker = FakeWorker::new(&layout, 8);
             worker.keep = Some(|row| row % 64 == 0);
             let coordinator = FakeCoordinator::new(layout.clone(), relaxed, &[1]);
-            coordinator.tell(|told| told.most_splits = most);
+            coordinator.script(|script| script.most_splits = most);
             let workers = FakeWorkers::new([(1, Arc::new(worker))]);
             let mut consumer = consumer(&coordinator, &workers, relaxed, ClientSettings::default());
             let (taken, end) = drain(&mut consumer).await;
@@ -95,55 +95,55 @@ async fn a_batch_of_more_splits_than_may_be_held_fails_the_job_with_what_helps()
                 continue;
             };
             let Err(ClientError::JobFailed(message)) = end else { panic!("{end:?}") };
-            let says = format!("a batch of 8 rows needs {needed} splits of 8 rows");
-            assert!(message.starts_with(&says), "{message}");
+            let start = format!("a batch of 8 rows needs {needed} splits of 8 rows");
+            assert!(message.starts_with(&start), "{message}");
             assert!(
                 message.contains(&format!("holds at most {most} splits: use a smaller batch")),
                 "{message}"
             );
-            assert_eq!(coordinator.tell(|told| told.state.clone()), JobState::Failed(message));
+            assert_eq!(coordinator.script(|script| script.state.clone()), JobState::Failed(message));
         }
     }
 }
 
-/// It holds as many splits as it may, with too few rows for a batch: that ends nothing while others can go on.
+/// A consumer with the largest number of splits and too few rows for a batch waits while other consumers continue.
 #[tokio::test(start_paused = true)]
-async fn one_of_several_consumers_waits_until_the_others_have_used_up_the_data() {
+async fn an_underfull_relaxed_consumer_waits_for_the_other_consumers() {
     let layout = Layout { changes_rows: true, ..layout(4096, 8, 1, 1) };
     let mut worker = FakeWorker::new(&layout, 8);
     worker.keep = Some(|row| row % 64 == 0);
     let coordinator = FakeCoordinator::new(layout.clone(), true, &[1]);
-    coordinator.tell(|told| {
-        told.most_splits = 16;
-        told.consumers = 2;
+    coordinator.script(|script| {
+        script.most_splits = 16;
+        script.consumers = 2;
     });
     let workers = FakeWorkers::new([(1, Arc::new(worker))]);
     let mut consumer = consumer(&coordinator, &workers, true, ClientSettings::default());
     let early = tokio::time::timeout(Duration::from_secs(60), consumer.next()).await;
-    assert!(early.is_err(), "it waits");
-    let stands = coordinator.tell(|told| (told.state.clone(), told.held.len()));
-    assert_eq!(stands, (JobState::Running, 16));
-    // The other consumer takes the rest.
-    coordinator.tell(|told| told.next = None);
+    assert!(early.is_err(), "the consumer waits");
+    let state = coordinator.script(|script| (script.state.clone(), script.held.len()));
+    assert_eq!(state, (JobState::Running, 16));
+    // The other consumer receives the remaining splits.
+    coordinator.script(|script| script.next = None);
     let mut rows = all_ids(&drain_all(&mut consumer).await);
     rows.sort_unstable();
     assert_eq!(rows, [0, 64]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn splits_of_which_nothing_is_kept_fail_the_job_with_what_helps() {
+async fn splits_without_remaining_rows_fail_the_job() {
     let layout = Layout { changes_rows: true, ..layout(4096, 8, 1, 1) };
     let mut worker = FakeWorker::new(&layout, 8);
     worker.keep = Some(|_| false);
     let coordinator = FakeCoordinator::new(layout.clone(), false, &[1]);
-    coordinator.tell(|told| told.most_splits = 16);
+    coordinator.script(|script| script.most_splits = 16);
     let workers = FakeWorkers::new([(1, Arc::new(worker))]);
     let (_, end) = drain(&mut consumer(&coordinator, &workers, false, ClientSettings::default())).await;
-    let message = end.expect_err("no batch is ever full").to_string();
+    let message = end.expect_err("no batch can be full").to_string();
     assert!(message.starts_with("a batch of 8 rows needs more than 16 splits of 8 rows"), "{message}");
 }
 
-/// One piece of each stream is more than the budget: they come one after another, in the order of the batches.
+/// One piece of each stream exceeds the budget, so pieces arrive in the order of the batches.
 #[tokio::test(start_paused = true)]
 async fn many_virtual_consumers_share_one_budget() {
     const STREAMS: u32 = 64;
@@ -169,4 +169,25 @@ async fn many_virtual_consumers_share_one_budget() {
         assert_eq!(taken, 1 << 21);
         assert!(most >= pieces_ahead * BATCH, "budget {budget}: at most {most} bytes were fetched ahead");
     }
+}
+
+/// The budget is for the next batches, not for later batches of streams that have just delivered one.
+#[tokio::test(start_paused = true)]
+async fn credit_follows_the_order_of_batches() {
+    const STREAMS: u32 = 64;
+    const BATCH: u64 = 1024 * 8;
+    let layout = layout(1 << 18, 1024, STREAMS, 4);
+    let mut worker = FakeWorker::new(&layout, 1024);
+    worker.chunk_bytes = 8192;
+    let settings = ClientSettings { buffer_bytes: 16 * BATCH, ..ClientSettings::default() };
+    let (_, mut consumer) = started(worker, &layout, settings);
+    for _ in 0..STREAMS / 2 {
+        next(&mut consumer).await.unwrap().unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut arrived = 0;
+    while consumer.try_next().unwrap().is_some() {
+        arrived += 1;
+    }
+    assert!(arrived >= 12, "{arrived} of the next batches have arrived, and the budget is 12");
 }

@@ -1,28 +1,28 @@
-//! Many jobs with workers that misbehave at random, by seed: the batches are the same as without.
+//! Jobs with random faults, by seed: the batches are equal to those without faults.
 
 use feedline_data::random::mix64;
 
 use super::*;
 
-/// Draws numbers from a seed.
-struct Draw(u64);
+/// A seeded random number generator.
+struct Random(u64);
 
-impl Draw {
+impl Random {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = mix64(self.0 + 1);
         self.0 % limit
     }
 }
 
-fn worker(layout: &Layout, draw: &mut Draw) -> Arc<FakeWorker> {
-    let mut worker = FakeWorker::new(layout, 1 + draw.below(9) as u32);
-    worker.chunk_bytes = 1 + draw.below(60) as usize;
-    worker.pause = Duration::from_millis(draw.below(2) * draw.below(300));
-    for _ in 0..draw.below(12) {
-        worker = worker.next_fetch(match draw.below(5) {
-            0 => Act::BreakAfter(draw.below(4) as u32),
-            1 => Act::EndAfter(draw.below(4) as u32),
-            2 => Act::NotHere,
+fn worker(layout: &Layout, random: &mut Random) -> Arc<FakeWorker> {
+    let mut worker = FakeWorker::new(layout, 1 + random.below(9) as u32);
+    worker.chunk_bytes = 1 + random.below(60) as usize;
+    worker.pause = Duration::from_millis(random.below(2) * random.below(300));
+    for _ in 0..random.below(12) {
+        worker = worker.with_act(match random.below(5) {
+            0 => Act::FailAfter(random.below(4) as u32),
+            1 => Act::EndAfter(random.below(4) as u32),
+            2 => Act::NotFound,
             3 => Act::Silent,
             _ => Act::Serve,
         });
@@ -30,41 +30,41 @@ fn worker(layout: &Layout, draw: &mut Draw) -> Arc<FakeWorker> {
     Arc::new(worker)
 }
 
-fn job(draw: &mut Draw, streams: u64) -> Layout {
-    let rows = streams + draw.below(200);
-    let batch = 1 + draw.below(8) as u32;
-    let epochs = 1 + draw.below(2) as u32;
-    Layout { epochs, ..layout(rows, batch, streams as u32, 1 + draw.below(4)) }
+fn job(random: &mut Random, streams: u64) -> Layout {
+    let rows = streams + random.below(200);
+    let batch = 1 + random.below(8) as u32;
+    let epochs = 1 + random.below(2) as u32;
+    Layout { epochs, ..layout(rows, batch, streams as u32, 1 + random.below(4)) }
 }
 
-fn settings(draw: &mut Draw) -> ClientSettings {
+fn settings(random: &mut Random) -> ClientSettings {
     ClientSettings {
-        splits_ahead: 1 + draw.below(5) as u32,
-        buffer_bytes: 1 + draw.below(1 << 18),
+        splits_ahead: 1 + random.below(5) as u32,
+        buffer_bytes: 1 + random.below(1 << 18),
         ..ClientSettings::default()
     }
 }
 
-fn workers(layout: &Layout, draw: &mut Draw) -> Arc<FakeWorkers> {
+fn workers(layout: &Layout, random: &mut Random) -> Arc<FakeWorkers> {
     FakeWorkers::new([(1, worker(layout, draw)), (2, worker(layout, draw))])
 }
 
 #[tokio::test(start_paused = true)]
 async fn deterministic_batches_do_not_depend_on_faults() {
     for seed in 0..150 {
-        let mut draw = Draw(seed);
-        let streams = 1 + draw.below(4);
+        let mut random = Random(seed);
+        let streams = 1 + random.below(4);
         let layout = job(&mut draw, streams);
-        let holders: &[u64] = if draw.below(2) == 0 { &[1] } else { &[1, 2] };
+        let holders: &[u64] = if random.below(2) == 0 { &[1] } else { &[1, 2] };
         let coordinator = FakeCoordinator::new(layout.clone(), false, holders);
-        let workers = workers(&layout, &mut draw);
-        let mut consumer = consumer(&coordinator, &workers, false, settings(&mut draw));
+        let workers = workers(&layout, &mut random);
+        let mut consumer = consumer(&coordinator, &workers, false, settings(&mut random));
         let mut taken = Vec::new();
         while let Some(batch) = consumer.next().await.unwrap() {
             taken.push((batch.info.stream, ids(&batch)));
             let mut state = consumer.shared.lock();
             state.check_indexes();
-            if draw.below(8) == 0 {
+            if random.below(8) == 0 {
                 state.check_orders(Instant::now());
                 state.check_indexes();
             }
@@ -75,14 +75,14 @@ async fn deterministic_batches_do_not_depend_on_faults() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn relaxed_rows_come_once_whatever_happens() {
+async fn relaxed_rows_are_delivered_once_despite_faults() {
     for seed in 0..150 {
-        let mut draw = Draw(1000 + seed);
+        let mut random = Random(1000 + seed);
         let layout = job(&mut draw, 1);
-        let holders: &[u64] = if draw.below(2) == 0 { &[1] } else { &[1, 2] };
+        let holders: &[u64] = if random.below(2) == 0 { &[1] } else { &[1, 2] };
         let coordinator = FakeCoordinator::new(layout.clone(), true, holders);
-        let workers = workers(&layout, &mut draw);
-        let mut consumer = consumer(&coordinator, &workers, true, settings(&mut draw));
+        let workers = workers(&layout, &mut random);
+        let mut consumer = consumer(&coordinator, &workers, true, settings(&mut random));
         let batches = drain_all(&mut consumer).await;
         consumer.shared.lock().check_indexes();
         let mut taken = all_ids(&batches);
@@ -90,12 +90,16 @@ async fn relaxed_rows_come_once_whatever_happens() {
         let rows = layout.epoch_rows() * u64::from(layout.epochs);
         assert_eq!(taken, (0..rows).collect::<Vec<_>>(), "seed {seed}");
         let full = batches.iter().filter(|batch| batch.info.rows == layout.batch_rows).count() as u64;
-        assert_eq!(full, rows / u64::from(layout.batch_rows), "seed {seed}: only the last may be smaller");
+        assert_eq!(
+            full,
+            rows / u64::from(layout.batch_rows),
+            "seed {seed}: only the last batch may be smaller"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn hundreds_of_streams_take_turns() {
+async fn batches_of_hundreds_of_streams_are_in_order() {
     let layout = layout(6_000, 2, 600, 2);
     let coordinator = FakeCoordinator::new(layout.clone(), false, &[1]);
     let workers = FakeWorkers::new([(1, Arc::new(FakeWorker::new(&layout, 3)))]);

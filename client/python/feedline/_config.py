@@ -1,0 +1,59 @@
+"""The configuration of a job: the arguments of :func:`feedline.open`, validated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from feedline._native import WrongUse
+from feedline._pipeline import Pipeline
+from feedline._ranks import Ranks
+
+_UNLIMITED_EPOCHS = 1_000_000
+"""Epochs of a job without ``epochs``."""
+_MAX_EPOCHS = 2**31
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """The configuration of a job."""
+
+    pipeline: Pipeline
+    ranks: Ranks
+    epochs_argument: int | None = None
+    virtual_consumers: int | None = None
+    is_elastic: bool = False
+    name: str | None = None
+    buffer_bytes: int | None = None
+    weight: float = 1.0
+    patience_seconds: float | None = None
+    """Timeout without a coordinator; ``None``: the default, and no retries of the first connection."""
+    service: dict[str, Any] = field(default_factory=dict)
+    """Settings of the service that runs the job."""
+    checked: dict[str, Any] = field(init=False)
+    """The validated pipeline, with all defaults."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "checked", self.pipeline.check())
+        if not 0 < self.epochs <= _MAX_EPOCHS:
+            raise WrongUse(f"epochs is {self.epochs_argument}; give a number from 1 to {_MAX_EPOCHS}")
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the job. A relaxed job has one by default, because only the next batch shows that an epoch has ended."""
+        if self.epochs_argument is not None:
+            return self.epochs_argument
+        return 1 if self.is_relaxed else _UNLIMITED_EPOCHS
+
+    @property
+    def slots(self) -> int:
+        """Virtual consumers of a job that does not resume from a state."""
+        return self.ranks.consumers if self.virtual_consumers is None else self.virtual_consumers
+
+    @property
+    def is_relaxed(self) -> bool:
+        return self.checked["order"] == "relaxed"
+
+    @property
+    def is_mixed(self) -> bool:
+        return "mix" in self.checked["source"]
