@@ -81,6 +81,8 @@ pub(crate) struct FakeCoordinator {
 pub(crate) struct Script {
     pub(crate) state: JobState,
     pub(crate) workers: Vec<WorkerId>,
+    /// Whether each split has one of the workers in turn, instead of all.
+    pub(crate) is_spread: bool,
     /// Most splits of each stream in a plan.
     pub(crate) most_splits: u32,
     /// Consumers of the job, including those that do not exist.
@@ -105,6 +107,7 @@ impl FakeCoordinator {
         let script = Script {
             state: JobState::Running,
             workers: workers.iter().map(|&worker| WorkerId(worker)).collect(),
+            is_spread: false,
             most_splits: u32::MAX,
             consumers: 1,
             step_queries: Vec::new(),
@@ -119,8 +122,8 @@ impl FakeCoordinator {
         Arc::new(Self { layout, relaxed, script: Mutex::new(script), changed: Notify::new() })
     }
 
-    /// Changes or reads what is script.
-    pub(crate) fn tell<T>(&self, change: impl FnOnce(&mut Told) -> T) -> T {
+    /// Changes or reads the script.
+    pub(crate) fn script<T>(&self, change: impl FnOnce(&mut Script) -> T) -> T {
         let mut script = locked(&self.script);
         script.revision += 1;
         let result = change(&mut script);
@@ -191,7 +194,14 @@ impl FakeCoordinator {
             }
         }
         let workers: Vec<_> = script.workers.iter().map(|worker| (*worker, address(worker.0))).collect();
-        let planned = |(split, from)| PlannedSplit { split, from, workers: workers.clone() };
+        let planned = |(split, from): (SplitRef, u32)| {
+            let mut workers = workers.clone();
+            if script.is_spread && !workers.is_empty() {
+                let holder = split.ordinal as usize % workers.len();
+                workers = vec![workers.swap_remove(holder)];
+            }
+            PlannedSplit { split, from, workers }
+        };
         ConsumerPlan {
             revision: Revision { life: 1, number: script.revision },
             state: script.state.clone(),

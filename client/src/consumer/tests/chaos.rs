@@ -46,7 +46,7 @@ fn settings(random: &mut Random) -> ClientSettings {
 }
 
 fn workers(layout: &Layout, random: &mut Random) -> Arc<FakeWorkers> {
-    FakeWorkers::new([(1, worker(layout, draw)), (2, worker(layout, draw))])
+    FakeWorkers::new([(1, worker(layout, random)), (2, worker(layout, random))])
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,7 +54,7 @@ async fn deterministic_batches_do_not_depend_on_faults() {
     for seed in 0..150 {
         let mut random = Random(seed);
         let streams = 1 + random.below(4);
-        let layout = job(&mut draw, streams);
+        let layout = job(&mut random, streams);
         let holders: &[u64] = if random.below(2) == 0 { &[1] } else { &[1, 2] };
         let coordinator = FakeCoordinator::new(layout.clone(), false, holders);
         let workers = workers(&layout, &mut random);
@@ -78,7 +78,7 @@ async fn deterministic_batches_do_not_depend_on_faults() {
 async fn relaxed_rows_are_delivered_once_despite_faults() {
     for seed in 0..150 {
         let mut random = Random(1000 + seed);
-        let layout = job(&mut draw, 1);
+        let layout = job(&mut random, 1);
         let holders: &[u64] = if random.below(2) == 0 { &[1] } else { &[1, 2] };
         let coordinator = FakeCoordinator::new(layout.clone(), true, holders);
         let workers = workers(&layout, &mut random);
