@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the scaling of one worker: with cores, small rows, huge rows, many shards, and over 200 epochs.
+"""Measures the scaling of one worker: with cores, slow rows, small rows, huge rows, many shards, and over 200 epochs.
 
 Prints Markdown. `make scale` builds in release mode and calls this. Measurements that need photographs are skipped if there
 are none.
@@ -23,6 +23,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SMALL_ROWS = 8_000_000
 SHARDS = 10_000
 HUGE_ROWS, HUGE_BYTES = 16, 100_000_000
+WAITING_CORES = 64
 SOAK_PARTS, SOAK_EPOCHS = 10, 20
 
 PHOTO_PIPELINE = """
@@ -34,6 +35,19 @@ operators:
   - random_resized_crop: {{ column: image, size: [224, 224] }}
   - random_horizontal_flip: {{ column: image }}
   - batch: {{ size: 128 }}
+"""
+
+# `wait` needs no CPU, so it stands for an operator that keeps one of 64 cores busy, on any machine.
+SLOW_PIPELINE = """
+name: slow
+source: {{ {source} }}
+seed: 7
+shuffle: {{ window: 4096 }}
+operators:
+  - repeat: {{ count: {passes} }}
+{operators}
+  - wait: {{ ms: {ms}, parallelism: 64 }}
+  - batch: {{ size: {batch} }}
 """
 
 
@@ -91,6 +105,33 @@ def cores(scratch):
         median = statistics.median(rates[count])
         print(f"| {count} | {median:.0f} | {min(rates[count]):.0f} to {max(rates[count]):.0f} | {100 * median / one / count:.1f} % |")
     return file
+
+
+def busy_cores(scratch, title, file, ms, consumers, limit):
+    """The rate of an operator that occupies 64 cores, against the rate without any idle core."""
+    ideal = 1000 * WAITING_CORES / ms
+    arguments = (file, *scratch.index, "--cores", WAITING_CORES, "--virtual-consumers", consumers, "--limit", limit)
+    runs = [report(*arguments) for _ in range(ROUNDS)]
+    rate = statistics.median(run["steady_rows_per_s"] or run["rows_per_s"] for run in runs)
+    print(f"| {title}, {ms} ms per row | {consumers} | {rate:.0f} | {ideal:.0f} | {rate / ideal:.2f} |", flush=True)
+
+
+def slow_rows(scratch):
+    print(f"\n| an operator that occupies {WAITING_CORES} cores | streams | rows/s | ideal | ratio |\n|---|---:|---:|---:|---:|")
+    text = f"url: '{PHOTOS.parent}/text/multi30k.train.en', format: text"
+    file = scratch.pipeline("slow-text", SLOW_PIPELINE.format(source=text, passes=100, operators="", ms=4, batch=64))
+    for consumers in (1, 64):
+        busy_cores(scratch, "text", file, 4, consumers, 120_000)
+    photographs = f"url: '{scratch.folder}/photographs/*', format: tfrecord, features: {{ image: image/encoded, label: image/class/label }}"
+    crop = "  - random_resized_crop: { column: image, size: [224, 224] }"
+    file = scratch.pipeline("slow-photographs", SLOW_PIPELINE.format(source=photographs, passes=100, operators=crop, ms=400, batch=16))
+    for consumers in (1, 16):
+        busy_cores(scratch, "photographs", file, 400, consumers, 1_600)
+    first = SLOW_PIPELINE.format(source=text, passes=1, operators="", ms=4, batch=512)
+    file = scratch.pipeline("slow-first", first)
+    runs = [report(file, *scratch.index, "--cores", WAITING_CORES, "--limit", 512) for _ in range(2 * ROUNDS + 1)]
+    times = [run["first_batch_seconds"] - run["setup_seconds"] for run in runs]
+    print(f"\nfirst batch of 512 rows of 4 ms on {WAITING_CORES} cores, stored index: median {statistics.median(times):.3f} s (minimum 0.032 s)")
 
 
 def small_rows(scratch):
@@ -153,6 +194,7 @@ def main():
         scratch = Scratch(folder)
         if PHOTOS.is_dir():
             file = cores(scratch)
+            slow_rows(scratch)
             soak(scratch, file)
         else:
             print(f"skipped: no photographs in {PHOTOS} (set FEEDLINE_SHARED_DATA)", file=sys.stderr)

@@ -1,4 +1,4 @@
-//! The control loop: reports to the coordinator, takes over its plan, loads the jobs that it names.
+//! The control loop: sends reports to the coordinator, applies its plan, and loads the jobs of the plan.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,23 +17,29 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::engine::{Engine, JobContext};
+use crate::engine::{CompileContext, Engine, JobContext, JobSource};
 use crate::tasks::IndexTasks;
 use crate::tickets::Tickets;
 use crate::{WorkerSettings, metrics, stored_index};
 
-/// A report is repeated after this long without an answer.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
-/// Pause after a failed report: from this, doubling up to the next.
+/// Time after which a report without a reply is sent again.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause after a failed report. It doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-// A new leader is there within a second, and shall not wait for its workers.
+/// A new leader is elected within a second, and must not wait for reports of workers.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// A coordinator without room for the worker is asked again after as long as it says, and this at most.
+/// Longest pause that a busy coordinator can request.
 const LONGEST_BUSY_PAUSE: Duration = Duration::from_secs(10);
 
-/// The pause after this one.
-fn longer(pause: Duration) -> Duration {
+/// The pause before the next retry.
+fn next_pause(pause: Duration) -> Duration {
     (pause * 2).min(LONGEST_PAUSE)
+}
+
+/// Why a job cannot be loaded.
+struct LoadError {
+    is_retryable: bool,
+    message: String,
 }
 
 pub(crate) struct ControlLoop {
@@ -46,14 +52,14 @@ pub(crate) struct ControlLoop {
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) tracker: TaskTracker,
     pub(crate) draining: Arc<AtomicBool>,
-    /// Jobs that tasks are loading.
+    /// Jobs that are being loaded.
     pub(crate) loading: Mutex<BTreeSet<JobId>>,
     pub(crate) stop: CancellationToken,
 }
 
 impl ControlLoop {
-    /// Runs until stopped. The leases of a worker that cannot reach its coordinator are kept for four lease times, so
-    /// that consumers are served while a coordinator restarts, and dropped then: others have them.
+    /// Runs until the worker stops. A worker that cannot reach its coordinator keeps its leases for four lease times, so that it
+    /// serves consumers while the coordinator restarts. Then it drops them, because other workers have acquired them.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut seen = Revision::default();
         let mut pause = FIRST_PAUSE;
@@ -68,11 +74,11 @@ impl ControlLoop {
                 Ok(plan) => {
                     pause = FIRST_PAUSE;
                     last_contact = Instant::now();
-                    // A plan of no life is an answer that says nothing: ask again.
+                    // An empty plan has no revision: the next report follows at once.
                     if plan.revision.life != 0 {
                         seen = plan.revision;
                         lease = Duration::from_millis(plan.lease_ms.max(1));
-                        self.take_over(plan);
+                        self.apply(plan);
                     }
                 }
                 Err(least) => {
@@ -82,34 +88,34 @@ impl ControlLoop {
                         seen = Revision::default();
                     }
                     self.pause(pause.max(least)).await;
-                    pause = longer(pause);
+                    pause = next_pause(pause);
                 }
             }
         }
     }
 
-    /// Waits before trying again, unless stopped.
+    /// Waits before the next retry, unless the worker stops.
     async fn pause(&self, pause: Duration) {
         let _ = self.stop.run_until_cancelled(sleep(pause)).await;
     }
 
-    /// Reports and waits for the answer, or for news of its own that the coordinator should hear at once. Without an answer,
-    /// the least time to wait before the next report.
+    /// Sends a report and waits for the plan. Returns early with an empty plan if the worker has news that the coordinator needs
+    /// at once. An error is the shortest pause before the next report.
     async fn report(&self, seen: Revision) -> Result<WorkerPlan, Duration> {
-        // From before the report on, so that what changes while it is built is not missed.
+        // Registered before the report is built, so that no change is missed.
         let changed = self.engine.news.notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
         let report = self.build_report(seen);
         let (computed, full, draining) = (report.computed.len(), report.memory_full, report.draining);
-        let answer = timeout(ANSWER_PATIENCE, self.coordinator.sync_worker(report));
+        let answer = timeout(REPLY_TIMEOUT, self.coordinator.sync_worker(report));
         tokio::pin!(answer);
         loop {
             tokio::select! {
                 answer = &mut answer => return match answer {
                     Ok(Ok(plan)) => Ok(plan),
                     Ok(Err(refusal)) => {
-                        tracing::debug!(%refusal, "the coordinator did not take the worker's report");
+                        tracing::debug!(%refusal, "the coordinator rejected the worker's report");
                         Err(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0)).min(LONGEST_BUSY_PAUSE))
                     }
                     Err(_) => Err(Duration::ZERO),
@@ -150,14 +156,14 @@ impl ControlLoop {
         }
     }
 
-    fn take_over(self: &Arc<Self>, plan: WorkerPlan) {
-        self.tickets.set(plan.ticket_key);
+    fn apply(self: &Arc<Self>, plan: WorkerPlan) {
+        self.tickets.set_key(plan.ticket_key);
         self.engine.set_tenants(&plan.tenants);
-        // First, since the new leases begin with it.
-        self.engine.set_allotments(plan.cores, &plan.allotments);
+        // Allocations are set before the leases that depend on them.
+        self.engine.set_allocations(plan.cores, &plan.allotments);
         self.engine.set_mixes(plan.mixes);
         self.engine.set_leases(&plan.leases);
-        self.index_tasks.set(plan.tasks);
+        self.index_tasks.set_tasks(plan.tasks);
         let unloaded = self.engine.unloaded();
         for job in unloaded {
             if self.lock_loading().insert(job) {
@@ -167,72 +173,79 @@ impl ControlLoop {
         }
     }
 
-    /// Whether a job is to be loaded. If not, it is no longer being loaded: told under the lock, so that nobody relies on it.
-    fn is_wanted(&self, id: JobId) -> bool {
+    /// Whether a job must still be loaded. If not, removes the job from the loading ones, under the same lock.
+    fn needs_loading(&self, id: JobId) -> bool {
         let mut loading = self.lock_loading();
-        let is_wanted = self.engine.unloaded().contains(&id) && !self.stop.is_cancelled();
-        if !is_wanted {
+        let is_needed = self.engine.unloaded().contains(&id) && !self.stop.is_cancelled();
+        if !is_needed {
             loading.remove(&id);
         }
-        is_wanted
+        is_needed
     }
 
     fn lock_loading(&self) -> MutexGuard<'_, BTreeSet<JobId>> {
-        self.loading.lock().expect("no code panics while it holds the jobs that are loaded")
+        self.loading.lock().expect("no code panics while it holds the loading jobs")
     }
 
-    /// Loads a job, trying again while the coordinator cannot be reached and the job is still wanted.
+    /// Loads a job. Retries while the coordinator is unavailable and the plan contains the job.
     async fn load(&self, id: JobId) {
         let mut pause = FIRST_PAUSE;
-        while self.is_wanted(id) {
+        while self.needs_loading(id) {
             match self.try_load(id).await {
-                // What it is to keep may have changed meanwhile.
+                // The cache decision may have changed while the job was being loaded.
                 Ok(job) => {
                     self.engine.add_job(job);
                     continue;
                 }
-                Err((true, message)) => tracing::debug!(%message, "a job could not be loaded yet"),
-                Err((false, message)) => self.engine.fail_job(id, &message),
+                Err(error) if error.is_retryable => {
+                    tracing::debug!(error = error.message, "loading a job failed; it is retried");
+                }
+                Err(error) => self.engine.fail_job(id, &error.message),
             }
             self.pause(pause).await;
-            pause = longer(pause);
+            pause = next_pause(pause);
         }
     }
 
-    /// As the plan has it keep rows by now. An error says whether trying again can help.
-    async fn try_load(&self, id: JobId) -> Result<JobContext, (bool, String)> {
-        let refused = |refusal: ServiceError| (refusal.kind.is_passing(), refusal.message);
-        let (before, keep) = self.engine.wanted(id);
-        let (details, manifest) = match &before {
-            Some(job) => (job.details.clone(), Arc::clone(&job.manifest)),
+    /// Compiles a job with the present cache decision of the plan. An error says whether a retry can help.
+    async fn try_load(&self, id: JobId) -> Result<JobContext, LoadError> {
+        let service_error =
+            |error: ServiceError| LoadError { is_retryable: error.kind.is_passing(), message: error.message };
+        let (previous, cache) = (self.engine.job(id), self.engine.wanted_cache(id));
+        let (details, manifest) = match &previous {
+            Some(job) => (job.compiled.details.clone(), Arc::clone(&job.compiled.manifest)),
             None => {
-                let details = self.coordinator.job_details(id).await.map_err(refused)?;
+                let details = self.coordinator.job_details(id).await.map_err(service_error)?;
                 let manifest = self.manifest(id, &details.source_key, &details.dataset.fingerprint);
-                let manifest = manifest.await.map_err(refused)?;
+                let manifest = manifest.await.map_err(service_error)?;
                 (details, manifest)
             }
         };
-        let keep = keep.unwrap_or(details.keep);
-        let (caches, tracing) = (self.engine.caches(), self.engine.tracing());
-        let runs = &self.engine.runs(&self.settings);
-        let load = |keep| {
-            let (details, manifest, stores) =
-                (details.clone(), Arc::clone(&manifest), Arc::clone(&self.stores));
-            JobContext::load(details, (manifest, keep), stores, (caches, runs), tracing, before.as_deref())
+        let cache = cache.unwrap_or(details.keep);
+        let settings = self.engine.runs(&self.settings);
+        let context = CompileContext {
+            caches: self.engine.caches(),
+            settings: &settings,
+            tracing: self.engine.tracing(),
         };
-        let loaded = load(keep).await;
-        // A cache that no pipeline asks for fails no job.
-        let loaded = match (loaded, keep) {
-            (Err(message), Some(refused)) => {
-                self.engine.refuse_keep(id, refused, &message);
+        let load = |cache| {
+            let (details, manifest) = (details.clone(), Arc::clone(&manifest));
+            let source = JobSource { details, manifest, cache, stores: Arc::clone(&self.stores) };
+            JobContext::load(source, context, previous.as_deref())
+        };
+        let loaded = load(cache).await;
+        // A cache that only the plan wants must not fail the job.
+        let loaded = match (loaded, cache) {
+            (Err(message), Some(rejected)) => {
+                self.engine.reject_cache(id, rejected, &message);
                 load(None).await
             }
             (loaded, _) => loaded,
         };
-        loaded.map_err(|message| (false, message))
+        loaded.map_err(|message| LoadError { is_retryable: false, message })
     }
 
-    /// The dataset's index: from the cache directory if it was fetched before.
+    /// The index of a dataset: from the cache directory, or else from the coordinator.
     async fn manifest(&self, id: JobId, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
         let file = self.settings.cache_dir.as_ref().map(|dir| stored_index::path(dir, key, fingerprint));
         if let Some(file) = file.clone() {
@@ -244,11 +257,11 @@ impl ControlLoop {
         }
         let manifest = self.coordinator.manifest(id).await?;
         if let Some(file) = file {
-            let (path, kept) = (file.clone(), Arc::clone(&manifest));
-            let saved = spawn_blocking(move || stored_index::save(&path, &encode_manifest(&kept))).await;
-            // The cache only saves time: without it the index is fetched again.
+            let (path, stored) = (file.clone(), Arc::clone(&manifest));
+            let saved = spawn_blocking(move || stored_index::save(&path, &encode_manifest(&stored))).await;
+            // Without the stored index, the worker only fetches the index again.
             if let Err(error) = saved.map_err(io::Error::other).flatten() {
-                tracing::warn!(file = %file.display(), %error, "the index could not be kept in the cache directory");
+                tracing::warn!(file = %file.display(), %error, "cannot store the index in the cache directory");
             }
         }
         Ok(manifest)

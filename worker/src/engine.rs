@@ -1,194 +1,110 @@
-//! The engine: decides which group of rows is computed next within the memory budget, and keeps finished pieces until
-//! a consumer fetches them.
+//! The engine of a worker: computes the rows of leased splits within a memory budget, and holds finished pieces until a
+//! consumer fetches them.
 //!
-//! One lock guards its state; nothing waits while holding it. Every byte that it allocates is counted against the
-//! budget: buffers by the slab pool, encoded rows by the groups in flight, blocks by their caches.
+//! A group goes through the files in one direction: `admission.rs` chooses it, `read.rs` reads its blocks, `stages.rs` runs
+//! operators on its chunks, `assemble.rs` or `round.rs` makes pieces of them, and `fetches.rs` hands these to consumers.
+//! One lock guards the state, and no code waits while it holds the lock. Every allocated byte counts against the budget.
 
 mod account;
 mod admission;
 mod allocation;
 mod assemble;
+mod batches;
 mod blocks;
 mod cache_point;
 mod chunk;
+mod coordination;
+mod encoded;
 mod encodings;
+mod failures;
 mod fetches;
 mod group;
 mod job;
 mod leases;
 mod pace;
+mod piece;
 mod pool;
 mod read;
 mod round;
+mod run;
 mod semaphore;
 mod settings;
 mod slab;
 mod split;
 mod stages;
+mod state;
+mod task;
 mod trace;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::CACHE_MEMORY_SHARE;
 use feedline_data::messages::{CacheDecision, JobAllocation, JobMixChanges, Lease, TenantPart};
-use feedline_data::mix::MixChange;
 use feedline_operators::DecodeMemory;
 use feedline_proto::local::ShmBytes;
 use feedline_sources::Stores;
-use futures::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use self::admission::AdmittedGroup;
 pub(crate) use self::fetches::{OpenFetch, PieceLookup};
-use self::group::{FinishedPiece, GroupOutput, WorkerResources, run_group};
-pub(crate) use self::job::JobContext;
-use self::leases::LeaseTable;
+pub(crate) use self::job::{CompileContext, JobContext, JobSource};
 use self::pool::Pool;
 use self::read::ReadResources;
-use self::round::{RoundCache, RoundOutput};
-pub(crate) use self::settings::EngineSettings;
-use self::split::SplitState;
-use self::trace::CpuCharged;
+use self::state::State;
+use self::task::WorkerResources;
 pub(crate) use self::trace::Tracing;
-use crate::cache::{CacheValues, Caches, Tenant};
+use crate::cache::{Caches, Tenant};
 use crate::{RowCacheSettings, StoreCacheSettings};
 
-/// Part of the budget that kept blocks may use, and part for blocks while they are read.
+/// Part of the budget that cached blocks may use, and part for blocks while they are read.
 const CACHE_PART: u64 = 4;
 const READING_PART: u64 = 8;
-/// Part of the budget that decoding may use beyond what a usual image takes each thread.
+/// Part of the budget that decoding may use beyond what a usual image needs in each thread.
 const DECODING_PART: u64 = 8;
-/// Ended jobs whose counters are still reported.
-const KEPT_JOBS: usize = 16;
 
 pub(crate) struct Engine {
     started: Instant,
     tracing: Tracing,
     memory_bytes: u64,
     threads: usize,
-    tools: WorkerResources,
-    /// What large images take while they are decoded.
+    resources: WorkerResources,
+    /// Memory for decoding large images.
     decoding: Arc<DecodeMemory>,
     state: Mutex<State>,
-    /// Bytes lent to clients; none where nobody said otherwise.
+    /// Nanoseconds that threads have waited for the lock of the state.
+    lock_wait_ns: AtomicU64,
+    /// Bytes lent to clients as shared memory, where any are lent.
     lent_bytes: OnceLock<Arc<ShmBytes>>,
-    /// Wakes whoever reports to the coordinator: a lease is computed, memory is free again, or the worker drains.
+    /// Notifies the control loop: a lease is computed, memory is free again, or the worker drains.
     pub(crate) news: Notify,
     /// Whether the last report said that memory is full.
     has_reported_full: AtomicBool,
     tasks: TaskTracker,
 }
 
+/// The row caches of a worker besides its memory.
 #[derive(Default)]
-struct State {
-    leases: LeaseTable,
-    /// Fetches that wait for their lease to arrive.
-    arrivals: BTreeMap<(JobId, SplitRef), Arc<Notify>>,
-    /// Whether the last admission left groups that did not fit.
-    is_blocked: bool,
-    jobs: BTreeMap<JobId, Arc<JobContext>>,
-    /// Order in which jobs were loaded, for forgetting the oldest.
-    loaded: VecDeque<JobId>,
-    /// Encoded bytes that groups in flight may hold.
-    reading_bytes: u64,
-    groups: usize,
-    /// A group that exceeds the budget runs, for a consumer that waits and has nothing.
-    exceeds: bool,
-    next_fetch: u64,
-    /// Leases accepted so far.
-    accepted: u32,
-    /// Groups started so far.
-    started: u64,
-    /// The job whose next group waits for memory while its consumer waits for rows, and since when.
-    waits_for_memory: Option<(JobId, Instant)>,
-    /// Jobs that cannot be worked on here, and why.
-    failed: BTreeMap<JobId, String>,
-    /// What jobs may use; no limits for those that are not named.
-    allotments: BTreeMap<JobId, JobAllocation>,
-    /// How the mixes of jobs with leases have changed.
-    mixes: BTreeMap<JobId, Vec<MixChange>>,
-    /// Whose jobs are, and how many bytes may be kept for those; no limit for those that are not named.
-    tenants: BTreeMap<JobId, (Tenant, u64)>,
-    /// What could not be kept of jobs, though the plan wanted it.
-    refused_keeps: BTreeMap<JobId, CacheDecision>,
-    /// What was computed for streams of coordinated jobs that have no lease here yet.
-    rounds: RoundCache,
-}
-
-impl State {
-    /// What a byte of kept rows saves, for the caches of jobs with leases.
-    fn worth(&self) -> CacheValues {
-        let mut worth = CacheValues::new();
-        for (id, job) in self.leases.jobs().filter_map(|(id, _)| Some((id, self.jobs.get(&id)?))) {
-            if let Some(cut) = &job.cut {
-                let of_all = worth.entry(cut.prefix).or_default();
-                of_all.add_job(job.saved_s_per_byte(cut), job.keep.is_none(), self.tenants.get(&id));
-            }
-        }
-        worth
-    }
-
-    /// A round that was computed for one stream's lease serves those of the others.
-    fn deal_round(&mut self, (split, job): (SplitRef, JobId), streams: RoundOutput, own: (u64, u32)) {
-        for (stream, pieces) in (0..).zip(streams) {
-            let pieces: Vec<Arc<FinishedPiece>> = pieces.into_iter().map(Arc::new).collect();
-            let other = SplitRef { stream, ..split };
-            if !self.leases.contains(job, other) {
-                self.rounds.keep(RoundCache::key(job, split), stream, pieces);
-                continue;
-            }
-            self.leases.update(job, other, |lease| match stream == split.stream {
-                true => lease.finish_round(own.0, own.1, pieces),
-                false => lease.supply(pieces),
-            });
-        }
-    }
-
-    /// Adds a lease that is new, and wakes the fetches that wait for it.
-    fn accept(&mut self, lease: &Lease) {
-        let (job, split) = (lease.job, lease.split);
-        self.accepted = self.accepted.wrapping_add(1);
-        let mut accepted = SplitState::new(lease.from, self.accepted);
-        if let Some(message) = self.failed.get(&job) {
-            accepted.fail(0, message.clone());
-        } else if let Some(pieces) = self.rounds.take(job, split) {
-            accepted.supply(pieces);
-        }
-        let layout = self.jobs.get(&job).map(|job| &job.details.layout);
-        self.leases.insert(job, split, accepted, layout);
-        if let Some(arrival) = self.arrivals.remove(&(job, split)) {
-            arrival.notify_waiters();
-        }
-    }
-
-    /// What a job shall keep: what the plan says, unless that was tried in vain, or else what it keeps; `None` for a job of
-    /// which nothing is known.
-    fn wanted_keep(&self, id: JobId) -> Option<Option<CacheDecision>> {
-        let loaded = self.jobs.get(&id).map(|job| job.keep);
-        let said = self.allotments.get(&id).map(|allotment| allotment.keep);
-        let is_refused =
-            |keep: &Option<CacheDecision>| keep.is_some() && self.refused_keeps.get(&id) == keep.as_ref();
-        said.filter(|keep| !is_refused(keep)).or(loaded)
-    }
+pub(crate) struct CacheLocations {
+    pub(crate) disk: Option<RowCacheSettings>,
+    pub(crate) store: Option<(StoreCacheSettings, Arc<Stores>)>,
 }
 
 impl Engine {
     pub(crate) fn new(
         cores: u32,
         memory_bytes: u64,
-        (disk, store): (Option<RowCacheSettings>, Option<(StoreCacheSettings, Arc<Stores>)>),
+        caches: CacheLocations,
         tracing: Tracing,
     ) -> std::io::Result<Arc<Self>> {
         let decoding = DecodeMemory::new(memory_bytes / DECODING_PART);
-        let tools = WorkerResources {
-            caches: Arc::new(Caches::new((memory_bytes as f64 * CACHE_MEMORY_SHARE) as u64, disk, store)?),
+        let cache_bytes = (memory_bytes as f64 * CACHE_MEMORY_SHARE) as u64;
+        let resources = WorkerResources {
+            caches: Arc::new(Caches::new(cache_bytes, caches.disk, caches.store)?),
             pool: Arc::new(Pool::new(cores, &decoding)?),
             slabs: Arc::default(),
             reading: Arc::new(ReadResources::new(memory_bytes / CACHE_PART, memory_bytes / READING_PART)),
@@ -201,9 +117,10 @@ impl Engine {
             tracing,
             memory_bytes,
             threads: cores as usize,
-            tools,
+            resources,
             decoding,
             state: Mutex::default(),
+            lock_wait_ns: AtomicU64::new(0),
             lent_bytes: OnceLock::new(),
             news: Notify::new(),
             has_reported_full: AtomicBool::new(false),
@@ -211,77 +128,74 @@ impl Engine {
         }))
     }
 
-    /// Counts these bytes against the budget, as they change. A second call changes nothing.
+    /// Counts bytes that are lent to clients against the budget. A second call has no effect.
     pub(crate) fn count_lent(&self, lent_bytes: Arc<ShmBytes>) {
         let _ = self.lent_bytes.set(lent_bytes);
     }
 
+    /// Locks the state, and measures the wait if another thread holds the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds the engine's state")
+        if let Ok(state) = self.state.try_lock() {
+            return state;
+        }
+        let started = Instant::now();
+        let state = self.state.lock().expect("no code panics while it holds the engine's state");
+        self.lock_wait_ns.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        state
     }
 
-    /// What pipelines' caches keep.
+    /// Time that threads have waited for the lock of the state.
+    pub(crate) fn lock_wait(&self) -> Duration {
+        Duration::from_nanos(self.lock_wait_ns.load(Ordering::Relaxed))
+    }
+
+    /// The row caches.
     pub(crate) fn caches(&self) -> &Caches {
-        &self.tools.caches
+        &self.resources.caches
     }
 
-    /// Jobs with leases that have not been loaded, or that keep other rows than they shall.
+    /// Jobs with leases that must be loaded: for the first time, or with another cache decision.
     pub(crate) fn unloaded(&self) -> BTreeSet<JobId> {
         let state = self.lock();
-        let known = |job: &JobId| {
-            let is_as_wanted = |loaded: &Arc<JobContext>| Some(loaded.keep) == state.wanted_keep(*job);
-            state.failed.contains_key(job) || state.jobs.get(job).is_some_and(is_as_wanted)
+        let is_loaded = |id: &JobId| {
+            let is_current = |job: &Arc<JobContext>| Some(job.compiled.cache) == state.wanted_cache(*id);
+            state.failed.contains_key(id) || state.jobs.get(id).is_some_and(is_current)
         };
-        state.leases.jobs().map(|(job, _)| job).filter(|job| !known(job)).collect()
+        state.leases.jobs().map(|(id, _)| id).filter(|id| !is_loaded(id)).collect()
     }
 
-    /// A job as it is loaded, and what it shall keep, where something was said.
-    pub(crate) fn wanted(&self, id: JobId) -> (Option<Arc<JobContext>>, Option<Option<CacheDecision>>) {
-        let state = self.lock();
-        (state.jobs.get(&id).cloned(), state.wanted_keep(id))
+    /// A job if it is loaded.
+    pub(crate) fn job(&self, id: JobId) -> Option<Arc<JobContext>> {
+        self.lock().jobs.get(&id).cloned()
     }
 
-    /// Makes a loaded job's leases runnable.
+    /// The cache decision that a job should follow; `None` where the plan has not decided.
+    pub(crate) fn wanted_cache(&self, id: JobId) -> Option<Option<CacheDecision>> {
+        self.lock().wanted_cache(id)
+    }
+
+    /// Makes the leases of a loaded job runnable.
     pub(crate) fn add_job(self: &Arc<Self>, job: JobContext) {
-        let id = job.details.job;
         let mut state = self.lock();
-        job.limits.obey(state.allotments.get(&id));
-        if let Some(changes) = state.mixes.get(&id) {
-            job.remix(changes);
-        }
-        state.leases.set_layout(id, &job.details.layout);
-        let is_new = state.jobs.insert(id, Arc::new(job)).is_none();
-        self.tools.caches.set_active(state.worth());
-        if is_new {
-            state.loaded.push_back(id);
-        }
-        if state.loaded.len() > KEPT_JOBS
-            && let Some(oldest) = state.loaded.pop_front()
-        {
-            if state.leases.job(oldest).is_some() {
-                state.loaded.push_back(oldest);
-            } else {
-                state.jobs.remove(&oldest);
-            }
-        }
-        drop(state);
-        self.pump();
+        state.add_job(job);
+        self.resources.caches.set_active(state.cache_values());
+        self.pump_locked(state);
     }
 
-    /// What a plan has a job keep cannot be kept here: it goes on without.
-    pub(crate) fn refuse_keep(&self, id: JobId, keep: CacheDecision, message: &str) {
-        tracing::warn!(job = %id, "its rows are not kept as planned: {message}");
-        self.lock().refused_keeps.insert(id, keep);
+    /// Records that this worker cannot follow a cache decision of the plan. The job runs without the cache.
+    pub(crate) fn reject_cache(&self, id: JobId, cache: CacheDecision, message: &str) {
+        tracing::warn!(job = %id, "the worker cannot cache rows as planned: {message}");
+        self.lock().rejected_caches.insert(id, cache);
     }
 
-    /// A job that cannot be loaded fails at the first row of each of its splits.
+    /// Fails a job that cannot be loaded, at the first row of each of its splits.
     pub(crate) fn fail_job(&self, id: JobId, message: &str) {
         let mut state = self.lock();
         state.failed.insert(id, message.to_owned());
         state.leases.update_job(id, |split| split.fail(0, message.to_owned()));
     }
 
-    /// Takes over whose jobs are, complete. What is kept follows with the leases.
+    /// Replaces the tenants of all jobs. Cached rows are attributed to them with the next leases.
     pub(crate) fn set_tenants(&self, parts: &[TenantPart]) {
         let mut tenants = BTreeMap::new();
         for part in parts {
@@ -292,36 +206,36 @@ impl Engine {
         self.lock().tenants = tenants;
     }
 
-    /// Takes over what jobs may use, complete: at once, whatever runs. `cores` are the pool's threads to use, 0 all.
-    pub(crate) fn set_allotments(self: &Arc<Self>, cores: u32, allotments: &[JobAllocation]) {
-        let shared = allotments.iter().filter(|allotment| allotment.cores > 0.0);
-        let shares = shared.map(|allotment| (allotment.job, allotment.cores)).collect();
-        let limited = allotments.iter().filter(|allotment| allotment.most_cores > 0.0);
-        let limits = limited.map(|allotment| (allotment.job, allotment.most_cores)).collect();
-        self.tools.pool.set_shares(cores, shares, limits);
+    /// Replaces what all jobs may use, also for running groups. `cores` is the number of threads to use, 0 for all.
+    pub(crate) fn set_allocations(self: &Arc<Self>, cores: u32, allocations: &[JobAllocation]) {
+        let shared = allocations.iter().filter(|allocation| allocation.cores > 0.0);
+        let shares = shared.map(|allocation| (allocation.job, allocation.cores)).collect();
+        let limited = allocations.iter().filter(|allocation| allocation.most_cores > 0.0);
+        let limits = limited.map(|allocation| (allocation.job, allocation.most_cores)).collect();
+        self.resources.pool.set_shares(cores, shares, limits);
         let wanted: BTreeMap<JobId, JobAllocation> =
-            allotments.iter().map(|allotment| (allotment.job, allotment.clone())).collect();
+            allocations.iter().map(|allocation| (allocation.job, allocation.clone())).collect();
         let mut state = self.lock();
         for (id, job) in &state.jobs {
-            if state.allotments.get(id) != wanted.get(id) {
+            if state.allocations.get(id) != wanted.get(id) {
                 job.limits.obey(wanted.get(id));
             }
         }
-        state.allotments = wanted;
+        state.allocations = wanted;
     }
 
-    /// Takes over how the mixes of jobs have changed, before leases that lie behind a change.
+    /// Replaces the changes of all mixes. Call this before leases of rows after a change arrive.
     pub(crate) fn set_mixes(&self, mixes: Vec<JobMixChanges>) {
         let mut state = self.lock();
         for JobMixChanges { job, changes } in &mixes {
             if let Some(job) = state.jobs.get(job) {
-                job.remix(changes);
+                job.set_mix(changes);
             }
         }
         state.mixes = mixes.into_iter().map(|mix| (mix.job, mix.changes)).collect();
     }
 
-    /// Applies the desired leases. The list is complete: leases that it does not name are revoked.
+    /// Replaces all leases: those that are not in the list are revoked.
     pub(crate) fn set_leases(self: &Arc<Self>, leases: &[Lease]) {
         let wanted: BTreeSet<(JobId, SplitRef)> =
             leases.iter().map(|lease| (lease.job, lease.split)).collect();
@@ -340,97 +254,37 @@ impl Engine {
             }
         }
         let State { leases, rounds, .. } = &mut *state;
-        rounds.retain(|(job, epoch, ordinal)| {
-            leases.job(*job).is_some_and(|leases| leases.has_round(*epoch, *ordinal))
+        rounds.retain(|round| {
+            leases.job(round.job).is_some_and(|leases| leases.has_round(round.epoch, round.ordinal))
         });
         let jobs: BTreeSet<JobId> = leases.jobs().map(|(id, _)| id).collect();
         if jobs != jobs_before {
-            self.tools.reading.blocks.keep_jobs(|job| jobs.contains(&job));
-            self.tools.caches.set_active(state.worth());
+            self.resources.reading.blocks.retain_jobs(|job| jobs.contains(&job));
+            self.resources.caches.set_active(state.cache_values());
         }
         self.pump_locked(state);
     }
 
-    /// Starts as many groups as fit.
-    pub(crate) fn pump(self: &Arc<Self>) {
-        self.pump_locked(self.lock());
-    }
-
-    fn pump_locked(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        let admitted = self.admit(&mut state);
-        let has_room_again = self.has_reported_full.load(Ordering::Relaxed) && !self.is_full(&state);
-        drop(state);
-        for group in admitted {
-            let engine = Arc::clone(self);
-            self.tasks.spawn(async move { engine.run(group).await });
-        }
-        if has_room_again {
-            self.has_reported_full.store(false, Ordering::Relaxed);
-            self.news.notify_waiters();
-        }
-    }
-
-    /// Whether the next report says that memory is full. If so, `news` tells when it no longer is.
+    /// Whether the next report says that memory is full. `news` notifies when memory is free again.
     pub(crate) fn report_memory_full(&self) -> bool {
         let is_full = self.is_memory_full();
         self.has_reported_full.store(is_full, Ordering::Relaxed);
         is_full
     }
 
-    /// Starts groups as readers let go of the buffers that kept them from starting, until dropped.
-    pub(crate) async fn follow_returns(self: Arc<Self>) {
-        loop {
-            self.tools.slabs.returned.notified().await;
-            self.pump();
-        }
-    }
-
-    async fn run(self: Arc<Self>, chosen: AdmittedGroup) {
-        let AdmittedGroup { job, split, offsets, generation, course, cancel, source_bytes, planned, exceeds } =
-            chosen;
-        let key = (split, job.details.job);
-        let work = run_group(Arc::clone(&job), self.tools.clone(), course, (split, offsets.clone()), planned);
-        // A decoder that panics fails its rows, not the worker.
-        let work = AssertUnwindSafe(work).catch_unwind();
-        let work = CpuCharged::new(work, &job.source_counters, &self.tracing.clock);
-        let result = cancel.run_until_cancelled(work).await;
-        let crashed = |_| Err("a decoder crashed on these rows; please report this".to_owned());
-        let result = result.map(|result| result.unwrap_or_else(crashed));
-        let mut state = self.lock();
-        state.groups -= 1;
-        state.reading_bytes -= source_bytes;
-        state.exceeds &= !exceeds;
-        let computed_before = state.leases.computed().len();
-        match result {
-            Some(Ok(GroupOutput::Round(streams))) => {
-                state.deal_round(key, streams, (generation, offsets.start));
-            }
-            Some(result) => {
-                let piece = result.and_then(|finished| match finished {
-                    GroupOutput::Piece(piece) => Ok(piece),
-                    GroupOutput::Round(_) => Err("a round came for a piece; please report this".to_owned()),
-                });
-                state.leases.update(key.1, key.0, |lease| lease.finish(generation, &offsets, piece));
-            }
-            None => {}
-        }
-        let has_computed = state.leases.computed().len() > computed_before;
-        self.pump_locked(state);
-        if has_computed {
-            self.news.notify_waiters();
-        }
-    }
-
-    /// Whether it holds no splits.
+    /// Whether the worker has no leases.
     pub(crate) fn is_idle(&self) -> bool {
         self.lock().leases.is_empty()
     }
 
-    /// Drops all leases and waits for what runs.
+    /// Revokes all leases and waits for running groups.
     pub(crate) async fn shutdown(self: &Arc<Self>) {
         self.set_leases(&[]);
         self.tasks.close();
         self.tasks.wait().await;
-        self.tools.caches.flush().await;
+        self.resources.caches.flush().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

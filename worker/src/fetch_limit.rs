@@ -1,4 +1,4 @@
-//! How many fetches may be open at once: in all, and of one client, so that one that opens very many leaves room for others.
+//! The limit of concurrent fetches: in total, and for each client, so that a client with many fetches does not exclude others.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use feedline_proto::Caller;
 
 use crate::metrics;
 
-/// Fetches end as splits do, many in a second.
+/// Pause before a client retries a fetch: many splits end each second.
 const RETRY_MS: u64 = 100;
-/// One client may have this part of all.
+/// The part of all fetches that one client may open.
 const CLIENT_PART: u32 = 4;
 
-/// Room for fetches.
+/// Limits the open fetches of a worker.
 #[derive(Debug)]
 pub(crate) struct FetchLimit(Arc<ConcurrencyLimit<FetchClient>>);
 
-/// The place of a fetch, until it is dropped.
+/// The right to run one fetch. Dropping the permit releases it.
 pub(crate) type FetchPermit = concurrency_limit::ConcurrencyPermit<FetchClient>;
 
-/// Whose fetches count together.
+/// The owner of a fetch: fetches of one client count together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FetchClient {
-    /// A session of a job's consumer, over however many connections it fetches.
+    /// A session of a consumer, over any number of connections.
     Consumer(JobId, u32, SessionId),
-    /// A connection, where nobody has tickets.
+    /// A connection, where fetches need no tickets.
     Connection(Caller),
 }
 
@@ -41,35 +41,35 @@ impl FetchClient {
 }
 
 impl FetchLimit {
-    /// Room for so many.
+    /// A limit of `most` fetches.
     pub(crate) fn new(most: u32) -> Self {
         let most = most.max(1);
         Self(ConcurrencyLimit::new(most, (most / CLIENT_PART).max(1), metrics::set_open_fetches))
     }
 
-    /// Takes a place for a fetch of whoever asks, whom its ticket tells better than its connection. Consumers in this process
-    /// count, and are never refused: they share its fate.
+    /// Acquires a permit for a fetch of the present caller, who is identified by the ticket or else by the connection. Consumers
+    /// in this process count, but are never rejected.
     ///
     /// # Errors
-    /// When there is none.
-    pub(crate) fn enter(&self, ticket: Option<&Ticket>) -> Result<FetchPermit, ServiceError> {
+    /// If the limit is reached.
+    pub(crate) fn acquire(&self, ticket: Option<&Ticket>) -> Result<FetchPermit, ServiceError> {
         match Caller::current() {
-            Some(caller) => self.0.enter(FetchClient::new(caller, ticket)).map_err(refused),
+            Some(caller) => self.0.enter(FetchClient::new(caller, ticket)).map_err(rejection),
             None => Ok(self.0.enter_anyway()),
         }
     }
 }
 
-fn refused(full: LimitReached) -> ServiceError {
+fn rejection(limit: LimitReached) -> ServiceError {
     metrics::count_refused_fetch();
-    let (who, most, fix) = match full {
+    let (who, most, fix) = match limit {
         LimitReached::OfAll(most) => {
-            ("this worker serves", most, "raise the worker's --max-fetches, or add workers")
+            ("this worker", most, "raise the --max-fetches of the workers, or add workers")
         }
-        LimitReached::OfOne(most) => ("this client has", most, "fetch from it in fewer streams at a time"),
+        LimitReached::OfOne(most) => ("this client", most, "open fewer streams at a time"),
     };
     ServiceError::busy(
-        format!("{who} {most} fetches at once, as many as there may be; ask again later, or {fix}"),
+        format!("{who} has {most} open fetches, which is the limit; retry later, or {fix}"),
         RETRY_MS,
     )
 }
@@ -80,49 +80,50 @@ mod tests {
 
     use super::*;
 
-    async fn enter(room: &FetchLimit, caller: Caller) -> Result<FetchPermit, ServiceError> {
-        caller.answers(async { room.enter(None) }).await
+    async fn acquire(limit: &FetchLimit, caller: Caller) -> Result<FetchPermit, ServiceError> {
+        caller.answers(async { limit.acquire(None) }).await
     }
 
     #[tokio::test]
-    async fn one_client_has_a_part_and_all_together_have_an_end() {
-        let room = FetchLimit::new(8);
+    async fn one_client_may_open_a_quarter_of_all_fetches() {
+        let limit = FetchLimit::new(8);
         let greedy = Caller::next();
-        let mut places = vec![enter(&room, greedy).await.unwrap(), enter(&room, greedy).await.unwrap()];
-        let refusal = enter(&room, greedy).await.unwrap_err();
+        let mut permits =
+            vec![acquire(&limit, greedy).await.unwrap(), acquire(&limit, greedy).await.unwrap()];
+        let refusal = acquire(&limit, greedy).await.unwrap_err();
         assert_eq!((refusal.kind, refusal.retry_after_ms), (ServiceErrorKind::Busy, Some(RETRY_MS)));
-        assert!(refusal.message.starts_with("this client has 2 fetches at once"), "{refusal}");
+        assert!(refusal.message.starts_with("this client has 2 open fetches"), "{refusal}");
         for _ in 0..3 {
             let other = Caller::next();
-            places.push(enter(&room, other).await.unwrap());
-            places.push(enter(&room, other).await.unwrap());
+            permits.push(acquire(&limit, other).await.unwrap());
+            permits.push(acquire(&limit, other).await.unwrap());
         }
-        let refusal = enter(&room, Caller::next()).await.unwrap_err();
-        assert!(refusal.message.starts_with("this worker serves 8 fetches at once"), "{refusal}");
-        places.remove(0);
-        places.push(enter(&room, greedy).await.unwrap());
-        assert!(enter(&room, Caller::next()).await.is_err());
+        let refusal = acquire(&limit, Caller::next()).await.unwrap_err();
+        assert!(refusal.message.starts_with("this worker has 8 open fetches"), "{refusal}");
+        permits.remove(0);
+        permits.push(acquire(&limit, greedy).await.unwrap());
+        assert!(acquire(&limit, Caller::next()).await.is_err());
     }
 
     #[tokio::test]
-    async fn a_session_has_its_part_over_however_many_connections_it_fetches() {
-        let room = FetchLimit::new(8);
-        let enter_with = async |session| {
+    async fn fetches_of_one_session_count_together_over_all_connections() {
+        let limit = FetchLimit::new(8);
+        let acquire_with = async |session| {
             let ticket = Ticket { job: JobId(1), consumer: 0, session: SessionId(session), expires_s: 0 };
-            Caller::next().answers(async { room.enter(Some(&ticket)) }).await
+            Caller::next().answers(async { limit.acquire(Some(&ticket)) }).await
         };
-        let _places = [enter_with(1).await.unwrap(), enter_with(1).await.unwrap()];
-        let refusal = enter_with(1).await.unwrap_err();
-        assert!(refusal.message.starts_with("this client has 2 fetches at once"), "{refusal}");
-        assert!(enter_with(2).await.is_ok(), "another has a part of its own");
+        let _permits = [acquire_with(1).await.unwrap(), acquire_with(1).await.unwrap()];
+        let refusal = acquire_with(1).await.unwrap_err();
+        assert!(refusal.message.starts_with("this client has 2 open fetches"), "{refusal}");
+        assert!(acquire_with(2).await.is_ok(), "another session has its own limit");
     }
 
     #[tokio::test]
-    async fn consumers_in_this_process_count_and_are_not_refused() {
-        let room = FetchLimit::new(8);
-        let places: Vec<FetchPermit> = (0..9).map(|_| room.enter(None).unwrap()).collect();
-        assert!(enter(&room, Caller::next()).await.is_err());
-        drop(places);
-        assert!(enter(&room, Caller::next()).await.is_ok());
+    async fn consumers_in_this_process_count_and_are_not_rejected() {
+        let limit = FetchLimit::new(8);
+        let permits: Vec<FetchPermit> = (0..9).map(|_| limit.acquire(None).unwrap()).collect();
+        assert!(acquire(&limit, Caller::next()).await.is_err());
+        drop(permits);
+        assert!(acquire(&limit, Caller::next()).await.is_ok());
     }
 }

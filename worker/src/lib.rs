@@ -1,7 +1,6 @@
-//! The worker role: reads leased splits from a dataset, runs a pipeline's operators on them and serves the batches.
+//! The worker role: reads leased splits of a dataset, runs the operators of a pipeline on them, and serves the batches.
 //!
-//! It does not know who its coordinator and its consumers are beyond the service traits, and never reads flags or the
-//! environment.
+//! The crate reaches coordinators and consumers only through the service traits, and never reads flags or the environment.
 
 mod cache;
 mod control;
@@ -16,7 +15,7 @@ mod tasks;
 mod tickets;
 mod worker;
 
-/// Reads `bytes` as a file of rows in the disk cache and as a segment of rows in the object store's.
+/// Parses `bytes` as a file of the disk cache, and as a segment of the object store's cache.
 #[cfg(feature = "fuzzing")]
 pub fn read_kept_rows(folder: &std::path::Path, bytes: &[u8]) {
     cache::read_kept_rows(folder, bytes);

@@ -1,37 +1,42 @@
-//! The worker's metrics. Every name is in [`METRICS`], from which the documentation is checked.
+//! Metrics of the worker. [`METRICS`] lists all of them; a test compares the list with the documentation.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use metrics::{counter, gauge};
 
-/// What kind of metric, its name, its unit and what it counts.
+/// Kind, name, unit and help text of each metric.
 pub const METRICS: &[(&str, &str, &str, &str)] = &[
     (
         "gauge",
         "feedline_worker_memory_used_bytes",
         "bytes",
-        "Batches, encoded rows, decoded images from operator to operator, block caches, lent memory and memory shared with Python functions",
+        "Memory in use for batches, encoded rows, decoded images between operators, block caches, shared memory of consumers and of Python functions",
     ),
-    ("gauge", "feedline_worker_memory_budget_bytes", "bytes", "The budget for these, as given by --memory"),
+    ("gauge", "feedline_worker_memory_budget_bytes", "bytes", "Memory budget, as set by --memory"),
     (
         "gauge",
         "feedline_worker_lent_bytes",
         "bytes",
-        "Shared memory that consumers on this host read batches from, or that is ready for it",
+        "Shared memory for consumers on this host, in use or idle",
     ),
-    ("gauge", "feedline_worker_groups_in_flight", "groups", "Groups of rows being read or computed"),
-    ("gauge", "feedline_worker_leases", "splits", "Splits that the worker holds"),
-    ("counter", "feedline_worker_sent_bytes_total", "bytes", "Batch bytes handed to consumers"),
-    ("counter", "feedline_worker_sent_rows_total", "rows", "Rows handed to consumers"),
-    ("counter", "feedline_worker_skipped_rows_total", "rows", "Rows left out or replaced after an error"),
+    ("gauge", "feedline_worker_groups_in_flight", "groups", "Groups of rows that are being read or computed"),
+    ("gauge", "feedline_worker_leases", "splits", "Splits for which the worker has a lease"),
+    ("counter", "feedline_worker_sent_bytes_total", "bytes", "Bytes of batches sent to consumers"),
+    ("counter", "feedline_worker_sent_rows_total", "rows", "Rows sent to consumers"),
+    (
+        "counter",
+        "feedline_worker_skipped_rows_total",
+        "rows",
+        "Rows that were skipped or replaced after an error",
+    ),
     ("counter", "feedline_worker_fetches_total", "fetches", "Fetches opened by consumers"),
-    ("gauge", "feedline_worker_open_fetches", "fetches", "Fetches that are open"),
+    ("gauge", "feedline_worker_open_fetches", "fetches", "Open fetches"),
     (
         "counter",
         "feedline_worker_refused_fetches_total",
         "fetches",
-        "Fetches refused since as many as may be were open",
+        "Fetches rejected because of the limit of open fetches",
     ),
     (
         "counter",
@@ -39,16 +44,16 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "errors",
         "Reports to the coordinator that failed",
     ),
-    ("counter", "feedline_worker_cache_hits_total", "rows", "Rows that a pipeline's cache had, by `tier`"),
-    ("counter", "feedline_worker_cache_misses_total", "rows", "Rows that it did not have, by `tier`"),
-    ("gauge", "feedline_worker_cache_bytes", "bytes", "What pipelines' caches hold, by `tier`"),
+    ("counter", "feedline_worker_cache_hits_total", "rows", "Rows found in a row cache, by `tier`"),
+    ("counter", "feedline_worker_cache_misses_total", "rows", "Rows not found in a row cache, by `tier`"),
+    ("gauge", "feedline_worker_cache_bytes", "bytes", "Bytes in row caches, by `tier`"),
     ("counter", "feedline_worker_tasks_total", "tasks", "Listing and indexing tasks finished"),
     ("counter", "feedline_worker_function_calls_total", "calls", "Calls of Python functions"),
     (
         "counter",
         "feedline_worker_function_deaths_total",
         "processes",
-        "Processes of Python functions that died, or were killed for their time or memory",
+        "Processes of Python functions that crashed, or were killed because of their time or memory limit",
     ),
 ];
 
@@ -63,7 +68,7 @@ pub(crate) fn set_engine(used_bytes: u64, budget_bytes: u64, groups: usize, leas
     gauge!("feedline_worker_leases").set(leases as f64);
 }
 
-/// What calls of functions came to for one chunk.
+/// Counts the function calls of one chunk, and the processes that died.
 pub(crate) fn count_functions(calls: u64, deaths: u64) {
     counter!("feedline_worker_function_calls_total").increment(calls);
     counter!("feedline_worker_function_deaths_total").increment(deaths);
@@ -105,10 +110,10 @@ pub(crate) fn count_task() {
     counter!("feedline_worker_tasks_total").increment(1);
 }
 
-/// Time for which a peak that was read is good: reading it costs a worker's report more than all the rest.
+/// Time for which the peak is cached: reading it costs more than the rest of a worker's report.
 const PEAK_RSS_AGE: Duration = Duration::from_millis(50);
 
-/// Peak resident set of this process in bytes, at most [`PEAK_RSS_AGE`] old; 0 where the system does not tell.
+/// Peak resident set of this process in bytes, at most [`PEAK_RSS_AGE`] old; 0 if the system does not report it.
 pub fn peak_rss_bytes() -> u64 {
     static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,8 @@
-//! CPU time of this process: how much of what the threads beside the CPU pool use is work for operators, and how much is
-//! transport and control.
+//! CPU time of this process: divides the time of threads outside the CPU pool between operators, and transport and control.
 //!
-//! Threads are told apart by name. Those of the CPU pool count their own work. What futures on the others do for an
-//! operator is charged as it happens; what blocking calls do is shared out by the bytes that they read, since stores and
-//! caches make these calls where nobody else can measure them. The rest is transport.
+//! Threads are identified by name. Threads of the CPU pool count their own work. Futures on other threads charge their work for
+//! an operator directly. The time of blocking calls is divided by the bytes that they read, because stores and caches
+//! make these calls without measuring them. The rest is transport.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,17 +14,17 @@ use std::time::{Duration, Instant};
 use feedline_data::messages::ProcessCpu;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Opens the name of a thread of the CPU pool.
+/// Prefix of the names of CPU pool threads.
 pub(crate) const POOL_THREADS: &str = "feedline-cpu";
-/// Name of the threads that make blocking calls, as far as the runtime's owner tells them from its other threads.
+/// Name prefix that the owner of the runtime gives to threads for blocking calls.
 pub const BLOCKING_THREADS: &str = "feedline-block";
-/// Threads are looked at no more often than this: a look takes some microseconds for each.
-const LOOK: Duration = Duration::from_millis(50);
-/// What a thread has done at least once its name is believed: it names itself before anything else, which may be long
-/// after it began on a busy machine.
+/// Shortest interval between two samples: a sample takes some microseconds for each thread.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
+/// CPU time after which a thread has certainly set its name. On a busy machine a new thread has the name of the process for a
+/// while.
 const NAMED_NS: u64 = 1_000_000;
 
-/// Measures the process. One for each process, whatever workers run in it.
+/// Measures the CPU time of this process. All workers of a process share one clock.
 #[derive(Debug, Default)]
 pub struct ProcessClock {
     /// CPU time that futures on IO threads used for operators.
@@ -38,13 +37,13 @@ struct State {
     taken: Option<Instant>,
     cpu: ProcessCpu,
     threads: BTreeMap<u32, Thread>,
-    /// CPU time of threads that have ended, beside the pool's, and of those among them that made blocking calls.
+    /// CPU time of ended threads outside the pool, and of those among them that made blocking calls.
     ended_ns: u64,
     ended_blocking_ns: u64,
     meters: Vec<Weak<ReadMeter>>,
-    /// CPU time of blocking calls that was looked at, and what of it meters were given.
+    /// CPU time of blocking calls at the last sample, and the part of it that meters have received.
     blocking_ns: u64,
-    given_ns: u64,
+    distributed_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +59,7 @@ struct Thread {
     cpu_ns: u64,
 }
 
-/// Bytes that one operator reads by blocking calls, and the CPU time that these took.
+/// Bytes that one operator reads with blocking calls, and the CPU time of these calls.
 #[derive(Debug, Default)]
 pub(crate) struct ReadMeter {
     bytes: AtomicU64,
@@ -79,7 +78,7 @@ impl ReadMeter {
 }
 
 impl ProcessClock {
-    /// Begins to measure.
+    /// Starts measuring.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -88,28 +87,28 @@ impl ProcessClock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A meter that gets its share of the blocking calls' CPU time.
+    /// Adds a meter, which receives its share of the CPU time of blocking calls.
     pub(crate) fn meter(&self) -> Arc<ReadMeter> {
         let meter = Arc::new(ReadMeter::default());
         self.lock().meters.push(Arc::downgrade(&meter));
         meter
     }
 
-    /// An IO thread worked this long for an operator.
+    /// Adds CPU time that an IO thread used for an operator.
     pub(crate) fn charge(&self, cpu: Duration) {
         self.charged_ns.fetch_add(cpu.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// The process's CPU time so far, at most a moment old. `transport_ns` is 0 where the system does not tell of threads.
+    /// The CPU time of the process, at most [`SAMPLE_INTERVAL`] old. `transport_ns` is 0 if the system does not report threads.
     pub(crate) fn sample(&self) -> ProcessCpu {
         let mut state = self.lock();
         let now = Instant::now();
-        if state.taken.is_none_or(|taken| now - taken >= LOOK) {
+        if state.taken.is_none_or(|taken| now - taken >= SAMPLE_INTERVAL) {
             state.taken = Some(now);
-            state.look(Path::new("/proc/self/task"));
-            state.share_out();
+            state.read_threads(Path::new("/proc/self/task"));
+            state.distribute();
             let threads = state.total(|kind| kind != Kind::Pool) + state.ended_ns;
-            let operators = self.charged_ns.load(Ordering::Relaxed) + state.given_ns;
+            let operators = self.charged_ns.load(Ordering::Relaxed) + state.distributed_ns;
             let time = clock_gettime(ClockId::ProcessCPUTime);
             let process = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
             let transport_ns = threads.saturating_sub(operators).max(state.cpu.transport_ns);
@@ -125,16 +124,16 @@ impl State {
     }
 
     /// Reads the CPU time of every thread.
-    fn look(&mut self, folder: &Path) {
+    fn read_threads(&mut self, folder: &Path) {
         let mut before = std::mem::take(&mut self.threads);
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let id = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
-            // A thread that ended meanwhile has no files any more.
+            // The files of a thread disappear when it ends.
             let (Some(id), Some(cpu_ns)) = (id, cpu_of(&entry.path())) else { continue };
             let known = match before.remove(&id) {
-                // Ids are used again.
+                // Another thread has the id of an ended one.
                 Some(other) if other.cpu_ns > cpu_ns => {
-                    self.forget(&other);
+                    self.add_ended(&other);
                     None
                 }
                 known => known,
@@ -145,17 +144,17 @@ impl State {
             };
             self.threads.insert(id, thread);
         }
-        before.values().for_each(|ended| self.forget(ended));
+        before.values().for_each(|ended| self.add_ended(ended));
     }
 
-    /// A thread has ended: what it did stays counted.
-    fn forget(&mut self, ended: &Thread) {
+    /// Adds the time of a thread that has ended.
+    fn add_ended(&mut self, ended: &Thread) {
         self.ended_ns += if ended.kind == Kind::Pool { 0 } else { ended.cpu_ns };
         self.ended_blocking_ns += if ended.kind == Kind::Blocking { ended.cpu_ns } else { 0 };
     }
 
-    /// Gives each meter its part of the blocking calls since the last look, by the bytes that it read since.
-    fn share_out(&mut self) {
+    /// Divides the time of blocking calls since the last sample among the meters, by the bytes that they have read.
+    fn distribute(&mut self) {
         let blocking = self.total(|kind| kind == Kind::Blocking) + self.ended_blocking_ns;
         let passed = blocking.saturating_sub(self.blocking_ns);
         self.blocking_ns = self.blocking_ns.max(blocking);
@@ -170,23 +169,23 @@ impl State {
         for (meter, bytes) in meters.iter().zip(read) {
             let share = (u128::from(passed) * u128::from(bytes) / u128::from(all.max(1))) as u64;
             meter.cpu_ns.fetch_add(share, Ordering::Relaxed);
-            self.given_ns += share;
+            self.distributed_ns += share;
         }
     }
 }
 
-/// CPU time of a thread in nanoseconds: the first number of its `schedstat`.
+/// CPU time of a thread in nanoseconds: the first number in `schedstat`.
 fn cpu_of(thread: &Path) -> Option<u64> {
     fs::read_to_string(thread.join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// What this thread has spent so far in user mode and in the kernel, in ticks; `None` where the system does not tell.
+/// Ticks of this thread in user mode and in the kernel; `None` if the system does not report them.
 pub(crate) fn thread_ticks() -> Option<(u64, u64)> {
     let stat = fs::read_to_string("/proc/thread-self/stat").ok()?;
     ticks_of(&stat)
 }
 
-/// The name may hold anything: fields are counted from behind it.
+/// The name of a thread may contain any character, so fields are counted after its closing parenthesis.
 fn ticks_of(stat: &str) -> Option<(u64, u64)> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let user = fields.nth(11)?.parse().ok()?;
@@ -216,39 +215,39 @@ mod tests {
     }
 
     #[test]
-    fn blocking_calls_are_shared_out_by_bytes_and_ended_threads_are_not_forgotten() {
+    fn time_of_blocking_calls_is_divided_by_bytes_and_ended_threads_count() {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let clock = ProcessClock::new();
         let (one, two) = (clock.meter(), clock.meter());
         let mut state = clock.lock();
-        let mut look = |one_bytes: u64, two_bytes: u64| {
+        let mut sample = |one_bytes: u64, two_bytes: u64| {
             one.add(one_bytes);
             two.add(two_bytes);
-            state.look(folder.path());
-            state.share_out();
+            state.read_threads(folder.path());
+            state.distribute();
             let others = state.total(|kind| kind != Kind::Pool) + state.ended_ns;
             (one.cpu_ns(), two.cpu_ns(), others)
         };
         thread(folder.path(), 1, "feedline-io", 100);
         thread(folder.path(), 2, "feedline-cpu-0", 5000);
         thread(folder.path(), 3, "feedline-block", 40);
-        assert_eq!(look(30, 10), (30, 10, 140));
+        assert_eq!(sample(30, 10), (30, 10, 140));
         thread(folder.path(), 3, "feedline-block", 60);
-        assert_eq!(look(0, 0), (30, 10, 160), "nobody has read anything");
-        // The thread ends, and another gets its id.
+        assert_eq!(sample(0, 0), (30, 10, 160), "no meter has read any bytes");
+        // The thread ends, and another one has its id.
         thread(folder.path(), 3, "feedline-block", 8);
-        assert_eq!(look(0, 1), (30, 18, 168));
-        fs::remove_dir_all(folder.path().join("3")).expect("it is there");
-        assert_eq!(look(5, 5), (30, 18, 168));
+        assert_eq!(sample(0, 1), (30, 18, 168));
+        fs::remove_dir_all(folder.path().join("3")).expect("the thread has a directory");
+        assert_eq!(sample(5, 5), (30, 18, 168));
     }
 
     #[test]
-    fn a_thread_that_names_itself_late_is_known_by_its_name() {
+    fn a_thread_that_sets_its_name_late_is_identified_by_it() {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let mut state = State::default();
         let mut others = |name: &str, cpu_ns: u64| {
             thread(folder.path(), 1, name, cpu_ns);
-            state.look(folder.path());
+            state.read_threads(folder.path());
             state.total(|kind| kind != Kind::Pool) + state.ended_ns
         };
         let unnamed: Vec<u64> = (0..5).map(|_| others("feedline", 1_000)).collect();
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_read_behind_any_name() {
+    fn ticks_are_parsed_after_any_thread_name() {
         let stat = "1 (a) b (c)) R 1 1 1 0 -1 4194304 100 0 0 0 17 5 0 0 20 0 1 0 1 1 1";
         assert_eq!(ticks_of(stat), Some((17, 5)));
         assert_eq!(ticks_of("1 (a) R 1 1"), None);
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_never_goes_down() {
+    fn samples_never_decrease() {
         let clock = ProcessClock::new();
         let first = clock.sample();
         clock.lock().taken = None;

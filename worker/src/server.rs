@@ -19,20 +19,20 @@ use crate::fetch_limit::{FetchLimit, FetchPermit};
 use crate::metrics;
 use crate::tickets::Tickets;
 
-/// Frames between the engine and the transport; each is a piece's header or its whole data, so the bound is on pieces.
+/// Frames that wait for the transport of one fetch. A frame is the header or the whole data of a piece.
 const FRAMES_AHEAD: usize = 2;
-/// A lease may arrive at the consumer before it arrives here.
-const LEASE_PATIENCE: Duration = Duration::from_millis(500);
-/// A consumer that waits is told as often as this that its split goes on, if it does.
-const SIGN_OF_WORK: Duration = Duration::from_secs(1);
+/// How long a fetch waits for its lease: the plan of a consumer may arrive before the plan of the worker.
+const LEASE_TIMEOUT: Duration = Duration::from_millis(500);
+/// A waiting consumer receives a sign of progress at this interval, if its split makes progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Serves the engine's pieces.
+/// Serves the pieces of the engine to consumers.
 pub(crate) struct BatchServer {
     pub(crate) engine: Arc<Engine>,
     pub(crate) tickets: Arc<Tickets>,
-    pub(crate) room: FetchLimit,
+    pub(crate) fetch_limit: FetchLimit,
     pub(crate) tasks: TaskTracker,
-    /// Ends the fetches of a worker that stops, whether their consumers read or not.
+    /// Cancels all fetches when the worker stops, even if their consumers do not read.
     pub(crate) stop: CancellationToken,
 }
 
@@ -45,75 +45,82 @@ impl WorkerService for BatchServer {
         let Some(FetchRequest::Open(open)) = requests.next().await else {
             return Err(ServiceError::new(
                 ServiceErrorKind::Invalid,
-                "a fetch must begin by naming its split",
+                "invalid fetch: the first request must name a split",
             ));
         };
         let ticket = self.tickets.check(&open)?;
-        let place = self.room.enter(ticket.as_ref())?;
+        let permit = self.fetch_limit.acquire(ticket.as_ref())?;
         let OpenFetch { number, changed } = open_fetch(&self.engine, &open).await?;
         let requests = requests.fuse().boxed();
         metrics::count_fetch();
         let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
         let credit = open.credit_bytes;
-        let fetch =
-            Fetch { engine: Arc::clone(&self.engine), open, number, changed, frames, credit, _place: place };
+        let fetch = Fetch {
+            engine: Arc::clone(&self.engine),
+            open,
+            number,
+            changed,
+            frames,
+            credit,
+            _permit: permit,
+        };
         let stop = self.stop.clone();
         self.tasks.spawn(async move { fetch.run(requests, stop).await });
         Ok(ReceiverStream::new(receiver).boxed())
     }
 }
 
-/// Registers the fetch, waiting a moment for a lease that has not arrived yet.
+/// Registers the fetch. Waits up to [`LEASE_TIMEOUT`] for a lease that has not arrived.
 async fn open_fetch(engine: &Arc<Engine>, open: &FetchOpen) -> Result<OpenFetch, ServiceError> {
-    let deadline = Instant::now() + LEASE_PATIENCE;
+    let deadline = Instant::now() + LEASE_TIMEOUT;
     let opened = engine.open_fetch((open.job, open.split), open.from, deadline).await;
     opened.ok_or_else(|| {
         ServiceError::new(
             ServiceErrorKind::NotFound,
-            format!("this worker does not hold split {} of job {}", open.split.ordinal, open.job),
+            format!("this worker does not have a lease of split {} of job {}", open.split.ordinal, open.job),
         )
     })
 }
 
-/// How waiting for more credit ends.
-enum More {
-    Came,
-    /// The consumer asks for nothing further.
+/// The outcome of waiting for credit.
+enum CreditWait {
+    Received,
+    /// The consumer sends no further requests.
     Ended,
-    /// It has gone, or says what makes no sense.
-    Gone,
+    /// The consumer has disconnected, or has sent an invalid request.
+    Disconnected,
 }
 
 struct Fetch {
     engine: Arc<Engine>,
     open: FetchOpen,
     number: u64,
-    /// Wakes it when there may be something for it.
+    /// Notifies the fetch when its split has changed.
     changed: Arc<Notify>,
     frames: mpsc::Sender<Result<Frame, ServiceError>>,
-    /// Bytes that the consumer has room for.
+    /// Bytes that the consumer allows this fetch to send.
     credit: u64,
-    /// Its place among all fetches.
-    _place: FetchPermit,
+    /// The fetch's share of the limit.
+    _permit: FetchPermit,
 }
 
 impl Fetch {
     async fn run(mut self, requests: BoxStream<'static, FetchRequest>, stop: CancellationToken) {
-        // A consumer that has gone needs no answer.
+        // A disconnected consumer does not need an answer.
         let _ = stop.run_until_cancelled(self.serve(requests)).await;
         self.engine.close_fetch(self.open.job, self.open.split, self.number);
     }
 
-    /// Sends pieces until the split ends; `None` when the consumer has gone.
+    /// Sends pieces until the split ends; `None` if the consumer disconnects.
     async fn serve(&mut self, mut requests: BoxStream<'static, FetchRequest>) -> Option<()> {
         let mut from = self.open.from;
-        let mut opened = false;
-        // Whether more credit may come; without it the consumer still takes what it has credit for.
-        let mut may_ask = true;
+        let mut has_sent_schema = false;
+        // Without further requests the consumer still receives the pieces that it has given credit for.
+        let mut may_receive_credit = true;
         let frames = self.frames.clone();
-        let mut sign = tokio::time::interval(SIGN_OF_WORK);
-        sign.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seen = 0;
+        let mut progress_timer = tokio::time::interval(PROGRESS_INTERVAL);
+        progress_timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last_progress = 0;
         loop {
             let engine = Arc::clone(&self.engine);
             let change = Arc::clone(&self.changed);
@@ -121,20 +128,20 @@ impl Fetch {
             tokio::pin!(changed);
             changed.as_mut().enable();
             if self.credit == 0 {
-                self.needed_credit(&mut requests).await?;
+                self.require_credit(&mut requests).await?;
                 continue;
             }
             match engine.next_piece(self.open.job, self.open.split, self.number, from) {
                 PieceLookup::Piece(job, piece) => {
-                    if !std::mem::replace(&mut opened, true) {
-                        self.send(Frame::Schema(Arc::clone(&job.output_arrow))).await?;
+                    if !std::mem::replace(&mut has_sent_schema, true) {
+                        self.send(Frame::Schema(Arc::clone(&job.compiled.output_arrow))).await?;
                     }
                     from = piece.header.to;
                     let bytes = piece.data.len() as u64;
                     self.send(Frame::Piece(piece.header.clone())).await?;
-                    // The header tells the consumer how much credit the piece needs.
+                    // The header contains the size of the piece, so that the consumer can give enough credit.
                     while self.credit < bytes {
-                        self.needed_credit(&mut requests).await?;
+                        self.require_credit(&mut requests).await?;
                     }
                     self.credit -= bytes;
                     metrics::count_sent(piece.header.rows, bytes, piece.header.skipped.len());
@@ -146,31 +153,33 @@ impl Fetch {
                 }
                 PieceLookup::Failed(message) => return self.send(Frame::Failed(message)).await,
                 PieceLookup::End(job) => {
-                    if !opened {
-                        self.send(Frame::Schema(Arc::clone(&job.output_arrow))).await?;
+                    if !has_sent_schema {
+                        self.send(Frame::Schema(Arc::clone(&job.compiled.output_arrow))).await?;
                     }
                     return self.send(Frame::End).await;
                 }
                 PieceLookup::Unknown => {
-                    let gone =
-                        format!("split {} of job {} was taken back", self.open.split.ordinal, self.open.job);
+                    let message = format!(
+                        "the lease of split {} of job {} was revoked",
+                        self.open.split.ordinal, self.open.job
+                    );
                     return self
                         .frames
-                        .send(Err(ServiceError::new(ServiceErrorKind::NotFound, gone)))
+                        .send(Err(ServiceError::new(ServiceErrorKind::NotFound, message)))
                         .await
                         .ok();
                 }
                 PieceLookup::Wait => tokio::select! {
                     () = changed => {}
-                    more = self.more_credit(&mut requests), if may_ask => match more {
-                        More::Came => {}
-                        More::Ended => may_ask = false,
-                        More::Gone => return None,
+                    credit = self.wait_for_credit(&mut requests), if may_receive_credit => match credit {
+                        CreditWait::Received => {}
+                        CreditWait::Ended => may_receive_credit = false,
+                        CreditWait::Disconnected => return None,
                     },
                     () = frames.closed() => return None,
-                    _ = sign.tick() => {
-                        let steps = engine.steps(self.open.job, self.open.split);
-                        if std::mem::replace(&mut seen, steps) != steps {
+                    _ = progress_timer.tick() => {
+                        let progress = engine.progress(self.open.job, self.open.split);
+                        if std::mem::replace(&mut last_progress, progress) != progress {
                             self.send(Frame::Working).await?;
                         }
                     }
@@ -179,24 +188,24 @@ impl Fetch {
         }
     }
 
-    /// Waits for credit without which nothing can be sent; `None` where none comes any more.
-    async fn needed_credit(&mut self, requests: &mut BoxStream<'static, FetchRequest>) -> Option<()> {
-        matches!(self.more_credit(requests).await, More::Came).then_some(())
+    /// Waits for credit; `None` if the consumer sends no more.
+    async fn require_credit(&mut self, requests: &mut BoxStream<'static, FetchRequest>) -> Option<()> {
+        matches!(self.wait_for_credit(requests).await, CreditWait::Received).then_some(())
     }
 
-    /// Waits for the consumer to ask for more.
-    async fn more_credit(&mut self, requests: &mut BoxStream<'static, FetchRequest>) -> More {
+    /// Waits for the next request of the consumer.
+    async fn wait_for_credit(&mut self, requests: &mut BoxStream<'static, FetchRequest>) -> CreditWait {
         let request = tokio::select! {
             request = requests.next() => request,
-            () = self.frames.closed() => return More::Gone,
+            () = self.frames.closed() => return CreditWait::Disconnected,
         };
         match request {
             Some(FetchRequest::Credit { bytes }) => {
                 self.credit = self.credit.saturating_add(bytes);
-                More::Came
+                CreditWait::Received
             }
-            Some(FetchRequest::Open(_)) => More::Gone,
-            None => More::Ended,
+            Some(FetchRequest::Open(_)) => CreditWait::Disconnected,
+            None => CreditWait::Ended,
         }
     }
 

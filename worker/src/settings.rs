@@ -6,77 +6,76 @@ use feedline_sources::ObjectAccess;
 
 pub use feedline_functions::FunctionSettings;
 
-/// Fetches that may be open at once, where nobody says otherwise: each has two pieces on their way at most, which count in the
-/// memory budget.
+/// Default of [`WorkerSettings::most_fetches`]. A fetch has at most two pieces in transit, which count against the memory budget.
 pub const MOST_FETCHES: u32 = 4096;
 
 /// Settings of one worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerSettings {
-    /// Address at which consumers reach it, such as `http://10.0.0.7:7071`.
+    /// Address that consumers connect to, such as `http://10.0.0.7:7071`.
     pub address: String,
-    /// What its cores are, such as the model of the CPU.
+    /// Type of the machine, such as the model of the CPU.
     pub machine: String,
-    /// Bandwidth of its network in bytes per second and direction; 0 where it is not known, or nothing crosses it.
+    /// Bandwidth of the network in bytes per second and direction; 0 if it is unknown, or if consumers run on the same machine.
     pub nic_bytes_per_s: u64,
     /// Threads that run operators.
     pub cores: u32,
-    /// Bytes that batches, encoded rows, decoded images between operators and block caches may hold together.
+    /// Memory budget in bytes for batches, encoded rows, decoded images between operators, and block caches.
     pub memory_bytes: u64,
-    /// How it reaches objects, and which of them pipelines may read.
+    /// Credentials of object stores, and the objects that pipelines may read.
     pub access: ObjectAccess,
-    /// Where indexes are kept between runs, so that a restarted worker need not fetch them again.
+    /// Directory of stored indexes, so that a restarted worker does not fetch them again.
     pub cache_dir: Option<PathBuf>,
-    /// Where rows of pipelines with a `cache` on disk are kept.
+    /// The row cache on disk.
     pub row_cache: Option<RowCacheSettings>,
-    /// Where rows of pipelines with a `cache` in the store are kept.
+    /// The row cache in an object store.
     pub store_cache: Option<StoreCacheSettings>,
-    /// Fetches that may be open at once, a quarter of them of one client; [`MOST_FETCHES`] is usual.
+    /// Maximum number of open fetches; one client may open a quarter of them. The default is [`MOST_FETCHES`].
     pub most_fetches: u32,
-    /// Whether rows are given with tickets only, and so to nobody before the coordinator has said what they are checked with.
-    /// Without it tickets are asked for from the first plan on that says so.
+    /// Whether every fetch needs a ticket, so that the worker rejects all fetches until the coordinator has sent a ticket key.
+    /// If false, fetches need tickets after the first plan with a key.
     pub asks_for_tickets: bool,
-    /// With what Python functions of pipelines are run; `None`: jobs that have some are refused.
+    /// How Python functions of pipelines run; `None` rejects jobs with functions.
     pub functions: Option<FunctionSettings>,
-    /// Whether what operators do is measured. Without it reports contain no operators.
+    /// Whether operators are measured. If false, reports contain no operators.
     pub trace: bool,
 }
 
-/// A place on disk for rows.
+/// A row cache on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowCacheSettings {
-    /// The folder; made where it is not there. Workers that share it keep apart in it.
+    /// The directory, which is created if it does not exist. Each worker has a subdirectory, so that workers can share it.
     pub folder: PathBuf,
-    /// Bytes that this worker's rows may take there.
+    /// Maximum size of this worker's rows in bytes.
     pub limit_bytes: u64,
-    /// Bytes beyond which it deletes, when it starts, rows of workers that are gone and whose part of the folder nobody has used
-    /// for a day: what it and those that are started with it may take together.
+    /// Maximum size of the directory in bytes when the worker starts. Above it, the worker deletes rows of stopped workers that
+    /// have not been used for a day.
     pub folder_bytes: u64,
-    /// Whether plans may have rows kept there for pipelines that do not ask for it.
+    /// Whether plans may cache rows of pipelines without a `cache` operator.
     pub is_for_plans: bool,
 }
 
-/// A place in an object store for rows.
+/// A row cache in an object store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreCacheSettings {
-    /// The folder's URL, such as `s3://bucket/rows`, or a path that all workers have mounted.
+    /// URL of the directory, such as `s3://bucket/rows`, or a path that all workers have mounted.
     pub url: String,
-    /// Bytes that all objects under the URL may take.
+    /// Maximum size of all objects under the URL in bytes.
     pub limit_bytes: u64,
 }
 
-/// What a worker keeps of datasets' indexes in a cache directory, which no pipeline reads; `*` matches any text.
+/// Patterns of the stored indexes in a cache directory, which pipelines must not read; `*` matches any text.
 pub fn kept_indexes(cache_dir: &Path) -> [PathBuf; 2] {
     ["*.manifest", "*.part-*"].map(|name| cache_dir.join(name))
 }
 
-/// What workers keep of rows in the folder of a [`RowCacheSettings`], which no pipeline reads.
+/// Pattern of the cached rows in the directory of a [`RowCacheSettings`], which pipelines must not read.
 pub fn kept_rows(folder: &Path) -> PathBuf {
     folder.join("part-*")
 }
 
-/// What workers keep of rows in the folder of a [`StoreCacheSettings`], where that is a local one: segments, and such as are
-/// written. No pipeline reads them.
+/// Pattern of the segments in a local directory of a [`StoreCacheSettings`], unfinished ones included. Pipelines must not read
+/// them.
 pub fn kept_store_rows(folder: &Path) -> PathBuf {
     folder.join("*/*.rows*")
 }

@@ -1,5 +1,5 @@
-//! The datasets' indexes that a worker keeps in its cache directory, so that it fetches each once. Several workers, and several
-//! tasks of one, may write into one directory, and each may be killed while it does.
+//! Indexes of datasets in a worker's cache directory, so that the worker fetches each index once. Several workers and tasks may
+//! write to one directory, and any of them may be killed while it writes.
 
 use std::fs::{self, DirEntry, Permissions};
 use std::io::{self, Write};
@@ -10,27 +10,27 @@ use std::time::Duration;
 use feedline_data::manifest::Manifest;
 use feedline_proto::decode_manifest;
 
-/// Separates an index's name from the random part of an unfinished file: see [`crate::kept_indexes`].
+/// Separates the name of an index from the random suffix of an unfinished file: see [`crate::kept_indexes`].
 const PART: &str = ".part-";
-/// Nobody writes an index for this long.
+/// An unfinished file of this age is abandoned.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
-/// Where the index of a dataset is kept.
+/// The file of a dataset's index.
 pub(crate) fn path(folder: &Path, key: &str, fingerprint: &str) -> PathBuf {
     folder.join(format!("{key}-{fingerprint}.manifest"))
 }
 
-/// The index in `file`, if it is that of a dataset with this fingerprint and of a version that this release reads. Blocks.
+/// Reads the index in `file`, if its fingerprint matches and this release supports its version. Blocks.
 pub(crate) fn load(file: &Path, fingerprint: &str) -> Option<Manifest> {
     let manifest = decode_manifest(&fs::read(file).ok()?);
     if let Err(reason) = &manifest {
         let file = file.display();
-        tracing::warn!(%file, reason, "the index in the cache directory is not read, and is fetched again");
+        tracing::warn!(%file, reason, "cannot read the index in the cache directory; it is fetched again");
     }
     manifest.ok().filter(|manifest| manifest.fingerprint() == fingerprint)
 }
 
-/// Puts an index into `file`, whole or not at all, and removes what killed workers have left beside it. Blocks.
+/// Writes an index to `file` atomically, and removes unfinished files of killed workers. Blocks.
 pub(crate) fn save(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     remove_abandoned(folder);
@@ -52,7 +52,7 @@ fn remove_abandoned(folder: &Path) {
         is_part(&entry.file_name().to_string_lossy()) && age.is_some_and(|age| age > ABANDONED)
     };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten().filter(is_abandoned) {
-        // What cannot be removed only takes room.
+        // A file that cannot be removed only uses disk space.
         let _ = fs::remove_file(entry.path());
     }
 }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_several_tasks_save_at_once_is_whole_and_alone() {
+    fn concurrent_saves_of_an_index_leave_one_complete_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = path(folder.path(), "0a", "1b");
         let written: Vec<Vec<u8>> = (1..=8).map(|by| vec![by; usize::from(by) * 5_000]).collect();
@@ -109,8 +109,8 @@ mod tests {
                     for _ in 0..20 {
                         save(file, body).unwrap();
                         let found = fs::read(file).unwrap();
-                        assert!(found.iter().all(|byte| *byte == found[0]), "a mixture");
-                        assert_eq!(found.len(), usize::from(found[0]) * 5_000, "a part");
+                        assert!(found.iter().all(|byte| *byte == found[0]), "the file mixes two indexes");
+                        assert_eq!(found.len(), usize::from(found[0]) * 5_000, "the file is incomplete");
                     }
                 });
             }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_workers_left_is_removed() {
+    fn unfinished_files_of_killed_workers_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let long_ago = SystemTime::now() - ABANDONED * 2;
         for name in ["0a-1b.part-7", "0a-2c.part-NeW", "big.tar.part-1"] {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unfinished_is_among_the_files_that_no_pipeline_reads() {
+    fn pipelines_must_not_read_unfinished_files() {
         let patterns = crate::kept_indexes(Path::new(""));
         assert!(patterns.contains(&PathBuf::from(format!("*{PART}*"))), "{patterns:?}");
     }

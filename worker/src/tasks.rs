@@ -1,4 +1,4 @@
-//! Listing and indexing a dataset for the coordinator.
+//! Lists and indexes datasets for the coordinator.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -13,15 +13,15 @@ use tokio_util::task::TaskTracker;
 
 use crate::metrics;
 
-/// Shards of one task that are indexed at the same time.
+/// Shards of one task that are indexed concurrently.
 const CONCURRENT_SHARDS: usize = 4;
 
-/// Runs the tasks of the plan and keeps their results until the plan no longer lists them.
+/// Runs the tasks of the plan, and stores their results until the plan does not contain the task any more.
 pub(crate) struct IndexTasks {
     stores: Arc<Stores>,
     tracker: TaskTracker,
     state: Mutex<BTreeMap<TaskId, Option<Result<TaskOutput, String>>>>,
-    /// Woken when a task is finished.
+    /// Notified when a task has finished.
     pub(crate) finished: Notify,
 }
 
@@ -34,8 +34,8 @@ impl IndexTasks {
         self.state.lock().expect("no code panics while it holds the tasks")
     }
 
-    /// Takes over the plan's tasks: complete, so what is not listed is forgotten.
-    pub(crate) fn set(self: &Arc<Self>, tasks: Vec<Task>) {
+    /// Replaces the tasks with those of the plan. Results of other tasks are dropped.
+    pub(crate) fn set_tasks(self: &Arc<Self>, tasks: Vec<Task>) {
         let mut state = self.lock();
         state.retain(|id, _| tasks.iter().any(|task| task.id == *id));
         for task in tasks {
@@ -47,7 +47,7 @@ impl IndexTasks {
         }
     }
 
-    /// Results to report.
+    /// The results of finished tasks.
     pub(crate) fn results(&self) -> Vec<TaskResult> {
         let state = self.lock();
         let finished = state.iter().filter_map(|(id, result)| Some((*id, result.clone()?)));
@@ -56,9 +56,9 @@ impl IndexTasks {
 
     async fn run(&self, task: Task) {
         let id = task.id;
-        let worked = AssertUnwindSafe(self.work(task)).catch_unwind().await;
-        let crashed = |_| Err("indexing crashed on these shards; please report this".to_owned());
-        let outcome = worked.map_or_else(crashed, |result| result.map_err(|error| error.to_string()));
+        let result = AssertUnwindSafe(self.execute(task)).catch_unwind().await;
+        let crashed = |_| Err("indexing these shards crashed; please report this".to_owned());
+        let outcome = result.map_or_else(crashed, |result| result.map_err(|error| error.to_string()));
         metrics::count_task();
         if let Some(slot) = self.lock().get_mut(&id) {
             *slot = Some(outcome);
@@ -66,7 +66,7 @@ impl IndexTasks {
         self.finished.notify_one();
     }
 
-    async fn work(&self, task: Task) -> Result<TaskOutput, SourceError> {
+    async fn execute(&self, task: Task) -> Result<TaskOutput, SourceError> {
         let dataset = Dataset::of_tenant(task.source, Arc::clone(&self.stores), &task.reads)?;
         let Some(shards) = task.shards else { return Ok(TaskOutput::Listed(dataset.list().await?)) };
         let dataset = &dataset;

@@ -1,4 +1,4 @@
-//! Whether a consumer may have the rows that it asks for.
+//! Checks the tickets with which consumers fetch rows.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,31 +9,31 @@ use feedline_data::ids::{JobId, SessionId};
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::services::FetchOpen;
 
-/// Consumers whose newest session is remembered: at least half as many of those that fetched last.
-const REMEMBERED: usize = 1 << 16;
-/// What is wrong where tickets are asked for and the coordinator has nothing to make them with, and what helps.
-const NO_TICKETS: &str = "this worker shows a token, and the coordinator does not say what tickets are checked with, so that no consumer is \
-     given rows: give the coordinator its --secret-file, or start this worker without a token";
+/// Most consumers whose newest session is stored. At least half of them are the ones that fetched last.
+const SESSIONS_MAX: usize = 1 << 16;
+/// The error if the worker requires tickets and the coordinator cannot issue any.
+const NO_TICKETS: &str = "this worker has a token and requires tickets, but the coordinator has not sent a ticket key: start the coordinator \
+     with --secret-file, or start this worker without a token";
 
-/// What tickets are checked with, as the coordinator says, and which of them newer ones have replaced.
+/// Checks tickets with the key of the coordinator, and rejects those of superseded sessions.
 #[derive(Debug)]
 pub(crate) struct Tickets {
-    /// No row is given before the coordinator has said what tickets are checked with.
+    /// Whether fetches are rejected until the coordinator has sent a key.
     is_required: bool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Once there was one, there is always one.
+    /// Once a key has arrived, tickets are always required.
     key: Option<TicketKey>,
-    /// The latest plan has none though tickets are asked for, and that was said.
-    is_missed: bool,
+    /// Whether the latest plan has no key although tickets are required. A warning has been logged.
+    is_missing: bool,
     sessions: Sessions,
 }
 
 impl Tickets {
-    /// Where they are not required, rows are given to everybody for as long as no plan has a key.
+    /// Without `is_required` every fetch is accepted until a plan has a key.
     pub(crate) fn new(is_required: bool) -> Self {
         Self { is_required, state: Mutex::default() }
     }
@@ -42,44 +42,46 @@ impl Tickets {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what a plan says. A plan without a key never lets in whom one with a key would not.
-    pub(crate) fn set(&self, key: Vec<u8>) {
+    /// Sets the key of a plan. A plan without a key does not remove the present key.
+    pub(crate) fn set_key(&self, key: Vec<u8>) {
         let mut state = self.lock();
         if !key.is_empty() {
             state.key = Some(TicketKey::from_bytes(key));
-            state.is_missed = false;
+            state.is_missing = false;
             return;
         }
         let has_key = state.key.is_some();
-        if !(self.is_required || has_key) || std::mem::replace(&mut state.is_missed, true) {
+        if !(self.is_required || has_key) || std::mem::replace(&mut state.is_missing, true) {
             return;
         }
         drop(state);
         if has_key {
             tracing::warn!(
-                "the coordinator no longer says what tickets are checked with; they are checked as before: give every \
-                 coordinator the cluster's --secret-file, or restart this worker"
+                "the coordinator does not send a ticket key any more, so the last key stays in use: start every coordinator \
+                 with the --secret-file of the cluster, or restart this worker"
             );
         } else {
             tracing::warn!("{NO_TICKETS}");
         }
     }
 
-    /// Refuses a fetch without a ticket for its job, or with one that a newer session of its consumer has replaced. What
-    /// the ticket says; nothing where none is asked for.
+    /// Returns the ticket of a fetch, or `None` if no tickets are required.
+    ///
+    /// # Errors
+    /// If the fetch has no valid ticket for its job, or a newer session of the consumer has superseded the ticket.
     pub(crate) fn check(&self, open: &FetchOpen) -> Result<Option<Ticket>, ServiceError> {
         let state = self.lock();
-        let (key, is_missed) = (state.key.clone(), state.is_missed);
+        let (key, is_missing) = (state.key.clone(), state.is_missing);
         drop(state);
         let key = match key {
             Some(key) => key,
             None if !self.is_required => return Ok(None),
-            // No ticket can come: whoever waits for rows is told why there are none.
-            None if is_missed => return Err(ServiceError::new(ServiceErrorKind::Invalid, NO_TICKETS)),
+            // The coordinator cannot issue tickets, so a retry cannot succeed.
+            None if is_missing => return Err(ServiceError::new(ServiceErrorKind::Invalid, NO_TICKETS)),
             None => {
                 return Err(ServiceError::new(
                     ServiceErrorKind::Unavailable,
-                    "this worker has not heard from its coordinator yet what tickets are checked with; try again",
+                    "this worker has not received a ticket key from its coordinator yet; retry later",
                 ));
             }
         };
@@ -90,33 +92,33 @@ impl Tickets {
             return Ok(Some(ticket));
         }
         let message = format!(
-            "consumer {} of job {} has a newer session, so that tickets of this one are good no more",
+            "consumer {} of job {} has a newer session, which supersedes this one",
             ticket.consumer, ticket.job
         );
         Err(ServiceError::new(ServiceErrorKind::Superseded, message))
     }
 }
 
-/// A consumer of a job.
-type Seat = (JobId, u32);
+/// A consumer of a job, by its number.
+type ConsumerKey = (JobId, u32);
 
-/// The newest session of each consumer that fetched here, as long as it is not long ago.
+/// The newest session of each consumer that has fetched recently.
 #[derive(Debug, Default)]
 struct Sessions {
-    recent: HashMap<Seat, SessionId>,
-    /// Those that were recent before; they are forgotten when the recent ones are as many as may be.
-    older: HashMap<Seat, SessionId>,
+    recent: HashMap<ConsumerKey, SessionId>,
+    /// The previous generation of `recent`, which is dropped when `recent` is full again.
+    older: HashMap<ConsumerKey, SessionId>,
 }
 
 impl Sessions {
-    /// Whether no newer session of the consumer is known. Sessions grow with time.
-    fn is_newest(&mut self, seat: Seat, session: SessionId) -> bool {
-        let known = self.recent.get(&seat).or_else(|| self.older.get(&seat)).copied();
+    /// Whether the consumer has no newer session. Session ids increase with time.
+    fn is_newest(&mut self, consumer: ConsumerKey, session: SessionId) -> bool {
+        let known = self.recent.get(&consumer).or_else(|| self.older.get(&consumer)).copied();
         let newest = known.map_or(session, |known| known.max(session));
-        if self.recent.len() >= REMEMBERED / 2 && !self.recent.contains_key(&seat) {
+        if self.recent.len() >= SESSIONS_MAX / 2 && !self.recent.contains_key(&consumer) {
             self.older = std::mem::take(&mut self.recent);
         }
-        self.recent.insert(seat, newest);
+        self.recent.insert(consumer, newest);
         newest == session
     }
 }
@@ -139,11 +141,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_given_with_a_ticket_once_the_coordinator_asks_for_it() {
+    fn a_ticket_is_required_once_the_coordinator_has_sent_a_key() {
         let tickets = Tickets::new(false);
         assert_eq!(tickets.check(&open(1, "")), Ok(None));
         let office = TicketOffice::new(&Secret::new().unwrap());
-        tickets.set(office.public_key().as_bytes().to_vec());
+        tickets.set_key(office.public_key().as_bytes().to_vec());
         let ticket = office.make(JobId(1), 0, SessionId(1), now_s());
         assert!(tickets.check(&open(1, &ticket)).is_ok_and(|ticket| ticket.is_some()));
         for refused in [open(1, ""), open(2, &ticket), open(1, "feedline-ticket-1.a.b")] {
@@ -151,59 +153,68 @@ mod tests {
         }
         let old = office.make(JobId(1), 0, SessionId(1), now_s() - 3_600);
         assert_eq!(refusal(&tickets, &open(1, &old)), ServiceErrorKind::Denied);
-        tickets.set(Vec::new());
-        assert_eq!(refusal(&tickets, &open(1, "")), ServiceErrorKind::Denied, "there is no way back");
-        assert!(tickets.check(&open(1, &ticket)).is_ok(), "the key is the one that it was");
+        tickets.set_key(Vec::new());
+        assert_eq!(
+            refusal(&tickets, &open(1, "")),
+            ServiceErrorKind::Denied,
+            "an empty key does not remove the key"
+        );
+        assert!(tickets.check(&open(1, &ticket)).is_ok(), "the last key stays in use");
     }
 
     #[test]
-    fn a_worker_with_a_token_gives_nothing_before_it_knows_what_tickets_are_checked_with() {
+    fn a_worker_with_a_token_rejects_fetches_until_it_has_a_ticket_key() {
         let tickets = Tickets::new(true);
         let office = TicketOffice::new(&Secret::new().unwrap());
         let ticket = office.make(JobId(1), 0, SessionId(1), now_s());
-        // Who asks is to ask again, and after a plan without a key is told that this does not help.
+        // The error is retryable until a plan without a key has arrived.
         for kind in [ServiceErrorKind::Unavailable, ServiceErrorKind::Invalid] {
             for text in ["", &ticket] {
                 assert_eq!(refusal(&tickets, &open(1, text)), kind);
             }
-            tickets.set(Vec::new());
+            tickets.set_key(Vec::new());
         }
-        let said = tickets.check(&open(1, &ticket)).unwrap_err().message;
+        let message = tickets.check(&open(1, &ticket)).unwrap_err().message;
         assert!(
-            said.contains("give the coordinator its --secret-file, or start this worker without a token"),
-            "{said}"
+            message
+                .contains("start the coordinator with --secret-file, or start this worker without a token"),
+            "{message}"
         );
-        tickets.set(office.public_key().as_bytes().to_vec());
+        tickets.set_key(office.public_key().as_bytes().to_vec());
         assert!(tickets.check(&open(1, &ticket)).is_ok());
         assert_eq!(refusal(&tickets, &open(1, "")), ServiceErrorKind::Denied);
     }
 
     #[test]
-    fn a_ticket_is_good_until_its_consumer_has_a_newer_session() {
+    fn a_ticket_is_valid_until_its_consumer_has_a_newer_session() {
         let tickets = Tickets::new(true);
         let office = TicketOffice::new(&Secret::new().unwrap());
-        tickets.set(office.public_key().as_bytes().to_vec());
-        let of = |consumer, session| open(1, &office.make(JobId(1), consumer, SessionId(session), now_s()));
-        let (copied, newer, other) = (of(0, 7), of(0, 8), of(1, 3));
+        tickets.set_key(office.public_key().as_bytes().to_vec());
+        let open_as =
+            |consumer, session| open(1, &office.make(JobId(1), consumer, SessionId(session), now_s()));
+        let (copied, newer, other) = (open_as(0, 7), open_as(0, 8), open_as(1, 3));
         assert!(tickets.check(&copied).is_ok() && tickets.check(&copied).is_ok());
         assert!(tickets.check(&newer).is_ok());
         assert_eq!(refusal(&tickets, &copied), ServiceErrorKind::Superseded);
-        assert!(tickets.check(&other).is_ok(), "another consumer has sessions of its own");
+        assert!(tickets.check(&other).is_ok(), "sessions of consumers are independent");
         assert!(tickets.check(&newer).is_ok());
     }
 
     #[test]
-    fn sessions_of_those_that_fetch_are_remembered_and_their_number_has_an_end() {
+    fn recent_sessions_are_stored_up_to_a_limit() {
         let mut sessions = Sessions::default();
-        let seat = (JobId(1), 0);
-        assert!(sessions.is_newest(seat, SessionId(9)));
-        for consumer in 0..3 * REMEMBERED as u32 {
-            assert!(sessions.is_newest((JobId(2), consumer), SessionId(1)));
-            if consumer % 1_000 == 0 {
-                assert!(!sessions.is_newest(seat, SessionId(8)), "a refused one is no reason to forget");
+        let consumer = (JobId(1), 0);
+        assert!(sessions.is_newest(consumer, SessionId(9)));
+        for number in 0..3 * SESSIONS_MAX as u32 {
+            assert!(sessions.is_newest((JobId(2), number), SessionId(1)));
+            if number % 1_000 == 0 {
+                assert!(
+                    !sessions.is_newest(consumer, SessionId(8)),
+                    "a superseded session does not replace the newest one"
+                );
             }
-            assert!(sessions.recent.len() + sessions.older.len() <= REMEMBERED);
+            assert!(sessions.recent.len() + sessions.older.len() <= SESSIONS_MAX);
         }
-        assert!(sessions.is_newest(seat, SessionId(9)));
+        assert!(sessions.is_newest(consumer, SessionId(9)));
     }
 }

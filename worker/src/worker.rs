@@ -1,7 +1,8 @@
-//! A worker's life: start, run, drain, stop.
+//! Starts, drains and stops a worker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use feedline_data::ids::WorkerId;
 use feedline_proto::local::ShmBytes;
@@ -12,14 +13,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::WorkerSettings;
 use crate::control::ControlLoop;
-use crate::engine::{Engine, Tracing};
+use crate::engine::{CacheLocations, Engine, Tracing};
 use crate::fetch_limit::FetchLimit;
 use crate::process::ProcessClock;
 use crate::server::BatchServer;
 use crate::tasks::IndexTasks;
 use crate::tickets::Tickets;
 
-/// A worker that runs.
+/// A running worker.
 pub struct RunningWorker {
     service: Arc<dyn WorkerService>,
     engine: Arc<Engine>,
@@ -28,11 +29,11 @@ pub struct RunningWorker {
     stop: CancellationToken,
 }
 
-/// Starts a worker that reports to `coordinator`. `worker` must differ from the id of every other worker, earlier
-/// lives of this process included; workers of one process share its `clock`.
+/// Starts a worker that reports to `coordinator`. The id `worker` must be unique, also among earlier runs of this process.
+/// Workers of one process share its `clock`.
 ///
 /// # Errors
-/// When the system refuses to start its threads.
+/// If the system cannot start the worker's threads.
 pub fn start(
     worker: WorkerId,
     settings: WorkerSettings,
@@ -42,13 +43,13 @@ pub fn start(
     let tracing = Tracing { on: settings.trace, clock };
     let stores = Stores::with(settings.access.clone());
     let store_cache = settings.store_cache.clone().map(|place| (place, Arc::clone(&stores)));
-    let caches = (settings.row_cache.clone(), store_cache);
+    let caches = CacheLocations { disk: settings.row_cache.clone(), store: store_cache };
     let engine = Engine::new(settings.cores, settings.memory_bytes, caches, tracing)?;
     let tracker = TaskTracker::new();
     let draining = Arc::new(AtomicBool::new(false));
     let stop = CancellationToken::new();
     let tickets = Arc::new(Tickets::new(settings.asks_for_tickets));
-    let room = FetchLimit::new(settings.most_fetches);
+    let fetch_limit = FetchLimit::new(settings.most_fetches);
     let control = ControlLoop {
         worker,
         settings,
@@ -63,12 +64,12 @@ pub fn start(
         stop: stop.clone(),
     };
     tracker.spawn(Arc::new(control).run());
-    let (returns, stopped) = (Arc::clone(&engine).follow_returns(), stop.clone());
-    tracker.spawn(async move { stopped.run_until_cancelled(returns).await });
+    let (start_groups, stopped) = (Arc::clone(&engine).start_groups_on_release(), stop.clone());
+    tracker.spawn(async move { stopped.run_until_cancelled(start_groups).await });
     let service = Arc::new(BatchServer {
         engine: Arc::clone(&engine),
         tickets,
-        room,
+        fetch_limit,
         tasks: tracker.clone(),
         stop: stop.clone(),
     });
@@ -76,36 +77,41 @@ pub fn start(
 }
 
 impl RunningWorker {
-    /// What consumers fetch from.
+    /// The service that consumers fetch from.
     pub fn service(&self) -> Arc<dyn WorkerService> {
         Arc::clone(&self.service)
     }
 
-    /// Counts bytes against the memory budget that are lent to clients, as they change.
+    /// Counts the bytes that are lent to clients against the memory budget.
     pub fn count_lent(&self, lent_bytes: Arc<ShmBytes>) {
         self.engine.count_lent(Arc::clone(&lent_bytes));
         let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
-        let returns = async move {
+        let start_groups = async move {
             loop {
                 lent_bytes.returned().await;
                 engine.pump();
             }
         };
-        self.tracker.spawn(async move { stop.run_until_cancelled(returns).await });
+        self.tracker.spawn(async move { stop.run_until_cancelled(start_groups).await });
     }
 
-    /// Takes no new splits; those that it holds are served until their consumers have them.
+    /// Time that threads have waited for the engine's lock, for benchmarks.
+    pub fn engine_lock_wait(&self) -> Duration {
+        self.engine.lock_wait()
+    }
+
+    /// Stops accepting leases. The worker serves its splits until consumers have received them.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
         self.engine.news.notify_waiters();
     }
 
-    /// Whether it holds no splits.
+    /// Whether the worker has no leases.
     pub fn is_idle(&self) -> bool {
         self.engine.is_idle()
     }
 
-    /// Stops: ends all work and waits for its tasks.
+    /// Stops the worker, and waits for its tasks.
     pub async fn shutdown(self) {
         self.stop.cancel();
         self.engine.shutdown().await;

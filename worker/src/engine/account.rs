@@ -7,7 +7,11 @@ use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::{ProcessCpu, WorkerJobStats};
 
-use super::{Engine, EngineSettings, JobContext, State, Tracing};
+use super::Engine;
+use super::job::JobContext;
+use super::settings::EngineSettings;
+use super::state::State;
+use super::trace::Tracing;
 use crate::WorkerSettings;
 
 impl Engine {
@@ -26,15 +30,15 @@ impl Engine {
         let next = |job: &Arc<JobContext>| job.group_bytes(job.group_rows(self.memory_bytes));
         let typical = state.jobs.values().map(next).max();
         let full = || {
-            let used = self.used_bytes(state).saturating_sub(self.tools.slabs.idle_bytes());
+            let used = self.used_bytes(state).saturating_sub(self.resources.slabs.idle_bytes());
             used + typical.unwrap_or(0) > self.memory_bytes
         };
-        full() && (!self.tools.caches.free_inactive() || full())
+        full() && (!self.resources.caches.free_inactive() || full())
     }
 
     /// With what a worker of these settings runs its jobs.
     pub(crate) fn runs(&self, settings: &WorkerSettings) -> EngineSettings {
-        let function_bytes = Arc::clone(&self.tools.function_bytes);
+        let function_bytes = Arc::clone(&self.resources.function_bytes);
         EngineSettings { threads: settings.cores, functions: settings.functions.clone(), function_bytes }
     }
 
@@ -54,14 +58,14 @@ impl Engine {
         let state = self.lock();
         let jobs: Vec<Arc<JobContext>> = state.jobs.values().cloned().collect();
         // What rows save is known better as more of them are made.
-        self.tools.caches.set_active(state.worth());
+        self.resources.caches.set_active(state.cache_values());
         drop(state);
         let of = |job: &Arc<JobContext>| WorkerJobStats {
-            job: job.details.job,
+            job: job.id(),
             operators: job.stats(),
-            store: job.store_counters.snapshot(),
-            memory_wait_ns: job.memory_wait_ns.load(Ordering::Relaxed),
-            forms: job.trials.as_ref().map(|trials| trials.stats()).unwrap_or_default(),
+            store: job.counters.store.snapshot(),
+            memory_wait_ns: job.counters.memory_wait_ns.load(Ordering::Relaxed),
+            forms: job.counters.trials.as_ref().map(|trials| trials.stats()).unwrap_or_default(),
             peak_rss_bytes,
             elapsed_ns,
             cpu,
@@ -70,14 +74,14 @@ impl Engine {
     }
 
     pub(super) fn used_bytes(&self, state: &State) -> u64 {
-        let planned = self.tools.planned_bytes.load(Ordering::Relaxed);
-        let images = self.tools.image_bytes.load(Ordering::Relaxed);
-        let functions = self.tools.function_bytes.load(Ordering::Relaxed);
-        let blocks = self.tools.reading.held_bytes();
-        let kept = self.tools.caches.memory_bytes();
+        let planned = self.resources.planned_bytes.load(Ordering::Relaxed);
+        let images = self.resources.image_bytes.load(Ordering::Relaxed);
+        let functions = self.resources.function_bytes.load(Ordering::Relaxed);
+        let blocks = self.resources.reading.held_bytes();
+        let kept = self.resources.caches.memory_bytes();
         let passing = self.lent_now() + self.decoding.taken_bytes();
         let working = planned + state.reading_bytes + images + functions;
-        self.tools.slabs.allocated_bytes() + working + blocks + kept + passing
+        self.resources.slabs.allocated_bytes() + working + blocks + kept + passing
     }
 
     fn lent_now(&self) -> u64 {
@@ -89,7 +93,7 @@ impl Engine {
         let used = self.used_bytes(&state);
         crate::metrics::set_lent(self.lent_now());
         crate::metrics::set_engine(used, self.memory_bytes, state.groups, state.leases.len());
-        let caches = &self.tools.caches;
+        let caches = &self.resources.caches;
         crate::metrics::set_cache(caches.memory_bytes(), caches.disk_bytes());
     }
 }

@@ -186,28 +186,33 @@ impl JobLimits {
         self.read_concurrency.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether one more group of `bytes` may be computed ahead. Bytes were said: while those held by the job's groups,
-    /// computed or not, are fewer. Else: while there are not many groups in flight on a worker of so many threads; a group
-    /// may need a single read, so there are as many as reads that were said. `shrunk` groups have as many rows as one would have
-    /// if rows were fast; reading is to be as far ahead of the threads all the same.
-    pub(crate) fn admits(
-        &self,
-        bytes: u64,
-        held_bytes: impl FnOnce() -> u64,
-        groups: usize,
-        (threads, shrunk): (usize, usize),
-    ) -> bool {
+    /// Whether one more group of `bytes` may be computed ahead. With a limit in bytes: if the job's groups, computed or not, hold
+    /// fewer. Else: if few groups run. A group may need a single read, so as many groups run as reads are allowed; and if
+    /// rows are slow and groups are small, more groups run, so that reading is as far ahead of the threads.
+    pub(crate) fn admits(&self, bytes: u64, held_bytes: impl FnOnce() -> u64, load: GroupLoad) -> bool {
         match self.prefetch_bytes.load(Ordering::Relaxed) {
             0 => {
                 let reads = self.read_concurrency.load(Ordering::Relaxed) as usize;
-                groups < threads + reads.max(GROUPS_AHEAD * shrunk.clamp(1, threads.max(1)))
+                let ahead = GROUPS_AHEAD * load.groups_per_full_group.clamp(1, load.threads.max(1));
+                load.groups < load.threads + reads.max(ahead)
             }
-            allotted => {
+            limit => {
                 let held = held_bytes();
-                held == 0 || held + bytes <= allotted
+                held == 0 || held + bytes <= limit
             }
         }
     }
+}
+
+/// The running groups of a worker, for the decision about another one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GroupLoad {
+    /// Running groups that count for the job's limit.
+    pub(crate) groups: usize,
+    /// Threads of the worker.
+    pub(crate) threads: usize,
+    /// Groups of the job that have the rows of one group of fast rows.
+    pub(crate) groups_per_full_group: usize,
 }
 
 #[cfg(test)]
@@ -297,15 +302,20 @@ mod tests {
         let limits = limits();
         limits.obey(Some(&JobAllocation { read_concurrency: 40, prefetch_bytes: 7, ..allot(&[]) }));
         assert_eq!(limits.reads_of_group(), 40);
-        let held = |held: u64| limits.admits(5, || held, 1000, (2, 1));
+        let load = |groups: usize, groups_per_full_group: usize| GroupLoad {
+            groups,
+            threads: 2,
+            groups_per_full_group,
+        };
+        let held = |held: u64| limits.admits(5, || held, load(1000, 1));
         assert!(held(2) && !held(3), "whatever the number of groups");
-        assert!(limits.admits(500, || 0, 1000, (2, 1)), "one group at least");
+        assert!(limits.admits(500, || 0, load(1000, 1)), "one group at least");
         limits.obey(Some(&JobAllocation { read_concurrency: 40, ..allot(&[]) }));
-        let groups = |groups: usize| limits.admits(5, || 1 << 40, groups, (2, 1));
+        let groups = |groups: usize| limits.admits(5, || 1 << 40, load(groups, 1));
         assert!(groups(41) && !groups(42));
         limits.obey(None);
         assert_eq!(limits.reads_of_group(), CONCURRENT_READS);
-        let groups = |groups: usize, shrunk: usize| limits.admits(5, || 1 << 40, groups, (2, shrunk));
+        let groups = |groups: usize, per_full: usize| limits.admits(5, || 1 << 40, load(groups, per_full));
         assert!(groups(7, 1) && !groups(8, 1));
         assert!(groups(13, 64) && !groups(14, 64), "small groups: for each thread as many");
     }

@@ -1,165 +1,158 @@
-//! Puts the chunks of a group together into one buffer. Tensors that operators wrote in place are only joined.
+//! Plain batches: assembles the chunks of a group in one buffer. Tensors that operators wrote in place are not copied.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
 use bytes::BytesMut;
-use feedline_data::order::RowRef;
 use feedline_data::pipeline::OnError;
-use feedline_operators::Column;
+use feedline_operators::{Column, OutputBuffers};
 use feedline_proto::batch::{ALIGNMENT_BYTES, BatchEncoder};
-use feedline_proto::services::{PieceHeader, SkippedRow};
+use feedline_proto::services::PieceHeader;
 
+use super::batches::{BatchAssembler, GroupRows};
 use super::chunk::WorkChunk;
-use super::group::{FinishedPiece, check_failures, describe_row};
+use super::failures::{check_failures, collect_failures, describe_failures};
 use super::job::JobContext;
+use super::piece::{FinishedPiece, StreamPieces};
 use super::slab::{SlabPool, SlabReservation};
 use super::trace::QueuedRows;
 
-/// The place of one tensor column in a group's buffer.
-pub(super) struct TensorSection {
-    /// What no chunk has been given.
-    pub(super) rest: BytesMut,
+/// The part of a group's buffer for one tensor column.
+struct TensorSection {
+    /// The rest of the section, from which chunks get their parts in order.
+    rest: BytesMut,
     offset: usize,
     bytes: usize,
 }
 
-/// The buffer of a group in its parts: sections of tensors, the rest behind them, and how the pool counts it.
-pub(super) type GroupBuffer = (Vec<TensorSection>, BytesMut, SlabReservation);
-
-/// Takes a buffer and cuts it into the columns' sections.
-pub(super) fn cut_slab(job: &JobContext, slabs: &Arc<SlabPool>, rows: usize) -> GroupBuffer {
-    let (mut slab, counted) = slabs.take(job.slab_bytes(rows));
-    let mut offset = 0;
-    let mut sections = Vec::with_capacity(job.tensors.len());
-    for tensor in &job.tensors {
-        let bytes = (tensor.row_bytes * rows).next_multiple_of(ALIGNMENT_BYTES);
-        sections.push(TensorSection { rest: slab.split_to(bytes), offset, bytes });
-        offset += bytes;
-    }
-    (sections, slab, counted)
+/// The buffer of a group, divided into one section for each tensor and a tail for the other columns.
+pub(super) struct PieceAssembler {
+    sections: Vec<TensorSection>,
+    tail: BytesMut,
+    reservation: SlabReservation,
 }
 
-/// Builds the finished piece of the split's rows `offsets`.
-pub(super) fn assemble(
-    job: &JobContext,
-    rows: &[RowRef],
-    read_failures: &BTreeMap<usize, (Option<u64>, String)>,
-    offsets: Range<u32>,
-    mut chunks: Vec<WorkChunk>,
-    parts: GroupBuffer,
-) -> Result<FinishedPiece, String> {
-    let failed = failures(&chunks, read_failures);
-    check_failures(job, rows, &failed)?;
-    let skipped: Vec<SkippedRow> = failed
-        .iter()
-        .map(|(place, (offset, reason))| describe_row(job, &rows[*place], *offset, reason))
-        .collect();
-    let kept = job.details.layout.changes_rows.then(|| kept_offsets(offsets.start, &chunks));
-    let count: usize = chunks.iter().map(|work| work.chunk.rows()).sum();
-    debug_assert!(kept.is_some() || job.on_error() != OnError::Skip || count == rows.len());
-    let (mut buffer, placed, counted) = join_tensors(job, &mut chunks, parts);
-    let tensors_end = buffer.len();
-    let mut encoder = BatchEncoder::new(count as u32);
-    for field in &job.output.fields {
-        match job.tensors.iter().position(|tensor| tensor.column == field.name) {
-            Some(number) => {
-                let tensor = &job.tensors[number];
-                let bytes = tensor.row_bytes * count;
-                encoder.push_in_place(placed[number] as u64, bytes as u64, tensor.elements_per_row);
+/// The tensors of a finished piece.
+struct JoinedTensors {
+    /// The buffer up to the end of the tensors.
+    buffer: BytesMut,
+    /// Offset of each tensor column.
+    offsets: Vec<usize>,
+    reservation: SlabReservation,
+}
+
+impl PieceAssembler {
+    /// Takes a buffer for `rows` rows from the pool.
+    pub(super) fn new(job: &JobContext, slabs: &Arc<SlabPool>, rows: usize) -> Self {
+        let (mut slab, reservation) = slabs.take(job.slab_bytes(rows));
+        let mut offset = 0;
+        let mut sections = Vec::with_capacity(job.compiled.tensors.len());
+        for tensor in &job.compiled.tensors {
+            let bytes = (tensor.row_bytes * rows).next_multiple_of(ALIGNMENT_BYTES);
+            sections.push(TensorSection { rest: slab.split_to(bytes), offset, bytes });
+            offset += bytes;
+        }
+        Self { sections, tail: slab, reservation }
+    }
+
+    /// Joins the chunks' parts of each tensor. Rows are copied only where some were removed before, or where an operator
+    /// did not write in place.
+    fn join_tensors(self, job: &JobContext, chunks: &mut [WorkChunk]) -> JoinedTensors {
+        let mut buffer = BytesMut::new();
+        let mut offsets = Vec::with_capacity(self.sections.len());
+        for (number, section) in self.sections.into_iter().enumerate() {
+            offsets.push(section.offset);
+            let end = section.offset + section.bytes;
+            let shares = chunks.iter_mut().map(|work| take_column(job, work, number)).collect();
+            join_section(&mut buffer, section, shares, job.compiled.tensors[number].row_bytes);
+            debug_assert_eq!(buffer.len(), end);
+        }
+        let (mut tail, end) = (self.tail, buffer.len());
+        tail.clear();
+        buffer.unsplit(tail);
+        buffer.truncate(end);
+        JoinedTensors { buffer, offsets, reservation: self.reservation }
+    }
+}
+
+impl BatchAssembler for PieceAssembler {
+    fn chunk_buffers(&mut self, job: &JobContext, rows: usize) -> OutputBuffers {
+        let mut buffers = OutputBuffers::new();
+        for (tensor, section) in job.compiled.tensors.iter().zip(&mut self.sections) {
+            if let Some(writer) = &tensor.writer {
+                let part = section.rest.split_to(tensor.row_bytes * rows);
+                buffers.put(writer.operator, &writer.column, part);
             }
-            None => encoder.push_array(&join_arrays(&chunks, &field.name)?, &mut buffer)?,
         }
+        buffers
     }
-    let batch = encoder.finish(&mut buffer);
-    job.note_tail(rows.len(), buffer.len() - tensors_end);
-    job.batch_counters.add_rows(rows.len(), count);
-    let header = PieceHeader {
-        from: offsets.start,
-        to: offsets.end,
-        rows: count as u32,
-        kept,
-        row_ids: job.details.audit.then(|| rows.iter().map(|row| row.row_id).collect()),
-        skipped,
-        batch,
-    };
-    let data = SlabPool::finish(buffer, counted);
-    let waiting = QueuedRows::begin(&job.batch_counters, None, data.len() as u64);
-    Ok(FinishedPiece { header, data, _waiting: waiting })
+
+    fn assemble(
+        self: Box<Self>,
+        group: &GroupRows,
+        mut chunks: Vec<WorkChunk>,
+    ) -> Result<Vec<StreamPieces>, String> {
+        let (job, rows, compiled) = (&group.job, &group.rows, &group.job.compiled);
+        let failed = collect_failures(&chunks, &group.read_failures);
+        check_failures(compiled, rows, &failed)?;
+        let kept = compiled.details.layout.changes_rows.then(|| kept_offsets(group.offsets.start, &chunks));
+        let count: usize = chunks.iter().map(|work| work.chunk.rows()).sum();
+        debug_assert!(kept.is_some() || compiled.on_error() != OnError::Skip || count == rows.len());
+        let JoinedTensors { mut buffer, offsets, reservation } = self.join_tensors(job, &mut chunks);
+        let tensors_end = buffer.len();
+        let mut encoder = BatchEncoder::new(count as u32);
+        for field in &compiled.output.fields {
+            match compiled.tensors.iter().position(|tensor| tensor.column == field.name) {
+                Some(number) => {
+                    let tensor = &compiled.tensors[number];
+                    let bytes = (tensor.row_bytes * count) as u64;
+                    encoder.push_in_place(offsets[number] as u64, bytes, tensor.elements_per_row);
+                }
+                None => encoder.push_array(&join_arrays(&chunks, &field.name)?, &mut buffer)?,
+            }
+        }
+        let batch = encoder.finish(&mut buffer);
+        job.record_tail(rows.len(), buffer.len() - tensors_end);
+        job.counters.batch.add_rows(rows.len(), count);
+        let header = PieceHeader {
+            from: group.offsets.start,
+            to: group.offsets.end,
+            rows: count as u32,
+            kept,
+            row_ids: compiled.details.audit.then(|| rows.iter().map(|row| row.row_id).collect()),
+            skipped: describe_failures(compiled, rows, &failed),
+            batch,
+        };
+        let data = SlabPool::finish(buffer, reservation);
+        let queued = QueuedRows::begin(&job.counters.batch, None, data.len() as u64);
+        let piece = Arc::new(FinishedPiece { header, data, _queued: queued });
+        Ok(vec![StreamPieces { stream: group.split.stream, pieces: vec![piece] }])
+    }
 }
 
-/// Rows that failed in these chunks, by their place in the group: where in the shard, if that is known, and why.
-pub(super) fn failures(
-    chunks: &[WorkChunk],
-    read_failures: &BTreeMap<usize, (Option<u64>, String)>,
-) -> BTreeMap<usize, (Option<u64>, String)> {
-    let mut failed = BTreeMap::new();
-    for work in chunks {
-        for (origin, reason) in &work.chunk.failures {
-            let place = work.start + *origin as usize;
-            let offset = read_failures.get(&place).and_then(|(offset, _)| *offset);
-            failed.insert(place, (offset, reason.clone()));
-        }
-    }
-    failed
-}
-
-/// Offsets in the split of the rows that remain.
+/// Offsets in the split of the rows that are left; `start` is the offset of the group.
 fn kept_offsets(start: u32, chunks: &[WorkChunk]) -> Vec<u32> {
-    let of = |work: &WorkChunk| {
-        let first = start + work.start as u32;
-        work.chunk.origins.iter().map(move |origin| first + origin).collect::<Vec<_>>()
-    };
-    chunks.iter().flat_map(of).collect()
+    chunks.iter().flat_map(WorkChunk::indexes).map(|index| start + index as u32).collect()
 }
 
-/// Joins the chunks' parts of each tensor column into its section; rows move only where some have left, or where an
-/// operator did not write in place. Returns the buffer up to the end of the tensors, and each column's offset.
-fn join_tensors(
-    job: &JobContext,
-    chunks: &mut [WorkChunk],
-    parts: GroupBuffer,
-) -> (BytesMut, Vec<usize>, SlabReservation) {
-    let (sections, tail, counted) = parts;
-    let mut buffer = BytesMut::new();
-    let mut placed = Vec::with_capacity(sections.len());
-    for (number, section) in sections.into_iter().enumerate() {
-        placed.push(section.offset);
-        let end = section.offset + section.bytes;
-        let pieces = chunks.iter_mut().map(|work| take_column(job, work, number)).collect();
-        join_section(&mut buffer, section, pieces, job.tensors[number].row_bytes);
-        debug_assert_eq!(buffer.len(), end);
-    }
-    let mut tail = tail;
-    tail.clear();
-    let end = buffer.len();
-    buffer.unsplit(tail);
-    buffer.truncate(end);
-    (buffer, placed, counted)
-}
-
-/// One chunk's share of a column.
-struct Share {
-    /// The part of the section that was cut for the chunk, if it did not come back as `data`.
+/// The rows of one tensor column in one chunk.
+struct TensorShare {
+    /// The chunk's part of the section, if no operator wrote to it.
     unused: Option<BytesMut>,
-    /// The rows.
     data: BytesMut,
     rows: usize,
-    /// Whether `data` is the part of the section that was cut for the chunk.
+    /// Whether `data` is the chunk's part of the section.
     in_place: bool,
 }
 
-fn take_column(job: &JobContext, work: &mut WorkChunk, number: usize) -> Share {
-    let tensor = &job.tensors[number];
-    let unused = match &tensor.writer {
-        None => None,
-        Some((operator, column)) => work.slots.take(*operator, column).or_else(|| {
-            let place = work.reclaimed.iter().position(|(reclaimed, _)| *reclaimed == number)?;
-            Some(work.reclaimed.swap_remove(place).1)
-        }),
-    };
+fn take_column(job: &JobContext, work: &mut WorkChunk, number: usize) -> TensorShare {
+    let tensor = &job.compiled.tensors[number];
+    let unused = tensor.writer.as_ref().and_then(|writer| {
+        work.buffers.take(writer.operator, &writer.column).or_else(|| {
+            let index = work.reclaimed.iter().position(|reclaimed| reclaimed.tensor == number)?;
+            Some(work.reclaimed.swap_remove(index).storage)
+        })
+    });
     let found = work.chunk.columns.iter_mut().find(|(name, _)| *name == tensor.column);
     let (data, rows) = match found.map(|(_, column)| column) {
         Some(Column::Tensor(found)) => (std::mem::take(&mut found.data), found.rows),
@@ -167,10 +160,10 @@ fn take_column(job: &JobContext, work: &mut WorkChunk, number: usize) -> Share {
         _ => (BytesMut::new(), 0),
     };
     let in_place = unused.is_none() && tensor.writer.is_some();
-    Share { unused, data, rows, in_place }
+    TensorShare { unused, data, rows, in_place }
 }
 
-/// A tensor column that comes from the source as it is.
+/// The bytes of a tensor column that comes from the source.
 fn arrow_tensor_bytes(array: &ArrayRef, row_bytes: usize) -> BytesMut {
     let data = array.to_data();
     let values = data.child_data().first().and_then(|child| Some((child.offset(), child.buffers().first()?)));
@@ -179,16 +172,29 @@ fn arrow_tensor_bytes(array: &ArrayRef, row_bytes: usize) -> BytesMut {
     BytesMut::from(&values.as_slice()[start..start + row_bytes * array.len()])
 }
 
-fn join_section(buffer: &mut BytesMut, section: TensorSection, shares: Vec<Share>, row_bytes: usize) {
+/// Rows to move within the buffer: from a byte offset to a row index.
+struct RowMove {
+    from: usize,
+    row: usize,
+    rows: usize,
+}
+
+/// Rows to copy into the buffer.
+struct RowCopy {
+    row: usize,
+    data: BytesMut,
+    rows: usize,
+}
+
+fn join_section(buffer: &mut BytesMut, section: TensorSection, shares: Vec<TensorShare>, row_bytes: usize) {
     let start = section.offset;
-    // First the memory: every part of the section, in order, whoever holds it now.
-    let mut copies: Vec<(usize, BytesMut, usize)> = Vec::new();
-    let mut moves: Vec<(usize, usize, usize)> = Vec::new();
-    let mut at = start;
-    let mut row = 0;
+    // All parts of the section become one buffer again, in order, before any row moves.
+    let mut copies: Vec<RowCopy> = Vec::new();
+    let mut moves: Vec<RowMove> = Vec::new();
+    let (mut at, mut row) = (start, 0);
     for share in shares {
         if share.in_place {
-            moves.push((at, row, share.rows));
+            moves.push(RowMove { from: at, row, rows: share.rows });
             at += share.data.len();
             buffer.unsplit(share.data);
         } else {
@@ -196,19 +202,19 @@ fn join_section(buffer: &mut BytesMut, section: TensorSection, shares: Vec<Share
                 at += unused.len();
                 buffer.unsplit(unused);
             }
-            copies.push((row, share.data, share.rows));
+            copies.push(RowCopy { row, data: share.data, rows: share.rows });
         }
         row += share.rows;
     }
     buffer.unsplit(section.rest);
-    // Then the rows: moves go down in ascending order, so nothing is overwritten before it is read.
-    for (from, row, rows) in moves {
+    // Moves go to lower addresses in ascending order, so no row is overwritten before it is read.
+    for RowMove { from, row, rows } in moves {
         let to = start + row * row_bytes;
         if from != to {
             buffer.copy_within(from..from + rows * row_bytes, to);
         }
     }
-    for (row, data, rows) in copies {
+    for RowCopy { row, data, rows } in copies {
         let to = start + row * row_bytes;
         buffer[to..to + rows * row_bytes].copy_from_slice(&data[..rows * row_bytes]);
     }
@@ -219,8 +225,12 @@ fn join_arrays(chunks: &[WorkChunk], name: &str) -> Result<ArrayRef, String> {
     for work in chunks {
         match work.chunk.column(name) {
             Some(Column::Arrow(array)) => arrays.push(array.as_ref()),
-            _ => return Err(format!("column `{name}` is not what the pipeline says; please report this")),
+            _ => {
+                return Err(format!(
+                    "column `{name}` does not have the type of the schema; please report this"
+                ));
+            }
         }
     }
-    arrow::compute::concat(&arrays).map_err(|error| format!("column `{name}` cannot be joined: {error}"))
+    arrow::compute::concat(&arrays).map_err(|error| format!("cannot join column `{name}`: {error}"))
 }

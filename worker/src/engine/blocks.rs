@@ -1,5 +1,5 @@
-//! Blocks of small rows, read once and kept while neighbouring splits need them: bounded in bytes over all jobs, least
-//! recently used first.
+//! The cache of blocks with small rows, which neighbouring splits share. It is bounded in bytes over all jobs, and evicts the
+//! least recently used block.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -33,23 +33,23 @@ struct State {
 struct Entry {
     cell: Cell,
     used: u64,
-    /// 0 until it is read.
+    /// 0 until the block is read.
     bytes: u64,
 }
 
-/// A block that someone asks for; an entry that nobody could fill goes with the last who asked.
-struct Asked<'a> {
+/// A request for a block. The last request for a block that could not be read removes the empty entry.
+struct BlockLookup<'a> {
     cache: &'a BlockCache,
     key: BlockKey,
     cell: Cell,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for BlockLookup<'_> {
     fn drop(&mut self) {
         let mut state = self.cache.lock();
-        // The cache's and this one.
-        let last = Arc::strong_count(&self.cell) == 2;
-        if last && state.entries.get(&self.key).is_some_and(|entry| entry.bytes == 0) {
+        // The cache has one reference and this request has the other.
+        let is_last = Arc::strong_count(&self.cell) == 2;
+        if is_last && state.entries.get(&self.key).is_some_and(|entry| entry.bytes == 0) {
             state.entries.remove(&self.key);
         }
     }
@@ -64,31 +64,31 @@ impl BlockCache {
         self.state.lock().expect("no code panics while it holds the cache")
     }
 
-    /// Bytes that it keeps alive.
+    /// Bytes of the cached blocks.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.lock().held_bytes
     }
 
-    /// Lets go of the blocks of all other jobs.
-    pub(crate) fn keep_jobs(&self, keep: impl Fn(JobId) -> bool) {
+    /// Evicts the blocks of all other jobs.
+    pub(crate) fn retain_jobs(&self, is_retained: impl Fn(JobId) -> bool) {
         let mut state = self.lock();
         let State { entries, held_bytes, .. } = &mut *state;
         entries.retain(|key, entry| {
-            let keep = keep(key.job);
-            *held_bytes -= if keep { 0 } else { entry.bytes };
-            keep
+            let is_retained = is_retained(key.job);
+            *held_bytes -= if is_retained { 0 } else { entry.bytes };
+            is_retained
         });
     }
 
-    /// The block, read by `read` unless it is here; whoever asks meanwhile waits for the same read.
+    /// Returns a block, which `read` reads if it is not cached. Concurrent requests wait for the same read.
     pub(crate) async fn get_or_read(
         &self,
         key: BlockKey,
         read: impl Future<Output = Result<BlockRows, SourceError>>,
     ) -> Result<Arc<BlockRows>, SourceError> {
-        let asked = Asked { cache: self, key, cell: self.touch(key) };
-        let rows = asked.cell.get_or_try_init(|| async { read.await.map(Arc::new) }).await?;
-        self.note_bytes(key, rows.held_bytes as u64);
+        let lookup = BlockLookup { cache: self, key, cell: self.touch(key) };
+        let rows = lookup.cell.get_or_try_init(|| async { read.await.map(Arc::new) }).await?;
+        self.record_bytes(key, rows.held_bytes as u64);
         Ok(Arc::clone(rows))
     }
 
@@ -102,7 +102,7 @@ impl BlockCache {
         Arc::clone(&entry.cell)
     }
 
-    fn note_bytes(&self, key: BlockKey, bytes: u64) {
+    fn record_bytes(&self, key: BlockKey, bytes: u64) {
         let mut state = self.lock();
         let Some(entry) = state.entries.get_mut(&key) else { return };
         if entry.bytes == 0 {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_block_is_read_once_and_the_least_recently_used_leaves() {
+    async fn a_block_is_read_once_and_the_least_recently_used_is_evicted() {
         let cache = BlockCache::new(100);
         let reads = AtomicUsize::new(0);
         let get = |block: u32| {
@@ -157,35 +157,35 @@ mod tests {
             })
         };
         for block in [0, 1, 0, 2, 0, 1] {
-            get(block).await.expect("it reads");
+            get(block).await.expect("the read succeeds");
             assert!(cache.held_bytes() <= 100);
         }
-        // Block 1 left for block 2: it is the only one that was read twice.
+        // Block 1 was evicted for block 2, so it is the only one that was read twice.
         assert_eq!(reads.load(Ordering::Relaxed), 4);
-        cache.keep_jobs(|job| job == JobId(1));
+        cache.retain_jobs(|job| job == JobId(1));
         assert_eq!(cache.held_bytes(), 80);
-        cache.keep_jobs(|job| job != JobId(1));
+        cache.retain_jobs(|job| job != JobId(1));
         assert_eq!(cache.held_bytes(), 0);
     }
 
     #[tokio::test]
-    async fn a_read_that_ends_after_its_job_is_not_kept() {
+    async fn a_block_that_arrives_after_its_job_has_ended_is_not_cached() {
         let cache = BlockCache::new(100);
         let read = cache.get_or_read(key(0), async {
-            cache.keep_jobs(|_| false);
+            cache.retain_jobs(|_| false);
             Ok(rows(40))
         });
-        read.await.expect("it reads");
+        read.await.expect("the read succeeds");
         assert_eq!(cache.held_bytes(), 0);
     }
 
     #[tokio::test]
-    async fn a_read_that_fails_or_is_given_up_leaves_nothing_behind() {
+    async fn a_failed_or_cancelled_read_leaves_no_entry() {
         let cache = BlockCache::new(100);
         let lost = || SourceError::NotFound { url: "file:///d/a".to_owned() };
-        cache.get_or_read(key(0), async { Err(lost()) }).await.expect_err("it fails");
-        let given_up = cache.get_or_read(key(1), std::future::pending());
-        assert!(futures::FutureExt::now_or_never(given_up).is_none());
+        cache.get_or_read(key(0), async { Err(lost()) }).await.expect_err("the read fails");
+        let cancelled = cache.get_or_read(key(1), std::future::pending());
+        assert!(futures::FutureExt::now_or_never(cancelled).is_none());
         assert!(cache.lock().entries.is_empty());
     }
 }

@@ -1,6 +1,7 @@
-//! A chunk of a group's rows on its way through the operators: built from what was read, worked on, kept at a cut.
+//! A chunk of a group's rows on its way through the operators: built from encoded rows, joined with cached rows at the cache
+//! point, transformed by operators.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -9,173 +10,204 @@ use std::time::Duration;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::DataType;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use feedline_data::order::RowRef;
 use feedline_data::pipeline::OnError;
 use feedline_operators::{Chunk, Column, Image, OutputBuffers};
 
+use super::cache_point::ChunkAtCache;
 use super::encodings::EncodingPermission;
-use super::group::MemoryReservation;
 use super::job::JobContext;
-use super::trace::{Lap, QueuedRows};
+use super::task::MemoryReservation;
+use super::trace::{LapTimer, QueuedRows};
 use crate::cache::Caches;
 
-/// A chunk with what the engine keeps beside it.
+/// A chunk with the state that the engine needs until the chunk is part of a batch.
 pub(super) struct WorkChunk {
     pub(super) chunk: Chunk,
-    pub(super) slots: OutputBuffers,
-    /// Place of its first row in the group.
+    /// Parts of the group's buffer that operators write tensors to.
+    pub(super) buffers: OutputBuffers,
+    /// Index of the chunk's first row in the group.
     pub(super) start: usize,
-    /// Rows it entered with: of its range, or, before a `cache`, those that are not kept.
-    pub(super) entered: usize,
-    /// Rows that were read for it.
-    pub(super) made: usize,
-    /// Failures that the engine has dealt with.
-    pub(super) handled: usize,
-    /// Parts of the final buffer that no operator may write to any more, since rows have moved.
-    pub(super) reclaimed: Vec<(usize, bytes::BytesMut)>,
-    /// Bytes of its rows.
+    /// Rows at the start of the present part of the pipeline: before a cache point those that were not cached.
+    rows_at_start: usize,
+    /// Rows that were read for the chunk.
+    rows_read: usize,
+    /// Failures that `on_error` has been applied to.
+    settled_failures: usize,
+    /// Parts of the group's buffer that operators must not write to, because rows have moved.
+    pub(super) reclaimed: Vec<ReclaimedBuffer>,
+    /// Bytes of the chunk's rows, where operators are measured.
     pub(super) bytes: u64,
-    /// Its decoded images, in the worker's memory.
-    pub(super) images: MemoryReservation,
-    /// Rows, by origin, and addresses of images that a cache had: they count as kept in memory, or as read.
-    pub(super) found_images: BTreeSet<(u32, usize)>,
-    /// What it has taken so far, without waiting for turns.
+    /// The chunk's decoded images.
+    images: MemoryReservation,
+    /// Images from a cache. They count in the memory of the cache, or as rows that were read.
+    cached_images: BTreeSet<ImageKey>,
+    /// Time that the chunk took one thread, without the time in queues.
     pub(super) took: Duration,
-    /// Once it has passed all operators: it waits to be put into its batch.
-    pub(super) waiting: Option<QueuedRows>,
+    /// Measures the time from the last operator until assembly.
+    pub(super) queued: Option<QueuedRows>,
 }
 
-/// What a chunk is made of.
+/// The part of the group's buffer for one tensor of a chunk.
+pub(super) struct ReclaimedBuffer {
+    /// Index among the job's tensors.
+    pub(super) tensor: usize,
+    pub(super) storage: BytesMut,
+}
+
+/// An image by the origin of its row and the address of its pixels.
+type ImageKey = (u32, usize);
+
+/// The encoded rows that a chunk is built from.
 pub(super) struct ChunkInput {
+    /// All rows of the group.
     pub(super) rows: Arc<Vec<RowRef>>,
-    pub(super) batches: Arc<Vec<RecordBatch>>,
-    /// Where in the batches the rows are that were read.
-    pub(super) places: Arc<Vec<(usize, (usize, usize))>>,
-    /// The rows that a cache has; empty where the pipeline has none.
-    pub(super) found: Arc<Vec<Option<Bytes>>>,
-    pub(super) failed: Arc<BTreeMap<usize, (Option<u64>, String)>>,
+    /// The cached form of the group's rows; empty where the job has no cache point.
+    pub(super) cached: Arc<Vec<Option<Bytes>>>,
+    /// The rows of the group that the chunk consists of.
     pub(super) range: Range<usize>,
-    /// Bytes of its rows as they were read, for what waits.
+    pub(super) encoded: ChunkRows,
+}
+
+/// The rows that were read for one chunk.
+#[derive(Debug, Default)]
+pub(super) struct ChunkRows {
+    pub(super) batches: Vec<Arc<RecordBatch>>,
+    /// Indexes in the group, ascending.
+    pub(super) indexes: Vec<usize>,
+    /// For each row the index of its batch, and its index in the batch.
+    pub(super) locations: Vec<(usize, usize)>,
+    /// Rows that could not be read: index in the group, and the reason.
+    pub(super) failures: Vec<(usize, String)>,
+    /// Bytes of the rows.
     pub(super) bytes: u64,
 }
 
 impl ChunkInput {
-    /// Places of its rows that were read, with where they are in the batches.
-    fn read(&self) -> &[(usize, (usize, usize))] {
-        let at = |place: usize| self.places.partition_point(|(read, _)| *read < place);
-        &self.places[at(self.range.start)..at(self.range.end)]
+    /// Whether any row of the chunk was read, so that operators before a cache point must run.
+    pub(super) fn has_read_rows(&self) -> bool {
+        !self.encoded.indexes.is_empty()
     }
 
-    pub(super) fn is_read(&self) -> bool {
-        !self.read().is_empty()
-    }
-
-    /// Gathers the chunk's rows that were read: views of the blocks' buffers, not copies.
-    /// Its images count in `image_bytes`.
+    /// Builds the chunk from the rows that were read, as views of their buffers. Images count in `image_bytes`.
     pub(super) fn build(
         &self,
         job: &JobContext,
-        slots: OutputBuffers,
+        buffers: OutputBuffers,
         image_bytes: &Arc<AtomicU64>,
-        lap: &mut Lap,
+        lap: &mut LapTimer,
     ) -> Result<WorkChunk, String> {
-        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
-        let (places, picked): (Vec<usize>, Vec<(usize, usize)>) = self.read().iter().copied().unzip();
-        let rows = || places.iter().map(|&place| &self.rows[place]);
+        let ChunkRows { batches, indexes, locations, failures, .. } = &self.encoded;
+        let batches: Vec<&RecordBatch> = batches.iter().map(AsRef::as_ref).collect();
+        let rows = || indexes.iter().map(|&index| &self.rows[index]);
         let mut columns = Vec::new();
-        if !picked.is_empty() {
-            let batch = interleave_record_batch(&batches, &picked).map_err(|error| {
-                format!("blocks of a dataset differ in their columns: {error}; index it again")
+        if !locations.is_empty() {
+            let batch = interleave_record_batch(&batches, locations).map_err(|error| {
+                format!("blocks of the dataset have different columns: {error}; index the dataset again")
             })?;
-            let names = batch.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
-            columns.extend(names.into_iter().zip(batch.columns().iter().cloned().map(Column::Arrow)));
+            let schema = batch.schema();
+            let names = schema.fields().iter().map(|field| field.name().clone());
+            columns.extend(names.zip(batch.columns().iter().cloned().map(Column::Arrow)));
         }
         let mut chunk =
             Chunk::new(columns, rows().map(|row| row.row_id).collect(), rows().map(|row| row.pass).collect());
-        chunk.origins = places.iter().map(|place| (place - self.range.start) as u32).collect();
-        for (row, place) in places.iter().enumerate() {
-            if let Some((_, reason)) = self.failed.get(place) {
+        chunk.origins = indexes.iter().map(|index| (index - self.range.start) as u32).collect();
+        for (index, reason) in failures {
+            if let Ok(row) = indexes.binary_search(index) {
                 chunk.fail(row, reason.clone());
             }
         }
-        let mut work = WorkChunk {
-            chunk,
-            slots,
-            start: self.range.start,
-            entered: picked.len(),
-            made: picked.len(),
-            handled: 0,
-            reclaimed: Vec::new(),
-            bytes: 0,
-            images: MemoryReservation::new(0, image_bytes),
-            found_images: BTreeSet::new(),
-            took: Duration::ZERO,
-            waiting: None,
-        };
+        let mut work = WorkChunk::new(chunk, buffers, self.range.start, image_bytes);
         work.settle_failures(job);
         if job.is_traced() {
             work.bytes = chunk_bytes(&work.chunk);
-            job.source_counters.add_bytes(0, work.bytes);
+            job.counters.source.add_bytes(0, work.bytes);
         }
-        lap.to(&job.source_counters);
+        lap.record(&job.counters.source);
         Ok(work)
     }
 
-    /// Keeps the rows that were made up to the cut, and adds those that were kept.
-    pub(super) fn join(
+    /// Caches the computed rows of the chunk at the cache point, and adds the cached rows to the chunk.
+    pub(super) fn join_cached(
         &self,
         job: &JobContext,
-        (caches, is_idle): (&Caches, bool),
+        caches: &Caches,
+        has_idle_thread: bool,
         work: &mut WorkChunk,
-        lap: &mut Lap,
+        lap: &mut LapTimer,
     ) -> Result<(), String> {
-        let Some(cut) = &job.cut else { return Ok(()) };
-        let leave = EncodingPermission {
-            is_idle,
+        let Some(cache_point) = &job.compiled.cache_point else { return Ok(()) };
+        let next = job.counters.operators.get(cache_point.operator);
+        let permission = EncodingPermission {
+            is_idle: has_idle_thread,
             is_cheap: job.kernel_time.is_low(),
-            used_ns: job.operator_counters.get(cut.place).map_or(0, |counters| counters.snapshot().cpu_ns),
-            trials: job.trials.as_deref(),
-            passes_left: job.passes_after(self.rows[self.range.start].pass),
+            used_ns: next.map_or(0, |counters| counters.snapshot().cpu_ns),
+            trials: job.counters.trials.as_deref(),
+            passes_left: job.compiled.passes_after(self.rows[self.range.start].pass),
         };
-        let found = &self.found[self.range.clone()];
-        cut.join(work, caches, found, &self.rows[self.range.clone()], &leave)?;
-        work.found_images = found_images(&work.chunk, found);
-        work.entered = self.range.len();
-        if work.chunk.rows() != work.entered {
-            work.reclaim(job);
+        let (cached, rows) = (&self.cached[self.range.clone()], &self.rows[self.range.clone()]);
+        let input = ChunkAtCache { caches, cached, rows, permission };
+        cache_point.join(&mut work.chunk, work.rows_read, &input)?;
+        work.cached_images = cached_images(&work.chunk, cached);
+        work.rows_at_start = self.range.len();
+        if work.chunk.rows() != work.rows_at_start {
+            work.reclaim_buffers(job);
         }
         if job.is_traced() {
             work.bytes = chunk_bytes(&work.chunk);
         }
-        lap.to(&cut.counters);
+        lap.record(&cache_point.counters.rows);
         Ok(())
     }
 }
 
 impl WorkChunk {
-    /// Runs one operator and counts what it did.
-    pub(super) fn apply(&mut self, job: &JobContext, place: usize, lap: &mut Lap) -> Result<(), String> {
-        let operator = &job.operators[place];
-        let rows_in = self.chunk.rows();
-        if let Some(trials) = job.trials.as_ref().filter(|trials| trials.place == place) {
-            trials.try_one(&self.chunk, operator);
+    fn new(chunk: Chunk, buffers: OutputBuffers, start: usize, image_bytes: &Arc<AtomicU64>) -> Self {
+        let rows = chunk.rows();
+        Self {
+            chunk,
+            buffers,
+            start,
+            rows_at_start: rows,
+            rows_read: rows,
+            settled_failures: 0,
+            reclaimed: Vec::new(),
+            bytes: 0,
+            images: MemoryReservation::new(0, image_bytes),
+            cached_images: BTreeSet::new(),
+            took: Duration::ZERO,
+            queued: None,
         }
-        let result = operator.operator.apply(&mut self.chunk, &mut self.slots);
-        result.map_err(|error| format!("operator {} ({}): {error}", place + 1, operator.name))?;
-        self.applied(job, place, rows_in);
-        lap.to(&job.operator_counters[place]);
+    }
+
+    /// Indexes in the group of the rows that are left.
+    pub(super) fn indexes(&self) -> impl Iterator<Item = usize> {
+        self.chunk.origins.iter().map(|origin| self.start + *origin as usize)
+    }
+
+    /// Runs one operator, and counts its work.
+    pub(super) fn apply(&mut self, job: &JobContext, index: usize, lap: &mut LapTimer) -> Result<(), String> {
+        let operator = &job.compiled.operators[index];
+        let rows_in = self.chunk.rows();
+        if let Some(trials) = job.counters.trials.as_ref().filter(|trials| trials.operator == index) {
+            trials.measure_some(&self.chunk, operator);
+        }
+        let result = operator.operator.apply(&mut self.chunk, &mut self.buffers);
+        result.map_err(|error| format!("operator {} ({}): {error}", index + 1, operator.name))?;
+        self.record_output(job, index, rows_in);
+        lap.record(&job.counters.operators[index]);
         Ok(())
     }
 
-    /// Settles what an operator has done to the chunk, which had so many rows.
-    pub(super) fn applied(&mut self, job: &JobContext, place: usize, rows_in: usize) {
+    /// Applies `on_error` to an operator's output, and counts its rows and bytes.
+    pub(super) fn record_output(&mut self, job: &JobContext, index: usize, rows_in: usize) {
         self.settle_failures(job);
         self.count_images();
-        if self.chunk.rows() != self.entered {
-            self.reclaim(job);
+        if self.chunk.rows() != self.rows_at_start {
+            self.reclaim_buffers(job);
         }
-        let counters = &job.operator_counters[place];
+        let counters = &job.counters.operators[index];
         if counters.is_on() {
             let bytes = chunk_bytes(&self.chunk);
             counters.add_rows(rows_in, self.chunk.rows());
@@ -183,44 +215,44 @@ impl WorkChunk {
         }
     }
 
-    /// Counts the decoded images that it has now, so that no groups begin in the room that they take: also those that an
-    /// operator has made of found ones.
+    /// Counts the decoded images against the memory budget, without those that are shared with a cache.
     fn count_images(&mut self) {
-        let is_found = |origin: u32, image: &Image| self.found_images.contains(&(origin, address(image)));
-        let own = images(&self.chunk).filter(|(origin, image)| !is_found(*origin, image));
+        let is_cached = |origin: u32, image: &Image| self.cached_images.contains(&(origin, address(image)));
+        let own = images(&self.chunk).filter(|(origin, image)| !is_cached(*origin, image));
         let bytes = own.map(|(_, image)| image.data.len() as u64).sum();
-        self.images.set(bytes);
+        self.images.resize(bytes);
     }
 
-    /// Under `on_error: skip` rows that failed leave at once.
+    /// Removes failed rows under `on_error: skip`.
     fn settle_failures(&mut self, job: &JobContext) {
-        if self.chunk.failures.len() == self.handled {
+        if self.chunk.failures.len() == self.settled_failures {
             return;
         }
-        self.handled = self.chunk.failures.len();
-        if job.on_error() == OnError::Skip {
+        self.settled_failures = self.chunk.failures.len();
+        if job.compiled.on_error() == OnError::Skip {
             let failed = self.chunk.failed_rows();
             let keep: Vec<bool> = (0..self.chunk.rows()).map(|row| !failed.contains(row)).collect();
             self.chunk.retain(&keep);
-            if self.chunk.rows() != self.entered {
-                self.reclaim(job);
+            if self.chunk.rows() != self.rows_at_start {
+                self.reclaim_buffers(job);
             }
         }
     }
 
-    /// Rows have moved: what is not written yet is written elsewhere and copied when the batch is put together.
-    fn reclaim(&mut self, job: &JobContext) {
-        for (number, tensor) in job.tensors.iter().enumerate() {
-            if let Some((operator, column)) = &tensor.writer
-                && let Some(storage) = self.slots.take(*operator, column)
+    /// Takes back the parts of the group's buffer that no operator has used, because rows have moved. Operators write to
+    /// buffers of their own from here on, and assembly copies these.
+    fn reclaim_buffers(&mut self, job: &JobContext) {
+        for (number, tensor) in job.compiled.tensors.iter().enumerate() {
+            if let Some(writer) = &tensor.writer
+                && let Some(storage) = self.buffers.take(writer.operator, &writer.column)
             {
-                self.reclaimed.push((number, storage));
+                self.reclaimed.push(ReclaimedBuffer { tensor: number, storage });
             }
         }
     }
 }
 
-/// Bytes of a chunk's values, without what its buffers hold beside them.
+/// Bytes of a chunk's values. Other bytes of shared buffers do not count.
 fn chunk_bytes(chunk: &Chunk) -> u64 {
     let bytes = |column: &Column| match column {
         Column::Arrow(array) => array_bytes(array),
@@ -230,7 +262,7 @@ fn chunk_bytes(chunk: &Chunk) -> u64 {
     chunk.columns.iter().map(|(_, column)| bytes(column) as u64).sum()
 }
 
-/// A chunk's decoded images, each with the origin of its row.
+/// The decoded images of a chunk, each with the origin of its row.
 fn images(chunk: &Chunk) -> impl Iterator<Item = (u32, &Image)> {
     let columns = chunk.columns.iter().filter_map(|(_, column)| match column {
         Column::Images(images) => Some(images),
@@ -239,10 +271,10 @@ fn images(chunk: &Chunk) -> impl Iterator<Item = (u32, &Image)> {
     columns.flat_map(move |images| chunk.origins.iter().copied().zip(images))
 }
 
-/// Origins and addresses of the images in rows that a cache had.
-fn found_images(chunk: &Chunk, found: &[Option<Bytes>]) -> BTreeSet<(u32, usize)> {
-    let is_found = |origin: u32| found.get(origin as usize).is_some_and(Option::is_some);
-    let images = images(chunk).filter(|(origin, _)| is_found(*origin));
+/// The images in rows that came from a cache.
+fn cached_images(chunk: &Chunk, cached: &[Option<Bytes>]) -> BTreeSet<ImageKey> {
+    let is_cached = |origin: u32| cached.get(origin as usize).is_some_and(Option::is_some);
+    let images = images(chunk).filter(|(origin, _)| is_cached(*origin));
     images.map(|(origin, image)| (origin, address(image))).collect()
 }
 
@@ -250,9 +282,9 @@ fn address(image: &Image) -> usize {
     image.data.as_ptr().addr()
 }
 
-/// Parts of other arrays may be behind an array: only its own values count.
+/// Bytes of an array's own values: its buffers may be shared with other arrays.
 fn array_bytes(array: &ArrayRef) -> usize {
-    // A view's length is the lower half of its first word.
+    // The length of a view is the lower half of its first word.
     let lengths = |views: &[u128]| views.iter().map(|view| *view as u32 as usize).sum();
     match array.data_type() {
         DataType::BinaryView => lengths(array.as_binary_view().views()),
@@ -285,51 +317,39 @@ mod tests {
     }
 
     /// A chunk with images of these sizes.
-    fn work(sizes: &[usize], all: &Arc<AtomicU64>) -> WorkChunk {
+    fn work(sizes: &[usize], total: &Arc<AtomicU64>) -> WorkChunk {
         let rows = sizes.len();
-        WorkChunk {
-            chunk: Chunk::new(vec![image_column(sizes)], (0..rows as u64).collect(), vec![0; rows]),
-            slots: OutputBuffers::new(),
-            start: 0,
-            entered: rows,
-            made: rows,
-            handled: 0,
-            reclaimed: Vec::new(),
-            bytes: 0,
-            images: MemoryReservation::new(0, all),
-            found_images: BTreeSet::new(),
-            took: Duration::ZERO,
-            waiting: None,
-        }
+        let chunk = Chunk::new(vec![image_column(sizes)], (0..rows as u64).collect(), vec![0; rows]);
+        WorkChunk::new(chunk, OutputBuffers::new(), 0, total)
     }
 
     #[test]
-    fn decoded_images_count_as_long_as_a_chunk_has_them_and_found_ones_count_where_they_are_kept() {
+    fn decoded_images_count_while_a_chunk_holds_them_and_cached_ones_do_not() {
         let all = Arc::new(AtomicU64::new(0));
         let mut work = work(&[300, 600], &all);
         work.count_images();
         assert_eq!(all.load(Ordering::Relaxed), 900);
-        let beside = MemoryReservation::new(50, &all);
-        work.found_images = found_images(&work.chunk, &[None, Some(Bytes::new())]);
+        let other = MemoryReservation::new(50, &all);
+        work.cached_images = cached_images(&work.chunk, &[None, Some(Bytes::new())]);
         work.count_images();
         assert_eq!(all.load(Ordering::Relaxed), 350);
         work.chunk.columns.clear();
         work.count_images();
-        assert_eq!(all.load(Ordering::Relaxed), 50, "they have become a part of the batch");
+        assert_eq!(all.load(Ordering::Relaxed), 50, "the images have become part of the batch");
         work.chunk.columns.push(image_column(&[30, 30]));
         work.count_images();
         assert_eq!(all.load(Ordering::Relaxed), 110);
-        drop((work, beside));
+        drop((work, other));
         assert_eq!(all.load(Ordering::Relaxed), 0);
     }
 
     #[test]
-    fn images_that_an_operator_makes_of_found_ones_count() {
+    fn images_that_an_operator_makes_from_cached_ones_count() {
         let all = Arc::new(AtomicU64::new(0));
         let mut work = work(&[300, 600, 90], &all);
-        // What the cache holds.
-        let _kept = work.chunk.columns.clone();
-        work.found_images = found_images(&work.chunk, &[Some(Bytes::new()), Some(Bytes::new()), None]);
+        // The cache holds the images.
+        let _cached = work.chunk.columns.clone();
+        work.cached_images = cached_images(&work.chunk, &[Some(Bytes::new()), Some(Bytes::new()), None]);
         work.count_images();
         assert_eq!(all.load(Ordering::Relaxed), 90);
         let flip = RandomHorizontalFlip { column: "image".to_owned(), p: 1.0 };
@@ -342,14 +362,14 @@ mod tests {
             .build()
             .unwrap();
         let schema = Schema::new([("image", ColumnType::Image)]);
-        let operators = build_operators(&pipeline, &schema, &|_| Err("nothing is read".to_owned())).unwrap();
-        operators[0].operator.apply(&mut work.chunk, &mut work.slots).unwrap();
+        let operators = build_operators(&pipeline, &schema, &|_| Err("no file is read".to_owned())).unwrap();
+        operators[0].operator.apply(&mut work.chunk, &mut work.buffers).unwrap();
         work.count_images();
         assert_eq!(all.load(Ordering::Relaxed), 990);
     }
 
     #[test]
-    fn bytes_are_those_of_the_values_and_not_of_their_buffers() {
+    fn only_the_values_of_shared_buffers_count() {
         let long = [b'x'; 1000];
         let views = BinaryViewArray::from_iter_values([&long[..], b"short", &long[..]]);
         let of = |array: ArrayRef| array_bytes(&array);

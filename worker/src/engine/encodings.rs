@@ -1,5 +1,4 @@
-//! Forms of kept rows: what they cost, tried on a few of a job's rows; how they are made, and how much of the time may go
-//! into that.
+//! Encodings of cached rows: measures their costs on a few rows of a job, encodes rows, and limits the time for that.
 
 mod encoder;
 mod kernel_time;
@@ -15,53 +14,56 @@ pub(crate) use self::encoder::{CacheEncoder, EncodingPermission};
 pub(crate) use self::kernel_time::KernelTime;
 use super::trace::thread_cpu;
 
-/// A row of each so many chunks is tried.
-const EVERY: u64 = 32;
-/// So many rows are enough.
-const MOST_ROWS: u64 = 16;
-/// A form is made at any time if the passes to come save so many times what it costs.
-const REPAID: f64 = 2.0;
+/// A row of every n-th chunk is measured.
+const TRIAL_INTERVAL: u64 = 32;
+/// Number of measured rows.
+const TRIALS_MAX: u64 = 16;
+/// Rows are encoded without a time limit if later passes save this multiple of the cost.
+const REPAY_FACTOR: f64 = 2.0;
 
-/// What has been tried.
+/// Measured costs of the encodings of one job.
 #[derive(Debug)]
 pub(crate) struct EncodingTrials {
-    /// The operator that decodes: the first, with nothing random before it.
-    pub(crate) place: usize,
+    /// Index of the first operator that decodes. No operator before it is random.
+    pub(crate) operator: usize,
     decoding: Decoding,
     chunks: AtomicU64,
     stats: Mutex<[FormStats; CacheEncoding::MADE.len()]>,
 }
 
 impl EncodingTrials {
-    /// `None` where no rows could be kept before an operator that decodes.
+    /// `None` if rows cannot be cached before an operator that decodes.
     pub(crate) fn new(pipeline: &Pipeline, operators: &[BuiltOperator]) -> Option<Self> {
-        let place = operators.iter().position(|operator| operator.decodes.is_some())?;
+        let operator = operators.iter().position(|operator| operator.decodes.is_some())?;
         let mut running = pipeline.operators.iter().filter(|operator| !operator.kind.is_engines());
-        if running.by_ref().take(place).any(|operator| operator.kind.is_random()) {
+        if running.by_ref().take(operator).any(|earlier| earlier.kind.is_random()) {
             return None;
         }
-        let none = |form| FormStats { after: place as u32, form, ..FormStats::default() };
+        let none = |form| FormStats { after: operator as u32, form, ..FormStats::default() };
         Some(Self {
-            place,
-            decoding: operators[place].decodes.clone()?,
+            operator,
+            decoding: operators[operator].decodes.clone()?,
             chunks: AtomicU64::new(0),
             stats: Mutex::new(CacheEncoding::MADE.map(none)),
         })
     }
 
-    /// Tries a row of the chunk that comes to the operator, if it is time to.
-    pub(crate) fn try_one(&self, chunk: &Chunk, operator: &BuiltOperator) {
+    /// Measures all encodings on one row of some chunks, before the operator that decodes.
+    pub(crate) fn measure_some(&self, chunk: &Chunk, operator: &BuiltOperator) {
         let number = self.chunks.fetch_add(1, Ordering::Relaxed);
-        if number % EVERY == EVERY - 1 && number / EVERY < MOST_ROWS && chunk.rows() > 0 {
-            for (place, form) in CacheEncoding::MADE.into_iter().enumerate() {
-                if let Some(tried) = self.try_form(chunk, operator, form) {
-                    self.lock()[place].add(&tried);
+        if number % TRIAL_INTERVAL == TRIAL_INTERVAL - 1
+            && number / TRIAL_INTERVAL < TRIALS_MAX
+            && chunk.rows() > 0
+        {
+            for (index, form) in CacheEncoding::MADE.into_iter().enumerate() {
+                if let Some(measured) = self.measure(chunk, operator, form) {
+                    self.lock()[index].add(&measured);
                 }
             }
         }
     }
 
-    fn try_form(&self, chunk: &Chunk, operator: &BuiltOperator, form: CacheEncoding) -> Option<FormStats> {
+    fn measure(&self, chunk: &Chunk, operator: &BuiltOperator, form: CacheEncoding) -> Option<FormStats> {
         let timed = |mut one: Chunk| {
             let begun = thread_cpu();
             operator.operator.apply(&mut one, &mut OutputBuffers::new()).ok()?;
@@ -86,17 +88,17 @@ impl EncodingTrials {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the forms.
+    /// The costs of the encodings that have been measured.
     pub(crate) fn stats(&self) -> Vec<FormStats> {
         self.lock().iter().filter(|form| form.rows > 0).copied().collect()
     }
 
-    /// Whether making a form costs less than what so many passes save by it.
+    /// Whether an encoding costs less than it saves in this number of passes.
     fn repays(&self, form: CacheEncoding, passes: f64) -> bool {
         let stats = self.lock();
         let Some(form) = stats.iter().find(|known| known.form == form) else { return false };
         form.rows > 0
-            && passes * form.plain_ns.saturating_sub(form.use_ns) as f64 > REPAID * form.make_ns as f64
+            && passes * form.plain_ns.saturating_sub(form.use_ns) as f64 > REPAY_FACTOR * form.make_ns as f64
     }
 }
 
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_repays_by_the_passes_that_are_to_come() {
+    fn an_encoding_repays_if_enough_passes_follow() {
         let pixels = FormStats {
             form: CacheEncoding::Pixels,
             rows: 3,
@@ -124,19 +126,19 @@ mod tests {
         };
         let mut stats = CacheEncoding::MADE.map(|form| FormStats { form, ..FormStats::default() });
         let trials = |stats| EncodingTrials {
-            place: 0,
+            operator: 0,
             decoding: Decoding { column: "image".to_owned(), size: [8, 8] },
             chunks: AtomicU64::new(0),
             stats: Mutex::new(stats),
         };
-        assert!(!trials(stats).repays(CacheEncoding::Pixels, 1e9), "nothing was tried");
+        assert!(!trials(stats).repays(CacheEncoding::Pixels, 1e9), "no encoding was measured");
         for known in &mut stats {
             *known = if known.form == CacheEncoding::Pixels { pixels } else { indexed };
         }
         let trials = trials(stats);
-        // Ten are saved each time, and twice thirty are wanted.
+        // Each pass saves 10 ns, and encoding must save twice its cost of 30 ns.
         assert!(!trials.repays(CacheEncoding::Pixels, 6.0) && trials.repays(CacheEncoding::Pixels, 7.0));
-        assert!(!trials.repays(CacheEncoding::Indexed, 1e9), "it is slower");
+        assert!(!trials.repays(CacheEncoding::Indexed, 1e9), "decoding this encoding is slower");
         assert_eq!(trials.stats().len(), CacheEncoding::MADE.len());
     }
 }

@@ -1,4 +1,4 @@
-//! Fetches: what a consumer's call finds of a split, and when it is woken.
+//! Fetches of splits: a consumer's call receives finished pieces, and waits for those that are not finished.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,33 +8,33 @@ use feedline_data::layout::SplitRef;
 use tokio::sync::Notify;
 
 use super::Engine;
-use super::group::FinishedPiece;
 use super::job::JobContext;
+use super::piece::FinishedPiece;
 
-/// What a fetch finds.
+/// The result of a look-up of the next piece.
 pub(crate) enum PieceLookup {
-    /// The piece that holds the wanted row, and what it belongs to.
+    /// The piece that contains the wanted row, and its job.
     Piece(Arc<JobContext>, Arc<FinishedPiece>),
-    /// The split cannot go beyond this row: one sentence.
+    /// The row failed, so the split ends before it: one sentence.
     Failed(String),
     /// Everything has been fetched.
     End(Arc<JobContext>),
-    /// Not there yet: wait for a change.
+    /// The piece is not finished: wait for a change.
     Wait,
-    /// This worker does not hold the split.
+    /// This worker does not have a lease of the split, or a newer fetch has replaced this one.
     Unknown,
 }
 
 /// A registered fetch.
 pub(crate) struct OpenFetch {
     pub(crate) number: u64,
-    /// Wakes it when there may be something for it.
+    /// Notifies the fetch when the split has changed.
     pub(crate) changed: Arc<Notify>,
 }
 
 impl Engine {
-    /// Registers a fetch of a split from offset `from`; an earlier fetch of the same split ends. Until the deadline it waits
-    /// for a lease that has not arrived; `None` if the worker does not receive one.
+    /// Registers a fetch of a split from offset `from`; an earlier fetch of the same split ends. Waits for the lease until the
+    /// deadline; `None` if the lease has not arrived by then.
     pub(crate) async fn open_fetch(
         self: &Arc<Self>,
         (job, split): (JobId, SplitRef),
@@ -49,10 +49,10 @@ impl Engine {
             let arrived = arrival.notified();
             tokio::pin!(arrived);
             arrived.as_mut().enable();
-            let is_there = self.lock().leases.contains(job, split);
-            if !is_there && tokio::time::timeout_at(deadline.into(), arrived).await.is_err() {
+            let has_arrived = self.lock().leases.contains(job, split);
+            if !has_arrived && tokio::time::timeout_at(deadline.into(), arrived).await.is_err() {
                 let mut state = self.lock();
-                // The table holds one reference, this fetch the other.
+                // The map has one reference and this fetch has the other.
                 if state.arrivals.get(&(job, split)).is_some_and(|arrival| Arc::strong_count(arrival) == 2) {
                     state.arrivals.remove(&(job, split));
                 }
@@ -81,7 +81,7 @@ impl Engine {
         Ok(OpenFetch { number, changed })
     }
 
-    /// What there is at offset `from` for fetch `number`. A piece is handed out once.
+    /// Looks up the piece at offset `from` for fetch `number`. A piece is handed out once.
     pub(crate) fn next_piece(
         self: &Arc<Self>,
         job: JobId,
@@ -99,13 +99,13 @@ impl Engine {
         let Some(lease) = state.leases.get(job, split).filter(|lease| lease.fetch == Some(number)) else {
             return PieceLookup::Unknown;
         };
-        if from >= context.details.layout.split_len(split) {
+        if from >= context.layout().split_len(split) {
             return PieceLookup::End(context);
         }
         let (failure, was_waiting) = (lease.failure(from), lease.is_awaited());
         let taken = state.leases.update(job, split, |lease| lease.take_piece(from)).flatten();
         if let Some(piece) = taken {
-            // A stream that holds fewer bytes may start a group that did not fit.
+            // The stream holds fewer bytes now, so a group that did not fit may start.
             if state.is_blocked {
                 self.pump_locked(state);
             }
@@ -114,19 +114,19 @@ impl Engine {
         if let Some(message) = failure {
             return PieceLookup::Failed(message);
         }
-        state.leases.update(job, split, |lease| lease.waits_for(from));
+        state.leases.update(job, split, |lease| lease.wait_for(from));
         if state.is_blocked && !was_waiting {
             self.pump_locked(state);
         }
         PieceLookup::Wait
     }
 
-    /// Steps of a split and of the splits of its stream that come before it: it changes while they make progress.
-    pub(crate) fn steps(&self, job: JobId, split: SplitRef) -> u64 {
-        self.lock().leases.job(job).map_or(0, |leases| leases.steps(split))
+    /// The progress of a split and of the earlier splits of its stream. It increases while these are being computed.
+    pub(crate) fn progress(&self, job: JobId, split: SplitRef) -> u64 {
+        self.lock().leases.job(job).map_or(0, |leases| leases.progress(split))
     }
 
-    /// Ends a fetch: its consumer has gone or has everything.
+    /// Ends a fetch whose consumer has disconnected or has received all rows.
     pub(crate) fn close_fetch(&self, job: JobId, split: SplitRef, number: u64) {
         self.lock().leases.update(job, split, |lease| lease.close_fetch(number));
     }

@@ -12,6 +12,9 @@ use feedline_data::layout::{Layout, SplitRef};
 use super::pool::Priority;
 use super::split::SplitState;
 
+/// A round of a coordinated job: epoch and ordinal.
+type RoundId = (u32, u64);
+
 /// All leases of a worker.
 #[derive(Debug, Default)]
 pub(super) struct LeaseTable {
@@ -34,25 +37,33 @@ pub(super) struct JobLeases {
     streams: BTreeMap<u32, StreamLeases>,
     /// Splits with a group to start, of streams that are not parked.
     open: BTreeSet<SplitRef>,
-    /// Splits with a group to start whose consumer waits and has nothing.
+    /// Splits with a group to start whose consumer waits for rows that no group computes.
     starving: BTreeSet<SplitRef>,
-    /// Running groups of each round, by epoch and ordinal; only of coordinated jobs.
-    running_rounds: BTreeMap<(u32, u64), usize>,
+    /// Running groups of each round; empty for a job that is not coordinated.
+    running_rounds: BTreeMap<RoundId, usize>,
     held_bytes: u64,
     running: usize,
-    /// Splits whose consumer waits and that have no finished piece.
+    /// Number of splits whose consumer waits and that have no finished piece.
     awaited: usize,
     /// Streams that are parked.
     parked: BTreeSet<u32>,
-    /// A stream's share and the bytes of a group when the streams were parked.
-    parked_at: (u64, u64),
+    /// The share and the group size for which streams were parked.
+    parked_for: StreamShare,
+}
+
+/// The memory that each stream of a job may hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct StreamShare {
+    pub(super) bytes: u64,
+    /// Bytes of the job's next group.
+    pub(super) group_bytes: u64,
 }
 
 /// The leases of one stream of a job.
 #[derive(Debug, Default)]
 struct StreamLeases {
     splits: BTreeMap<SplitRef, Lease>,
-    /// Splits with groups that run.
+    /// Splits with running groups.
     running: BTreeSet<SplitRef>,
     held_bytes: u64,
 }
@@ -60,13 +71,13 @@ struct StreamLeases {
 #[derive(Debug)]
 struct Lease {
     split: SplitState,
-    /// What the totals contain of it.
-    counted: Counted,
+    /// The split's part of the totals.
+    counted: SplitTotals,
 }
 
-/// The part of one split in the totals.
+/// The part of the totals that one split contributes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Counted {
+struct SplitTotals {
     held_bytes: u64,
     running: usize,
     is_ready: bool,
@@ -75,7 +86,7 @@ struct Counted {
     is_computed: bool,
 }
 
-impl Counted {
+impl SplitTotals {
     fn new(split: &SplitState, len: Option<u32>) -> Self {
         let is_ready = len.is_some_and(|len| split.has_next(len));
         Self {
@@ -137,7 +148,7 @@ impl LeaseTable {
         &self.computed
     }
 
-    /// Adds a lease that the table does not have. `layout` is the job's, where it is loaded.
+    /// Adds a lease that is not in the table. `layout` is the job's, where it is loaded.
     pub(super) fn insert(&mut self, job: JobId, split: SplitRef, state: SplitState, layout: Option<&Layout>) {
         let leases = self.jobs.entry(job).or_default();
         let Err(rank) = leases.order.binary_search(&split) else { return };
@@ -149,7 +160,7 @@ impl LeaseTable {
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
-        stream.splits.insert(split, Lease { split: state, counted: Counted::default() });
+        stream.splits.insert(split, Lease { split: state, counted: SplitTotals::default() });
         self.count += 1;
         if let Some(layout) = layout {
             self.set_layout(job, layout);
@@ -161,9 +172,9 @@ impl LeaseTable {
     pub(super) fn remove(&mut self, job: JobId, split: SplitRef) -> Option<SplitState> {
         let leases = self.jobs.get_mut(&job)?;
         let stream = leases.streams.get_mut(&split.stream)?;
-        // Before the totals change: they must not find a ready lease here when the stream is no longer parked.
+        // The totals change first: unparking the stream must not find this lease ready.
         let counted = std::mem::take(&mut stream.splits.get_mut(&split)?.counted);
-        leases.count(split, counted, Counted::default());
+        leases.replace_totals(split, counted, SplitTotals::default());
         self.computed.remove(&(job, split));
         let stream = leases.streams.get_mut(&split.stream)?;
         let lease = stream.splits.remove(&split)?;
@@ -182,7 +193,7 @@ impl LeaseTable {
         Some(lease.split)
     }
 
-    /// Changes a split and brings the totals up to date. `None` where there is no such lease.
+    /// Changes a split and updates the totals. Returns `None` if the table does not contain the lease.
     pub(super) fn update<T>(
         &mut self,
         job: JobId,
@@ -193,9 +204,9 @@ impl LeaseTable {
         let len = leases.layout.as_ref().map(|layout| layout.split_len(split));
         let lease = leases.streams.get_mut(&split.stream)?.splits.get_mut(&split)?;
         let result = change(&mut lease.split);
-        let (before, after) = (lease.counted, Counted::new(&lease.split, len));
+        let (before, after) = (lease.counted, SplitTotals::new(&lease.split, len));
         lease.counted = after;
-        leases.count(split, before, after);
+        leases.replace_totals(split, before, after);
         match (before.is_computed, after.is_computed) {
             (false, true) => _ = self.computed.insert((job, split)),
             (true, false) => _ = self.computed.remove(&(job, split)),
@@ -228,12 +239,12 @@ impl JobLeases {
         Some(&self.streams.get(&split.stream)?.splits.get(&split)?.split)
     }
 
-    /// Bytes of its groups that run or wait for consumers.
+    /// Bytes of the running groups and of the pieces that wait for consumers.
     pub(super) fn held_bytes(&self) -> u64 {
         self.held_bytes
     }
 
-    /// Bytes of a stream's groups that run or wait for consumers.
+    /// Bytes of a stream's running groups and of its pieces that wait for the consumer.
     pub(super) fn stream_bytes(&self, stream: u32) -> u64 {
         self.streams.get(&stream).map_or(0, |stream| stream.held_bytes)
     }
@@ -247,7 +258,7 @@ impl JobLeases {
         self.awaited > 0
     }
 
-    /// Whether a split has a group that could start, whatever the limits.
+    /// Whether any split has a group to start, regardless of limits.
     pub(super) fn is_ready(&self) -> bool {
         !self.open.is_empty() || !self.parked.is_empty()
     }
@@ -262,12 +273,12 @@ impl JobLeases {
         self.first_idle(&self.open)
     }
 
-    /// The first split with a group to start whose consumer waits and has nothing.
+    /// The first split with a group to start whose consumer waits for rows that no group computes.
     pub(super) fn first_starving(&self) -> Option<SplitRef> {
         self.first_idle(&self.starving)
     }
 
-    /// The first of these splits whose round does not run for another stream: such a round comes for this one as well.
+    /// The first of these splits whose round no other stream computes: a round yields pieces for all streams.
     fn first_idle(&self, splits: &BTreeSet<SplitRef>) -> Option<SplitRef> {
         let mut first = *splits.first()?;
         while self.running_rounds.contains_key(&(first.epoch, first.ordinal)) {
@@ -284,21 +295,21 @@ impl JobLeases {
         found.is_some_and(|found| (found.epoch, found.ordinal) == (epoch, ordinal))
     }
 
-    /// The most urgent priority of the groups that run for splits of the same stream behind this one.
-    pub(super) fn first_behind(&self, split: SplitRef) -> Option<Priority> {
+    /// The most urgent priority of the running groups in later splits of the same stream.
+    pub(super) fn first_later_priority(&self, split: SplitRef) -> Option<Priority> {
         let stream = self.streams.get(&split.stream)?;
-        let behind = stream.running.range(split..).filter(|other| **other > split);
-        behind.filter_map(|other| stream.splits.get(other)?.split.priority()).min()
+        let later = stream.running.range(split..).filter(|other| **other > split);
+        later.filter_map(|other| stream.splits.get(other)?.split.priority()).min()
     }
 
-    /// Steps that the splits of a stream have made, up to this one.
-    pub(super) fn steps(&self, split: SplitRef) -> u64 {
+    /// The progress of a stream's splits up to this one.
+    pub(super) fn progress(&self, split: SplitRef) -> u64 {
         let stream = self.streams.get(&split.stream);
         let own = stream.into_iter().flat_map(|stream| stream.splits.range(..=split));
-        own.map(|(_, lease)| lease.split.steps.count()).sum()
+        own.map(|(_, lease)| lease.split.progress.count()).sum()
     }
 
-    /// Puts the splits of a stream aside until it holds fewer bytes: it has its share of the memory.
+    /// Excludes a stream that holds its share of the memory, until it holds fewer bytes.
     pub(super) fn park(&mut self, stream: u32) {
         let Some(leases) = self.streams.get(&stream) else { return };
         for (split, lease) in &leases.splits {
@@ -318,18 +329,18 @@ impl JobLeases {
         }
     }
 
-    /// Considers parked streams again if a stream's share or the bytes of a group have changed since they were parked.
-    pub(super) fn set_share(&mut self, share: u64, group_bytes: u64) {
-        if self.parked_at != (share, group_bytes) {
-            self.parked_at = (share, group_bytes);
+    /// Includes parked streams again if the share of a stream or the bytes of a group have changed.
+    pub(super) fn set_share(&mut self, share: StreamShare) {
+        if self.parked_for != share {
+            self.parked_for = share;
             while let Some(stream) = self.parked.first().copied() {
                 self.unpark(stream);
             }
         }
     }
 
-    /// Replaces the part of one split in the totals.
-    fn count(&mut self, split: SplitRef, before: Counted, after: Counted) {
+    /// Replaces the contribution of one split to the totals.
+    fn replace_totals(&mut self, split: SplitRef, before: SplitTotals, after: SplitTotals) {
         let Some(stream) = self.streams.get_mut(&split.stream) else { return };
         stream.held_bytes = stream.held_bytes - before.held_bytes + after.held_bytes;
         set_member(&mut stream.running, split, after.running > 0);
@@ -346,7 +357,7 @@ impl JobLeases {
         }
     }
 
-    fn count_round(&mut self, round: (u32, u64), before: usize, after: usize) {
+    fn count_round(&mut self, round: RoundId, before: usize, after: usize) {
         if before == after {
             return;
         }

@@ -1,61 +1,106 @@
-//! How many rows a group takes: as many as the layout allows, but fewer of rows that operators are slow with, so that nobody
-//! waits long for the first of them.
+//! Sizes of groups and chunks, from the measured time per row.
+//!
+//! A chunk of slow rows takes one thread a few milliseconds, so that all threads of a worker share one group. A group of
+//! slow rows has few batches, so that its first rows are delivered early, and enough work for all threads.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use feedline_data::layout::Layout;
 
-/// What a group takes one thread at most, about, with the waits of its operators; one batch may take longer.
+/// Time that a chunk takes one thread at most, waits of operators included; one row may take longer.
+const CHUNK_TIME: Duration = Duration::from_millis(5);
+/// Time that a group would take one thread at most, or [`CHUNK_TIME`] for each thread; one batch may take longer.
 const GROUP_TIME: Duration = Duration::from_millis(250);
-/// A group's part in the mean over the last ones.
-const NEWEST: f64 = 0.25;
+/// Weight of the newest chunk in the moving average of the time per row.
+const NEWEST_WEIGHT: f64 = 0.125;
 
-/// The pace of a job's rows, and what follows for the groups that are yet to begin.
+/// The measured time per row of a job, and the sizes of its next groups and chunks.
 #[derive(Debug)]
 pub(crate) struct Pace {
     batch_rows: u32,
-    most_rows: u32,
-    /// Seconds that a row takes one thread, mean over the last groups, as the bits of an `f64`; 0 before the first one.
-    row_s: AtomicU64,
+    group_rows_max: u32,
+    chunk_rows_max: u32,
+    threads: u32,
+    /// Moving average of the seconds that a row takes one thread, as the bits of an `f64`; 0 before the first chunk.
+    row_seconds: AtomicU64,
 }
 
 impl Pace {
-    pub(crate) fn new(layout: &Layout) -> Self {
-        Self { batch_rows: layout.batch_rows, most_rows: layout.group_rows, row_s: AtomicU64::new(0) }
+    /// The pace of a job on a worker with this many threads; no chunk has more than `chunk_rows_max` rows.
+    pub(crate) fn new(layout: &Layout, chunk_rows_max: u32, threads: u32) -> Self {
+        Self {
+            batch_rows: layout.batch_rows,
+            group_rows_max: layout.group_rows,
+            chunk_rows_max,
+            threads: threads.max(1),
+            row_seconds: AtomicU64::new(0),
+        }
     }
 
-    /// A group of so many rows is finished, and took one thread so long.
-    pub(crate) fn note(&self, rows: usize, took: Duration) {
+    /// Records that a chunk of `rows` rows took one thread this time.
+    pub(crate) fn record_chunk(&self, rows: usize, took: Duration) {
         if rows == 0 {
             return;
         }
-        // Another group that ends at the same moment may go uncounted.
-        let before = f64::from_bits(self.row_s.load(Ordering::Relaxed));
         let newest = (took.as_secs_f64() / rows as f64).max(f64::MIN_POSITIVE);
-        let mean = if before > 0.0 { before + NEWEST * (newest - before) } else { newest };
-        self.row_s.store(mean.to_bits(), Ordering::Relaxed);
+        let average =
+            self.row_seconds().map_or(newest, |average| average + NEWEST_WEIGHT * (newest - average));
+        // Two chunks that finish at the same moment may count as one.
+        self.row_seconds.store(average.to_bits(), Ordering::Relaxed);
     }
 
-    /// Rows of the next group: whole batches, one before the first group has told how long they take. Their number is a
-    /// power of two or the layout's, so that most changes of pace change nothing.
+    /// `None` before the first chunk has finished.
+    fn row_seconds(&self) -> Option<f64> {
+        Some(f64::from_bits(self.row_seconds.load(Ordering::Relaxed))).filter(|seconds| *seconds > 0.0)
+    }
+
+    /// Rows of the next group: whole batches, and one batch before the first measurement. The number of batches is a power
+    /// of two or the largest possible one, so that small changes of pace do not change the size.
     pub(crate) fn group_rows(&self) -> u32 {
-        let row_s = f64::from_bits(self.row_s.load(Ordering::Relaxed));
-        if row_s <= 0.0 {
-            return self.batch_rows.min(self.most_rows);
+        let Some(row_seconds) = self.row_seconds() else {
+            return self.batch_rows.min(self.group_rows_max);
+        };
+        let group_time = GROUP_TIME.max(CHUNK_TIME * self.threads);
+        let batches = group_time.as_secs_f64() / (row_seconds * f64::from(self.batch_rows));
+        if batches >= f64::from(self.group_rows_max / self.batch_rows) {
+            return self.group_rows_max;
         }
-        let batches = GROUP_TIME.as_secs_f64() / (row_s * f64::from(self.batch_rows));
-        let most = self.most_rows / self.batch_rows;
-        if batches >= f64::from(most) {
-            return self.most_rows;
-        }
-        let batches = batches.max(1.0) as u32;
-        self.batch_rows * (1 << batches.ilog2())
+        self.batch_rows * (1 << (batches.max(1.0) as u32).ilog2())
     }
 
-    /// Groups that have as many rows as one would have if they were fast.
-    pub(crate) fn shrunk(&self) -> usize {
-        (self.most_rows / self.group_rows().max(1)).max(1) as usize
+    /// The number of groups at the present pace that have the rows of one group of fast rows.
+    pub(crate) fn groups_per_full_group(&self) -> usize {
+        (self.group_rows_max / self.group_rows().max(1)).max(1) as usize
+    }
+
+    /// Rows of the next chunk; `None` before the first measurement.
+    fn chunk_rows(&self) -> Option<usize> {
+        let rows = CHUNK_TIME.as_secs_f64() / self.row_seconds()?;
+        Some(rows.clamp(1.0, f64::from(self.chunk_rows_max.max(1))) as usize)
+    }
+}
+
+/// Divides the rows of one group into chunks. Before the pace is measured, it yields one chunk of one row for each thread.
+#[derive(Debug)]
+pub(super) struct ChunkPlan {
+    rows: usize,
+    next: usize,
+}
+
+impl ChunkPlan {
+    pub(super) fn new(rows: usize) -> Self {
+        Self { rows, next: 0 }
+    }
+
+    /// The next chunk; `None` at the end of the group, and while the plan waits for the first measurement.
+    pub(super) fn next_chunk(&mut self, pace: &Pace) -> Option<Range<usize>> {
+        let is_probing = self.next < pace.threads as usize;
+        let rows = pace.chunk_rows().or_else(|| is_probing.then_some(1))?;
+        let start = self.next;
+        self.next = (start + rows).min(self.rows);
+        (start < self.next).then_some(start..self.next)
     }
 }
 
@@ -63,38 +108,99 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn pace(batch_rows: u32, group_rows: u32) -> Pace {
-        Pace { batch_rows, most_rows: group_rows, row_s: AtomicU64::new(0) }
+    const MS: Duration = Duration::from_millis(1);
+
+    fn pace(batch_rows: u32, group_rows_max: u32, threads: u32) -> Pace {
+        Pace { batch_rows, group_rows_max, chunk_rows_max: 500, threads, row_seconds: AtomicU64::new(0) }
+    }
+
+    fn chunks(plan: &mut ChunkPlan, pace: &Pace) -> Vec<Range<usize>> {
+        std::iter::from_fn(|| plan.next_chunk(pace)).collect()
     }
 
     #[test]
-    fn a_job_begins_with_one_batch_and_goes_on_with_all_that_the_layout_allows() {
-        let pace = pace(128, 640);
-        assert_eq!(pace.group_rows(), 128);
-        pace.note(128, Duration::from_micros(100));
-        assert_eq!(pace.group_rows(), 640, "also where that is no power of two");
+    fn a_job_starts_with_one_batch_and_continues_with_full_groups() {
+        let pace = pace(128, 640, 2);
+        assert_eq!((pace.group_rows(), pace.chunk_rows()), (128, None));
+        pace.record_chunk(128, MS / 10);
+        assert_eq!(pace.group_rows(), 640, "the largest group need not be a power of two");
+        assert_eq!((pace.groups_per_full_group(), pace.chunk_rows()), (1, Some(500)));
     }
 
     #[test]
-    fn a_group_of_slow_rows_takes_a_quarter_of_a_second_at_most() {
-        let pace = pace(20, 1040);
-        pace.note(20, 20 * Duration::from_millis(4));
-        assert_eq!(pace.group_rows(), 40, "160 ms; 320 would be too long");
-        assert_eq!(pace.shrunk(), 26);
-        for _ in 0..50 {
-            pace.note(40, 40 * Duration::from_secs(1));
+    fn a_group_of_slow_rows_takes_one_thread_a_quarter_of_a_second() {
+        let pace = pace(20, 1040, 2);
+        pace.record_chunk(20, 20 * 4 * MS);
+        assert_eq!(pace.group_rows(), 40, "40 rows take 160 ms, and 80 rows would take 320 ms");
+        assert_eq!(pace.groups_per_full_group(), 26);
+        (0..100).for_each(|_| pace.record_chunk(1, 1000 * MS));
+        assert_eq!(pace.group_rows(), 20, "a group has at least one batch");
+        (0..200).for_each(|_| pace.record_chunk(20, MS / 50));
+        assert_eq!(pace.group_rows(), 1040, "the size follows when rows become fast");
+    }
+
+    #[test]
+    fn a_group_has_a_chunk_for_each_of_many_threads() {
+        let pace = pace(1, 4096, 1000);
+        pace.record_chunk(1, 5 * MS);
+        assert_eq!(pace.group_rows(), 512, "the power of two below 1000 rows of 5 ms");
+    }
+
+    #[test]
+    fn a_chunk_takes_at_most_five_milliseconds_but_has_at_least_one_row() {
+        let of_rows = |time: Duration| {
+            let pace = pace(1, 4096, 2);
+            pace.record_chunk(10, 10 * time);
+            pace.chunk_rows()
+        };
+        assert_eq!([MS, 2 * MS, 3 * MS, 400 * MS].map(of_rows), [Some(5), Some(2), Some(1), Some(1)]);
+        assert_eq!(of_rows(MS / 1000), Some(500), "chunks are limited in bytes as well");
+    }
+
+    #[test]
+    fn the_average_moves_by_an_eighth_and_ignores_chunks_without_rows() {
+        let pace = pace(20, 1040, 2);
+        pace.record_chunk(0, 1000 * MS);
+        assert_eq!(pace.row_seconds(), None);
+        pace.record_chunk(2, 8 * MS);
+        pace.record_chunk(0, 1000 * MS);
+        pace.record_chunk(1, 12 * MS);
+        assert_eq!(pace.row_seconds().map(|seconds| (seconds * 1e6).round()), Some(5000.0));
+    }
+
+    #[test]
+    fn the_first_group_starts_with_one_row_for_each_thread() {
+        let (pace, mut plan) = (pace(512, 512, 4), ChunkPlan::new(512));
+        assert_eq!(chunks(&mut plan, &pace), [0..1, 1..2, 2..3, 3..4]);
+        assert_eq!(plan.next_chunk(&pace), None, "the rest waits for a measurement");
+        pace.record_chunk(1, Duration::from_nanos(19_900));
+        assert_eq!(chunks(&mut plan, &pace), [4..255, 255..506, 506..512]);
+    }
+
+    #[test]
+    fn one_group_of_slow_rows_keeps_all_threads_busy() {
+        let pace = pace(512, 512, 64);
+        pace.record_chunk(1, 4 * MS);
+        let chunks = chunks(&mut ChunkPlan::new(512), &pace);
+        assert_eq!(chunks.len(), 512, "each of 64 threads gets eight chunks of one row");
+    }
+
+    #[test]
+    fn chunks_cover_a_group_whatever_the_pace() {
+        for step in 1..200_u32 {
+            let (pace, mut plan) = (pace(64, 64, 1 + step % 7), ChunkPlan::new(64));
+            let mut covered = 0;
+            loop {
+                for chunk in chunks(&mut plan, &pace) {
+                    assert!(chunk.start == covered && chunk.end > covered, "step {step}");
+                    covered = chunk.end;
+                }
+                if covered == 64 {
+                    break;
+                }
+                pace.record_chunk(1, MS * (step % 13) / 3);
+            }
+            assert_eq!(plan.next_chunk(&pace), None);
         }
-        assert_eq!(pace.group_rows(), 20, "a batch is the least");
-        for _ in 0..50 {
-            pace.note(20, 20 * Duration::from_micros(1));
-        }
-        assert_eq!(pace.group_rows(), 1040, "and it follows when rows become fast");
-    }
-
-    #[test]
-    fn a_group_without_rows_tells_nothing() {
-        let pace = pace(20, 1040);
-        pace.note(0, Duration::from_secs(1));
-        assert_eq!(pace.group_rows(), 20);
     }
 }

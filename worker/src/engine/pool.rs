@@ -1,5 +1,5 @@
-//! The CPU pool: as many threads as the worker has cores, or fewer where it is told so; jobs have shares of them, and the
-//! work nearest to a consumer runs first.
+//! The CPU pool: one thread for each core of the worker, or fewer if the plan says so. Jobs share the threads in proportion to
+//! their allocations, and the most urgent work of a job runs first.
 
 mod queue;
 
@@ -14,17 +14,14 @@ use feedline_data::ids::JobId;
 use feedline_operators::DecodeMemory;
 use tokio::sync::oneshot;
 
+pub(crate) use self::queue::Priority;
 use self::queue::{NextWork, WorkQueue};
 use crate::process::POOL_THREADS;
 
-/// Seconds below which no thread waits for a job's limit: waking takes as long.
+/// Shortest wait for the limit of a job in seconds: waking a thread takes as long.
 const SHORTEST_WAIT: f64 = 5e-5;
 
-/// What runs first: the smaller. Groups count up as they are started, the most urgent first, with room between them for
-/// those that overtake.
-pub(crate) type Priority = u64;
-
-/// An operator panicked; the pool lives on.
+/// The panic of an operator. The pool continues.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("an operator crashed: {0}; please report this")]
 pub(crate) struct TaskPanic(pub(crate) String);
@@ -41,16 +38,16 @@ struct Shared {
     idle: Arc<IdleThreads>,
 }
 
-/// Threads without work.
+/// The number of idle threads.
 #[derive(Debug, Default)]
 pub(crate) struct IdleThreads {
     waiting: AtomicU32,
-    /// Those that shall not work.
+    /// Threads that the plan does not use.
     unused: AtomicU32,
 }
 
 impl IdleThreads {
-    /// Whether a thread that may work waits for work.
+    /// Whether any thread waits for work, apart from unused threads.
     pub(crate) fn is_any(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > self.unused.load(Ordering::Relaxed)
     }
@@ -60,25 +57,26 @@ type Work = Box<dyn FnOnce() + Send>;
 
 struct State {
     queue: WorkQueue<Work>,
-    /// Threads that work, and how many may.
+    /// Threads that run work.
     busy: u32,
+    /// Threads that may run work.
     in_use: u32,
-    /// The time that a thread without work waits for, when work may begin that has used its limit.
+    /// The time for which an idle thread waits, when a job with a limit may run again.
     watched: Option<f64>,
     closed: bool,
 }
 
 impl State {
-    /// Whether a thread without work has something to do: work that may begin at `now`, or a time to wait for that is before the
-    /// one that another waits for.
-    fn calls(&self, now: f64) -> bool {
-        let begins = self.queue.begins(now);
-        begins.is_some_and(|at| at <= now || self.watched.is_none_or(|watched| at < watched))
+    /// Whether an idle thread must wake up: to run work that may start at `now`, or to wait for an earlier time than another thread
+    /// waits for.
+    fn needs_thread(&self, now: f64) -> bool {
+        let start = self.queue.next_start(now);
+        start.is_some_and(|at| at <= now || self.watched.is_none_or(|watched| at < watched))
     }
 }
 
 impl Pool {
-    /// Images that its threads decode share the room.
+    /// Starts the threads. Images that they decode share the memory of `decoding`.
     pub(crate) fn new(threads: u32, decoding: &Arc<DecodeMemory>) -> std::io::Result<Self> {
         let threads = threads.max(1);
         let state =
@@ -101,9 +99,9 @@ impl Pool {
         Ok(Self { shared, threads })
     }
 
-    /// Uses `threads` of its threads from now on, 0 meaning all; each finishes what it does. Jobs with work are served in
-    /// proportion to their `shares`; those without one together count as all threads. None gets more threads on average than
-    /// its limit in `limits`, however many are idle.
+    /// Limits the pool to `threads` threads, 0 for all; running work continues. Jobs with work run in proportion to their `shares`;
+    /// all jobs without a share together have the share of all threads. A job in `limits` never uses more threads on
+    /// average, even if others are idle.
     pub(crate) fn set_shares(
         &self,
         threads: u32,
@@ -120,12 +118,12 @@ impl Pool {
         self.shared.ready.notify_all();
     }
 
-    /// Its threads without work.
+    /// The idle threads.
     pub(crate) fn idle(&self) -> Arc<IdleThreads> {
         Arc::clone(&self.shared.idle)
     }
 
-    /// Runs `work` of a job on the pool. If the caller stops waiting before it began, it is not run.
+    /// Runs `work` of a job on the pool. Work whose caller is cancelled before the start does not run.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         job: JobId,
@@ -136,7 +134,7 @@ impl Pool {
         let run = Box::new(move || {
             if !sender.is_closed() {
                 let result = catch_unwind(AssertUnwindSafe(work)).map_err(|panic| panic_text(&*panic));
-                // Nobody waits any more: the lease was taken back meanwhile.
+                // The receiver is gone if the lease was revoked.
                 let _ = sender.send(result);
             }
         });
@@ -150,7 +148,7 @@ impl Drop for Pool {
         self.shared.lock().closed = true;
         self.shared.ready.notify_all();
         for thread in self.threads.drain(..) {
-            // Work never unwinds out of the thread's loop, so there is nothing to learn from the result.
+            // Panics of work do not reach the loop of the thread, so the result contains no error.
             let _ = thread.join();
         }
     }
@@ -167,37 +165,36 @@ impl Shared {
         self.wake(state);
     }
 
-    /// Lets go of the queue, and wakes a thread without work if there is something for it. Threads that work look by themselves
-    /// when they are done.
+    /// Releases the queue, and wakes an idle thread if there is work for it. Busy threads look at the queue when they are done.
     fn wake(&self, state: MutexGuard<'_, State>) {
-        let wakes = self.idle.is_any() && state.calls(self.now());
+        let wakes = self.idle.is_any() && state.needs_thread(self.now());
         drop(state);
         if wakes {
             self.ready.notify_one();
         }
     }
 
-    /// Seconds since the pool began.
+    /// Seconds since the pool started.
     fn now(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Waits for work to come, or until the time when some may begin, where no other thread waits for that.
-    fn wait<'a>(&self, mut state: MutexGuard<'a, State>, begins: Option<f64>) -> MutexGuard<'a, State> {
+    /// Waits for work, or until `start` if no other thread waits for an earlier time.
+    fn wait<'a>(&self, mut state: MutexGuard<'a, State>, start: Option<f64>) -> MutexGuard<'a, State> {
         let sound = "no code panics while it holds the queue";
-        let begins = begins.filter(|at| state.watched.is_none_or(|watched| *at < watched));
+        let start = start.filter(|at| state.watched.is_none_or(|watched| *at < watched));
         self.idle.waiting.fetch_add(1, Ordering::Relaxed);
-        let mut state = match begins {
+        let mut state = match start {
             Some(at) => {
-                state.watched = begins;
+                state.watched = start;
                 let longest = Duration::from_secs_f64((at - self.now()).clamp(SHORTEST_WAIT, 1.0));
                 self.ready.wait_timeout(state, longest).expect(sound).0
             }
             None => self.ready.wait(state).expect(sound),
         };
         self.idle.waiting.fetch_sub(1, Ordering::Relaxed);
-        // Another may wait for an earlier time meanwhile.
-        if begins.is_some() && state.watched == begins {
+        // Another thread may wait for an earlier time now.
+        if start.is_some() && state.watched == start {
             state.watched = None;
         }
         state
@@ -211,8 +208,8 @@ impl Shared {
             }
             let now = self.now();
             let next = if state.busy < state.in_use { state.queue.pop(now) } else { NextWork::Nothing };
-            let (served, work) = match next {
-                NextWork::Work(served, work) => (served, work),
+            let (running, work) = match next {
+                NextWork::Work(running, work) => (running, work),
                 NextWork::At(at) => {
                     state = self.wait(state, Some(at));
                     continue;
@@ -223,14 +220,14 @@ impl Shared {
                 }
             };
             state.busy += 1;
-            // Whoever was woken for this may have been the one that waited for a time.
+            // The woken thread may have been the one that waited for a time, so another one must take over.
             self.wake(state);
             let begun = Instant::now();
             work();
             let seconds = begun.elapsed().as_secs_f64();
             state = self.lock();
             state.busy -= 1;
-            state.queue.done(served, seconds);
+            state.queue.finish(running, seconds);
         }
     }
 }
@@ -250,15 +247,15 @@ mod tests {
 
     use super::*;
 
-    /// Far beyond what anything here takes: a hang fails the test.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    /// Longest wait for anything in these tests: a hang fails the test.
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     fn pool(threads: u32) -> Pool {
         Pool::new(threads, &DecodeMemory::new(0)).expect("threads start")
     }
 
     #[tokio::test]
-    async fn a_panic_is_an_error_and_the_pool_lives_on() {
+    async fn a_panic_becomes_an_error_and_the_pool_continues() {
         let pool = pool(1);
         let error = pool.run(JobId(1), 0, || panic!("bad pixel")).await.expect_err("it panicked");
         assert_eq!(error, TaskPanic("bad pixel".to_owned()));
@@ -286,13 +283,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_with_a_limit_ends_all_its_work_and_leaves_threads_idle() {
+    async fn a_job_with_a_limit_finishes_and_leaves_threads_idle() {
         let pool = pool(2);
         pool.set_shares(0, BTreeMap::new(), [(JobId(1), 0.5)].into());
         let begun = Instant::now();
         let work = (0..20).map(|_| pool.run(JobId(1), 0, || burn(Duration::from_millis(5))));
         let mut took = futures::future::try_join_all(work).await.expect("nothing panics");
-        // What the last one takes is held against those behind it.
+        // The time of the last work would delay only later work.
         took.pop();
         let burnt: Duration = took.into_iter().sum();
         let most = begun.elapsed().mul_f64(0.5) + Duration::from_millis(120);
@@ -300,31 +297,31 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_woken_for_work_that_may_begin_and_once_for_a_time_to_wait_for() {
+    fn threads_wake_for_work_that_may_start_and_once_for_a_start_time() {
         let mut state = State { queue: WorkQueue::new(4), busy: 0, in_use: 4, watched: None, closed: false };
-        assert!(!state.calls(0.0), "there is no work");
+        assert!(!state.needs_thread(0.0), "the queue is empty");
         state.queue.set_shares(0.0, BTreeMap::new(), [(JobId(1), 1.0), (JobId(2), 1.0)].into());
         let work = || Box::new(|| ()) as Work;
         (0..3).for_each(|_| state.queue.push(JobId(1), 0, work()));
-        assert!(state.calls(0.0));
-        let NextWork::Work(served, _) = state.queue.pop(0.0) else { panic!("it may begin") };
-        assert!(!state.calls(0.0), "as much of the job is under way as may be");
-        state.queue.done(served, 0.5);
-        let NextWork::At(at) = state.queue.pop(0.0) else { panic!("its limit is used") };
-        assert!(state.calls(0.0), "nobody waits for the time");
+        assert!(state.needs_thread(0.0));
+        let NextWork::Work(running, _) = state.queue.pop(0.0) else { panic!("the work may start") };
+        assert!(!state.needs_thread(0.0), "the job has reached its limit");
+        state.queue.finish(running, 0.5);
+        let NextWork::At(at) = state.queue.pop(0.0) else { panic!("the job has used its limit") };
+        assert!(state.needs_thread(0.0), "no thread waits for the time");
         state.watched = Some(at);
-        assert!(!state.calls(0.0), "one does, and another would have nothing to do");
-        assert!(state.calls(at), "it has come");
+        assert!(!state.needs_thread(0.0), "a thread waits, and another would be idle");
+        assert!(state.needs_thread(at), "the time has come");
         state.watched = Some(at + 1.0);
-        assert!(state.calls(0.0), "one waits for a later time");
+        assert!(state.needs_thread(0.0), "another thread waits for a later time");
         state.watched = Some(at);
         state.queue.push(JobId(2), 0, work());
-        assert!(state.calls(0.0), "other work may begin");
+        assert!(state.needs_thread(0.0), "other work may start");
     }
 
-    /// A thread that waits for the time of limited work takes other work that never ends: another must wait in its place.
+    /// A thread that waits for the start time of limited work gets long work instead: another thread must wait for the time.
     #[test]
-    fn limited_work_begins_in_time_whoever_waited_for_it() {
+    fn limited_work_starts_in_time_if_the_waiting_thread_gets_other_work() {
         for _ in 0..3 {
             let pool = pool(2);
             pool.set_shares(0, BTreeMap::new(), [(JobId(1), 0.1)].into());
@@ -333,32 +330,32 @@ mod tests {
                 let ended = ended.clone();
                 let work = move || {
                     burn(Duration::from_millis(30));
-                    // Nobody waits where the test has failed.
+                    // The receiver is gone if the test has failed.
                     let _ = ended.send(());
                 };
                 pool.shared.push(JobId(1), 0, Box::new(work));
             };
-            // The next piece has to wait for a fifth of a second at least.
+            // The next limited work waits for at least a fifth of a second.
             push_limited();
-            ends.recv_timeout(PATIENCE).expect("nothing is used yet");
-            until(&pool, |state| state.busy == 0);
-            // One thread waits for the time, and after that one without.
-            let release_first = push_held(&pool);
-            until(&pool, |state| state.busy == 1);
+            ends.recv_timeout(TIMEOUT).expect("the limit is unused");
+            wait_until(&pool, |state| state.busy == 0);
+            // One thread waits for the time; then one waits without a time.
+            let release_first = push_blocking_work(&pool);
+            wait_until(&pool, |state| state.busy == 1);
             push_limited();
-            // On a slow machine the time has come already, and what follows shows nothing.
-            until(&pool, |state| state.watched.is_some() || state.queue.begins(0.0).is_none());
+            // On a slow machine the time may have come already; then the rest of the test shows nothing.
+            wait_until(&pool, |state| state.watched.is_some() || state.queue.next_start(0.0).is_none());
             drop(release_first);
-            until(&pool, |_| pool.shared.idle.waiting.load(Ordering::Relaxed) == 2);
-            // Whoever has waited longest takes this.
-            let release_other = push_held(&pool);
-            ends.recv_timeout(PATIENCE).expect("limited work begins");
+            wait_until(&pool, |_| pool.shared.idle.waiting.load(Ordering::Relaxed) == 2);
+            // The thread that has waited longest gets this work.
+            let release_other = push_blocking_work(&pool);
+            ends.recv_timeout(TIMEOUT).expect("limited work starts");
             drop(release_other);
         }
     }
 
-    /// Work of a job without a limit that lasts until what this gives is dropped.
-    fn push_held(pool: &Pool) -> SyncSender<()> {
+    /// Pushes work of a job without a limit. The work runs until the returned sender is dropped.
+    fn push_blocking_work(pool: &Pool) -> SyncSender<()> {
         let (hold, held) = sync_channel(1);
         let work = move || {
             let _ = held.recv();
@@ -367,21 +364,21 @@ mod tests {
         hold
     }
 
-    /// Waits until a pool is so.
-    fn until(pool: &Pool, is_so: impl Fn(&State) -> bool) {
+    /// Waits until the state of a pool satisfies a condition.
+    fn wait_until(pool: &Pool, is_satisfied: impl Fn(&State) -> bool) {
         let begun = Instant::now();
         loop {
             let state = pool.shared.lock();
-            if is_so(&state) {
+            if is_satisfied(&state) {
                 return;
             }
             drop(state);
-            assert!(begun.elapsed() < PATIENCE, "it does not come to be so");
+            assert!(begun.elapsed() < TIMEOUT, "the condition is not satisfied in time");
             std::thread::yield_now();
         }
     }
 
-    /// Computes for a while; for how long it really was.
+    /// Uses CPU time, and returns the elapsed time.
     fn burn(time: Duration) -> Duration {
         let begun = Instant::now();
         while begun.elapsed() < time {
@@ -391,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn fewer_threads_are_used_at_once_and_more_again() {
+    async fn the_number_of_used_threads_changes_at_once() {
         let pool = pool(3);
         let running = Arc::new(AtomicU32::new(0));
         for threads in [1, 2, 0, 1] {

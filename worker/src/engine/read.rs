@@ -1,7 +1,7 @@
-//! Reads the rows of a group: whole blocks through the cache where rows are small, single rows where they are large.
+//! Reads the rows of a group: whole blocks through the block cache where rows are small, single rows where they are large.
 //!
 //! A group of a shuffled job needs a few rows of each of many blocks. They are copied out of a block as soon as it is
-//! read, so that a group keeps its rows alive and not the blocks, and blocks that are read at a time are bounded in bytes.
+//! read, so that a group holds its rows and not the blocks. The blocks that are read at a time are bounded in bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,154 +12,176 @@ use arrow::compute::take_record_batch;
 use feedline_data::manifest::Block;
 use feedline_data::order::RowRef;
 use feedline_sources::{BlockRead, BlockRows, RowFailure, SourceError};
-use futures::{StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::blocks::{BlockCache, BlockKey};
-use super::group::TaskContext;
 use super::job::JobContext;
+use super::pool::Priority;
+use super::task::SplitProgress;
 use super::trace::CpuTimed;
 
-/// A group's encoded rows.
-pub(crate) struct EncodedRows {
-    /// The batches that hold the rows.
-    pub(crate) batches: Vec<RecordBatch>,
-    /// For each row of the group, its batch and its place in it.
-    pub(crate) places: Vec<(usize, usize)>,
-    /// Rows that could not be read: place in the group, byte offset in the shard, reason.
-    pub(crate) failures: Vec<(usize, u64, String)>,
-    /// Bytes that the batches hold.
-    pub(crate) bytes: u64,
-}
-
 /// Rows of one block that a group needs.
-struct Need {
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BlockRequest {
     key: BlockKey,
-    /// (row in the block, place in the group), ascending.
+    /// Row in the block, and index in the group; ascending.
     rows: Vec<(u32, usize)>,
 }
 
-/// What reading needs of its worker.
+/// Encoded rows of one block.
+pub(super) struct EncodedBlock {
+    pub(super) batch: RecordBatch,
+    /// Index in the group, and row in the batch.
+    pub(super) rows: Vec<(usize, usize)>,
+    /// Rows that could not be read.
+    pub(super) failures: Vec<ReadFailure>,
+    /// Bytes of the batch.
+    pub(super) bytes: u64,
+    /// CPU time of the read on this thread.
+    pub(super) cpu: Duration,
+}
+
+/// A row that could not be read.
+pub(super) struct ReadFailure {
+    /// Index in the group.
+    pub(super) index: usize,
+    /// Byte offset in the shard.
+    pub(super) offset: u64,
+    pub(super) reason: String,
+}
+
+/// The block cache of a worker, and the limit of its reads.
 pub(crate) struct ReadResources {
-    /// Blocks that are kept.
     pub(crate) blocks: BlockCache,
     limit: Semaphore,
     limit_bytes: u64,
 }
 
-/// What a permit of [`ReadResources::limit`] stands for.
+/// The bytes of one permit of [`ReadResources::limit`].
 const PERMIT_BYTES: u64 = 1 << 10;
 
 impl ReadResources {
-    /// Keeps up to `cache_bytes` of blocks and reads up to `limit_bytes` of them at a time, or one that is larger.
+    /// Caches up to `cache_bytes` of blocks, and reads up to `limit_bytes` of blocks at a time, or one larger block.
     pub(crate) fn new(cache_bytes: u64, limit_bytes: u64) -> Self {
         let limit_bytes = limit_bytes.clamp(PERMIT_BYTES, u64::from(u32::MAX) * PERMIT_BYTES);
         let limit = Semaphore::new((limit_bytes / PERMIT_BYTES) as usize);
         Self { blocks: BlockCache::new(cache_bytes), limit, limit_bytes }
     }
 
-    /// Bytes of the blocks that are kept and of those being read.
+    /// Bytes of the cached blocks, and of the blocks that are being read.
     pub(crate) fn held_bytes(&self) -> u64 {
         let free = self.limit.available_permits() as u64 * PERMIT_BYTES;
         self.blocks.held_bytes() + self.limit_bytes.saturating_sub(free)
     }
 
-    /// Waits for room to read a block: its bytes as stored and as rows.
-    async fn room(&self, block: &Block) -> SemaphorePermit<'_> {
+    /// Waits for permission to hold a block in memory, encoded and decoded.
+    async fn reserve(&self, block: &Block) -> SemaphorePermit<'_> {
         let permits = (2 * block.bytes).div_ceil(PERMIT_BYTES).clamp(1, self.limit_bytes / PERMIT_BYTES);
         self.limit.acquire_many(permits as u32).await.expect("the limit is never closed")
     }
 }
 
-pub(crate) async fn read_rows(
-    job: &JobContext,
-    reading: &ReadResources,
-    course: &TaskContext,
-    rows: &[RowRef],
-) -> Result<EncodedRows, SourceError> {
+/// The blocks that contain these rows of a group, in the order in which the group needs them.
+pub(super) fn block_requests(job: &JobContext, rows: &[RowRef], indexes: &[usize]) -> Vec<BlockRequest> {
     let mut by_block: BTreeMap<BlockKey, Vec<(u32, usize)>> = BTreeMap::new();
-    for (place, row) in rows.iter().enumerate() {
-        let key = BlockKey { job: job.details.job, shard: row.shard, block: row.block };
-        by_block.entry(key).or_default().push((row.row, place));
+    for &index in indexes {
+        let row = &rows[index];
+        let key = BlockKey { job: job.id(), shard: row.shard, block: row.block };
+        by_block.entry(key).or_default().push((row.row, index));
     }
-    let needs = by_block.into_iter().map(|(key, mut rows)| {
-        rows.sort_unstable();
-        Need { key, rows }
-    });
-    // Counted as they come, as bytes are: a group's blocks may take seconds, and its first ones would be bytes without rows.
-    let read = async |need: Need| {
-        let found = read_need(job, reading, course, need).await?;
-        job.source_counters.add_rows(found.0.rows.len(), found.0.rows.len());
-        course.steps.step();
-        Ok(found)
-    };
-    let started = Instant::now();
-    let reads = futures::stream::iter(needs.map(read));
-    let timed = reads.buffered(job.limits.reads_of_group()).try_collect::<Vec<_>>();
-    let (found, cpu) = CpuTimed::new(job.is_traced(), timed).await;
-    job.source_counters.add_latency(started.elapsed(), cpu);
-    let found = found?;
-    Ok(place_rows(rows.len(), found))
+    let mut requests: Vec<BlockRequest> =
+        by_block.into_iter().map(|(key, rows)| BlockRequest { key, rows }).collect();
+    // The indexes of a block are ascending until its rows are sorted.
+    requests.sort_by_key(|request| request.rows.first().map(|(_, index)| *index));
+    requests.iter_mut().for_each(|request| request.rows.sort_unstable());
+    requests
 }
 
-async fn read_need(
-    job: &JobContext,
-    reading: &ReadResources,
-    course: &TaskContext,
-    need: Need,
-) -> Result<(Need, BlockRows, bool), SourceError> {
-    let shard = &job.manifest.shards[need.key.shard as usize];
-    let block = &shard.index.blocks[need.key.block as usize];
-    let mut wanted: Vec<u32> = need.rows.iter().map(|(row, _)| *row).collect();
-    wanted.dedup();
-    let single = !block.row_bytes.is_empty();
-    let read = BlockRead {
-        shard: &shard.object,
-        block,
-        schema: &job.read_schema,
-        rows: (single && wanted.len() < block.rows as usize).then_some(wanted.as_slice()),
+/// Reads blocks concurrently, and yields each one when it arrives.
+pub(super) fn read_blocks(
+    reader: BlockReader<'_>,
+    requests: Vec<BlockRequest>,
+) -> impl Stream<Item = Result<EncodedBlock, SourceError>> {
+    let read = move |request: BlockRequest| async move {
+        let (read, cpu) = CpuTimed::new(reader.job.is_traced(), reader.read(&request)).await;
+        let (rows, is_partial) = read?;
+        // Rows are counted when they arrive, as bytes are: the reads of one group may take seconds.
+        reader.job.counters.source.add_rows(request.rows.len(), request.rows.len());
+        reader.progress.increment();
+        Ok(locate_rows(request, rows, is_partial, cpu))
     };
-    // Large rows are read for this group alone, blocks of small rows serve their neighbours as well.
-    if single {
-        let partial = read.rows.is_some();
-        let begun = Instant::now();
-        let _turn = job.limits.reads.acquire(course.priority).await;
-        job.source_counters.add_wait_input(begun.elapsed());
-        let rows = read_block(job, need.key, &read).await?;
-        return Ok((need, rows, partial));
-    }
-    let whole = async {
-        let begun = Instant::now();
-        let _turn = job.limits.reads.acquire(course.priority).await;
-        let _room = reading.room(block).await;
-        job.source_counters.add_wait_input(begun.elapsed());
-        read_block(job, need.key, &read).await
-    };
-    if wanted.len() == block.rows as usize {
-        let rows = whole.await?;
-        return Ok((need, rows, false));
-    }
-    let rows = reading.blocks.get_or_read(need.key, whole).await?;
-    Ok((need, pick_rows(&rows, &wanted), true))
+    futures::stream::iter(requests).map(read).buffer_unordered(reader.job.limits.reads_of_group())
 }
 
-/// Reads from the store, counting it.
-async fn read_block(job: &JobContext, key: BlockKey, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
-    let rows = job.dataset.read_block(read).await?;
-    job.store_counters.add(&rows, key.shard, read.shard.size_bytes);
-    job.source_counters.add_bytes(rows.store_bytes, 0);
-    Ok(rows)
+/// Reads blocks of one job for one group.
+#[derive(Clone, Copy)]
+pub(super) struct BlockReader<'a> {
+    pub(super) job: &'a JobContext,
+    pub(super) resources: &'a ReadResources,
+    pub(super) priority: Priority,
+    pub(super) progress: &'a SplitProgress,
+}
+
+impl BlockReader<'_> {
+    /// The rows of a block, and whether they are only the requested ones.
+    async fn read(&self, request: &BlockRequest) -> Result<(BlockRows, bool), SourceError> {
+        let compiled = &self.job.compiled;
+        let shard = &compiled.manifest.shards[request.key.shard as usize];
+        let block = &shard.index.blocks[request.key.block as usize];
+        let mut wanted: Vec<u32> = request.rows.iter().map(|(row, _)| *row).collect();
+        wanted.dedup();
+        let is_whole = wanted.len() == block.rows as usize;
+        let has_large_rows = !block.row_bytes.is_empty();
+        let read = BlockRead {
+            shard: &shard.object,
+            block,
+            schema: &compiled.read_schema,
+            rows: (has_large_rows && !is_whole).then_some(wanted.as_slice()),
+        };
+        // Large rows are read for this group alone. Blocks of small rows are shared with other groups.
+        if has_large_rows {
+            return Ok((self.read_from_store(request.key, &read, None).await?, !is_whole));
+        }
+        let whole = self.read_from_store(request.key, &read, Some(block));
+        if is_whole {
+            return Ok((whole.await?, false));
+        }
+        let rows = self.resources.blocks.get_or_read(request.key, whole).await?;
+        Ok((pick_rows(&rows, &wanted), true))
+    }
+
+    /// Waits for permission, reads, and counts the read. Memory is reserved for a `reserved` block.
+    async fn read_from_store(
+        &self,
+        key: BlockKey,
+        read: &BlockRead<'_>,
+        reserved: Option<&Block>,
+    ) -> Result<BlockRows, SourceError> {
+        let counters = &self.job.counters;
+        let started = Instant::now();
+        let _permit = self.job.limits.reads.acquire(self.priority).await;
+        let _memory = match reserved {
+            Some(block) => Some(self.resources.reserve(block).await),
+            None => None,
+        };
+        counters.source.add_wait_input(started.elapsed());
+        let rows = self.job.compiled.dataset.read_block(read).await?;
+        counters.store.add(&rows, key.shard, read.shard.size_bytes);
+        counters.source.add_bytes(rows.store_bytes, 0);
+        Ok(rows)
+    }
 }
 
 /// Copies rows out of a block.
 fn pick_rows(rows: &BlockRows, wanted: &[u32]) -> BlockRows {
     let picked = take_record_batch(&rows.batch, &UInt32Array::from(wanted.to_vec()));
-    let batch = compact(&picked.expect("the index says that the block has these rows"));
-    let place_of = |row: u32| wanted.binary_search(&row).ok().map(|place| place as u32);
+    let batch = compact(&picked.expect("the index says that the block contains these rows"));
+    let new_row = |row: u32| wanted.binary_search(&row).ok().map(|row| row as u32);
     let failures = rows
         .failures
         .iter()
-        .filter_map(|failure| place_of(failure.row).map(|row| RowFailure { row, ..failure.clone() }));
+        .filter_map(|failure| new_row(failure.row).map(|row| RowFailure { row, ..failure.clone() }));
     BlockRows {
         failures: failures.collect(),
         held_bytes: batch.get_array_memory_size(),
@@ -171,7 +193,7 @@ fn pick_rows(rows: &BlockRows, wanted: &[u32]) -> BlockRows {
     }
 }
 
-/// The same rows without what their buffers hold beside them.
+/// Copies the values of views, so that the batch does not hold the buffers of the whole block.
 fn compact(batch: &RecordBatch) -> RecordBatch {
     let columns = batch.columns().iter().map(|column| {
         if let Some(views) = column.as_string_view_opt() {
@@ -187,27 +209,22 @@ fn compact(batch: &RecordBatch) -> RecordBatch {
         .expect("types and lengths are those of the batch")
 }
 
-fn place_rows(count: usize, found: Vec<(Need, BlockRows, bool)>) -> EncodedRows {
-    let mut places = vec![(0, 0); count];
+/// Finds the requested rows in the batch that was read. `is_partial` batches contain only the requested rows.
+fn locate_rows(request: BlockRequest, read: BlockRows, is_partial: bool, cpu: Duration) -> EncodedBlock {
+    let mut located = Vec::with_capacity(request.rows.len());
     let mut failures = Vec::new();
-    let mut batches = Vec::with_capacity(found.len());
-    let mut bytes = 0;
-    for (number, (need, rows, partial)) in found.into_iter().enumerate() {
-        let mut index = 0;
-        let mut last = None;
-        for (row, place) in need.rows {
-            if partial && last.is_some_and(|last| last != row) {
-                index += 1;
-            }
-            last = Some(row);
-            let at = if partial { index } else { row as usize };
-            places[place] = (number, at);
-            if let Some(failure) = rows.failures.iter().find(|failure| failure.row as usize == at) {
-                failures.push((place, failure.offset, failure.reason.clone()));
-            }
+    let (mut distinct, mut last) = (0, None);
+    for (row, index) in request.rows {
+        // A repeated row is in the batch once.
+        if is_partial && last.is_some_and(|last| last != row) {
+            distinct += 1;
         }
-        bytes += rows.held_bytes as u64;
-        batches.push(rows.batch);
+        last = Some(row);
+        let at = if is_partial { distinct } else { row as usize };
+        located.push((index, at));
+        if let Some(failure) = read.failures.iter().find(|failure| failure.row as usize == at) {
+            failures.push(ReadFailure { index, offset: failure.offset, reason: failure.reason.clone() });
+        }
     }
-    EncodedRows { batches, places, failures, bytes }
+    EncodedBlock { batch: read.batch, rows: located, failures, bytes: read.held_bytes as u64, cpu }
 }

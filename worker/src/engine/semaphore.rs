@@ -1,4 +1,4 @@
-//! How many may do something at a time, changed while they do it; the most urgent go first.
+//! A semaphore whose size changes while permits are in use, and whose most urgent waiter goes first.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,11 +7,11 @@ use tokio::sync::oneshot;
 
 use super::pool::Priority;
 
-/// As many as there are.
+/// The size of a semaphore that never blocks.
 pub(crate) const UNLIMITED: u32 = u32::MAX;
 
-/// Gives out so many turns. Where the number is lowered below those that are out, they are let finish, and given out
-/// again only as far as the new number allows.
+/// Limits concurrency. If the size falls below the number of permits in use, their holders finish, and no permit is granted until
+/// fewer than the new size are in use.
 #[derive(Debug)]
 pub(crate) struct AdjustableSemaphore {
     state: Mutex<State>,
@@ -20,30 +20,30 @@ pub(crate) struct AdjustableSemaphore {
 #[derive(Debug)]
 struct State {
     size: u32,
-    out: u32,
-    /// Those that wait, by urgency, and among equals in the order of asking.
-    waiting: BTreeMap<Key, oneshot::Sender<()>>,
-    asked: u64,
+    in_use: u32,
+    /// Waiters by priority, then in order of arrival.
+    waiting: BTreeMap<WaiterKey, oneshot::Sender<()>>,
+    arrivals: u64,
 }
 
-type Key = (Priority, u64);
+type WaiterKey = (Priority, u64);
 
 impl State {
-    /// Gives turns to those that wait, as far as there are any.
-    fn give(&mut self) {
-        while self.out < self.size {
-            let Some((_, turn)) = self.waiting.pop_first() else { return };
-            // Who is taken off the list has the turn, and gives it back if it is about to leave.
-            self.out += 1;
-            let _ = turn.send(());
+    /// Grants permits to the most urgent waiters.
+    fn grant(&mut self) {
+        while self.in_use < self.size {
+            let Some((_, waiter)) = self.waiting.pop_first() else { return };
+            // A waiter that is not in the list owns a permit, and releases it if the waiter is cancelled.
+            self.in_use += 1;
+            let _ = waiter.send(());
         }
     }
 }
 
 impl AdjustableSemaphore {
-    /// At most `size` at a time, at least one.
+    /// A semaphore with `size` permits, at least one.
     pub(crate) fn new(size: u32) -> Self {
-        let state = State { size: size.max(1), out: 0, waiting: BTreeMap::new(), asked: 0 };
+        let state = State { size: size.max(1), in_use: 0, waiting: BTreeMap::new(), arrivals: 0 };
         Self { state: Mutex::new(state) }
     }
 
@@ -51,58 +51,57 @@ impl AdjustableSemaphore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes how many may go at a time, at least one.
+    /// Changes the number of permits, at least one.
     pub(crate) fn resize(&self, size: u32) {
         let mut state = self.lock();
         state.size = size.max(1);
-        state.give();
+        state.grant();
     }
 
-    /// Waits for a turn: before all that are less urgent, and behind those that are as urgent and asked before.
+    /// Waits for a permit. Less urgent waiters go later, and waiters of equal priority go in order of arrival.
     pub(crate) async fn acquire(&self, priority: Priority) -> SemaphorePermit<'_> {
-        let (key, turn) = {
+        let (key, granted) = {
             let mut state = self.lock();
-            if state.out < state.size {
-                state.out += 1;
+            if state.in_use < state.size {
+                state.in_use += 1;
                 return SemaphorePermit { limit: self };
             }
-            state.asked += 1;
-            let key = (priority, state.asked);
+            state.arrivals += 1;
+            let key = (priority, state.arrivals);
             let (sender, receiver) = oneshot::channel();
             state.waiting.insert(key, sender);
             (key, receiver)
         };
-        let mut place = Place { limit: self, key: Some(key) };
-        turn.await.expect("whoever waits is on the list until it has its turn");
-        place.key = None;
+        let mut waiter = Waiter { limit: self, key: Some(key) };
+        granted.await.expect("a waiter is in the list until it owns a permit");
+        waiter.key = None;
         SemaphorePermit { limit: self }
     }
 
-    /// A turn is over.
-    fn put_back(&self) {
+    fn release(&self) {
         let mut state = self.lock();
-        state.out -= 1;
-        state.give();
+        state.in_use -= 1;
+        state.grant();
     }
 }
 
-/// A place on the list. Who leaves gives it up, or the turn if it has been taken off the list for one.
-struct Place<'a> {
+/// A waiter. A cancelled waiter leaves the list, or releases its permit if it owns one already.
+struct Waiter<'a> {
     limit: &'a AdjustableSemaphore,
-    key: Option<Key>,
+    key: Option<WaiterKey>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let Some(key) = self.key else { return };
         let was_waiting = self.limit.lock().waiting.remove(&key).is_some();
         if !was_waiting {
-            self.limit.put_back();
+            self.limit.release();
         }
     }
 }
 
-/// A turn; over when it is dropped.
+/// A permit. Dropping it releases it.
 #[derive(Debug)]
 pub(crate) struct SemaphorePermit<'a> {
     limit: &'a AdjustableSemaphore,
@@ -110,7 +109,7 @@ pub(crate) struct SemaphorePermit<'a> {
 
 impl Drop for SemaphorePermit<'_> {
     fn drop(&mut self) {
-        self.limit.put_back();
+        self.limit.release();
     }
 }
 
@@ -126,12 +125,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lowered_limit_lets_what_runs_finish() {
+    fn permits_in_use_stay_valid_when_the_size_falls() {
         let limit = AdjustableSemaphore::new(3);
         let mut out: Vec<_> = (0..3).filter_map(|_| try_acquire(&limit)).collect();
         limit.resize(1);
         out.truncate(1);
-        assert!(try_acquire(&limit).is_none(), "one runs still");
+        assert!(try_acquire(&limit).is_none(), "one permit is in use");
         out.clear();
         let one = try_acquire(&limit);
         assert!(one.is_some() && try_acquire(&limit).is_none());
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_goes_when_the_limit_is_raised() {
+    async fn a_waiter_gets_a_permit_when_the_size_rises() {
         let limit = AdjustableSemaphore::new(1);
         let _out = limit.acquire(0).await;
         let waits = limit.acquire(0);
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_most_urgent_goes_first_and_who_leaves_gives_up_its_turn() {
+    async fn the_most_urgent_waiter_goes_first_and_a_cancelled_one_releases_its_permit() {
         let limit = AdjustableSemaphore::new(1);
         let first = limit.acquire(9).await;
         let mut waiting: Vec<_> = [7, 3, 5, 3].map(|urgency| Box::pin(limit.acquire(urgency))).into();
@@ -159,19 +158,19 @@ mod tests {
             assert!(one.as_mut().now_or_never().is_none());
         }
         drop(first);
-        // Both of the same urgency were asked before, in this order; the first has been given its turn and leaves.
+        // Two waiters have priority 3; the first one owns the permit now and is cancelled.
         drop(waiting.remove(1));
-        let second = waiting.remove(2).now_or_never().expect("it is the next");
+        let second = waiting.remove(2).now_or_never().expect("the second waiter is next");
         assert!(waiting[1].as_mut().now_or_never().is_none());
-        // One that leaves while it waits takes no turn.
+        // A cancelled waiter does not get a permit.
         drop(waiting.remove(1));
         drop(second);
         assert!(waiting.remove(0).now_or_never().is_some());
     }
 
-    /// Those that hold turns and those that wait for them leave at the same time, as when a lease is taken back.
+    /// Holders of permits and waiters are cancelled at the same time, as when a lease is revoked.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn who_leaves_while_it_is_given_a_turn_gives_it_back() {
+    async fn a_waiter_that_is_cancelled_while_it_gets_a_permit_releases_it() {
         let limit = std::sync::Arc::new(AdjustableSemaphore::new(1));
         for round in 0..300_u64 {
             let cancel = tokio_util::sync::CancellationToken::new();
@@ -180,7 +179,7 @@ mod tests {
                     let (limit, cancel) = (std::sync::Arc::clone(&limit), cancel.clone());
                     tokio::spawn(cancel.run_until_cancelled_owned(async move {
                         loop {
-                            let _turn = limit.acquire(mix64(round + number) % 3).await;
+                            let _permit = limit.acquire(mix64(round + number) % 3).await;
                             tokio::task::yield_now().await;
                         }
                     }))
@@ -192,12 +191,12 @@ mod tests {
                 task.await.expect("no task panics");
             }
             let state = limit.lock();
-            assert_eq!((state.out, state.waiting.len()), (0, 0), "round {round}");
+            assert_eq!((state.in_use, state.waiting.len()), (0, 0), "round {round}");
         }
     }
 
     #[test]
-    fn whatever_happens_there_are_never_more_and_in_the_end_as_many_as_allowed() {
+    fn the_number_of_permits_in_use_never_exceeds_the_size() {
         for seed in 0..200 {
             let (limit, mut size) = (AdjustableSemaphore::new(4), 4);
             let mut out = Vec::new();

@@ -1,4 +1,5 @@
-//! Buffers of finished batches: 64-byte aligned, used again once every reader has let go of them.
+//! The pool of buffers for finished batches. Buffers are 64-byte aligned, and return to the pool when every reader has released
+//! them.
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -6,11 +7,11 @@ use bytes::{Buf, Bytes, BytesMut};
 use feedline_proto::batch::ALIGNMENT_BYTES;
 use tokio::sync::Notify;
 
-/// Hands out buffers and takes them back. Counts every byte that it has allocated, in use or idle.
+/// A pool of buffers. It counts every allocated byte, in use or idle.
 #[derive(Debug, Default)]
 pub(crate) struct SlabPool {
     state: Mutex<State>,
-    /// Woken when a buffer is no longer in use: what did not fit the budget may fit now.
+    /// Notified when a buffer is released: a group that did not fit the budget may fit now.
     pub(crate) returned: Notify,
 }
 
@@ -21,7 +22,7 @@ struct State {
     idle_bytes: u64,
 }
 
-/// A buffer in use, as the pool counts it.
+/// The bytes that the pool counts for a buffer in use.
 #[derive(Debug)]
 pub(crate) struct SlabReservation {
     bytes: u64,
@@ -29,8 +30,8 @@ pub(crate) struct SlabReservation {
 }
 
 impl SlabReservation {
-    /// The buffer grew or proved larger than asked for.
-    fn set(&mut self, bytes: u64) {
+    /// Changes the counted bytes of a buffer that has grown.
+    fn resize(&mut self, bytes: u64) {
         if let Some(pool) = self.pool.upgrade() {
             let mut state = pool.lock();
             state.allocated_bytes = state.allocated_bytes + bytes - self.bytes;
@@ -48,7 +49,7 @@ impl Drop for SlabReservation {
     }
 }
 
-/// A finished buffer; goes back to its pool with the last reader.
+/// A finished buffer, which returns to its pool when the last reader drops it.
 struct Pooled {
     bytes: Bytes,
     counted: SlabReservation,
@@ -65,7 +66,7 @@ impl Drop for Pooled {
         if let Some(pool) = self.counted.pool.upgrade()
             && let Ok(slab) = std::mem::take(&mut self.bytes).try_into_mut()
         {
-            pool.put(slab);
+            pool.recycle(slab);
         }
     }
 }
@@ -75,28 +76,28 @@ impl SlabPool {
         self.state.lock().expect("no code panics while it holds the pool")
     }
 
-    /// Bytes allocated, in use or idle.
+    /// Bytes of all buffers, in use or idle.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.lock().allocated_bytes
     }
 
-    /// Bytes allocated and idle.
+    /// Bytes of idle buffers.
     pub(crate) fn idle_bytes(&self) -> u64 {
         self.lock().idle_bytes
     }
 
-    /// A buffer of exactly `len` bytes with unspecified content, from the idle ones if one fits well.
+    /// Returns a buffer of exactly `len` bytes with unspecified content. Idle buffers are used again if one fits.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> (BytesMut, SlabReservation) {
         let mut state = self.lock();
         let best = (0..state.idle.len())
-            .filter(|&place| fits(&state.idle[place], len))
-            .min_by_key(|&place| state.idle[place].capacity());
-        if let Some(place) = best {
-            let mut slab = state.idle.swap_remove(place);
+            .filter(|&index| fits(&state.idle[index], len))
+            .min_by_key(|&index| state.idle[index].capacity());
+        if let Some(index) = best {
+            let mut slab = state.idle.swap_remove(index);
             let bytes = slab.capacity() as u64;
             state.idle_bytes -= bytes;
             drop(state);
-            // Within the capacity, and no page of it is new: only what a shorter use left out is zeroed.
+            // The resize stays within the capacity, and zeroes only bytes that a shorter use has truncated.
             slab.resize(len, 0);
             return (slab, SlabReservation { bytes, pool: Arc::downgrade(self) });
         }
@@ -109,14 +110,14 @@ impl SlabPool {
         (slab, SlabReservation { bytes: len as u64, pool: Arc::downgrade(self) })
     }
 
-    /// Makes a finished buffer readable; it comes back to the pool with its last reader.
+    /// Freezes a finished buffer. It returns to the pool when the last reader drops it.
     pub(crate) fn finish(slab: BytesMut, mut counted: SlabReservation) -> Bytes {
-        counted.set(slab.capacity() as u64);
+        counted.resize(slab.capacity() as u64);
         Bytes::from_owner(Pooled { bytes: slab.freeze(), counted })
     }
 
-    /// Keeps a buffer for the next taker. It stays counted: its reader's count is given up right after this.
-    fn put(&self, slab: BytesMut) {
+    /// Adds a buffer to the idle ones. The reservation of its last reader is released right after this.
+    fn recycle(&self, slab: BytesMut) {
         let mut state = self.lock();
         let bytes = slab.capacity() as u64;
         state.allocated_bytes += bytes;
@@ -124,7 +125,7 @@ impl SlabPool {
         state.idle.push(slab);
     }
 
-    /// Frees idle buffers until a buffer of `len` bytes fits into `limit` bytes, unless an idle one can be used.
+    /// Frees idle buffers until a buffer of `len` bytes fits into `limit` bytes, unless an idle buffer fits.
     pub(crate) fn make_room(&self, len: usize, limit: u64) {
         let mut state = self.lock();
         if state.idle.iter().any(|slab| fits(slab, len)) {
@@ -140,7 +141,7 @@ impl SlabPool {
     }
 }
 
-/// Whether an idle buffer serves for `len` bytes without wasting more than as much again.
+/// Whether an idle buffer has room for `len` bytes, and at most half of it would be unused.
 fn fits(slab: &BytesMut, len: usize) -> bool {
     slab.capacity() >= len && slab.capacity() / 2 <= len.max(1 << 16)
 }
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_aligned_and_used_again_when_its_readers_are_gone() {
+    fn a_buffer_is_aligned_and_reused_after_its_last_reader() {
         let pool = Arc::new(SlabPool::default());
         let (slab, counted) = pool.take(1000);
         assert_eq!(slab.as_ptr().align_offset(64), 0);
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_is_given_up_is_no_longer_counted() {
+    fn a_dropped_buffer_does_not_count() {
         let pool = Arc::new(SlabPool::default());
         drop(pool.take(1 << 20));
         assert_eq!(pool.allocated_bytes(), 0);

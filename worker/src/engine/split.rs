@@ -1,4 +1,4 @@
-//! One leased split: which of its groups run, which pieces are finished, who fetches them.
+//! One leased split: its running groups, its finished pieces, and the fetch that receives them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,13 +7,14 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::group::{FinishedPiece, SplitProgress};
+use super::piece::FinishedPiece;
 use super::pool::Priority;
+use super::task::SplitProgress;
 
-/// A group on its way.
+/// A group that runs.
 #[derive(Debug, Clone, Copy)]
 struct Running {
-    /// As admission counted them.
+    /// Bytes that admission has counted for the group.
     bytes: u64,
     priority: Priority,
 }
@@ -22,27 +23,33 @@ struct Running {
 pub(super) struct SplitState {
     /// Offset of the next group to start.
     next: u32,
-    /// Groups that run, by their first offset.
+    /// Running groups by their first offset.
     running: BTreeMap<u32, Running>,
     /// Finished pieces by their first offset.
     finished: BTreeMap<u32, Arc<FinishedPiece>>,
-    /// The first row that failed for good.
-    failed: Option<(u32, String)>,
-    /// The fetch that is served; a newer one takes over.
+    /// The first row that failed, where `on_error: fail` ends the job.
+    failed: Option<SplitFailure>,
+    /// The open fetch; a newer one replaces it.
     pub(super) fetch: Option<u64>,
-    /// The fetch waits for this offset.
+    /// The offset that the fetch waits for.
     waits_for: Option<u32>,
-    /// Differs for each lease and counts its restarts: groups of an earlier one are of no use.
+    /// Unique for each lease and each of its restarts. Results of groups of an earlier generation are dropped.
     generation: u64,
-    pub(super) steps: SplitProgress,
+    pub(super) progress: SplitProgress,
     /// Cancels the running groups when the lease is revoked.
     pub(super) cancel: CancellationToken,
-    /// Wakes the fetch of this split.
+    /// Notifies the fetch of this split.
     pub(super) changed: Arc<Notify>,
 }
 
+#[derive(Debug, Clone)]
+struct SplitFailure {
+    offset: u32,
+    message: String,
+}
+
 impl SplitState {
-    /// Lease number `lease` of this worker, from offset `from` on.
+    /// The split of lease number `lease` of this worker, starting at offset `from`.
     pub(super) fn new(from: u32, lease: u32) -> Self {
         Self {
             next: from,
@@ -52,25 +59,25 @@ impl SplitState {
             fetch: None,
             waits_for: None,
             generation: u64::from(lease) << 32,
-            steps: SplitProgress::default(),
+            progress: SplitProgress::default(),
             cancel: CancellationToken::new(),
             changed: Arc::default(),
         }
     }
 
-    /// Whether a group is left to start.
+    /// Whether another group can start.
     pub(super) fn has_next(&self, len: u32) -> bool {
         self.next < len && self.failed.is_none()
     }
 
-    /// Cancels what runs and ends its fetch.
+    /// Cancels the running groups and ends the fetch.
     pub(super) fn revoke(&self) {
         self.cancel.cancel();
         self.changed.notify_waiters();
     }
 
-    /// The offsets of the next group to start, if any is left. Groups end at multiples of `group_rows`, wherever
-    /// the split was begun.
+    /// The offsets of the next group to start. Groups end at multiples of `group_rows`, whatever the offset at which the lease
+    /// started.
     pub(super) fn next_group(&self, len: u32, group_rows: u32) -> Option<Range<u32>> {
         if !self.has_next(len) {
             return None;
@@ -79,12 +86,12 @@ impl SplitState {
         Some(self.next..end.min(len))
     }
 
-    /// Whether its consumer waits while it has no piece and nothing runs.
+    /// Whether the consumer waits, and no piece is finished or being computed.
     pub(super) fn is_starving(&self) -> bool {
         self.waits_for.is_some() && self.running.is_empty() && self.finished.is_empty()
     }
 
-    /// Whether its consumer waits while it has no finished piece.
+    /// Whether the consumer waits, and no piece is finished.
     pub(super) fn is_awaited(&self) -> bool {
         self.waits_for.is_some() && self.finished.is_empty()
     }
@@ -98,52 +105,43 @@ impl SplitState {
         self.running.values().map(|group| group.bytes).sum::<u64>() + finished.sum::<u64>()
     }
 
-    /// The most urgent of its groups that run.
+    /// The priority of the most urgent running group.
     pub(super) fn priority(&self) -> Option<Priority> {
         self.running.values().map(|group| group.priority).min()
     }
 
+    /// Starts a group. Returns the generation with which the group must finish.
     pub(super) fn start(&mut self, offsets: &Range<u32>, bytes: u64, priority: Priority) -> u64 {
         self.next = offsets.end;
         self.running.insert(offsets.start, Running { bytes, priority });
         self.generation
     }
 
-    pub(super) fn finish(
-        &mut self,
-        generation: u64,
-        offsets: &Range<u32>,
-        result: Result<FinishedPiece, String>,
-    ) {
-        if generation != self.generation {
-            return;
-        }
-        self.running.remove(&offsets.start);
-        match result {
-            Ok(piece) => {
-                self.finished.insert(offsets.start, Arc::new(piece));
-            }
-            Err(message) => self.fail(offsets.start, message),
-        }
-        self.changed.notify_waiters();
-    }
-
-    /// The round that was begun at `start` is finished: its pieces from there on, up to the split's end.
-    pub(super) fn finish_round(&mut self, generation: u64, start: u32, pieces: Vec<Arc<FinishedPiece>>) {
+    /// Stores the pieces of the group, or of the whole round, that started at `start`.
+    pub(super) fn finish_group(&mut self, generation: u64, start: u32, pieces: Vec<Arc<FinishedPiece>>) {
         if generation == self.generation {
             self.running.remove(&start);
-            self.take_over(start, pieces);
+            self.add_pieces(start, pieces);
         }
     }
 
-    /// Takes what was computed for another stream of its round, unless it is on its way here.
+    /// Records that the group that started at `start` failed.
+    pub(super) fn fail_group(&mut self, generation: u64, start: u32, message: String) {
+        if generation == self.generation {
+            self.running.remove(&start);
+            self.fail(start, message);
+        }
+    }
+
+    /// Stores pieces that were computed for another stream of the round, unless this split has computed its own.
     pub(super) fn supply(&mut self, pieces: Vec<Arc<FinishedPiece>>) {
         if self.failed.is_none() && self.running.is_empty() && self.finished.is_empty() {
-            self.take_over(self.next, pieces);
+            self.add_pieces(self.next, pieces);
         }
     }
 
-    fn take_over(&mut self, start: u32, pieces: Vec<Arc<FinishedPiece>>) {
+    /// Stores the pieces that end after `start`.
+    fn add_pieces(&mut self, start: u32, pieces: Vec<Arc<FinishedPiece>>) {
         for piece in pieces.into_iter().filter(|piece| piece.header.to > start) {
             self.next = self.next.max(piece.header.to);
             self.finished.insert(piece.header.from, piece);
@@ -152,19 +150,17 @@ impl SplitState {
     }
 
     pub(super) fn fail(&mut self, offset: u32, message: String) {
-        if self.failed.as_ref().is_none_or(|(first, _)| offset < *first) {
-            self.failed = Some((offset, message));
+        if self.failed.as_ref().is_none_or(|failure| offset < failure.offset) {
+            self.failed = Some(SplitFailure { offset, message });
         }
         self.changed.notify_waiters();
     }
 
-    /// Why nothing comes at `from`, once everything before the failure has been taken.
+    /// The failure that ends the split at `from`, once all pieces before the failed row have been taken.
     pub(super) fn failure(&self, from: u32) -> Option<String> {
         let earlier_runs = self.running.range(..=from).next_back().is_some();
-        self.failed
-            .as_ref()
-            .filter(|(offset, _)| *offset <= from || !earlier_runs)
-            .map(|(_, message)| message.clone())
+        let failure = self.failed.as_ref().filter(|failure| failure.offset <= from || !earlier_runs);
+        failure.map(|failure| failure.message.clone())
     }
 
     pub(super) fn is_computed(&self, len: u32) -> bool {
@@ -172,18 +168,18 @@ impl SplitState {
     }
 
     pub(super) fn open_fetch(&mut self, number: u64, from: u32) {
-        // The fetch before this one ends.
+        // The previous fetch ends.
         self.changed.notify_waiters();
         self.fetch = Some(number);
         self.waits_for = Some(from);
-        // What lies before has reached the consumer, from here or from another worker.
+        // The consumer has received all rows before `from`, possibly from another worker.
         self.finished.retain(|_, piece| piece.header.to > from);
         if self.running.is_empty() && self.finished.is_empty() && self.next < from {
             self.next = from;
         }
-        let failed_there = self.failed.as_ref().is_some_and(|(offset, _)| *offset <= from);
+        let failed_there = self.failed.as_ref().is_some_and(|failure| failure.offset <= from);
         if !failed_there && !self.will_have(from) {
-            // Asked for rows that were handed out before, to a consumer that has lost them: compute them again.
+            // The consumer has lost rows that it received before: they are computed again.
             self.generation += 1;
             self.failed = None;
             self.running.clear();
@@ -192,11 +188,11 @@ impl SplitState {
         }
     }
 
-    /// Whether the row at `from` is finished, runs, or lies ahead.
+    /// Whether the row at `from` is finished, is being computed, or belongs to a group that has not started.
     fn will_have(&self, from: u32) -> bool {
         let finished =
             self.finished.range(..=from).next_back().is_some_and(|(_, piece)| piece.header.to > from);
-        // A running group reaches to the next one's start, at most to `next`.
+        // A running group ends where the next group or piece starts, or at `next`.
         let running = self.running.range(..=from).next_back().is_some_and(|(start, _)| {
             let after = self.running.range(start + 1..).next().map(|(next, _)| *next);
             let after =
@@ -206,6 +202,7 @@ impl SplitState {
         finished || running || from >= self.next
     }
 
+    /// Removes the piece that contains the row at `from`. A piece is handed out once.
     pub(super) fn take_piece(&mut self, from: u32) -> Option<Arc<FinishedPiece>> {
         let (start, piece) = self.finished.range(..=from).next_back()?;
         if piece.header.to <= from {
@@ -216,7 +213,7 @@ impl SplitState {
         self.finished.remove(&start)
     }
 
-    pub(super) fn waits_for(&mut self, from: u32) {
+    pub(super) fn wait_for(&mut self, from: u32) {
         self.waits_for = Some(from);
     }
 

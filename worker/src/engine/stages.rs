@@ -1,199 +1,221 @@
-//! The way of a chunk through its job's stages: turns, waits and work on the CPU pool.
+//! Runs the operator stages of a job on one chunk: permits, waits, function calls, and work on the CPU pool.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::pipeline::OnError;
 use feedline_functions::RowFunction;
 use feedline_operators::OutputBuffers;
+use tokio::time::Instant as TimerInstant;
 
-use super::allocation::Stages;
+use super::allocation::{Stage, Stages};
 use super::chunk::{ChunkInput, WorkChunk};
-use super::group::{TaskContext, WorkerResources};
 use super::job::JobContext;
-use super::trace::{Lap, OperatorCounters, QueuedRows};
+use super::task::{TaskContext, WorkerResources};
+use super::trace::{LapTimer, OperatorCounters, QueuedRows};
 use crate::metrics;
 
-/// Longest part of a wait between two signs that it goes on.
-const WAIT_STEP: Duration = Duration::from_secs(1);
+/// Longest time without a sign of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A chunk between two stages.
-struct Passage {
-    job: Arc<JobContext>,
-    stages: Arc<Stages>,
-    tools: WorkerResources,
-    course: TaskContext,
-    input: Option<Arc<ChunkInput>>,
-    slots: Option<OutputBuffers>,
-    chunk: Option<WorkChunk>,
-    /// Who worked on it last.
-    last: Arc<OperatorCounters>,
+/// A chunk before its first stage.
+pub(super) struct ChunkTask {
+    pub(super) job: Arc<JobContext>,
+    pub(super) resources: WorkerResources,
+    pub(super) context: TaskContext,
+    pub(super) input: ChunkInput,
+    pub(super) buffers: OutputBuffers,
 }
 
-/// Runs a chunk through all stages, from the cache on where all its rows are kept.
-pub(super) async fn run_chunk(
-    job: Arc<JobContext>,
-    tools: WorkerResources,
-    course: TaskContext,
-    input: ChunkInput,
-    slots: OutputBuffers,
-) -> Result<WorkChunk, String> {
+/// Runs a chunk through all stages. A chunk whose rows are all cached starts at the cache point.
+///
+/// # Errors
+/// One sentence: an operator cannot process the chunk at all.
+pub(super) async fn run_chunk(task: ChunkTask) -> Result<WorkChunk, String> {
+    let ChunkTask { job, resources, context, input, buffers } = task;
     let stages = job.limits.stages();
-    let first = stages.cut.filter(|_| !input.is_read()).unwrap_or(0);
-    let mut passage = Passage {
-        last: Arc::clone(&job.source_counters),
+    let first = stages.cut.filter(|_| !input.has_read_rows()).unwrap_or(0);
+    let mut runner = StageRunner {
+        previous: Arc::clone(&job.counters.source),
         job: Arc::clone(&job),
         stages: Arc::clone(&stages),
-        tools,
-        course,
+        resources,
+        context,
         input: Some(Arc::new(input)),
-        slots: Some(slots),
+        buffers: Some(buffers),
         chunk: None,
     };
     for number in first..=stages.list.len() {
-        passage.pass(number).await?;
+        runner.run_stage(number).await?;
     }
-    let mut work = passage.chunk.ok_or("no stage built the chunk; please report this")?;
-    work.waiting = QueuedRows::begin(&passage.last, Some(&job.batch_counters), work.bytes);
+    let mut work = runner.chunk.ok_or("no stage built the chunk; please report this")?;
+    work.queued = QueuedRows::begin(&runner.previous, Some(&job.counters.batch), work.bytes);
     Ok(work)
 }
 
-impl Passage {
-    /// Goes through one stage; the one behind the last has no operators.
-    async fn pass(&mut self, number: usize) -> Result<(), String> {
+/// A chunk between two stages.
+struct StageRunner {
+    job: Arc<JobContext>,
+    stages: Arc<Stages>,
+    resources: WorkerResources,
+    context: TaskContext,
+    input: Option<Arc<ChunkInput>>,
+    buffers: Option<OutputBuffers>,
+    chunk: Option<WorkChunk>,
+    /// Counters of the operator that processed the chunk last.
+    previous: Arc<OperatorCounters>,
+}
+
+/// Work of one stage on the CPU pool.
+struct PoolWork {
+    /// Operators to run, by index.
+    operators: Range<usize>,
+    /// Whether the stage begins at the cache point.
+    joins_cached: bool,
+    /// Whether later stages do not need the encoded rows.
+    releases_input: bool,
+    queued: Option<QueuedRows>,
+}
+
+impl StageRunner {
+    /// Runs one stage; the stage after the last one has no operators, and only builds the chunk if no other stage did.
+    async fn run_stage(&mut self, number: usize) -> Result<(), String> {
         let (job, stages) = (Arc::clone(&self.job), Arc::clone(&self.stages));
-        let (stage, joins) = (stages.list.get(number), stages.cut == Some(number));
-        let next = match (stage, &job.cut) {
-            (_, Some(cut)) if joins => &cut.counters,
-            (Some(stage), _) => &job.operator_counters[stage.operators.start],
-            (None, _) => &job.batch_counters,
-        };
-        let bytes = match (&self.chunk, &self.input) {
-            (Some(work), _) => work.bytes,
-            (None, input) => input.as_ref().map_or(0, |input| input.bytes),
-        };
-        let waiting = QueuedRows::begin(&self.last, Some(next), bytes);
-        let _turn = match stage.and_then(|stage| job.limits.turns(stage)) {
-            Some(turns) => Some(turns.acquire(self.course.priority).await),
+        let (stage, joins_cached) = (stages.list.get(number), stages.cut == Some(number));
+        let queued =
+            QueuedRows::begin(&self.previous, Some(self.counters(stage, joins_cached)), self.bytes());
+        let _permit = match stage.and_then(|stage| job.limits.turns(stage)) {
+            Some(semaphore) => Some(semaphore.acquire(self.context.priority).await),
             None => None,
         };
-        let wait = stage.and_then(|stage| job.operators[stage.operators.start].wait_per_row);
-        let function = stage.and_then(|stage| job.functions.get(&stage.operators.start));
-        let is_elsewhere = wait.is_some() || function.is_some();
-        let operators = stage.filter(|_| !is_elsewhere).map_or(0..0, |stage| stage.operators.clone());
-        let is_built = self.chunk.is_some();
+        let first = stage.map(|stage| stage.operators.start);
+        let wait = first.and_then(|first| job.compiled.operators[first].wait_per_row);
+        let function = first.and_then(|first| job.compiled.functions.get(&first));
+        let runs_outside = wait.is_some() || function.is_some();
+        let operators = stage.filter(|_| !runs_outside).map_or(0..0, |stage| stage.operators.clone());
         if let Some(last) = operators.clone().last() {
-            self.last = Arc::clone(&job.operator_counters[last]);
-        } else if let Some(cut) = job.cut.as_ref().filter(|_| joins) {
-            self.last = Arc::clone(&cut.counters);
+            self.previous = Arc::clone(&job.counters.operators[last]);
+        } else if let Some(cache_point) = job.compiled.cache_point.as_ref().filter(|_| joins_cached) {
+            self.previous = Arc::clone(&cache_point.counters.rows);
         }
-        if !is_built || joins || !operators.is_empty() {
-            // What was read goes as soon as it is used: before the last stages, which take the longest.
-            let is_used = stages.cut.is_none_or(|cut| number >= cut);
-            self.work(operators, joins, is_used, waiting).await?;
+        if self.chunk.is_none() || joins_cached || !operators.is_empty() {
+            // Encoded rows are released before the stages after the cache point, which take the longest.
+            let releases_input = stages.cut.is_none_or(|cut| number >= cut);
+            self.run_on_pool(PoolWork { operators, joins_cached, releases_input, queued }).await?;
         } else {
-            drop(waiting);
+            drop(queued);
         }
-        if let (Some(wait), Some(stage)) = (wait, stage) {
-            let rows = self.chunk.as_ref().map_or(0, |work| work.chunk.rows());
-            let counters = &job.operator_counters[stage.operators.start];
-            let begun = Instant::now();
-            self.wait(wait * rows as u32).await;
-            let waited = begun.elapsed();
-            counters.add_latency(waited, Duration::ZERO);
-            counters.add_rows(rows, rows);
-            if let Some(work) = &mut self.chunk {
-                counters.add_bytes(work.bytes, work.bytes);
-                work.took += waited;
-            }
-            self.last = Arc::clone(counters);
+        if let (Some(wait), Some(first)) = (wait, first) {
+            self.wait(wait, first).await;
         }
-        if let (Some(function), Some(stage)) = (function, stage) {
-            self.call(function, stage.operators.start).await?;
+        if let (Some(function), Some(first)) = (function, first) {
+            self.call(function, first).await?;
         }
         Ok(())
     }
 
-    /// Has a Python function called, in a process of its own. Each second of it is a step.
-    async fn call(&mut self, function: &RowFunction, place: usize) -> Result<(), String> {
+    /// Counters of the next operator, for the time in which the chunk waits.
+    fn counters(&self, stage: Option<&Stage>, joins_cached: bool) -> &Arc<OperatorCounters> {
+        match (stage, &self.job.compiled.cache_point) {
+            (_, Some(cache_point)) if joins_cached => &cache_point.counters.rows,
+            (Some(stage), _) => &self.job.counters.operators[stage.operators.start],
+            (None, _) => &self.job.counters.batch,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match (&self.chunk, &self.input) {
+            (Some(work), _) => work.bytes,
+            (None, Some(input)) => input.encoded.bytes,
+            (None, None) => 0,
+        }
+    }
+
+    /// Waits without using a thread.
+    async fn wait(&mut self, per_row: Duration, operator: usize) {
+        let rows = self.chunk.as_ref().map_or(0, |work| work.chunk.rows());
+        let counters = &self.job.counters.operators[operator];
+        let started = TimerInstant::now();
+        let end = started + per_row * rows as u32;
+        while TimerInstant::now() < end {
+            tokio::time::sleep_until(end.min(TimerInstant::now() + PROGRESS_INTERVAL)).await;
+            self.context.progress.increment();
+        }
+        let waited = started.elapsed();
+        counters.add_latency(waited, Duration::ZERO);
+        counters.add_rows(rows, rows);
+        if let Some(work) = &mut self.chunk {
+            counters.add_bytes(work.bytes, work.bytes);
+            work.took += waited;
+        }
+        self.previous = Arc::clone(counters);
+    }
+
+    /// Calls a Python function in a process of its own.
+    async fn call(&mut self, function: &RowFunction, operator: usize) -> Result<(), String> {
         let job = Arc::clone(&self.job);
         let Some(mut work) = self.chunk.take() else { return Ok(()) };
-        let (chunk, slots) = (std::mem::take(&mut work.chunk), std::mem::take(&mut work.slots));
-        let (rows, begun) = (chunk.rows(), Instant::now());
-        let applied = function.apply(chunk, slots, job.on_error() == OnError::Fail);
-        tokio::pin!(applied);
-        let applied = loop {
-            match tokio::time::timeout(WAIT_STEP, &mut applied).await {
-                Ok(applied) => break applied,
-                Err(_) => self.course.steps.step(),
+        let (chunk, buffers) = (std::mem::take(&mut work.chunk), std::mem::take(&mut work.buffers));
+        let (rows, started) = (chunk.rows(), Instant::now());
+        let outcome = function.apply(chunk, buffers, job.compiled.on_error() == OnError::Fail);
+        tokio::pin!(outcome);
+        let outcome = loop {
+            match tokio::time::timeout(PROGRESS_INTERVAL, &mut outcome).await {
+                Ok(outcome) => break outcome,
+                Err(_) => self.context.progress.increment(),
             }
         };
-        let name = &job.operators[place].name;
-        let applied = applied.map_err(|error| format!("operator {} ({name}): {error}", place + 1))?;
-        (work.chunk, work.slots) = (applied.chunk, applied.slots);
-        let took = begun.elapsed();
-        let counters = &job.operator_counters[place];
-        counters.add_elsewhere(took, applied.process_cpu, applied.thread_cpu);
-        job.charge(applied.thread_cpu);
-        metrics::count_functions(applied.calls, applied.deaths);
-        work.applied(&job, place, rows);
+        let name = &job.compiled.operators[operator].name;
+        let outcome = outcome.map_err(|error| format!("operator {} ({name}): {error}", operator + 1))?;
+        (work.chunk, work.buffers) = (outcome.chunk, outcome.slots);
+        let took = started.elapsed();
+        let counters = &job.counters.operators[operator];
+        counters.add_elsewhere(took, outcome.process_cpu, outcome.thread_cpu);
+        job.charge(outcome.thread_cpu);
+        metrics::count_functions(outcome.calls, outcome.deaths);
+        work.record_output(&job, operator, rows);
         work.took += took;
-        self.last = Arc::clone(counters);
+        self.previous = Arc::clone(counters);
         self.chunk = Some(work);
-        self.course.steps.step();
+        self.context.progress.increment();
         Ok(())
     }
 
-    /// Waits without work. Each part of it is a step, so that a long wait is not taken for an end.
-    async fn wait(&self, time: Duration) {
-        let end = tokio::time::Instant::now() + time;
-        while tokio::time::Instant::now() < end {
-            tokio::time::sleep_until(end.min(tokio::time::Instant::now() + WAIT_STEP)).await;
-            self.course.steps.step();
-        }
-    }
-
-    /// Builds the chunk, keeps it at the cut and runs operators, as far as each is due, in one task of the CPU pool.
-    async fn work(
-        &mut self,
-        operators: std::ops::Range<usize>,
-        joins: bool,
-        is_used: bool,
-        waiting: Option<QueuedRows>,
-    ) -> Result<(), String> {
-        // The work must not hold the pool that runs it: the last to let go of that waits for its threads.
-        let (job, caches) = (Arc::clone(&self.job), Arc::clone(&self.tools.caches));
-        let (idle, steps) = (self.tools.pool.idle(), self.course.steps.clone());
-        let input = if is_used { self.input.take() } else { self.input.clone() };
-        let (present, slots) = (self.chunk.take(), self.slots.take().unwrap_or_default());
-        let image_bytes = Arc::clone(&self.tools.image_bytes);
-        let work = move || {
-            drop(waiting);
-            let begun = Instant::now();
-            let mut lap = Lap::begin(job.is_traced());
-            let mut work = match (present, &input) {
+    /// Builds the chunk, joins it with cached rows and runs operators, as far as the stage requires, in one task.
+    async fn run_on_pool(&mut self, stage: PoolWork) -> Result<(), String> {
+        // The closure must not own the pool: the last owner waits for its threads.
+        let (job, caches) = (Arc::clone(&self.job), Arc::clone(&self.resources.caches));
+        let (idle, progress) = (self.resources.pool.idle(), self.context.progress.clone());
+        let input = if stage.releases_input { self.input.take() } else { self.input.clone() };
+        let (chunk, buffers) = (self.chunk.take(), self.buffers.take().unwrap_or_default());
+        let image_bytes = Arc::clone(&self.resources.image_bytes);
+        let run = move || {
+            drop(stage.queued);
+            let started = Instant::now();
+            let mut lap = LapTimer::start(job.is_traced());
+            let mut work = match (chunk, &input) {
                 (Some(work), _) => work,
-                (None, Some(input)) => input.build(&job, slots, &image_bytes, &mut lap)?,
-                (None, None) => unreachable!("the input is taken when the chunk is there"),
+                (None, Some(input)) => input.build(&job, buffers, &image_bytes, &mut lap)?,
+                (None, None) => unreachable!("the input is released after the chunk is built"),
             };
-            if let (true, Some(input)) = (joins, &input) {
-                input.join(&job, (&caches, idle.is_any()), &mut work, &mut lap)?;
+            if let (true, Some(input)) = (stage.joins_cached, &input) {
+                input.join_cached(&job, &caches, idle.is_any(), &mut work, &mut lap)?;
             }
             drop(input);
-            steps.step();
-            operators.into_iter().try_for_each(|place| {
-                work.apply(&job, place, &mut lap)?;
-                steps.step();
-                Ok::<_, String>(())
-            })?;
-            if job.keep.is_some() {
-                job.kernel_time.look();
+            progress.increment();
+            for operator in stage.operators {
+                work.apply(&job, operator, &mut lap)?;
+                progress.increment();
             }
-            work.took += begun.elapsed();
+            if job.compiled.cache.is_some() {
+                job.kernel_time.sample();
+            }
+            work.took += started.elapsed();
             Ok::<_, String>(work)
         };
-        let done = self.tools.pool.run(self.job.details.job, self.course.priority, work).await;
-        self.chunk = Some(done.map_err(|panic| panic.to_string())??);
+        let result = self.resources.pool.run(self.job.id(), self.context.priority, run).await;
+        self.chunk = Some(result.map_err(|panic| panic.to_string())??);
         Ok(())
     }
 }

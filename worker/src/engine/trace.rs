@@ -1,4 +1,4 @@
-//! What operators do, measured where it happens: rows, bytes, CPU time and waits. Switched off, nothing is measured.
+//! Counters of operators: rows, bytes, CPU time and waits. They stay at 0 on a worker that does not trace.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,20 +13,20 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::process::{ProcessClock, ReadMeter};
 
-/// CPU time that this thread has used.
+/// CPU time of this thread.
 pub(super) fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Whether a worker traces, and the clock of its process.
+/// Whether a worker measures operators, and the clock of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct Tracing {
     pub(crate) on: bool,
     pub(crate) clock: Arc<ProcessClock>,
 }
 
-/// What one operator has done so far. Counters only grow, but for what is queued.
+/// Counters of one operator. They only increase, except for the queued bytes.
 #[derive(Debug)]
 pub(crate) struct OperatorCounters {
     name: String,
@@ -53,7 +53,7 @@ fn add_time(counter: &AtomicU64, time: Duration) {
 }
 
 impl OperatorCounters {
-    /// Counters of an operator that is pinned to `parallelism`; those of a worker that does not trace stay 0.
+    /// Counters of an operator with this `parallelism` in the pipeline. Without `on` they stay at 0.
     pub(crate) fn new(name: &str, parallelism: Option<u32>, on: bool) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         Arc::new(Self {
@@ -73,7 +73,7 @@ impl OperatorCounters {
         })
     }
 
-    /// Whether anything is counted.
+    /// Whether the counters count.
     pub(crate) fn is_on(&self) -> bool {
         self.on
     }
@@ -92,14 +92,14 @@ impl OperatorCounters {
         }
     }
 
-    /// Waiting for a turn that no [`QueuedRows`] measures.
+    /// Adds a wait for a permit that no [`QueuedRows`] measures.
     pub(crate) fn add_wait_input(&self, wait: Duration) {
         if self.on {
             add_time(&self.wait_input_ns, wait);
         }
     }
 
-    /// An execution that computed on another thread, or not at all.
+    /// Adds an execution that used another thread, or only waited.
     pub(crate) fn add_latency(&self, busy: Duration, cpu: Duration) {
         if self.on {
             add_time(&self.busy_ns, busy);
@@ -107,7 +107,7 @@ impl OperatorCounters {
         }
     }
 
-    /// An execution in a process of its own, and the CPU time of this one that went with it.
+    /// Adds an execution in another process, with the CPU time of both processes.
     pub(crate) fn add_elsewhere(&self, busy: Duration, process_cpu: Duration, own_cpu: Duration) {
         if self.on {
             add_time(&self.cpu_ns, process_cpu + own_cpu);
@@ -135,17 +135,17 @@ impl OperatorCounters {
     }
 }
 
-/// Shares a thread's time out among operators, without a gap: each lap goes from the end of the one before to now.
-pub(crate) struct Lap(Option<(Duration, Instant)>);
+/// Divides the time of a thread among operators without gaps: each lap lasts from the end of the previous lap until now.
+pub(crate) struct LapTimer(Option<(Duration, Instant)>);
 
-impl Lap {
-    /// Begins now, unless nothing is traced.
-    pub(crate) fn begin(on: bool) -> Self {
+impl LapTimer {
+    /// Starts the first lap. Without `on` nothing is measured.
+    pub(crate) fn start(on: bool) -> Self {
         Self(on.then(|| (thread_cpu(), Instant::now())))
     }
 
-    /// What passed since the last lap was an execution of this operator, or a part of one.
-    pub(crate) fn to(&mut self, counters: &OperatorCounters) {
+    /// Ends a lap, and adds it to the counters of an operator.
+    pub(crate) fn record(&mut self, counters: &OperatorCounters) {
         if let Some((cpu, wall)) = &mut self.0 {
             let (cpu_now, now) = (thread_cpu(), Instant::now());
             add_time(&counters.cpu_ns, cpu_now.saturating_sub(*cpu));
@@ -155,19 +155,19 @@ impl Lap {
     }
 }
 
-/// Rows that wait between two operators, from when this is made until it is dropped.
+/// Rows that wait between two operators. The wait ends when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct QueuedRows {
     since: Instant,
     bytes: u64,
-    /// Whose output waits.
+    /// The operator whose output waits.
     from: Arc<OperatorCounters>,
-    /// For whose turn it waits; `None` where it waits for a consumer.
+    /// The operator that the rows wait for; `None` if they wait for a consumer.
     to: Option<Arc<OperatorCounters>>,
 }
 
 impl QueuedRows {
-    /// Nothing where nothing is traced.
+    /// Starts a wait; `None` on a worker that does not trace.
     pub(crate) fn begin(
         from: &Arc<OperatorCounters>,
         to: Option<&Arc<OperatorCounters>>,
@@ -197,7 +197,7 @@ impl Drop for QueuedRows {
     }
 }
 
-/// A future that also tells the CPU time of its polls: waiting is not counted.
+/// A future that also returns the CPU time of its polls. Waits do not count.
 pub(crate) struct CpuTimed<F> {
     future: Pin<Box<F>>,
     on: bool,
@@ -224,7 +224,7 @@ impl<F: Future> Future for CpuTimed<F> {
     }
 }
 
-/// A job's reads from the store.
+/// Counters of a job's reads from the store.
 #[derive(Debug)]
 pub(crate) struct StoreCounters {
     requests: AtomicU64,
@@ -232,15 +232,15 @@ pub(crate) struct StoreCounters {
     wait_ns: AtomicU64,
     shards: AtomicU64,
     shard_bytes: AtomicU64,
-    /// A bit for each shard that something was read of.
+    /// One bit for each shard that has been read from.
     seen: Vec<AtomicU64>,
-    /// Bytes that blocking calls read, and what these cost.
+    /// Bytes and CPU time of blocking calls.
     meter: Arc<ReadMeter>,
     on: bool,
 }
 
 impl StoreCounters {
-    /// Of a dataset of so many shards.
+    /// Counters for a dataset with this number of shards.
     pub(crate) fn new(shards: usize, tracing: &Tracing) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
@@ -255,7 +255,7 @@ impl StoreCounters {
         }
     }
 
-    /// Something was read of shard number `shard`, which has `shard_bytes`.
+    /// Adds a read of the shard with number `shard` and `shard_bytes` bytes.
     pub(crate) fn add(&self, rows: &BlockRows, shard: u32, shard_bytes: u64) {
         if !self.on || rows.store_requests == 0 {
             return;
@@ -283,13 +283,14 @@ impl StoreCounters {
         }
     }
 
-    /// CPU time of the blocking calls behind these reads.
+    /// CPU time of the blocking calls for these reads.
     pub(crate) fn blocking_cpu_ns(&self) -> u64 {
         self.meter.cpu_ns()
     }
 }
 
-/// A future on an IO thread that works for an operator: its polls are that operator's CPU time, whether it ends or not.
+/// A future on an IO thread that works for an operator. The CPU time of its polls is charged to the operator, even if the future
+/// is cancelled.
 pub(crate) struct CpuCharged<F> {
     future: Pin<Box<F>>,
     counters: Arc<OperatorCounters>,
@@ -323,22 +324,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn waiting_is_not_counted_as_work() {
+    async fn waits_do_not_count_as_cpu_time() {
         let ((), cpu) = CpuTimed::new(true, tokio::time::sleep(Duration::from_millis(30))).await;
         assert!(cpu < Duration::from_millis(20), "{cpu:?}");
     }
 
     #[test]
-    fn laps_leave_no_gap_and_waits_count_on_both_sides() {
+    fn laps_have_no_gaps_and_waits_count_for_both_operators() {
         let (first, second) =
             (OperatorCounters::new("a", None, true), OperatorCounters::new("b", Some(2), true));
         let (cpu, wall) = (thread_cpu(), Instant::now());
-        let mut lap = Lap::begin(true);
+        let mut lap = LapTimer::start(true);
         let waiting = QueuedRows::begin(&first, Some(&second), 10);
         assert_eq!(second.snapshot().queue_bytes, 10);
-        lap.to(&first);
+        lap.record(&first);
         drop(waiting);
-        lap.to(&second);
+        lap.record(&second);
         let (cpu, wall) = ((thread_cpu() - cpu).as_nanos() as u64, wall.elapsed().as_nanos() as u64);
         let (first, second) = (first.snapshot(), second.snapshot());
         assert!(first.cpu_ns + second.cpu_ns <= cpu && first.busy_ns + second.busy_ns <= wall);
@@ -347,12 +348,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_counted_when_it_is_off() {
+    fn counters_that_are_off_stay_at_zero() {
         let counters = OperatorCounters::new("a", None, false);
         counters.add_rows(1, 1);
         counters.add_bytes(1, 1);
         counters.add_latency(Duration::from_secs(1), Duration::ZERO);
-        Lap::begin(false).to(&counters);
+        LapTimer::start(false).record(&counters);
         assert!(QueuedRows::begin(&counters, None, 10).is_none());
         let nothing = OperatorStats { name: "a".to_owned(), ..OperatorStats::default() };
         assert_eq!(counters.snapshot(), nothing);

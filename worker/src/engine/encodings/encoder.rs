@@ -1,4 +1,4 @@
-//! Rows are brought into a form as they come, in a small part of the time unless that is repaid.
+//! Encodes rows for a cache. Without a proven benefit, encoding uses only a small part of the CPU time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,33 +8,33 @@ use feedline_operators::{Chunk, Decoding, column_in_form};
 use super::EncodingTrials;
 use crate::engine::trace::thread_cpu;
 
-/// The part of the time of the operator behind the cut that making forms may take while there is other work.
-const FILL_SHARE: f64 = 0.04;
+/// CPU time of encoding as a part of the time of the operator after the cache point, while threads are busy.
+const ENCODING_SHARE: f64 = 0.04;
 
-/// What a cut keeps its rows as.
+/// Encodes the images of a cache point.
 #[derive(Debug)]
 pub(crate) struct CacheEncoder {
     form: CacheEncoding,
     decoding: Decoding,
-    /// CPU time spent.
+    /// CPU time of encoding without a proven benefit.
     spent_ns: AtomicU64,
 }
 
-/// Whether forms may be made now.
+/// The conditions under which rows may be encoded.
 pub(crate) struct EncodingPermission<'a> {
-    /// Whether a thread has nothing to do.
+    /// Whether a thread is idle.
     pub(crate) is_idle: bool,
-    /// Whether taking more memory costs little.
+    /// Whether allocating memory is cheap.
     pub(crate) is_cheap: bool,
-    /// CPU time of the operator behind the cut.
+    /// CPU time of the operator after the cache point.
     pub(crate) used_ns: u64,
     pub(crate) trials: Option<&'a EncodingTrials>,
-    /// Passes that are to come after the present one; none in the first, which must not be slower.
+    /// Passes after the present one; `None` in the first pass, which caching must not slow down.
     pub(crate) passes_left: Option<f64>,
 }
 
 impl EncodingPermission<'_> {
-    /// Whether rows may be kept at all.
+    /// Whether rows may be cached at all.
     pub(crate) fn is_allowed(&self) -> bool {
         self.is_idle || self.is_cheap || self.passes_left.is_some()
     }
@@ -45,29 +45,29 @@ impl CacheEncoder {
         Self { form, decoding, spent_ns: AtomicU64::new(0) }
     }
 
-    /// What rows in the form depend on beside what they are made of.
+    /// The parameters that encoded rows depend on.
     pub(crate) fn describe(&self) -> String {
         format!("{:?} {:?}\n", self.form, self.decoding)
     }
 
-    /// The chunk with its images in the form, and how many of its rows are.
+    /// Encodes the images of a chunk. Returns the chunk, and the number of its first rows that are encoded.
     pub(crate) fn make(
         &self,
         chunk: &Chunk,
-        leave: &EncodingPermission<'_>,
+        permission: &EncodingPermission<'_>,
     ) -> Result<(Chunk, usize), String> {
-        let allowed_ns = (FILL_SHARE * leave.used_ns as f64) as u64;
+        let allowed_ns = (ENCODING_SHARE * permission.used_ns as f64) as u64;
         let repays = || {
-            let passes = leave.passes_left.filter(|passes| *passes >= 1.0);
-            passes.zip(leave.trials).is_some_and(|(passes, trials)| trials.repays(self.form, passes))
+            let passes = permission.passes_left.filter(|passes| *passes >= 1.0);
+            passes.zip(permission.trials).is_some_and(|(passes, trials)| trials.repays(self.form, passes))
         };
-        let is_free = leave.is_idle || repays();
+        let is_free = permission.is_idle || repays();
         let begun = thread_cpu();
         let spent_before = self.spent_ns.load(Ordering::Relaxed);
         let spent_now = || (thread_cpu() - begun).as_nanos() as u64;
-        let goes_on = || is_free || spent_before + spent_now() < allowed_ns;
+        let continues = || is_free || spent_before + spent_now() < allowed_ns;
         let (column, count) =
-            column_in_form(chunk, &self.decoding, self.form, goes_on).map_err(|error| error.to_string())?;
+            column_in_form(chunk, &self.decoding, self.form, continues).map_err(|error| error.to_string())?;
         if !is_free {
             self.spent_ns.fetch_add(spent_now(), Ordering::Relaxed);
         }
@@ -82,25 +82,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_pass_keeps_what_costs_little() {
-        let leave = |is_idle, is_cheap, passes_left| EncodingPermission {
+    fn the_first_pass_caches_rows_if_that_is_cheap() {
+        let permission = |is_idle, is_cheap, passes_left| EncodingPermission {
             is_idle,
             is_cheap,
             used_ns: 0,
             trials: None,
             passes_left,
         };
-        assert!(!leave(false, false, None).is_allowed());
-        for allowed in [leave(true, false, None), leave(false, true, None), leave(false, false, Some(0.0))] {
+        assert!(!permission(false, false, None).is_allowed());
+        for allowed in [
+            permission(true, false, None),
+            permission(false, true, None),
+            permission(false, false, Some(0.0)),
+        ] {
             assert!(allowed.is_allowed());
         }
     }
 
     #[test]
-    fn pixels_are_kept_for_one_size() {
-        let making =
+    fn encoded_pixels_depend_on_the_size() {
+        let description =
             |form, size| CacheEncoder::new(form, Decoding { column: "image".to_owned(), size }).describe();
-        assert_ne!(making(CacheEncoding::Pixels, [224, 224]), making(CacheEncoding::Pixels, [64, 64]));
-        assert_ne!(making(CacheEncoding::Pixels, [64, 64]), making(CacheEncoding::Indexed, [64, 64]));
+        assert_ne!(
+            description(CacheEncoding::Pixels, [224, 224]),
+            description(CacheEncoding::Pixels, [64, 64])
+        );
+        assert_ne!(
+            description(CacheEncoding::Pixels, [64, 64]),
+            description(CacheEncoding::Indexed, [64, 64])
+        );
     }
 }

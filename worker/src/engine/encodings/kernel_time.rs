@@ -1,32 +1,32 @@
-//! How much of the pool's time goes to the kernel.
+//! The part of the CPU pool's time that the kernel uses.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::process::thread_ticks;
 
-/// What keeping costs beside what it computes: memory that is taken anew has to be cleared, by the kernel, wherever it is
-/// touched first. On some machines that takes as long as decoding.
+/// Measures the cost of new memory: the kernel clears each page at its first use. On some machines this takes as long as decoding.
 #[derive(Debug, Default)]
 pub(crate) struct KernelTime {
     user: AtomicU64,
     kernel: AtomicU64,
 }
 
-/// Kept rows may bring the kernel's part of the CPU pool's time to this in the first pass.
+/// In the first pass, rows are cached only while the kernel's part of the CPU time is at most this.
 const KERNEL_SHARE: f64 = 0.04;
-/// Fewer ticks tell nothing; after so many, what is older counts half.
-const FEW_TICKS: u64 = 40;
-const MANY_TICKS: u64 = 400;
+/// Fewest ticks for a decision.
+const TICKS_MIN: u64 = 40;
+/// After this number of ticks, older ones count half.
+const TICKS_MAX: u64 = 400;
 
 thread_local! {
-    /// Ticks of this thread, of the pool, when it was looked at last.
+    /// Ticks of this thread at the last sample.
     static TICKS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
 impl KernelTime {
-    /// Takes what this thread of the pool has spent since it was looked at last.
-    pub(crate) fn look(&self) {
+    /// Adds the ticks of this pool thread since its last sample.
+    pub(crate) fn sample(&self) {
         let Some(now) = thread_ticks() else { return };
         let before = TICKS.replace(now);
         if before != (0, 0) {
@@ -37,16 +37,16 @@ impl KernelTime {
     fn add(&self, user: u64, kernel: u64) {
         let user = self.user.fetch_add(user, Ordering::Relaxed) + user;
         let kernel = self.kernel.fetch_add(kernel, Ordering::Relaxed) + kernel;
-        if user + kernel > MANY_TICKS {
+        if user + kernel > TICKS_MAX {
             self.user.store(user / 2, Ordering::Relaxed);
             self.kernel.store(kernel / 2, Ordering::Relaxed);
         }
     }
 
-    /// Whether the kernel takes little enough.
+    /// Whether the kernel uses a small part of the time.
     pub(crate) fn is_low(&self) -> bool {
         let (user, kernel) = (self.user.load(Ordering::Relaxed), self.kernel.load(Ordering::Relaxed));
-        user + kernel < FEW_TICKS || kernel as f64 <= KERNEL_SHARE * (user + kernel) as f64
+        user + kernel < TICKS_MIN || kernel as f64 <= KERNEL_SHARE * (user + kernel) as f64
     }
 }
 
@@ -55,17 +55,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_takes_much_is_seen_and_forgotten() {
+    fn the_kernel_share_is_measured_and_decays() {
         let time = KernelTime::default();
         time.add(0, 30);
-        assert!(time.is_low(), "that is too little to tell");
+        assert!(time.is_low(), "30 ticks are too few for a decision");
         time.add(70, 10);
         assert!(!time.is_low());
         for _ in 0..12 {
             time.add(200, 2);
         }
         assert!(time.is_low());
-        assert!(time.user.load(Ordering::Relaxed) <= MANY_TICKS);
-        time.look();
+        assert!(time.user.load(Ordering::Relaxed) <= TICKS_MAX);
+        time.sample();
     }
 }

@@ -1,6 +1,7 @@
-//! The totals of the lease table equal a recomputation over all splits, whatever happens.
+//! The totals of the lease table equal a recomputation over all splits after any sequence of events.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use feedline_data::pipeline::Remainder;
@@ -8,7 +9,7 @@ use feedline_data::random::mix64;
 use feedline_proto::services::PieceHeader;
 
 use super::*;
-use crate::engine::group::FinishedPiece;
+use crate::engine::piece::FinishedPiece;
 
 const GROUP_ROWS: u32 = 4;
 
@@ -30,7 +31,7 @@ fn layout(coordinated: bool) -> Layout {
 
 fn piece(offsets: &Range<u32>, bytes: usize) -> FinishedPiece {
     let header = PieceHeader { from: offsets.start, to: offsets.end, ..PieceHeader::default() };
-    FinishedPiece { header, data: Bytes::from(vec![0; bytes]), _waiting: None }
+    FinishedPiece { header, data: Bytes::from(vec![0; bytes]), _queued: None }
 }
 
 /// Numbers that a seed determines.
@@ -53,7 +54,7 @@ fn first_by_scan(leases: &JobLeases, accepts: impl Fn(&SplitState, u32) -> bool)
             && of_round.filter_map(|split| leases.get(*split)).any(|split| split.running_groups() > 0)
     };
     let is_candidate = |split: &&SplitRef| {
-        let state = leases.get(**split).expect("it is a lease");
+        let state = leases.get(**split).expect("the table contains the lease");
         let len = layout.split_len(**split);
         state.has_next(len) && !leases.parked.contains(&split.stream) && !runs(split) && accepts(state, len)
     };
@@ -64,8 +65,11 @@ fn check(table: &LeaseTable, what: &str) {
     let (mut count, mut streams, mut computed) = (0, 0, BTreeSet::new());
     for (id, leases) in table.jobs() {
         assert!(leases.order.is_sorted(), "{what}");
-        let all: Vec<(SplitRef, &SplitState)> =
-            leases.order.iter().map(|split| (*split, leases.get(*split).expect("it is a lease"))).collect();
+        let all: Vec<(SplitRef, &SplitState)> = leases
+            .order
+            .iter()
+            .map(|split| (*split, leases.get(*split).expect("the table contains the lease")))
+            .collect();
         count += all.len();
         let numbers: BTreeSet<u32> = all.iter().map(|(split, _)| split.stream).collect();
         streams += numbers.len();
@@ -87,9 +91,9 @@ fn check(table: &LeaseTable, what: &str) {
         }
         for (rank, (split, _)) in all.iter().enumerate() {
             assert_eq!(leases.rank(*split), rank, "{what}");
-            let behind = all.iter().filter(|(other, _)| other.stream == split.stream && other > split);
-            let first = behind.filter_map(|(_, state)| state.priority()).min();
-            assert_eq!(leases.first_behind(*split), first, "{what}");
+            let later = all.iter().filter(|(other, _)| other.stream == split.stream && other > split);
+            let first = later.filter_map(|(_, state)| state.priority()).min();
+            assert_eq!(leases.first_later_priority(*split), first, "{what}");
             assert!(leases.has_round(split.epoch, split.ordinal), "{what}");
         }
         assert_eq!(leases.first_open(), first_by_scan(leases, |_, _| true), "{what}");
@@ -106,7 +110,7 @@ fn check(table: &LeaseTable, what: &str) {
     assert_eq!(table.computed(), &computed, "{what}");
 }
 
-/// One random event: leases come and go, fetches open and close, groups start and finish, pieces are taken.
+/// Applies one random event: a lease is added or removed, a fetch opens, a group starts or finishes, a piece is taken.
 fn step(
     table: &mut LeaseTable,
     running: &mut Vec<(JobId, SplitRef, u64, Range<u32>)>,
@@ -137,16 +141,16 @@ fn step(
         }
         8 => {
             if let Some(leases) = table.job_mut(job) {
-                leases.set_share(dice.below(2), 0);
+                leases.set_share(StreamShare { bytes: dice.below(2), group_bytes: 0 });
             }
         }
         9 if !running.is_empty() => {
             let place = dice.below(running.len() as u64) as usize;
             let (job, split, generation, offsets) = running.swap_remove(place);
-            let result = Ok(piece(&offsets, dice.below(50) as usize));
-            table.update(job, split, |state| state.finish(generation, &offsets, result));
+            let pieces = vec![Arc::new(piece(&offsets, dice.below(50) as usize))];
+            table.update(job, split, |state| state.finish_group(generation, offsets.start, pieces));
         }
-        // Groups start only of loaded jobs.
+        // Only loaded jobs start groups.
         _ if table.job(job).is_some_and(|leases| leases.layout.is_some()) => {
             let started = table.update(job, split, |state| {
                 let offsets = state.next_group(len, GROUP_ROWS)?;
@@ -169,7 +173,7 @@ fn totals_equal_a_recomputation_after_any_events() {
             check(&table, &format!("seed {seed}, event {number}"));
         }
         for (job, split) in table.keys() {
-            table.remove(job, split).expect("it is a lease");
+            table.remove(job, split).expect("the table contains the lease");
         }
         check(&table, &format!("seed {seed}, at the end"));
         assert!(table.is_empty() && table.jobs().next().is_none());
@@ -188,21 +192,21 @@ fn a_parked_stream_opens_again_when_it_holds_fewer_bytes_or_has_a_larger_share()
     }
     table.update(JobId(1), split(0, 0), |state| {
         let generation = state.start(&(0..4), 10, 0);
-        state.finish(generation, &(0..4), Ok(piece(&(0..4), 10)));
+        state.finish_group(generation, 0, vec![Arc::new(piece(&(0..4), 10))]);
     });
-    let leases = table.job_mut(JobId(1)).expect("it has leases");
-    leases.set_share(1, 1);
+    let leases = table.job_mut(JobId(1)).expect("the job has leases");
+    leases.set_share(StreamShare { bytes: 1, group_bytes: 1 });
     leases.park(0);
     assert_eq!(leases.first_open(), Some(split(0, 1)));
     leases.park(1);
     assert!(leases.first_open().is_none() && leases.is_ready());
-    table.update(JobId(1), split(0, 0), |state| state.take_piece(0)).expect("it is a lease");
-    let leases = table.job_mut(JobId(1)).expect("it has leases");
-    assert_eq!(leases.first_open(), Some(split(0, 0)), "it holds fewer bytes");
+    table.update(JobId(1), split(0, 0), |state| state.take_piece(0)).expect("the table contains the lease");
+    let leases = table.job_mut(JobId(1)).expect("the job has leases");
+    assert_eq!(leases.first_open(), Some(split(0, 0)), "the stream holds fewer bytes");
     leases.park(0);
-    leases.set_share(1, 1);
+    leases.set_share(StreamShare { bytes: 1, group_bytes: 1 });
     assert_eq!(leases.first_open(), None, "nothing has changed");
-    leases.set_share(2, 1);
+    leases.set_share(StreamShare { bytes: 2, group_bytes: 1 });
     assert_eq!(leases.first_open(), Some(split(0, 0)));
 }
 
@@ -224,7 +228,7 @@ fn a_late_split_overtakes_the_groups_of_its_own_stream_only() {
     }
     table.update(JobId(1), split(2, 0), |state| state.start(&(0..4), 1, 70));
     table.update(JobId(1), split(0, 1), |state| state.start(&(0..4), 1, 50));
-    let leases = table.job(JobId(1)).expect("it has leases");
-    assert_eq!(leases.first_behind(split(1, 0)), Some(70));
-    assert_eq!(leases.first_behind(split(2, 0)), None);
+    let leases = table.job(JobId(1)).expect("the job has leases");
+    assert_eq!(leases.first_later_priority(split(1, 0)), Some(70));
+    assert_eq!(leases.first_later_priority(split(2, 0)), None);
 }

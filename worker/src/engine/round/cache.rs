@@ -1,4 +1,4 @@
-//! What was computed of rounds for streams whose leases have not come yet.
+//! Pieces of a computed round for streams whose leases have not arrived at this worker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,34 +6,60 @@ use std::sync::Arc;
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
 
-use super::super::group::FinishedPiece;
+use crate::engine::piece::FinishedPiece;
 
-/// A round: its job, epoch and place in the epoch.
-pub(in crate::engine) type RoundKey = (JobId, u32, u64);
+/// A round of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::engine) struct RoundKey {
+    pub(in crate::engine) job: JobId,
+    pub(in crate::engine) epoch: u32,
+    pub(in crate::engine) ordinal: u64,
+}
 
-/// Pieces of streams that have no lease here, as long as another stream of their round has one.
+impl RoundKey {
+    /// The round that contains a split.
+    fn new(job: JobId, split: SplitRef) -> Self {
+        Self { job, epoch: split.epoch, ordinal: split.ordinal }
+    }
+}
+
+/// Pieces by round and stream, as long as another stream of the round has a lease here.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct RoundCache {
-    kept: BTreeMap<RoundKey, BTreeMap<u32, Vec<Arc<FinishedPiece>>>>,
+    rounds: BTreeMap<RoundKey, BTreeMap<u32, Vec<Arc<FinishedPiece>>>>,
 }
 
 impl RoundCache {
-    /// The round that a split is a part of.
-    pub(in crate::engine) fn key(job: JobId, split: SplitRef) -> RoundKey {
-        (job, split.epoch, split.ordinal)
+    pub(in crate::engine) fn insert(&mut self, job: JobId, split: SplitRef, pieces: Vec<Arc<FinishedPiece>>) {
+        self.rounds.entry(RoundKey::new(job, split)).or_default().insert(split.stream, pieces);
     }
 
-    pub(in crate::engine) fn keep(&mut self, key: RoundKey, stream: u32, pieces: Vec<Arc<FinishedPiece>>) {
-        self.kept.entry(key).or_default().insert(stream, pieces);
-    }
-
-    /// What a lease that has come begins with.
+    /// Removes the pieces of a split.
     pub(in crate::engine) fn take(&mut self, job: JobId, split: SplitRef) -> Option<Vec<Arc<FinishedPiece>>> {
-        self.kept.get_mut(&Self::key(job, split))?.remove(&split.stream)
+        self.rounds.get_mut(&RoundKey::new(job, split))?.remove(&split.stream)
     }
 
-    /// Forgets the rounds of which nothing is leased.
+    /// Removes the rounds that have no lease.
     pub(in crate::engine) fn retain(&mut self, is_leased: impl Fn(&RoundKey) -> bool) {
-        self.kept.retain(|key, _| is_leased(key));
+        self.rounds.retain(|key, _| is_leased(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_taken_once_and_rounds_without_a_lease_are_removed() {
+        let mut cache = RoundCache::default();
+        let split = |ordinal, stream| SplitRef { epoch: 3, ordinal, stream };
+        for ordinal in [5, 6] {
+            (0..2).for_each(|stream| cache.insert(JobId(1), split(ordinal, stream), Vec::new()));
+        }
+        assert!(cache.take(JobId(1), split(5, 0)).is_some());
+        assert!(cache.take(JobId(1), split(5, 0)).is_none() && cache.take(JobId(2), split(5, 1)).is_none());
+        cache.retain(|key| *key == RoundKey { job: JobId(1), epoch: 3, ordinal: 6 });
+        assert!(cache.take(JobId(1), split(5, 1)).is_none());
+        assert!(cache.take(JobId(1), split(6, 1)).is_some());
     }
 }

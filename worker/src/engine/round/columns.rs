@@ -1,4 +1,4 @@
-//! Columns of a round: joined from its chunks, filled up to a length, packed.
+//! Columns of a round: joined from its chunks, padded to one length, or packed.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use arrow::compute::{cast, concat, take};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use feedline_operators::{Column, Tensor};
 
-use super::super::chunk::WorkChunk;
+use crate::engine::chunk::WorkChunk;
 
-/// A column of all chunks.
-pub(super) fn join(chunks: &[WorkChunk], field: &Field) -> Result<ArrayRef, String> {
+/// Joins one column of all chunks.
+pub(super) fn join_column(chunks: &[WorkChunk], field: &Field) -> Result<ArrayRef, String> {
     let name = field.name();
     let mut arrays = Vec::with_capacity(chunks.len());
     for work in chunks {
@@ -24,16 +24,23 @@ pub(super) fn join(chunks: &[WorkChunk], field: &Field) -> Result<ArrayRef, Stri
             }
             Some(Column::Arrow(array)) => Arc::clone(array),
             Some(Column::Tensor(tensor)) => tensor_array(tensor, field)?,
-            _ => return Err(format!("column `{name}` is not what the pipeline says; please report this")),
+            _ => {
+                return Err(format!(
+                    "column `{name}` does not have the type of the schema; please report this"
+                ));
+            }
         });
     }
     let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
-    concat(&arrays).map_err(|error| format!("column `{name}` cannot be joined: {error}"))
+    concat(&arrays).map_err(|error| format!("cannot join column `{name}`: {error}"))
 }
 
 fn tensor_array(tensor: &Tensor, field: &Field) -> Result<ArrayRef, String> {
     let DataType::FixedSizeList(item, size) = field.data_type() else {
-        return Err(format!("column `{}` holds tensors where the pipeline says otherwise", field.name()));
+        return Err(format!(
+            "column `{}` contains tensors, which its schema does not declare; please report this",
+            field.name()
+        ));
     };
     let elements = tensor.rows * usize::try_from(*size).unwrap_or_default();
     let bytes = &tensor.data[..tensor.rows * tensor.row_bytes()];
@@ -43,121 +50,135 @@ fn tensor_array(tensor: &Tensor, field: &Field) -> Result<ArrayRef, String> {
     Ok(Arc::new(tensors.map_err(|error| error.to_string())?))
 }
 
-/// The named column of lists.
-pub(super) fn list<'a>(columns: &'a [(String, ArrayRef)], name: &str) -> Result<&'a ListArray, String> {
+/// The list column with this name.
+pub(super) fn list_column<'a>(
+    columns: &'a [(String, ArrayRef)],
+    name: &str,
+) -> Result<&'a ListArray, String> {
     let found = columns.iter().find(|(column, _)| column == name);
     let list = found.and_then(|(_, column)| column.as_list_opt::<i32>());
-    list.ok_or_else(|| format!("column `{name}` does not hold lists; please report this"))
+    list.ok_or_else(|| format!("column `{name}` does not contain lists; please report this"))
 }
 
-/// The type of a column's elements, in lists or in tensors.
+/// The element type of a column of lists or tensors.
 pub(super) fn element_type(schema: &SchemaRef, name: &str) -> Result<Arc<Field>, String> {
     let field = schema.field_with_name(name).map_err(|error| error.to_string())?;
     match field.data_type() {
         DataType::List(item) | DataType::FixedSizeList(item, _) => Ok(Arc::clone(item)),
-        other => Err(format!("column `{name}` holds {other} and no lists; please report this")),
+        other => Err(format!("column `{name}` contains {other} instead of lists; please report this")),
     }
 }
 
-/// Elements of each row in these columns, row by row.
-pub(super) fn lengths(columns: &[(String, ArrayRef)], names: &[String]) -> Result<Vec<u32>, String> {
-    let lists: Vec<&ListArray> = names.iter().map(|name| list(columns, name)).collect::<Result<_, _>>()?;
+/// The number of elements in each of these list columns, row by row.
+pub(super) fn list_lengths(columns: &[(String, ArrayRef)], names: &[String]) -> Result<Vec<u32>, String> {
+    let lists: Vec<&ListArray> =
+        names.iter().map(|name| list_column(columns, name)).collect::<Result<_, _>>()?;
     let rows = lists.first().map_or(0, |list| list.len());
     let length = |list: &ListArray, row| if list.is_null(row) { 0 } else { list.value_length(row) as u32 };
     Ok((0..rows).flat_map(|row| lists.iter().map(move |list| length(list, row))).collect())
 }
 
-/// Fills the lists of one column.
-pub(super) struct Filler<'a> {
-    list: &'a ListArray,
-    /// Elements of all rows and, behind them, what fills them up.
-    values: ArrayRef,
-    item: Arc<Field>,
-    /// Elements of each row in all columns, this one's place among them, and their number.
-    lengths: &'a [u32],
-    place: (usize, usize),
+/// How the lists of one column are padded.
+pub(super) struct ColumnPadding {
+    /// Type of the elements.
+    pub(super) element: Arc<Field>,
+    /// The element that fills shorter lists.
+    pub(super) value: i64,
+    /// Index of the column among all padded columns, and their number.
+    pub(super) column: usize,
+    pub(super) columns: usize,
 }
 
-impl<'a> Filler<'a> {
+/// Pads or packs the lists of one column.
+pub(super) struct ListFiller<'a> {
+    list: &'a ListArray,
+    /// The elements of all rows, followed by the padding element.
+    values: ArrayRef,
+    padding: ColumnPadding,
+    /// Elements of each row in all padded columns.
+    lengths: &'a [u32],
+}
+
+impl<'a> ListFiller<'a> {
     pub(super) fn new(
         list: &'a ListArray,
         lengths: &'a [u32],
-        place: (usize, usize),
-        (value, item): (i64, &Arc<Field>),
+        padding: ColumnPadding,
     ) -> Result<Self, String> {
-        let element = item.data_type();
-        let all = || {
+        let element = padding.element.data_type();
+        let padded = || {
             let values = cast(list.values(), element)?;
-            let filling = cast(&Int64Array::from(vec![value]), element)?;
+            let filling = cast(&Int64Array::from(vec![padding.value]), element)?;
             concat(&[values.as_ref(), filling.as_ref()])
         };
-        let values = all().map_err(|error| error.to_string())?;
-        Ok(Self { list, values, item: Arc::clone(item), lengths, place })
+        let values = padded().map_err(|error| error.to_string())?;
+        Ok(Self { list, values, padding, lengths })
     }
 
-    /// Elements of a row.
+    /// The number of elements in a row.
     pub(super) fn length(&self, row: u32) -> u32 {
-        let (place, width) = self.place;
-        self.lengths[row as usize * width + place]
+        self.lengths[row as usize * self.padding.columns + self.padding.column]
     }
 
-    /// The place of what fills.
-    fn filling(&self) -> u32 {
+    /// Index of the padding element among the values.
+    fn padding_index(&self) -> u32 {
         (self.values.len() - 1) as u32
     }
 
-    /// Adds the places of a row's elements. A null element counts as filled.
-    fn add(&self, row: u32, places: &mut Vec<u32>) {
+    /// Adds the indexes of a row's elements. A null element becomes a padding element.
+    fn push_row(&self, row: u32, indexes: &mut Vec<u32>) {
         let start = self.list.value_offsets()[row as usize] as u32;
-        let element = |place| if self.values.is_null(place as usize) { self.filling() } else { place };
-        places.extend((start..start + self.length(row)).map(element));
+        let element = |index| if self.values.is_null(index as usize) { self.padding_index() } else { index };
+        indexes.extend((start..start + self.length(row)).map(element));
     }
 
-    fn elements(&self, places: Vec<u32>) -> Result<ArrayRef, String> {
-        take(&self.values, &UInt32Array::from(places), None).map_err(|error| error.to_string())
+    fn elements(&self, indexes: Vec<u32>) -> Result<ArrayRef, String> {
+        take(&self.values, &UInt32Array::from(indexes), None).map_err(|error| error.to_string())
     }
 
-    /// Rows as lists, filled up to `length` or as they are.
+    /// Rows as lists, padded to `length` or with their own lengths.
     pub(super) fn lists(&self, rows: &[u32], length: Option<u32>) -> Result<ListArray, String> {
-        let mut places = Vec::new();
+        let mut indexes = Vec::new();
         let mut lengths = Vec::with_capacity(rows.len());
         for &row in rows {
-            let before = places.len();
-            self.add(row, &mut places);
-            let length = length.map_or(places.len() - before, |length| length as usize);
-            places.resize(before + length, self.filling());
+            let before = indexes.len();
+            self.push_row(row, &mut indexes);
+            let length = length.map_or(indexes.len() - before, |length| length as usize);
+            indexes.resize(before + length, self.padding_index());
             lengths.push(length);
         }
         let offsets = OffsetBuffer::from_lengths(lengths);
-        let list = ListArray::try_new(Arc::clone(&self.item), offsets, self.elements(places)?, None);
+        let list =
+            ListArray::try_new(Arc::clone(&self.padding.element), offsets, self.elements(indexes)?, None);
         list.map_err(|error| error.to_string())
     }
 }
 
-/// Packed rows: for each column its elements, which row each belongs to, and its place there.
+/// The columns of packed rows: for each list column its elements, the number of each element's input row, and the index of
+/// the element in that row.
 pub(super) fn packed_columns(
-    fillers: &[Filler<'_>],
+    fillers: &[ListFiller<'_>],
     packed: &[Vec<u32>],
     length: u32,
 ) -> Result<Vec<ArrayRef>, String> {
     let mut arrays = Vec::with_capacity(3 * fillers.len());
     for filler in fillers {
         let elements = packed.len() * length as usize;
-        let (mut places, mut segments, mut positions) =
+        let (mut indexes, mut segments, mut positions) =
             (Vec::with_capacity(elements), Vec::with_capacity(elements), Vec::with_capacity(elements));
         for (number, rows) in packed.iter().enumerate() {
             for (segment, &row) in (1..).zip(rows) {
-                filler.add(row, &mut places);
-                segments.resize(places.len(), segment);
+                filler.push_row(row, &mut indexes);
+                segments.resize(indexes.len(), segment);
                 positions.extend(0..filler.length(row) as i32);
             }
             let end = (number + 1) * length as usize;
-            places.resize(end, filler.filling());
+            indexes.resize(end, filler.padding_index());
             segments.resize(end, 0);
             positions.resize(end, 0);
         }
         let numbers = Arc::new(Field::new("item", DataType::Int32, false));
-        arrays.push(tensors(Arc::clone(&filler.item), length, filler.elements(places)?)?);
+        arrays.push(tensors(Arc::clone(&filler.padding.element), length, filler.elements(indexes)?)?);
         arrays.push(tensors(Arc::clone(&numbers), length, Arc::new(Int32Array::from(segments)))?);
         arrays.push(tensors(numbers, length, Arc::new(Int32Array::from(positions)))?);
     }
@@ -165,8 +186,8 @@ pub(super) fn packed_columns(
 }
 
 fn tensors(item: Arc<Field>, length: u32, values: ArrayRef) -> Result<ArrayRef, String> {
-    let size =
-        i32::try_from(length).map_err(|_| format!("{length} elements are too many for a packed row"))?;
+    let size = i32::try_from(length)
+        .map_err(|_| format!("invalid length {length} of a packed row: the maximum is {}", i32::MAX))?;
     let tensors = FixedSizeListArray::try_new(item, size, values, None);
     Ok(Arc::new(tensors.map_err(|error| error.to_string())?))
 }

@@ -4,13 +4,13 @@ use feedline_data::random::mix64;
 
 use super::*;
 
-/// Serves one after the other, each job's work taking its own time; the time that each job got.
+/// Runs work on one thread. `seconds` is the duration of a job's work. Returns the time of each job.
 fn serve(queue: &mut WorkQueue<u64>, rounds: usize, seconds: impl Fn(u64) -> f64) -> BTreeMap<u64, f64> {
     let mut got = BTreeMap::new();
     for _ in 0..rounds {
-        let NextWork::Work(served, job) = queue.pop(0.0) else { panic!("there is work") };
+        let NextWork::Work(running, job) = queue.pop(0.0) else { panic!("work is waiting") };
         let took = seconds(job);
-        queue.done(served, took);
+        queue.finish(running, took);
         *got.entry(job).or_default() += took;
         queue.push(JobId(job), 0, job);
     }
@@ -26,7 +26,7 @@ fn fill(queue: &mut WorkQueue<u64>, jobs: &[u64]) {
 }
 
 #[test]
-fn jobs_get_time_in_proportion_to_their_shares_whatever_their_work_takes() {
+fn jobs_get_time_in_proportion_to_their_shares() {
     for seed in 0..100 {
         let dice = |number: u64| mix64(seed * 100 + number);
         let shares: BTreeMap<JobId, f64> =
@@ -38,14 +38,14 @@ fn jobs_get_time_in_proportion_to_their_shares_whatever_their_work_takes() {
         let all: f64 = got.values().sum();
         let shared: f64 = shares.values().sum();
         for (job, share) in &shares {
-            let (is, wanted) = (got[&job.0] / all, share / shared);
-            assert!((is - wanted).abs() < 0.01, "seed {seed}: {is} of the time, not {wanted}");
+            let (actual, wanted) = (got[&job.0] / all, share / shared);
+            assert!((actual - wanted).abs() < 0.01, "seed {seed}: {actual} of the time instead of {wanted}");
         }
     }
 }
 
 #[test]
-fn a_job_that_had_nothing_to_do_does_not_catch_up() {
+fn an_idle_job_does_not_catch_up() {
     let mut queue = WorkQueue::new(1);
     queue.set_shares(0.0, [(JobId(1), 1.0), (JobId(2), 1.0)].into(), BTreeMap::new());
     fill(&mut queue, &[1]);
@@ -56,7 +56,7 @@ fn a_job_that_had_nothing_to_do_does_not_catch_up() {
 }
 
 #[test]
-fn without_shares_the_most_urgent_of_all_jobs_is_first() {
+fn without_shares_the_most_urgent_work_of_all_jobs_is_first() {
     let mut queue = WorkQueue::new(2);
     for (job, priority) in [(1, 3), (2, 1), (1, 2), (3, 4)] {
         queue.push(JobId(job), priority, priority);
@@ -68,7 +68,7 @@ fn without_shares_the_most_urgent_of_all_jobs_is_first() {
 }
 
 #[test]
-fn shares_change_while_work_waits_and_none_is_lost() {
+fn no_work_is_lost_when_shares_change() {
     let mut queue = WorkQueue::new(2);
     fill(&mut queue, &[1, 2]);
     queue.set_shares(0.0, [(JobId(1), 3.0), (JobId(2), 1.0)].into(), BTreeMap::new());
@@ -77,7 +77,7 @@ fn shares_change_while_work_waits_and_none_is_lost() {
     queue.set_shares(0.0, [(JobId(1), 1.0), (JobId(2), 1.0)].into(), BTreeMap::new());
     let got = serve(&mut queue, 4000, |_| 0.01);
     assert!((got[&1] / got[&2] - 1.0).abs() < 0.1, "{got:?}");
-    // One has a share of half of what all threads are.
+    // Job 1 has a share of one thread, and job 2 has the share of both.
     queue.set_shares(0.0, [(JobId(1), 1.0)].into(), BTreeMap::new());
     let got = serve(&mut queue, 3000, |_| 0.01);
     assert!((got[&2] / got[&1] - 2.0).abs() < 0.1, "{got:?}");
@@ -91,7 +91,7 @@ fn work(queue: &mut WorkQueue<u64>, at: f64) -> Option<u64> {
     }
 }
 
-/// Threads that serve a queue for a while, each job's work taking its own time; the thread seconds that each job got.
+/// Runs work on several threads until a time. `seconds` is the duration of a job's work. Returns the thread seconds of each job.
 fn serve_on(
     threads: usize,
     queue: &mut WorkQueue<u64>,
@@ -99,7 +99,7 @@ fn serve_on(
     seconds: impl Fn(u64) -> f64,
 ) -> BTreeMap<u64, f64> {
     let mut got = BTreeMap::new();
-    // When each thread is free, and what it is at.
+    // The time when each thread is idle, and its work until then.
     let mut busy: Vec<(f64, Option<(RunningWork, u64)>)> = vec![(0.0, None); threads];
     loop {
         let next = busy.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0)).expect("there is a thread");
@@ -107,13 +107,13 @@ fn serve_on(
         if now >= until {
             return got;
         }
-        if let Some((served, job)) = next.1.take() {
-            queue.done(served, seconds(job));
+        if let Some((running, job)) = next.1.take() {
+            queue.finish(running, seconds(job));
             *got.entry(job).or_default() += seconds(job);
             queue.push(JobId(job), 0, job);
         }
         match queue.pop(now) {
-            NextWork::Work(served, job) => *next = (now + seconds(job), Some((served, job))),
+            NextWork::Work(running, job) => *next = (now + seconds(job), Some((running, job))),
             NextWork::At(at) => next.0 = at,
             NextWork::Nothing => next.0 = now + 0.001,
         }
@@ -121,7 +121,7 @@ fn serve_on(
 }
 
 #[test]
-fn a_job_uses_no_more_than_its_limit_however_much_is_idle() {
+fn a_job_never_exceeds_its_limit_even_if_threads_are_idle() {
     for seed in 0..50 {
         let dice = |number: u64| mix64(seed * 100 + number);
         let limits: BTreeMap<JobId, f64> =
@@ -134,14 +134,14 @@ fn a_job_uses_no_more_than_its_limit_however_much_is_idle() {
         for (job, limit) in &limits {
             let used = got[&job.0] / 20.0;
             assert!(used <= limit * 1.02 + 0.02, "seed {seed}: {used} threads of {limit}");
-            // Four pieces of work at a time are no more than four threads.
+            // A job has four tasks, so it uses at most four threads.
             assert!(used >= 0.9 * limit.min(4.0) - 0.02, "seed {seed}: {used} threads of {limit}");
         }
     }
 }
 
 #[test]
-fn what_a_limit_leaves_is_the_others() {
+fn other_jobs_use_the_time_that_a_limit_leaves() {
     let mut queue = WorkQueue::new(4);
     queue.set_shares(0.0, [(JobId(1), 3.0), (JobId(2), 1.0)].into(), [(JobId(1), 0.5)].into());
     fill(&mut queue, &[1, 2]);
@@ -151,79 +151,84 @@ fn what_a_limit_leaves_is_the_others() {
 }
 
 #[test]
-fn time_without_work_is_not_saved_up() {
+fn idle_time_is_saved_only_for_a_moment() {
     let mut queue = WorkQueue::new(4);
     queue.set_shares(0.0, BTreeMap::new(), [(JobId(1), 1.0)].into());
     fill(&mut queue, &[1]);
-    assert!(matches!(queue.pop(100.0), NextWork::Work(served, _) if served.line == Some(JobId(1))));
-    let served = RunningWork { line: Some(JobId(1)), reckoned_seconds: 0.0, limit: 1.0 };
-    queue.done(served, 0.5);
-    let NextWork::At(at) = queue.pop(100.0) else { panic!("it has used half a second") };
+    assert!(matches!(queue.pop(100.0), NextWork::Work(running, _) if running.queue == Some(JobId(1))));
+    let running = RunningWork { queue: Some(JobId(1)), estimated_seconds: 0.0, limit: 1.0 };
+    queue.finish(running, 0.5);
+    let NextWork::At(at) = queue.pop(100.0) else { panic!("the job has used half a second") };
     assert!((at - 100.4).abs() < 1e-9, "{at}");
     assert!(matches!(queue.pop(at), NextWork::Work(..)));
 }
 
 #[test]
-fn no_more_is_under_way_than_the_limit_rounded_up() {
+fn running_tasks_do_not_exceed_the_limit_rounded_up() {
     for (limit, most) in [(0.01, 1), (1.0, 1), (2.5, 3)] {
         let mut queue = WorkQueue::new(16);
         queue.set_shares(0.0, BTreeMap::new(), [(JobId(1), limit)].into());
         (0..16).for_each(|number| queue.push(JobId(1), 0, number));
-        let mut taken = Vec::new();
-        while let NextWork::Work(served, _) = queue.pop(0.0) {
-            taken.push(served);
+        let mut started = Vec::new();
+        while let NextWork::Work(running, _) = queue.pop(0.0) {
+            started.push(running);
         }
-        assert_eq!(taken.len(), most, "a limit of {limit}");
-        assert!(queue.begins(0.0).is_none() && matches!(queue.pop(0.0), NextWork::Nothing));
-        queue.done(taken[0], 0.0);
-        assert!(matches!(queue.pop(0.0), NextWork::Work(..)), "one is done");
+        assert_eq!(started.len(), most, "a limit of {limit}");
+        assert!(queue.next_start(0.0).is_none() && matches!(queue.pop(0.0), NextWork::Nothing));
+        queue.finish(started[0], 0.0);
+        assert!(matches!(queue.pop(0.0), NextWork::Work(..)), "one task has finished");
     }
 }
 
 #[test]
-fn what_a_job_owes_of_a_limit_does_not_outlive_it() {
+fn the_debt_of_a_limit_ends_with_the_limit() {
     let mut queue = WorkQueue::new(16);
     let limit = |limit: f64| BTreeMap::from([(JobId(1), limit)]);
     queue.set_shares(0.0, BTreeMap::new(), limit(0.01));
     fill(&mut queue, &[1]);
-    let NextWork::Work(served, _) = queue.pop(0.0) else { panic!("there is work") };
-    queue.done(served, 1.0);
-    assert!(matches!(queue.pop(0.0), NextWork::At(at) if at > 90.0), "a second is a hundred at the limit");
+    let NextWork::Work(running, _) = queue.pop(0.0) else { panic!("work is waiting") };
+    queue.finish(running, 1.0);
+    assert!(
+        matches!(queue.pop(0.0), NextWork::At(at) if at > 90.0),
+        "one second takes a hundred seconds at this limit"
+    );
     queue.set_shares(0.0, BTreeMap::new(), limit(0.02));
-    let NextWork::At(at) = queue.pop(0.0) else { panic!("it owes something still") };
-    assert!((at - LONGEST_DEBT).abs() < 1e-9, "{at}");
+    let NextWork::At(at) = queue.pop(0.0) else { panic!("the job still has a debt") };
+    assert!((at - DEBT_SECONDS_MAX).abs() < 1e-9, "{at}");
     queue.set_shares(0.5, BTreeMap::new(), limit(0.2));
-    let NextWork::At(at) = queue.pop(0.5) else { panic!("it owes something still") };
-    assert!((at - 0.55).abs() < 1e-9, "{at}: half a second at a limit ten times as wide");
-    let NextWork::Work(served, _) = queue.pop(0.56) else { panic!("there is work") };
+    let NextWork::At(at) = queue.pop(0.5) else { panic!("the job still has a debt") };
+    assert!((at - 0.55).abs() < 1e-9, "{at}: half a second of debt at a limit ten times as large");
+    let NextWork::Work(running, _) = queue.pop(0.56) else { panic!("work is waiting") };
     queue.set_shares(0.56, [(JobId(1), 1.0)].into(), BTreeMap::new());
-    queue.done(served, 9.0);
-    assert!(matches!(queue.pop(0.56), NextWork::Work(..)), "without a limit nothing is owed");
+    queue.finish(running, 9.0);
+    assert!(matches!(queue.pop(0.56), NextWork::Work(..)), "a job without a limit has no debt");
 }
 
 #[test]
-fn however_limits_change_the_wait_is_short() {
+fn the_wait_is_short_however_limits_change() {
     for seed in 0..100 {
         let dice = |number: u64| mix64(seed * 10_000 + number);
         let mut queue = WorkQueue::new(16);
-        let (mut at, mut under_way) = (0.0, Vec::new());
+        let (mut at, mut running_work) = (0.0, Vec::new());
         for step in 0..200 {
             at += (dice(4 * step) % 100) as f64 / 1000.0;
-            // No two after each other are equal.
+            // Consecutive limits differ.
             let limit = (dice(4 * step + 1) % 300 + 1) as f64 / 100.0 + (step % 2) as f64 * 0.005;
             queue.set_shares(at, BTreeMap::new(), [(JobId(1), limit)].into());
             queue.push(JobId(1), 0, step);
             match queue.pop(at) {
-                NextWork::Work(served, _) => under_way.push(served),
+                NextWork::Work(running, _) => running_work.push(running),
                 NextWork::At(time) => {
-                    assert!(time <= at + LONGEST_DEBT + 1e-9, "seed {seed}: {time} at {at}")
+                    assert!(time <= at + DEBT_SECONDS_MAX + 1e-9, "seed {seed}: {time} at {at}")
                 }
-                NextWork::Nothing => assert!(under_way.len() as f64 >= limit.ceil(), "seed {seed}: {limit}"),
+                NextWork::Nothing => {
+                    assert!(running_work.len() as f64 >= limit.ceil(), "seed {seed}: {limit}")
+                }
             }
             if dice(4 * step + 2) % 2 == 0
-                && let Some(served) = under_way.pop()
+                && let Some(running) = running_work.pop()
             {
-                queue.done(served, (dice(4 * step + 3) % 3000) as f64 / 1000.0);
+                queue.finish(running, (dice(4 * step + 3) % 3000) as f64 / 1000.0);
             }
         }
     }

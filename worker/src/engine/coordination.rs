@@ -1,0 +1,123 @@
+//! How a coordinated job makes its batches: by bucketing rows of similar length, or by packing several rows into one.
+
+use arrow::datatypes::SchemaRef;
+use feedline_data::coordinated::{CoordinatedStep, deal_buckets, deal_evenly, pack_rows};
+use feedline_data::pipeline::{BucketByLength, Longer, OperatorKind, Pack, Pipeline, infer};
+use feedline_data::schema::Schema;
+use feedline_proto::batch::output_schema;
+
+/// The last operator of a coordinated pipeline, and the columns around it.
+pub(crate) struct Coordination {
+    pub(super) mode: BatchMode,
+    /// Columns before the last operator.
+    pub(super) input: SchemaRef,
+    /// Columns of the batches.
+    pub(super) output: Schema,
+}
+
+pub(super) enum BatchMode {
+    Bucket(BucketByLength),
+    Pack(Pack),
+}
+
+/// The longest list that a coordinated batch accepts.
+pub(super) struct LengthLimit {
+    pub(super) elements: u32,
+    /// What the limit is, and how a user avoids it, for messages.
+    pub(super) advice: &'static str,
+}
+
+/// One step of a round, with the rows of each stream. An output row consists of one input row, or of several packed ones.
+pub(super) struct RoundStep {
+    pub(super) bucket: usize,
+    pub(super) streams: Vec<Vec<OutputRow>>,
+}
+
+/// The input rows of an output row.
+pub(super) type OutputRow = Vec<u32>;
+
+impl Coordination {
+    /// The coordination of a pipeline whose source has these columns; `None` where each stream has batches of its own rows.
+    pub(super) fn new(pipeline: &Pipeline, source: &Schema) -> Result<Option<Self>, String> {
+        let mode = match pipeline.operators.last().map(|operator| &operator.kind) {
+            Some(OperatorKind::BucketByLength(bucket)) => BatchMode::Bucket(bucket.clone()),
+            Some(OperatorKind::Pack(pack)) => BatchMode::Pack(pack.clone()),
+            _ => return Ok(None),
+        };
+        let mut schemas = infer(pipeline, source).map_err(|error| error.to_string())?;
+        let output = schemas.pop().unwrap_or_default();
+        let input = output_schema(&schemas.pop().unwrap_or_default());
+        Ok(Some(Self { mode, input, output }))
+    }
+
+    /// The columns whose lengths decide which rows share a batch.
+    pub(super) fn columns(&self) -> &[String] {
+        match &self.mode {
+            BatchMode::Bucket(bucket) => &bucket.columns,
+            BatchMode::Pack(pack) => &pack.columns,
+        }
+    }
+
+    /// The element that fills shorter lists.
+    pub(super) fn padding(&self) -> i64 {
+        match &self.mode {
+            BatchMode::Bucket(bucket) => bucket.value,
+            BatchMode::Pack(pack) => pack.value,
+        }
+    }
+
+    /// The limit above which a list fails its row.
+    pub(super) fn length_limit(&self) -> Option<LengthLimit> {
+        match &self.mode {
+            BatchMode::Bucket(bucket) => bucket.longest().map(|elements| LengthLimit {
+                elements,
+                advice: "the limit of the longest bucket; add a `truncate` operator, or give batch_sizes one more number",
+            }),
+            BatchMode::Pack(pack) if pack.longer == Longer::Fail => Some(LengthLimit {
+                elements: pack.length,
+                advice: "the length of a packed row; set `longer: truncate`, or a larger `length`",
+            }),
+            BatchMode::Pack(_) => None,
+        }
+    }
+
+    /// The length to which lists are cut off, if they are.
+    pub(super) fn truncation(&self) -> Option<u32> {
+        match &self.mode {
+            BatchMode::Pack(pack) if pack.longer == Longer::Truncate => Some(pack.length),
+            _ => None,
+        }
+    }
+
+    /// Divides rows among steps and streams. `lengths` are the elements in each of [`Self::columns`], row by row. A round
+    /// without rows has one empty step.
+    pub(super) fn steps(&self, lengths: &[u32], streams: u32) -> Vec<RoundStep> {
+        let columns = self.columns().len();
+        let (steps, packed): (Vec<CoordinatedStep>, Option<Vec<OutputRow>>) = match &self.mode {
+            BatchMode::Bucket(bucket) => {
+                let longest = |lengths: &[u32]| lengths.iter().copied().max().unwrap_or(0);
+                let lengths: Vec<u32> = lengths.chunks(columns).map(longest).collect();
+                (deal_buckets(&lengths, &bucket.boundaries, &bucket.sizes(), streams), None)
+            }
+            BatchMode::Pack(pack) => {
+                let packed = pack_rows(lengths, columns, pack.length);
+                (deal_evenly(packed.len() as u32, pack.size, streams), Some(packed))
+            }
+        };
+        let output_row =
+            |row: u32| packed.as_ref().map_or_else(|| vec![row], |rows| rows[row as usize].clone());
+        let round_step = |step: CoordinatedStep| RoundStep {
+            bucket: step.bucket,
+            streams: step
+                .streams
+                .into_iter()
+                .map(|rows| rows.into_iter().map(output_row).collect())
+                .collect(),
+        };
+        let mut steps: Vec<RoundStep> = steps.into_iter().map(round_step).collect();
+        if steps.is_empty() {
+            steps.push(RoundStep { bucket: 0, streams: vec![Vec::new(); streams as usize] });
+        }
+        steps
+    }
+}

@@ -1,0 +1,186 @@
+//! A job compiled for one worker: its dataset, its operators, and the columns of its batches. It never changes; a worker
+//! compiles the job again when the plan changes what the job caches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use feedline_data::manifest::Manifest;
+use feedline_data::messages::{CacheDecision, JobDetails};
+use feedline_data::pipeline::{CacheEncoding, OnError, Operator, Pipeline};
+use feedline_data::schema::{Field, Schema};
+use feedline_functions::RowFunction;
+use feedline_operators::{BuiltOperator, build_operators};
+use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
+use feedline_sources::{Dataset, Stores};
+
+use super::tensors::{FinalTensor, carries_bulk, final_tensors};
+use crate::cache::Caches;
+use crate::engine::cache_point::{CachePoint, CachePointCounters, CachePointInput};
+use crate::engine::coordination::Coordination;
+use crate::engine::settings::EngineSettings;
+use crate::engine::trace::Tracing;
+
+/// Encoded bytes that a chunk has at most, if that is more than one row.
+const CHUNK_BYTES_MAX: u64 = 512 << 10;
+/// Estimate of the bytes in a row's columns of varying size before the first row.
+const LEAST_TAIL_BYTES: u64 = 64;
+
+/// A job with everything that its compilation needs.
+pub(crate) struct JobSource {
+    pub(crate) details: JobDetails,
+    pub(crate) manifest: Arc<Manifest>,
+    /// The cache decision of the plan.
+    pub(crate) cache: Option<CacheDecision>,
+    pub(crate) stores: Arc<Stores>,
+}
+
+/// The parts of a worker that compilation uses.
+#[derive(Clone, Copy)]
+pub(crate) struct CompileContext<'a> {
+    pub(crate) caches: &'a Caches,
+    pub(crate) settings: &'a EngineSettings,
+    pub(crate) tracing: &'a Tracing,
+}
+
+pub(crate) struct CompiledJob {
+    pub(crate) details: JobDetails,
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) dataset: Dataset,
+    /// Columns that are read: those that can influence the output.
+    pub(crate) read_schema: Schema,
+    pub(crate) operators: Vec<BuiltOperator>,
+    /// Python functions by the index of their operator.
+    pub(crate) functions: BTreeMap<usize, Arc<RowFunction>>,
+    /// What the plan caches.
+    pub(crate) cache: Option<CacheDecision>,
+    /// The cache of the pipeline, or of the plan.
+    pub(crate) cache_point: Option<CachePoint>,
+    /// How batches are made for all streams together; `None` where each stream has batches of its own rows.
+    pub(crate) coordination: Option<Coordination>,
+    pub(crate) tensors: Vec<FinalTensor>,
+    pub(crate) output: Schema,
+    pub(crate) output_arrow: SchemaRef,
+    pub(crate) chunk_rows_max: u32,
+    /// First estimate of the bytes per row in a batch's columns of varying size.
+    pub(super) tail_row_bytes: u64,
+}
+
+impl CompiledJob {
+    /// Compiles a job. Python functions and cache counters of the `previous` compilation are used again.
+    ///
+    /// # Errors
+    /// One sentence: a file of the pipeline cannot be read, or the worker does not run the pipeline's functions.
+    pub(super) async fn compile(
+        source: JobSource,
+        context: CompileContext<'_>,
+        previous: Option<&Self>,
+        cache_counters: Option<CachePointCounters>,
+    ) -> Result<Self, String> {
+        let JobSource { details, manifest, cache, stores } = source;
+        let pipeline = planned_pipeline(&details, cache);
+        let wanted = pipeline.required_columns(&manifest.schema);
+        let fields = manifest.schema.fields.iter().filter(|field| wanted.contains(&field.name));
+        let read_schema = Schema { fields: fields.cloned().collect() };
+        let files = read_files(&pipeline, &details, &stores).await?;
+        let load = |url: &str| files.get(url).cloned().ok_or_else(|| format!("{url} was not read"));
+        let operators = build_operators(&pipeline, &read_schema, &load).map_err(|error| error.to_string())?;
+        let input = CachePointInput {
+            pipeline: &pipeline,
+            encoding: cache.map_or(CacheEncoding::AsIs, |cache| cache.form),
+            manifest: &manifest,
+            read_schema: &read_schema,
+            operators: &operators,
+            files: &files,
+        };
+        let cache_point = CachePoint::new(&input, context.tracing, cache_counters)?;
+        if let Some(cache_point) = &cache_point {
+            context.caches.open(cache_point.prefix, cache_point.tier).await?;
+        }
+        let coordination = Coordination::new(&pipeline, &read_schema)?;
+        let output = match (&coordination, operators.last()) {
+            (Some(coordination), _) => coordination.output.clone(),
+            (None, Some(last)) => last.schema.clone(),
+            (None, None) => read_schema.clone(),
+        };
+        let tensors = match &coordination {
+            Some(_) => Vec::new(),
+            None => {
+                let first = cache_point.as_ref().map_or(0, |cache_point| cache_point.operator);
+                final_tensors(&pipeline, &operators, first, &output)
+            }
+        };
+        let functions = match previous {
+            Some(previous) => previous.functions.clone(),
+            None => context.settings.functions(&operators)?,
+        };
+        let dataset = Dataset::of_tenant(pipeline.source.clone(), stores, &details.reads)
+            .map_err(|error| error.to_string())?;
+        let mean_row_bytes = (details.dataset.bytes / details.dataset.rows.max(1)).max(1);
+        let rows = (CHUNK_BYTES_MAX / mean_row_bytes).clamp(1, u64::from(details.layout.group_rows));
+        Ok(Self {
+            tail_row_bytes: tail_row_bytes(mean_row_bytes, &read_schema, &output, coordination.is_some()),
+            chunk_rows_max: rows as u32,
+            output_arrow: output_schema(&output),
+            output,
+            tensors,
+            coordination,
+            cache_point,
+            cache,
+            functions,
+            operators,
+            read_schema,
+            dataset,
+            manifest,
+            details,
+        })
+    }
+
+    pub(crate) fn on_error(&self) -> OnError {
+        self.details.pipeline.on_error
+    }
+
+    /// Bytes of the tensors in a group's buffer.
+    pub(super) fn tensor_bytes(&self, rows: usize) -> usize {
+        let bytes = |tensor: &FinalTensor| (tensor.row_bytes * rows).next_multiple_of(ALIGNMENT_BYTES);
+        self.tensors.iter().map(bytes).sum()
+    }
+
+    /// Whether batches have columns besides tensors.
+    pub(super) fn has_tail(&self) -> bool {
+        self.output.fields.len() > self.tensors.len()
+    }
+
+    /// The passes after the one with this number, where it is not the first: caching must not slow down the first pass.
+    pub(crate) fn passes_after(&self, pass: u32) -> Option<f64> {
+        let layout = &self.details.layout;
+        (pass > 0).then(|| f64::from((layout.epochs * layout.passes).saturating_sub(pass + 1)))
+    }
+}
+
+/// The job's pipeline with the cache of the plan.
+fn planned_pipeline(details: &JobDetails, cache: Option<CacheDecision>) -> Pipeline {
+    match cache {
+        Some(cache) => details.pipeline.keeping(cache.after, cache.tier),
+        None => details.pipeline.clone(),
+    }
+}
+
+async fn read_files(
+    pipeline: &Pipeline,
+    details: &JobDetails,
+    stores: &Arc<Stores>,
+) -> Result<BTreeMap<String, Bytes>, String> {
+    let url = |operator: &Operator| operator.kind.definition().file().map(|(_, url)| url.to_owned());
+    let urls = pipeline.operators.iter().filter_map(url).collect();
+    stores.files(urls, &details.reads).await.map_err(|error| error.to_string())
+}
+
+fn tail_row_bytes(mean_row_bytes: u64, source: &Schema, output: &Schema, is_coordinated: bool) -> u64 {
+    let varying = if carries_bulk(source, output) { mean_row_bytes } else { 0 };
+    let fixed = |field: &Field| field.column_type.fixed_row_bytes().unwrap_or(0) as u64;
+    // Operators of a coordinated job write no column in place, so all of its columns are in the tail.
+    let fixed: u64 = if is_coordinated { output.fields.iter().map(fixed).sum() } else { 0 };
+    varying.max(LEAST_TAIL_BYTES) + fixed
+}

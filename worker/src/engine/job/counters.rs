@@ -1,0 +1,49 @@
+//! The counters of a job on one worker. They continue when the plan changes what the job caches and the worker compiles
+//! the job again.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use feedline_data::manifest::Manifest;
+use feedline_operators::BuiltOperator;
+
+use crate::engine::cache_point::CachePointCounters;
+use crate::engine::encodings::EncodingTrials;
+use crate::engine::trace::{OperatorCounters, StoreCounters, Tracing};
+
+#[derive(Debug, Clone)]
+pub(crate) struct JobCounters {
+    pub(crate) source: Arc<OperatorCounters>,
+    pub(crate) store: Arc<StoreCounters>,
+    pub(crate) operators: Vec<Arc<OperatorCounters>>,
+    pub(crate) batch: Arc<OperatorCounters>,
+    /// Those of the present or the last cache point; `None` as long as the job has cached nothing.
+    pub(crate) cache: Option<CachePointCounters>,
+    /// Measured costs of cache encodings; `None` where the pipeline itself decides what is cached.
+    pub(crate) trials: Option<Arc<EncodingTrials>>,
+    /// Nanoseconds in which a consumer waited for rows while the next group waited for memory.
+    pub(crate) memory_wait_ns: Arc<AtomicU64>,
+}
+
+impl JobCounters {
+    /// Counters at zero. `batch_parallelism` is the limit to which the pipeline pins its `batch`.
+    pub(crate) fn new(
+        operators: &[BuiltOperator],
+        batch_parallelism: Option<u32>,
+        manifest: &Manifest,
+        tracing: &Tracing,
+    ) -> Self {
+        let counters = |operator: &BuiltOperator| {
+            OperatorCounters::new(&operator.name, operator.parallelism, tracing.on)
+        };
+        Self {
+            source: OperatorCounters::new("source", None, tracing.on),
+            store: Arc::new(StoreCounters::new(manifest.shards.len(), tracing)),
+            operators: operators.iter().map(counters).collect(),
+            batch: OperatorCounters::new("batch", batch_parallelism, tracing.on),
+            cache: None,
+            trials: None,
+            memory_wait_ns: Arc::default(),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Tensor columns of the finished batch, and the operators that write them in place.
+
+use std::collections::BTreeMap;
+
+use feedline_data::pipeline::{OperatorKind, Pipeline};
+use feedline_data::schema::{ColumnType, Field, Schema};
+use feedline_operators::BuiltOperator;
+
+/// A tensor column of the finished batch.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FinalTensor {
+    /// The column's name in the output.
+    pub(crate) column: String,
+    /// The operator that writes the column into the batch; `None` where the column comes from the source.
+    pub(crate) writer: Option<TensorWriter>,
+    pub(crate) row_bytes: usize,
+    pub(crate) elements_per_row: u64,
+}
+
+/// The operator that writes a tensor column.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TensorWriter {
+    /// The operator's index.
+    pub(crate) operator: usize,
+    /// The column's name as the operator writes it, before later operators rename it.
+    pub(crate) column: String,
+}
+
+/// Each operator that renames columns: its index, and the old name of each new name.
+type Renames<'a> = BTreeMap<usize, &'a BTreeMap<String, String>>;
+
+/// The tensors of the output. Operators before `first` write to a cache and not to the batch.
+pub(super) fn final_tensors(
+    pipeline: &Pipeline,
+    operators: &[BuiltOperator],
+    first: usize,
+    output: &Schema,
+) -> Vec<FinalTensor> {
+    let renames = renames(pipeline);
+    let tensor = |field: &Field| {
+        let ColumnType::Tensor { shape, .. } = &field.column_type else { return None };
+        Some(FinalTensor {
+            column: field.name.clone(),
+            writer: writer(operators, first, &field.name, &renames),
+            row_bytes: field.column_type.fixed_row_bytes().unwrap_or_default(),
+            elements_per_row: shape.iter().map(|&extent| u64::from(extent)).product(),
+        })
+    };
+    output.fields.iter().filter_map(tensor).collect()
+}
+
+fn renames(pipeline: &Pipeline) -> Renames<'_> {
+    let kinds = pipeline.operators.iter().map(|operator| &operator.kind).filter(|kind| !kind.is_engines());
+    let renamed = kinds.enumerate().filter_map(|(index, kind)| match kind {
+        OperatorKind::Rename(rename) => Some((index, &rename.columns)),
+        _ => None,
+    });
+    renamed.collect()
+}
+
+/// Searches the writer of a column backwards from the output.
+fn writer(
+    operators: &[BuiltOperator],
+    first: usize,
+    column: &str,
+    renames: &Renames<'_>,
+) -> Option<TensorWriter> {
+    let mut column = column.to_owned();
+    for (index, operator) in operators.iter().enumerate().skip(first).rev() {
+        if let Some(earlier) = renames.get(&index).and_then(|names| names.get(&column)) {
+            column.clone_from(earlier);
+        } else if operator.changes_rows {
+            // Rows may move after the column is written, so assembly copies them.
+            return None;
+        } else if operator.is_writer_of(&column) {
+            return Some(TensorWriter { operator: index, column });
+        }
+    }
+    None
+}
+
+/// Whether the columns with most of the source's bytes reach the output unchanged: binary columns if there are any, else
+/// the columns of varying size.
+pub(super) fn carries_bulk(source: &Schema, output: &Schema) -> bool {
+    let is_binary = |field: &&Field| matches!(field.column_type, ColumnType::Binary | ColumnType::Image);
+    let varies = |field: &&Field| field.column_type.fixed_row_bytes().is_none();
+    let has_binary = source.fields.iter().any(|field| is_binary(&field));
+    let is_bulk = |field: &&Field| if has_binary { is_binary(field) } else { varies(field) };
+    source.fields.iter().filter(is_bulk).any(|field| output.fields.contains(field))
+}

@@ -1,0 +1,453 @@
+//! The engine as a whole: leases, groups and fetches on a small dataset in a temporary directory.
+
+use feedline_data::layout::Layout;
+use feedline_data::manifest::{Manifest, Shard};
+use feedline_data::messages::{JobDetails, OperatorStats};
+use feedline_data::pipeline::Pipeline;
+use feedline_data::tenants::TenantReads;
+use feedline_proto::services::PieceHeader;
+use feedline_sources::Dataset;
+use std::fmt::Write;
+use tempfile::TempDir;
+
+use super::settings::EngineSettings;
+use super::*;
+use crate::process::ProcessClock;
+
+const JOB: JobId = JobId(1);
+const MIB: u64 = 1 << 20;
+
+/// A worker's engine, and one job that is not loaded.
+struct TestEngine {
+    engine: Arc<Engine>,
+    source: JobSource,
+    settings: EngineSettings,
+    layout: Layout,
+    directory: TempDir,
+}
+
+/// What a fetch has delivered.
+#[derive(Default)]
+struct Delivered {
+    pieces: Vec<PieceHeader>,
+    failure: Option<String>,
+}
+
+impl Delivered {
+    fn row_ids(&self) -> Vec<u64> {
+        self.pieces.iter().flat_map(|piece| piece.row_ids.clone().unwrap_or_default()).collect()
+    }
+}
+
+impl TestEngine {
+    /// An engine with a job over `lines`. `rest` is the pipeline after its source.
+    async fn new(lines: &str, rest: &str, streams: u32, cores: u32, memory_bytes: u64) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("lines");
+        std::fs::write(&path, lines).expect("the directory is writable");
+        let url = path.to_str().expect("UTF-8");
+        let yaml = format!("name: test\nsource: {{ url: '{url}', format: jsonl }}\nseed: 3\n{rest}");
+        let pipeline = Pipeline::from_yaml(&yaml, "test.yaml").expect("a valid pipeline");
+        let stores = Stores::new(Vec::new());
+        let dataset = Dataset::new(pipeline.source.clone(), Arc::clone(&stores)).expect("a valid source");
+        let mut shards = Vec::new();
+        for object in dataset.list().await.expect("the file exists") {
+            let index = dataset.index_shard(&object).await.expect("the file is readable");
+            shards.push(Shard { object, index });
+        }
+        let manifest = Manifest::build(shards).expect("one shard");
+        let layout = Layout::new(&pipeline, &manifest.summary(), 2, streams);
+        let details = JobDetails {
+            job: JOB,
+            pipeline,
+            layout: layout.clone(),
+            source_key: String::new(),
+            dataset: manifest.summary(),
+            audit: true,
+            keep: None,
+            reads: TenantReads::default(),
+        };
+        let tracing = Tracing { on: true, clock: ProcessClock::new() };
+        let engine = Engine::new(cores, memory_bytes, CacheLocations::default(), tracing).expect("threads");
+        let settings = EngineSettings { threads: cores, functions: None, function_bytes: Arc::default() };
+        let source = JobSource { details, manifest: Arc::new(manifest), cache: None, stores };
+        Self { engine, source, settings, layout, directory }
+    }
+
+    async fn load(&self) {
+        let JobSource { details, manifest, cache, stores } = &self.source;
+        let source = JobSource {
+            details: details.clone(),
+            manifest: Arc::clone(manifest),
+            cache: *cache,
+            stores: Arc::clone(stores),
+        };
+        let context = CompileContext {
+            caches: self.engine.caches(),
+            settings: &self.settings,
+            tracing: self.engine.tracing(),
+        };
+        let previous = self.engine.job(JOB);
+        let job = JobContext::load(source, context, previous.as_deref()).await.expect("the job compiles");
+        self.engine.add_job(job);
+    }
+
+    fn lease(&self, splits: impl IntoIterator<Item = SplitRef>) {
+        let lease = |split| Lease { job: JOB, split, from: 0 };
+        self.engine.set_leases(&splits.into_iter().map(lease).collect::<Vec<_>>());
+    }
+
+    /// The splits of an epoch.
+    fn splits(&self, epoch: u32) -> Vec<SplitRef> {
+        let streams = 0..self.layout.streams;
+        streams
+            .flat_map(|stream| {
+                (0..self.layout.splits(stream)).map(move |ordinal| SplitRef { epoch, ordinal, stream })
+            })
+            .collect()
+    }
+
+    async fn open(&self, split: SplitRef, from: u32) -> Option<OpenFetch> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        self.engine.open_fetch((JOB, split), from, deadline).await
+    }
+
+    /// The next piece of a fetch, or the end.
+    async fn next(&self, split: SplitRef, fetch: &OpenFetch, from: u32) -> PieceLookup {
+        loop {
+            let changed = fetch.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match self.engine.next_piece(JOB, split, fetch.number, from) {
+                PieceLookup::Wait => changed.await,
+                other => return other,
+            }
+        }
+    }
+
+    /// Fetches a split from an offset to its end.
+    async fn fetch(&self, split: SplitRef, from: u32) -> Delivered {
+        let fetch = self.open(split, from).await.expect("the lease arrives");
+        let mut delivered = Delivered::default();
+        let mut from = from;
+        loop {
+            match self.next(split, &fetch, from).await {
+                PieceLookup::Piece(_, piece) => {
+                    assert!(piece.header.from <= from && piece.header.to > from);
+                    assert_eq!(piece.header.batch.total_bytes, piece.data.len() as u64);
+                    from = piece.header.to;
+                    delivered.pieces.push(piece.header.clone());
+                }
+                PieceLookup::Failed(message) => delivered.failure = Some(message),
+                PieceLookup::End(_) => assert_eq!(from, self.layout.split_len(split)),
+                PieceLookup::Unknown => panic!("the lease is gone"),
+                PieceLookup::Wait => unreachable!("the loop waits"),
+            }
+            if delivered.failure.is_some() || from >= self.layout.split_len(split) {
+                self.engine.close_fetch(JOB, split, fetch.number);
+                return delivered;
+            }
+        }
+    }
+
+    fn stats(&self, operator: &str) -> OperatorStats {
+        let (_, _, jobs) = self.engine.stats();
+        let operators = jobs.into_iter().flat_map(|job| job.operators);
+        operators.into_iter().find(|stats| stats.name == operator).expect("the operator is measured")
+    }
+}
+
+/// Lines `{"id": 0, "tokens": [0]}` and so on. A row has one to seven tokens.
+fn lines(rows: usize) -> String {
+    let mut lines = String::new();
+    for id in 0..rows {
+        let tokens = vec![id; id % 7 + 1];
+        writeln!(lines, "{{\"id\": {id}, \"tokens\": {tokens:?}}}").expect("a string");
+    }
+    lines
+}
+
+const PLAIN: &str = "shuffle: { window: 64 }\noperators: [ batch: { size: 8 } ]\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_engine_delivers_the_rows_of_each_split_in_order() {
+    let test = TestEngine::new(&lines(1000), PLAIN, 2, 2, 64 * MIB).await;
+    test.lease(test.splits(1));
+    assert_eq!(test.engine.unloaded(), BTreeSet::from([JOB]));
+    test.load().await;
+    assert!(test.engine.unloaded().is_empty());
+    let job = test.engine.job(JOB).expect("the job is loaded");
+    let mut all = BTreeSet::new();
+    for split in test.splits(1) {
+        let delivered = test.fetch(split, 0).await.row_ids();
+        let rows = job.rows(split.epoch, test.layout.split_range(split));
+        assert_eq!(delivered, rows.iter().map(|row| row.row_id).collect::<Vec<_>>());
+        all.extend(delivered);
+    }
+    assert_eq!(all.len(), 1000);
+    let (source, batch) = (test.stats("source"), test.stats("batch"));
+    assert_eq!((source.rows_out, batch.rows_in, batch.rows_out), (1000, 1000, 1000));
+    assert!(batch.bytes_out > 0 && source.bytes_in > 0);
+    assert_eq!(test.engine.computed().len(), test.splits(1).len());
+    assert!(!test.engine.is_idle());
+    test.engine.shutdown().await;
+    assert!(test.engine.is_idle() && test.engine.computed().is_empty());
+}
+
+#[tokio::test]
+async fn a_fetch_waits_for_its_lease_and_ends_with_it() {
+    let test = TestEngine::new(&lines(100), PLAIN, 1, 1, 64 * MIB).await;
+    let split = test.splits(0)[0];
+    let none = test.engine.open_fetch((JOB, split), 0, Instant::now()).await;
+    assert!(none.is_none(), "the deadline has passed");
+    assert!(test.engine.lock().arrivals.is_empty());
+    let opened = test.open(split, 0);
+    tokio::pin!(opened);
+    assert!(futures::poll!(opened.as_mut()).is_pending());
+    test.lease([split]);
+    let fetch = opened.await.expect("the lease has arrived");
+    assert!(matches!(test.engine.next_piece(JOB, split, fetch.number, 0), PieceLookup::Wait));
+    let newer = test.open(split, 0).await.expect("the lease is here");
+    test.load().await;
+    assert!(matches!(test.next(split, &newer, 0).await, PieceLookup::Piece(..)));
+    let replaced = test.engine.next_piece(JOB, split, fetch.number, 0);
+    assert!(matches!(replaced, PieceLookup::Unknown), "a newer fetch replaces it");
+    test.lease([]);
+    assert!(matches!(test.next(split, &newer, 8).await, PieceLookup::Unknown), "the lease is revoked");
+}
+
+#[tokio::test]
+async fn rows_that_a_consumer_has_lost_are_computed_again() {
+    let test = TestEngine::new(&lines(64), PLAIN, 1, 1, 64 * MIB).await;
+    let split = test.splits(0)[0];
+    test.lease([split]);
+    test.load().await;
+    let first = test.fetch(split, 0).await.row_ids();
+    assert_eq!(test.fetch(split, 0).await.row_ids(), first);
+    let progress = test.engine.progress(JOB, split);
+    let rest = test.fetch(split, 3).await;
+    assert_eq!(rest.pieces[0].from, 3, "rows before the offset are not computed");
+    assert_eq!(rest.row_ids(), first[3..]);
+    assert!(test.engine.progress(JOB, split) > progress);
+}
+
+#[tokio::test]
+async fn on_error_decides_what_a_bad_row_does() {
+    let data = lines(40).replace("{\"id\": 17,", "{\"id\": x,");
+    for (on_error, failure) in [("fail", true), ("skip", false), ("replace", false)] {
+        let rest = format!("on_error: {on_error}\noperators: [ batch: {{ size: 4 }} ]\n");
+        let test = TestEngine::new(&data, &rest, 1, 1, 64 * MIB).await;
+        test.lease(test.splits(0));
+        test.load().await;
+        let (mut kept, mut skipped, mut message) = (0, Vec::new(), None);
+        for split in test.splits(0) {
+            let delivered = test.fetch(split, 0).await;
+            kept += delivered.pieces.iter().map(|piece| piece.rows).sum::<u32>();
+            skipped.extend(delivered.pieces.into_iter().flat_map(|piece| piece.skipped));
+            message = message.or(delivered.failure);
+        }
+        assert_eq!(message.is_some(), failure, "{on_error}: {message:?}");
+        if let Some(message) = message {
+            assert!(message.contains("row 17 at byte") && message.contains("on_error: skip"), "{message}");
+            continue;
+        }
+        assert_eq!(kept, if on_error == "skip" { 39 } else { 40 });
+        assert_eq!(skipped.len(), 1);
+        assert_eq!((skipped[0].row_id, skipped[0].offset), (17, data.find("{\"id\": x").unwrap() as u64));
+    }
+}
+
+#[tokio::test]
+async fn a_filter_removes_rows_and_reports_the_offsets_of_the_others() {
+    let rest = "operators: [ filter: { where: \"id % 3 = 0\" }, batch: { size: 8 } ]\n";
+    let test = TestEngine::new(&lines(48), rest, 1, 2, 64 * MIB).await;
+    test.lease(test.splits(0));
+    test.load().await;
+    for split in test.splits(0) {
+        let first = test.layout.split_range(split).start;
+        for piece in test.fetch(split, 0).await.pieces {
+            let expected: Vec<u32> =
+                (piece.from..piece.to).filter(|offset| (first + u64::from(*offset)) % 3 == 0).collect();
+            assert_eq!(piece.rows as usize, expected.len());
+            assert_eq!(piece.kept, Some(expected));
+        }
+    }
+    let filter = test.stats("filter");
+    assert_eq!((filter.rows_in, filter.rows_out), (48, 16));
+}
+
+#[tokio::test]
+async fn cached_rows_are_read_once() {
+    let rest =
+        "operators: [ filter: { where: \"id % 3 = 0\" }, cache: { tier: memory }, batch: { size: 8 } ]\n";
+    let test = TestEngine::new(&lines(48), rest, 1, 1, 64 * MIB).await;
+    for epoch in [0, 1] {
+        test.lease(test.splits(epoch));
+        test.load().await;
+        let mut rows = 0;
+        for split in test.splits(epoch) {
+            rows += test.fetch(split, 0).await.pieces.iter().map(|piece| piece.rows).sum::<u32>();
+        }
+        assert_eq!(rows, 16, "epoch {epoch}");
+    }
+    let (source, cache) = (test.stats("source"), test.stats("cache"));
+    assert_eq!((source.rows_out, cache.rows_in, cache.rows_out), (48, 96, 48));
+    assert!(test.engine.lock().cache_values().values().next().is_some());
+}
+
+#[tokio::test]
+async fn a_round_is_computed_once_for_all_streams() {
+    let operators = "operators:\n  - cast: { column: tokens, dtype: int32 }\n  - bucket_by_length: { columns: [tokens], boundaries: [3], batch_sizes: [6, 4], window: 60 }\n";
+    let test = TestEngine::new(&lines(120), operators, 2, 2, 64 * MIB).await;
+    let round: Vec<SplitRef> = test.splits(0).into_iter().filter(|split| split.ordinal == 0).collect();
+    test.lease([round[0]]);
+    test.load().await;
+    let first = test.fetch(round[0], 0).await;
+    let computed = test.stats("batch");
+    assert_eq!(computed.rows_in, 60);
+    test.lease(round.clone());
+    let second = test.fetch(round[1], 0).await;
+    assert_eq!(test.stats("batch").rows_in, 60, "the pieces of the round were stored");
+    assert_eq!(first.pieces.len(), second.pieces.len(), "streams have the same steps");
+    let mut ids = [first.row_ids(), second.row_ids()].concat();
+    ids.sort_unstable();
+    let job = test.engine.job(JOB).expect("the job is loaded");
+    let mut expected: Vec<u64> = job.rows(0, 0..60).iter().map(|row| row.row_id).collect();
+    expected.sort_unstable();
+    assert_eq!(ids, expected);
+}
+
+#[tokio::test]
+async fn groups_stay_within_the_memory_budget() {
+    let rest = "operators: [ batch: { size: 64 } ]\n";
+    let test = TestEngine::new(&lines(4096), rest, 4, 2, MIB / 2).await;
+    test.lease(test.splits(0));
+    test.load().await;
+    // Without consumers the engine computes ahead until the budget is used.
+    while test.engine.lock().groups > 0 {
+        tokio::task::yield_now().await;
+    }
+    let used = test.engine.used_bytes(&test.engine.lock());
+    assert!(used <= MIB / 2, "{used}");
+    assert!(test.engine.computed().len() < test.splits(0).len());
+    assert!(test.engine.is_memory_full() && test.engine.report_memory_full());
+    let held: u64 = test.engine.lock().leases.jobs().map(|(_, leases)| leases.held_bytes()).sum();
+    assert!(held > 0);
+    for split in test.splits(0) {
+        assert_eq!(test.fetch(split, 0).await.row_ids().len(), test.layout.split_len(split) as usize);
+    }
+    assert!(!test.engine.has_reported_full.load(Ordering::Relaxed), "memory is free again");
+}
+
+#[tokio::test]
+async fn a_group_that_is_larger_than_the_memory_fails() {
+    let rest = "operators: [ batch: { size: 512 } ]\n";
+    let test = TestEngine::new(&lines(1024), rest, 1, 1, 16 << 10).await;
+    let split = test.splits(0)[0];
+    test.lease([split]);
+    test.load().await;
+    let failure = test.fetch(split, 0).await.failure.expect("the group does not fit");
+    assert!(failure.contains("set a smaller batch.size"), "{failure}");
+    assert!(test.engine.lock().leases.job(JOB).is_some());
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_loaded_fails_its_leases() {
+    let test = TestEngine::new(&lines(10), PLAIN, 1, 1, MIB).await;
+    let split = test.splits(0)[0];
+    test.lease([split]);
+    test.engine.fail_job(JOB, "no such file");
+    assert!(test.engine.unloaded().is_empty());
+    let fetch = test.open(split, 0).await.expect("the lease is here");
+    let lookup = test.engine.next_piece(JOB, split, fetch.number, 0);
+    assert!(matches!(lookup, PieceLookup::Failed(message) if message == "no such file"));
+    let later = SplitRef { epoch: 1, ..split };
+    test.lease([later]);
+    let fetch = test.open(later, 0).await.expect("the lease is here");
+    let lookup = test.engine.next_piece(JOB, later, fetch.number, 0);
+    assert!(matches!(lookup, PieceLookup::Failed(_)), "later leases fail as well");
+}
+
+/// The time that the first batch of 512 rows takes, if each row waits 4 ms.
+async fn first_batch(parallelism: u32, cores: u32) -> Duration {
+    let wait = format!("wait: {{ ms: 4, parallelism: {parallelism} }}");
+    let rest = format!("operators: [ {wait}, batch: {{ size: 512 }} ]\n");
+    let test = TestEngine::new(&lines(512), &rest, 1, cores, 64 * MIB).await;
+    let split = test.splits(0)[0];
+    test.lease([split]);
+    let started = tokio::time::Instant::now();
+    test.load().await;
+    let fetch = test.open(split, 0).await.expect("the lease is here");
+    assert!(matches!(test.next(split, &fetch, 0).await, PieceLookup::Piece(..)));
+    started.elapsed()
+}
+
+/// The clock is virtual: it advances to the next timer when no task can run.
+#[tokio::test(start_paused = true)]
+async fn one_batch_of_slow_rows_uses_all_cores() {
+    let all = first_batch(64, 64).await;
+    assert!(all >= Duration::from_millis(32) && all < Duration::from_millis(100), "{all:?}");
+    let one = first_batch(1, 64).await;
+    assert!(one >= Duration::from_millis(2048), "{one:?}");
+}
+
+#[tokio::test]
+async fn allocations_and_tenants_apply_to_loaded_and_later_jobs() {
+    let test = TestEngine::new(&lines(100), PLAIN, 1, 2, 64 * MIB).await;
+    test.lease(test.splits(0));
+    let allocation = JobAllocation { read_concurrency: 3, ..JobAllocation::unlimited(JOB) };
+    test.engine.set_allocations(1, &[allocation]);
+    test.load().await;
+    let job = test.engine.job(JOB).expect("the job is loaded");
+    assert_eq!(job.limits.reads_of_group(), 3);
+    test.engine.set_allocations(0, &[]);
+    assert_ne!(job.limits.reads_of_group(), 3);
+    assert_eq!(test.engine.wanted_cache(JOB), Some(None));
+    assert_eq!(test.engine.wanted_cache(JobId(9)), None);
+    let tenant = TenantPart { tenant: "team".to_owned(), cache_bytes: None, jobs: vec![JOB] };
+    test.engine.set_tenants(&[tenant]);
+    assert!(test.engine.lock().tenants.contains_key(&JOB));
+    assert!(test.directory.path().exists());
+}
+
+#[tokio::test]
+async fn a_cache_decision_that_fails_is_not_tried_again() {
+    let mut test = TestEngine::new(&lines(100), PLAIN, 1, 1, 64 * MIB).await;
+    test.lease(test.splits(0));
+    test.load().await;
+    let cache = CacheDecision {
+        after: 0,
+        tier: feedline_data::pipeline::CacheTier::Memory,
+        form: feedline_data::pipeline::CacheEncoding::AsIs,
+    };
+    let allocation = JobAllocation { keep: Some(cache), ..JobAllocation::unlimited(JOB) };
+    test.engine.set_allocations(0, std::slice::from_ref(&allocation));
+    assert_eq!(test.engine.unloaded(), BTreeSet::from([JOB]), "the plan wants another cache");
+    test.engine.reject_cache(JOB, cache, "the disk is full");
+    assert!(test.engine.unloaded().is_empty());
+    let other = CacheDecision { after: 0, tier: feedline_data::pipeline::CacheTier::Disk, ..cache };
+    test.engine.reject_cache(JOB, other, "there is no disk");
+    assert_eq!(test.engine.unloaded(), BTreeSet::from([JOB]));
+    test.source.cache = Some(cache);
+    test.load().await;
+    assert!(test.engine.unloaded().is_empty());
+    assert_eq!(test.engine.job(JOB).and_then(|job| job.compiled.cache), Some(cache));
+}
+
+#[tokio::test]
+async fn waits_for_the_lock_are_measured() {
+    let test = TestEngine::new(&lines(10), PLAIN, 1, 1, MIB).await;
+    let engine = Arc::clone(&test.engine);
+    assert_eq!(engine.lock_wait(), Duration::ZERO);
+    // The other thread tries again until it has waited once.
+    let waiter = std::thread::spawn(move || {
+        while engine.lock_wait() == Duration::ZERO {
+            engine.is_idle();
+        }
+    });
+    while !waiter.is_finished() {
+        let _state = test.engine.lock();
+        std::thread::yield_now();
+    }
+    waiter.join().expect("the thread has waited");
+}
