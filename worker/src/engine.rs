@@ -24,6 +24,7 @@ mod leases;
 mod pace;
 mod piece;
 mod pool;
+mod progress;
 mod read;
 mod round;
 mod run;
@@ -55,7 +56,7 @@ pub(crate) use self::fetches::{OpenFetch, PieceLookup};
 pub(crate) use self::job::{CompileContext, JobContext, JobSource};
 use self::pool::Pool;
 use self::read::ReadResources;
-use self::state::State;
+use self::state::EngineState;
 use self::task::WorkerResources;
 pub(crate) use self::trace::Tracing;
 use crate::cache::{Caches, Tenant};
@@ -75,7 +76,7 @@ pub(crate) struct Engine {
     resources: WorkerResources,
     /// Memory for decoding large images.
     decoding: Arc<DecodeMemory>,
-    state: Mutex<State>,
+    state: Mutex<EngineState>,
     /// Nanoseconds that threads have waited for the lock of the state.
     lock_wait_ns: AtomicU64,
     /// Bytes lent to clients as shared memory, where any are lent.
@@ -134,7 +135,7 @@ impl Engine {
     }
 
     /// Locks the state, and measures the wait if another thread holds the lock.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, EngineState> {
         if let Ok(state) = self.state.try_lock() {
             return state;
         }
@@ -253,7 +254,7 @@ impl Engine {
                 state.accept(lease);
             }
         }
-        let State { leases, rounds, .. } = &mut *state;
+        let EngineState { leases, rounds, .. } = &mut *state;
         rounds.retain(|round| {
             leases.job(round.job).is_some_and(|leases| leases.has_round(round.epoch, round.ordinal))
         });

@@ -10,7 +10,7 @@ use feedline_data::messages::{ProcessCpu, WorkerJobStats};
 use super::Engine;
 use super::job::JobContext;
 use super::settings::EngineSettings;
-use super::state::State;
+use super::state::EngineState;
 use super::trace::Tracing;
 use crate::WorkerSettings;
 
@@ -26,7 +26,7 @@ impl Engine {
         self.is_full(&state)
     }
 
-    pub(super) fn is_full(&self, state: &State) -> bool {
+    pub(super) fn is_full(&self, state: &EngineState) -> bool {
         let next = |job: &Arc<JobContext>| job.group_bytes(job.group_rows(self.memory_bytes));
         let typical = state.jobs.values().map(next).max();
         let full = || {
@@ -73,7 +73,7 @@ impl Engine {
         (elapsed_ns, cpu, jobs.iter().map(of).collect())
     }
 
-    pub(super) fn used_bytes(&self, state: &State) -> u64 {
+    pub(super) fn used_bytes(&self, state: &EngineState) -> u64 {
         let planned = self.resources.planned_bytes.load(Ordering::Relaxed);
         let images = self.resources.image_bytes.load(Ordering::Relaxed);
         let functions = self.resources.function_bytes.load(Ordering::Relaxed);

@@ -14,7 +14,7 @@ use super::allocation::GroupLoad;
 use super::job::JobContext;
 use super::leases::{JobLeases, StreamShare};
 use super::pool::Priority;
-use super::state::{MemoryWait, State};
+use super::state::{EngineState, MemoryWait};
 use super::task::{MemoryReservation, TaskContext};
 
 /// Priorities that are left free between two groups, for groups that overtake others of their stream.
@@ -64,7 +64,7 @@ enum NextGroup {
 /// urgent.
 type Urgency = (usize, usize);
 
-impl State {
+impl EngineState {
     /// Adds the time for which a job has waited for memory to the job's counter.
     fn record_memory_wait(&mut self) {
         let Some(wait) = self.memory_wait.take() else { return };
@@ -100,11 +100,11 @@ impl State {
 impl Engine {
     /// Starts the most urgent groups that fit the budget. One group at a time may exceed it, for a consumer that waits for
     /// rows that no group computes: no consumer waits for memory that others hold.
-    pub(super) fn admit(&self, state: &mut State) -> Vec<AdmittedGroup> {
+    pub(super) fn admit(&self, state: &mut EngineState) -> Vec<AdmittedGroup> {
         std::iter::from_fn(|| self.admit_next(state)).collect()
     }
 
-    fn admit_next(&self, state: &mut State) -> Option<AdmittedGroup> {
+    fn admit_next(&self, state: &mut EngineState) -> Option<AdmittedGroup> {
         if !state.leases.jobs().any(|(_, leases)| leases.is_ready()) {
             state.record_memory_wait();
             state.is_blocked = false;
@@ -137,7 +137,7 @@ impl Engine {
 
     /// Bytes of the budget that are in use, without idle buffers. Evicts cached rows that no job uses if the next group does
     /// not fit otherwise.
-    fn bytes_in_use(&self, state: &State) -> u64 {
+    fn bytes_in_use(&self, state: &EngineState) -> u64 {
         let in_use = || self.used_bytes(state).saturating_sub(self.resources.slabs.idle_bytes());
         let working = state.leases.jobs().filter_map(|(id, _)| state.jobs.get(&id));
         let next = working.map(|job| job.group_bytes(job.group_rows(self.memory_bytes))).max().unwrap_or(0);
@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// The most urgent group of a job, after splits whose next group is too large have failed.
-    fn next_possible_group(&self, state: &mut State, id: JobId, in_use: u64) -> Option<NextGroup> {
+    fn next_possible_group(&self, state: &mut EngineState, id: JobId, in_use: u64) -> Option<NextGroup> {
         loop {
             match self.next_group(state, id, in_use) {
                 Some(NextGroup::TooLarge { split, offset, message }) => {
@@ -158,7 +158,7 @@ impl Engine {
     }
 
     /// The most urgent group of a job; `None` if the job is not loaded, or has no group to start.
-    fn next_group(&self, state: &mut State, id: JobId, in_use: u64) -> Option<NextGroup> {
+    fn next_group(&self, state: &mut EngineState, id: JobId, in_use: u64) -> Option<NextGroup> {
         let job = Arc::clone(state.jobs.get(&id)?);
         let share = self.memory_bytes / state.leases.streams();
         let load = GroupLoad {
@@ -230,7 +230,12 @@ impl Engine {
         })
     }
 
-    fn start_group(&self, state: &mut State, candidate: Candidate, in_use: u64) -> Option<AdmittedGroup> {
+    fn start_group(
+        &self,
+        state: &mut EngineState,
+        candidate: Candidate,
+        in_use: u64,
+    ) -> Option<AdmittedGroup> {
         let Candidate { job: id, split, offsets, bytes, exceeds } = candidate;
         let job = Arc::clone(state.jobs.get(&id)?);
         let slab_bytes = job.slab_bytes((offsets.end - offsets.start) as usize);
@@ -292,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_new_job_and_an_old_one_alternate() {
-        let mut state = State::default();
+        let mut state = EngineState::default();
         for (job, epoch) in [(1, 50), (2, 0)] {
             for ordinal in 0..3 {
                 state.leases.insert(JobId(job), split(epoch, ordinal, 0), SplitState::new(0, 1), None);
@@ -308,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_late_split_overtakes_the_later_splits_of_its_stream_only() {
-        let mut state = State::default();
+        let mut state = EngineState::default();
         let mut start_at = |split, job| {
             state.leases.insert(JobId(job), split, SplitState::new(0, 1), None);
             state.started += 1;

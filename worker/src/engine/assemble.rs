@@ -11,7 +11,7 @@ use feedline_proto::services::PieceHeader;
 
 use super::batches::{BatchAssembler, GroupRows};
 use super::chunk::WorkChunk;
-use super::failures::{check_failures, collect_failures, describe_failures};
+use super::failures::collect_failures;
 use super::job::JobContext;
 use super::piece::{FinishedPiece, StreamPieces};
 use super::slab::{SlabPool, SlabReservation};
@@ -94,7 +94,7 @@ impl BatchAssembler for PieceAssembler {
     ) -> Result<Vec<StreamPieces>, String> {
         let (job, rows, compiled) = (&group.job, &group.rows, &group.job.compiled);
         let failed = collect_failures(&chunks, &group.read_failures);
-        check_failures(compiled, rows, &failed)?;
+        group.named().check(compiled.on_error(), &failed)?;
         let kept = compiled.details.layout.changes_rows.then(|| kept_offsets(group.offsets.start, &chunks));
         let count: usize = chunks.iter().map(|work| work.chunk.rows()).sum();
         debug_assert!(kept.is_some() || compiled.on_error() != OnError::Skip || count == rows.len());
@@ -120,7 +120,7 @@ impl BatchAssembler for PieceAssembler {
             rows: count as u32,
             kept,
             row_ids: compiled.details.audit.then(|| rows.iter().map(|row| row.row_id).collect()),
-            skipped: describe_failures(compiled, rows, &failed),
+            skipped: group.named().describe_all(&failed),
             batch,
         };
         let data = SlabPool::finish(buffer, reservation);
@@ -233,4 +233,77 @@ fn join_arrays(chunks: &[WorkChunk], name: &str) -> Result<ArrayRef, String> {
         }
     }
     arrow::compute::concat(&arrays).map_err(|error| format!("cannot join column `{name}`: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{FixedSizeListArray, Int32Array};
+    use arrow::datatypes::{DataType, Field};
+
+    use super::*;
+
+    const ROW_BYTES: usize = 2;
+
+    /// Joins shares of a section for six rows, which begins after four other bytes.
+    fn join(shares: impl FnOnce(&mut BytesMut) -> Vec<TensorShare>) -> Vec<u8> {
+        let mut buffer = BytesMut::zeroed(16);
+        let mut rest = buffer.split_off(4);
+        let shares = shares(&mut rest);
+        let section = TensorSection { rest, offset: 4, bytes: 12 };
+        join_section(&mut buffer, section, shares, ROW_BYTES);
+        assert_eq!(buffer.len(), 16);
+        buffer[4..].to_vec()
+    }
+
+    fn in_place(rest: &mut BytesMut, values: &[u8], rows: usize) -> TensorShare {
+        let mut data = rest.split_to(values.len());
+        data.copy_from_slice(values);
+        TensorShare { unused: None, data, rows, in_place: true }
+    }
+
+    fn copied(rest: &mut BytesMut, bytes: usize, values: &[u8]) -> TensorShare {
+        let unused = (bytes > 0).then(|| rest.split_to(bytes));
+        TensorShare { unused, data: BytesMut::from(values), rows: values.len() / ROW_BYTES, in_place: false }
+    }
+
+    #[test]
+    fn rows_written_in_place_stay_where_they_are() {
+        let joined = join(|rest| vec![in_place(rest, &[1, 2, 3, 4], 2), in_place(rest, &[5, 6, 7, 8], 2)]);
+        assert_eq!(joined[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn rows_move_up_when_earlier_rows_were_removed() {
+        let joined = join(|rest| {
+            vec![
+                in_place(rest, &[1, 2, 0, 0], 1),
+                in_place(rest, &[3, 4, 0, 0], 1),
+                in_place(rest, &[5, 6, 7, 8], 2),
+            ]
+        });
+        assert_eq!(joined[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn rows_in_other_buffers_are_copied_between_the_others() {
+        let joined = join(|rest| {
+            vec![
+                in_place(rest, &[1, 2, 0, 0], 1),
+                copied(rest, 4, &[3, 4]),
+                in_place(rest, &[5, 6, 0, 0], 1),
+                copied(rest, 0, &[]),
+            ]
+        });
+        assert_eq!(joined[..6], [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn the_bytes_of_a_sliced_source_tensor_are_its_own() {
+        let item = Arc::new(Field::new("item", DataType::Int32, false));
+        let values = Arc::new(Int32Array::from(vec![1, 2, 3, 4, 5, 6]));
+        let tensors = FixedSizeListArray::new(item, 2, values, None).slice(1, 2);
+        let bytes = arrow_tensor_bytes(&(Arc::new(tensors) as ArrayRef), 8);
+        let expected: Vec<u8> = [3i32, 4, 5, 6].iter().flat_map(|value| value.to_ne_bytes()).collect();
+        assert_eq!(bytes[..], expected);
+    }
 }

@@ -11,7 +11,7 @@ use feedline_data::order::RowRef;
 use feedline_operators::OutputBuffers;
 
 use super::chunk::WorkChunk;
-use super::failures::FailedRows;
+use super::failures::{GroupFailures, NamedRows};
 use super::job::JobContext;
 use super::piece::StreamPieces;
 use super::slab::SlabPool;
@@ -40,5 +40,11 @@ pub(super) struct GroupRows {
     /// Offsets in the split.
     pub(super) offsets: Range<u32>,
     pub(super) rows: Arc<Vec<RowRef>>,
-    pub(super) read_failures: FailedRows,
+    pub(super) read_failures: GroupFailures,
+}
+
+impl GroupRows {
+    pub(super) fn named(&self) -> NamedRows<'_> {
+        NamedRows { manifest: &self.job.compiled.manifest, rows: &self.rows }
+    }
 }

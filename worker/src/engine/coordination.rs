@@ -121,3 +121,61 @@ impl Coordination {
         steps
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use feedline_data::schema::{ColumnType, ScalarType};
+
+    use super::*;
+
+    /// The coordination of a pipeline over list columns, with this last operator.
+    fn coordination(last: &str, columns: &[&'static str]) -> Option<Coordination> {
+        let yaml = format!("name: test\nsource: {{ url: x, format: jsonl }}\noperators: [ {last} ]\n");
+        let pipeline = Pipeline::from_yaml(&yaml, "test.yaml").expect("a valid pipeline");
+        let list = ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Int32)));
+        Coordination::new(&pipeline, &Schema::new(columns.iter().map(|column| (*column, list.clone()))))
+            .expect("columns exist")
+    }
+
+    fn rows(steps: &[RoundStep]) -> Vec<(usize, &Vec<Vec<OutputRow>>)> {
+        steps.iter().map(|step| (step.bucket, &step.streams)).collect()
+    }
+
+    #[test]
+    fn buckets_depend_on_the_longest_of_the_columns() {
+        assert!(coordination("batch: { size: 2 }", &["a"]).is_none());
+        let last = "bucket_by_length: { columns: [a, b], boundaries: [4], batch_sizes: [1, 1], value: 9 }";
+        let bucket = coordination(last, &["a", "b"]).expect("it is coordinated");
+        assert_eq!((bucket.columns(), bucket.padding()), (&["a".to_owned(), "b".to_owned()][..], 9));
+        assert_eq!((bucket.truncation(), bucket.length_limit().map(|limit| limit.elements)), (None, None));
+        let steps = bucket.steps(&[1, 2, 1, 8, 9, 1, 3, 3], 2);
+        let short: Vec<_> = rows(&steps).into_iter().filter(|(bucket, _)| *bucket == 0).collect();
+        assert_eq!(short, [(0, &vec![vec![vec![0]], vec![vec![3]]])]);
+        assert_eq!(steps.len(), 2);
+        let limited =
+            coordination("bucket_by_length: { columns: [a], boundaries: [4], batch_sizes: [2] }", &["a"]);
+        assert_eq!(limited.and_then(|bucket| bucket.length_limit()).map(|limit| limit.elements), Some(4));
+    }
+
+    #[test]
+    fn packing_combines_rows_up_to_the_length() {
+        let pack =
+            coordination("pack: { columns: [a], length: 8, size: 1 }", &["a"]).expect("it is coordinated");
+        assert_eq!((pack.length_limit().map(|limit| limit.elements), pack.truncation()), (Some(8), None));
+        let steps = pack.steps(&[5, 3, 8], 2);
+        let all: Vec<OutputRow> =
+            steps.iter().flat_map(|step| step.streams.iter().flatten().cloned()).collect();
+        assert_eq!(all, [vec![0, 1], vec![2]]);
+        let truncating =
+            coordination("pack: { columns: [a], length: 8, size: 1, longer: truncate }", &["a"]).unwrap();
+        assert_eq!((truncating.length_limit().is_none(), truncating.truncation()), (true, Some(8)));
+    }
+
+    #[test]
+    fn a_round_without_rows_has_one_empty_step() {
+        let pack =
+            coordination("pack: { columns: [a], length: 8, size: 1 }", &["a"]).expect("it is coordinated");
+        let steps = pack.steps(&[], 3);
+        assert_eq!(rows(&steps), [(0, &vec![Vec::new(), Vec::new(), Vec::new()])]);
+    }
+}

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use feedline_operators::OutputBuffers;
 
 use super::chunk::ChunkRows;
-use super::failures::{FailedRow, FailedRows};
+use super::failures::{FailedRow, GroupFailures};
 use super::pace::{ChunkPlan, Pace};
 use super::read::EncodedBlock;
 
@@ -19,7 +19,7 @@ pub(super) struct EncodedRows {
     row_bytes: Vec<u64>,
     rows: Vec<RowState>,
     /// Rows that could not be read.
-    pub(super) failures: FailedRows,
+    pub(super) failures: GroupFailures,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl EncodedRows {
             batches: Vec::new(),
             row_bytes: Vec::new(),
             rows: (0..rows).map(state).collect(),
-            failures: FailedRows::new(),
+            failures: GroupFailures::new(),
         }
     }
 

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use feedline_data::manifest::Manifest;
 use feedline_data::order::RowRef;
 use feedline_data::pipeline::OnError;
 use feedline_proto::services::SkippedRow;
 
 use super::chunk::WorkChunk;
-use super::job::CompiledJob;
 
 /// The failure of one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,11 +19,11 @@ pub(super) struct FailedRow {
 }
 
 /// Failed rows by their index in the group.
-pub(super) type FailedRows = BTreeMap<usize, FailedRow>;
+pub(super) type GroupFailures = BTreeMap<usize, FailedRow>;
 
 /// All rows that failed in these chunks. `read_failures` are the rows that could not be read.
-pub(super) fn collect_failures(chunks: &[WorkChunk], read_failures: &FailedRows) -> FailedRows {
-    let mut failed = FailedRows::new();
+pub(super) fn collect_failures(chunks: &[WorkChunk], read_failures: &GroupFailures) -> GroupFailures {
+    let mut failed = GroupFailures::new();
     for work in chunks {
         for (origin, reason) in &work.chunk.failures {
             let index = work.start + *origin as usize;
@@ -34,33 +34,80 @@ pub(super) fn collect_failures(chunks: &[WorkChunk], read_failures: &FailedRows)
     failed
 }
 
-/// Returns the first failed row as an error if the pipeline has `on_error: fail`.
-pub(super) fn check_failures(job: &CompiledJob, rows: &[RowRef], failed: &FailedRows) -> Result<(), String> {
-    match failed.first_key_value() {
-        Some((index, failure)) if job.on_error() == OnError::Fail => {
-            let row = describe_failure(job, &rows[*index], failure);
-            Err(format!(
-                "{}, row {} at byte {}: {}; repair the row, or set `on_error: skip` or `replace`",
-                row.shard, row.row_id, row.offset, row.reason
-            ))
+/// The rows of a group, for messages about them.
+#[derive(Clone, Copy)]
+pub(super) struct NamedRows<'a> {
+    pub(super) manifest: &'a Manifest,
+    pub(super) rows: &'a [RowRef],
+}
+
+impl NamedRows<'_> {
+    /// Returns the first failed row as an error if the pipeline has `on_error: fail`.
+    pub(super) fn check(&self, on_error: OnError, failed: &GroupFailures) -> Result<(), String> {
+        match failed.first_key_value() {
+            Some((index, failure)) if on_error == OnError::Fail => {
+                let row = self.describe(*index, failure);
+                Err(format!(
+                    "{}, row {} at byte {}: {}; repair the row, or set `on_error: skip` or `replace`",
+                    row.shard, row.row_id, row.offset, row.reason
+                ))
+            }
+            _ => Ok(()),
         }
-        _ => Ok(()),
+    }
+
+    /// Descriptions of all failed rows, in the order of the group.
+    pub(super) fn describe_all(&self, failed: &GroupFailures) -> Vec<SkippedRow> {
+        failed.iter().map(|(index, failure)| self.describe(*index, failure)).collect()
+    }
+
+    fn describe(&self, index: usize, failure: &FailedRow) -> SkippedRow {
+        let row = &self.rows[index];
+        let shard = &self.manifest.shards[row.shard as usize];
+        let block = &shard.index.blocks[row.block as usize];
+        let before: u64 = block.row_bytes.iter().take(row.row as usize).map(|&bytes| u64::from(bytes)).sum();
+        SkippedRow {
+            row_id: row.row_id,
+            shard: shard.object.url.clone(),
+            offset: failure.offset.unwrap_or(block.offset + before),
+            reason: failure.reason.clone(),
+        }
     }
 }
 
-/// Descriptions of all failed rows, in the order of the group.
-pub(super) fn describe_failures(job: &CompiledJob, rows: &[RowRef], failed: &FailedRows) -> Vec<SkippedRow> {
-    failed.iter().map(|(index, failure)| describe_failure(job, &rows[*index], failure)).collect()
-}
+#[cfg(test)]
+mod tests {
+    use feedline_data::manifest::{Block, Shard, ShardIndex, ShardRef};
+    use feedline_data::schema::Schema;
 
-fn describe_failure(job: &CompiledJob, row: &RowRef, failure: &FailedRow) -> SkippedRow {
-    let shard = &job.manifest.shards[row.shard as usize];
-    let block = &shard.index.blocks[row.block as usize];
-    let before: u64 = block.row_bytes.iter().take(row.row as usize).map(|&bytes| u64::from(bytes)).sum();
-    SkippedRow {
-        row_id: row.row_id,
-        shard: shard.object.url.clone(),
-        offset: failure.offset.unwrap_or(block.offset + before),
-        reason: failure.reason.clone(),
+    use super::*;
+
+    fn failed(index: usize, offset: Option<u64>) -> (usize, FailedRow) {
+        (index, FailedRow { offset, reason: "not a JPEG".to_owned() })
+    }
+
+    #[test]
+    fn a_failed_row_is_named_by_its_shard_and_byte() {
+        let object =
+            ShardRef { url: "file:///d/a".to_owned(), size_bytes: 100, version: String::new(), part: 0 };
+        let blocks = vec![Block { rows: 3, offset: 40, bytes: 60, group: 0, row_bytes: vec![10, 20, 30] }];
+        let index = ShardIndex { blocks, schema: None, defects: Vec::new() };
+        let manifest = Manifest { schema: Schema::default(), shards: vec![Shard { object, index }] };
+        let row = |row| RowRef { row_id: 7 + u64::from(row), pass: 0, shard: 0, block: 0, row };
+        let rows = [row(2), row(1)];
+        let named = NamedRows { manifest: &manifest, rows: &rows };
+        let failures: GroupFailures = [failed(0, None), failed(1, Some(5))].into();
+        let described: Vec<(u64, u64)> =
+            named.describe_all(&failures).iter().map(|row| (row.row_id, row.offset)).collect();
+        assert_eq!(described, [(9, 70), (8, 5)], "the second offset was known");
+        let error = named.check(OnError::Fail, &failures).unwrap_err();
+        assert_eq!(
+            error,
+            "file:///d/a, row 9 at byte 70: not a JPEG; repair the row, or set `on_error: skip` or `replace`"
+        );
+        assert!(
+            named.check(OnError::Skip, &failures).is_ok() && named.check(OnError::Replace, &failures).is_ok()
+        );
+        assert!(named.check(OnError::Fail, &GroupFailures::new()).is_ok());
     }
 }

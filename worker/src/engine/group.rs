@@ -14,7 +14,6 @@ use super::assemble::PieceAssembler;
 use super::batches::{BatchAssembler, GroupRows};
 use super::chunk::{ChunkInput, WorkChunk};
 use super::encoded::{ChunkSchedule, EncodedRows, ReadyChunk};
-use super::failures::check_failures;
 use super::job::JobContext;
 use super::piece::StreamPieces;
 use super::read::{BlockReader, block_requests, read_blocks};
@@ -113,7 +112,7 @@ impl GroupRun {
                     encoded.add(block);
                     if reads_left == 0 {
                         job.counters.source.add_latency(started.elapsed(), read_cpu);
-                        check_failures(&job.compiled, &rows, &encoded.failures)?;
+                        self.group.named().check(job.compiled.on_error(), &encoded.failures)?;
                     }
                 }
                 Some(chunk) = running.next() => finished.push(chunk?),

@@ -39,6 +39,31 @@ pub(crate) struct JobContext {
     clock: Arc<ProcessClock>,
     /// Largest number of bytes per row in the columns of varying size of any batch so far.
     tail_row_bytes: AtomicU64,
+    /// Time by which waits of operators were too long.
+    pub(super) wait_overshoot: WaitOvershoot,
+}
+
+/// Resolution of the runtime's timers.
+const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
+
+/// Time by which timers have fired too late because of their resolution. Later waits are shorter, so that waits have the right
+/// length on average.
+#[derive(Debug, Default)]
+pub(super) struct WaitOvershoot(AtomicU64);
+
+impl WaitOvershoot {
+    /// Takes at most `limit` of the overshoot.
+    pub(super) fn take(&self, limit: Duration) -> Duration {
+        let take = |ns: u64| Some(ns - ns.min(limit.as_nanos() as u64));
+        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
+        Duration::from_nanos(before).min(limit)
+    }
+
+    /// Adds the overshoot of one wait. A delay beyond the resolution has another cause, and does not count.
+    pub(super) fn add(&self, overshoot: Duration) {
+        let ns = overshoot.min(TIMER_RESOLUTION).as_nanos() as u64;
+        self.0.fetch_add(ns, Ordering::Relaxed);
+    }
 }
 
 impl JobContext {
@@ -80,6 +105,7 @@ impl JobContext {
             order: RowOrder::new(Sequence::new(pipeline, &compiled.manifest, &layout.mix)),
             tail_row_bytes: AtomicU64::new(compiled.tail_row_bytes),
             kernel_time: KernelTime::default(),
+            wait_overshoot: WaitOvershoot::default(),
             clock: Arc::clone(&tracing.clock),
             counters,
             limits,
@@ -179,5 +205,20 @@ impl JobContext {
         }
         stats.push(counters.batch.snapshot());
         stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_waits_make_up_for_late_timers() {
+        let (overshoot, ms) = (WaitOvershoot::default(), Duration::from_millis);
+        assert_eq!(overshoot.take(ms(4)), ms(0));
+        (0..5).for_each(|_| overshoot.add(ms(1)));
+        overshoot.add(ms(20));
+        let taken = [overshoot.take(ms(4)), overshoot.take(ms(4)), overshoot.take(ms(4))];
+        assert_eq!(taken, [ms(4), ms(2), ms(0)], "the long delay counts as one millisecond");
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::blocks::{BlockCache, BlockKey};
 use super::job::JobContext;
 use super::pool::Priority;
-use super::task::SplitProgress;
+use super::progress::SplitProgress;
 use super::trace::CpuTimed;
 
 /// Rows of one block that a group needs.
@@ -227,4 +227,84 @@ fn locate_rows(request: BlockRequest, read: BlockRows, is_partial: bool, cpu: Du
         }
     }
     EncodedBlock { batch: read.batch, rows: located, failures, bytes: read.held_bytes as u64, cpu }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::StringViewArray;
+    use feedline_data::ids::JobId;
+
+    use super::*;
+
+    fn request(rows: &[(u32, usize)]) -> BlockRequest {
+        BlockRequest { key: BlockKey { job: JobId(1), shard: 0, block: 0 }, rows: rows.to_vec() }
+    }
+
+    /// A block whose rows are their numbers. The rows in `failed` could not be decoded.
+    fn block(rows: u32, failed: &[u32]) -> BlockRows {
+        let values =
+            StringViewArray::from_iter_values((0..rows).map(|row| format!("a row with number {row}")));
+        let batch = RecordBatch::try_from_iter([("row", Arc::new(values) as ArrayRef)]).expect("one column");
+        let failure = |row: &u32| RowFailure {
+            row: *row,
+            offset: u64::from(100 * row),
+            reason: format!("row {row} is bad"),
+        };
+        BlockRows {
+            failures: failed.iter().map(failure).collect(),
+            held_bytes: batch.get_array_memory_size(),
+            batch,
+            store_bytes: 9,
+            store_requests: 1,
+            store_wait: Duration::ZERO,
+            blocking_bytes: 0,
+        }
+    }
+
+    fn values(batch: &RecordBatch) -> Vec<String> {
+        batch.column(0).as_string_view().iter().map(|value| value.expect("not null").to_owned()).collect()
+    }
+
+    #[test]
+    fn rows_of_a_whole_block_keep_their_numbers() {
+        let located = locate_rows(request(&[(0, 5), (2, 3), (2, 4)]), block(3, &[2]), false, Duration::ZERO);
+        assert_eq!(located.rows, [(5, 0), (3, 2), (4, 2)]);
+        let failures: Vec<(usize, u64)> =
+            located.failures.iter().map(|failure| (failure.index, failure.offset)).collect();
+        assert_eq!(failures, [(3, 200), (4, 200)]);
+        assert!(located.bytes > 0);
+    }
+
+    #[test]
+    fn picked_rows_are_numbered_again_and_repeated_rows_are_there_once() {
+        let picked = pick_rows(&block(1000, &[4, 6, 9]), &[2, 6, 7]);
+        assert_eq!(
+            values(&picked.batch),
+            ["a row with number 2", "a row with number 6", "a row with number 7"]
+        );
+        assert!(picked.held_bytes < block(1000, &[]).held_bytes / 10, "the block is not held");
+        assert_eq!(picked.failures.iter().map(|failure| failure.row).collect::<Vec<_>>(), [1]);
+        assert_eq!((picked.store_bytes, picked.store_requests), (0, 0), "the read is counted once");
+        let located = locate_rows(request(&[(2, 8), (6, 1), (6, 2), (7, 0)]), picked, true, Duration::ZERO);
+        assert_eq!(located.rows, [(8, 0), (1, 1), (2, 1), (0, 2)]);
+        let failures: Vec<usize> = located.failures.iter().map(|failure| failure.index).collect();
+        assert_eq!(failures, [1, 2]);
+    }
+
+    #[tokio::test]
+    async fn blocks_that_are_read_at_a_time_are_bounded_in_bytes() {
+        let resources = ReadResources::new(0, 4 * PERMIT_BYTES);
+        let block = |bytes| Block { rows: 1, offset: 0, bytes, group: 0, row_bytes: Vec::new() };
+        let (small, huge) = (block(PERMIT_BYTES), block(100 * PERMIT_BYTES));
+        let first = resources.reserve(&small).await;
+        assert_eq!(resources.held_bytes(), 2 * PERMIT_BYTES, "a block is held encoded and decoded");
+        let second = resources.reserve(&small).await;
+        assert_eq!(resources.held_bytes(), 4 * PERMIT_BYTES);
+        assert!(futures::FutureExt::now_or_never(resources.reserve(&block(1))).is_none());
+        drop(first);
+        assert!(futures::FutureExt::now_or_never(resources.reserve(&huge)).is_none());
+        drop(second);
+        let _alone = resources.reserve(&huge).await;
+        assert_eq!(resources.held_bytes(), 4 * PERMIT_BYTES, "a larger block is read alone");
+    }
 }

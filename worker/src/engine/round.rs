@@ -20,7 +20,7 @@ use self::columns::{ColumnPadding, ListFiller, join_column, list_lengths, packed
 use super::batches::{BatchAssembler, GroupRows};
 use super::chunk::WorkChunk;
 use super::coordination::{BatchMode, Coordination, OutputRow, RoundStep};
-use super::failures::{FailedRow, FailedRows, check_failures, collect_failures, describe_failures};
+use super::failures::{FailedRow, GroupFailures, collect_failures};
 use super::job::JobContext;
 use super::piece::{FinishedPiece, StreamPieces};
 use super::slab::SlabPool;
@@ -51,15 +51,15 @@ impl BatchAssembler for RoundAssembler {
             return Err("the job is not coordinated; please report this".to_owned());
         };
         let mut failed = collect_failures(&chunks, &group.read_failures);
-        check_failures(compiled, &group.rows, &failed)?;
+        group.named().check(compiled.on_error(), &failed)?;
         let mut rows = RoundRows::gather(coordination, &chunks)?;
         drop(chunks);
         rows.apply_length_limit(coordination, compiled.on_error(), &mut failed);
-        check_failures(compiled, &group.rows, &failed)?;
+        group.named().check(compiled.on_error(), &failed)?;
         let steps = coordination.steps(&rows.lengths, compiled.details.layout.streams);
         let mut streams = PieceBuilder::new(group, coordination, &rows)?.build_all(&steps)?;
         if let Some(last) = streams.first_mut().and_then(|first| first.last_mut()) {
-            last.header.skipped = describe_failures(compiled, &group.rows, &failed);
+            last.header.skipped = group.named().describe_all(&failed);
             let removed = rows.removed(group.rows.len()).map(|index| group.rows[index].row_id);
             last.header.row_ids.get_or_insert_default().extend(removed);
         }
@@ -102,7 +102,7 @@ impl RoundRows {
         &mut self,
         coordination: &Coordination,
         on_error: OnError,
-        failed: &mut FailedRows,
+        failed: &mut GroupFailures,
     ) {
         let names = coordination.columns();
         if let Some(length) = coordination.truncation() {

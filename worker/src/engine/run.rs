@@ -9,7 +9,7 @@ use futures::FutureExt;
 use super::Engine;
 use super::admission::AdmittedGroup;
 use super::group::{GroupTask, run_group};
-use super::state::{FinishedGroup, State};
+use super::state::{EngineState, FinishedGroup};
 use super::trace::CpuCharged;
 
 impl Engine {
@@ -18,7 +18,7 @@ impl Engine {
         self.pump_locked(self.lock());
     }
 
-    pub(super) fn pump_locked(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    pub(super) fn pump_locked(self: &Arc<Self>, mut state: MutexGuard<'_, EngineState>) {
         let admitted = self.admit(&mut state);
         let has_room_again = self.has_reported_full.load(Ordering::Relaxed) && !self.is_full(&state);
         drop(state);

@@ -183,4 +183,60 @@ mod tests {
         drop(pool.take(1 << 20));
         assert_eq!(pool.allocated_bytes(), 0);
     }
+
+    fn idle(pool: &Arc<SlabPool>, bytes: usize) {
+        let (slab, counted) = pool.take(bytes);
+        drop(SlabPool::finish(slab, counted));
+    }
+
+    #[test]
+    fn the_smallest_idle_buffer_that_fits_is_reused() {
+        let pool = Arc::new(SlabPool::default());
+        let large = pool.take(300_000);
+        idle(&pool, 200_000);
+        drop(SlabPool::finish(large.0, large.1));
+        let idle_before = pool.idle_bytes();
+        let (_slab, reservation) = pool.take(150_000);
+        assert!((200_000..300_000).contains(&reservation.bytes), "{}", reservation.bytes);
+        assert_eq!(pool.idle_bytes(), idle_before - reservation.bytes);
+        let allocated = pool.allocated_bytes();
+        let (_small, _reservation) = pool.take(100);
+        assert_eq!(pool.allocated_bytes(), allocated + 100, "a small batch does not occupy a large buffer");
+    }
+
+    #[test]
+    fn a_buffer_that_grew_counts_with_its_new_size() {
+        let pool = Arc::new(SlabPool::default());
+        let (mut slab, counted) = pool.take(1000);
+        assert_eq!(pool.allocated_bytes(), 1000);
+        slab.resize(100_000, 0);
+        let bytes = SlabPool::finish(slab, counted);
+        assert!(pool.allocated_bytes() >= 100_000);
+        drop(bytes);
+        assert_eq!(pool.allocated_bytes(), pool.idle_bytes());
+    }
+
+    #[test]
+    fn room_is_made_only_if_it_is_needed() {
+        let pool = Arc::new(SlabPool::default());
+        idle(&pool, 100_000);
+        pool.make_room(90_000, 0);
+        assert!(pool.idle_bytes() >= 100_000, "the idle buffer fits");
+        pool.make_room(1000, 1 << 20);
+        assert!(pool.idle_bytes() >= 100_000, "there is room for another buffer");
+        pool.make_room(1 << 20, pool.allocated_bytes() + (1 << 20));
+        assert!(pool.idle_bytes() >= 100_000, "the new buffer fits exactly");
+        pool.make_room(1 << 20, pool.allocated_bytes() + (1 << 20) - 1);
+        assert_eq!(pool.idle_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_released_buffer_is_announced() {
+        let pool = Arc::new(SlabPool::default());
+        let (slab, counted) = pool.take(10);
+        let bytes = SlabPool::finish(slab, counted);
+        assert!(futures::FutureExt::now_or_never(pool.returned.notified()).is_none());
+        drop(bytes);
+        assert!(futures::FutureExt::now_or_never(pool.returned.notified()).is_some());
+    }
 }

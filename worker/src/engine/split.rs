@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::piece::FinishedPiece;
 use super::pool::Priority;
-use super::task::SplitProgress;
+use super::progress::SplitProgress;
 
 /// A group that runs.
 #[derive(Debug, Clone, Copy)]

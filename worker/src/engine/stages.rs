@@ -136,13 +136,15 @@ impl StageRunner {
     async fn wait(&mut self, per_row: Duration, operator: usize) {
         let rows = self.chunk.as_ref().map_or(0, |work| work.chunk.rows());
         let counters = &self.job.counters.operators[operator];
-        let started = TimerInstant::now();
-        let end = started + per_row * rows as u32;
+        let (started, wanted) = (TimerInstant::now(), per_row * rows as u32);
+        let shortened = self.job.wait_overshoot.take(wanted);
+        let end = started + wanted - shortened;
         while TimerInstant::now() < end {
             tokio::time::sleep_until(end.min(TimerInstant::now() + PROGRESS_INTERVAL)).await;
             self.context.progress.increment();
         }
         let waited = started.elapsed();
+        self.job.wait_overshoot.add((waited + shortened).saturating_sub(wanted));
         counters.add_latency(waited, Duration::ZERO);
         counters.add_rows(rows, rows);
         if let Some(work) = &mut self.chunk {

@@ -21,7 +21,7 @@ use crate::cache::{CacheValues, Tenant};
 const ENDED_JOBS_MAX: usize = 16;
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct EngineState {
     pub(super) leases: LeaseTable,
     /// Fetches that wait for a lease to arrive.
     pub(super) arrivals: BTreeMap<(JobId, SplitRef), Arc<Notify>>,
@@ -74,7 +74,7 @@ pub(super) struct FinishedGroup {
     pub(super) start: u32,
 }
 
-impl State {
+impl EngineState {
     /// The values of cached bytes, for all jobs with leases.
     pub(super) fn cache_values(&self) -> CacheValues {
         let mut values = CacheValues::new();

@@ -1,10 +1,11 @@
-//! What a running group shares with the rest of the worker: threads, buffers and caches, its priority, its progress, and
-//! the memory that it reserves.
+//! What a running group shares with the rest of the worker: threads, buffers and caches, its priority, and the memory that it
+//! reserves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::pool::{Pool, Priority};
+use super::progress::SplitProgress;
 use super::read::ReadResources;
 use super::slab::SlabPool;
 use crate::cache::Caches;
@@ -29,20 +30,6 @@ pub(crate) struct WorkerResources {
 pub(crate) struct TaskContext {
     pub(crate) priority: Priority,
     pub(crate) progress: SplitProgress,
-}
-
-/// Counts the reads and the operator executions of a split, so that a consumer sees that a slow split is alive.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SplitProgress(Arc<AtomicU64>);
-
-impl SplitProgress {
-    pub(crate) fn increment(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// Bytes that are counted in a total until the reservation is dropped.
@@ -84,13 +71,5 @@ mod tests {
         assert_eq!(total.load(Ordering::Relaxed), 8);
         drop(reservation);
         assert_eq!(total.load(Ordering::Relaxed), 5);
-    }
-
-    #[test]
-    fn clones_of_a_progress_count_together() {
-        let progress = SplitProgress::default();
-        progress.clone().increment();
-        progress.increment();
-        assert_eq!(progress.count(), 2);
     }
 }

@@ -358,4 +358,64 @@ mod tests {
         let nothing = OperatorStats { name: "a".to_owned(), ..OperatorStats::default() };
         assert_eq!(counters.snapshot(), nothing);
     }
+
+    fn rows(store_requests: u32) -> BlockRows {
+        let schema = Arc::new(arrow::datatypes::Schema::empty());
+        BlockRows {
+            batch: arrow::array::RecordBatch::new_empty(schema),
+            failures: Vec::new(),
+            held_bytes: 0,
+            store_bytes: 10,
+            store_requests,
+            store_wait: Duration::from_nanos(7),
+            blocking_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn each_shard_counts_once() {
+        let tracing = Tracing { on: true, clock: ProcessClock::new() };
+        let counters = StoreCounters::new(130, &tracing);
+        for shard in [0, 64, 129, 64, 0, 500] {
+            counters.add(&rows(2), shard, 1000);
+        }
+        counters.add(&rows(0), 1, 1000);
+        let stats = counters.snapshot();
+        assert_eq!((stats.requests, stats.bytes, stats.wait_ns), (12, 60, 42));
+        assert_eq!((stats.distinct_shards, stats.distinct_shard_bytes), (3, 3000));
+        let off = StoreCounters::new(1, &Tracing { on: false, ..tracing });
+        off.add(&rows(2), 0, 1000);
+        assert_eq!(off.snapshot(), StoreStats::default());
+    }
+
+    #[test]
+    fn executions_elsewhere_divide_into_cpu_time_and_latency() {
+        let counters = OperatorCounters::new("map", None, true);
+        let ns = Duration::from_nanos;
+        counters.add_elsewhere(ns(100), ns(30), ns(5));
+        counters.add_latency(ns(50), ns(20));
+        counters.add_wait_input(ns(4));
+        counters.add_rows(3, 2);
+        counters.add_bytes(8, 9);
+        let stats = counters.snapshot();
+        assert_eq!((stats.cpu_ns, stats.busy_ns, stats.latency_ns, stats.wait_input_ns), (35, 150, 95, 4));
+        assert_eq!((stats.rows_in, stats.rows_out, stats.bytes_in, stats.bytes_out), (3, 2, 8, 9));
+    }
+
+    #[tokio::test]
+    async fn the_polls_of_a_future_are_charged_to_its_operator() {
+        let (counters, clock) = (OperatorCounters::new("source", None, true), ProcessClock::new());
+        let spin = async {
+            let start = thread_cpu();
+            while thread_cpu() - start < Duration::from_millis(2) {
+                std::hint::spin_loop();
+            }
+            7
+        };
+        assert_eq!(CpuCharged::new(spin, &counters, &clock).await, 7);
+        assert!(counters.snapshot().cpu_ns >= 2_000_000);
+        let off = OperatorCounters::new("source", None, false);
+        assert_eq!(CpuCharged::new(async { 1 }, &off, &clock).await, 1);
+        assert_eq!(off.snapshot().cpu_ns, 0);
+    }
 }

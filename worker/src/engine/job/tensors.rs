@@ -88,3 +88,55 @@ pub(super) fn carries_bulk(source: &Schema, output: &Schema) -> bool {
     let is_bulk = |field: &&Field| if has_binary { is_binary(field) } else { varies(field) };
     source.fields.iter().filter(is_bulk).any(|field| output.fields.contains(field))
 }
+
+#[cfg(test)]
+mod tests {
+    use feedline_operators::build_operators;
+
+    use super::*;
+
+    const HEAD: &str = "name: test\nsource: { url: x, format: tfrecord, features: { image: image/encoded } }\noperators:\n  - resize: { column: image, size: [4, 6] }\n";
+
+    fn tensors(operators: &str, first: usize) -> Vec<FinalTensor> {
+        let yaml = format!("{HEAD}{operators}  - batch: {{ size: 2 }}\n");
+        let pipeline = Pipeline::from_yaml(&yaml, "test.yaml").expect("a valid pipeline");
+        let schema = Schema::new([("image", ColumnType::Binary)]);
+        let operators = build_operators(&pipeline, &schema, &|_| Err("no file is read".to_owned())).unwrap();
+        let output = &operators.last().expect("there are operators").schema;
+        final_tensors(&pipeline, &operators, first, output)
+    }
+
+    fn writer(operator: usize, column: &str) -> Option<TensorWriter> {
+        Some(TensorWriter { operator, column: column.to_owned() })
+    }
+
+    #[test]
+    fn the_last_writer_of_a_column_writes_into_the_batch() {
+        let found = tensors("", 0);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].row_bytes, found[0].elements_per_row), (4 * 6 * 3, 4 * 6 * 3));
+        assert_eq!(found[0].writer, writer(0, "image"));
+        assert_eq!(tensors("", 1)[0].writer, None, "the operator is before the cache point");
+    }
+
+    #[test]
+    fn a_renamed_column_is_written_under_its_old_name() {
+        let found = tensors("  - rename: { columns: { pixels: image } }\n", 0);
+        assert_eq!((found[0].column.as_str(), &found[0].writer), ("pixels", &writer(0, "image")));
+    }
+
+    #[test]
+    fn a_column_before_a_filter_is_copied() {
+        assert_eq!(tensors("  - filter: { where: \"1 = 1\" }\n", 0)[0].writer, None);
+    }
+
+    #[test]
+    fn bulk_is_carried_if_a_large_column_is_in_the_output() {
+        let schema = |columns: &[(&'static str, ColumnType)]| Schema::new(columns.iter().cloned());
+        let (image, text) = (("image", ColumnType::Binary), ("text", ColumnType::Utf8));
+        let source = schema(&[image.clone(), text.clone()]);
+        assert!(carries_bulk(&source, &schema(&[image])));
+        assert!(!carries_bulk(&source, &schema(&[text.clone()])), "the images have most of the bytes");
+        assert!(carries_bulk(&schema(&[text.clone()]), &schema(&[text])));
+    }
+}

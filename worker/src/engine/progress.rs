@@ -1,0 +1,31 @@
+//! The progress of a split, which shows a waiting consumer that a slow split is alive.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts the reads and the operator executions of a split. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SplitProgress(Arc<AtomicU64>);
+
+impl SplitProgress {
+    pub(crate) fn increment(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_of_a_progress_count_together() {
+        let progress = SplitProgress::default();
+        progress.clone().increment();
+        progress.increment();
+        assert_eq!(progress.count(), 2);
+    }
+}
