@@ -1,39 +1,39 @@
-# Feedline's tasks. Rust, gcc and make are assumed; `make setup` sees to the rest.
+# Feedline's tasks. They need Rust, gcc and make; `make setup` installs everything else.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-# Every cargo call covers the whole workspace, so that features unify alike and all tasks share one build.
+# Every cargo call uses the whole workspace, so that all tasks resolve the same features and share one build.
 FEEDLINE := target/debug/feedline
 VENV := target/venv
 FRAMEWORKS := target/frameworks
 DEMO := target/demo
-# On a terminal cargo shows its progress; in a log it is quiet.
+# Cargo prints its progress on a terminal only.
 QUIET := $(shell test -t 2 || echo --quiet)
 
 .PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against
 
-help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
-demo: build ## Make a small data set and run a pipeline on it
+demo: build ## Generate a small dataset and run a pipeline on it
 	@rm -rf $(DEMO)
 	@$(FEEDLINE) make-data images $(DEMO)/images --rows 400 --format tfrecord --seed 1
 	@$(FEEDLINE) run examples/demo.yaml --audit --index-dir $(DEMO)/index
 
 test: setup python ## Build and run all tests
-	@echo "building the tests (the first time takes some minutes)"
+	@echo "building the tests (the first build takes some minutes)"
 	@cargo test $(QUIET) --workspace --no-run
-# The tests wait for each other more than for the processor: what the next ones need comes meanwhile.
-	@$(MAKE) frameworks & beside=$$!; trap 'kill $$beside 2>/dev/null || true' EXIT; \
-	cargo test $(QUIET) --workspace; wait $$beside
+# The tests leave cores idle, so the frameworks of the Python tests are installed at the same time.
+	@$(MAKE) frameworks & frameworks=$$!; trap 'kill $$frameworks 2>/dev/null || true' EXIT; \
+	cargo test $(QUIET) --workspace; wait $$frameworks
 	@$(MAKE) test-python
 
 PYTHON ?= $(shell ls $(FRAMEWORKS)/bin/python 2>/dev/null || echo $(VENV)/bin/python)
 
-# With the library as `cargo build` leaves it: building a wheel would compile everything once more.
+# Uses the library from `cargo build`, because building a wheel would compile everything again.
 test-python: setup python frameworks ## Build and run the tests of the Python package: PYTHON=python3
 	@cargo build $(QUIET) --workspace
 	@rm -rf target/python && mkdir -p target/python && cp -r client/python/feedline target/python/
@@ -41,31 +41,30 @@ test-python: setup python frameworks ## Build and run the tests of the Python pa
 	@spread=$$($(PYTHON) -c 'import xdist; print("-n auto --maxprocesses 4 --dist loadfile")' 2>/dev/null || true); \
 	PYTHONPATH=$$PWD/target/python $(PYTHON) -m pytest -q $$spread -p no:cacheprovider --rootdir client/python client/python/tests
 
-# Strips what only debuggers need.
 wheel: release-python ## Build the Python package as a wheel, in target/wheels
 	@ls target/wheels/*.whl
 
 release-python: setup python
 	@$(VENV)/bin/maturin build --quiet --release --manifest-path client/python/Cargo.toml --out target/wheels
 
-test-wheel: wheel ## Install the wheel into an empty environment, with NumPy alone, and run the README's lines there: WITH=torch USE=python3.13
+test-wheel: wheel ## Install the wheel into an empty environment and run the README's example: WITH=torch USE=python3.13
 	@rm -rf target/wheel-venv && $(or $(USE),python3) -m venv target/wheel-venv
 	@target/wheel-venv/bin/pip install --quiet --disable-pip-version-check $$(ls -t target/wheels/*.whl | head -1) $(WITH)
 	@test -d $(DEMO)/images || { $(MAKE) build && $(FEEDLINE) make-data images $(DEMO)/images --rows 400 --format tfrecord --seed 1; }
 	@target/wheel-venv/bin/python client/python/tests/readme.py README.md
 
-chaos: setup ## Kill and suspend roles, cut links, fill disks while a job runs: MINUTES=10 SEED=3 BUFFER=1KiB
+chaos: setup ## Inject faults into a running cluster: crashes, cut links, full disks: MINUTES=10 SEED=3 BUFFER=1KiB
 	@cargo build $(QUIET) --workspace --bin feedline --bin chaos
 	@target/debug/chaos $(or $(MINUTES),10) $(or $(SEED),1) $(BUFFER)
 
-# Without a sanitizer, so that stable Rust will do; what panics, hangs or takes more than 512 MiB is found. What C libraries do
-# to memory is found with SANITIZER=address, which needs nightly Rust, and clang to build them; it takes thrice the memory.
+# Without a sanitizer, stable Rust suffices, and the fuzzers find panics, hangs and the use of more than 512 MiB. With
+# SANITIZER=address they also find memory errors of C libraries; this needs nightly Rust, clang and three times the memory.
 SANITIZER ?= none
 SANITIZED := $(filter-out none,$(SANITIZER))
 FUZZ := $(if $(SANITIZED),CC=clang CXX=clang++ CFLAGS=-fsanitize=$(SANITIZER) CXXFLAGS=-fsanitize=$(SANITIZER) cargo +nightly,cargo) fuzz
 FUZZED := target/fuzz$(if $(SANITIZED),-$(SANITIZER))
 
-fuzz: setup ## Feed every reader with nonsense: SECONDS=60 TARGETS="tar image" SANITIZER=address
+fuzz: setup ## Fuzz every parser: SECONDS=60 TARGETS="tar image" SANITIZER=address
 	@command -v c++ >/dev/null || $(MAKE) setup NEEDED=g++
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "installing cargo-fuzz"; cargo install --quiet --locked cargo-fuzz; }
 	@test -z "$(SANITIZED)" || cargo +nightly --version >/dev/null 2>&1 \
@@ -73,7 +72,7 @@ fuzz: setup ## Feed every reader with nonsense: SECONDS=60 TARGETS="tar image" S
 	@test -z "$(SANITIZED)" || command -v clang >/dev/null || $(MAKE) setup NEEDED=clang
 	@for target in $(or $(TARGETS),$$(cargo fuzz list)); do \
 		test -z "$$(find fuzz/corpus/$$target target/fuzz/corpus/$$target -type f -print -quit 2>/dev/null)" || continue; \
-		echo "making what fuzzers begin with"; \
+		echo "generating the seed corpus"; \
 		cargo run $(QUIET) --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --bin seeds -- target/fuzz/corpus; \
 		break; \
 	done
@@ -88,13 +87,13 @@ fuzz: setup ## Feed every reader with nonsense: SECONDS=60 TARGETS="tar image" S
 stats: ## Measure the structure of the code: TOUCHED="operator=COMMIT rpc=COMMIT" IMPORTS=1
 	@cargo run $(QUIET) --package feedline-tests --bin stats -- $(if $(IMPORTS),--imports) $(TOUCHED)
 
-language-sample: ## Print a sample of identifiers, messages, comments and documents to judge: SEED=1
+language-sample: ## Print a random sample of identifiers, messages, comments and documents: SEED=1
 	@cargo run $(QUIET) --package feedline-tests --bin language-sample -- $(or $(SEED),1)
 
-# The engine, the layout and the leases, with the crates' own unit tests.
+# The engine, the layout and the leases, which the unit tests of their crates cover.
 MUTATED := worker/src/engine.rs worker/src/engine/**/*.rs core/data/src/layout.rs core/data/src/layout/**/*.rs core/cluster/src/lib.rs core/cluster/src/**/*.rs
 
-mutants: setup ## Measure how many mutations of engine, layout and leases unit tests catch: SEED=1 COUNT=60
+mutants: setup ## Measure how many mutations of engine, layout and leases the unit tests catch: SEED=1 COUNT=60
 	@cargo mutants --version >/dev/null 2>&1 || { echo "installing cargo-mutants"; cargo install --quiet --locked cargo-mutants; }
 	@cargo run $(QUIET) --package feedline-tests --bin mutants -- $(or $(SEED),1) --count $(or $(COUNT),60) $(foreach glob,$(MUTATED),'$(glob)')
 
@@ -102,87 +101,86 @@ check: setup ## Check formatting, lints and dependencies
 	@cargo fmt --all --check
 	@cargo clippy $(QUIET) --workspace --all-targets -- -D warnings
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --log-level error check; \
-	else echo "cargo-deny is not installed, so licences and advisories were not checked: cargo install cargo-deny"; fi
+	else echo "skipped the check of licences and advisories, because cargo-deny is not installed: cargo install cargo-deny"; fi
 	@if command -v c++ >/dev/null && cargo metadata --offline --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null 2>&1; then \
 		cargo check $(QUIET) --offline --manifest-path fuzz/Cargo.toml --target-dir target/fuzz; \
-	else echo "the fuzzers were not checked, since what they are made of is not here: make fuzz SECONDS=1 fetches it"; fi
+	else echo "skipped the check of the fuzzers, because their dependencies are missing: make fuzz SECONDS=1 downloads them"; fi
 
 fmt: ## Format all code
 	@cargo fmt --all
 
 build: setup ## Build the feedline binary
-	@echo "building $(FEEDLINE) (the first time takes some minutes)"
+	@echo "building $(FEEDLINE) (the first build takes some minutes)"
 	@cargo build $(QUIET) --workspace --bin feedline
 
-speed: release ## Measure against the raw kernel, in release mode
+speed: release ## Compare a job's speed with the plain kernel
 	@python3 benches/speed.py
 
-trace-cost: release ## Measure what tracing costs, on against off
+trace-cost: release ## Measure the cost of tracing
 	@python3 benches/trace.py
 
-secure-cost: release ## Measure what mutual TLS and tokens cost, on against off
+secure-cost: release ## Measure the cost of mutual TLS and tokens
 	@python3 benches/secure.py
 
-against: release ## Measure CPU seconds per row against an earlier commit: BASE=ef04d0d PAIRS=21
+against: release ## Compare the CPU seconds per row with an earlier commit: BASE=ef04d0d PAIRS=21
 	@python3 benches/against.py $(if $(BASE),--base $(BASE)) $(if $(PAIRS),--pairs $(PAIRS))
 
-scale: release ## Measure cores, small and huge rows, many shards, 200 epochs, many consumers
+scale: release ## Measure scaling with cores, row sizes, shards, epochs and consumers
 	@python3 benches/scale.py
 	@python3 benches/consumers.py
 
-bottlenecks: release ## Check what `feedline explain` says of 40 made-up pipelines: SEEDS=3,17
+bottlenecks: release ## Check the bottlenecks that `feedline explain` reports for 40 generated pipelines: SEEDS=3,17
 	@python3 benches/bottlenecks.py
 
-tuning: release python ## Measure naive, tuned and best settings of five pipelines: SHAPES=resnet,gnmt
+tuning: release python ## Compare naive, tuned and best settings of five pipelines: SHAPES=resnet,gnmt
 	@python3 benches/tuning.py $(if $(SHAPES),--shapes "$(SHAPES)")
 
-caching: release ## Measure what the model keeps of image jobs, epoch by epoch
+caching: release ## Measure automatic caches of image jobs, epoch by epoch
 	@python3 benches/caching.py
 
-padding: release ## Measure padding and the spread of steps, coordinated and not, on sentence pairs
+padding: release ## Measure padding and the spread of steps on sentence pairs, coordinated and not
 	@target/release/feedline bench padding $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.en $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.de
 
-python-client: release-package ## Measure the Python client against the Rust client: rate, cost of a batch, small batches, stalls
+python-client: release-package ## Compare the Python client with the Rust client
 	@python3 benches/python_client.py
 
-restoring: release-package ## Measure how long restoring takes, from a state to the next batch, in release mode: ROUNDS=5
+restoring: release-package ## Measure the time from loading a state to the next batch: ROUNDS=5
 	@$(PYTHON) benches/restoring.py
 
-resnet: release-package ## Measure a loop that trains a ResNet-50, on a GPU where there is one: STEPS=100 BATCH=256 CORES=16
+resnet: release-package ## Measure training of a ResNet-50, on a GPU if there is one: STEPS=100 BATCH=256 CORES=16
 	@python3 benches/resnet.py
 
-demand: release ## Measure how fast workers come and go as demand changes, with real processes
+demand: release ## Measure how fast autoscaling follows demand, with real processes
 	@python3 benches/demand.py
 
-kernels: setup ## Measure kernels and the planner one by one, with criterion
+kernels: setup ## Measure single kernels and the planner with criterion
 	@cargo bench $(QUIET) --workspace --benches
 
-size: setup ## Measure the coordinator's side as clusters grow, in simulated time
+size: setup ## Measure the coordinator's cost as clusters grow, in simulated time
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv
 	@python3 benches/size.py
 
-bench: release ## Measure against tf.data, PyTorch and others: TURNS=1 ONLY=tfdata,feedline
+bench: release ## Compare with tf.data, PyTorch and others: TURNS=1 ONLY=tfdata,feedline
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv
 	@python3 benches/peers.py --only "$(ONLY)"
 
-# The Python package beside the binary, of one build.
+# Builds the binary and the Python package together.
 release-package: release python
 	@cargo build $(QUIET) --release --workspace
 	@rm -rf target/client-python && mkdir -p target/client-python && cp -r client/python/feedline target/client-python/
 	@cp target/release/libfeedline_native.so target/client-python/feedline/_native.abi3.so
 
-# Without optimisation across crates, so that it builds in minutes; `make dist` has it.
-release: setup
+release: setup ## Build the feedline binary, without optimisation across crates
 	@cargo build $(QUIET) --release --workspace --bin feedline
 
 dist: setup ## Build the feedline binary with optimisation across crates, in target/dist
 	@cargo build $(QUIET) --profile dist --workspace --bin feedline
 
-clean: ## Remove everything built
+clean: ## Remove all build outputs
 	@rm -rf target
 
-# cmake and nasm build libjpeg-turbo; Python holds the implementations that tests compare with.
-setup: ## Install what building and testing need
+# libjpeg-turbo needs cmake and nasm. The tests compare results with implementations in Python.
+setup: ## Install the tools for building and testing
 	@missing="$(if $(NEEDED), $(NEEDED))"; \
 	command -v cmake >/dev/null || missing+=" cmake"; \
 	command -v nasm >/dev/null || missing+=" nasm"; \
@@ -193,19 +191,19 @@ setup: ## Install what building and testing need
 		$$as_root apt-get update -qq; \
 		DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	else \
-		echo "these are needed and cannot be installed from here:$$missing; install them with your system's package manager" >&2; \
+		echo "cannot install$$missing: install them with the package manager of your system" >&2; \
 		exit 1; \
 	fi
 
-# Only when the requirements changed.
+# Reinstalls only if the requirements changed.
 python:
 	@$(call environment,$(VENV),tests/requirements.txt,,the comparisons with Pillow and tokenizers are skipped)
 
-# The loops of PyTorch, Lightning, Transformers, JAX and Keras, 8 GB with what PyTorch wants for GPUs.
+# Installs PyTorch, Lightning, Transformers, JAX and Keras: 8 GB, including GPU libraries.
 frameworks:
 	@$(call environment,$(FRAMEWORKS),client/python/tests/requirements.txt,--no-deps,the tests and examples with PyTorch and JAX and TensorFlow are skipped)
 
-# A virtual environment $(1) of the requirements $(2), installed with $(3); where that fails, $(4).
+# Creates the virtual environment $(1) with the requirements $(2) and the pip option $(3). $(4) is the warning if this fails.
 define environment
 	python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv; \
 	if ! cmp -s $(2) $(1)/requirements.txt; then \
