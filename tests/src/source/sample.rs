@@ -1,4 +1,5 @@
-//! A sample of the language of the code and the documents, for readers who do not see the code.
+//! Samples the language of the code and the documents, for readers who do not see the code. Each item names its kind and its
+//! module, so that it can be judged alone.
 
 use std::fmt::Write;
 
@@ -10,7 +11,8 @@ use super::product::Product;
 use super::prose::{Comment, prose};
 use super::random::choose;
 
-/// The sample as markdown: identifiers, messages, comments and paragraphs, numbered throughout.
+/// Returns the sample as markdown: numbered identifiers, messages, comments and paragraphs. Equal seeds and files produce equal
+/// samples.
 pub fn sample(product: &Product, seed: u64) -> Result<String, String> {
     let mut identifiers = Vec::new();
     let mut messages = Vec::new();
@@ -38,16 +40,26 @@ pub fn sample(product: &Product, seed: u64) -> Result<String, String> {
 }
 
 fn add_identifiers(product: &Product, id: usize, identifiers: &mut Vec<String>, messages: &mut Vec<String>) {
-    let (path, text) = (&product.files[id].path, product.text(id));
-    let mut visitor = IdentifierVisitor { path, text, owner: None, identifiers, messages };
-    visitor.visit_file(&product.files[id].ast);
+    let file = &product.files[id];
+    let scope = vec![module_path(&file.package, &file.path)];
+    let text = product.text(id);
+    let mut visitor = IdentifierVisitor { path: &file.path, text, scope, identifiers, messages };
+    visitor.visit_file(&file.ast);
+}
+
+/// Returns the path of a file's module, such as `feedline_client::feed::credit`.
+fn module_path(package: &str, path: &str) -> String {
+    let inside = path.rsplit_once("src/").map_or(path, |(_, inside)| inside);
+    let stem = inside.trim_end_matches(".rs");
+    let segments = stem.split('/').filter(|segment| !matches!(*segment, "lib" | "main"));
+    [package.replace('-', "_")].into_iter().chain(segments.map(str::to_owned)).collect::<Vec<_>>().join("::")
 }
 
 struct IdentifierVisitor<'a> {
     path: &'a str,
     text: &'a str,
-    /// The type or trait around the current part.
-    owner: Option<String>,
+    /// The module and the types around the current item.
+    scope: Vec<String>,
     identifiers: &'a mut Vec<String>,
     messages: &'a mut Vec<String>,
 }
@@ -58,11 +70,11 @@ impl IdentifierVisitor<'_> {
         let shown = self.text.get(signature).unwrap_or_default().lines();
         let code: Vec<&str> = shown.filter(|line| !line.trim_start().starts_with("//")).collect();
         let signature = one_line(&code.join(" "));
-        let owner = self.owner.as_ref().map(|owner| format!(" of `{owner}`")).unwrap_or_default();
-        self.identifiers.push(format!("`{name}`, {kind}{owner} ({}:{line})\n   `{signature}`", self.path));
+        let scope = self.scope.join("::");
+        self.identifiers.push(format!("{kind} `{scope}::{name}`\n   `{signature}`\n   [{}:{line}]", self.path));
     }
 
-    /// From the visibility or the keyword up to, not including, the body.
+    /// Adds an item. Its signature ends where its body begins.
     fn add_item(&mut self, kind: &str, visibility: &syn::Visibility, name: &syn::Ident, until: Span) {
         let keyword = kind.split(' ').next().unwrap_or_default();
         let named = name.span().byte_range().start;
@@ -75,9 +87,9 @@ impl IdentifierVisitor<'_> {
     }
 
     fn within(&mut self, owner: String, visit: impl FnOnce(&mut Self)) {
-        let outer = self.owner.replace(owner);
+        self.scope.push(owner);
         visit(self);
-        self.owner = outer;
+        self.scope.pop();
     }
 
     fn add_function(&mut self, kind: &str, visibility: Span, signature: &syn::Signature) {
@@ -87,7 +99,7 @@ impl IdentifierVisitor<'_> {
         self.add(kind, &signature.ident, start..range.end);
     }
 
-    /// The documentation of a flag is its help.
+    /// Adds the help of flags, which is their documentation.
     fn add_help(&mut self, attributes: &[syn::Attribute], fields: &syn::Fields) {
         let is_arguments = attributes.iter().any(|attribute| {
             let derived = ["Args", "Parser", "Subcommand"];
@@ -99,9 +111,8 @@ impl IdentifierVisitor<'_> {
             let doc = doc_text(&field.attrs);
             if is_sentence(&doc) {
                 let line = name.span().start().line;
-                let code =
-                    one_line(self.text[field.span().byte_range()].lines().next_back().unwrap_or_default());
-                self.messages.push(format!("\"{doc}\" (help of a flag, {}:{line})\n   `{code}`", self.path));
+                let flag = name.to_string().replace('_', "-");
+                self.messages.push(format!("help of the flag `--{flag}`: \"{doc}\"\n   [{}:{line}]", self.path));
             }
         }
     }
@@ -117,6 +128,10 @@ impl<'ast> Visit<'ast> for IdentifierVisitor<'_> {
     fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
         self.add_item("enum", &item.vis, &item.ident, item.ident.span());
         self.within(item.ident.to_string(), |this| visit::visit_item_enum(this, item));
+    }
+
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        self.within(module.ident.to_string(), |this| visit::visit_item_mod(this, module));
     }
 
     fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
@@ -159,7 +174,7 @@ impl<'ast> Visit<'ast> for IdentifierVisitor<'_> {
     }
 
     fn visit_item_impl(&mut self, block: &'ast syn::ItemImpl) {
-        // The names in the implementation of a trait are the trait's.
+        // The implementation of a trait does not choose its names.
         if block.trait_.is_none() {
             let owner = self.text.get(block.self_ty.span().byte_range()).unwrap_or_default();
             self.within(one_line(owner), |this| visit::visit_item_impl(this, block));
@@ -183,13 +198,12 @@ fn add_prose(
     let lines: Vec<&str> = text.lines().collect();
     let found = prose(text).map_err(|error| format!("{}:{error}", file.path))?;
     for string in found.strings {
-        // The texts of `expect` are for the authors alone.
+        // Only developers read the texts of `expect`.
         let is_shown = string.callee.as_deref() != Some("expect") && is_sentence(&string.text);
         if is_shown && !file.is_test_line(string.line) {
-            let code = one_line(lines[string.line - 1]);
-            let callee = string.callee.map(|callee| format!("in `{callee}`, ")).unwrap_or_default();
+            let kind = message_kind(string.callee.as_deref());
             let message = one_line(&string.text);
-            messages.push(format!("\"{message}\" ({callee}{}:{})\n   `{code}`", file.path, string.line));
+            messages.push(format!("{kind}: \"{message}\"\n   [{}:{}]", file.path, string.line));
         }
     }
     for comment in found.comments {
@@ -200,23 +214,36 @@ fn add_prose(
     Ok(())
 }
 
-fn shown_comment(comment: &Comment, path: &str, lines: &[&str]) -> String {
-    let mut shown = format!("{path}:{}\n", comment.first_line);
-    for line in comment.text.lines() {
-        let _ = writeln!(shown, "   > {line}");
+/// Describes where readers meet a message.
+fn message_kind(callee: Option<&str>) -> &'static str {
+    match callee {
+        Some("error" | "warn" | "info" | "debug" | "trace") => "log line",
+        Some("println" | "print" | "eprintln") => "output",
+        _ => "message",
     }
+}
+
+/// Returns the whole comment block and the first line of the code that it describes.
+fn shown_comment(comment: &Comment, path: &str, lines: &[&str]) -> String {
     let is_code = |line: &&&str| !line.trim().is_empty() && !line.trim().starts_with("#[");
     let own = lines[comment.first_line - 1];
     let item = match own.trim_start().starts_with("//") {
-        _ if comment.mark == "//!" => "the whole file".into(),
-        true => lines[comment.last_line..].iter().find(is_code).map_or(String::new(), |line| one_line(line)),
-        false => one_line(own.split("//").next().unwrap_or_default()),
+        _ if comment.mark == "//!" => format!("the file `{path}`"),
+        true => lines[comment.last_line..]
+            .iter()
+            .find(is_code)
+            .map_or(String::new(), |line| format!("`{}`", one_line(line))),
+        false => format!("`{}`", one_line(own.split("//").next().unwrap_or_default())),
     };
-    let _ = write!(shown, "\n   of `{item}`");
+    let mut shown = format!("comment on {item}\n");
+    for line in comment.text.lines() {
+        let _ = writeln!(shown, "   > {line}");
+    }
+    let _ = write!(shown, "\n   [{path}:{}]", comment.first_line);
     shown
 }
 
-/// Paragraphs and list items of the README, the pages in `docs` and the changelog, without code, tables and titles.
+/// Returns the paragraphs and list items of the README, of `docs` and of the changelog, without code, tables and titles.
 fn paragraphs(product: &Product) -> Vec<String> {
     let is_page = |path: &str| {
         matches!(path, "README.md" | "CHANGELOG.md") || path.starts_with("docs/") && path.ends_with(".md")
@@ -248,7 +275,7 @@ fn paragraphs(product: &Product) -> Vec<String> {
     found
 }
 
-/// Whether the text has at least three words.
+/// Whether a text has at least three words.
 fn is_sentence(text: &str) -> bool {
     let is_word = |word: &&str| word.chars().filter(|letter| letter.is_alphabetic()).count() > 1;
     text.split_whitespace().filter(is_word).count() >= 3
@@ -282,17 +309,23 @@ mod tests {
     const CODE: &str = "//! Owns the jobs of a cluster.\n\n/// A job that users submit.\npub struct Job {\n    /// Its first name.\n    pub name: String,\n}\n\nimpl Job {\n    pub(crate) fn cancel(\n        &mut self,\n    ) -> bool {\n        warn!(\"cannot cancel the job {}\", self.name);\n        true\n    }\n}\n\nimpl Drop for Job {\n    fn drop(&mut self) {}\n}\n\n#[cfg(test)]\nmod tests {\n    /// Not for the readers of samples.\n    fn hidden() {}\n}\n";
 
     #[test]
-    fn a_sample_shows_what_each_item_is() {
+    fn module_paths_have_no_segment_for_the_root() {
+        assert_eq!(module_path("feedline-client", "client/src/feed/credit.rs"), "feedline_client::feed::credit");
+        assert_eq!(module_path("feedline-client", "client/src/lib.rs"), "feedline_client");
+    }
+
+    #[test]
+    fn each_item_names_its_kind_and_its_module() {
         let mut product = one_crate(&[("lib.rs", CODE)]);
         let page = "# Title\n\nA paragraph of more than twelve words that a reader\nof the documents reads from its start to its end.\n\n```\ncode\n```\n- too short\n";
         product.checkout.files.insert("README.md".into(), page.into());
         let text = sample(&product, 1).unwrap();
         for part in [
-            "`Job`, struct (one/src/lib.rs:4)\n   `pub struct Job`",
-            "`name`, field of `Job` (one/src/lib.rs:6)\n   `pub name: String`",
-            "`cancel`, method of `Job` (one/src/lib.rs:10)\n   `pub(crate) fn cancel( &mut self, ) -> bool`",
-            "\"cannot cancel the job {}\" (in `warn`, one/src/lib.rs:13)\n   `warn!(\"cannot cancel the job {}\", self.name);`",
-            "one/src/lib.rs:3\n   > A job that users submit.\n\n   of `pub struct Job {`",
+            "struct `one::Job`\n   `pub struct Job`\n   [one/src/lib.rs:4]",
+            "field `one::Job::name`\n   `pub name: String`\n   [one/src/lib.rs:6]",
+            "method `one::Job::cancel`\n   `pub(crate) fn cancel( &mut self, ) -> bool`\n   [one/src/lib.rs:10]",
+            "log line: \"cannot cancel the job {}\"\n   [one/src/lib.rs:13]",
+            "comment on `pub struct Job {`\n   > A job that users submit.\n\n   [one/src/lib.rs:3]",
             "README.md:3\n   > A paragraph of more than twelve words",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
