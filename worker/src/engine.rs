@@ -43,7 +43,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use feedline_data::ids::JobId;
-use feedline_data::layout::SplitRef;
 use feedline_data::messages::CACHE_MEMORY_SHARE;
 use feedline_data::messages::{CacheDecision, JobAllocation, JobMixChanges, Lease, TenantPart};
 use feedline_operators::DecodeMemory;
@@ -238,21 +237,16 @@ impl Engine {
 
     /// Replaces all leases: those that are not in the list are revoked.
     pub(crate) fn set_leases(self: &Arc<Self>, leases: &[Lease]) {
-        let wanted: BTreeSet<(JobId, SplitRef)> =
-            leases.iter().map(|lease| (lease.job, lease.split)).collect();
         let mut state = self.lock();
         let jobs_before: BTreeSet<JobId> = state.leases.jobs().map(|(id, _)| id).collect();
-        for (job, split) in state.leases.keys() {
-            if !wanted.contains(&(job, split))
-                && let Some(revoked) = state.leases.remove(job, split)
-            {
+        let changes = state.leases.changes(leases);
+        for (job, split) in changes.revoked {
+            if let Some(revoked) = state.leases.remove(job, split) {
                 revoked.revoke();
             }
         }
-        for lease in leases {
-            if !state.leases.contains(lease.job, lease.split) {
-                state.accept(lease);
-            }
+        for lease in &changes.granted {
+            state.accept(lease);
         }
         let EngineState { leases, rounds, .. } = &mut *state;
         rounds.retain(|round| {

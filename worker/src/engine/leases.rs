@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::JobId;
 use feedline_data::layout::{Layout, SplitRef};
+use feedline_data::messages::Lease;
 
 use super::pool::Priority;
 use super::split::SplitState;
@@ -25,6 +26,13 @@ pub(super) struct LeaseTable {
     streams: usize,
     /// Leases whose rows are all computed.
     computed: BTreeSet<(JobId, SplitRef)>,
+}
+
+/// The difference between a plan and the present leases.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct LeaseChanges {
+    pub(super) granted: Vec<Lease>,
+    pub(super) revoked: Vec<(JobId, SplitRef)>,
 }
 
 /// The leases of one job.
@@ -62,14 +70,14 @@ pub(super) struct StreamShare {
 /// The leases of one stream of a job.
 #[derive(Debug, Default)]
 struct StreamLeases {
-    splits: BTreeMap<SplitRef, Lease>,
+    splits: BTreeMap<SplitRef, LeasedSplit>,
     /// Splits with running groups.
     running: BTreeSet<SplitRef>,
     held_bytes: u64,
 }
 
 #[derive(Debug)]
-struct Lease {
+struct LeasedSplit {
     split: SplitState,
     /// The split's part of the totals.
     counted: SplitTotals,
@@ -135,12 +143,30 @@ impl LeaseTable {
         self.get(job, split).is_some()
     }
 
-    /// Every lease, job by job.
+    /// All leases, ordered by job and split.
     pub(super) fn keys(&self) -> Vec<(JobId, SplitRef)> {
         let of = |(job, leases): (&JobId, &JobLeases)| {
             leases.order.iter().map(|split| (*job, *split)).collect::<Vec<_>>()
         };
         self.jobs.iter().flat_map(of).collect()
+    }
+
+    /// Compares the table with the leases of a plan, in O(n log n) of the plan's leases.
+    pub(super) fn changes(&self, wanted: &[Lease]) -> LeaseChanges {
+        let mut wanted = wanted.to_vec();
+        wanted.sort_unstable_by_key(|lease| (lease.job, lease.split));
+        wanted.dedup_by_key(|lease| (lease.job, lease.split));
+        let mut changes = LeaseChanges::default();
+        let mut present = self.keys().into_iter().peekable();
+        for lease in wanted {
+            let key = (lease.job, lease.split);
+            changes.revoked.extend(std::iter::from_fn(|| present.next_if(|other| *other < key)));
+            if present.next_if_eq(&key).is_none() {
+                changes.granted.push(lease);
+            }
+        }
+        changes.revoked.extend(present);
+        changes
     }
 
     /// Leases whose rows are all computed.
@@ -160,7 +186,7 @@ impl LeaseTable {
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
-        stream.splits.insert(split, Lease { split: state, counted: SplitTotals::default() });
+        stream.splits.insert(split, LeasedSplit { split: state, counted: SplitTotals::default() });
         self.count += 1;
         if let Some(layout) = layout {
             self.set_layout(job, layout);

@@ -1,13 +1,17 @@
 //! The engine as a whole: leases, groups and fetches on a small dataset in a temporary directory.
 
-use feedline_data::layout::Layout;
+use feedline_data::layout::{Layout, SplitRef};
 use feedline_data::manifest::{Manifest, Shard};
 use feedline_data::messages::{JobDetails, OperatorStats};
 use feedline_data::pipeline::Pipeline;
 use feedline_data::tenants::TenantReads;
+use feedline_proto::batch::decode_batch;
 use feedline_proto::services::PieceHeader;
 use feedline_sources::Dataset;
 use std::fmt::Write;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::{Int32Type, Int64Type};
 use tempfile::TempDir;
 
 use super::settings::EngineSettings;
@@ -30,6 +34,7 @@ struct TestEngine {
 #[derive(Default)]
 struct Delivered {
     pieces: Vec<PieceHeader>,
+    batches: Vec<RecordBatch>,
     failure: Option<String>,
 }
 
@@ -87,7 +92,7 @@ impl TestEngine {
             settings: &self.settings,
             tracing: self.engine.tracing(),
         };
-        let previous = self.engine.job(JOB);
+        let previous = self.engine.job(details.job);
         let job = JobContext::load(source, context, previous.as_deref()).await.expect("the job compiles");
         self.engine.add_job(job);
     }
@@ -132,10 +137,12 @@ impl TestEngine {
         let mut from = from;
         loop {
             match self.next(split, &fetch, from).await {
-                PieceLookup::Piece(_, piece) => {
+                PieceLookup::Piece(job, piece) => {
                     assert!(piece.header.from <= from && piece.header.to > from);
                     assert_eq!(piece.header.batch.total_bytes, piece.data.len() as u64);
                     from = piece.header.to;
+                    let batch = decode_batch(&job.compiled.output_arrow, &piece.header.batch, &piece.data);
+                    delivered.batches.push(batch.expect("the piece is well-formed"));
                     delivered.pieces.push(piece.header.clone());
                 }
                 PieceLookup::Failed(message) => delivered.failure = Some(message),
@@ -450,4 +457,137 @@ async fn waits_for_the_lock_are_measured() {
         std::thread::yield_now();
     }
     waiter.join().expect("the thread has waited");
+}
+
+/// Checks that the padded tokens of each row belong to the row's id. Returns the ids.
+fn check_padded(batch: &RecordBatch) -> Vec<i64> {
+    let ids = batch.column_by_name("id").expect("the column is delivered").as_primitive::<Int64Type>();
+    let tokens = batch.column_by_name("tokens").expect("the column is delivered").as_fixed_size_list();
+    for (row, id) in ids.values().iter().enumerate() {
+        let row_tokens = tokens.value(row);
+        let mut expected = vec![*id as i32; (*id % 7 + 1) as usize];
+        expected.resize(8, -1);
+        assert_eq!(row_tokens.as_primitive::<Int32Type>().values()[..], expected, "row {id}");
+    }
+    ids.values().to_vec()
+}
+
+#[tokio::test]
+async fn tensors_belong_to_their_rows_wherever_rows_are_removed() {
+    const PAD: &str = "cast: { column: tokens, dtype: int32 }, pad: { column: tokens, length: 8, value: -1 }";
+    const FILTER: &str = "filter: { where: \"id % 3 = 0\" }";
+    let data = lines(200).replace("{\"id\": 51,", "{\"id\": x,");
+    let pipelines = [
+        (format!("{PAD}, batch: {{ size: 40 }}"), 199),
+        (format!("{FILTER}, {PAD}, batch: {{ size: 40 }}"), 66),
+        (format!("{PAD}, {FILTER}, batch: {{ size: 40 }}"), 66),
+    ];
+    for (operators, rows) in pipelines {
+        let rest = format!("on_error: skip\noperators: [ {operators} ]\n");
+        let test = TestEngine::new(&data, &rest, 1, 3, 64 * MIB).await;
+        // Chunks of few rows, so that a batch consists of many.
+        test.lease(test.splits(0));
+        test.load().await;
+        let job = test.engine.job(JOB).expect("the job is loaded");
+        (0..100).for_each(|_| job.pace.record_chunk(1, Duration::from_millis(1)));
+        let mut ids = Vec::new();
+        for split in test.splits(0) {
+            ids.extend(test.fetch(split, 0).await.batches.iter().flat_map(check_padded));
+        }
+        assert_eq!(ids.len(), rows, "{operators}");
+        assert!(ids.is_sorted() && !ids.contains(&51), "{operators}");
+    }
+}
+
+#[tokio::test]
+async fn cached_rows_and_computed_rows_share_a_chunk() {
+    let rest = "shuffle: { window: 64 }\noperators: [ cast: { column: tokens, dtype: int32 }, cache: { tier: memory }, pad: { column: tokens, length: 8, value: -1 }, batch: { size: 16 } ]\n";
+    let test = TestEngine::new(&lines(64), rest, 2, 2, 64 * MIB).await;
+    // The second epoch has other splits for its streams, and the first one is computed only in part.
+    let first = test.splits(0);
+    test.lease(first[..2].iter().copied());
+    test.load().await;
+    let mut cached = 0;
+    for split in &first[..2] {
+        cached += test.fetch(*split, 0).await.batches.iter().flat_map(check_padded).count();
+    }
+    assert!(cached > 0 && cached < 64);
+    test.lease(test.splits(1));
+    let mut ids = Vec::new();
+    for split in test.splits(1) {
+        ids.extend(test.fetch(split, 0).await.batches.iter().flat_map(check_padded));
+    }
+    ids.sort_unstable();
+    assert_eq!(ids, (0..64).collect::<Vec<i64>>());
+    let cache = test.stats("cache");
+    assert_eq!((cache.rows_in, cache.rows_out), (64 + cached as u64, cached as u64));
+}
+
+#[tokio::test]
+async fn a_computed_split_is_news_for_the_coordinator() {
+    let test = TestEngine::new(&lines(16), PLAIN, 1, 1, 64 * MIB).await;
+    let news = test.engine.news.notified();
+    tokio::pin!(news);
+    news.as_mut().enable();
+    test.lease([test.splits(0)[0]]);
+    test.load().await;
+    news.await;
+    assert_eq!(test.engine.computed(), [(JOB, test.splits(0)[0])]);
+}
+
+#[tokio::test]
+async fn groups_shrink_to_the_memory_and_buffers_grow_with_their_rows() {
+    let test = TestEngine::new(&lines(4000), PLAIN, 1, 2, 64 * MIB).await;
+    test.load().await;
+    let job = test.engine.job(JOB).expect("the job is loaded");
+    assert_eq!(job.group_rows(u64::MAX), 8, "one batch before the first measurement");
+    job.pace.record_chunk(1000, Duration::from_nanos(1));
+    let most = test.layout.group_rows;
+    assert!(most >= 64);
+    let bytes = job.group_bytes(most);
+    assert_eq!((job.group_rows(bytes), job.group_rows(bytes - 1)), (most, most / 2 / 8 * 8));
+    assert_eq!(job.group_rows(0), 8, "a group has at least one batch");
+    assert!(job.group_bytes(8) > job.slab_bytes(8) as u64, "encoded rows count as well");
+    let before = job.slab_bytes(8);
+    job.record_tail(0, 1 << 30);
+    job.record_tail(8, 8);
+    assert_eq!((job.slab_bytes(8), before % 4096), (before, 0));
+    job.record_tail(8, 8 << 20);
+    assert_eq!(job.slab_bytes(8), (8 * (5 << 18) + 4096_usize).next_multiple_of(4096));
+    assert_eq!([0, 1].map(|pass| job.compiled.passes_after(pass)), [None, Some(0.0)]);
+}
+
+#[tokio::test]
+async fn reports_list_operators_in_order_and_cached_rows_have_a_value() {
+    let rest =
+        "operators: [ filter: { where: \"id % 3 = 0\" }, cache: { tier: memory }, batch: { size: 8 } ]\n";
+    let test = TestEngine::new(&lines(48), rest, 1, 1, 64 * MIB).await;
+    test.lease(test.splits(0));
+    test.load().await;
+    let job = test.engine.job(JOB).expect("the job is loaded");
+    let cache_point = job.compiled.cache_point.as_ref().expect("the pipeline has a cache");
+    assert_eq!(job.saved_s_per_byte(cache_point), 0.0);
+    for split in test.splits(0) {
+        test.fetch(split, 0).await;
+    }
+    let names: Vec<String> = job.stats().into_iter().map(|stats| stats.name).collect();
+    assert_eq!(names, ["source", "filter", "cache", "batch"]);
+    let saved = job.saved_s_per_byte(cache_point);
+    assert!(saved > 0.0 && saved < 1.0, "{saved}");
+    // Two thirds of the rows are only markers of removed rows.
+    assert!(cache_point.mean_row_bytes() > 1.0 && cache_point.row_bytes() == 0);
+}
+
+#[tokio::test]
+async fn only_some_ended_jobs_stay_in_reports() {
+    let mut test = TestEngine::new(&lines(10), PLAIN, 1, 1, 64 * MIB).await;
+    test.lease([test.splits(0)[0]]);
+    for id in 1..=40 {
+        test.source.details.job = JobId(id);
+        test.load().await;
+    }
+    let state = test.engine.lock();
+    assert!(state.jobs.len() <= 18, "{}", state.jobs.len());
+    assert!(state.jobs.contains_key(&JOB), "a job with a lease is never dropped");
+    assert!(state.jobs.contains_key(&JobId(40)) && !state.jobs.contains_key(&JobId(2)));
 }

@@ -232,3 +232,17 @@ fn a_late_split_overtakes_the_groups_of_its_own_stream_only() {
     assert_eq!(leases.first_later_priority(split(1, 0)), Some(70));
     assert_eq!(leases.first_later_priority(split(2, 0)), None);
 }
+
+#[test]
+fn a_plan_grants_new_leases_and_revokes_missing_ones() {
+    let mut table = LeaseTable::default();
+    for (job, ordinal, stream) in [(1, 0, 0), (1, 1, 1), (2, 0, 0), (4, 0, 0)] {
+        table.insert(JobId(job), split(ordinal, stream), SplitState::new(0, 1), None);
+    }
+    let lease = |job, ordinal, stream| Lease { job: JobId(job), split: split(ordinal, stream), from: 7 };
+    let plan = [lease(3, 0, 0), lease(2, 0, 0), lease(1, 1, 0), lease(1, 1, 1), lease(3, 0, 0)];
+    let changes = table.changes(&plan);
+    assert_eq!(changes.granted, [lease(1, 1, 0), lease(3, 0, 0)]);
+    assert_eq!(changes.revoked, [(JobId(1), split(0, 0)), (JobId(4), split(0, 0))]);
+    assert_eq!(table.changes(&[]).revoked, table.keys());
+}
